@@ -1,0 +1,9 @@
+"""Fixtures that every test may use."""
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20201022)

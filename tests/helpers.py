@@ -1,0 +1,40 @@
+"""What several tests need: random weights, weights by path, other backends' processes."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+
+ROOT = pathlib.Path(__file__).parents[1]
+GOLDEN = ROOT / "tests" / "golden"
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+def to_numpy(x):
+    return np.asarray(keras.ops.convert_to_numpy(x))
+
+
+def randomise(model, rng, scale=0.3):
+    """Random values for all weights: zeros and ones would hide swapped names."""
+    for weight in model.weights:
+        center = 1.0 if weight.path.endswith("gamma") else 0.0
+        weight.assign(center + scale * rng.normal(size=weight.shape).astype("float32"))
+    return model
+
+
+def weights_by_path(model):
+    return {weight.path: to_numpy(weight.value) for weight in model.weights}
+
+
+def run_script(*arguments, backend=None, cwd=ROOT, check=True, **variables):
+    """Runs `python ARGUMENTS` in a process of its own; with `check`, a failure shows its output."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
+    environment["KERAS_BACKEND"] = backend or keras.backend.backend()
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    if check and done.returncode:
+        raise AssertionError(f"{command} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return done

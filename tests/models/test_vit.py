@@ -1,0 +1,150 @@
+"""The model against Eq. 1–4 in NumPy, the published code's outputs and counts."""
+
+import inspect
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.helpers import GOLDEN, randomise, to_numpy, weights_by_path
+from vit_keras import variants
+from vit_keras.models import VisionTransformer
+
+SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
+
+
+@pytest.mark.parametrize("classifier", ["token", "gap", "map"])
+@pytest.mark.parametrize("representation_size", [None, 11])
+@pytest.mark.parametrize(
+    ("image_size", "patch_size", "channels", "gelu", "epsilon"),
+    [(16, 4, 3, "exact", 1e-6), ((8, 20), (4, 5), 2, "tanh", 1e-3)],
+)
+def test_logits_equal_the_formulas(
+    rng, classifier, representation_size, image_size, patch_size, channels, gelu, epsilon
+):
+    model = VisionTransformer(
+        image_size,
+        patch_size,
+        **SMALL,
+        classifier=classifier,
+        representation_size=representation_size,
+        gelu=gelu,
+        layer_norm_epsilon=epsilon,
+        channels=channels,
+    )
+    randomise(model, rng, scale=0.15)
+    images = rng.uniform(-1, 1, (3, *model.input_shape[1:])).astype("float32")
+    expected = reference.forward(
+        images,
+        weights_by_path(model),
+        num_layers=2,
+        classifier=classifier,
+        gelu=gelu,
+        epsilon=epsilon,
+    )
+    np.testing.assert_allclose(to_numpy(model(images)), expected["logits"], atol=1e-5, rtol=0)
+
+
+def test_without_classes_the_model_gives_features(rng):
+    model = VisionTransformer(16, 4, **{**SMALL, "num_classes": None}, representation_size=7)
+    randomise(model, rng, scale=0.15)
+    images = rng.uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
+    expected = reference.forward(images, weights_by_path(model), num_layers=2)["features"]
+    np.testing.assert_allclose(to_numpy(model(images)), expected, atol=1e-5, rtol=0)
+
+
+def published_to_ours(name):
+    """A name of the published Flax code (Linen numbering) as a path of ours."""
+    name = name.removeprefix("Transformer/")
+    for old, new in [
+        ("MultiHeadDotProductAttention_0", "MultiHeadDotProductAttention_1"),
+        ("LayerNorm_1", "LayerNorm_2"),
+        ("MlpBlock_0", "MlpBlock_3"),
+    ]:
+        name = name.replace(old, new)
+    layer, _, leaf = name.rpartition("/")
+    if "norm" in layer.lower():
+        leaf = {"scale": "gamma", "bias": "beta"}[leaf]
+    return "cls/cls" if name == "cls" else f"{layer}/{leaf}"
+
+
+@pytest.mark.parametrize("name", ["vit_token", "vit_token_prelogits", "vit_gap"])
+def test_logits_equal_the_published_code(name):
+    config = json.loads((GOLDEN / f"{name}.json").read_text())
+    arguments = inspect.signature(VisionTransformer).parameters
+    model = VisionTransformer(**{k: v for k, v in config.items() if k in arguments}, gelu="tanh")
+    with np.load(GOLDEN / f"{name}.npz") as file:
+        published = {published_to_ours(key): file[key] for key in file.files}
+    assert published.keys() == {weight.path for weight in model.weights}
+    for weight in model.weights:
+        weight.assign(published[weight.path])
+    with np.load(GOLDEN / f"{name}.io.npz") as io:
+        np.testing.assert_allclose(to_numpy(model(io["images"])), io["logits"], atol=2e-5, rtol=0)
+
+
+COUNTS = {
+    "Ti/16": 5_717_416,
+    "S/16": 22_050_664,
+    "S/32": 22_878_952,
+    "B/8": 86_576_872,
+    "B/16": 86_567_656,
+    "B/32": 88_224_232,
+    "L/16": 304_326_632,
+    "L/32": 306_535_400,
+    "H/14": 632_045_800,
+}
+
+
+@pytest.mark.parametrize("variant", COUNTS)
+def test_parameter_counts_are_the_published(variant):
+    size = variants.architecture(variant, image_size=224, num_classes=1000)
+    gap = COUNTS[variant] - 2 * size["hidden_size"]  # no class token, nor a position for it
+    with keras.StatelessScope(initialize_variables=False):  # shapes only: H/14 takes 2.5 GB
+        assert VisionTransformer(**size).count_params() == COUNTS[variant]
+        assert VisionTransformer(**size, classifier="gap").count_params() == gap
+
+
+def test_halved_base_has_half_of_everything():
+    base, half = variants.get("B/32"), variants.get("b/32")
+    assert (half.hidden_size * 2, half.mlp_dim * 2) == (base.hidden_size, base.mlp_dim)
+    assert (half.num_layers, half.num_heads * 2) == (base.num_layers, base.num_heads)
+
+
+def test_stochastic_depth_grows_linearly():
+    model = VisionTransformer(8, 4, 16, 3, 2, 32, num_classes=None, stochastic_depth_rate=0.4)
+    rates = [model.get_layer(f"encoderblock_{i}").stochastic_depth_rate for i in range(3)]
+    assert rates == pytest.approx([0.0, 0.2, 0.4])
+
+
+def test_mixed_precision_ends_in_float32():
+    model = VisionTransformer(16, 4, **SMALL, dtype="mixed_bfloat16")
+    assert model.get_layer("encoderblock_0").compute_dtype == "bfloat16"
+    assert {keras.backend.standardize_dtype(w.dtype) for w in model.weights} == {"float32"}
+    assert keras.backend.standardize_dtype(model(np.zeros((1, 16, 16, 3))).dtype) == "float32"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"patch_size": 5}, r"`patch_size` must divide `image_size`.*\(5, 5\).*\(16, 16\)"),
+        ({"num_heads": 5}, r"`num_heads` must divide `hidden_size`.*num_heads=5, hidden_size=24"),
+        ({"classifier": "cls"}, "`classifier` must be one of 'token', 'gap', 'map'.*'cls'"),
+        ({"gelu": "quick"}, "`gelu` must be one of 'exact', 'tanh'.*'quick'"),
+        ({"image_size": (16, 16, 3)}, r"`image_size` must be a positive int or a pair"),
+        ({"image_size": 0}, r"`image_size` must be a positive int or a pair"),
+        ({"num_heads": 0}, r"`num_heads` must be a positive int"),
+        ({"num_layers": -1}, r"`num_layers` must be a positive int"),
+        ({"hidden_size": 24.0}, r"`hidden_size` must be a positive int.*24\.0"),
+        ({"num_classes": 0}, r"`num_classes` must be a positive int"),
+    ],
+)
+def test_wrong_arguments_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        VisionTransformer(**{"image_size": 16, "patch_size": 4, **SMALL, **change})
+
+
+def test_unknown_variant_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"variant='B/15'\. Did you mean 'B/16'"):
+        variants.get("B/15")

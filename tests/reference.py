@@ -1,0 +1,102 @@
+"""Eq. 1–4 of arXiv 2010.11929 in NumPy (float64), written from the formulas.
+
+`weights` maps variable paths to arrays; nothing here calls Keras.
+"""
+
+import math
+
+import numpy as np
+
+_erf = np.vectorize(math.erf)
+
+
+def gelu(x, kind):
+    if kind == "exact":
+        return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def layer_norm(x, weights, name, epsilon):
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + epsilon) * weights[f"{name}/gamma"] + weights[
+        f"{name}/beta"
+    ]
+
+
+def patches(images, kernel, bias):
+    """Loops over the patches of each image: (B, H, W, C) -> (B, N, D)."""
+    height, width = kernel.shape[:2]
+    tokens = []
+    for top in range(0, images.shape[1], height):
+        for left in range(0, images.shape[2], width):
+            patch = images[:, top : top + height, left : left + width]
+            tokens.append(np.tensordot(patch, kernel, axes=([1, 2, 3], [0, 1, 2])) + bias)
+    return np.stack(tokens, axis=1)
+
+
+def attention(q, kv, weights, name):
+    """Loops over the heads; returns (output, attention weights (B, H, N_q, N_kv))."""
+    get = lambda part: weights[f"{name}/{part}"]
+    heads, size = get("query/bias").shape
+    out, maps = get("out/bias"), []
+    for h in range(heads):
+        query = q @ get("query/kernel")[:, h] + get("query/bias")[h]
+        key = kv @ get("key/kernel")[:, h] + get("key/bias")[h]
+        value = kv @ get("value/kernel")[:, h] + get("value/bias")[h]
+        maps.append(softmax(query @ key.transpose(0, 2, 1) / math.sqrt(size)))
+        out = out + maps[-1] @ value @ get("out/kernel")[h]
+    return out, np.stack(maps, axis=1)
+
+
+def mlp(x, weights, name, kind):
+    x = gelu(x @ weights[f"{name}/Dense_0/kernel"] + weights[f"{name}/Dense_0/bias"], kind)
+    return x @ weights[f"{name}/Dense_1/kernel"] + weights[f"{name}/Dense_1/bias"]
+
+
+def block(x, weights, name, kind, epsilon):
+    y = layer_norm(x, weights, f"{name}/LayerNorm_0", epsilon)
+    y, maps = attention(y, y, weights, f"{name}/MultiHeadDotProductAttention_1")
+    x = x + y
+    y = layer_norm(x, weights, f"{name}/LayerNorm_2", epsilon)
+    return x + mlp(y, weights, f"{name}/MlpBlock_3", kind), maps
+
+
+def map_head(x, weights, kind, epsilon):
+    name = "MAPHead_0"
+    probe = np.repeat(weights[f"{name}/probe"], len(x), axis=0)
+    y, _ = attention(probe, x, weights, f"{name}/MultiHeadDotProductAttention_0")
+    z = layer_norm(y, weights, f"{name}/LayerNorm_0", epsilon)
+    return (y + mlp(z, weights, f"{name}/MlpBlock_0", kind))[:, 0]
+
+
+def forward(images, weights, *, num_layers, classifier="token", gelu="exact", epsilon=1e-6):
+    """Everything the model computes, by name; "logits" last."""
+    weights = {name: np.asarray(value, "float64") for name, value in weights.items()}
+    x = patches(images.astype("float64"), weights["embedding/kernel"], weights["embedding/bias"])
+    if classifier == "token":
+        x = np.concatenate([np.repeat(weights["cls/cls"], len(x), axis=0), x], axis=1)
+    x = x + weights["posembed_input/pos_embedding"]
+    out, maps = {"posembed_input": x}, []
+    for i in range(num_layers):
+        x, weights_i = block(x, weights, f"encoderblock_{i}", gelu, epsilon)
+        out[f"encoderblock_{i}"] = x
+        maps.append(weights_i)
+    x = out["encoder_norm"] = layer_norm(x, weights, "encoder_norm", epsilon)
+    pool = {
+        "token": lambda: x[:, 0],
+        "gap": lambda: x.mean(axis=1),
+        "map": lambda: map_head(x, weights, gelu, epsilon),
+    }
+    y = pool[classifier]()
+    if "pre_logits/kernel" in weights:
+        y = np.tanh(y @ weights["pre_logits/kernel"] + weights["pre_logits/bias"])
+    out["features"] = y
+    if "head/kernel" in weights:
+        y = y @ weights["head/kernel"] + weights["head/bias"]
+    return {**out, "attention": np.stack(maps, axis=1), "logits": y}

@@ -1,0 +1,25 @@
+"""Keras layers of the Vision Transformer; they know nothing of models or files."""
+
+from vit_keras.layers.attention import MultiHeadDotProductAttention
+from vit_keras.layers.blocks import EncoderBlock, MlpBlock, WithAttentionWeights
+from vit_keras.layers.patches import (
+    AddPositionEmbs,
+    ClassToken,
+    DropClassToken,
+    PatchEmbedding,
+    TakeClassToken,
+)
+from vit_keras.layers.pooling import MAPHead
+
+__all__ = [
+    "AddPositionEmbs",
+    "ClassToken",
+    "DropClassToken",
+    "EncoderBlock",
+    "MAPHead",
+    "MlpBlock",
+    "MultiHeadDotProductAttention",
+    "PatchEmbedding",
+    "TakeClassToken",
+    "WithAttentionWeights",
+]

@@ -1,0 +1,111 @@
+"""Multi-head self-attention with the published parameter layouts."""
+
+import keras
+from keras import ops
+
+from vit_keras.initializers import xavier_uniform
+from vit_keras.layers.base import SeededLayer
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class MultiHeadDotProductAttention(SeededLayer):
+    """softmax(q kᵀ / √d) v over H heads of d = D / H (Eq. 2, Appendix A).
+
+    `(B, N, D)` -> `(B, N, D)`. The kernels of `query`, `key` and `value` are `(D, H, d)`, that of
+    `out` is `(H, d, D)`; all start Xavier uniform with zero biases. `call(q, kv)` attends from
+    one sequence to another; `return_attention_weights=True` returns also the weights
+    `(B, H, N_q, N_kv)` in float32 at least, before their dropout.
+    """
+
+    def __init__(self, num_heads: int, attention_dropout_rate: float = 0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.attention_dropout_rate = attention_dropout_rate
+        self.attention_dropout = self.dropout(attention_dropout_rate, "attention_dropout")
+
+    def build(self, q_shape, kv_shape=None):
+        width = q_shape[-1]
+        if width % self.num_heads:
+            raise ValueError(
+                "`num_heads` must divide `hidden_size`. "
+                f"Received: num_heads={self.num_heads}, hidden_size={width}"
+            )
+        self.head_size = width // self.num_heads
+        heads = (self.num_heads, self.head_size)
+        for name in ("query", "key", "value"):
+            setattr(self, name, self._projection("nd,dhk->nhk", heads, "hk", width, name))
+            getattr(self, name).build((None, width))
+        self.out = self._projection("nhk,hkd->nd", width, "d", width, "out")
+        self.out.build((None, *heads))
+
+    def _projection(self, equation, output_shape, bias_axes, width, name):
+        return keras.layers.EinsumDense(
+            equation,
+            output_shape,
+            bias_axes=bias_axes,
+            kernel_initializer=xavier_uniform(width, width, self.fold_in(f"{name}/kernel")),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def call(self, q, kv=None, training=None, return_attention_weights=False):
+        kv = q if kv is None else kv
+        width = q.shape[-1]
+        q_tokens = ops.reshape(q, (-1, width))  # (B·N, D): one large product, not B small ones
+        kv_tokens = q_tokens if kv is q else ops.reshape(kv, (-1, width))
+        query = self._split(self.query(q_tokens), q)  # (B, N_q, H, d)
+        key = self._split(self.key(kv_tokens), kv)
+        value = self._split(self.value(kv_tokens), kv)
+        dropout = training and self.attention_dropout_rate > 0
+        if return_attention_weights or dropout or not _has_fused_attention(query.dtype):
+            x, weights = self._explicit(query, key, value, training)
+        else:
+            scale = self.head_size**-0.5
+            x, weights = ops.dot_product_attention(query, key, value, scale=scale), None
+        x = self.out(ops.reshape(x, (-1, self.num_heads, self.head_size)))
+        x = ops.reshape(x, (-1, q.shape[1], width))
+        return (x, weights) if return_attention_weights else x
+
+    def _split(self, x, like):
+        return ops.reshape(x, (-1, like.shape[1], self.num_heads, self.head_size))
+
+    def _explicit(self, query, key, value, training):
+        """The same sum written out, where its weights are wanted or dropped."""
+        logits = ops.einsum("bqhd,bkhd->bhqk", query * self.head_size**-0.5, key)
+        if keras.backend.standardize_dtype(logits.dtype) in ("float16", "bfloat16"):
+            logits = ops.cast(logits, "float32")
+        weights = ops.softmax(logits, axis=-1)  # (B, H, N_q, N_kv)
+        dropped = self.attention_dropout(ops.cast(weights, value.dtype), training=training)
+        return ops.einsum("bhqk,bkhd->bqhd", dropped, value), weights
+
+    def compute_output_shape(self, q_shape, kv_shape=None):
+        return q_shape
+
+    def compute_output_spec(self, q, kv=None, training=None, return_attention_weights=False):
+        x = keras.KerasTensor(q.shape, dtype=self.compute_dtype)
+        if not return_attention_weights:
+            return x
+        shape = (q.shape[0], self.num_heads, q.shape[1], (q if kv is None else kv).shape[1])
+        return x, keras.KerasTensor(shape, dtype=weights_dtype(self.compute_dtype))
+
+    def get_config(self):
+        config = {
+            "num_heads": self.num_heads,
+            "attention_dropout_rate": self.attention_dropout_rate,
+        }
+        return {**super().get_config(), **config}
+
+
+def weights_dtype(compute_dtype: str) -> str:
+    """The type of attention weights: at least float32, whatever the products are done in."""
+    return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype
+
+
+def _has_fused_attention(dtype) -> bool:
+    """XLA on CPUs has no float16 product that sums in float32, which JAX's attention asks for."""
+    half = keras.backend.standardize_dtype(dtype) == "float16"
+    return not (half and keras.backend.backend() == "jax" and _on_cpu())
+
+
+def _on_cpu() -> bool:
+    return all(device.startswith("cpu") for device in keras.distribution.list_devices())

@@ -1,0 +1,123 @@
+"""From an image to a sequence of tokens (Eq. 1)."""
+
+import keras
+from keras import ops
+
+from vit_keras.initializers import Normal, lecun_normal
+from vit_keras.layers.base import SeededLayer, pair
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class PatchEmbedding(SeededLayer):
+    """Projects each patch linearly: `(B, H, W, C)` -> `(B, N, D)`, N = H/p_h · W/p_w (Eq. 1).
+
+    The kernel `(p_h, p_w, C, D)` is that of the equivalent convolution, as published; it starts
+    LeCun normal. Raises ValueError where `patch_size` does not divide the image, or where the
+    image's height and width are not known.
+    """
+
+    def __init__(self, hidden_size: int, patch_size: int | tuple[int, int], **kwargs):
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        self.patch_size = pair(patch_size, "patch_size")
+
+    def grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of patches in an image of `image_size` (height, width) pixels."""
+        if None in image_size:
+            raise ValueError(
+                "The height and width of the images must be known when a Vision Transformer is "
+                f"built; give them as `image_size`. Received: image_size={tuple(image_size)}"
+            )
+        if any(size % patch for size, patch in zip(image_size, self.patch_size)):
+            raise ValueError(
+                "`patch_size` must divide `image_size`. "
+                f"Received: patch_size={self.patch_size}, image_size={tuple(image_size)}"
+            )
+        return tuple(size // patch for size, patch in zip(image_size, self.patch_size))
+
+    def build(self, input_shape):
+        self.grid(input_shape[1:3])
+        height, width = self.patch_size
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(height, width, input_shape[-1], self.hidden_size),
+            initializer=lecun_normal(height * width * input_shape[-1], self.fold_in("kernel")),
+        )
+        self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
+
+    def call(self, images):
+        channels = images.shape[-1]
+        (rows, columns), (height, width) = self.grid(images.shape[1:3]), self.patch_size
+        x = ops.reshape(images, (-1, rows, height, columns, width, channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, p_h, p_w, C)
+        x = ops.reshape(x, (-1, height * width * channels))  # (B·N, P²·C)
+        x = ops.matmul(x, ops.reshape(self.kernel, (-1, self.hidden_size))) + self.bias
+        return ops.reshape(x, (-1, rows * columns, self.hidden_size))
+
+    def compute_output_shape(self, input_shape):
+        rows, columns = self.grid(input_shape[1:3])
+        return (input_shape[0], rows * columns, self.hidden_size)
+
+    def get_config(self):
+        config = {"hidden_size": self.hidden_size, "patch_size": self.patch_size}
+        return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class ClassToken(keras.layers.Layer):
+    """Prepends one learned token: `(B, N, D)` -> `(B, 1 + N, D)` (Eq. 1)."""
+
+    def build(self, input_shape):
+        self.cls = self.add_weight(name="cls", shape=(1, 1, input_shape[-1]), initializer="zeros")
+
+    def call(self, x):
+        cls = ops.broadcast_to(self.cls, (ops.shape(x)[0], 1, x.shape[-1]))
+        return ops.concatenate([cls, x], axis=1)
+
+    def compute_output_shape(self, input_shape):
+        batch, tokens, width = input_shape
+        return (batch, tokens + 1, width)
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class TakeClassToken(keras.layers.Layer):
+    """The class token of each image: `(B, 1 + N, D)` -> `(B, D)` (Eq. 4)."""
+
+    def call(self, x):
+        return ops.reshape(x[:, :1], (-1, x.shape[-1]))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[-1])
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class DropClassToken(keras.layers.Layer):
+    """The patches' tokens alone: `(B, 1 + N, D)` -> `(B, N, D)`."""
+
+    def call(self, x):
+        return x[:, 1:]
+
+    def compute_output_shape(self, input_shape):
+        batch, tokens, width = input_shape
+        return (batch, tokens - 1, width)
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class AddPositionEmbs(SeededLayer):
+    """Adds a learned embedding to each position: `(B, N, D)` -> `(B, N, D)` (Eq. 1).
+
+    `pos_embedding` is `(1, N, D)` and starts as N(0, 0.02²).
+    """
+
+    def build(self, input_shape):
+        self.pos_embedding = self.add_weight(
+            name="pos_embedding",
+            shape=(1, *input_shape[1:]),
+            initializer=Normal(0.02, self.fold_in("pos_embedding")),
+        )
+
+    def call(self, x):
+        return x + self.pos_embedding
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

@@ -1,0 +1,65 @@
+"""Attention pooling: one vector of all tokens."""
+
+import keras
+from keras import ops
+
+from vit_keras.initializers import xavier_uniform
+from vit_keras.layers.attention import MultiHeadDotProductAttention
+from vit_keras.layers.base import SeededLayer, layer_norm
+from vit_keras.layers.blocks import MlpBlock
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class MAPHead(SeededLayer):
+    """Multi-head attention pooling, `(B, N, D)` -> `(B, D)`, as in big_vision.
+
+    One learned probe attends to all tokens; then x + MLP(LN(x)).
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        mlp_dim: int,
+        gelu: str = "exact",
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads, self.mlp_dim = num_heads, mlp_dim
+        self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
+        part = {"dtype": self.dtype_policy}
+        name = "MultiHeadDotProductAttention_0"
+        self.attention = MultiHeadDotProductAttention(
+            num_heads, seed=self.fold_in(name), name=name, **part
+        )
+        self.norm = layer_norm(layer_norm_epsilon, "LayerNorm_0", **part)
+        seed = self.fold_in("MlpBlock_0")
+        self.mlp = MlpBlock(mlp_dim, gelu=gelu, seed=seed, name="MlpBlock_0", **part)
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        self.probe = self.add_weight(
+            name="probe",
+            shape=(1, 1, width),
+            initializer=xavier_uniform(1, width, self.fold_in("probe")),
+        )
+        for part in (self.attention, self.norm, self.mlp):
+            part.build((input_shape[0], 1, width))
+
+    def call(self, x):
+        probe = ops.broadcast_to(self.probe, (ops.shape(x)[0], 1, x.shape[-1]))
+        y = self.attention(probe, x)  # (B, 1, D)
+        y = y + self.mlp(self.norm(y))
+        return ops.reshape(y, (-1, x.shape[-1]))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[-1])
+
+    def get_config(self):
+        config = {
+            "num_heads": self.num_heads,
+            "mlp_dim": self.mlp_dim,
+            "gelu": self.gelu,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+        }
+        return {**super().get_config(), **config}

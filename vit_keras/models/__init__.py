@@ -1,0 +1,15 @@
+"""Functional Keras models; they know nothing of files."""
+
+from vit_keras.models.image_model import ImageModel, Preprocessing
+from vit_keras.models.surgery import attention_maps, intermediates, patch_grid, with_image_size
+from vit_keras.models.vit import VisionTransformer
+
+__all__ = [
+    "ImageModel",
+    "Preprocessing",
+    "VisionTransformer",
+    "attention_maps",
+    "intermediates",
+    "patch_grid",
+    "with_image_size",
+]

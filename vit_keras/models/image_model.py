@@ -1,0 +1,61 @@
+"""A functional model that knows how its images are prepared and what its classes are called."""
+
+import dataclasses
+
+import keras
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """How pixels become a model's input; the defaults are the published ViT code's.
+
+    Attributes:
+        mean: subtracted from pixels in [0, 1], one value or one a channel.
+        std: divides what is left; 0.5 and 0.5 give [-1, 1].
+        interpolation: of the resize, "bilinear" or "bicubic".
+        antialias: whether the resize averages the pixels that it skips.
+        crop_fraction: None to resize to the model's size whatever the shape; else the side of a
+            central crop, as a fraction of the shorter side of the picture.
+    """
+
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[float, ...] = (0.5,)
+    interpolation: str = "bilinear"
+    antialias: bool = False
+    crop_fraction: float | None = None
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class ImageModel(keras.Model):
+    """A functional `keras.Model` whose saved files carry `preprocessing` and `class_names`.
+
+    Attributes:
+        preprocessing: a `Preprocessing`.
+        class_names: names of the classes in the order of the logits, or None.
+    """
+
+    preprocessing = Preprocessing()
+    class_names = None
+
+    def get_config(self):
+        preprocessing = dataclasses.asdict(self.preprocessing)
+        names = None if self.class_names is None else list(self.class_names)
+        return {**super().get_config(), "preprocessing": preprocessing, "class_names": names}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        preprocessing, names = config.pop("preprocessing"), config.pop("class_names")
+        model = super().from_config(config, custom_objects=custom_objects)
+        model.preprocessing = Preprocessing(
+            **{k: tuple(v) if isinstance(v, list) else v for k, v in preprocessing.items()}
+        )
+        model.class_names = names
+        return model
+
+
+def describe_like(model: keras.Model, source: keras.Model) -> keras.Model:
+    """Gives `model` what `source` knows of its images and classes, and returns it."""
+    if isinstance(source, ImageModel) and isinstance(model, ImageModel):
+        model.preprocessing, model.class_names = source.preprocessing, source.class_names
+    return model

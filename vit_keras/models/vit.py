@@ -1,0 +1,127 @@
+"""The Vision Transformer of arXiv 2010.11929 as a functional Keras model."""
+
+import functools
+
+import keras
+
+from vit_keras.initializers import default_seed, fold_in, lecun_normal
+from vit_keras.layers import (
+    AddPositionEmbs,
+    ClassToken,
+    EncoderBlock,
+    MAPHead,
+    PatchEmbedding,
+    TakeClassToken,
+)
+from vit_keras.layers.base import check_choice, check_positive, layer_norm, pair
+from vit_keras.models.image_model import ImageModel
+
+CLASSIFIERS = ("token", "gap", "map")
+
+
+def VisionTransformer(
+    image_size: int | tuple[int, int] | None,
+    patch_size: int | tuple[int, int],
+    hidden_size: int,
+    num_layers: int,
+    num_heads: int,
+    mlp_dim: int,
+    num_classes: int | None,
+    classifier: str = "token",
+    representation_size: int | None = None,
+    dropout_rate: float = 0.0,
+    attention_dropout_rate: float = 0.0,
+    stochastic_depth_rate: float = 0.0,
+    gelu: str = "exact",
+    layer_norm_epsilon: float = 1e-6,
+    channels: int = 3,
+    classifier_activation=None,
+    input_tensor=None,
+    dtype=None,
+    seed: int | None = None,
+    name: str = "vision_transformer",
+) -> ImageModel:
+    """Builds Eq. 1–4: images `(B, H, W, C)` in [-1, 1] -> logits `(B, num_classes)`.
+
+    `image_size` and `patch_size` are pixels, an int or (height, width). `classifier` reads the
+    class token ("token"), the mean of the tokens ("gap") or an attention pool ("map").
+    `num_classes=None` gives features `(B, D)`; `representation_size` puts the pre-training head
+    before them, `pre_logits` with tanh. `stochastic_depth_rate` is the last block's, growing
+    linearly from 0. An `input_tensor` stands for images, with its own size. Equal seeds give equal
+    weights on every backend. ValueError: the patch must divide the image, the heads the width.
+    """
+    check_choice(classifier, CLASSIFIERS, "classifier")
+    check_positive(hidden_size=hidden_size, num_layers=num_layers, num_heads=num_heads)
+    check_positive(mlp_dim=mlp_dim, num_classes=1 if num_classes is None else num_classes)
+    part = functools.partial(_part, default_seed() if seed is None else seed, dtype)
+    mlp = {"gelu": gelu, "layer_norm_epsilon": layer_norm_epsilon}
+    block = {"num_heads": num_heads, "mlp_dim": mlp_dim, **mlp}
+    rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
+
+    x = _images(image_size, channels) if input_tensor is None else input_tensor
+    inputs = keras.utils.get_source_inputs(x)
+    x = _embed(x, patch_size, hidden_size, classifier == "token", dropout_rate, part)
+    x = _encode(x, num_layers, stochastic_depth_rate, {**block, **rates}, part)
+    x = layer_norm(layer_norm_epsilon, "encoder_norm", dtype=dtype)(x)
+    x = _pool(x, classifier, block, part)
+    x = _head(x, num_classes, representation_size, classifier_activation, part)
+    return ImageModel(inputs[0] if len(inputs) == 1 else inputs, x, name=name)
+
+
+def _part(seed, dtype, name):
+    """The arguments that the layer called `name` shares with all others."""
+    return {"seed": fold_in(seed, name), "dtype": dtype, "name": name}
+
+
+def _images(image_size, channels):
+    return keras.Input((*pair(image_size, "image_size"), channels), name="images")
+
+
+def _embed(x, patch_size, hidden_size, class_token, dropout_rate, part):
+    """Eq. 1: patches, the class token and position embeddings, `(B, N, D)`."""
+    x = PatchEmbedding(hidden_size, patch_size, **part("embedding"))(x)
+    if class_token:
+        x = ClassToken(dtype=part("cls")["dtype"], name="cls")(x)
+    x = AddPositionEmbs(**part("posembed_input"))(x)
+    return keras.layers.Dropout(dropout_rate, **part("posembed_dropout"))(x)
+
+
+def _encode(x, num_layers, stochastic_depth_rate, block, part):
+    """Eq. 2 and 3, `num_layers` times."""
+    for i in range(num_layers):
+        rate = stochastic_depth_rate * i / max(num_layers - 1, 1)
+        x = EncoderBlock(**block, stochastic_depth_rate=rate, **part(f"encoderblock_{i}"))(x)
+    return x
+
+
+def _pool(x, classifier, block, part):
+    """Eq. 4: one vector `(B, D)` of an image's tokens `(B, N, D)`."""
+    if classifier == "token":
+        return TakeClassToken(dtype=part("token")["dtype"], name="token")(x)
+    if classifier == "gap":
+        return keras.layers.GlobalAveragePooling1D(dtype=part("gap")["dtype"], name="gap")(x)
+    return MAPHead(**block, **part("MAPHead_0"))(x)
+
+
+def _head(x, num_classes, representation_size, activation, part):
+    """The paper's pre-training head, or its fine-tuning head: one layer that starts at zero.
+
+    `head` computes in the type of its variables, so that mixed precision ends in float32.
+    """
+    if representation_size is not None:
+        shared = part("pre_logits")
+        kernel = lecun_normal(x.shape[-1], shared.pop("seed"))
+        dense = keras.layers.Dense(
+            representation_size, activation="tanh", kernel_initializer=kernel, **shared
+        )
+        x = dense(x)
+    if num_classes is None:
+        return x
+    policy = keras.dtype_policies.get(part("head")["dtype"] or keras.config.dtype_policy())
+    return keras.layers.Dense(
+        num_classes,
+        activation=activation,
+        kernel_initializer="zeros",
+        dtype=policy.variable_dtype,
+        name="head",
+    )(x)
