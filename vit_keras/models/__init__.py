@@ -1,7 +1,18 @@
 """Functional Keras models; they know nothing of files."""
 
-from vit_keras.models.image_model import ImageModel, Preprocessing
-from vit_keras.models.surgery import attention_maps, intermediates, patch_grid, with_image_size
+from vit_keras.models.image_model import (
+    ImageModel,
+    Preprocessing,
+    class_names_of,
+    ends_in_softmax,
+    preprocessing_of,
+)
+from vit_keras.models.surgery import (
+    attention_maps,
+    intermediates,
+    patch_grid,
+    with_image_size,
+)
 from vit_keras.models.vit import VisionTransformer
 
 __all__ = [
@@ -9,7 +20,10 @@ __all__ = [
     "Preprocessing",
     "VisionTransformer",
     "attention_maps",
+    "class_names_of",
+    "ends_in_softmax",
     "intermediates",
     "patch_grid",
+    "preprocessing_of",
     "with_image_size",
 ]

@@ -59,3 +59,19 @@ def describe_like(model: keras.Model, source: keras.Model) -> keras.Model:
     if isinstance(source, ImageModel) and isinstance(model, ImageModel):
         model.preprocessing, model.class_names = source.preprocessing, source.class_names
     return model
+
+
+def preprocessing_of(model: keras.Model) -> Preprocessing:
+    """How the model's images are prepared; the published code's way where it carries nothing."""
+    return getattr(model, "preprocessing", ImageModel.preprocessing)
+
+
+def class_names_of(model: keras.Model) -> list[str]:
+    """The names of the classes that the model carries; their numbers where it carries none."""
+    names = getattr(model, "class_names", None)
+    return list(names) if names else [str(i) for i in range(model.output_shape[-1])]
+
+
+def ends_in_softmax(model: keras.Model) -> bool:
+    """Whether the last layer's activation is a softmax, as a Keras application's is."""
+    return getattr(model.layers[-1], "activation", None) is keras.activations.softmax

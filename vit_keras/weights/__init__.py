@@ -1,5 +1,5 @@
 """Weights in and out of models."""
 
-from vit_keras.weights.files import load
+from vit_keras.weights.files import load, open_model, save_model
 
-__all__ = ["load"]
+__all__ = ["load", "open_model", "save_model"]

@@ -25,13 +25,16 @@ def load(model: keras.Model, path: str | os.PathLike) -> keras.Model:
     return model
 
 
-def open_model(path: str | os.PathLike) -> keras.Model:
-    """The model in a `.keras` file; ValueError with the path where the file is corrupt."""
+def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
+    """The model in a `.keras` file, ready to train on with `compile=True`.
+
+    FileNotFoundError where there is none, ValueError with its path where it is corrupt.
+    """
     path = os.fspath(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no model file at {path!r}.")
     try:
-        return keras.saving.load_model(path)
+        return keras.saving.load_model(path, compile=compile)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
@@ -57,3 +60,13 @@ def copy_by_path(source: keras.Model, target: keras.Model, origin: str) -> None:
         )
     for name, weight in new.items():
         weight.assign(old[name])
+
+
+def save_model(model: keras.Model, path: str | os.PathLike) -> None:
+    """Writes a `.keras` file whole or not at all: beside it under another name, then renamed."""
+    path = os.fspath(path)
+    if not path.endswith(".keras"):
+        raise ValueError(f"A model is saved to a path that ends in .keras. Received: {path!r}")
+    partial = f"{path.removesuffix('.keras')}.partial.keras"
+    model.save(partial)
+    os.replace(partial, path)
