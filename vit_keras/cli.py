@@ -23,7 +23,7 @@ def parser(prog: str):
         def error(self, message, ex=None):
             super().error(message + _nearest(message, self), ex)
 
-    made = Parser(prog=prog, description=Config.__doc__.splitlines()[0])
+    made = Parser(prog=prog, description=Config.__doc__, allow_abbrev=False)
     made.add_argument("--config", action="config", help="a YAML file, see configs/")
     made.add_class_arguments(Config)
     return made
@@ -31,9 +31,7 @@ def parser(prog: str):
 
 def _nearest(message: str, parser) -> str:
     """A hint at the fields whose names are closest to the one that a message refuses."""
-    unknown = re.search(
-        r"unrecognized arguments: -*([\w.]+)|does not accept option '([\w.]+)'", message
-    )
+    unknown = re.search(r"unrecognized arguments: -*([\w.]+)|[Oo]ption '([\w.]+)'", message)
     if not unknown:
         return ""
     name = unknown[1] or unknown[2]

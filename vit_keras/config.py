@@ -30,7 +30,7 @@ class ModelConfig:
         dtype: a Keras dtype policy: float32, mixed_bfloat16 or mixed_float16
     """
 
-    variant: str | None = None
+    variant: str | None = "B/16"
     image_size: int | tuple[int, int] = 224
     channels: int = 3
     patch_size: int | tuple[int, int] | None = None

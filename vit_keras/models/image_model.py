@@ -42,6 +42,9 @@ class ImageModel(keras.Model):
         names = None if self.class_names is None else list(self.class_names)
         return {**super().get_config(), "preprocessing": preprocessing, "class_names": names}
 
+    def get_compile_config(self):
+        return _portable(super().get_compile_config())
+
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
@@ -52,6 +55,19 @@ class ImageModel(keras.Model):
         )
         model.class_names = names
         return model
+
+
+def _portable(config):
+    """A compile config that names public optimisers.
+
+    On torch Keras saves an optimiser as a class of that backend, which no other can train with.
+    """
+    if not isinstance(config, dict):
+        return config
+    config = {key: _portable(value) for key, value in config.items()}
+    if str(config.get("module")).startswith("keras.src.backend.torch.optimizers"):
+        config |= {"module": "keras.optimizers", "registered_name": None}
+    return config
 
 
 def describe_like(model: keras.Model, source: keras.Model) -> keras.Model:

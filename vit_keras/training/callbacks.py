@@ -109,12 +109,22 @@ def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:
 
 
 class Checkpoints(StepCounter):
-    """A checkpoint every `every` updates and after the last one."""
+    """A checkpoint every `checkpoint_every` updates and after the last one.
 
-    def __init__(self, folder: pathlib.Path, start_step: int, total_steps: int, config):
+    One that is due with an evaluation is written after it, so that a resumed run has its row.
+    """
+
+    def __init__(self, folder: pathlib.Path, start_step: int, config):
         super().__init__(start_step)
-        self.folder, self.total_steps, self.config = folder, total_steps, config
+        self.folder, self.config = folder, config
 
     def on_step(self, logs):
-        if self.step % self.config.checkpoint_every == 0 or self.step == self.total_steps:
+        if self.step % self.config.eval_every and self.step != self.config.total_steps:
+            self._save_if_due()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._save_if_due()
+
+    def _save_if_due(self):
+        if self.step % self.config.checkpoint_every == 0 or self.step == self.config.total_steps:
             checkpoints.save(self.model, self.folder, self.step, self.config.keep_checkpoints)

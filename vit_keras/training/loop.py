@@ -55,7 +55,7 @@ def train(model: keras.Model, run: Run, batches: Callable, validation) -> list[d
     watch = [
         recorder,
         progress,
-        Checkpoints(run.checkpoints, start, config.total_steps, config),
+        Checkpoints(run.checkpoints, start, config),
         keras.callbacks.TensorBoard(str(run.folder / "tensorboard"), write_graph=False),
     ]
     for segment in segments(start, config.total_steps, config.eval_every):

@@ -59,7 +59,7 @@ def copy_by_path(source: keras.Model, target: keras.Model, origin: str) -> None:
             f"{origin!r} does not fit model {target.name!r}:\n  " + "\n  ".join(faults)
         )
     for name, weight in new.items():
-        weight.assign(old[name])
+        weight.assign(old[name].value)
 
 
 def save_model(model: keras.Model, path: str | os.PathLike) -> None:
@@ -68,5 +68,9 @@ def save_model(model: keras.Model, path: str | os.PathLike) -> None:
     if not path.endswith(".keras"):
         raise ValueError(f"A model is saved to a path that ends in .keras. Received: {path!r}")
     partial = f"{path.removesuffix('.keras')}.partial.keras"
-    model.save(partial)
-    os.replace(partial, path)
+    try:
+        model.save(partial)
+        os.replace(partial, path)
+    finally:
+        if os.path.exists(partial):
+            os.remove(partial)
