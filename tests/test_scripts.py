@@ -13,6 +13,7 @@ import export
 import train
 from tests.helpers import run_script
 from vit_keras import data
+from vit_keras.models import Preprocessing
 from vit_keras.weights import open_model
 
 
