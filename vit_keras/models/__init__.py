@@ -1,6 +1,6 @@
 """Functional Keras models; they know nothing of files."""
 
-from vit_keras.models.from_variant import from_variant
+from vit_keras.models.constructors import from_variant
 from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import ImageModel, Preprocessing
 from vit_keras.models.resnet import ResNet
