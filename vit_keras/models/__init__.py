@@ -1,5 +1,7 @@
 """Functional Keras models; they know nothing of files."""
 
+from vit_keras.models.constructors import from_variant
+from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import (
     ImageModel,
     Preprocessing,
@@ -7,6 +9,7 @@ from vit_keras.models.image_model import (
     ends_in_softmax,
     preprocessing_of,
 )
+from vit_keras.models.resnet import ResNet
 from vit_keras.models.surgery import (
     attention_maps,
     intermediates,
@@ -16,12 +19,15 @@ from vit_keras.models.surgery import (
 from vit_keras.models.vit import VisionTransformer
 
 __all__ = [
+    "HybridViT",
     "ImageModel",
     "Preprocessing",
+    "ResNet",
     "VisionTransformer",
     "attention_maps",
     "class_names_of",
     "ends_in_softmax",
+    "from_variant",
     "intermediates",
     "patch_grid",
     "preprocessing_of",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
 from vit_keras import applications
 
 SMALL = {"input_shape": (32, 48, 3), "classes": 4}
@@ -35,7 +35,7 @@ def test_constructors_have_the_signature_and_size_of_their_variant(name):
     }
     assert build.__name__ == name and VITS[name] in build.__doc__
     variant = vit_keras.variants.get(VITS[name])
-    with keras.StatelessScope(initialize_variables=False):
+    with shapes_only():
         model = build()
     block = model.get_layer(f"encoderblock_{variant.num_layers - 1}")
     assert (block.num_heads, block.mlp_dim) == (variant.num_heads, variant.mlp_dim)
