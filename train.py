@@ -14,7 +14,7 @@ def main(arguments=None):
     import keras
 
     from vit_keras import data, evaluation, figures, runs
-    from vit_keras.models import VisionTransformer
+    from vit_keras.models import from_config
     from vit_keras.training.loop import compile_model, train
     from vit_keras.weights import save_model
 
@@ -22,9 +22,7 @@ def main(arguments=None):
     keras.utils.set_random_seed(config.seed)
     dataset = data.load(config.dataset, config.model.channels)
     classes = len(dataset.class_names)
-    model = VisionTransformer(
-        **config.model.architecture(), num_classes=classes, seed=config.seed, name="vit"
-    )
+    model = from_config(config.model, num_classes=classes, seed=config.seed, name=config.name)
     model.class_names = dataset.class_names
     compile_model(model, config)
 

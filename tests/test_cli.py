@@ -5,9 +5,10 @@ import pathlib
 
 import pytest
 
-from tests.helpers import ROOT
+from tests.helpers import ROOT, shapes_only
 from vit_keras import cli
 from vit_keras.config import Config, ModelConfig
+from vit_keras.models import from_config
 
 DIGITS = str(ROOT / "configs" / "digits.yaml")
 
@@ -29,8 +30,10 @@ def test_arguments_stand_over_the_file_and_the_file_over_defaults(tmp_path):
     config = parse("--config", str(file), "--seed", "4", "--optimizer.learning_rate", "1e-2")
     assert (config.seed, config.total_steps, config.batch) == (4, 7, Config().batch)
     assert config.optimizer.learning_rate == 0.01
-    assert config.model.architecture()["image_size"] == (32, 48)
-    assert config.model.architecture()["num_layers"] == 12
+    assert config.model.arguments()["image_size"] == (32, 48)
+    with shapes_only():
+        model = from_config(config.model, num_classes=3)
+    assert model.get_layer("embedding").hidden_size == 192 and model.output_shape == (None, 3)
 
 
 def test_what_is_written_is_read_again(tmp_path):
@@ -93,5 +96,21 @@ def test_configs_are_valid(file):
 
 
 def test_given_sizes_stand_over_the_variants():
-    sizes = ModelConfig(variant="B/16", num_layers=2, image_size=32).architecture()
-    assert (sizes["num_layers"], sizes["hidden_size"], sizes["image_size"]) == (2, 768, 32)
+    with shapes_only():
+        model = from_config(ModelConfig("B/16", num_layers=2, image_size=32), num_classes=3)
+    assert model.get_layer("encoderblock_1").mlp_dim == 3072
+    assert "encoderblock_2" not in [layer.name for layer in model.layers]
+
+
+@pytest.mark.parametrize("variant", ["R26+S/32", "R50x1"])
+def test_hybrids_and_resnets_are_built_like_transformers(variant):
+    with shapes_only():
+        model = from_config(ModelConfig(variant, image_size=64, channels=1), num_classes=3, seed=1)
+    assert model.input_shape == (None, 64, 64, 1) and model.output_shape == (None, 3)
+    assert "block4" in [layer.name for layer in model.layers]
+
+
+def test_a_resnet_has_no_heads():
+    config = ModelConfig("R50x1", num_heads=3, classifier="gap")
+    with pytest.raises(ValueError, match=r"'R50x1' has no model\.classifier, model\.num_heads"):
+        config.arguments()

@@ -46,18 +46,27 @@ class ModelConfig:
     gelu: Literal["exact", "tanh"] = "tanh"
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
 
-    def architecture(self) -> dict[str, Any]:
-        """Arguments of `VisionTransformer`: the variant's row, with what is given here over it."""
+    def arguments(self) -> dict[str, Any]:
+        """What is given to the constructor of the model, over the variant's row where there is one.
+
+        Raises ValueError for an unknown variant, for missing sizes without one, and for arguments
+        of transformers that a ResNet does not have.
+        """
         given = dataclasses.asdict(self)
-        sizes = {
-            field.name: given.pop(field.name) for field in dataclasses.fields(variants.Variant)
-        }
-        sizes = {name: size for name, size in sizes.items() if size is not None}
         variant = given.pop("variant")
-        if variant is not None:
-            return variants.architecture(variant, **{**given, **sizes})
-        if missing := [f"model.{name}" for name in SIZES if name not in sizes]:
-            raise ValueError(f"Give `model.variant`, or all sizes. Missing: {', '.join(missing)}")
+        sizes = {name: size for name in SIZES if (size := given.pop(name)) is not None}
+        if variant is None:
+            if missing := [f"model.{name}" for name in SIZES if name not in sizes]:
+                raise ValueError(
+                    f"Give `model.variant`, or all sizes. Missing: {', '.join(missing)}"
+                )
+        elif isinstance(variants.get(variant), variants.ResNetVariant):
+            plain = dataclasses.asdict(ModelConfig())
+            given = {**given, **sizes}
+            shared = {name: given.pop(name) for name in ("image_size", "channels", "dtype")}
+            if other := [f"model.{name}" for name in given if given[name] != plain[name]]:
+                raise ValueError(f"ResNet {variant!r} has no {', '.join(other)}")
+            return shared
         return {**given, **sizes}
 
 
@@ -148,4 +157,4 @@ class Config:
         for name in ("total_steps", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must not be negative. Received: {getattr(self, name)}")
-        self.model.architecture()
+        self.model.arguments()

@@ -1,6 +1,6 @@
 """Functional Keras models; they know nothing of files."""
 
-from vit_keras.models.constructors import from_variant
+from vit_keras.models.constructors import from_config, from_variant
 from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import (
     ImageModel,
@@ -27,6 +27,7 @@ __all__ = [
     "attention_maps",
     "class_names_of",
     "ends_in_softmax",
+    "from_config",
     "from_variant",
     "intermediates",
     "patch_grid",

@@ -21,3 +21,11 @@ def from_variant(variant: str, /, **arguments) -> ImageModel:
     """
     constructor = CONSTRUCTORS[type(variants.get(variant))]
     return constructor(**variants.architecture(variant, **arguments))
+
+
+def from_config(config, **arguments) -> ImageModel:
+    """The model of a run's `ModelConfig`; `arguments` go before what it says."""
+    arguments = {**config.arguments(), **arguments}
+    if config.variant is None:
+        return VisionTransformer(**arguments)
+    return from_variant(config.variant, **arguments)
