@@ -1,5 +1,6 @@
-"""Weights in and out of models."""
+"""Weights in and out of models, in our format and in other projects'."""
 
-from vit_keras.weights.files import load
+from vit_keras.weights.files import from_checkpoint, load, open_model
+from vit_keras.weights.saving import save
 
-__all__ = ["load"]
+__all__ = ["from_checkpoint", "load", "open_model", "save"]

@@ -1,59 +1,106 @@
-"""Reading weights from our own files into a built model."""
+"""Weights in and out: `load`, `save`, `from_checkpoint`."""
 
 import os
+from typing import Any
 
 import keras
 
-SUFFIXES = (".keras", ".weights.h5")
+from vit_keras.models import VisionTransformer
+from vit_keras.weights import checkpoint, loading, own
+from vit_keras.weights.formats import Numerics
+from vit_keras.weights.own import open_model
+
+REQUIRED = (
+    "classifier",
+    "image_size",
+    "patch_size",
+    "hidden_size",
+    "num_layers",
+    "num_heads",
+    "mlp_dim",
+)
 
 
-def load(model: keras.Model, path: str | os.PathLike) -> keras.Model:
-    """Copies the weights of a `.keras` or `.weights.h5` file into `model`, and returns it.
+def load(
+    model: keras.Model,
+    path: str | os.PathLike,
+    source: str | None = None,
+    head: str = "keep",
+    interpolation: str | None = None,
+) -> keras.Model:
+    """Copies the weights of a file or folder into `model`, and returns it.
 
-    Raises FileNotFoundError where there is no such file, ValueError where it is no such file or
-    does not fit; `.keras` files are compared by name and shape, and all differences are listed.
+    Args:
+        source: the format's name, such as "timm"; detected from the names where None.
+        head: "keep" takes the file's classifier, "drop" leaves the model's as it is, "reset" sets
+            it to zero, as a fine-tuning starts.
+        interpolation: of position embeddings on another grid; the source's own where None.
+
+    The model computes as the source from then on: GELU, epsilon, preprocessing. Raises
+    FileNotFoundError where there is no file; ValueError where it is damaged, of no known format,
+    or does not fit: then all differences are listed, and the model stays as it was.
     """
-    path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no file of weights at {path!r}.")
-    if path.endswith(".weights.h5"):
-        model.load_weights(path)
-    elif path.endswith(".keras"):
-        copy_by_path(open_model(path), model, path)
-    else:
-        raise ValueError(f"Weights are read from {' or '.join(SUFFIXES)} files. Received: {path!r}")
+    with checkpoint.opened(path, source) as file:
+        loading.copy(model, file, head, interpolation)
     return model
 
 
-def open_model(path: str | os.PathLike) -> keras.Model:
-    """The model in a `.keras` file; ValueError with the path where the file is corrupt."""
-    path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no model file at {path!r}.")
-    try:
-        return keras.saving.load_model(path)
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(
-            f"{path!r} cannot be read as a Keras model: it is corrupt, incomplete, or needs layers "
-            f"that are not imported ({reason})"
-        ) from error
+def from_checkpoint(
+    path: str | os.PathLike,
+    source: str | None = None,
+    interpolation: str | None = None,
+    **overrides: Any,
+) -> keras.Model:
+    """The model in a file or folder, built and loaded.
+
+    `overrides` are arguments of `VisionTransformer`: what the file and its config do not say, such
+    as `num_heads` of a bare timm file, or what is to differ: another `image_size`, `patch_size` or
+    `channels` adapts the weights, another `num_classes` starts a head at zero. ValueError names
+    what is missing; otherwise as `load`.
+    """
+    if os.fspath(path).endswith(".keras"):
+        return own.open_with(os.fspath(path), overrides)
+    with checkpoint.opened(path, source) as file:
+        inferred = file.infer()
+        numerics = file.numerics() or Numerics()
+        arguments = {
+            "gelu": numerics.gelu,
+            "layer_norm_epsilon": numerics.layer_norm_epsilon,
+            "num_classes": None,
+            **inferred,
+            **overrides,
+        }
+        _check_complete(arguments, file)
+        model = VisionTransformer(**arguments)
+        head = _head(inferred.get("num_classes"), arguments["num_classes"])
+        loading.copy(model, file, head, interpolation)
+    _keep_overridden(model, overrides, numerics)
+    return model
 
 
-def copy_by_path(source: keras.Model, target: keras.Model, origin: str) -> None:
-    """Assigns each weight of `source` to the one of the same path in `target`, all or none."""
-    old = {weight.path: weight for weight in source.weights}
-    new = {weight.path: weight for weight in target.weights}
-    faults = [f"missing in the file: {name}" for name in new if name not in old]
-    faults += [f"not in the model: {name}" for name in old if name not in new]
-    faults += [
-        f"{name} is {tuple(old[name].shape)} in the file, {tuple(new[name].shape)} in the model"
-        for name in new
-        if name in old and old[name].shape != new[name].shape
-    ]
-    if faults:
+def _check_complete(arguments, file):
+    missing = [name for name in REQUIRED if name not in arguments]
+    if missing:
+        given = ", ".join(f"{name}=..." for name in missing)
         raise ValueError(
-            f"{origin!r} does not fit model {target.name!r}:\n  " + "\n  ".join(faults)
+            f"{file.path!r} ({file.format.name}) and what lies beside it do not say "
+            f"{' and '.join(f'`{name}`' for name in missing)}; give it as "
+            f"from_checkpoint(path, {given})"
         )
-    for name, weight in new.items():
-        weight.assign(old[name])
+
+
+def _head(theirs, ours):
+    if theirs == ours:
+        return "keep"
+    return "drop" if ours is None else "reset"
+
+
+def _keep_overridden(model, overrides, numerics):
+    """An overridden GELU or epsilon is the caller's, not the source's."""
+    gelu = overrides.get("gelu", numerics.gelu)
+    epsilon = overrides.get("layer_norm_epsilon", numerics.layer_norm_epsilon)
+    if (gelu, epsilon) != (numerics.gelu, numerics.layer_norm_epsilon):
+        loading.architecture.set_numerics(model, gelu, epsilon)
+
+
+__all__ = ["from_checkpoint", "load", "open_model"]

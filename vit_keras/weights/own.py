@@ -1,0 +1,137 @@
+"""Our own `.keras` and `.weights.h5` files, of any model.
+
+Keras numbers the variables of each layer: `head/kernel` is `head/0`. A `.keras` file says also how
+the model computes; a `.weights.h5` does not, and leaves the model's numerics as they are.
+"""
+
+import dataclasses
+import os
+import re
+import zipfile
+
+import keras
+
+from vit_keras.models import patch_grid, with_image_size
+from vit_keras.weights import architecture
+from vit_keras.weights.formats import Format, Link, Numerics, same
+from vit_keras.weights.keras_files import KERAS_CONFIG
+from vit_keras.weights.tensors import check_claim
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """A model's variables, `(name in the file, path)`, and its grid of patches if it has one."""
+
+    variables: tuple[tuple[str, str], ...]
+    classifier: str | None
+    grid: tuple[int, int] | None
+
+
+def describe(model: keras.Model) -> Layout:
+    """The layout of any model."""
+    variables = tuple(_numbered(model))
+    classifier = "token" if any(path == "cls/cls" for _, path in variables) else None
+    embeds = any(path == "posembed_input/pos_embedding" for _, path in variables)
+    return Layout(variables, classifier, patch_grid(model) if embeds else None)
+
+
+def _numbered(model, prefix=""):
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            yield from _numbered(layer, f"{prefix}{layer.name}/")
+            continue
+        counts = {}
+        for variable in layer.weights:
+            owner = variable.path.rpartition("/")[0]
+            counts[owner] = counts.get(owner, -1) + 1
+            yield f"{prefix}{owner}/{counts[owner]}", variable.path
+
+
+def detect(names: set[str]) -> bool:
+    return all(re.search(r"/\d+$", name) for name in names)
+
+
+def links(layout: Layout, names=None) -> list[Link]:
+    return [same(theirs, ours) for theirs, ours in layout.variables]
+
+
+def infer(shapes: dict, config: dict) -> dict:
+    height, width, channels, hidden_size = shapes["embedding/0"]
+    block = "encoderblock_0"
+    token, pooled = "cls/0" in shapes, "MAPHead_0/0" in shapes
+    found = {
+        "patch_size": (height, width),
+        "channels": channels,
+        "hidden_size": hidden_size,
+        "num_layers": architecture.count(shapes, "encoderblock_"),
+        "num_heads": shapes[f"{block}/MultiHeadDotProductAttention_1/query/0"][1],
+        "mlp_dim": shapes[f"{block}/MlpBlock_3/Dense_0/0"][1],
+        "num_classes": shapes.get("head/0", (None,))[-1],
+        "representation_size": shapes.get("pre_logits/0", (None,))[-1],
+    }
+    if token or pooled:  # the mean before or after the last norm has the same names
+        found["classifier"] = "token" if token else "map"
+    positions = shapes["posembed_input/0"][1]
+    return {**found, **architecture.guess_image_size(positions, (height, width), token)}
+
+
+def numerics(config: dict) -> Numerics | None:
+    """What the `.keras` file's config says."""
+    model = config.get(KERAS_CONFIG, {})
+    blocks = [
+        layer["config"]
+        for layer in model.get("layers", [])
+        if layer["class_name"] in ("EncoderBlock", "MAPHead")
+    ]
+    if not blocks or "preprocessing" not in model:
+        return None
+    return Numerics.from_json(
+        {
+            "gelu": blocks[0]["gelu"],
+            "layer_norm_epsilon": blocks[0]["layer_norm_epsilon"],
+            "preprocessing": model["preprocessing"],
+            "class_names": model["class_names"],
+        }
+    )
+
+
+FORMAT = Format(
+    name="vit_keras",
+    suffixes=(".weights.h5",),
+    detect=detect,
+    infer=infer,
+    links=links,
+    numerics=numerics,
+    head=("head/", "pre_logits/"),
+    describe=describe,
+)
+
+
+def open_model(path: str | os.PathLike) -> keras.Model:
+    """The model in a `.keras` file; ValueError with the path where the file is corrupt."""
+    path = os.fspath(path)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There is no model file at {path!r}.")
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            check_claim(path, sum(entry.file_size for entry in archive.infolist()))
+    try:
+        return keras.saving.load_model(path)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(
+            f"{path!r} cannot be read as a Keras model: it is corrupt, incomplete, or needs layers "
+            f"that are not imported ({reason})"
+        ) from error
+
+
+def open_with(path: str, overrides: dict) -> keras.Model:
+    """The model in a `.keras` file, at another `image_size` if asked."""
+    others = set(overrides) - {"image_size"}
+    if others:
+        raise ValueError(
+            "A .keras file holds its whole model; only `image_size` can be overridden. "
+            f"Received: {', '.join(sorted(others))}"
+        )
+    model = open_model(path)
+    return with_image_size(model, **overrides) if overrides else model
