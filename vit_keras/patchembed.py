@@ -16,7 +16,7 @@ def change_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
     """The kernel for another number of input channels, as timm does.
 
     One channel takes the sum of all, so that grey pictures give what their RGB copies gave;
-    more take the old ones in turn, scaled so that equal channels give equal sums.
+    more take the old ones in turn, scaled by old / new to keep the size of the sum.
     """
     old = kernel.shape[2]
     if channels == old:

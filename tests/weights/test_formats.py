@@ -72,7 +72,9 @@ def test_weights_go_out_and_come_back_bit_by_bit(rng, tmp_path, source, classifi
     assert_equal_weights(model, other)
 
 
-@pytest.mark.parametrize("source", ["google", "big_vision", "torchvision", "keras_hub", "vit_keras"])
+@pytest.mark.parametrize(
+    "source", ["google", "big_vision", "torchvision", "keras_hub", "vit_keras"]
+)
 def test_the_hidden_layer_of_the_head_goes_out_and_back(rng, tmp_path, source):
     model, path = build(rng, representation_size=9), tmp_path / f"weights{SUFFIX[source]}"
     with other_numerics():

@@ -73,7 +73,9 @@ class Checkpoint:
         """How the source computes: the note's, the config's or the format's; None if unknown."""
         numerics = self.format.numerics(self.config)
         note = self.note.get("numerics")
-        return numerics if note is None else Numerics.from_json(note)
+        if note is None:
+            return numerics
+        return dataclasses.replace(Numerics.from_json(note), interpolation=numerics.interpolation)
 
 
 @contextlib.contextmanager

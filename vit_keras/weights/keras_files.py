@@ -53,23 +53,29 @@ class KerasTensors:
         return [head] if name == "model.weights.h5" and os.path.isfile(head) else []
 
     def _collect(self, group, prefix):
+        for key, item in self._members(group):
+            if key in ("vars", "seed_generator") or not hasattr(item, "keys"):
+                continue
+            inside = dict(self._members(item))
+            variables = inside.get("vars")
+            name = None if variables is None else variables.attrs.get("name")
+            here = prefix if name is None else (*prefix, str(name))
+            for index, dataset in self._members(variables or {}):
+                self.data["/".join((*here, index))] = self._checked(dataset)
+            self._collect(item, here)
+
+    def _members(self, group):
+        """(key, group or dataset) pairs, none of which is a link elsewhere."""
         import h5py
 
         for key in group:
             if not isinstance(group.get(key, getlink=True), h5py.HardLink):
                 raise DamagedFile(f"{self.path!r} holds a link {group.name}/{key} elsewhere")
-            item = group[key]
-            if not isinstance(item, h5py.Group) or key in ("vars", "seed_generator"):
-                continue
-            name = item["vars"].attrs.get("name") if "vars" in item else None
-            here = prefix if name is None else (*prefix, str(name))
-            for index, dataset in item.get("vars", {}).items():
-                self.data["/".join((*here, index))] = self._checked(dataset)
-            self._collect(item, here)
+            yield key, group[key]
 
     def _checked(self, dataset):
         elsewhere = dataset.external or dataset.is_virtual
-        if elsewhere or dataset.dtype.kind not in "fV" or dataset.dtype.hasobject:
+        if elsewhere or not (dataset.dtype.kind == "f" or dataset.dtype == "V2"):
             raise DamagedFile(
                 f"Weights must be floating-point and in their file. Received: {dataset.name} of "
                 f"{dataset.dtype} in {self.path!r}"

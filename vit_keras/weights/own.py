@@ -11,7 +11,8 @@ import zipfile
 
 import keras
 
-from vit_keras.models import patch_grid, with_image_size
+from vit_keras.layers import PatchEmbedding
+from vit_keras.models import with_image_size
 from vit_keras.weights import architecture
 from vit_keras.weights.formats import Format, Link, Numerics, same
 from vit_keras.weights.keras_files import KERAS_CONFIG
@@ -31,8 +32,17 @@ def describe(model: keras.Model) -> Layout:
     """The layout of any model."""
     variables = tuple(_numbered(model))
     classifier = "token" if any(path == "cls/cls" for _, path in variables) else None
-    embeds = any(path == "posembed_input/pos_embedding" for _, path in variables)
-    return Layout(variables, classifier, patch_grid(model) if embeds else None)
+    return Layout(variables, classifier, _grid(model))
+
+
+def _grid(model):
+    """Rows and columns of the patches of `model` or of a model in it; None without patches."""
+    for layer in model.layers:
+        if isinstance(layer, PatchEmbedding):
+            return layer.grid(layer.input.shape[1:3])
+        if isinstance(layer, keras.Model) and (grid := _grid(layer)):
+            return grid
+    return None
 
 
 def _numbered(model, prefix=""):
@@ -42,7 +52,9 @@ def _numbered(model, prefix=""):
             continue
         counts = {}
         for variable in layer.weights:
-            owner = variable.path.rpartition("/")[0]
+            parts = variable.path.split("/")[:-1]
+            outer = parts.index(layer.name) if layer.name in parts else 0
+            owner = "/".join(parts[outer:])
             counts[owner] = counts.get(owner, -1) + 1
             yield f"{prefix}{owner}/{counts[owner]}", variable.path
 
@@ -72,7 +84,10 @@ def infer(shapes: dict, config: dict) -> dict:
     if token or pooled:  # the mean before or after the last norm has the same names
         found["classifier"] = "token" if token else "map"
     positions = shapes["posembed_input/0"][1]
-    return {**found, **architecture.guess_image_size(positions, (height, width), token)}
+    found |= architecture.guess_image_size(positions, (height, width), token)
+    inputs = config.get(KERAS_CONFIG, {}).get("layers", [{}])[0].get("config", {})
+    shape = inputs.get("batch_shape", inputs.get("batch_input_shape"))
+    return {**found, **({"image_size": tuple(shape[1:3])} if shape else {})}
 
 
 def numerics(config: dict) -> Numerics | None:
