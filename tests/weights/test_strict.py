@@ -182,6 +182,8 @@ def test_other_models_load_our_own_files(rng, tmp_path):
 def test_what_a_file_cannot_say_is_asked_for_by_name(tmp_path):
     with pytest.raises(ValueError, match=r"do not say `num_heads`; give it as .*num_heads=\.\.\."):
         weights.from_checkpoint(GOLDEN / "timm_token.safetensors")
+    with pytest.raises(ValueError, match=r"arguments of VisionTransformer\. Received: heads"):
+        weights.from_checkpoint(GOLDEN / "timm_token.safetensors", heads=4)
     path = GOLDEN / "timm_avg_nonsquare.safetensors"
     with pytest.raises(ValueError, match=r"do not say `image_size` and `num_heads`"):
         weights.from_checkpoint(path)

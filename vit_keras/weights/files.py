@@ -1,5 +1,6 @@
 """Weights in and out: `load`, `save`, `from_checkpoint`."""
 
+import inspect
 import os
 from typing import Any
 
@@ -60,6 +61,12 @@ def from_checkpoint(
     """
     if os.fspath(path).endswith(".keras"):
         return own.open_with(os.fspath(path), overrides)
+    known = inspect.signature(VisionTransformer).parameters
+    unknown = [name for name in overrides if name not in known]
+    if unknown:
+        raise ValueError(
+            f"Overrides are arguments of VisionTransformer. Received: {', '.join(unknown)}"
+        )
     with checkpoint.opened(path, source) as file:
         inferred = file.infer()
         numerics = file.numerics() or Numerics()
