@@ -16,7 +16,7 @@ from vit_keras.layers import (
 from vit_keras.layers.base import check_choice, check_positive, layer_norm, pair
 from vit_keras.models.image_model import ImageModel
 
-CLASSIFIERS = ("token", "gap", "gap_norm", "map")
+CLASSIFIERS = ("token", "gap", "map", "gap_norm")
 
 
 def VisionTransformer(
