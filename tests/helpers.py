@@ -1,5 +1,6 @@
 """What several tests need: random weights, weights by path, other backends' processes."""
 
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -27,6 +28,16 @@ def randomise(model, rng, scale=0.3):
 
 def weights_by_path(model):
     return {weight.path: to_numpy(weight.value) for weight in model.weights}
+
+
+@contextlib.contextmanager
+def shapes_only():
+    """Models built inside have weights without values, so that the largest takes no memory."""
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        keras.utils.clear_session()  # Keras would give them values at the end of the next scope
 
 
 def run_script(*arguments, backend=None, cwd=ROOT, check=True, **variables):

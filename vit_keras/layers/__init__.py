@@ -2,6 +2,7 @@
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.blocks import EncoderBlock, MlpBlock, WithAttentionWeights
+from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
 from vit_keras.layers.patches import (
     AddPositionEmbs,
     ClassToken,
@@ -10,9 +11,11 @@ from vit_keras.layers.patches import (
     TakeClassToken,
 )
 from vit_keras.layers.pooling import MAPHead
+from vit_keras.layers.std_conv import ResNetInput, RootBlock, StdConv
 
 __all__ = [
     "AddPositionEmbs",
+    "BottleneckUnit",
     "ClassToken",
     "DropClassToken",
     "EncoderBlock",
@@ -20,6 +23,11 @@ __all__ = [
     "MlpBlock",
     "MultiHeadDotProductAttention",
     "PatchEmbedding",
+    "PreActivationUnit",
+    "ResNetInput",
+    "ResNetStage",
+    "RootBlock",
+    "StdConv",
     "TakeClassToken",
     "WithAttentionWeights",
 ]

@@ -4,7 +4,7 @@ import functools
 
 import keras
 
-from vit_keras.initializers import default_seed, fold_in, lecun_normal
+from vit_keras.initializers import default_seed
 from vit_keras.layers import (
     AddPositionEmbs,
     ClassToken,
@@ -13,8 +13,9 @@ from vit_keras.layers import (
     PatchEmbedding,
     TakeClassToken,
 )
-from vit_keras.layers.base import check_choice, check_positive, layer_norm, pair
+from vit_keras.layers.base import check_choice, check_positive, layer_norm
 from vit_keras.models.image_model import ImageModel
+from vit_keras.models.parts import add_head, image_input, image_source, layer_part
 
 CLASSIFIERS = ("token", "gap", "map", "gap_norm")
 
@@ -54,29 +55,20 @@ def VisionTransformer(
     check_choice(classifier, CLASSIFIERS, "classifier")
     check_positive(hidden_size=hidden_size, num_layers=num_layers, num_heads=num_heads)
     check_positive(mlp_dim=mlp_dim, num_classes=1 if num_classes is None else num_classes)
-    part = functools.partial(_part, default_seed() if seed is None else seed, dtype)
+    part = functools.partial(layer_part, default_seed() if seed is None else seed, dtype)
     mlp = {"gelu": gelu, "layer_norm_epsilon": layer_norm_epsilon}
     block = {"num_heads": num_heads, "mlp_dim": mlp_dim, **mlp}
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
 
-    x = _images(image_size, channels) if input_tensor is None else input_tensor
-    inputs = keras.utils.get_source_inputs(x)
+    x = image_input(image_size, channels) if input_tensor is None else input_tensor
+    images = image_source(x)
     x = _embed(x, patch_size, hidden_size, classifier == "token", dropout_rate, part)
     x = _encode(x, num_layers, stochastic_depth_rate, {**block, **rates}, part)
     norm = layer_norm(layer_norm_epsilon, "encoder_norm", dtype=dtype)
     pool = functools.partial(_pool, classifier=classifier, block=block, part=part)
     x = norm(pool(x)) if classifier == "gap_norm" else pool(norm(x))
-    x = _head(x, num_classes, representation_size, classifier_activation, part)
-    return ImageModel(inputs[0] if len(inputs) == 1 else inputs, x, name=name)
-
-
-def _part(seed, dtype, name):
-    """The arguments that the layer called `name` shares with all others."""
-    return {"seed": fold_in(seed, name), "dtype": dtype, "name": name}
-
-
-def _images(image_size, channels):
-    return keras.Input((*pair(image_size, "image_size"), channels), name="images")
+    x = add_head(x, num_classes, representation_size, classifier_activation, part)
+    return ImageModel(images, x, name=name)
 
 
 def _embed(x, patch_size, hidden_size, class_token, dropout_rate, part):
@@ -103,27 +95,3 @@ def _pool(x, classifier, block, part):
     if classifier in ("gap", "gap_norm"):
         return keras.layers.GlobalAveragePooling1D(dtype=part("gap")["dtype"], name="gap")(x)
     return MAPHead(**block, **part("MAPHead_0"))(x)
-
-
-def _head(x, num_classes, representation_size, activation, part):
-    """The paper's pre-training head, or its fine-tuning head: one layer that starts at zero.
-
-    `head` computes in the type of its variables, so that mixed precision ends in float32.
-    """
-    if representation_size is not None:
-        shared = part("pre_logits")
-        kernel = lecun_normal(x.shape[-1], shared.pop("seed"))
-        dense = keras.layers.Dense(
-            representation_size, activation="tanh", kernel_initializer=kernel, **shared
-        )
-        x = dense(x)
-    if num_classes is None:
-        return x
-    policy = keras.dtype_policies.get(part("head")["dtype"] or keras.config.dtype_policy())
-    return keras.layers.Dense(
-        num_classes,
-        activation=activation,
-        kernel_initializer="zeros",
-        dtype=policy.variable_dtype,
-        name="head",
-    )(x)

@@ -1,17 +1,13 @@
-"""The variants as Keras applications: `model = vit_keras.applications.ViTB16(classes=10)`.
-
-Called as the constructors of `keras.applications`; images go through `preprocess_input` first.
-"""
+"""What a variant's row becomes: a constructor that is called as those of `keras.applications`."""
 
 import os
 
 import keras
-from keras.applications.imagenet_utils import decode_predictions
 from keras.applications.imagenet_utils import preprocess_input as _preprocess_input
 
+from vit_keras import variants
 from vit_keras.layers import DropClassToken
-from vit_keras.models import ImageModel, VisionTransformer
-from vit_keras.variants import architecture
+from vit_keras.models import ImageModel, from_variant
 from vit_keras.weights import load
 
 POOLINGS = {
@@ -19,17 +15,15 @@ POOLINGS = {
     "max": keras.layers.GlobalMaxPooling1D,
 }
 
-_DOC = """Vision Transformer ViT-{variant} of arXiv 2010.11929.
+_DOC = """{title}.
 
     Args:
-        include_top: whether to end in the classifier. Without it the outputs are the normalised
-            tokens `(B, 1 + N, {hidden_size})`, the class token first.
+        include_top: whether to end in the classifier. Without it the outputs are {features}.
         weights: None for random weights, or the path of a `.keras` or `.weights.h5` file.
         input_tensor: a Keras tensor to use instead of new image input.
-        input_shape: `(height, width, channels)`, multiples of {patch_size} pixels; (224, 224, 3)
-            by default.
-        pooling: without the top, None for all tokens, "avg" or "max" for one vector
-            `(B, {hidden_size})` of the patches' tokens.
+        input_shape: `(height, width, channels)`, {sides}; (224, 224, 3) by default.
+        pooling: without the top, None for {all}, "avg" or "max" for one vector
+            `(B, {width})` of {pooled}.
         classes: number of classes of the classifier.
         classifier_activation: activation of the classifier, None for logits.
         name: name of the model.
@@ -38,9 +32,43 @@ _DOC = """Vision Transformer ViT-{variant} of arXiv 2010.11929.
         A functional `keras.Model`, `(B, height, width, channels)` in [-1, 1] -> `(B, classes)`.
 
     Raises:
-        ValueError: for an unknown `weights` or `pooling`, a shape that is not static, or one that
-            {patch_size} does not divide.
+        ValueError: for an unknown `weights` or `pooling`, or a shape that is not static{or_misfit}.
     """
+_TOKENS = {
+    "features": """the normalised
+            tokens `(B, 1 + N, {width})`, the class token first""",
+    "sides": "multiples of {stride} pixels",
+    "all": "all tokens",
+    "pooled": "the patches' tokens",
+    "or_misfit": """ or
+            that {stride} does not divide""",
+}
+_MAP = {
+    "features": """the normalised
+            and rectified map `(B, height / 32, width / 32, {width})`""",
+    "sides": "of any size",
+    "all": "the map",
+    "pooled": "its cells",
+    "or_misfit": "",
+}
+# A kind of variant: its documentation, and the layer whose output its features are.
+_KINDS = {
+    variants.Variant: (
+        "Vision Transformer ViT-{variant} of arXiv 2010.11929",
+        _TOKENS,
+        "encoder_norm",
+    ),
+    variants.HybridVariant: (
+        "Hybrid of ResNet and Vision Transformer {variant} of arXiv 2010.11929",
+        _TOKENS,
+        "encoder_norm",
+    ),
+    variants.ResNetVariant: (
+        "BiT's ResNet {variant} (arXiv 1912.11370), the baseline of arXiv 2010.11929",
+        _MAP,
+        "relu",
+    ),
+}
 
 
 def preprocess_input(x, data_format=None):
@@ -51,9 +79,8 @@ def preprocess_input(x, data_format=None):
     return _preprocess_input(x, data_format=data_format, mode="tf")
 
 
-def _application(variant: str, name: str, function: str):
-    """The constructor of one variant."""
-    size = architecture(variant)
+def application(variant: str, name: str, function: str):
+    """The constructor of one variant, called `function`, of models called `name`."""
 
     def build(
         include_top=True,
@@ -67,26 +94,35 @@ def _application(variant: str, name: str, function: str):
     ):
         _check(weights, pooling, include_top)
         images = _images(input_tensor, input_shape)
-        model = VisionTransformer(
-            **size,
+        model = from_variant(
+            variant,
             image_size=None,
             num_classes=classes if include_top else None,
             classifier_activation=classifier_activation,
             input_tensor=images,
             name=name,
         )
-        model = model if include_top else _without_top(model, pooling)
+        model = model if include_top else _without_top(model, variant, pooling)
         return model if weights is None else load(model, weights)
 
     build.__name__ = build.__qualname__ = function
-    build.__doc__ = _DOC.format(variant=variant, **size)
+    build.__module__ = "vit_keras.applications"
+    build.__doc__ = _documentation(variant)
     return build
+
+
+def _documentation(variant):
+    row = variants.get(variant)
+    title, texts, _ = _KINDS[type(row)]
+    facts = {"variant": variant, "stride": row.stride, "width": row.feature_size}
+    filled = {part: text.format(**facts) for part, text in texts.items()}
+    return _DOC.format(title=title.format(**facts), **filled, **facts)
 
 
 def _check(weights, pooling, include_top):
     if keras.config.image_data_format() != "channels_last":
         raise ValueError(
-            "The Vision Transformers take images with channels last. "
+            "The models take images with channels last. "
             'Received: image_data_format="channels_first"; call '
             'keras.config.set_image_data_format("channels_last")'
         )
@@ -115,34 +151,11 @@ def _images(input_tensor, input_shape):
     return keras.Input(tensor=input_tensor, name="images")
 
 
-def _without_top(model, pooling):
-    x = model.get_layer("encoder_norm").output
+def _without_top(model, variant, pooling):
+    _, _, layer = _KINDS[type(variants.get(variant))]
+    x = model.get_layer(layer).output
     if pooling is not None:
-        x = DropClassToken(name="patch_tokens")(x)
+        patches = keras.layers.Reshape((-1, x.shape[-1]), name="cells")  # (B, h·w, C)
+        x = (DropClassToken(name="patch_tokens") if len(x.shape) == 3 else patches)(x)
         x = POOLINGS[pooling](name=f"{pooling}_pool")(x)
     return ImageModel(model.input, x, name=model.name)
-
-
-ViTTi16 = _application("Ti/16", "vit_ti16", "ViTTi16")
-ViTS16 = _application("S/16", "vit_s16", "ViTS16")
-ViTS32 = _application("S/32", "vit_s32", "ViTS32")
-ViTB8 = _application("B/8", "vit_b8", "ViTB8")
-ViTB16 = _application("B/16", "vit_b16", "ViTB16")
-ViTB32 = _application("B/32", "vit_b32", "ViTB32")
-ViTL16 = _application("L/16", "vit_l16", "ViTL16")
-ViTL32 = _application("L/32", "vit_l32", "ViTL32")
-ViTH14 = _application("H/14", "vit_h14", "ViTH14")
-
-__all__ = [
-    "ViTB8",
-    "ViTB16",
-    "ViTB32",
-    "ViTH14",
-    "ViTL16",
-    "ViTL32",
-    "ViTS16",
-    "ViTS32",
-    "ViTTi16",
-    "decode_predictions",
-    "preprocess_input",
-]

@@ -1,0 +1,95 @@
+"""The hybrids and BiT as Keras applications."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import resnet_reference as reference
+from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
+from vit_keras import applications, variants
+from vit_keras.models import from_variant
+
+NAMES = {
+    "RViTTi16": "R+Ti/16",
+    "R26ViTS32": "R26+S/32",
+    "R26ViTB32": "R26+B/32",
+    "R50ViTB16": "R50+B/16",
+    "R50ViTB32": "R50+B/32",
+    "R50ViTL16": "R50+L/16",
+    "R50ViTL32": "R50+L/32",
+    **{f"BiT{variant}": variant for variant in variants.RESNETS},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_name_builds_its_variant(name):
+    with shapes_only():
+        model = getattr(applications, name)(classes=7)
+        expected = from_variant(NAMES[name], image_size=224, num_classes=7)
+        shapes = {weight.path: weight.shape for weight in model.weights}
+        assert shapes == {weight.path: weight.shape for weight in expected.weights}
+        assert model.get_layer("head").activation is keras.activations.softmax
+    assert name in applications.__all__ and NAMES[name] in getattr(applications, name).__doc__
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """R50x1 with two units, of half the width."""
+    monkeypatch.setitem(variants.VARIANTS, "R50x1", variants.ResNetVariant((1, 1), 0.5))
+    return applications.BiTR50x1
+
+
+@pytest.mark.parametrize("pooling", [None, "avg", "max"])
+def test_without_the_top_bit_gives_its_normalised_map(rng, small, pooling):
+    model = randomise(small(include_top=False, input_shape=(20, 33, 4), pooling=pooling), rng)
+    images = rng.uniform(-1, 1, (2, 20, 33, 4)).astype("float32")
+    expected = reference.bit(images, weights_by_path(model), (1, 1))["relu"]  # (B, h, w, C)
+    if pooling is not None:
+        expected = {"avg": np.mean, "max": np.max}[pooling](expected, axis=(1, 2))
+    np.testing.assert_allclose(to_numpy(model(images)), expected, rtol=0, atol=1e-4)
+
+
+def test_classifier_is_the_softmax_of_the_logits(rng, small):
+    images = rng.uniform(-1, 1, (3, 20, 24, 3)).astype("float32")
+    tensor = keras.Input((20, 24, 3))
+    model = randomise(small(input_tensor=tensor, classes=5, name="mine"), rng)
+    assert model.name == "mine" and model.input is tensor
+    logits = reference.bit(images, weights_by_path(model), (1, 1))["head"]
+    expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(to_numpy(model(images)), expected, rtol=0, atol=2e-5)
+
+
+def test_weights_are_loaded_from_a_file(rng, small, tmp_path):
+    model = randomise(small(input_shape=(16, 16, 3), classes=5), rng)
+    model.save_weights(tmp_path / "bit.weights.h5")
+    again = small(input_shape=(16, 16, 3), classes=5, weights=str(tmp_path / "bit.weights.h5"))
+    for path, value in weights_by_path(model).items():
+        np.testing.assert_array_equal(weights_by_path(again)[path], value)
+
+
+def test_without_the_top_a_hybrid_gives_its_normalised_tokens(rng, monkeypatch):
+    row = variants.HybridVariant(1, 24, 1, 3, 40, resnet_layers=(1,), resnet_width=0.5)
+    monkeypatch.setitem(variants.VARIANTS, "R50+B/16", row)
+    build = applications.R50ViTB16
+    whole = randomise(build(input_shape=(8, 12, 3), include_top=False), rng, scale=0.15)
+    pooled = build(input_shape=(8, 12, 3), include_top=False, pooling="max")
+    pooled.set_weights(whole.get_weights())
+    images = rng.uniform(-1, 1, (2, 8, 12, 3)).astype("float32")
+    tokens = to_numpy(whole(images))
+    assert tokens.shape == (2, 1 + 2 * 3, 24)
+    np.testing.assert_allclose(to_numpy(pooled(images)), tokens[:, 1:].max(axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("R50ViTB16", {"input_shape": (100, 96, 3)}, r"total stride.*\(16, 16\).*\(100, 96\)"),
+        ("RViTTi16", {"input_shape": (48, 64, 3)}, r"total stride.*\(32, 32\).*\(48, 64\)"),
+        ("BiTR50x1", {"input_shape": (None, None, 3)}, "`input_shape` must be a static"),
+        ("BiTR50x1", {"pooling": "avg"}, "`pooling` must be None"),
+        ("BiTR50x1", {"weights": "imagenet22k"}, "`weights` must be None or"),
+    ],
+)
+def test_wrong_arguments_are_named(name, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(applications, name)(**arguments)

@@ -1,0 +1,206 @@
+"""The hybrids against the published code's outputs and counts, and against NumPy."""
+
+import inspect
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference, resnet_reference
+from tests.helpers import GOLDEN, randomise, shapes_only, to_numpy, weights_by_path
+from tests.models.test_vit import COUNTS, published_to_ours
+from vit_keras import models, variants
+from vit_keras.models import HybridViT, VisionTransformer
+
+SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
+STEM = {"resnet_layers": (1, 2), "resnet_width": 0.5, "patch_size": 1}
+
+
+def images_for(model, rng):
+    return rng.uniform(-1, 1, (2, *model.input_shape[1:])).astype("float32")
+
+
+def hybrid_names(name):
+    leaf = {"scale": "gamma", "bias": "beta"}
+    layer, _, last = name.rpartition("/")
+    part = layer.rpartition("/")[2]
+    return f"{layer}/{leaf[last]}" if part.startswith("gn") else published_to_ours(name)
+
+
+def test_logits_equal_the_published_code():
+    config = json.loads((GOLDEN / "hybrid_stages.json").read_text())
+    resnet = config.pop("resnet")
+    arguments = {*inspect.signature(HybridViT).parameters}
+    arguments |= {*inspect.signature(VisionTransformer).parameters}
+    model = HybridViT(
+        **{k: v for k, v in config.items() if k in arguments},
+        resnet_layers=resnet["num_layers"],
+        resnet_width=resnet["width_factor"],
+        gelu="tanh",
+    )
+    with np.load(GOLDEN / "hybrid_stages.npz") as file:
+        published = {hybrid_names(key): file[key] for key in file.files}
+    assert published.keys() == {weight.path for weight in model.weights}
+    for weight in model.weights:
+        weight.assign(published[weight.path])
+    with np.load(GOLDEN / "hybrid_stages.io.npz") as io:
+        np.testing.assert_allclose(to_numpy(model(io["images"])), io["logits"], atol=5e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("image_size", "stem", "numerics"),
+    [
+        ((32, 48), STEM, {}),
+        ((32, 64), {**STEM, "resnet_layers": (), "patch_size": (8, 4)}, {}),
+        ((24, 16), STEM, {"standardization": "timm", "group_norm_epsilon": 1e-3}),
+    ],
+)
+def test_logits_equal_the_formulas(rng, image_size, stem, numerics):
+    model = HybridViT(image_size, **stem, **SMALL, **numerics)
+    randomise(model, rng, scale=0.15)
+    images = images_for(model, rng)
+    weights = {k: v.astype("float64") for k, v in weights_by_path(model).items()}
+    convention = numerics.get("standardization", "vit")
+    epsilon = numerics.get("group_norm_epsilon", 1e-6)
+    x = resnet_reference.stem(
+        images.astype("float64"), weights, stem["resnet_layers"], convention, epsilon
+    )
+    expected = reference.forward(x, weights, num_layers=2)
+    outputs = models.intermediates(model)(images)
+    for name in ("encoderblock_0", "encoderblock_1"):
+        np.testing.assert_allclose(to_numpy(outputs[name]), expected[name], atol=5e-5, rtol=0)
+    np.testing.assert_allclose(to_numpy(outputs["head"]), expected["logits"], atol=5e-5, rtol=0)
+    maps = to_numpy(models.attention_maps(model)(images))
+    np.testing.assert_allclose(maps, expected["attention"], atol=1e-5, rtol=0)
+    grid = np.array(x.shape[1:3]) // stem["patch_size"]
+    assert models.patch_grid(model) == tuple(grid)
+
+
+def stem_count(units, root=64):
+    """Parameters of a stem of width 1, and the channels of its map."""
+    total, last = 7 * 7 * 3 * root + 2 * root, root
+    for s, num_units in enumerate(units):
+        inner = root * 2**s
+        for u in range(num_units):
+            total += last * inner + 9 * inner**2 + inner * 4 * inner  # conv1, conv2, conv3
+            total += 2 * (inner + inner + 4 * inner)  # gn1, gn2, gn3
+            total += last * 4 * inner + 2 * 4 * inner if u == 0 else 0  # conv_proj, gn_proj
+            last = 4 * inner
+    return total, last
+
+
+PUBLISHED = {
+    "R+Ti/16": 6_337_704,
+    "R26+S/32": 36_431_912,
+    "R26+B/32": 101_383_976,
+    "R50+B/16": 98_659_112,
+    "R50+L/32": 328_994_856,
+}
+
+
+def derived_count(units, plain):
+    """Of a hybrid with 1x1 patches whose tokens are as many as those of the variant `plain`.
+
+    The stem is added, the patch embedding's kernel replaced.
+    """
+    stem, channels = stem_count(units)
+    size = variants.get(plain)
+    kernels = channels * size.hidden_size - 3 * size.patch_size**2 * size.hidden_size
+    return COUNTS[plain] + stem + kernels
+
+
+def test_derivation_gives_the_published_counts():
+    assert derived_count((2, 2, 2, 2), "S/32") == PUBLISHED["R26+S/32"]
+    assert derived_count((2, 2, 2, 2), "B/32") == PUBLISHED["R26+B/32"]
+    assert derived_count((3, 4, 9), "B/16") == PUBLISHED["R50+B/16"]
+    assert derived_count((3, 4, 6, 3), "L/32") == PUBLISHED["R50+L/32"]
+
+
+@pytest.mark.parametrize("variant", variants.HYBRIDS)
+def test_parameter_counts_are_the_published(variant):
+    expected = PUBLISHED | {
+        "R50+B/32": derived_count((3, 4, 6, 3), "B/32"),  # 110 945 832
+        "R50+L/16": derived_count((3, 4, 9), "L/16"),  # 316 483 624
+    }
+    with shapes_only():
+        model = models.from_variant(variant, image_size=224, num_classes=1000)
+        assert model.count_params() == expected[variant]
+        pixels = variants.get(variant).stride
+        assert models.patch_grid(model) == (224 // pixels, 224 // pixels)
+
+
+def test_another_image_size_keeps_the_stem_and_resizes_positions(rng):
+    model = randomise(HybridViT((16, 24), **STEM, **SMALL), rng, scale=0.15)
+    larger = models.with_image_size(model, (32, 40))
+    assert models.patch_grid(larger) == (4, 5)
+    images = images_for(larger, rng)
+    weights = {k: v.astype("float64") for k, v in weights_by_path(model).items()}
+    weights["posembed_input/pos_embedding"] = weights_by_path(larger)[
+        "posembed_input/pos_embedding"
+    ]
+    x = resnet_reference.stem(images.astype("float64"), weights, STEM["resnet_layers"])
+    expected = reference.forward(x, weights, num_layers=2)["logits"]
+    np.testing.assert_allclose(to_numpy(larger(images)), expected, atol=5e-5, rtol=0)
+
+
+def test_saved_model_gives_the_same_logits(rng, tmp_path):
+    model = randomise(HybridViT((16, 24), **STEM, **SMALL, classifier="gap"), rng, scale=0.15)
+    images = images_for(model, rng)
+    model.save(tmp_path / "hybrid.keras")
+    again = keras.models.load_model(tmp_path / "hybrid.keras")
+    np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))
+    model.save_weights(tmp_path / "hybrid.weights.h5")
+    fresh = HybridViT((16, 24), **STEM, **SMALL, classifier="gap")
+    fresh.load_weights(tmp_path / "hybrid.weights.h5")
+    np.testing.assert_array_equal(to_numpy(fresh(images)), to_numpy(model(images)))
+
+
+def test_one_step_changes_all_weights(rng):
+    model = randomise(HybridViT(16, **STEM, **SMALL), rng, scale=0.15)
+    before = weights_by_path(model)
+    model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(True))
+    model.fit(images_for(model, rng), np.array([1, 3]), verbose=0)
+    after = weights_by_path(model)
+    same = [name for name in before if np.array_equal(before[name], after[name])]
+    assert all(name.endswith("key/bias") for name in same)  # a softmax does not see this bias
+    assert all(np.isfinite(value).all() for value in after.values())
+
+
+def test_seed_decides_the_weights_of_stem_and_transformer():
+    first, second = (weights_by_path(HybridViT(16, **STEM, **SMALL, seed=3)) for _ in range(2))
+    other = weights_by_path(HybridViT(16, **STEM, **SMALL, seed=4))
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name])
+    for name in ("conv_root/kernel", "block2/unit2/conv3/kernel", "embedding/kernel"):
+        assert not np.allclose(first[name], other[name])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"image_size": 20},
+            r"multiple of the total stride.*\(8, 8\) pixels.*\(20, 20\).*\(16, 16\)",
+        ),
+        ({"image_size": (16, 64), "patch_size": (3, 2)}, r"total stride.*\(24, 16\).*\(16, 64\)"),
+        ({"image_size": None}, "`image_size` must be a positive int or a pair"),
+        ({"patch_size": 0}, "`patch_size` must be a positive int or a pair"),
+        (
+            {"resnet_layers": (2, -1)},
+            r"`resnet_layers` must be a tuple of positive ints.*\(2, -1\)",
+        ),
+        ({"resnet_width": 0.2}, "`resnet_width` must make 64 · resnet_width a multiple.*=0.2"),
+        ({"standardization": "no"}, "`standardization` must be one of 'vit', 'bit', 'timm'"),
+        ({"num_heads": 5}, r"`num_heads` must divide `hidden_size`.*num_heads=5, hidden_size=24"),
+    ],
+)
+def test_wrong_arguments_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        HybridViT(**{"image_size": 16, **STEM, **SMALL, **change})
+
+
+def test_another_size_that_does_not_fit_names_the_total_stride():
+    model = HybridViT(16, **STEM, **SMALL)
+    with pytest.raises(ValueError, match=r"multiple of the total stride.*\(8, 8\).*\(20, 16\)"):
+        models.with_image_size(model, (20, 16))

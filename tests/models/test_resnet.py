@@ -1,0 +1,131 @@
+"""BiT against loops in NumPy, and its parameters against a count by formula."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import resnet_reference as reference
+from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
+from vit_keras import variants
+from vit_keras.models import ImageModel, ResNet, from_variant, intermediates
+
+SMALL = {"resnet_layers": (2, 1), "resnet_width": 0.5}
+
+
+def images_for(model, rng, size):
+    return rng.uniform(-1, 1, (2, *size, model.input_shape[-1])).astype("float32")
+
+
+@pytest.mark.parametrize("num_classes", [5, None])
+@pytest.mark.parametrize(("size", "channels"), [((32, 32), 3), ((27, 38), 4)])
+def test_every_layer_equals_loops(rng, num_classes, size, channels):
+    model = ResNet(size, **SMALL, num_classes=num_classes, channels=channels)
+    randomise(model, rng)
+    images = images_for(model, rng, size)
+    expected = reference.bit(images, weights_by_path(model), SMALL["resnet_layers"])
+    outputs = intermediates(model)(images)
+    assert outputs.keys() == {*expected, "norm-pre-head"}
+    for name, value in expected.items():
+        np.testing.assert_allclose(to_numpy(outputs[name]), value, rtol=0, atol=1e-4, err_msg=name)
+
+
+def test_images_of_any_size_go_through_one_model(rng):
+    model = randomise(ResNet(None, **SMALL, num_classes=5), rng)
+    for size in [(16, 24), (21, 17)]:
+        images = images_for(model, rng, size)
+        expected = reference.bit(images, weights_by_path(model), SMALL["resnet_layers"])["head"]
+        np.testing.assert_allclose(to_numpy(model(images)), expected, rtol=0, atol=1e-4)
+
+
+def count(units, width, num_classes):
+    """Parameters of BiT: kernels, scales and biases of the norms, the head."""
+    root, last = 64 * width, 64 * width
+    total = 7 * 7 * 3 * root
+    for s, num_units in enumerate(units):
+        inner = root * 2**s
+        for u in range(num_units):
+            kernels = last * inner + 9 * inner * inner + inner * 4 * inner
+            shortcut = last * 4 * inner if u == 0 else 0
+            total += kernels + shortcut + 2 * (last + inner + inner)
+            last = 4 * inner
+    return total + 2 * last + last * num_classes + num_classes
+
+
+# Units of R50, R101 and R152 are those of arXiv 1512.03385, of R200 those of 1603.05027.
+UNITS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3), 200: (3, 24, 36, 3)}
+
+
+@pytest.mark.parametrize("variant", variants.RESNETS)
+def test_parameter_counts_follow_the_formula(variant):
+    depth, width = map(int, variant.removeprefix("R").split("x"))
+    with shapes_only():  # R152x4 takes 3.7 GB
+        model = from_variant(variant, image_size=224, num_classes=1000)
+        assert model.count_params() == count(UNITS[depth], width, 1000)
+
+
+def test_formula_gives_the_published_counts():
+    assert count(UNITS[50], 1, 1000) == 25_549_352
+    assert count(UNITS[101], 1, 1000) == 44_541_480
+    assert count(UNITS[152], 4, 1000) == 936_533_224
+
+
+def test_saved_model_gives_the_same_logits(rng, tmp_path):
+    model = randomise(ResNet((24, 32), **SMALL, num_classes=5), rng)
+    images = images_for(model, rng, (24, 32))
+    model.class_names = list("abcde")
+    model.save(tmp_path / "bit.keras")
+    again = keras.models.load_model(tmp_path / "bit.keras")
+    assert isinstance(again, ImageModel) and again.class_names == list("abcde")
+    assert weights_by_path(again).keys() == weights_by_path(model).keys()
+    np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))
+
+
+def test_one_step_changes_all_weights(rng):
+    model = randomise(ResNet(32, **SMALL, num_classes=5, seed=1), rng)
+    before = weights_by_path(model)
+    model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(True))
+    model.fit(images_for(model, rng, (32, 32)), np.array([1, 3]), verbose=0)
+    after = weights_by_path(model)
+    same = [name for name in before if np.array_equal(before[name], after[name])]
+    assert not same
+    assert all(np.isfinite(value).all() for value in after.values())
+
+
+def test_seed_decides_the_weights():
+    first, second, other = (ResNet(32, **SMALL, num_classes=5, seed=s) for s in (1, 1, 2))
+    name = "block1/unit01/conv2/kernel"
+    weights = [weights_by_path(m)[name] for m in (first, second, other)]
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert not np.allclose(weights[0], weights[2])
+    # The published name of each part leads to it: BiT's files call the second unit unit02.
+    assert "block1/unit02/gn3/gamma" in weights_by_path(first)
+
+
+def test_mixed_precision_ends_in_float32():
+    model = ResNet(32, **SMALL, num_classes=5, dtype="mixed_bfloat16")
+    assert model.get_layer("block1").units[0].conv1.compute_dtype == "bfloat16"
+    assert {keras.backend.standardize_dtype(w.dtype) for w in model.weights} == {"float32"}
+    assert keras.backend.standardize_dtype(model(np.zeros((1, 32, 32, 3))).dtype) == "float32"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"resnet_layers": 50}, "`resnet_layers` must be a tuple of positive ints.*=50"),
+        ({"resnet_layers": (3, 0)}, r"`resnet_layers` must be a tuple of positive ints.*\(3, 0\)"),
+        ({"resnet_width": 0.3}, "`resnet_width` must make 64 · resnet_width a multiple.*=0.3"),
+        ({"resnet_width": 0}, "`resnet_width` must make 64 · resnet_width a multiple.*=0"),
+        ({"resnet_width": "x1"}, "`resnet_width` must make 64 .*='x1'"),
+        ({"num_classes": 0}, "`num_classes` must be a positive int"),
+        ({"image_size": (32, 32, 3)}, "`image_size` must be a positive int or a pair"),
+    ],
+)
+def test_wrong_arguments_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        ResNet(**{"image_size": 32, **SMALL, "num_classes": 5, **change})
+
+
+def test_unknown_variant_is_answered_with_the_nearest_of_all():
+    for wrong, near in [("R50x4", "'R50x"), ("R50+B/15", "'R50\\+B/16'"), ("B/15", "'B/16'")]:
+        with pytest.raises(ValueError, match=f"Did you mean.*{near}"):
+            variants.get(wrong)

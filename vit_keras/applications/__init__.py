@@ -1,0 +1,66 @@
+"""The variants as Keras applications: `model = vit_keras.applications.ViTB16(classes=10)`.
+
+Called as the constructors of `keras.applications`; images go through `preprocess_input` first.
+"""
+
+from keras.applications.imagenet_utils import decode_predictions
+
+from vit_keras.applications.factory import application, preprocess_input
+
+ViTTi16 = application("Ti/16", "vit_ti16", "ViTTi16")
+ViTS16 = application("S/16", "vit_s16", "ViTS16")
+ViTS32 = application("S/32", "vit_s32", "ViTS32")
+ViTB8 = application("B/8", "vit_b8", "ViTB8")
+ViTB16 = application("B/16", "vit_b16", "ViTB16")
+ViTB32 = application("B/32", "vit_b32", "ViTB32")
+ViTL16 = application("L/16", "vit_l16", "ViTL16")
+ViTL32 = application("L/32", "vit_l32", "ViTL32")
+ViTH14 = application("H/14", "vit_h14", "ViTH14")
+
+RViTTi16 = application("R+Ti/16", "r_vit_ti16", "RViTTi16")
+R26ViTS32 = application("R26+S/32", "r26_vit_s32", "R26ViTS32")
+R26ViTB32 = application("R26+B/32", "r26_vit_b32", "R26ViTB32")
+R50ViTB16 = application("R50+B/16", "r50_vit_b16", "R50ViTB16")
+R50ViTB32 = application("R50+B/32", "r50_vit_b32", "R50ViTB32")
+R50ViTL16 = application("R50+L/16", "r50_vit_l16", "R50ViTL16")
+R50ViTL32 = application("R50+L/32", "r50_vit_l32", "R50ViTL32")
+
+BiTR50x1 = application("R50x1", "bit_r50x1", "BiTR50x1")
+BiTR50x2 = application("R50x2", "bit_r50x2", "BiTR50x2")
+BiTR50x3 = application("R50x3", "bit_r50x3", "BiTR50x3")
+BiTR101x1 = application("R101x1", "bit_r101x1", "BiTR101x1")
+BiTR101x3 = application("R101x3", "bit_r101x3", "BiTR101x3")
+BiTR152x1 = application("R152x1", "bit_r152x1", "BiTR152x1")
+BiTR152x2 = application("R152x2", "bit_r152x2", "BiTR152x2")
+BiTR152x4 = application("R152x4", "bit_r152x4", "BiTR152x4")
+BiTR200x3 = application("R200x3", "bit_r200x3", "BiTR200x3")
+
+__all__ = [
+    "BiTR50x1",
+    "BiTR50x2",
+    "BiTR50x3",
+    "BiTR101x1",
+    "BiTR101x3",
+    "BiTR152x1",
+    "BiTR152x2",
+    "BiTR152x4",
+    "BiTR200x3",
+    "R26ViTB32",
+    "R26ViTS32",
+    "R50ViTB16",
+    "R50ViTB32",
+    "R50ViTL16",
+    "R50ViTL32",
+    "RViTTi16",
+    "ViTB8",
+    "ViTB16",
+    "ViTB32",
+    "ViTH14",
+    "ViTL16",
+    "ViTL32",
+    "ViTS16",
+    "ViTS32",
+    "ViTTi16",
+    "decode_predictions",
+    "preprocess_input",
+]

@@ -1,0 +1,198 @@
+"""The bottleneck units of the ResNets: that of the published hybrids and that of BiT."""
+
+import keras
+from keras import ops
+
+from vit_keras.layers.base import SeededLayer, check_choice, check_positive
+from vit_keras.layers.std_conv import StdConv, strided_shape
+
+GROUPS = 32
+
+
+def group_norm(epsilon: float, name: str, **kwargs) -> keras.layers.GroupNormalization:
+    """Group normalisation (arXiv 1803.08494) of the last axis in 32 groups."""
+    return keras.layers.GroupNormalization(GROUPS, epsilon=epsilon, name=name, **kwargs)
+
+
+class _Unit(SeededLayer):
+    """1x1, 3x3 and 1x1 convolutions: `(B, H, W, C)` -> `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`.
+
+    The stride is the 3x3's. Where the shape changes, `conv_proj` brings the shortcut to it.
+    """
+
+    padding = "same"
+
+    def __init__(self, filters, strides, standardization, group_norm_epsilon, **kwargs):
+        super().__init__(**kwargs)
+        check_positive(filters=filters, strides=strides)
+        self.filters, self.strides = filters, strides
+        self.standardization, self.group_norm_epsilon = standardization, group_norm_epsilon
+        self.conv1 = self._conv(filters, 1, "conv1")
+        self.conv2 = self._conv(filters, 3, "conv2", strides)
+        self.conv3 = self._conv(4 * filters, 1, "conv3")
+        self.gn1, self.gn2 = self._norm("gn1"), self._norm("gn2")
+
+    def _conv(self, filters, kernel_size, name, strides=1):
+        part = {"seed": self.fold_in(name), "name": name, "dtype": self.dtype_policy}
+        return StdConv(filters, kernel_size, strides, self.padding, self.standardization, **part)
+
+    def _norm(self, name, **kwargs):
+        return group_norm(self.group_norm_epsilon, name, dtype=self.dtype_policy, **kwargs)
+
+    def _build_convolutions(self, input_shape):
+        """Builds the convolutions; returns the shapes between them."""
+        inner = (*input_shape[:3], self.filters)
+        inner_strided = (*strided_shape(input_shape, self.strides), self.filters)
+        self.conv1.build(input_shape)
+        self.conv2.build(inner)
+        self.conv3.build(inner_strided)
+        self.projects = self.strides != 1 or input_shape[-1] != 4 * self.filters
+        if self.projects:
+            self.conv_proj = self._conv(4 * self.filters, 1, "conv_proj", self.strides)
+            self.conv_proj.build(input_shape)
+        return inner, inner_strided
+
+    def compute_output_shape(self, input_shape):
+        return (*strided_shape(input_shape, self.strides), 4 * self.filters)
+
+    def get_config(self):
+        config = {
+            "filters": self.filters,
+            "strides": self.strides,
+            "standardization": self.standardization,
+            "group_norm_epsilon": self.group_norm_epsilon,
+        }
+        return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class BottleneckUnit(_Unit):
+    """The published hybrids' unit, post-activation: relu(shortcut + gn3(conv3(…))).
+
+    `(B, H, W, C)` -> `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`. The scale of `gn3` starts at 0, so the
+    unit starts as its shortcut. `standardization` is `StdConv`'s.
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        strides: int = 1,
+        standardization: str = "vit",
+        group_norm_epsilon: float = 1e-6,
+        **kwargs,
+    ):
+        super().__init__(filters, strides, standardization, group_norm_epsilon, **kwargs)
+        self.gn3 = self._norm("gn3", gamma_initializer="zeros")
+
+    def build(self, input_shape):
+        inner, inner_strided = self._build_convolutions(input_shape)
+        self.gn1.build(inner)
+        self.gn2.build(inner_strided)
+        self.gn3.build(self.compute_output_shape(input_shape))
+        if self.projects:
+            self.gn_proj = self._norm("gn_proj")
+            self.gn_proj.build(self.compute_output_shape(input_shape))
+
+    def call(self, x):
+        shortcut = self.gn_proj(self.conv_proj(x)) if self.projects else x
+        y = ops.relu(self.gn1(self.conv1(x)))
+        y = ops.relu(self.gn2(self.conv2(y)))
+        y = self.gn3(self.conv3(y))
+        return ops.relu(shortcut + y)
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class PreActivationUnit(_Unit):
+    """BiT's unit (arXiv 1912.11370), pre-activation: shortcut + conv3(relu(gn3(…))).
+
+    `(B, H, W, C)` -> `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`. A shortcut that needs a projection takes
+    it from the activated input.
+    """
+
+    padding = "fixed"
+
+    def __init__(
+        self,
+        filters: int,
+        strides: int = 1,
+        standardization: str = "bit",
+        group_norm_epsilon: float = 1e-5,
+        **kwargs,
+    ):
+        super().__init__(filters, strides, standardization, group_norm_epsilon, **kwargs)
+        self.gn3 = self._norm("gn3")
+
+    def build(self, input_shape):
+        inner, inner_strided = self._build_convolutions(input_shape)
+        self.gn1.build(input_shape)
+        self.gn2.build(inner)
+        self.gn3.build(inner_strided)
+
+    def call(self, x):
+        y = ops.relu(self.gn1(x))
+        shortcut = self.conv_proj(y) if self.projects else x
+        y = self.conv1(y)
+        y = self.conv2(ops.relu(self.gn2(y)))
+        y = self.conv3(ops.relu(self.gn3(y)))
+        return shortcut + y
+
+
+# The class of a stage's units and what the published checkpoints call them.
+UNITS = {"post": (BottleneckUnit, "unit{}"), "pre": (PreActivationUnit, "unit{:02d}")}
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class ResNetStage(SeededLayer):
+    """`num_units` bottleneck units, the first with `strides`.
+
+    `(B, H, W, C)` -> `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`. `activation` is "post" for the published
+    hybrids' units, "pre" for BiT's; the other arguments are the units'.
+    """
+
+    def __init__(
+        self,
+        num_units: int,
+        filters: int,
+        strides: int = 1,
+        activation: str = "post",
+        standardization: str = "vit",
+        group_norm_epsilon: float = 1e-6,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_positive(num_units=num_units)
+        check_choice(activation, UNITS, "activation")
+        self.num_units, self.filters, self.strides = num_units, filters, strides
+        self.activation, self.standardization = activation, standardization
+        self.group_norm_epsilon = group_norm_epsilon
+        self.units = [self._unit(i, strides if i == 0 else 1) for i in range(num_units)]
+
+    def _unit(self, i, strides):
+        unit, name = UNITS[self.activation]
+        name = name.format(i + 1)
+        part = {"seed": self.fold_in(name), "name": name, "dtype": self.dtype_policy}
+        return unit(self.filters, strides, self.standardization, self.group_norm_epsilon, **part)
+
+    def build(self, input_shape):
+        for unit in self.units:
+            unit.build(input_shape)
+            input_shape = unit.compute_output_shape(input_shape)
+
+    def call(self, x):
+        for unit in self.units:
+            x = unit(x)
+        return x
+
+    def compute_output_shape(self, input_shape):
+        return (*strided_shape(input_shape, self.strides), 4 * self.filters)
+
+    def get_config(self):
+        config = {
+            "num_units": self.num_units,
+            "filters": self.filters,
+            "strides": self.strides,
+            "activation": self.activation,
+            "standardization": self.standardization,
+            "group_norm_epsilon": self.group_norm_epsilon,
+        }
+        return {**super().get_config(), **config}
