@@ -8,13 +8,18 @@ import keras
 
 from vit_keras import variants
 from vit_keras.layers import EncoderBlock, MAPHead, PatchEmbedding
+from vit_keras.weights import stems
+from vit_keras.weights.numerics import Numerics
 
 ATTENTION = ("query", "key", "value", "out")
 
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """The arguments of `VisionTransformer` that decide names, shapes and values."""
+    """The arguments of `VisionTransformer` that decide names, shapes and values.
+
+    A hybrid has `HybridViT`'s as well; `resnet_layers` is None without a stem.
+    """
 
     image_size: tuple[int, int]
     patch_size: tuple[int, int]
@@ -28,11 +33,29 @@ class Architecture:
     representation_size: int | None
     gelu: str
     layer_norm_epsilon: float
+    resnet_layers: tuple[int, ...] | None = None
+    resnet_width: float = 1.0
+    standardization: str = "vit"
+    group_norm_epsilon: float = 1e-6
 
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches."""
-        return tuple(size // patch for size, patch in zip(self.image_size, self.patch_size))
+        return grid_of(self.image_size, self.patch_size, self.resnet_layers)
+
+    @property
+    def arguments(self) -> dict:
+        """Of the constructor: those of a stem only where there is one."""
+        sizes = dataclasses.asdict(self)
+        stem = ("resnet_layers", "resnet_width", "standardization", "group_norm_epsilon")
+        skipped = stem if self.resnet_layers is None else ()
+        return {name: value for name, value in sizes.items() if name not in skipped}
+
+
+def grid_of(image_size, patch_size, resnet_layers=None) -> tuple[int, int]:
+    """Rows and columns of patches; those of a hybrid are cells of its stem's map."""
+    stride = 1 if resnet_layers is None else variants.stem_stride(tuple(resnet_layers))
+    return tuple(size // (patch * stride) for size, patch in zip(image_size, patch_size))
 
 
 def describe(model: keras.Model) -> Architecture:
@@ -47,9 +70,9 @@ def describe(model: keras.Model) -> Architecture:
     layers = {layer.name: layer for layer in model.layers}
     embedding, head, pre_logits = patches[0], layers.get("head"), layers.get("pre_logits")
     return Architecture(
-        image_size=tuple(embedding.input.shape[1:3]),
+        image_size=tuple(_images(model, embedding).shape[1:3]),
         patch_size=embedding.patch_size,
-        channels=embedding.input.shape[-1],
+        channels=_images(model, embedding).shape[-1],
         hidden_size=embedding.hidden_size,
         num_layers=len(blocks),
         num_heads=blocks[0].num_heads,
@@ -59,7 +82,14 @@ def describe(model: keras.Model) -> Architecture:
         representation_size=None if pre_logits is None else pre_logits.units,
         gelu=blocks[0].gelu,
         layer_norm_epsilon=blocks[0].layer_norm_epsilon,
+        **stems.stem_sizes(model),
     )
+
+
+def _images(model, embedding):
+    """What the first layer of the architecture reads."""
+    first = {layer.name: layer for layer in model.layers}.get("conv_root", embedding)
+    return first.input
 
 
 def _classifier(ordered, layers):
@@ -72,8 +102,10 @@ def _classifier(ordered, layers):
     return "gap_norm" if last else "gap"
 
 
-def set_numerics(model: keras.Model, gelu: str, epsilon: float) -> None:
-    """Makes the blocks, the pooling and the last norm compute as the source of the weights did."""
+def set_numerics(model: keras.Model, numerics: Numerics) -> None:
+    """Makes the stem, blocks, pooling and norms compute as the source of the weights did."""
+    gelu, epsilon = numerics.gelu, numerics.layer_norm_epsilon
+    stems.set_stem_numerics(model, numerics)
     for layer in model.layers:
         if isinstance(layer, (EncoderBlock, MAPHead)):
             layer.gelu = layer.mlp.gelu = gelu
@@ -89,7 +121,8 @@ def set_numerics(model: keras.Model, gelu: str, epsilon: float) -> None:
 
 def paths(arch: Architecture) -> list[str]:
     """The paths of a model's variables, in the order of its layers."""
-    names = ["embedding/kernel", "embedding/bias"]
+    names = [] if arch.resnet_layers is None else stems.stem_paths(arch.resnet_layers)
+    names += ["embedding/kernel", "embedding/bias"]
     names += ["cls/cls"] if arch.classifier == "token" else []
     names += ["posembed_input/pos_embedding"]
     for i in range(arch.num_layers):
@@ -134,13 +167,28 @@ def mlp_paths(name: str) -> list[str]:
 
 def variant_name(sizes: dict) -> str | None:
     """The name of the variant of such sizes, as far as they are known: "L/16"."""
-    fields = ("hidden_size", "num_layers", "mlp_dim")
+    sizes = {"resnet_layers": None, **sizes}
     for name, row in variants.VARIANTS.items():
-        patch = sizes.get("patch_size")
-        same_patch = patch in (row.patch_size, (row.patch_size, row.patch_size))
-        if same_patch and all(sizes.get(field) == getattr(row, field) for field in fields):
+        wanted = {"resnet_layers": None, **dataclasses.asdict(row)}
+        wanted.pop("num_heads", None)  # which some files do not say
+        if "patch_size" in wanted:
+            wanted["patch_size"] = (row.patch_size, row.patch_size)
+        if all(_tuple(sizes.get(field)) == value for field, value in wanted.items()):
             return name
     return None
+
+
+def _tuple(value):
+    return tuple(value) if isinstance(value, list) else value
+
+
+def refuse_stem(arch: Architecture, project: str) -> None:
+    """ValueError for a hybrid."""
+    if arch.resnet_layers is not None:
+        raise ValueError(
+            f"{project}'s Vision Transformer has no ResNet stem; Google's and timm's have. "
+            f"Received: a hybrid, resnet_layers={arch.resnet_layers}"
+        )
 
 
 def square(positions: int) -> int | None:
@@ -149,10 +197,15 @@ def square(positions: int) -> int | None:
     return side if side * side == positions and side else None
 
 
-def guess_image_size(positions: int, patch_size: tuple[int, int], class_token: bool) -> dict:
+def guess_image_size(
+    positions: int, patch_size: tuple[int, int], class_token: bool, resnet_layers=None
+) -> dict:
     """`{"image_size": (h, w)}` in pixels of a square grid; empty where the grid is not square."""
     side = square(positions - class_token)
-    return {} if side is None else {"image_size": tuple(side * patch for patch in patch_size)}
+    if side is None:
+        return {}
+    stride = 1 if resnet_layers is None else variants.stem_stride(resnet_layers)
+    return {"image_size": tuple(side * patch * stride for patch in patch_size)}
 
 
 def count(names, prefix: str) -> int:

@@ -107,6 +107,7 @@ def infer(shapes: dict, config: dict) -> dict:
 
 
 def check(arch: architecture.Architecture) -> None:
+    architecture.refuse_stem(arch, "big_vision")
     if arch.classifier not in ("token", "gap", "map"):
         raise ValueError(
             'big_vision\'s files hold models with classifier "token", "gap" or "map". '

@@ -1,14 +1,15 @@
 """Weights in and out: `load`, `save`, `from_checkpoint`."""
 
+import dataclasses
 import inspect
 import os
 from typing import Any
 
 import keras
 
-from vit_keras.models import VisionTransformer
+from vit_keras.models import HybridViT, ResNet, VisionTransformer
 from vit_keras.weights import checkpoint, loading, own
-from vit_keras.weights.formats import Numerics
+from vit_keras.weights.numerics import Numerics
 from vit_keras.weights.own import open_model
 
 REQUIRED = (
@@ -20,6 +21,9 @@ REQUIRED = (
     "num_heads",
     "mlp_dim",
 )
+# What the source decides unless it is overridden; the last two are a hybrid's.
+COMPUTATION = ("gelu", "layer_norm_epsilon", "standardization", "group_norm_epsilon")
+KEEP = "as in the file"
 
 
 def load(
@@ -54,39 +58,48 @@ def from_checkpoint(
 ) -> keras.Model:
     """The model in a file or folder, built and loaded.
 
-    `overrides` are arguments of `VisionTransformer`: what the file and its config do not say, such
-    as `num_heads` of a bare timm file, or what is to differ: another `image_size`, `patch_size` or
-    `channels` adapts the weights, another `num_classes` starts a head at zero. ValueError names
-    what is missing; otherwise as `load`.
+    `overrides` are arguments of `VisionTransformer`, `HybridViT` or `ResNet`: what the file and
+    its config do not say, such as `num_heads` of a bare timm file, or what is to differ: another
+    `image_size`, `patch_size` or `channels` adapts the weights, another `num_classes` starts a
+    head at zero. ValueError names what is missing; otherwise as `load`.
     """
     if os.fspath(path).endswith(".keras"):
         return own.open_with(os.fspath(path), overrides)
-    known = inspect.signature(VisionTransformer).parameters
-    unknown = [name for name in overrides if name not in known]
-    if unknown:
-        raise ValueError(
-            f"Overrides are arguments of VisionTransformer. Received: {', '.join(unknown)}"
-        )
     with checkpoint.opened(path, source) as file:
         inferred = file.infer()
         numerics = file.numerics() or Numerics()
-        arguments = {
-            "gelu": numerics.gelu,
-            "layer_norm_epsilon": numerics.layer_norm_epsilon,
-            "num_classes": None,
-            **inferred,
-            **overrides,
-        }
-        _check_complete(arguments, file)
-        model = VisionTransformer(**arguments)
-        head = _head(inferred.get("num_classes"), arguments["num_classes"])
+        model = _build(inferred, numerics, overrides, file)
+        head = _head(inferred.get("num_classes"), overrides.get("num_classes", KEEP))
         loading.copy(model, file, head, interpolation)
-    _keep_overridden(model, overrides, numerics)
+    own_choice = {key: value for key, value in overrides.items() if key in COMPUTATION}
+    if own_choice:
+        loading.architecture.set_numerics(model, dataclasses.replace(numerics, **own_choice))
     return model
 
 
-def _check_complete(arguments, file):
-    missing = [name for name in REQUIRED if name not in arguments]
+def _build(inferred, numerics, overrides, file):
+    """A model with random weights: a ResNet, a hybrid or a plain Vision Transformer."""
+    if "hidden_size" not in inferred:
+        constructors, required, computation = (ResNet,), (), ()
+        inferred = {"image_size": None, **inferred}
+    elif inferred.get("resnet_layers") is None:
+        constructors, required, computation = (VisionTransformer,), REQUIRED, COMPUTATION[:2]
+    else:
+        constructors = (HybridViT, VisionTransformer)
+        required, computation = REQUIRED, COMPUTATION
+    known = {name for build in constructors for name in inspect.signature(build).parameters}
+    unknown = [name for name in overrides if name not in known]
+    if unknown:
+        names = " and ".join(build.__name__ for build in constructors)
+        raise ValueError(f"Overrides are arguments of {names}. Received: {', '.join(unknown)}")
+    arguments = {"num_classes": None, **{key: getattr(numerics, key) for key in computation}}
+    arguments |= {**inferred, **overrides}
+    _check_complete(arguments, required, file)
+    return constructors[0](**{key: arguments[key] for key in arguments if key in known})
+
+
+def _check_complete(arguments, required, file):
+    missing = [name for name in required if name not in arguments]
     if missing:
         given = ", ".join(f"{name}=..." for name in missing)
         raise ValueError(
@@ -97,17 +110,9 @@ def _check_complete(arguments, file):
 
 
 def _head(theirs, ours):
-    if theirs == ours:
+    if ours in (theirs, KEEP):
         return "keep"
     return "drop" if ours is None else "reset"
-
-
-def _keep_overridden(model, overrides, numerics):
-    """An overridden GELU or epsilon is the caller's, not the source's."""
-    gelu = overrides.get("gelu", numerics.gelu)
-    epsilon = overrides.get("layer_norm_epsilon", numerics.layer_norm_epsilon)
-    if (gelu, epsilon) != (numerics.gelu, numerics.layer_norm_epsilon):
-        loading.architecture.set_numerics(model, gelu, epsilon)
 
 
 __all__ = ["from_checkpoint", "load", "open_model"]

@@ -6,48 +6,29 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.models import Preprocessing
 from vit_keras.weights import architecture
-
-PUBLISHED = Preprocessing()
-
-
-@dataclasses.dataclass(frozen=True)
-class Numerics:
-    """How the code that a format belongs to computes, prepares images and resizes a grid."""
-
-    gelu: str = "exact"
-    layer_norm_epsilon: float = 1e-6
-    preprocessing: Preprocessing = PUBLISHED
-    interpolation: str = "bilinear"
-    class_names: tuple[str, ...] | None = None
-
-    def to_json(self) -> dict:
-        """For a file's metadata."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, note: dict) -> "Numerics":
-        """The reverse of `to_json`."""
-        pixels = Preprocessing(**_tuples(note["preprocessing"]))
-        return cls(**{**_tuples(note), "preprocessing": pixels})
-
-
-def _tuples(fields: dict) -> dict:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+from vit_keras.weights.numerics import Numerics
 
 
 @dataclasses.dataclass(frozen=True)
 class Link:
     """Tensors `theirs` of a file that are the variables `ours`.
 
-    `read` takes their arrays and gives ours, in order; `write` the reverse.
+    `read` takes their arrays and gives ours, in order; `write` the reverse. `unpadded` links take
+    shapes with leading ones for those without.
     """
 
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
     read: Callable[..., tuple[np.ndarray, ...]]
     write: Callable[..., tuple[np.ndarray, ...]]
+    unpadded: bool = False
+
+    def fits(self, theirs: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+        """Whether a tensor of the shape `theirs` can be read where `wanted` would be written."""
+        if self.unpadded:
+            theirs, wanted = (_without_ones(shape) for shape in (theirs, wanted))
+        return theirs == wanted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +64,17 @@ class Format:
     check: Callable[[Any], None] = lambda architecture: None
     folder: Callable[..., dict[str, dict]] | None = None
     tree: Callable[..., dict[str, dict[str, list]]] | None = None
+
+
+def _without_ones(shape):
+    first = next((i for i, size in enumerate(shape) if size != 1), len(shape))
+    return tuple(shape[first:])
+
+
+def unpadded(theirs: str, ours: str) -> Link:
+    """One vector, which the file may hold as `(1, 1, 1, C)`."""
+    read = lambda x: (x.reshape(-1),)
+    return Link((theirs,), (ours,), read, lambda x: (x,), unpadded=True)
 
 
 def same(theirs: str, ours: str) -> Link:

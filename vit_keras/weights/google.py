@@ -7,8 +7,8 @@ and training states have the prefix `opt/target/`; both are read, the original i
 import re
 
 from vit_keras.models import Preprocessing
-from vit_keras.weights import architecture
-from vit_keras.weights.formats import Format, Link, Numerics, same
+from vit_keras.weights import architecture, stems
+from vit_keras.weights.formats import Format, Link, Numerics, same, unpadded
 
 TRANSFORMER = ("encoderblock_", "encoder_norm/", "posembed_input/")
 NORM = re.compile(r"/(gamma|beta)$")
@@ -39,7 +39,10 @@ def detect(names: set[str]) -> bool:
 
 
 def links(arch: architecture.Architecture, names=None) -> list[Link]:
-    return [same(published_name(path), path) for path in architecture.paths(arch)]
+    return [
+        (unpadded if "gn" in path else same)(published_name(path), path)  # GroupNorm, (1, 1, 1, C)
+        for path in architecture.paths(arch)
+    ]
 
 
 def sizes(shapes: dict, blocks: int, block: str) -> dict:
@@ -64,8 +67,21 @@ def infer(shapes: dict, config: dict) -> dict:
     blocks = architecture.count(shapes, "Transformer/encoderblock_")
     found = sizes(shapes, blocks, "Transformer/encoderblock_0")
     token = found["classifier"] == "token"
+    found |= _stem(shapes)
     patch_size, positions = found["patch_size"], shapes[POSITIONS][1]
-    return {**found, **architecture.guess_image_size(positions, patch_size, token)}
+    stages = found.get("resnet_layers")
+    return {**found, **architecture.guess_image_size(positions, patch_size, token, stages)}
+
+
+def _stem(shapes):
+    if "conv_root/kernel" not in shapes:
+        return {}
+    *_, channels, width = shapes["conv_root/kernel"]
+    return {
+        "resnet_layers": stems.count_units(shapes, r"^block(\d+)/unit(\d+)/conv1/"),
+        "resnet_width": width / stems.WIDTH,
+        "channels": channels,
+    }
 
 
 def check(arch: architecture.Architecture) -> None:

@@ -127,6 +127,7 @@ def _preprocessing(config):
 
 
 def check(arch: architecture.Architecture) -> None:
+    architecture.refuse_stem(arch, "Hugging Face")
     if arch.classifier != "token":
         raise ValueError(
             'Hugging Face\'s ViT has classifier "token" only. '

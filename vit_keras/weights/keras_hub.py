@@ -125,6 +125,7 @@ def _preprocessing(converter):
 
 
 def check(arch: architecture.Architecture) -> None:
+    architecture.refuse_stem(arch, "KerasHub")
     if arch.classifier not in ("token", "gap"):
         raise ValueError(
             'KerasHub\'s ViT has classifier "token" or "gap". '

@@ -9,7 +9,7 @@ import numpy as np
 
 from vit_keras.layers.base import check_choice
 from vit_keras.models import ImageModel
-from vit_keras.patchembed import adapt_patch_kernel
+from vit_keras.patchembed import adapt_patch_kernel, change_channels
 from vit_keras.posembed import INTERPOLATIONS, resize_position_embeddings
 from vit_keras.weights import architecture
 from vit_keras.weights.checkpoint import Checkpoint
@@ -18,7 +18,8 @@ from vit_keras.weights.formats import Link, Numerics
 HEADS = ("keep", "drop", "reset")
 HEAD = "head/"
 POSITIONS, PATCHES = "posembed_input/pos_embedding", "embedding/kernel"
-FITTED = (POSITIONS, PATCHES)
+ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
+FITTED = (POSITIONS, PATCHES, *ROOTS)
 
 
 def copy(model: keras.Model, file: Checkpoint, head: str, interpolation: str | None) -> None:
@@ -101,7 +102,7 @@ class _Plan:
         return [
             f"{name} -> {ours} is {self.shapes[name]} in the file, {wanted.shape} in the model"
             for name, wanted in zip(link.theirs, link.write(*blank))
-            if self.shapes[name] != wanted.shape
+            if not link.fits(self.shapes[name], wanted.shape)
         ]
 
     def _left_over(self):
@@ -116,6 +117,10 @@ class _Plan:
         if array.shape == shape:
             return array
         if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
+            raise ValueError(f"{array.shape} in the file, {shape} in the model")
+        if path in ROOTS and array.shape[:2] == shape[:2]:
+            return change_channels(array, shape[2])
+        if path in ROOTS:
             raise ValueError(f"{array.shape} in the file, {shape} in the model")
         if path == PATCHES:
             how = {"bilinear": "bilinear_half_pixel"}.get(self.interpolation, self.interpolation)
@@ -134,8 +139,8 @@ class _Plan:
         found = _inferred(self.file)
         candidates = [self.arch.grid]
         if "image_size" in found:
-            sizes = zip(found["image_size"], found["patch_size"])
-            candidates.insert(0, tuple(size // patch for size, patch in sizes))
+            sizes = (found.get(key) for key in ("image_size", "patch_size", "resnet_layers"))
+            candidates.insert(0, architecture.grid_of(*sizes))
         for rows, columns in candidates:
             if rows * columns in possible:
                 return rows, columns
@@ -169,7 +174,7 @@ def _inferred(file: Checkpoint) -> dict:
 
 def adopt(model: keras.Model, numerics: Numerics) -> None:
     """Makes the model compute, and say that it prepares images, as the source of its weights."""
-    architecture.set_numerics(model, numerics.gelu, numerics.layer_norm_epsilon)
+    architecture.set_numerics(model, numerics)
     if isinstance(model, ImageModel):
         model.preprocessing = numerics.preprocessing
         names = numerics.class_names

@@ -13,9 +13,10 @@ import keras
 
 from vit_keras.layers import PatchEmbedding
 from vit_keras.models import with_image_size
-from vit_keras.weights import architecture
-from vit_keras.weights.formats import Format, Link, Numerics, same
+from vit_keras.weights import architecture, stems
+from vit_keras.weights.formats import Format, Link, same
 from vit_keras.weights.keras_files import KERAS_CONFIG
+from vit_keras.weights.numerics import Numerics
 from vit_keras.weights.tensors import check_claim
 
 
@@ -68,6 +69,8 @@ def links(layout: Layout, names=None) -> list[Link]:
 
 
 def infer(shapes: dict, config: dict) -> dict:
+    if "root_block/conv_root/0" in shapes:
+        return {**_resnet(shapes, "root_block/"), "num_classes": shapes.get("head/0", (None,))[-1]}
     height, width, channels, hidden_size = shapes["embedding/0"]
     block = "encoderblock_0"
     token, pooled = "cls/0" in shapes, "MAPHead_0/0" in shapes
@@ -83,11 +86,21 @@ def infer(shapes: dict, config: dict) -> dict:
     }
     if token or pooled:  # the mean before or after the last norm has the same names
         found["classifier"] = "token" if token else "map"
-    positions = shapes["posembed_input/0"][1]
-    found |= architecture.guess_image_size(positions, (height, width), token)
+    found |= _resnet(shapes, "") if "conv_root/0" in shapes else {}
+    positions, stages = shapes["posembed_input/0"][1], found.get("resnet_layers")
+    found |= architecture.guess_image_size(positions, (height, width), token, stages)
     inputs = config.get(KERAS_CONFIG, {}).get("layers", [{}])[0].get("config", {})
     shape = inputs.get("batch_shape", inputs.get("batch_input_shape"))
     return {**found, **({"image_size": tuple(shape[1:3])} if shape else {})}
+
+
+def _resnet(shapes, root):
+    *_, channels, width = shapes[f"{root}conv_root/0"]
+    return {
+        "resnet_layers": stems.count_units(shapes, r"^block(\d+)/unit(\d+)/conv1/"),
+        "resnet_width": width / stems.WIDTH,
+        "channels": channels,
+    }
 
 
 def numerics(config: dict) -> Numerics | None:
@@ -98,12 +111,18 @@ def numerics(config: dict) -> Numerics | None:
         for layer in model.get("layers", [])
         if layer["class_name"] in ("EncoderBlock", "MAPHead")
     ]
-    if not blocks or "preprocessing" not in model:
+    if "preprocessing" not in model:
         return None
+    named = {layer["name"]: layer["config"] for layer in model["layers"]}
+    block = blocks[0] if blocks else {}
+    stem = {
+        "standardization": named.get("conv_root", {}).get("standardization"),
+        "group_norm_epsilon": named.get("gn_root", {}).get("epsilon"),
+    }
+    computation = {key: block.get(key) for key in ("gelu", "layer_norm_epsilon")} | stem
     return Numerics.from_json(
         {
-            "gelu": blocks[0]["gelu"],
-            "layer_norm_epsilon": blocks[0]["layer_norm_epsilon"],
+            **{key: value for key, value in computation.items() if value is not None},
             "preprocessing": model["preprocessing"],
             "class_names": model["class_names"],
         }

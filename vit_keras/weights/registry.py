@@ -1,13 +1,23 @@
 """The formats, one row each, and which of them a file is."""
 
 from vit_keras.layers.base import check_choice
-from vit_keras.weights import big_vision, google, huggingface, keras_hub, own, timm, torchvision
+from vit_keras.weights import (
+    big_vision,
+    bit,
+    google,
+    huggingface,
+    keras_hub,
+    own,
+    timm,
+    torchvision,
+)
 from vit_keras.weights.formats import Format
 
 # The order in which a file's names are asked for.
 FORMATS = {
     row.name: row
     for row in (
+        bit.FORMAT,
         google.FORMAT,
         big_vision.FORMAT,
         timm.FORMAT,

@@ -1,7 +1,6 @@
 """Writing a model's weights in a format, to a temporary name that then takes the file's place."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import uuid
@@ -14,8 +13,16 @@ import numpy as np
 from vit_keras.layers.base import check_choice
 from vit_keras.models import Preprocessing
 from vit_keras.weights import checkpoint, registry
-from vit_keras.weights.formats import Format, Numerics
+from vit_keras.weights.formats import Format
+from vit_keras.weights.numerics import Numerics
 
+UNITS = {
+    "gelu": "GELU",
+    "layer_norm_epsilon": "layer norm epsilon",
+    "standardization": "the standardisation",
+    "group_norm_epsilon": "group norm epsilon",
+}
+COMPUTATION = tuple(UNITS)
 OWN = (".keras", ".weights.h5")
 FOLDER_NAMES = {".safetensors": "model.safetensors", ".weights.h5": "model.weights.h5"}
 
@@ -44,9 +51,11 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
             f"Received: {path!r}"
         )
     configs = form.folder(arch, numerics) if whole else {}
-    _warn_of_numerics(form, numerics, configs)
+    _warn_of_numerics(form, arch, numerics, configs)
     tensors = _tensors(model, form, arch)
-    note = json.dumps({"architecture": dataclasses.asdict(arch), "numerics": numerics.to_json()})
+    note = json.dumps(
+        {"architecture": getattr(arch, "arguments", {}), "numerics": numerics.to_json()}
+    )
     if whole:
         os.makedirs(path, exist_ok=True)
     if (suffix or form.suffixes[0]) == ".weights.h5":
@@ -77,10 +86,9 @@ def numerics_of(model: keras.Model, arch) -> Numerics:
     """How `model` computes and prepares images."""
     names = getattr(model, "class_names", None)
     return Numerics(
-        gelu=arch.gelu,
-        layer_norm_epsilon=arch.layer_norm_epsilon,
         preprocessing=getattr(model, "preprocessing", Preprocessing()),
         class_names=None if names is None else tuple(names),
+        **{key: getattr(arch, key) for key in COMPUTATION if hasattr(arch, key)},
     )
 
 
@@ -108,11 +116,13 @@ def _tensors(model, form, arch):
         )
 
 
-def _warn_of_numerics(form: Format, numerics: Numerics, configs: dict) -> None:
+def _warn_of_numerics(form: Format, arch, numerics: Numerics, configs: dict) -> None:
     """Says where the format's own code will compute differently."""
     theirs = form.numerics(checkpoint.merge(configs))
-    for field, unit in (("gelu", "GELU"), ("layer_norm_epsilon", "layer norm epsilon")):
-        ours, other = getattr(numerics, field), getattr(theirs, field)
+    # BiT has neither; a stem's belong to hybrids.
+    count = 0 if not hasattr(arch, "gelu") else 2 if arch.resnet_layers is None else 4
+    for field in COMPUTATION[:count]:
+        ours, other, unit = getattr(numerics, field), getattr(theirs, field), UNITS[field]
         if ours != other:
             warnings.warn(
                 f"{form.name} computes with {unit} {other!r} and this model with {ours!r}: the "

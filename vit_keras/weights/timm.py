@@ -8,9 +8,9 @@ import re
 
 from vit_keras import variants
 from vit_keras.models import Preprocessing
-from vit_keras.weights import architecture
+from vit_keras.weights import architecture, stems
 from vit_keras.weights.formats import Format, Link, Numerics, same
-from vit_keras.weights.torch_layouts import conv, dense, fused, heads_in, heads_out, norm
+from vit_keras.weights.torch_layouts import conv, dense, fused, heads_in, heads_out, kernel, norm
 
 POOLS = {"token": "token", "gap": "avg", "gap_norm": "avg", "map": "map"}
 TANH = ("gelu_tanh", "gelu_pytorch_tanh")
@@ -27,7 +27,8 @@ def detect(names: set[str]) -> bool:
 
 
 def links(arch: architecture.Architecture, names=None) -> list[Link]:
-    out = conv("patch_embed.proj", "embedding")
+    out = [] if arch.resnet_layers is None else _stem(arch.resnet_layers)
+    out += conv("patch_embed.proj", "embedding")
     out += [same("cls_token", "cls/cls")] if arch.classifier == "token" else []
     out += [same("pos_embed", "posembed_input/pos_embedding")]
     for i in range(arch.num_layers):
@@ -36,6 +37,23 @@ def links(arch: architecture.Architecture, names=None) -> list[Link]:
     out += _pool(arch.num_heads) if arch.classifier == "map" else []
     out += dense("pre_logits", "pre_logits") if arch.representation_size is not None else []
     return out + (dense("head", "head") if arch.num_classes is not None else [])
+
+
+def _stem(resnet_layers):
+    """The ResNet of a hybrid; a root alone lies one level higher."""
+    backbone = "patch_embed.backbone"
+    root = f"{backbone}.stem" if resnet_layers else backbone
+    out = [kernel(f"{root}.conv", "conv_root"), *norm(f"{root}.norm", "gn_root")]
+    for path in stems.stem_paths(resnet_layers)[3:]:
+        block, unit, part, leaf = path.split("/")
+        if leaf == "kernel":
+            old = f"{backbone}.stages.{int(block[5:]) - 1}.blocks.{int(unit[4:]) - 1}"
+            ours, number = f"{block}/{unit}", part[4:]
+            projects = number == "_proj"
+            theirs = ("downsample.conv", "downsample.norm") if projects else (part, f"norm{number}")
+            out.append(kernel(f"{old}.{theirs[0]}", f"{ours}/{part}"))
+            out += norm(f"{old}.{theirs[1]}", f"{ours}/gn{number}")
+    return out
 
 
 def _block(old, new, num_heads):
@@ -77,9 +95,27 @@ def infer(shapes: dict, config: dict) -> dict:
         "classifier": classifier,
         "representation_size": shapes.get("pre_logits.weight", (None,))[0],
     }
+    found |= _stem_sizes(shapes)
     positions, token = shapes["pos_embed"][1], classifier == "token"
-    found |= architecture.guess_image_size(positions, found["patch_size"], token)
+    stages = found.get("resnet_layers")
+    found |= architecture.guess_image_size(positions, found["patch_size"], token, stages)
     return {**found, **_configured(hidden_size, config)}
+
+
+def _stem_sizes(shapes):
+    backbone = "patch_embed.backbone"
+    for root, pattern in (
+        (f"{backbone}.conv.weight", None),
+        (f"{backbone}.stem.conv.weight", r"^patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\."),
+    ):
+        if root in shapes:
+            width, channels, *_ = shapes[root]
+            return {
+                "resnet_layers": stems.count_units(shapes, pattern) if pattern else (),
+                "resnet_width": width / stems.WIDTH,
+                "channels": channels,
+            }
+    return {}
 
 
 def _classifier(shapes):
@@ -119,6 +155,8 @@ def numerics(config: dict) -> Numerics:
         gelu="tanh" if tanh else "exact",
         preprocessing=preprocessing,
         interpolation="bicubic_antialias",
+        standardization="timm",
+        group_norm_epsilon=1e-5,
         class_names=None if names is None else tuple(names),
     )
 

@@ -16,9 +16,14 @@ def dense(theirs: str, ours: str) -> list[Link]:
 def conv(theirs: str, ours: str) -> list[Link]:
     """`nn.Conv2d`, OIHW, and a kernel HWIO."""
     return [
-        transposed(f"{theirs}.weight", f"{ours}/kernel", (3, 2, 0, 1)),
+        kernel(theirs, ours),
         same(f"{theirs}.bias", f"{ours}/bias"),
     ]
+
+
+def kernel(theirs: str, ours: str) -> Link:
+    """A convolution without bias."""
+    return transposed(f"{theirs}.weight", f"{ours}/kernel", (3, 2, 0, 1))
 
 
 def norm(theirs: str, ours: str) -> list[Link]:

@@ -65,6 +65,7 @@ def infer(shapes: dict, config: dict) -> dict:
 
 
 def check(arch: architecture.Architecture) -> None:
+    architecture.refuse_stem(arch, "torchvision")
     if arch.classifier != "token":
         raise ValueError(
             'torchvision\'s Vision Transformer has classifier "token" only. '
