@@ -45,6 +45,24 @@ def test_prefixes(published, tmp_path, prefix):
     assert_equal_weights(model, loaded(tmp_path, arrays))
 
 
+def test_the_other_tower_and_the_optimizer_are_left_out(published, tmp_path):
+    model, arrays = published
+    arrays = {key.replace("params/", "params/img/", 1): value for key, value in arrays.items()}
+    others = ("params/txt/head/kernel", "params/t", "params/b", "opt/0/mu/t", "extra/step")
+    arrays |= {name: np.ones(3, "float32") for name in others}
+    assert_equal_weights(model, loaded(tmp_path, arrays))
+    arrays["params/img/cls2"] = np.ones(3)
+    with pytest.raises(ValueError, match=r"not in the model: params/img/cls2, \(3,\)"):
+        loaded(tmp_path, arrays)
+
+
+def test_a_tensor_under_two_names_is_no_choice(published, tmp_path):
+    _, arrays = published
+    arrays["params/img/cls"] = arrays["params/cls"]
+    with pytest.raises(ValueError, match=r"has tensors twice.*params/cls"):
+        loaded(tmp_path, arrays)
+
+
 @pytest.mark.parametrize(
     "name", ["Transformer/posembed_input/pos_embedding", "Transformer/pos_embedding"]
 )

@@ -145,6 +145,33 @@ def test_absurd_sizes_in_the_other_containers_are_refused(tmp_path):
         weights.load(build(), tmp_path / "a.weights.h5")
 
 
+def test_shapes_that_contradict_each_other_build_no_model(tmp_path):
+    with pytest.warns(UserWarning, match="computes with"):
+        weights.save(build(image_size=16), tmp_path / "a.npz", format="google")
+    with np.load(tmp_path / "a.npz") as file:
+        arrays = dict(file)
+    name = "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel"
+    arrays[name] = np.zeros((1, 10**6), "float16")  # 2 MB that ask for a gigabyte
+    arrays["embedding/kernel"] = np.zeros((1, 1, 1, 10**5), "float16")
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(ValueError, match=r"contradict each other: .* has at least \d{12} weights"):
+        weights.from_checkpoint(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    "note",
+    ["[]", "{", "{}", '{"architecture": 1, "numerics": 2}', '{"architecture": {}, "numerics": {}}'],
+)
+def test_a_spoiled_note_is_passed_over(tmp_path, note):
+    from safetensors.numpy import load_file, save_file
+
+    path = tmp_path / "a.safetensors"
+    weights.save(build(image_size=16), path, format="timm")
+    tensors = {k: np.array(v) for k, v in load_file(path).items()}
+    save_file(tensors, path, metadata={"vit_keras": note})
+    assert weights.from_checkpoint(path, num_heads=3).count_params() > 0
+
+
 def test_integers_are_no_weights(tmp_path):
     weights.save(build(), tmp_path / "a.safetensors", format="timm")
     from safetensors.numpy import load_file, save_file

@@ -191,6 +191,33 @@ def refuse_stem(arch: Architecture, project: str) -> None:
         )
 
 
+def check_plausible(sizes: dict, file) -> None:
+    """ValueError where a model of such `sizes` would have far more weights than `file` has.
+
+    A few small tensors of odd shapes could otherwise claim any amount of memory.
+    """
+    held = sum(math.prod(shape) for shape in file.shapes.values())
+    claimed = _least_parameters({"image_size": (0, 0), **sizes})
+    if claimed > 2 * held + 10**6:
+        raise ValueError(
+            f"The shapes in {file.path!r} and what is said beside it contradict each other: a "
+            f"model of {sizes} has at least {claimed} weights, the file {held}"
+        )
+
+
+def _least_parameters(sizes):
+    """The large kernels of a model."""
+    root = int(64 * sizes.get("resnet_width", 0))
+    stages = sizes.get("resnet_layers") or ()
+    total = sum(17 * (root * 2**s) ** 2 * units for s, units in enumerate(stages))
+    if "hidden_size" in sizes:
+        width, patch, layers = (sizes[k] for k in ("hidden_size", "patch_size", "num_layers"))
+        rows, columns = grid_of(sizes["image_size"], patch, sizes.get("resnet_layers"))
+        total += width * (math.prod(patch) + rows * columns + (sizes["num_classes"] or 0))
+        total += layers * width * (4 * width + 2 * sizes["mlp_dim"])
+    return total
+
+
 def square(positions: int) -> int | None:
     """The side of a square of `positions` patches, or None."""
     side = math.isqrt(max(positions, 0))

@@ -1,7 +1,8 @@
 """big_vision's `.npz`: positions at the top, without a slot for the class token; scanned blocks.
 
 Read also: the older files that keep the slot or have the positions inside `Transformer`, those
-without positions (the fixed sin-cos ones), `params/img/` of two-tower models. Positions with a
+without positions (the fixed sin-cos ones), `params/img/` of two-tower models, of which the text's
+tower is left out, and training states, without their optimizer. Positions with a
 class slot that is not zero are written with it, which big_vision folds into `cls` itself.
 """
 
@@ -22,6 +23,8 @@ _OURS = re.compile(rf"(encoderblock(?:_\d+)?)/({'|'.join(_LINEN)})/")
 def canonical(name: str) -> str:
     """Linen numbering, positions at the top, no prefix."""
     name = re.sub(r"^(opt/target/)?(params/)?(img/)?", "", name)
+    if name in ("t", "b"):  # the temperature and bias of two-tower models
+        return f"txt/{name}"
     if name in (google.POSITIONS, "Transformer/pos_embedding"):
         return POSITIONS
     return _linen(name)
@@ -126,5 +129,6 @@ FORMAT = Format(
     numerics=lambda config: Numerics(gelu="tanh", preprocessing=PREPROCESSING),
     canonical=canonical,
     head=("head/", "pre_logits/"),
+    ignored=("opt/", "extra/", "txt/"),
     check=check,
 )

@@ -56,7 +56,9 @@ class Checkpoint:
             note = json.loads(self.tensors.metadata.get(NOTE, "{}"))
         except ValueError:
             return {}
-        return note if isinstance(note, dict) else {}
+        parts = ("architecture", "numerics")
+        good = isinstance(note, dict) and all(isinstance(note.get(p), dict) for p in parts)
+        return note if good else {}
 
     def infer(self) -> dict:
         """Arguments of the model that the file and its config give."""
@@ -75,7 +77,11 @@ class Checkpoint:
         note = self.note.get("numerics")
         if note is None:
             return numerics
-        return dataclasses.replace(Numerics.from_json(note), interpolation=numerics.interpolation)
+        try:
+            noted = Numerics.from_json(note)
+        except (KeyError, TypeError):
+            return numerics
+        return dataclasses.replace(noted, interpolation=numerics.interpolation)
 
 
 @contextlib.contextmanager

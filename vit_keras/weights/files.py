@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from vit_keras.models import HybridViT, ResNet, VisionTransformer
-from vit_keras.weights import checkpoint, loading, own
+from vit_keras.weights import architecture, checkpoint, loading, own
 from vit_keras.weights.numerics import Numerics
 from vit_keras.weights.own import open_model
 
@@ -73,7 +73,7 @@ def from_checkpoint(
         loading.copy(model, file, head, interpolation)
     own_choice = {key: value for key, value in overrides.items() if key in COMPUTATION}
     if own_choice:
-        loading.architecture.set_numerics(model, dataclasses.replace(numerics, **own_choice))
+        architecture.set_numerics(model, dataclasses.replace(numerics, **own_choice))
     return model
 
 
@@ -92,6 +92,7 @@ def _build(inferred, numerics, overrides, file):
     if unknown:
         names = " and ".join(build.__name__ for build in constructors)
         raise ValueError(f"Overrides are arguments of {names}. Received: {', '.join(unknown)}")
+    architecture.check_plausible(inferred, file)
     arguments = {"num_classes": None, **{key: getattr(numerics, key) for key in computation}}
     arguments |= {**inferred, **overrides}
     _check_complete(arguments, required, file)

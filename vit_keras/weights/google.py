@@ -103,5 +103,6 @@ FORMAT = Format(
     numerics=lambda config: NUMERICS,
     canonical=canonical,
     head=("head/", "pre_logits/"),
+    ignored=("opt/state/",),
     check=check,
 )

@@ -17,13 +17,13 @@ from vit_keras.weights.formats import Format
 FORMATS = {
     row.name: row
     for row in (
-        bit.FORMAT,
         google.FORMAT,
         big_vision.FORMAT,
         timm.FORMAT,
         huggingface.FORMAT,
         torchvision.FORMAT,
         keras_hub.FORMAT,
+        bit.FORMAT,
         own.FORMAT,
     )
 }
@@ -41,6 +41,11 @@ def choose(names, source: str | None, path: str) -> tuple[Format, dict[str, str]
     for row in rows:
         spelled = {row.canonical(name): name for name in names}
         if row.detect(set(spelled)):
+            if len(spelled) < len(names):
+                twice = sorted(set(names) - set(spelled.values()))
+                raise ValueError(
+                    f"{path!r} has tensors twice, under old and new names: {', '.join(twice)}"
+                )
             return row, spelled
     some = ", ".join(sorted(names)[:5]) or "nothing"
     raise ValueError(

@@ -135,8 +135,9 @@ def _configured(hidden_size, config):
     if "num_heads" in arguments:
         found["num_heads"] = arguments["num_heads"]
     elif re.match(r"vit_(tiny|small|base|large|huge)_", config.get("architecture", "")):
-        rows = [row for row in variants.VARIANTS.values() if row.hidden_size == hidden_size]
-        found |= {"num_heads": rows[0].num_heads} if rows else {}
+        rows = variants.VARIANTS.values()
+        heads = [r.num_heads for r in rows if getattr(r, "hidden_size", None) == hidden_size]
+        found |= {"num_heads": heads[0]} if heads else {}
     return found
 
 
