@@ -189,6 +189,17 @@ def test_what_a_file_cannot_say_is_asked_for_by_name(tmp_path):
         weights.from_checkpoint(path)
 
 
+def test_bare_weights_of_ours_do_not_say_how_they_compute(rng, tmp_path):
+    source, path = build(rng, gelu="tanh", classifier="gap"), tmp_path / "own.weights.h5"
+    weights.save(source, path)
+    with pytest.raises(ValueError, match="do not say `classifier` and `image_size` and `gelu`"):
+        weights.from_checkpoint(path)
+    said = {"classifier": "gap", "image_size": (16, 24), "gelu": "tanh"}
+    opened = weights.from_checkpoint(path, **said)
+    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    np.testing.assert_allclose(to_numpy(opened(images)), to_numpy(source(images)), atol=1e-6)
+
+
 def test_from_checkpoint_adapts_what_is_overridden(rng, tmp_path):
     source, path = build(rng, image_size=(16, 16)), tmp_path / "a.npz"
     weights.save(source, path, format="google")

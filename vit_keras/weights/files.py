@@ -67,12 +67,12 @@ def from_checkpoint(
         return own.open_with(os.fspath(path), overrides)
     with checkpoint.opened(path, source) as file:
         inferred = file.infer()
-        numerics = file.numerics() or Numerics()
+        numerics = file.numerics()
         model = _build(inferred, numerics, overrides, file)
         head = _head(inferred.get("num_classes"), overrides.get("num_classes", KEEP))
         loading.copy(model, file, head, interpolation)
     own_choice = {key: value for key, value in overrides.items() if key in COMPUTATION}
-    if own_choice:
+    if own_choice and numerics is not None:
         architecture.set_numerics(model, dataclasses.replace(numerics, **own_choice))
     return model
 
@@ -93,6 +93,9 @@ def _build(inferred, numerics, overrides, file):
         names = " and ".join(build.__name__ for build in constructors)
         raise ValueError(f"Overrides are arguments of {names}. Received: {', '.join(unknown)}")
     architecture.check_plausible(inferred, file)
+    if numerics is None:  # our own `.weights.h5`, which holds no GELU: it is asked for
+        required, numerics = (*required, *computation[:1]), Numerics()
+        computation = computation[1:]
     arguments = {"num_classes": None, **{key: getattr(numerics, key) for key in computation}}
     arguments |= {**inferred, **overrides}
     _check_complete(arguments, required, file)
