@@ -49,3 +49,20 @@ def run_script(*arguments, backend=None, cwd=ROOT, check=True, **variables):
     if check and done.returncode:
         raise AssertionError(f"{command} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return done
+
+
+def initial_weights():
+    """What `keras.utils.set_random_seed` and an explicit seed give, by path."""
+    from vit_keras.models import VisionTransformer
+
+    sizes = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
+    rates = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1, "stochastic_depth_rate": 0.1}
+    found = {}
+    for classifier in ("token", "map"):
+        keras.utils.set_random_seed(13)
+        drawn = VisionTransformer(8, 4, **sizes, **rates, classifier=classifier)
+        given = VisionTransformer(8, 4, **sizes, seed=3, representation_size=6)
+        for origin, model in (("drawn", drawn), ("given", given)):
+            for name, value in weights_by_path(model).items():
+                found[f"{classifier}/{origin}/{name}"] = value
+    return found

@@ -1,7 +1,7 @@
 """The Vision Transformer (arXiv 2010.11929) for Keras 3 on TensorFlow, JAX and PyTorch."""
 
-from vit_keras import applications, layers, models, variants, weights
+from vit_keras import applications, layers, models, training, variants, weights
 
 __version__ = "0.1.0"
 
-__all__ = ["applications", "layers", "models", "variants", "weights"]
+__all__ = ["applications", "layers", "models", "training", "variants", "weights"]

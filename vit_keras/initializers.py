@@ -39,7 +39,8 @@ class _PhiloxInitializer(keras.initializers.Initializer):
         values = _scratch(math.prod(shape))
         self._fill(generator, values)
         values *= np.float32(self.scale)
-        return keras.ops.array(values.reshape(shape), dtype=dtype)  # a copy
+        # NumPy's copy: JAX would copy later, when the buffer may hold another weight's numbers.
+        return keras.ops.convert_to_tensor(values.reshape(shape).copy(), dtype=dtype)
 
     def get_config(self):
         return {"scale": self.scale, "seed": self.seed}

@@ -7,7 +7,7 @@ import pytest
 from tests import resnet_reference as reference
 from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
 from vit_keras import variants
-from vit_keras.models import ImageModel, ResNet, from_variant, intermediates
+from vit_keras.models import ImageModel, ResNet, from_variant, intermediates, with_image_size
 
 SMALL = {"resnet_layers": (2, 1), "resnet_width": 0.5}
 
@@ -35,6 +35,14 @@ def test_images_of_any_size_go_through_one_model(rng):
         images = images_for(model, rng, size)
         expected = reference.bit(images, weights_by_path(model), SMALL["resnet_layers"])["head"]
         np.testing.assert_allclose(to_numpy(model(images)), expected, rtol=0, atol=1e-4)
+
+
+def test_another_image_size_keeps_the_weights(rng):
+    model = randomise(ResNet(16, **SMALL, num_classes=5), rng)
+    larger = with_image_size(model, (21, 30))
+    images = images_for(larger, rng, (21, 30))
+    expected = reference.bit(images, weights_by_path(model), SMALL["resnet_layers"])["head"]
+    np.testing.assert_allclose(to_numpy(larger(images)), expected, rtol=0, atol=1e-4)
 
 
 def count(units, width, num_classes):

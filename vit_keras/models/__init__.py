@@ -1,10 +1,21 @@
 """Functional Keras models; they know nothing of files."""
 
-from vit_keras.models.from_variant import from_variant
+from vit_keras.models.constructors import from_variant
 from vit_keras.models.hybrid import HybridViT
-from vit_keras.models.image_model import ImageModel, Preprocessing
+from vit_keras.models.image_model import (
+    ImageModel,
+    Preprocessing,
+    class_names_of,
+    ends_in_softmax,
+    preprocessing_of,
+)
 from vit_keras.models.resnet import ResNet
-from vit_keras.models.surgery import attention_maps, intermediates, patch_grid, with_image_size
+from vit_keras.models.surgery import (
+    attention_maps,
+    intermediates,
+    patch_grid,
+    with_image_size,
+)
 from vit_keras.models.vit import VisionTransformer
 
 __all__ = [
@@ -14,8 +25,11 @@ __all__ = [
     "ResNet",
     "VisionTransformer",
     "attention_maps",
+    "class_names_of",
+    "ends_in_softmax",
     "from_variant",
     "intermediates",
     "patch_grid",
+    "preprocessing_of",
     "with_image_size",
 ]

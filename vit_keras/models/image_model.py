@@ -42,6 +42,9 @@ class ImageModel(keras.Model):
         names = None if self.class_names is None else list(self.class_names)
         return {**super().get_config(), "preprocessing": preprocessing, "class_names": names}
 
+    def get_compile_config(self):
+        return _portable(super().get_compile_config())
+
     @classmethod
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
@@ -54,8 +57,37 @@ class ImageModel(keras.Model):
         return model
 
 
+def _portable(config):
+    """A compile config that names public optimisers.
+
+    On torch Keras saves an optimiser as a class of that backend, which no other can train with.
+    """
+    if not isinstance(config, dict):
+        return config
+    config = {key: _portable(value) for key, value in config.items()}
+    if str(config.get("module")).startswith("keras.src.backend.torch.optimizers"):
+        config |= {"module": "keras.optimizers", "registered_name": None}
+    return config
+
+
 def describe_like(model: keras.Model, source: keras.Model) -> keras.Model:
     """Gives `model` what `source` knows of its images and classes, and returns it."""
     if isinstance(source, ImageModel) and isinstance(model, ImageModel):
         model.preprocessing, model.class_names = source.preprocessing, source.class_names
     return model
+
+
+def preprocessing_of(model: keras.Model) -> Preprocessing:
+    """How the model's images are prepared; the published code's way where it carries nothing."""
+    return getattr(model, "preprocessing", ImageModel.preprocessing)
+
+
+def class_names_of(model: keras.Model) -> list[str]:
+    """The names of the classes that the model carries; their numbers where it carries none."""
+    names = getattr(model, "class_names", None)
+    return list(names) if names else [str(i) for i in range(model.output_shape[-1])]
+
+
+def ends_in_softmax(model: keras.Model) -> bool:
+    """Whether the last layer's activation is a softmax, as a Keras application's is."""
+    return getattr(model.layers[-1], "activation", None) is keras.activations.softmax

@@ -62,15 +62,15 @@ def with_image_size(
     """The same model and weights for images of `image_size` (height, width) pixels (Section 3.2).
 
     Position embeddings are interpolated in 2-D; all other weights are copied, none are shared.
-    Raises ValueError where the patch does not divide the new size.
+    Raises ValueError where the patch, in a hybrid the total stride, does not divide the new size.
     """
     shape = (*pair(image_size, "image_size"), model.input_shape[-1])
     images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
     resized = keras.models.clone_model(model, input_tensors=images)
-    grids = patch_grid(model), patch_grid(resized)
     for old, new in zip(model.layers, resized.layers):
         weights = old.get_weights()
         if isinstance(old, AddPositionEmbs):
+            grids = patch_grid(model), patch_grid(resized)
             weights = [resize_position_embeddings(w, *grids, interpolation) for w in weights]
         new.set_weights(weights)
     return describe_like(resized, model)

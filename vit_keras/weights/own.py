@@ -141,8 +141,11 @@ FORMAT = Format(
 )
 
 
-def open_model(path: str | os.PathLike) -> keras.Model:
-    """The model in a `.keras` file; ValueError with the path where the file is corrupt."""
+def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
+    """The model in a `.keras` file, ready to train on with `compile=True`.
+
+    FileNotFoundError where there is none, ValueError with its path where it is corrupt.
+    """
     path = os.fspath(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no model file at {path!r}.")
@@ -150,7 +153,7 @@ def open_model(path: str | os.PathLike) -> keras.Model:
         with zipfile.ZipFile(path) as archive:
             check_claim(path, sum(entry.file_size for entry in archive.infolist()))
     try:
-        return keras.saving.load_model(path)
+        return keras.saving.load_model(path, compile=compile)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(

@@ -69,6 +69,14 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
     return None
 
 
+def save_model(model: keras.Model, path: str | os.PathLike) -> None:
+    """Writes a `.keras` file whole or not at all: beside it under another name, then renamed."""
+    path = os.fspath(path)
+    if not path.endswith(".keras"):
+        raise ValueError(f"A model is saved to a path that ends in .keras. Received: {path!r}")
+    _save_own(model, path)
+
+
 @contextlib.contextmanager
 def replacing(path: str):
     """A temporary name beside `path`, which becomes it at the end; after an error it is gone."""

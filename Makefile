@@ -1,0 +1,34 @@
+# make train: set up, then train, evaluate and export the main job.  make test: set up, then all tests.
+PYTHON ?= python3
+KERAS_BACKEND ?= jax
+WORKDIR ?= runs/digits
+VENV := .venv
+BIN := $(VENV)/bin
+BACKENDS := tensorflow jax torch
+
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+
+.PHONY: train test lint clean
+
+train: $(VENV)/installed
+	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python train.py --workdir $(WORKDIR)
+	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python evaluate.py $(WORKDIR)
+	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python export.py $(WORKDIR)
+
+test: lint $(BACKENDS:%=test-%)
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+test-%: $(VENV)/installed
+	KERAS_BACKEND=$* $(BIN)/python -m pytest
+
+$(VENV)/installed: requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs

@@ -1,0 +1,127 @@
+"""The constructors behave as those of `keras.applications`."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+
+import vit_keras
+from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
+from vit_keras import applications
+
+SMALL = {"input_shape": (32, 48, 3), "classes": 4}
+VITS = {
+    "ViTTi16": "Ti/16",
+    "ViTS16": "S/16",
+    "ViTS32": "S/32",
+    "ViTB8": "B/8",
+    "ViTB16": "B/16",
+    "ViTB32": "B/32",
+    "ViTL16": "L/16",
+    "ViTL32": "L/32",
+    "ViTH14": "H/14",
+}
+
+
+@pytest.mark.parametrize("name", VITS)
+def test_constructors_have_the_signature_and_size_of_their_variant(name):
+    build = getattr(applications, name)
+    theirs = inspect.signature(keras.applications.ResNet50).parameters
+    ours = inspect.signature(build).parameters
+    assert list(ours) == list(theirs)
+    assert {k: p.default for k, p in ours.items() if k not in ("weights", "name")} == {
+        k: p.default for k, p in theirs.items() if k not in ("weights", "name")
+    }
+    assert build.__name__ == name and VITS[name] in build.__doc__
+    variant = vit_keras.variants.get(VITS[name])
+    with shapes_only():
+        model = build()
+    block = model.get_layer(f"encoderblock_{variant.num_layers - 1}")
+    assert (block.num_heads, block.mlp_dim) == (variant.num_heads, variant.mlp_dim)
+    assert model.get_layer("embedding").patch_size == (variant.patch_size,) * 2
+    assert model.output_shape == (None, 1000) and model.input_shape == (None, 224, 224, 3)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    rng = np.random.default_rng(5)
+    model = randomise(applications.ViTTi16(**SMALL), rng, scale=0.1)
+    images = rng.uniform(-1, 1, (2, 32, 48, 3)).astype("float32")
+    return model, images
+
+
+def test_top_is_a_softmax_of_the_logits(tiny):
+    model, images = tiny
+    logits = applications.ViTTi16(**SMALL, classifier_activation=None)
+    logits.set_weights(model.get_weights())
+    y = to_numpy(logits(images))
+    expected = np.exp(y) / np.exp(y).sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(to_numpy(model(images)), expected, atol=1e-5)
+    assert model.layers[-1].activation.__name__ == "softmax"
+
+
+@pytest.mark.parametrize("pooling", [None, "avg", "max"])
+def test_without_top_the_tokens_of_the_last_norm(tiny, pooling):
+    model, images = tiny
+    weights = [w for w in model.weights if not w.path.startswith("head")]
+    bare = applications.ViTTi16(include_top=False, pooling=pooling, input_shape=(32, 48, 3))
+    bare.set_weights([to_numpy(w.value) for w in weights])
+    tokens = keras.Model(model.input, model.get_layer("encoder_norm").output)
+    expected = to_numpy(tokens(images))
+    if pooling:
+        expected = {"avg": np.mean, "max": np.max}[pooling](expected[:, 1:], axis=1)
+    np.testing.assert_allclose(to_numpy(bare(images)), expected, atol=2e-5)
+
+
+def test_input_tensor_may_be_the_output_of_other_layers(tiny):
+    model, _ = tiny
+    inputs = keras.Input((32, 48, 2))
+    x = keras.layers.Conv2D(3, 1)(inputs)
+    joined = applications.ViTTi16(input_tensor=x, classes=4)
+    for name, value in weights_by_path(model).items():
+        next(w for w in joined.weights if w.path == name).assign(value)
+    conv = joined.layers[1]
+    pixels = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, 2)).astype("float32")
+    expected = to_numpy(model(conv(pixels)))
+    np.testing.assert_allclose(to_numpy(joined(pixels)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
+def test_weights_from_a_file(tiny, tmp_path, suffix):
+    model, images = tiny
+    path = str(tmp_path / f"vit{suffix}")
+    (model.save if suffix == ".keras" else model.save_weights)(path)
+    again = applications.ViTTi16(**SMALL, weights=path)
+    np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))
+
+
+def test_pixels_are_scaled_to_one():
+    pixels = np.array([[[[0, 127.5, 255]]]], "float32")
+    np.testing.assert_allclose(applications.preprocess_input(pixels.copy()), [[[[-1, 0, 1]]]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"weights": "nowhere.keras"}, r"`weights` must be None.*'nowhere\.keras'"),
+        ({"pooling": "sum", "include_top": False}, '`pooling` must be.*"avg" or "max".*\'sum\''),
+        ({"pooling": "avg"}, "`pooling` must be.*include_top=True"),
+        ({"input_shape": (None, None, 3)}, r"`input_shape` must be a static \(height, width"),
+        ({"input_shape": (224, 224)}, r"`input_shape` must be a static"),
+        ({"input_shape": (100, 224, 3)}, r"`patch_size` must divide `image_size`.*\(100, 224\)"),
+        ({"classes": 0}, "`num_classes` must be a positive int"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        applications.ViTTi16(**arguments)
+
+
+def test_channels_first_is_refused():
+    keras.config.set_image_data_format("channels_first")
+    try:
+        with pytest.raises(ValueError, match='set_image_data_format."channels_last"'):
+            applications.ViTTi16()
+    finally:
+        keras.config.set_image_data_format("channels_last")

@@ -1,0 +1,177 @@
+"""Images and batches against plain NumPy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from vit_keras import data
+from vit_keras.config import AugmentConfig
+from vit_keras.data.augment import augment
+from vit_keras.data.datasets import from_arrays
+from vit_keras.models import Preprocessing
+
+PLAIN = {"image_size": (6, 5), "preprocessing": Preprocessing()}
+
+
+@pytest.fixture
+def split(rng):
+    """Ten images, each of which shows its number in every pixel."""
+    images = np.broadcast_to(np.arange(10, dtype="uint8")[:, None, None, None] * 20, (10, 6, 5, 1))
+    return from_arrays(np.array(images), np.arange(10))
+
+
+def batches(split, start_step=0, seed=3, augment_config=None, total_steps=10):
+    made = data.train_batches(
+        split,
+        **PLAIN,
+        batch=4,
+        augment_config=augment_config or AugmentConfig(),
+        seed=seed,
+        start_step=start_step,
+        total_steps=total_steps,
+    )
+    return [(images.numpy(), labels.numpy()) for images, labels in made]
+
+
+def test_every_epoch_shows_each_image_once_in_an_order_of_its_own(split):
+    found = batches(split)
+    labels = np.concatenate([labels for _, labels in found]).reshape(4, 10)
+    for epoch in labels:
+        assert sorted(epoch) == list(range(10))
+    assert len({tuple(epoch) for epoch in labels}) == 4
+    for images, classes in found:  # pixels come with their own label, in [-1, 1]
+        expected = (classes * 20 / 127.5 - 1)[:, None, None, None] * np.ones((1, 6, 5, 1))
+        np.testing.assert_allclose(images, expected, atol=1e-6)
+    other = np.concatenate([labels for _, labels in batches(split, seed=4)]).reshape(4, 10)
+    assert not np.array_equal(labels, other)
+
+
+def test_a_resumed_run_sees_what_it_would_have_seen(split):
+    changes = AugmentConfig(rotation_degrees=20, scale=0.3, shift=0.2, flip=True)
+    whole = batches(split, augment_config=changes)
+    rest = batches(split, start_step=7, augment_config=changes)
+    assert len(whole) == 10 and len(rest) == 3
+    for (images, labels), (images_again, labels_again) in zip(whole[7:], rest):
+        np.testing.assert_array_equal(images, images_again)
+        np.testing.assert_array_equal(labels, labels_again)
+
+
+def test_evaluation_shows_all_images_in_order(split):
+    found = list(data.eval_batches(split, **PLAIN, batch=4))
+    assert [len(labels) for _, labels in found] == [4, 4, 2]
+    np.testing.assert_array_equal(np.concatenate([labels for _, labels in found]), np.arange(10))
+
+
+def test_digits_are_scikit_learns_with_360_held_out():
+    from sklearn.datasets import load_digits
+
+    dataset = data.load("digits", channels=1)
+    train, test = dataset.split("train"), dataset.split("test")
+    assert (len(train), len(test)) == (1437, 360)
+    assert set(np.bincount(test.labels)) <= {35, 36, 37}  # stratified
+    theirs = {(image.tobytes(), target) for image, target in zip(*load_digits(return_X_y=True))}
+    ours = set()
+    for split in (train, test):
+        for i in range(len(split)):
+            ink = np.round(split.read(tf.constant(i)).numpy() / 255 * 16)
+            ours.add((ink.astype("float64").tobytes(), split.labels[i]))
+    assert ours == theirs
+
+
+def maps(config, count=400, size=21):
+    """The affine map of each image's augmentation, `(count, 2, 3)`: output (y, x, 1) -> input.
+
+    Read off pictures whose two channels are their own coordinates about the centre, which
+    bilinear interpolation keeps exact.
+    """
+    y, x = np.mgrid[:size, :size].astype("float32") - (size - 1) / 2
+    images = np.broadcast_to(np.stack([y, x], axis=-1), (count, size, size, 2))
+    found = augment(tf.constant(images), tf.constant([1, 2], tf.int64), config).numpy()
+    inner = slice(size // 2 - 2, size // 2 + 3)  # far from the edge, which is repeated
+    points = np.stack([y[inner, inner], x[inner, inner], np.ones((5, 5))], axis=-1).reshape(-1, 3)
+    values = found[:, inner, inner].reshape(count, 25, 2)
+    values = values.transpose(1, 0, 2).reshape(25, -1)
+    solved = np.linalg.lstsq(points, values, rcond=None)[0]
+    np.testing.assert_allclose(points @ solved, values, atol=1e-3)
+    return solved.T.reshape(count, 2, 3)
+
+
+def test_rotation_turns_about_the_centre():
+    found = maps(AugmentConfig(rotation_degrees=30))
+    turns, shifts = found[..., :2], found[..., 2]
+    identity = np.broadcast_to(np.eye(2), turns.shape)
+    np.testing.assert_allclose(turns @ turns.transpose(0, 2, 1), identity, atol=1e-4)
+    np.testing.assert_allclose(shifts, 0, atol=1e-4)
+    angles = np.degrees(np.arctan2(turns[:, 0, 1], turns[:, 0, 0]))
+    assert 28 < np.abs(angles).max() <= 30.01 and abs(angles.mean()) < 3
+    assert angles.std() == pytest.approx(30 / np.sqrt(3), rel=0.1)
+
+
+def test_scale_stretches_each_axis_on_its_own():
+    found = maps(AugmentConfig(scale=0.25))
+    scales = np.stack([found[:, 0, 0], found[:, 1, 1]])
+    np.testing.assert_allclose(found[:, [0, 1], [1, 0]], 0, atol=1e-4)
+    assert 1 / 1.251 < scales.min() < 0.82 and 1.22 < scales.max() < 1.251
+    assert abs(np.corrcoef(scales)[0, 1]) < 0.15
+
+
+def test_shift_moves_by_a_fraction_of_the_side():
+    found = maps(AugmentConfig(shift=0.2))
+    np.testing.assert_allclose(found[..., :2], np.eye(2)[None].repeat(400, 0), atol=1e-4)
+    assert 0.95 * 0.2 * 21 < np.abs(found[..., 2]).max() <= 0.2 * 21 + 1e-3
+    assert abs(np.corrcoef(found[..., 2].T)[0, 1]) < 0.15
+
+
+def test_flip_mirrors_half_of_the_images():
+    found = maps(AugmentConfig(flip=True))
+    np.testing.assert_allclose(np.abs(found[:, 1, 1]), 1, atol=1e-4)
+    np.testing.assert_allclose(found[:, 0, 0], 1, atol=1e-4)
+    assert 0.4 < (found[:, 1, 1] < 0).mean() < 0.6
+
+
+def test_pictures_are_read_upright_and_in_the_wanted_channels(rng, tmp_path):
+    pixels = rng.integers(0, 256, (6, 4, 3), dtype="uint8")
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(data.read_image(tmp_path / "a.png", 3), pixels)
+    grey = data.read_image(tmp_path / "a.png", 1)
+    luma = np.round(pixels @ np.array([0.299, 0.587, 0.114]))[..., None]
+    assert grey.shape == (6, 4, 1) and np.abs(grey - luma).max() <= 1
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned a quarter
+    Image.fromarray(pixels).save(tmp_path / "b.png", exif=exif)
+    np.testing.assert_array_equal(data.read_image(tmp_path / "b.png", 3), np.rot90(pixels, -1))
+
+
+def test_pixels_are_scaled_as_the_model_wants(rng):
+    pixels = rng.uniform(0, 255, (2, 3, 3, 3)).astype("float32")
+    imagenet = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    expected = (pixels / 255 - np.array(imagenet.mean)) / np.array(imagenet.std)
+    np.testing.assert_allclose(data.normalise(pixels, imagenet), expected, atol=1e-5)
+
+
+def test_wrong_input_is_named(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="`dataset` must be one of 'digits'.*'mnist'"):
+        data.load("mnist", 1)
+    with pytest.raises(ValueError, match="`split` of 'digits' must be one of 'train', 'test'"):
+        data.load("digits", 1).split("val")
+    with pytest.raises(FileNotFoundError, match=r"no image at 'nowhere\.png'"):
+        data.read_image("nowhere.png", 3)
+    (tmp_path / "a.png").write_bytes(b"not a picture")
+    with pytest.raises(ValueError, match=r"a\.png' cannot be read as an image"):
+        data.read_image(tmp_path / "a.png", 3)
+    whole = tmp_path / "b.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), "uint8")).save(whole)
+    whole.write_bytes(whole.read_bytes()[:2000])
+    with pytest.raises(ValueError, match=r"b\.png' cannot be read as an image"):
+        data.read_image(whole, 3)
+    with pytest.raises(ValueError, match="1, 3 or 4 channels. Received: channels=2"):
+        data.read_image(whole, 2)
+
+    def empty(channels):
+        none = from_arrays(np.zeros((0, 8, 8, channels), "uint8"), np.zeros(0, int))
+        return data.Dataset("empty", {"train": none}, ("a",))
+
+    monkeypatch.setitem(data.DATASETS, "empty", empty)
+    with pytest.raises(ValueError, match="split of a data set needs images.*'empty' with none"):
+        data.load("empty", 1)

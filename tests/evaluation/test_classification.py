@@ -1,0 +1,80 @@
+"""Reports against scikit-learn and plain counts."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support
+
+from tests.helpers import randomise, to_numpy
+from vit_keras import applications, evaluation
+from vit_keras.models import Preprocessing, VisionTransformer
+
+
+def test_report_equals_scikit_learns(rng):
+    logits, labels = rng.normal(size=(200, 4)), rng.integers(0, 4, 200)
+    found = evaluation.report(logits, labels, "abcd")
+    predicted = logits.argmax(axis=1)
+    precision, recall, _, support = precision_recall_fscore_support(labels, predicted)
+    assert found["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
+    np.testing.assert_array_equal(found["confusion_matrix"], confusion_matrix(labels, predicted))
+    for i, row in enumerate(found["classes"]):
+        assert row["name"] == "abcd"[i] and row["images"] == support[i]
+        assert row["precision"] == pytest.approx(precision[i])
+        assert row["recall"] == pytest.approx(recall[i])
+
+
+def test_classes_without_images_or_predictions_have_no_rate():
+    found = evaluation.report(np.array([[1.0, 0, 0], [1, 0, 0]]), np.array([0, 1]), "abc")
+    rates = [(row["precision"], row["recall"]) for row in found["classes"]]
+    assert rates == [(0.5, 1.0), (None, 0.0), (None, None)]
+    text = evaluation.table(found)
+    assert "accuracy 50.00% of 2 images" in text and "0.00%" in text
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "message"),
+    [
+        ([], "ab", "needs at least one image"),
+        ([0, 2], "ab", r"Labels must lie in \[0, 2\).*from 0 to 2"),
+        ([0, -1], "ab", r"Labels must lie in \[0, 2\).*from -1 to 0"),
+        ([0, 1], "abc", "The model has 2 classes. Received: 3 names"),
+    ],
+)
+def test_wrong_input_is_named(labels, names, message):
+    logits = np.zeros((len(labels), 2))
+    with pytest.raises(ValueError, match=message):
+        evaluation.report(logits, np.array(labels, int), names)
+
+
+def test_predictions_keep_the_order_of_the_images(rng):
+    model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5, channels=1), rng)
+    images = rng.uniform(-1, 1, (7, 8, 8, 1)).astype("float32")
+    batches = [(images[:4], np.arange(4)), (images[4:], np.arange(4, 7))]
+    logits, labels = evaluation.predict(model, batches)
+    np.testing.assert_allclose(logits, to_numpy(model(images)), atol=1e-5)
+    np.testing.assert_array_equal(labels, np.arange(7))
+
+
+def test_pictures_are_prepared_as_the_model_says(rng, tmp_path):
+    model = VisionTransformer(8, 4, 12, 1, 3, 20, 3, channels=3)
+    randomise(model, rng)
+    model.class_names = ("x", "y", "z")
+    model.preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
+    pixels = rng.integers(0, 256, (2, 8, 8, 3), dtype="uint8")
+    for i in range(2):
+        Image.fromarray(pixels[i]).save(tmp_path / f"{i}.png")
+    prepared = (pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
+    logits = to_numpy(model(prepared.astype("float32"))).astype("float64")
+    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    found = evaluation.classify(model, [tmp_path / "0.png", tmp_path / "1.png"], top=3)
+    for row, p in zip(found, expected):
+        assert [name for name, _ in row] == ["xyz"[k] for k in p.argsort()[::-1]]
+        np.testing.assert_allclose([q for _, q in row], np.sort(p)[::-1], atol=1e-5)
+
+
+def test_a_softmax_is_not_applied_twice(rng):
+    model = randomise(applications.ViTTi16(input_shape=(16, 16, 3), classes=4), rng, 0.1)
+    images = rng.uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
+    np.testing.assert_allclose(
+        evaluation.probabilities(model, images), to_numpy(model(images)), atol=1e-6
+    )

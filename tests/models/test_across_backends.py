@@ -1,0 +1,77 @@
+"""A model saved on this backend is the same model on the two others, and trains on there."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import BACKENDS, initial_weights, randomise, run_script, to_numpy
+from vit_keras.models import VisionTransformer
+from vit_keras.training import WarmupDecay
+
+POLICIES = {"float32": 1e-5, "mixed_bfloat16": 0.1, "mixed_float16": 0.01}
+OTHERS = [backend for backend in BACKENDS if backend != keras.backend.backend()]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """Models of every precision, trained one step here and saved; their outputs here."""
+    folder, rng = tmp_path_factory.mktemp("models"), np.random.default_rng(3)
+    images = rng.uniform(-1, 1, (4, 16, 8, 3)).astype("float32")
+    np.save(folder / "images.npy", images)
+    found = {}
+    for policy in POLICIES:
+        model = VisionTransformer(
+            (16, 8), 4, 24, 2, 3, 40, 5, representation_size=8, dropout_rate=0.1, dtype=policy
+        )
+        randomise(model, rng, scale=0.25)
+        schedule = WarmupDecay(1e-3, total_steps=10)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.AdamW(schedule), loss)
+        model.train_on_batch(images, np.arange(4) % 5)
+        model.save(folder / f"{policy}.keras")
+        found[policy] = model.predict(images, verbose=0)
+    return folder, found
+
+
+@pytest.fixture(scope="module", params=OTHERS)
+def there(request, here):
+    """What the process of another backend found in the files."""
+    folder, _ = here
+    run_script("-m", "tests.worker", folder, backend=request.param)
+    with np.load(folder / f"from_{request.param}.npz") as file:
+        return dict(file)
+
+
+def test_logits_are_the_same(here, there):
+    for policy, tolerance in POLICIES.items():
+        found, expected = there[f"{policy}/outputs"], here[1][policy]
+        assert np.abs(expected).max() > 0.3  # far from the zeros of an untrained head
+        np.testing.assert_allclose(found, expected, atol=tolerance, rtol=0, err_msg=policy)
+
+
+def test_training_goes_on(here, there):
+    for policy in POLICIES:
+        assert np.isfinite(there[f"{policy}/loss"]).all(), policy
+        assert there[f"{policy}/iterations"] == 1, policy
+        if policy != "mixed_float16":  # its loss scale starts so high that first steps are skipped
+            assert there[f"{policy}/moved"] > 1e-5, policy
+
+
+def test_initial_weights_are_identical(there):
+    ours = initial_weights()
+    theirs = {k.removeprefix("initial/"): v for k, v in there.items() if k.startswith("initial/")}
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        np.testing.assert_array_equal(theirs[name], value, err_msg=name)
+
+
+def test_precision_of_the_mixed_policies(here):
+    """Mixed precision stays near float32 on the same weights."""
+    folder, found = here
+    images = np.load(folder / "images.npy")
+    for policy, tolerance in list(POLICIES.items())[1:]:
+        mixed = keras.saving.load_model(folder / f"{policy}.keras")
+        plain = VisionTransformer((16, 8), 4, 24, 2, 3, 40, 5, representation_size=8)
+        plain.set_weights([to_numpy(w.value) for w in mixed.weights])
+        expected = plain.predict(images, verbose=0)
+        np.testing.assert_allclose(found[policy], expected, atol=tolerance, rtol=0, err_msg=policy)

@@ -1,0 +1,125 @@
+"""Models made from a model, against Eq. 1–4 and the published resize."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.helpers import GOLDEN, randomise, to_numpy, weights_by_path
+from vit_keras.models import (
+    ImageModel,
+    Preprocessing,
+    VisionTransformer,
+    attention_maps,
+    intermediates,
+    patch_grid,
+    with_image_size,
+)
+from vit_keras.posembed import resize_position_embeddings
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A randomised model for 12x8 images with 6 patches, its images, and all that Eq. 1–4 give."""
+    rng = np.random.default_rng(7)
+    model = VisionTransformer((12, 8), 4, 24, 3, 3, 40, num_classes=5, name="small")
+    randomise(model, rng, scale=0.15)
+    images = rng.uniform(-1, 1, (2, 12, 8, 3)).astype("float32")
+    return model, images, reference.forward(images, weights_by_path(model), num_layers=3)
+
+
+def test_every_intermediate_is_found_by_its_published_name(small):
+    model, images, expected = small
+    found = intermediates(model).predict(images, verbose=0)
+    for name in ("posembed_input", "encoderblock_0", "encoderblock_2", "encoder_norm"):
+        np.testing.assert_allclose(found[name], expected[name], atol=2e-5, rtol=0, err_msg=name)
+    np.testing.assert_allclose(found["head"], expected["logits"], atol=2e-5, rtol=0)
+
+
+def test_attention_maps_hold_every_layer_and_head(small):
+    model, images, expected = small
+    found = attention_maps(model).predict(images, verbose=0)
+    assert found.shape == (2, 3, 3, 7, 7)  # images, layers, heads, tokens, tokens
+    np.testing.assert_allclose(found, expected["attention"], atol=1e-5, rtol=0)
+
+
+def test_attention_maps_leave_the_model_as_it_was(small, tmp_path):
+    model, images, expected = small
+    attention_maps(model).save(tmp_path / "attention.keras")
+    again = keras.saving.load_model(tmp_path / "attention.keras")
+    np.testing.assert_allclose(
+        again.predict(images, verbose=0), expected["attention"], atol=1e-5, rtol=0
+    )
+    np.testing.assert_allclose(to_numpy(model(images)), expected["logits"], atol=2e-5, rtol=0)
+
+
+def test_attention_maps_of_a_model_without_blocks():
+    images = keras.Input((4, 4, 3))
+    model = keras.Model(images, keras.layers.Flatten()(images), name="flat")
+    with pytest.raises(ValueError, match=r"EncoderBlock layers, and model 'flat' has none"):
+        attention_maps(model)
+    with pytest.raises(ValueError, match=r"one PatchEmbedding layer.*'flat' with 0"):
+        patch_grid(model)
+
+
+def test_position_embeddings_equal_the_published_resize():
+    with np.load(GOLDEN / "posembed_4to6.npz") as file:
+        found = resize_position_embeddings(file["before"], (4, 4), (6, 6))
+        np.testing.assert_allclose(found, file["after"], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "tokens"), [((3, 5), (6, 2), 1), ((4, 4), (1, 7), 0), ((1, 3), (2, 3), 2)]
+)
+def test_position_embeddings_equal_scipy(rng, old, new, tokens):
+    from scipy.ndimage import zoom
+
+    before = rng.normal(size=(1, tokens + old[0] * old[1], 8)).astype("float32")
+    grid = before[0, tokens:].reshape(*old, 8)
+    factors = (new[0] / old[0], new[1] / old[1], 1)
+    expected = zoom(grid, factors, order=1).reshape(1, -1, 8)
+    if old[0] == 1:  # one row has no second to interpolate with: it is repeated
+        row = zoom(grid[0], factors[1:], order=1)
+        expected = np.concatenate([row] * new[0])[None]
+    found = resize_position_embeddings(before, old, new)
+    np.testing.assert_array_equal(found[:, :tokens], before[:, :tokens])
+    np.testing.assert_allclose(found[:, tokens:], expected, atol=1e-6, rtol=0)
+
+
+def test_position_embeddings_of_wrong_input():
+    embeddings = np.zeros((1, 5, 8))
+    with pytest.raises(ValueError, match="A grid of 3x2 needs 6 position embeddings. Received: 5"):
+        resize_position_embeddings(embeddings, (3, 2), (4, 4))
+    with pytest.raises(ValueError, match="`interpolation` must be one of .*'nearest'"):
+        resize_position_embeddings(embeddings, (2, 2), (4, 4), "nearest")
+
+
+def test_another_image_size_keeps_the_weights(small, rng):
+    model, _, _ = small
+    resized = with_image_size(model, (16, 24))
+    weights = weights_by_path(model)
+    old = weights["posembed_input/pos_embedding"]
+    new = resize_position_embeddings(old, (3, 2), (4, 6))
+    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    weights["posembed_input/pos_embedding"] = new
+    expected = reference.forward(images, weights, num_layers=3)["logits"]
+    np.testing.assert_allclose(to_numpy(resized(images)), expected, atol=2e-5, rtol=0)
+    assert patch_grid(model) == (3, 2) and patch_grid(resized) == (4, 6)
+    resized.get_layer("head").bias.assign_add(np.ones(5))  # nothing is shared
+    np.testing.assert_array_equal(weights_by_path(model)["head/bias"], weights["head/bias"])
+
+
+def test_another_image_size_that_the_patch_does_not_divide(small):
+    with pytest.raises(ValueError, match=r"`patch_size` must divide `image_size`.*\(16, 18\)"):
+        with_image_size(small[0], (16, 18))
+
+
+def test_saved_files_carry_preprocessing_and_class_names(tmp_path):
+    model = VisionTransformer(8, 4, 24, 1, 3, 40, num_classes=2)
+    model.class_names = ("cat", "dog")
+    model.preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), interpolation="bicubic")
+    with_image_size(model, 16).save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(again, ImageModel)
+    assert list(again.class_names) == ["cat", "dog"]
+    assert again.preprocessing == model.preprocessing

@@ -1,0 +1,97 @@
+"""A run's configuration from YAML and the command line."""
+
+import dataclasses
+import pathlib
+
+import pytest
+
+from tests.helpers import ROOT
+from vit_keras import cli
+from vit_keras.config import Config, ModelConfig
+
+DIGITS = str(ROOT / "configs" / "digits.yaml")
+
+
+def parse(*arguments):
+    return cli.parse(list(arguments), "train.py", default=DIGITS)
+
+
+def refused(capsys, *arguments):
+    with pytest.raises(SystemExit) as exit:
+        parse(*arguments)
+    assert exit.value.code == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_arguments_stand_over_the_file_and_the_file_over_defaults(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("seed: 3\ntotal_steps: 7\nmodel: {variant: Ti/16, image_size: [32, 48]}\n")
+    config = parse("--config", str(file), "--seed", "4", "--optimizer.learning_rate", "1e-2")
+    assert (config.seed, config.total_steps, config.batch) == (4, 7, Config().batch)
+    assert config.optimizer.learning_rate == 0.01
+    assert config.model.architecture()["image_size"] == (32, 48)
+    assert config.model.architecture()["num_layers"] == 12
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    config = parse("--seed", "5", "--model.patch_size", "[4, 2]", "--workdir", "runs/x")
+    (tmp_path / "config.yaml").write_text(cli.dump(config))
+    assert cli.read(str(tmp_path / "config.yaml")) == config
+
+
+def test_every_field_is_explained():
+    text = cli.parser("train.py").format_help().split("\noptions:")[1]
+    pending = [("", Config)]
+    while pending:
+        prefix, cls = pending.pop()
+        for field in dataclasses.fields(cls):
+            if dataclasses.is_dataclass(field.type):
+                pending.append((f"{prefix}{field.name}.", field.type))
+                continue
+            line = text[text.index(f"--{prefix}{field.name} ") :]
+            assert f" {field.name}: " in cls.__doc__, field.name
+            start = cls.__doc__.split(f" {field.name}: ")[1].splitlines()[0].split()[:3]
+            assert " ".join(start) in " ".join(line.split()), field.name
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("optimizer: {learning_rte: 1}", "'learning_rte'. Did you mean optimizer.learning_rate"),
+        ("sed: 3", "Did you mean seed"),
+        ("optimizer: {learning_rate: fast}", "optimizer.learning_rate"),
+        ("model: {classifier: cls}", "model.classifier"),
+        ("model: {variant: B/15, image_size: 32}", "variant='B/15'. Did you mean 'B/16'"),
+        ("model: {variant: null, hidden_size: 8}", "Missing: model.patch_size, model.num_layers"),
+        ("batch: 0", "`batch` must be at least 1. Received: 0"),
+        ("total_steps: -1", "`total_steps` must not be negative"),
+    ],
+)
+def test_faults_of_a_file_are_named(capsys, tmp_path, text, message):
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    assert message in refused(capsys, "--config", str(file))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--optimiser.learning_rate", "1"], "Did you mean optimizer.learning_rate"),
+        (["--total_step", "x"], "total_steps"),
+        (["--seed", "x"], "seed"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml"),
+    ],
+)
+def test_faults_of_arguments_are_named(capsys, arguments, message):
+    assert message in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda p: p.stem)
+def test_configs_are_valid(file):
+    config = cli.read(str(file))
+    assert config.name == pathlib.Path(file).stem
+
+
+def test_given_sizes_stand_over_the_variants():
+    sizes = ModelConfig(variant="B/16", num_layers=2, image_size=32).architecture()
+    assert (sizes["num_layers"], sizes["hidden_size"], sizes["image_size"]) == (2, 768, 32)

@@ -1,0 +1,79 @@
+"""Initial values: the published distributions, the same numbers for the same seed."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import to_numpy, weights_by_path
+from vit_keras import initializers
+from vit_keras.models import VisionTransformer
+
+
+def test_distributions_are_the_named_ones():
+    uniform = to_numpy(initializers.xavier_uniform(300, 100, seed=1)((200, 500)))
+    limit = np.sqrt(6 / 400)
+    assert abs(np.abs(uniform).max() - limit) < 1e-4 * limit
+    assert uniform.std() == pytest.approx(limit / np.sqrt(3), rel=0.01)
+    lecun = to_numpy(initializers.lecun_normal(25, seed=2)((200, 500)))
+    assert lecun.std() == pytest.approx(1 / 5, rel=0.01)  # the truncation is made up for
+    assert np.abs(lecun).max() == pytest.approx(2 / 5 / 0.87962566, rel=0.01)
+    normal = to_numpy(initializers.Normal(0.02, seed=3)((200, 500)))
+    assert normal.std() == pytest.approx(0.02, rel=0.01)
+    assert np.abs(normal).max() > 0.02 * 3.5
+
+
+def test_draws_are_numpy_philox_keyed_by_the_seed():
+    expected = np.random.Generator(np.random.Philox(key=9)).random((3, 4), dtype="float32")
+    first = initializers.Uniform(2.0, seed=9)((3, 4))
+    np.testing.assert_allclose(to_numpy(first), 2 * (2 * expected - 1), atol=1e-6)
+
+
+def test_later_draws_leave_earlier_weights_as_they_were():
+    expected = np.random.Generator(np.random.Philox(key=1)).standard_normal(
+        (512, 512), dtype=np.float32
+    )
+    for _ in range(50):  # a copy made later, as JAX makes them, fails at times
+        first, second = (
+            initializers.Normal(1.0, seed=1)((512, 512)),
+            initializers.Normal(0.5, seed=2)((128, 128)),
+        )
+        np.testing.assert_array_equal(to_numpy(first), expected)
+        assert np.std(to_numpy(second)) < 0.6
+
+
+def test_initial_weights_are_the_published_codes():
+    model = VisionTransformer(16, 4, 64, 2, 4, 96, 10, representation_size=32, seed=5)
+    weights = weights_by_path(model)
+    block = "encoderblock_1"
+    std = {
+        "embedding/kernel": np.sqrt(1 / (4 * 4 * 3)),
+        "posembed_input/pos_embedding": 0.02,
+        f"{block}/MultiHeadDotProductAttention_1/query/kernel": np.sqrt(2 / 128),
+        f"{block}/MultiHeadDotProductAttention_1/out/kernel": np.sqrt(2 / 128),
+        f"{block}/MlpBlock_3/Dense_0/kernel": np.sqrt(2 / 160),
+        f"{block}/MlpBlock_3/Dense_1/bias": 1e-6,
+        "pre_logits/kernel": np.sqrt(1 / 64),
+    }
+    for name, expected in std.items():
+        assert weights[name].std() == pytest.approx(expected, rel=0.15), name
+    for name in ("cls/cls", "head/kernel", "head/bias", "embedding/bias", "pre_logits/bias"):
+        assert not weights[name].any(), name
+    kernels = [w for name, w in weights.items() if name.endswith("query/kernel")]
+    assert not np.array_equal(*kernels)  # each block draws its own
+
+
+def test_keras_seed_decides_where_none_is_given():
+    def first_kernel(seed):
+        keras.utils.set_random_seed(seed)
+        return weights_by_path(VisionTransformer(8, 4, 16, 1, 2, 16, 3))["embedding/kernel"]
+
+    np.testing.assert_array_equal(first_kernel(1), first_kernel(1))
+    assert not np.array_equal(first_kernel(1), first_kernel(2))
+
+
+def test_a_trunk_keeps_its_weights_under_another_head():
+    small = VisionTransformer(8, 4, 16, 2, 2, 16, 3, seed=4)
+    large = VisionTransformer(8, 4, 16, 3, 2, 16, 30, representation_size=8, seed=4)
+    ours, theirs = weights_by_path(small), weights_by_path(large)
+    for name in [name for name in ours if not name.startswith("head")]:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
