@@ -72,6 +72,20 @@ def test_a_file_for_another_variant_is_called_by_its_name(tmp_path):
         weights.load(model, tmp_path / "L16.npz")
 
 
+def test_our_own_files_know_their_variant(tmp_path):
+    small = {"image_size": 32, "num_classes": None}
+    source = VisionTransformer(**small, patch_size=16, **VARIANT_TI)
+    weights.save(source, tmp_path / "own.weights.h5")
+    model = VisionTransformer(**small, patch_size=32, **{**VARIANT_TI, "hidden_size": 384})
+    with pytest.raises(ValueError, match=r"does not fit model 'vision_transformer':\n"):
+        weights.load(model, tmp_path / "own.weights.h5")  # no variant is 384 wide and 768 in MLP
+    model = VisionTransformer(**small, patch_size=16, **VARIANT_S)
+    with pytest.raises(ValueError, match=r"the file is for Ti/16, the model is S/16:"):
+        weights.load(model, tmp_path / "own.weights.h5")
+
+
+VARIANT_TI = {"hidden_size": 192, "num_layers": 12, "num_heads": 3, "mlp_dim": 768}
+VARIANT_S = {"hidden_size": 384, "num_layers": 12, "num_heads": 6, "mlp_dim": 1536}
 VARIANT_B = {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "mlp_dim": 3072}
 
 

@@ -169,7 +169,7 @@ def variant_name(sizes: dict) -> str | None:
     """The name of the variant of such sizes, as far as they are known: "L/16"."""
     sizes = {"resnet_layers": None, **sizes}
     for name, row in variants.VARIANTS.items():
-        wanted = {"resnet_layers": None, **dataclasses.asdict(row)}
+        wanted = {"resnet_layers": None, "hidden_size": None, **dataclasses.asdict(row)}
         wanted.pop("num_heads", None)  # which some files do not say
         if "patch_size" in wanted:
             wanted["patch_size"] = (row.patch_size, row.patch_size)

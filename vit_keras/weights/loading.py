@@ -11,7 +11,7 @@ from vit_keras.layers.base import check_choice
 from vit_keras.models import ImageModel
 from vit_keras.patchembed import adapt_patch_kernel, change_channels
 from vit_keras.posembed import INTERPOLATIONS, resize_position_embeddings
-from vit_keras.weights import architecture
+from vit_keras.weights import architecture, stems
 from vit_keras.weights.checkpoint import Checkpoint
 from vit_keras.weights.formats import Link, Numerics
 
@@ -154,7 +154,7 @@ class _Plan:
         title = f"{self.file.path!r} ({self.file.format.name}) does not fit model "
         title += f"{self.model.name!r}"
         theirs = architecture.variant_name(_inferred(self.file))
-        ours = architecture.variant_name(dataclasses.asdict(self.arch))
+        ours = architecture.variant_name(_sizes(self.model))
         if theirs != ours and theirs and ours:
             title += f": the file is for {theirs}, the model is {ours}"
         hint = '; head="drop" leaves the model\'s head as it is' if self._only_head() else ""
@@ -163,6 +163,16 @@ class _Plan:
     def _only_head(self):
         left = self._left_over()
         return self.keep_head and left and all(n.startswith(self.file.format.head) for n in left)
+
+
+def _sizes(model):
+    """What is known of a model, whatever the format."""
+    for describe in (architecture.describe, stems.describe):
+        try:
+            return dataclasses.asdict(describe(model))
+        except ValueError:
+            continue
+    return {}
 
 
 def _inferred(file: Checkpoint) -> dict:
