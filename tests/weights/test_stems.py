@@ -114,6 +114,12 @@ def test_a_stem_computes_as_its_source(rng, tmp_path):
         weights.save(source, tmp_path / "a.npz", format="google")
 
 
+def test_a_timm_folder_holds_no_hybrid(tmp_path):
+    with pytest.raises(ValueError, match=r"plain Vision Transformer; .*resnet_layers=\(1, 2\)"):
+        weights.save(hybrid(), tmp_path / "folder", format="timm")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("source", ["big_vision", "huggingface", "torchvision", "keras_hub"])
 def test_formats_without_stems_say_so(tmp_path, source):
     suffix = {"big_vision": ".npz", "torchvision": ".pth"}.get(source, ".weights.h5")

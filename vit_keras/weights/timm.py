@@ -170,8 +170,9 @@ def check(arch: architecture.Architecture) -> None:
         )
 
 
-def folder(arch: architecture.Architecture, numerics: Numerics) -> dict[str, dict]:
-    arguments = {
+def _arguments(arch):
+    """Of timm's constructor."""
+    return {
         "img_size": list(arch.image_size),
         "patch_size": list(arch.patch_size),
         "embed_dim": arch.hidden_size,
@@ -184,6 +185,14 @@ def folder(arch: architecture.Architecture, numerics: Numerics) -> dict[str, dic
         **({"fc_norm": False} if arch.classifier == "gap" else {}),
         **({"act_layer": "gelu_tanh"} if arch.gelu == "tanh" else {}),
     }
+
+
+def folder(arch: architecture.Architecture, numerics: Numerics) -> dict[str, dict]:
+    if arch.resnet_layers is not None:
+        raise ValueError(
+            "A timm folder describes a plain Vision Transformer; a hybrid is written to a "
+            f".safetensors or .pth file. Received: resnet_layers={arch.resnet_layers}"
+        )
     pixels = numerics.preprocessing
     crop = pixels.crop_fraction
     source = {
@@ -202,7 +211,7 @@ def folder(arch: architecture.Architecture, numerics: Numerics) -> dict[str, dic
         "num_classes": arch.num_classes or 0,
         "num_features": arch.hidden_size,
         "global_pool": POOLS[arch.classifier],
-        "model_args": arguments,
+        "model_args": _arguments(arch),
         "pretrained_cfg": source,
     }
     names = numerics.class_names
