@@ -87,8 +87,11 @@ def forward(images, weights, *, num_layers, classifier="token", gelu="exact", ep
         x, weights_i = block(x, weights, f"encoderblock_{i}", gelu, epsilon)
         out[f"encoderblock_{i}"] = x
         maps.append(weights_i)
+    if classifier == "gap_norm":  # the mean first
+        x = x.mean(axis=1)
     x = out["encoder_norm"] = layer_norm(x, weights, "encoder_norm", epsilon)
     pool = {
+        "gap_norm": lambda: x,
         "token": lambda: x[:, 0],
         "gap": lambda: x.mean(axis=1),
         "map": lambda: map_head(x, weights, gelu, epsilon),

@@ -15,7 +15,7 @@ from vit_keras.models import VisionTransformer
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 
 
-@pytest.mark.parametrize("classifier", ["token", "gap", "map"])
+@pytest.mark.parametrize("classifier", ["token", "gap", "map", "gap_norm"])
 @pytest.mark.parametrize("representation_size", [None, 11])
 @pytest.mark.parametrize(
     ("image_size", "patch_size", "channels", "gelu", "epsilon"),

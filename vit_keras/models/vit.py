@@ -17,7 +17,7 @@ from vit_keras.layers.base import check_choice, check_positive, layer_norm
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.parts import add_head, image_input, image_source, layer_part
 
-CLASSIFIERS = ("token", "gap", "map")
+CLASSIFIERS = ("token", "gap", "map", "gap_norm")
 
 
 def VisionTransformer(
@@ -45,7 +45,8 @@ def VisionTransformer(
     """Builds Eq. 1–4: images `(B, H, W, C)` in [-1, 1] -> logits `(B, num_classes)`.
 
     `image_size` and `patch_size` are pixels, an int or (height, width). `classifier` reads the
-    class token ("token"), the mean of the tokens ("gap") or an attention pool ("map").
+    class token ("token"), the mean of the tokens ("gap", before `encoder_norm` "gap_norm", as timm
+    has it) or an attention pool ("map").
     `num_classes=None` gives features `(B, D)`; `representation_size` puts the pre-training head
     before them, `pre_logits` with tanh. `stochastic_depth_rate` is the last block's, growing
     linearly from 0. An `input_tensor` stands for images, with its own size. Equal seeds give equal
@@ -63,8 +64,9 @@ def VisionTransformer(
     images = image_source(x)
     x = _embed(x, patch_size, hidden_size, classifier == "token", dropout_rate, part)
     x = _encode(x, num_layers, stochastic_depth_rate, {**block, **rates}, part)
-    x = layer_norm(layer_norm_epsilon, "encoder_norm", dtype=dtype)(x)
-    x = _pool(x, classifier, block, part)
+    norm = layer_norm(layer_norm_epsilon, "encoder_norm", dtype=dtype)
+    pool = functools.partial(_pool, classifier=classifier, block=block, part=part)
+    x = norm(pool(x)) if classifier == "gap_norm" else pool(norm(x))
     x = add_head(x, num_classes, representation_size, classifier_activation, part)
     return ImageModel(images, x, name=name)
 
@@ -90,6 +92,6 @@ def _pool(x, classifier, block, part):
     """Eq. 4: one vector `(B, D)` of an image's tokens `(B, N, D)`."""
     if classifier == "token":
         return TakeClassToken(dtype=part("token")["dtype"], name="token")(x)
-    if classifier == "gap":
+    if classifier in ("gap", "gap_norm"):
         return keras.layers.GlobalAveragePooling1D(dtype=part("gap")["dtype"], name="gap")(x)
     return MAPHead(**block, **part("MAPHead_0"))(x)

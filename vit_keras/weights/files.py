@@ -1,76 +1,122 @@
-"""Reading weights from our own files into a built model."""
+"""Weights in and out: `load`, `save`, `from_checkpoint`."""
 
+import dataclasses
+import inspect
 import os
+from typing import Any
 
 import keras
 
-SUFFIXES = (".keras", ".weights.h5")
+from vit_keras.models import HybridViT, ResNet, VisionTransformer
+from vit_keras.weights import architecture, checkpoint, loading, own
+from vit_keras.weights.numerics import Numerics
+from vit_keras.weights.own import open_model
+
+REQUIRED = (
+    "classifier",
+    "image_size",
+    "patch_size",
+    "hidden_size",
+    "num_layers",
+    "num_heads",
+    "mlp_dim",
+)
+# What the source decides unless it is overridden; the last two are a hybrid's.
+COMPUTATION = ("gelu", "layer_norm_epsilon", "standardization", "group_norm_epsilon")
+KEEP = "as in the file"
 
 
-def load(model: keras.Model, path: str | os.PathLike) -> keras.Model:
-    """Copies the weights of a `.keras` or `.weights.h5` file into `model`, and returns it.
+def load(
+    model: keras.Model,
+    path: str | os.PathLike,
+    source: str | None = None,
+    head: str = "keep",
+    interpolation: str | None = None,
+) -> keras.Model:
+    """Copies the weights of a file or folder into `model`, and returns it.
 
-    Raises FileNotFoundError where there is no such file, ValueError where it is no such file or
-    does not fit; `.keras` files are compared by name and shape, and all differences are listed.
+    Args:
+        source: the format's name, such as "timm"; detected from the names where None.
+        head: "keep" takes the file's classifier, "drop" leaves the model's as it is, "reset" sets
+            it to zero, as a fine-tuning starts.
+        interpolation: of position embeddings on another grid; the source's own where None.
+
+    The model computes as the source from then on: GELU, epsilon, preprocessing. Raises
+    FileNotFoundError where there is no file; ValueError where it is damaged, of no known format,
+    or does not fit: then all differences are listed, and the model stays as it was.
     """
-    path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no file of weights at {path!r}.")
-    if path.endswith(".weights.h5"):
-        model.load_weights(path)
-    elif path.endswith(".keras"):
-        copy_by_path(open_model(path), model, path)
-    else:
-        raise ValueError(f"Weights are read from {' or '.join(SUFFIXES)} files. Received: {path!r}")
+    with checkpoint.opened(path, source) as file:
+        loading.copy(model, file, head, interpolation)
     return model
 
 
-def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
-    """The model in a `.keras` file, ready to train on with `compile=True`.
+def from_checkpoint(
+    path: str | os.PathLike,
+    source: str | None = None,
+    interpolation: str | None = None,
+    **overrides: Any,
+) -> keras.Model:
+    """The model in a file or folder, built and loaded.
 
-    FileNotFoundError where there is none, ValueError with its path where it is corrupt.
+    `overrides` are arguments of `VisionTransformer`, `HybridViT` or `ResNet`: what the file and
+    its config do not say, such as `num_heads` of a bare timm file, or what is to differ: another
+    `image_size`, `patch_size` or `channels` adapts the weights, another `num_classes` starts a
+    head at zero. ValueError names what is missing; otherwise as `load`.
     """
-    path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no model file at {path!r}.")
-    try:
-        return keras.saving.load_model(path, compile=compile)
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(
-            f"{path!r} cannot be read as a Keras model: it is corrupt, incomplete, or needs layers "
-            f"that are not imported ({reason})"
-        ) from error
+    if os.fspath(path).endswith(".keras"):
+        return own.open_with(os.fspath(path), overrides)
+    with checkpoint.opened(path, source) as file:
+        inferred = file.infer()
+        numerics = file.numerics()
+        model = _build(inferred, numerics, overrides, file)
+        head = _head(inferred.get("num_classes"), overrides.get("num_classes", KEEP))
+        loading.copy(model, file, head, interpolation)
+    own_choice = {key: value for key, value in overrides.items() if key in COMPUTATION}
+    if own_choice and numerics is not None:
+        architecture.set_numerics(model, dataclasses.replace(numerics, **own_choice))
+    return model
 
 
-def copy_by_path(source: keras.Model, target: keras.Model, origin: str) -> None:
-    """Assigns each weight of `source` to the one of the same path in `target`, all or none."""
-    old = {weight.path: weight for weight in source.weights}
-    new = {weight.path: weight for weight in target.weights}
-    faults = [f"missing in the file: {name}" for name in new if name not in old]
-    faults += [f"not in the model: {name}" for name in old if name not in new]
-    faults += [
-        f"{name} is {tuple(old[name].shape)} in the file, {tuple(new[name].shape)} in the model"
-        for name in new
-        if name in old and old[name].shape != new[name].shape
-    ]
-    if faults:
+def _build(inferred, numerics, overrides, file):
+    """A model with random weights: a ResNet, a hybrid or a plain Vision Transformer."""
+    if "hidden_size" not in inferred:
+        constructors, required, computation = (ResNet,), (), ()
+        inferred = {"image_size": None, **inferred}
+    elif inferred.get("resnet_layers") is None:
+        constructors, required, computation = (VisionTransformer,), REQUIRED, COMPUTATION[:2]
+    else:
+        constructors = (HybridViT, VisionTransformer)
+        required, computation = REQUIRED, COMPUTATION
+    known = {name for build in constructors for name in inspect.signature(build).parameters}
+    unknown = [name for name in overrides if name not in known]
+    if unknown:
+        names = " and ".join(build.__name__ for build in constructors)
+        raise ValueError(f"Overrides are arguments of {names}. Received: {', '.join(unknown)}")
+    architecture.check_plausible(inferred, file)
+    if numerics is None:  # our own `.weights.h5`, which holds no GELU: it is asked for
+        required, numerics = (*required, *computation[:1]), Numerics()
+        computation = computation[1:]
+    arguments = {"num_classes": None, **{key: getattr(numerics, key) for key in computation}}
+    arguments |= {**inferred, **overrides}
+    _check_complete(arguments, required, file)
+    return constructors[0](**{key: arguments[key] for key in arguments if key in known})
+
+
+def _check_complete(arguments, required, file):
+    missing = [name for name in required if name not in arguments]
+    if missing:
+        given = ", ".join(f"{name}=..." for name in missing)
         raise ValueError(
-            f"{origin!r} does not fit model {target.name!r}:\n  " + "\n  ".join(faults)
+            f"{file.path!r} ({file.format.name}) and what lies beside it do not say "
+            f"{' and '.join(f'`{name}`' for name in missing)}; give it as "
+            f"from_checkpoint(path, {given})"
         )
-    for name, weight in new.items():
-        weight.assign(old[name].value)
 
 
-def save_model(model: keras.Model, path: str | os.PathLike) -> None:
-    """Writes a `.keras` file whole or not at all: beside it under another name, then renamed."""
-    path = os.fspath(path)
-    if not path.endswith(".keras"):
-        raise ValueError(f"A model is saved to a path that ends in .keras. Received: {path!r}")
-    partial = f"{path.removesuffix('.keras')}.partial.keras"
-    try:
-        model.save(partial)
-        os.replace(partial, path)
-    finally:
-        if os.path.exists(partial):
-            os.remove(partial)
+def _head(theirs, ours):
+    if ours in (theirs, KEEP):
+        return "keep"
+    return "drop" if ours is None else "reset"
+
+
+__all__ = ["from_checkpoint", "load", "open_model"]

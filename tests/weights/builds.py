@@ -1,0 +1,51 @@
+"""Small models with random weights, for the tests of formats."""
+
+import contextlib
+import warnings
+
+from tests.helpers import randomise, weights_by_path
+from vit_keras.models import VisionTransformer
+
+SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
+SUFFIX = {
+    "google": ".npz",
+    "big_vision": ".npz",
+    "timm": ".safetensors",
+    "huggingface": ".safetensors",
+    "torchvision": ".pth",
+    "keras_hub": ".weights.h5",
+    "vit_keras": ".weights.h5",
+}
+# The classifiers that a format holds.
+HOLDS = {
+    "google": ("token", "gap"),
+    "big_vision": ("token", "gap", "map"),
+    "timm": ("token", "gap", "gap_norm", "map"),
+    "huggingface": ("token",),
+    "torchvision": ("token",),
+    "keras_hub": ("token", "gap"),
+    "vit_keras": ("token", "gap", "gap_norm", "map"),
+}
+PAIRS = [(name, classifier) for name in HOLDS for classifier in HOLDS[name]]
+
+
+def build(rng=None, image_size=(16, 24), patch_size=8, **changes):
+    """A model of a grid that is not square; at random weights, or at its initial ones."""
+    model = VisionTransformer(image_size, patch_size, **{**SMALL, **changes})
+    return model if rng is None else randomise(model, rng, scale=0.2)
+
+
+@contextlib.contextmanager
+def other_numerics():
+    """Without the warning that the format's code computes otherwise than the model."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*computes with.*")
+        yield
+
+
+def assert_equal_weights(model, other):
+    """Bit by bit."""
+    ours, theirs = weights_by_path(model), weights_by_path(other)
+    assert ours.keys() == theirs.keys()
+    different = [path for path in ours if ours[path].tobytes() != theirs[path].tobytes()]
+    assert not different

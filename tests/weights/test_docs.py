@@ -1,0 +1,23 @@
+"""The example in docs/formats.md is a format."""
+
+import re
+
+import numpy as np
+
+from tests.helpers import ROOT
+from tests.weights.builds import assert_equal_weights, build
+from vit_keras import weights
+from vit_keras.weights import registry
+
+
+def test_the_example_of_a_new_format_works(rng, tmp_path, monkeypatch):
+    text = (ROOT / "docs" / "formats.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1]
+    namespace = {}
+    exec(code, namespace)
+    monkeypatch.setitem(registry.FORMATS, "example", namespace["FORMAT"])
+    source = build(rng, image_size=16, gelu="tanh")
+    weights.save(source, tmp_path / "a.npz", format="example")
+    with np.load(tmp_path / "a.npz") as file:
+        assert "encoderblock_1.LayerNorm_2.gamma" in file.files
+    assert_equal_weights(source, weights.from_checkpoint(tmp_path / "a.npz", num_heads=3))

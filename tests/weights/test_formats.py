@@ -1,0 +1,217 @@
+"""Every format: the golden files' logits, and bit-exact ways out and back."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import GOLDEN, to_numpy, weights_by_path
+from tests.weights.builds import PAIRS, SUFFIX, assert_equal_weights, build, other_numerics
+from vit_keras import weights
+
+GOLDENS = {
+    "vit_token": ("google", {}),
+    "vit_token_prelogits": ("google", {}),
+    "vit_gap": ("google", {}),
+    "timm_token": ("timm", {"num_heads": 4}),
+    "timm_map": ("timm", {"num_heads": 4}),
+    "timm_avg_nonsquare": ("timm", {"num_heads": 4, "image_size": (16, 40)}),
+    "torchvision_token": ("torchvision", {"num_heads": 4}),
+    "torchvision_prelogits": ("torchvision", {"num_heads": 4}),
+}
+
+
+def golden_file(name):
+    return GOLDEN / f"{name}{'.npz' if name.startswith('vit') else '.safetensors'}"
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_logits_equal_the_other_projects_code(name):
+    model = weights.from_checkpoint(golden_file(name), **GOLDENS[name][1])
+    with np.load(GOLDEN / f"{name}.io.npz") as io:
+        np.testing.assert_allclose(to_numpy(model(io["images"])), io["logits"], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_golden_files_are_written_back_as_they_were(name, tmp_path):
+    source, known = GOLDENS[name]
+    model = weights.from_checkpoint(golden_file(name), **known)
+    path = tmp_path / f"again{golden_file(name).suffix}"
+    weights.save(model, path, format=source)
+    before, after = tensors(golden_file(name)), tensors(path)
+    if source == "google":  # the original numbering, the golden files have Linen's
+        before = {original_numbering(key): value for key, value in before.items()}
+    assert before.keys() == after.keys()
+    for key, value in before.items():
+        assert value.tobytes() == after[key].tobytes(), key
+
+
+def tensors(path):
+    """Names and arrays of a file, read by the format's own library."""
+    if path.suffix == ".npz":
+        with np.load(path) as file:
+            return dict(file)
+    from safetensors.numpy import load_file
+
+    return load_file(path)
+
+
+def original_numbering(name):
+    name = name.replace("/LayerNorm_1/", "/LayerNorm_2/").replace("/MlpBlock_0/", "/MlpBlock_3/")
+    return name.replace("MultiHeadDotProductAttention_0", "MultiHeadDotProductAttention_1")
+
+
+@pytest.mark.parametrize(("source", "classifier"), PAIRS)
+def test_weights_go_out_and_come_back_bit_by_bit(rng, tmp_path, source, classifier):
+    model, path = build(rng, classifier=classifier), tmp_path / f"weights{SUFFIX[source]}"
+    with other_numerics():
+        weights.save(model, path, format=source)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]  # no temporary file stays
+    other = weights.load(build(classifier=classifier), path, source=source)
+    assert_equal_weights(model, other)
+
+
+@pytest.mark.parametrize(
+    "source", ["google", "big_vision", "torchvision", "keras_hub", "vit_keras"]
+)
+def test_the_hidden_layer_of_the_head_goes_out_and_back(rng, tmp_path, source):
+    model, path = build(rng, representation_size=9), tmp_path / f"weights{SUFFIX[source]}"
+    with other_numerics():
+        weights.save(model, path, format=source)
+    assert_equal_weights(model, weights.load(build(representation_size=9), path))
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize("source", ["timm", "torchvision"])
+def test_torch_state_dicts_come_in_two_containers(rng, tmp_path, source, suffix):
+    model, path = build(rng), tmp_path / f"weights{suffix}"
+    weights.save(model, path, format=source)
+    assert_equal_weights(model, weights.load(build(), path))
+
+
+@pytest.mark.parametrize("source", ["timm", "huggingface"])
+def test_a_safetensors_file_of_ours_says_how_it_was_made(rng, tmp_path, source):
+    model = build(rng, gelu="tanh", layer_norm_epsilon=1e-3)
+    with other_numerics():
+        weights.save(model, tmp_path / "model.safetensors", format=source)
+    other = weights.from_checkpoint(tmp_path / "model.safetensors")
+    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    np.testing.assert_allclose(to_numpy(other(images)), to_numpy(model(images)), atol=1e-6)
+    assert other.get_layer("encoderblock_1").gelu == "tanh"
+
+
+def test_timm_folder_gives_all_that_a_bare_file_does_not(rng, tmp_path):
+    model = build(rng, classifier="gap_norm", channels=1, gelu="tanh")
+    model.class_names = ("a", "b", "c", "d", "e")
+    weights.save(model, tmp_path / "folder", format="timm")
+    config = json.loads((tmp_path / "folder" / "config.json").read_text())
+    assert config["model_args"]["num_heads"] == 3
+    assert config["model_args"]["img_size"] == [16, 24]
+    strip_note(tmp_path / "folder" / "model.safetensors")
+    other = weights.from_checkpoint(tmp_path / "folder")
+    assert_equal_weights(model, other)
+    assert other.class_names == ("a", "b", "c", "d", "e")
+    images = rng.uniform(-1, 1, (2, 16, 24, 1)).astype("float32")
+    np.testing.assert_allclose(to_numpy(other(images)), to_numpy(model(images)), atol=1e-6)
+
+
+def strip_note(path):
+    from safetensors.numpy import load_file, save_file
+
+    save_file({k: np.array(v) for k, v in load_file(path).items()}, path)
+
+
+def test_timm_names_of_published_sizes_give_the_heads(rng, tmp_path):
+    model = build(rng, image_size=16, hidden_size=192, num_heads=3)
+    weights.save(model, tmp_path / "model.safetensors", format="timm")
+    strip_note(tmp_path / "model.safetensors")
+    config = {
+        "architecture": "vit_tiny_patch16_224",
+        "pretrained_cfg": {"mean": [0, 0.5, 0], "std": [1, 0.5, 1], "crop_pct": 0.95},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    other = weights.from_checkpoint(tmp_path)
+    assert other.get_layer("encoderblock_0").num_heads == 3
+    assert other.preprocessing.mean == (0, 0.5, 0)
+    assert other.preprocessing.crop_fraction == 0.95
+
+
+def test_numerics_travel_with_the_source(rng, tmp_path):
+    model = weights.load(build(num_heads=3), golden_like(rng, tmp_path, "torchvision"))
+    assert model.preprocessing.mean == (0.485, 0.456, 0.406)
+    assert model.preprocessing.crop_fraction == 0.875
+    with other_numerics():
+        model = weights.load(build(), golden_like(rng, tmp_path, "google"))
+    block = model.get_layer("encoderblock_0")
+    assert (block.gelu, block.mlp.gelu) == ("tanh", "tanh")
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.get_layer("encoderblock_1").mlp.gelu == "tanh"
+    loaded = weights.load(build(), tmp_path / "model.keras")
+    assert loaded.get_layer("encoderblock_1").mlp.gelu == "tanh"
+    assert loaded.preprocessing == model.preprocessing
+    assert_equal_weights(model, loaded)
+
+
+def golden_like(rng, tmp_path, source):
+    path = tmp_path / f"{source}{SUFFIX[source]}"
+    weights.save(build(rng), path, format=source)
+    return path
+
+
+def test_a_compiled_model_takes_the_new_numerics(rng, tmp_path):
+    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    with other_numerics():
+        path = golden_like(rng, tmp_path, "google")
+    model = build()
+    model.compile(loss="mse")
+    model.predict(images, verbose=0)  # compiles the exact GELU
+    weights.load(model, path)
+    tanh = build(gelu="tanh")
+    tanh.set_weights([weights_by_path(model)[w.path] for w in tanh.weights])
+    np.testing.assert_allclose(
+        model.predict(images, verbose=0), to_numpy(tanh(images)), atol=1e-6, rtol=0
+    )
+
+
+def test_saving_says_where_the_other_code_computes_differently(rng, tmp_path):
+    with pytest.warns(UserWarning, match="google computes with GELU 'tanh' and this .* 'exact'"):
+        weights.save(build(rng), tmp_path / "a.npz", format="google")
+    with pytest.warns(UserWarning, match="torchvision computes with layer norm epsilon 1e-06"):
+        weights.save(build(rng, layer_norm_epsilon=1e-3), tmp_path / "a.pth", format="torchvision")
+
+
+@pytest.mark.parametrize(
+    ("source", "change", "message"),
+    [
+        ("google", {"classifier": "map"}, 'classifier "token" or "gap".*big_vision'),
+        ("big_vision", {"classifier": "gap_norm"}, "Received: classifier='gap_norm'"),
+        ("timm", {"representation_size": 9}, "no hidden layer `pre_logits`.*representation_size=9"),
+        ("huggingface", {"classifier": "gap"}, 'classifier "token" only.*gap'),
+        ("huggingface", {"representation_size": 9}, "num_classes=None is saved as a ViTModel"),
+        ("torchvision", {"classifier": "map"}, 'classifier "token" only.*map'),
+        ("keras_hub", {"classifier": "map"}, 'classifier "token" or "gap".*map'),
+    ],
+)
+def test_what_a_format_cannot_hold_is_refused(tmp_path, source, change, message):
+    with pytest.raises(ValueError, match=message):
+        weights.save(build(**change), tmp_path / f"weights{SUFFIX[source]}", format=source)
+    assert not list(tmp_path.iterdir())
+
+
+def test_formats_and_suffixes_are_named_when_wrong(tmp_path):
+    with pytest.raises(ValueError, match=r"`format` must be one of 'google'.*Received.*'caffe'"):
+        weights.save(build(), tmp_path / "a.npz", format="caffe")
+    with pytest.raises(ValueError, match=r"google weights are written to \.npz\. Received.*a\.pth"):
+        weights.save(build(), tmp_path / "a.pth", format="google")
+    with pytest.raises(ValueError, match=r"written to \.keras or \.weights\.h5 files.*a\.npz"):
+        weights.save(build(), tmp_path / "a.npz")
+    with pytest.raises(ValueError, match="`source` must be one of 'google'"):
+        weights.load(build(), GOLDEN / "vit_token.npz", source="caffe")
+
+
+def test_other_models_are_saved_in_our_format_only(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)], name="dense")
+    with pytest.raises(ValueError, match=r"Received: model 'dense'; save it as \.keras"):
+        weights.save(model, tmp_path / "a.npz", format="google")

@@ -1,0 +1,68 @@
+"""Models built from files: what is asked for, and what adapts to what is asked for."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import GOLDEN, to_numpy, weights_by_path
+from tests.weights.builds import build, other_numerics
+from vit_keras import weights
+from vit_keras.models import with_image_size
+from vit_keras.posembed import resize_position_embeddings
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
+
+
+def test_what_a_file_cannot_say_is_asked_for_by_name(tmp_path):
+    with pytest.raises(ValueError, match=r"do not say `num_heads`; give it as .*num_heads=\.\.\."):
+        weights.from_checkpoint(GOLDEN / "timm_token.safetensors")
+    with pytest.raises(ValueError, match=r"arguments of VisionTransformer\. Received: heads"):
+        weights.from_checkpoint(GOLDEN / "timm_token.safetensors", heads=4)
+    path = GOLDEN / "timm_avg_nonsquare.safetensors"
+    with pytest.raises(ValueError, match=r"do not say `image_size` and `num_heads`"):
+        weights.from_checkpoint(path)
+
+
+def test_bare_weights_of_ours_do_not_say_how_they_compute(rng, tmp_path):
+    source, path = build(rng, gelu="tanh", classifier="gap"), tmp_path / "own.weights.h5"
+    weights.save(source, path)
+    with pytest.raises(ValueError, match="do not say `classifier` and `image_size` and `gelu`"):
+        weights.from_checkpoint(path)
+    said = {"classifier": "gap", "image_size": (16, 24), "gelu": "tanh"}
+    opened = weights.from_checkpoint(path, **said)
+    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    np.testing.assert_allclose(to_numpy(opened(images)), to_numpy(source(images)), atol=1e-6)
+
+
+def test_from_checkpoint_adapts_what_is_overridden(rng, tmp_path):
+    source, path = build(rng, image_size=(16, 16)), tmp_path / "a.npz"
+    weights.save(source, path, format="google")
+    larger = weights.from_checkpoint(path, image_size=(32, 24))
+    by_hand = with_image_size(source, (32, 24))
+    for name, value in weights_by_path(by_hand).items():
+        np.testing.assert_allclose(weights_by_path(larger)[name], value, atol=1e-6, err_msg=name)
+    grey = weights.from_checkpoint(path, channels=1, gelu="exact")
+    image = rng.uniform(-1, 1, (2, 16, 16, 1)).astype("float32")
+    expected = to_numpy(source(np.repeat(image, 3, axis=-1)))
+    np.testing.assert_allclose(to_numpy(grey(image)), expected, atol=1e-5)
+
+
+def test_positions_are_resized_as_the_source_does_or_as_asked(rng, tmp_path):
+    source = build(rng, image_size=(32, 32))
+    weights.save(source, tmp_path / "a.safetensors", format="timm")
+    before = weights_by_path(source)["posembed_input/pos_embedding"]
+    for interpolation in (None, "bilinear"):
+        model = build(image_size=(24, 40))
+        weights.load(model, tmp_path / "a.safetensors", interpolation=interpolation)
+        how = interpolation or "bicubic_antialias"
+        expected = resize_position_embeddings(before, (4, 4), (3, 5), how)
+        after = weights_by_path(model)["posembed_input/pos_embedding"]
+        np.testing.assert_allclose(after, expected, atol=1e-6)
+    with pytest.raises(ValueError, match="`interpolation` must be one of 'bilinear'"):
+        weights.load(model, tmp_path / "a.safetensors", interpolation="nearest")
+
+
+def test_a_grid_that_nothing_describes_is_asked_for(rng, tmp_path):
+    with other_numerics():
+        weights.save(build(rng), tmp_path / "a.npz", format="google")  # 2 x 3 patches
+    with pytest.raises(ValueError, match="7 positions of a grid that is not square"):
+        weights.load(build(image_size=32), tmp_path / "a.npz")

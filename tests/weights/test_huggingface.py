@@ -1,0 +1,135 @@
+"""Against `transformers` itself, both ways."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.helpers import to_numpy
+from tests.weights.builds import assert_equal_weights, build
+from vit_keras import weights
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+CONFIG = {
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 40,
+    "image_size": 16,
+    "patch_size": 8,
+}
+
+
+def neighbour(model_class, seed=0, **changes):
+    """One of transformers' models with random weights."""
+    torch.manual_seed(seed)
+    config = transformers.ViTConfig(**{**CONFIG, **changes}, id2label={0: "a", 1: "b", 2: "c"})
+    model = model_class(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            center = 1.0 if "layernorm" in name and name.endswith("weight") else 0.0
+            parameter.copy_(center + 0.2 * torch.randn_like(parameter))
+    return model
+
+
+def run(model, images, output="logits"):
+    with torch.no_grad():
+        pixels = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+        return getattr(model(pixels), output).numpy()
+
+
+@pytest.mark.parametrize("change", [{}, {"hidden_act": "gelu_pytorch_tanh"}, {"num_channels": 2}])
+def test_a_folder_of_transformers_gives_its_logits(rng, tmp_path, change):
+    theirs = neighbour(transformers.ViTForImageClassification, layer_norm_eps=1e-4, **change)
+    theirs.save_pretrained(tmp_path)
+    ours = weights.from_checkpoint(tmp_path)
+    images = rng.uniform(-1, 1, (3, *ours.input_shape[1:])).astype("float32")
+    np.testing.assert_allclose(to_numpy(ours(images)), run(theirs, images), atol=1e-5, rtol=0)
+    assert ours.get_layer("encoderblock_0").layer_norm_epsilon == 1e-4
+    assert ours.class_names == ("a", "b", "c")
+
+
+def test_images_need_not_be_square(rng, tmp_path):
+    theirs = neighbour(transformers.ViTForImageClassification, image_size=[16, 24])
+    theirs.save_pretrained(tmp_path)
+    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    ours = weights.from_checkpoint(tmp_path)
+    np.testing.assert_allclose(to_numpy(ours(images)), run(theirs, images), atol=1e-5, rtol=0)
+
+
+def test_the_pooler_of_a_bare_model_is_pre_logits(rng, tmp_path):
+    theirs = neighbour(transformers.ViTModel)
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = weights.from_checkpoint(tmp_path / "theirs")
+    images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
+    pooled = run(theirs, images, "pooler_output")
+    np.testing.assert_allclose(to_numpy(ours(images)), pooled, atol=1e-5, rtol=0)
+    weights.save(ours, tmp_path / "ours", format="huggingface")
+    again = opened_strictly(transformers.ViTModel, tmp_path / "ours")
+    np.testing.assert_allclose(run(again, images, "pooler_output"), pooled, atol=1e-6, rtol=0)
+
+
+def test_a_mask_token_is_left_out(rng, tmp_path):
+    theirs = neighbour(transformers.ViTForMaskedImageModeling)
+    state = {f"vit.{k}": v for k, v in theirs.vit.state_dict().items()}
+    assert "vit.embeddings.mask_token" in state
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    ours = weights.load(build(image_size=16, num_classes=None), tmp_path)
+    images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
+    hidden = run(theirs.vit, images, "last_hidden_state")[:, 0]
+    np.testing.assert_allclose(to_numpy(ours(images)), hidden, atol=1e-5, rtol=0)
+
+
+def test_names_in_memory_and_names_on_disk_are_one_model(tmp_path):
+    theirs = neighbour(transformers.ViTForImageClassification)
+    theirs.save_pretrained(tmp_path / "disk")
+    torch.save(theirs.state_dict(), tmp_path / "memory.pth")
+    disk = weights.from_checkpoint(tmp_path / "disk")
+    memory = weights.from_checkpoint(tmp_path / "memory.pth", num_heads=3)
+    assert_equal_weights(disk, memory)
+    assert "vit.layers.0.attention.q_proj.weight" in theirs.state_dict()
+
+
+@pytest.mark.parametrize("gelu", ["exact", "tanh"])
+def test_a_folder_of_ours_opens_in_transformers(rng, tmp_path, gelu):
+    ours = build(rng, gelu=gelu, layer_norm_epsilon=1e-4)
+    ours.class_names = ("a", "b", "c", "d", "e")
+    weights.save(ours, tmp_path, format="huggingface")
+    theirs = opened_strictly(transformers.ViTForImageClassification, tmp_path)
+    images = rng.uniform(-1, 1, (3, 16, 24, 3)).astype("float32")
+    np.testing.assert_allclose(run(theirs, images), to_numpy(ours(images)), atol=1e-5, rtol=0)
+    assert theirs.config.id2label == dict(enumerate("abcde"))
+    assert_equal_weights(ours, weights.from_checkpoint(tmp_path))
+
+
+def opened_strictly(model_class, folder):
+    model, report = model_class.from_pretrained(folder, output_loading_info=True)
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    return model.eval()
+
+
+def test_preprocessing_is_that_of_the_processor(rng, tmp_path):
+    ours = build(rng, image_size=16)
+    weights.save(ours, tmp_path, format="huggingface")
+    settings = json.loads((tmp_path / "preprocessor_config.json").read_text())
+    assert settings["size"] == {"height": 16, "width": 16}
+    settings |= {"image_mean": [0.1, 0.2, 0.3], "resample": 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+    weights_without_note(tmp_path / "model.safetensors")
+    pixels = weights.from_checkpoint(tmp_path).preprocessing
+    assert (pixels.mean, pixels.interpolation) == ((0.1, 0.2, 0.3), "bicubic")
+    assert pixels.crop_fraction is None
+
+
+def weights_without_note(path):
+    from safetensors.numpy import load_file, save_file
+
+    save_file({k: np.array(v) for k, v in load_file(path).items()}, path)
+
+
+def test_an_unknown_activation_is_named(tmp_path):
+    neighbour(transformers.ViTForImageClassification, hidden_act="relu").save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"`hidden_act` must be one of 'gelu'.*Received: 'relu'"):
+        weights.from_checkpoint(tmp_path)

@@ -1,0 +1,44 @@
+"""Peak memory of loading, in a process of its own."""
+
+import json
+
+import pytest
+
+from tests.helpers import run_script
+from tests.weights.builds import SUFFIX
+
+# Sizes of a 24th of L/16's blocks each: 4 bytes x 12.6 million.
+WRITE = """
+import sys
+from vit_keras import weights
+from vit_keras.models import VisionTransformer
+path, source, layers = sys.argv[1:]
+model = VisionTransformer(224, 16, 1024, int(layers), 16, 4096, 1000, gelu="tanh")
+weights.save(model, path, format=source)
+"""
+READ = """
+import json, os, resource, sys
+from vit_keras import weights
+from vit_keras.models import VisionTransformer
+path, source, layers = sys.argv[1:]
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+VisionTransformer(32, 16, 32, 1, 2, 32, 10)
+before = peak()
+weights.from_checkpoint(path, source, num_heads=16)
+print(json.dumps({"before": before, "peak": peak(), "size": os.path.getsize(path)}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["google", "timm", "torchvision", "vit_keras"])
+def test_loading_takes_less_than_twice_and_a_half_the_file(tmp_path, source):
+    path = tmp_path / f"weights{SUFFIX[source]}"
+    for name, script in (("write.py", WRITE), ("read.py", READ)):
+        (tmp_path / name).write_text(script)
+    arguments = (path, source, 6)
+    run_script(tmp_path / "write.py", *arguments)
+    done = run_script(tmp_path / "read.py", *arguments)
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["size"] > 3e8
+    # At L/16's 1.2 GB the framework itself, `before`, is the smaller part of the rest.
+    assert report["peak"] - report["before"] < 2.2 * report["size"], report

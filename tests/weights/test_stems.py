@@ -1,0 +1,202 @@
+"""Files of hybrids and of BiT."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import GOLDEN, randomise, to_numpy, weights_by_path
+from tests.weights.builds import SMALL, assert_equal_weights, other_numerics
+from vit_keras import weights
+from vit_keras.models import HybridViT, ResNet
+
+STEM = {"resnet_layers": (1, 2), "resnet_width": 0.5}
+
+
+def hybrid(rng=None, image_size=(16, 24), patch_size=1, **changes):
+    model = HybridViT(image_size, patch_size=patch_size, **{**STEM, **SMALL, **changes})
+    return model if rng is None else randomise(model, rng, scale=0.2)
+
+
+def bit(rng=None, **changes):
+    model = ResNet(**{"image_size": 24, **STEM, "num_classes": 5, **changes})
+    return model if rng is None else randomise(model, rng, scale=0.2)
+
+
+def arrays_of(path):
+    with np.load(path) as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_published_hybrid_gives_its_logits(tmp_path, padded):
+    arrays = arrays_of(GOLDEN / "hybrid_stages.npz")
+    if padded:  # as some files hold GroupNorm
+        norms = [name for name in arrays if "/gn" in f"/{name}"]
+        assert norms
+        arrays |= {name: arrays[name].reshape(1, 1, 1, -1) for name in norms}
+    np.savez(tmp_path / "a.npz", **{f"opt/target/{name}": x for name, x in arrays.items()})
+    model = weights.from_checkpoint(tmp_path / "a.npz")
+    assert model.input_shape == (None, 64, 64, 3)
+    with np.load(GOLDEN / "hybrid_stages.io.npz") as io:
+        np.testing.assert_allclose(to_numpy(model(io["images"])), io["logits"], atol=5e-5, rtol=0)
+
+
+@pytest.mark.parametrize("source", ["google", "timm", "vit_keras"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"resnet_layers": (), "patch_size": (4, 2)}, {"channels": 2}]
+)
+def test_hybrids_go_out_and_come_back_bit_by_bit(rng, tmp_path, source, changes):
+    suffix = {"google": ".npz", "timm": ".safetensors", "vit_keras": ".weights.h5"}[source]
+    model, path = hybrid(rng, **changes), tmp_path / f"a{suffix}"
+    with other_numerics():
+        weights.save(model, path, format=source)
+    assert_equal_weights(model, weights.load(hybrid(**changes), path))
+    known = {"num_heads": 3, "image_size": (16, 24), "gelu": "exact"}
+    assert_equal_weights(model, weights.from_checkpoint(path, **known))
+
+
+def test_a_hybrid_changes_its_size(rng, tmp_path):
+    model = hybrid(rng, image_size=32)
+    with other_numerics():
+        weights.save(model, tmp_path / "a.npz", format="google")
+    larger = weights.from_checkpoint(tmp_path / "a.npz", image_size=(48, 32))
+    shape = weights_by_path(larger)["posembed_input/pos_embedding"].shape
+    assert shape == (1, 1 + 6 * 4, 24)
+    grey = weights.from_checkpoint(tmp_path / "a.npz", channels=1)
+    kernel = weights_by_path(model)["conv_root/kernel"]
+    np.testing.assert_allclose(
+        weights_by_path(grey)["conv_root/kernel"], kernel.sum(axis=2, keepdims=True), atol=1e-5
+    )
+
+
+def test_timms_names_of_a_stem(rng, tmp_path):
+    from safetensors.numpy import load_file
+
+    model = hybrid(rng)
+    with other_numerics():
+        weights.save(model, tmp_path / "a.safetensors", format="timm")
+    theirs, ours = load_file(tmp_path / "a.safetensors"), weights_by_path(model)
+    backbone = "patch_embed.backbone"
+    for name, path in {
+        "stem.conv.weight": "conv_root/kernel",
+        "stages.1.blocks.0.downsample.conv.weight": "block2/unit1/conv_proj/kernel",
+        "stages.1.blocks.1.conv2.weight": "block2/unit2/conv2/kernel",
+    }.items():
+        np.testing.assert_array_equal(
+            theirs[f"{backbone}.{name}"].transpose(2, 3, 1, 0), ours[path]
+        )
+    for name, path in {
+        "stem.norm.bias": "gn_root/beta",
+        "stages.0.blocks.0.downsample.norm.weight": "block1/unit1/gn_proj/gamma",
+        "stages.1.blocks.1.norm3.bias": "block2/unit2/gn3/beta",
+    }.items():
+        np.testing.assert_array_equal(theirs[f"{backbone}.{name}"], ours[path])
+    with other_numerics():
+        weights.save(hybrid(rng, resnet_layers=()), tmp_path / "b.safetensors", format="timm")
+    assert f"{backbone}.conv.weight" in load_file(tmp_path / "b.safetensors")
+
+
+def test_a_stem_computes_as_its_source(rng, tmp_path):
+    source = hybrid(rng, standardization="timm", group_norm_epsilon=1e-5)
+    weights.save(source, tmp_path / "a.safetensors", format="timm")
+    model = weights.load(hybrid(), tmp_path / "a.safetensors")
+    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    expected = to_numpy(source(images))
+    np.testing.assert_allclose(to_numpy(model(images)), expected, atol=1e-5, rtol=0)
+    model.save(tmp_path / "own.keras")
+    again = weights.load(hybrid(), tmp_path / "own.keras")
+    np.testing.assert_allclose(to_numpy(again(images)), expected, atol=1e-5, rtol=0)
+    assert again.get_layer("block2").units[1].conv3.standardization == "timm"
+    assert again.get_layer("block1").units[0].gn_proj.epsilon == 1e-5
+    with pytest.warns(UserWarning, match="google computes with the standardisation 'vit'"):
+        weights.save(source, tmp_path / "a.npz", format="google")
+
+
+def test_a_timm_folder_holds_no_hybrid(tmp_path):
+    with pytest.raises(ValueError, match=r"plain Vision Transformer; .*resnet_layers=\(1, 2\)"):
+        weights.save(hybrid(), tmp_path / "folder", format="timm")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("source", ["big_vision", "huggingface", "torchvision", "keras_hub"])
+def test_formats_without_stems_say_so(tmp_path, source):
+    suffix = {"big_vision": ".npz", "torchvision": ".pth"}.get(source, ".weights.h5")
+    suffix = ".safetensors" if source == "huggingface" else suffix
+    with pytest.raises(ValueError, match=r"has no ResNet stem; .* resnet_layers=\(1, 2\)"):
+        weights.save(hybrid(), tmp_path / f"a{suffix}", format=source)
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_classes": None}, {"channels": 1}])
+@pytest.mark.parametrize("source", ["bit", "vit_keras"])
+def test_bit_goes_out_and_comes_back_bit_by_bit(rng, tmp_path, source, changes):
+    model, path = bit(rng, **changes), tmp_path / f"a{'.npz' if source == 'bit' else '.weights.h5'}"
+    weights.save(model, path, format=source)
+    assert_equal_weights(model, weights.load(bit(**changes), path))
+    again = weights.from_checkpoint(path)
+    assert_equal_weights(model, again)
+    assert again.input_shape[1:3] == (None, None)
+
+
+def big_transfer_names(arrays):
+    """The names in the published files, with the suffixes that some of them have."""
+    parts = {"1": "a", "2": "b", "3": "c"}
+    out = {}
+    for name, array in arrays.items():
+        name = name.replace("scale", "gamma").replace("bias", "beta")
+        if name == "root_block/conv_root/kernel":
+            name = "root_block/standardized_conv2d/kernel"
+        elif name.startswith("norm-pre-head/"):
+            name = name.replace("norm-pre-head", "group_norm")
+        elif name.startswith("head/"):
+            name = name.replace("head", "head/conv2d").replace("beta", "bias")
+            array = array[None, None] if name.endswith("kernel") else array
+        elif "conv_proj" in name:
+            name = name.replace("conv_proj", "a/proj/standardized_conv2d")
+        else:
+            block, unit, layer, leaf = name.split("/")
+            kind = "standardized_conv2d_17" if layer.startswith("conv") else "group_norm"
+            name = f"{block}/{unit}/{parts[layer[-1]]}/{kind}/{leaf}"
+        out[f"resnet/{name}"] = array
+    return out
+
+
+def test_both_namings_of_bit_are_one_model(rng, tmp_path):
+    model = bit(rng)
+    ours = weights_by_path(model)
+    flax = {k.replace("gamma", "scale").replace("beta", "bias"): v for k, v in ours.items()}
+    np.savez(tmp_path / "flax.npz", **{f"params/{name}": array for name, array in flax.items()})
+    np.savez(tmp_path / "legacy.npz", **big_transfer_names(flax))
+    for name in ("flax", "legacy"):
+        assert_equal_weights(model, weights.load(bit(), tmp_path / f"{name}.npz"))
+        assert_equal_weights(model, weights.from_checkpoint(tmp_path / f"{name}.npz"))
+    weights.save(model, tmp_path / "a.npz", format="bit")
+    expected = {k.replace("_17", ""): v for k, v in big_transfer_names(flax).items()}
+    written = arrays_of(tmp_path / "a.npz")
+    assert written.keys() == expected.keys()
+    assert all(np.array_equal(written[name], array) for name, array in expected.items())
+
+
+def test_bit_into_another_model_lists_what_differs(rng, tmp_path):
+    weights.save(bit(rng), tmp_path / "a.npz", format="bit")
+    with pytest.raises(ValueError) as error:
+        weights.load(bit(num_classes=7, resnet_layers=(2, 1)), tmp_path / "a.npz")
+    text = str(error.value)
+    assert "missing in the file: block1/unit02/conv1/kernel -> block1/unit02/conv1/kernel" in text
+    assert "not in the model: resnet/block2/unit02/a/standardized_conv2d/kernel" in text
+    assert "(1, 1, 256, 5) in the file, (1, 1, 256, 7) in the model" in text
+    with pytest.raises(ValueError, match=r"BiT's files hold models of `ResNet`.*no RootBlock"):
+        weights.load(hybrid(), tmp_path / "a.npz")
+    with pytest.raises(ValueError, match="hold Vision Transformers"):
+        weights.load(bit(), GOLDEN / "vit_token.npz")
+    reset = weights.load(bit(rng, num_classes=7), tmp_path / "a.npz", head="reset")
+    assert not weights_by_path(reset)["head/kernel"].any()
+
+
+def test_a_saved_hybrid_is_a_keras_model(rng, tmp_path):
+    model = hybrid(rng)
+    weights.save(model, tmp_path / "a.keras")
+    assert_equal_weights(model, keras.saving.load_model(tmp_path / "a.keras"))
+    config = json.loads((GOLDEN / "hybrid_stages.json").read_text())
+    assert config["resnet"]["width_factor"] == 0.5

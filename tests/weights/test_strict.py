@@ -1,0 +1,208 @@
+"""Loading takes everything or nothing, and says what does not fit."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, weights_by_path
+from tests.weights.builds import assert_equal_weights, build
+from vit_keras import weights
+from vit_keras.models import VisionTransformer, with_image_size
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
+
+
+@pytest.fixture
+def published(rng, tmp_path):
+    """(a model, its Google file)."""
+    model, path = build(rng), tmp_path / "published.npz"
+    weights.save(model, path, format="google")
+    return model, path
+
+
+def rewritten(path, change):
+    """The archive with `change` done to its dict of arrays."""
+    with np.load(path) as file:
+        arrays = dict(file)
+    change(arrays)
+    np.savez(path, **arrays)
+    return path
+
+
+def test_all_differences_are_listed_at_once_and_nothing_is_loaded(rng, published):
+    _, path = published
+
+    def spoil(arrays):
+        del arrays["cls"], arrays["Transformer/encoderblock_1/LayerNorm_2/scale"]
+        arrays["extra/kernel"] = np.zeros((2, 3), "float32")
+        arrays["head/bias"] = np.zeros(6, "float32")
+
+    model = build(rng)
+    before = weights_by_path(model)
+    with pytest.raises(ValueError, match="does not fit model 'vision_transformer'") as error:
+        weights.load(model, rewritten(path, spoil))
+    assert str(error.value).splitlines()[1:] == [
+        "  missing in the file: cls -> cls/cls",
+        "  missing in the file: Transformer/encoderblock_1/LayerNorm_2/scale -> "
+        "encoderblock_1/LayerNorm_2/gamma",
+        "  head/bias -> head/bias is (6,) in the file, (5,) in the model",
+        "  not in the model: extra/kernel, (2, 3)",
+    ]
+    after = weights_by_path(model)
+    assert all(np.array_equal(before[key], after[key]) for key in before)
+    assert model.get_layer("encoderblock_0").gelu == "exact"
+
+
+def test_fused_and_transposed_shapes_are_given_in_the_files_terms(rng, tmp_path):
+    weights.save(build(rng), tmp_path / "a.safetensors", format="timm")
+    with pytest.raises(ValueError) as error:
+        weights.load(build(mlp_dim=44, num_heads=2), tmp_path / "a.safetensors")
+    assert (
+        "blocks.0.mlp.fc1.weight -> encoderblock_0/MlpBlock_3/Dense_0/kernel is (40, 24) in the "
+        "file, (44, 24) in the model" in str(error.value)
+    )
+
+
+def test_a_file_for_another_variant_is_called_by_its_name(tmp_path):
+    shapes = {"image_size": 32, "num_classes": None}
+    arrays = file_of_variant(1024, 24, 16, 4096)
+    np.savez(tmp_path / "L16.npz", **arrays)
+    model = VisionTransformer(**shapes, patch_size=16, **VARIANT_B, name="b")
+    with pytest.raises(ValueError, match="the file is for L/16, the model is B/16:"):
+        weights.load(model, tmp_path / "L16.npz")
+
+
+def test_our_own_files_know_their_variant(tmp_path):
+    small = {"image_size": 32, "num_classes": None}
+    source = VisionTransformer(**small, patch_size=16, **VARIANT_TI)
+    weights.save(source, tmp_path / "own.weights.h5")
+    model = VisionTransformer(**small, patch_size=32, **{**VARIANT_TI, "hidden_size": 384})
+    with pytest.raises(ValueError, match=r"does not fit model 'vision_transformer':\n"):
+        weights.load(model, tmp_path / "own.weights.h5")  # no variant is 384 wide and 768 in MLP
+    model = VisionTransformer(**small, patch_size=16, **VARIANT_S)
+    with pytest.raises(ValueError, match=r"the file is for Ti/16, the model is S/16:"):
+        weights.load(model, tmp_path / "own.weights.h5")
+
+
+VARIANT_TI = {"hidden_size": 192, "num_layers": 12, "num_heads": 3, "mlp_dim": 768}
+VARIANT_S = {"hidden_size": 384, "num_layers": 12, "num_heads": 6, "mlp_dim": 1536}
+VARIANT_B = {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "mlp_dim": 3072}
+
+
+def file_of_variant(hidden_size, num_layers, num_heads, mlp_dim):
+    """The names that tell a variant, with little behind them."""
+    arrays = {
+        "embedding/kernel": np.zeros((16, 16, 3, hidden_size), "float16"),
+        "cls": np.zeros((1, 1, hidden_size), "float16"),
+        "Transformer/posembed_input/pos_embedding": np.zeros((1, 5, hidden_size), "float16"),
+    }
+    for i in range(num_layers):
+        block = f"Transformer/encoderblock_{i}"
+        arrays[f"{block}/LayerNorm_0/scale"] = np.zeros(hidden_size, "float16")
+    block = "Transformer/encoderblock_0"
+    heads = (hidden_size, num_heads, hidden_size // num_heads)
+    arrays[f"{block}/MultiHeadDotProductAttention_1/query/kernel"] = np.zeros(heads, "float16")
+    arrays[f"{block}/MlpBlock_3/Dense_0/kernel"] = np.zeros((hidden_size, mlp_dim), "float16")
+    return arrays
+
+
+def test_a_head_can_be_kept_dropped_or_reset(rng, published):
+    source, path = published
+    other = build(rng, num_classes=7)
+    head = weights_by_path(other)["head/kernel"]
+    with pytest.raises(ValueError, match=r"\(24, 5\) in the file, \(24, 7\) in the model"):
+        weights.load(other, path)
+    weights.load(other, path, head="drop")
+    np.testing.assert_array_equal(weights_by_path(other)["head/kernel"], head)
+    weights.load(other, path, head="reset")
+    assert not weights_by_path(other)["head/kernel"].any()
+    assert not weights_by_path(other)["head/bias"].any()
+    features = build(num_classes=None)
+    with pytest.raises(ValueError, match='head="drop" leaves the model\'s head as it is'):
+        weights.load(features, path)
+    weights.load(features, path, head="drop")
+    np.testing.assert_array_equal(
+        weights_by_path(features)["encoder_norm/beta"],
+        weights_by_path(source)["encoder_norm/beta"],
+    )
+    with pytest.raises(ValueError, match=r"`head` must be one of 'keep', 'drop', 'reset'.*'cut'"):
+        weights.load(features, path, head="cut")
+
+
+def test_dropping_a_head_drops_its_hidden_layer(rng, tmp_path):
+    source = build(rng, representation_size=9)
+    weights.save(source, tmp_path / "a.npz", format="google")
+    model = weights.load(build(), tmp_path / "a.npz", head="reset")
+    np.testing.assert_array_equal(
+        weights_by_path(model)["cls/cls"], weights_by_path(source)["cls/cls"]
+    )
+    model = weights.from_checkpoint(tmp_path / "a.npz", image_size=(16, 24), num_classes=3)
+    assert model.output_shape == (None, 3)
+    assert not weights_by_path(model)["head/kernel"].any()
+    assert weights_by_path(model)["pre_logits/kernel"].any()
+
+
+def test_a_head_of_zeros_is_pointed_out(published):
+    _, path = published
+    rewritten(path, lambda arrays: arrays.update({"head/kernel": np.zeros((24, 5), "float32")}))
+    with pytest.warns(UserWarning, match="classifier in 'published.npz' is all zero"):
+        weights.load(build(), path)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
+def test_our_own_files_are_as_strict(rng, tmp_path, suffix):
+    source, path = build(rng), str(tmp_path / f"own{suffix}")
+    weights.save(source, path)
+    assert_equal_weights(source, weights.load(build(), path))
+    model = build(rng, num_layers=3)
+    before = weights_by_path(model)
+    with pytest.raises(ValueError, match="missing in the file: encoderblock_2/LayerNorm_0/0 ->"):
+        weights.load(model, path)
+    assert all(np.array_equal(before[k], v) for k, v in weights_by_path(model).items())
+
+
+def test_a_keras_file_says_what_grid_its_positions_have(rng, tmp_path):
+    source = build(rng)
+    weights.save(source, tmp_path / "own.keras")
+    larger = weights.load(build(image_size=(32, 24)), tmp_path / "own.keras")
+    expected = weights_by_path(with_image_size(source, (32, 24)))
+    for path, value in weights_by_path(larger).items():
+        np.testing.assert_allclose(value, expected[path], atol=1e-6, err_msg=path)
+    opened = weights.from_checkpoint(tmp_path / "own.keras", image_size=(32, 24))
+    assert_equal_weights(opened, with_image_size(source, (32, 24)))
+    with pytest.raises(ValueError, match=r"only `image_size` can be overridden.*channels"):
+        weights.from_checkpoint(tmp_path / "own.keras", channels=1)
+
+
+def test_weights_of_a_compiled_and_trained_model_load(rng, tmp_path):
+    source = build(rng)
+    source.compile(loss="mse", optimizer="adam")
+    source.fit(np.zeros((2, 16, 24, 3)), np.ones((2, 5)), verbose=0)
+    source.save_weights(tmp_path / "own.weights.h5")
+    assert_equal_weights(source, weights.load(build(), tmp_path / "own.weights.h5"))
+
+
+def test_other_models_load_our_own_files(rng, tmp_path):
+    def classifier():
+        inner = build(num_classes=None)
+        return keras.Sequential([inner, keras.layers.Dense(3, name="top")], name="nested")
+
+    source = randomise(classifier(), rng)
+    source.save_weights(tmp_path / "own.weights.h5")
+    assert_equal_weights(source, weights.load(classifier(), tmp_path / "own.weights.h5"))
+
+
+def test_missing_files_and_folders_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file of weights at .*none"):
+        weights.load(build(), tmp_path / "none.npz")
+    with pytest.raises(FileNotFoundError, match=r"has no weights; they are called model\.safe"):
+        weights.from_checkpoint(tmp_path)
+    (tmp_path / "a.onnx").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"Weights are read from \.npz.*Received: .*a\.onnx"):
+        weights.load(build(), tmp_path / "a.onnx")
+    np.savez(tmp_path / "a.npz", a=np.zeros(3), b=np.zeros(3))
+    with pytest.raises(ValueError, match=r"no known format: its names begin a, b\. Formats are"):
+        weights.load(build(), tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", **{"patch_embed.proj.weight": np.zeros((2, 3, 1, 1))})
+    with pytest.raises(ValueError, match="no known format called 'timm'"):
+        weights.from_checkpoint(tmp_path / "b.npz", source="timm")

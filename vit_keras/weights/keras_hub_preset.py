@@ -1,0 +1,124 @@
+"""What KerasHub looks for on disk: the groups of its `.weights.h5`, a preset's JSON files."""
+
+import keras
+
+from vit_keras.weights import architecture
+from vit_keras.weights.numerics import Numerics
+
+PATCHES, ENCODER = "vit_patching_and_embedding", "vit_encoder"
+# Where Keras' numbered names differ from the layers' own.
+STRUCTURE = {
+    PATCHES: "layers/vi_t_patching_and_embedding",
+    ENCODER: "layers/vi_t_encoder",
+    "ln": "layer_norm",
+    "ln_1": "layer_norm_1",
+    "ln_2": "layer_norm_2",
+    "query": "query_dense",
+    "key": "key_dense",
+    "value": "value_dense",
+    "attention_output": "output_dense",
+}
+
+
+def tree(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[str, str | None]]]]:
+    """`{file: {name: [(group, name of its layer), …]}}` in the groups that Keras looks for.
+
+    A preset folder has the backbone and the head in two files; one file nests the backbone.
+    """
+    files = {}
+    for name in names:
+        *parts, _ = name.split("/")
+        backbone = parts[0] in (PATCHES, ENCODER)
+        groups = [pair for part in parts for pair in _groups(part, "pre_logits/0" in names)]
+        if backbone and not folder:
+            groups = [("layers", None), ("vi_t_backbone", "vi_t_backbone"), *groups]
+        file = "model.weights.h5" if backbone or not folder else "task.weights.h5"
+        files.setdefault(file, {})[name] = groups
+    return files
+
+
+def _groups(part, pre_logits):
+    """The groups of one part of a name."""
+    if part.startswith("transformer_block_"):
+        index = int(part.rpartition("_")[2]) - 1
+        key = "vi_t_encoder_block" + (f"_{index}" if index else "")
+        return [("encoder_layers", None), (key, part)]
+    if part in ("pre_logits", "predictions"):
+        second = part == "predictions" and pre_logits
+        return [("layers", None), ("dense_1" if second else "dense", part)]
+    *containers, key = STRUCTURE.get(part, part).split("/")
+    return [(container, None) for container in containers] + [(key, part)]
+
+
+def folder(arch: architecture.Architecture, numerics: Numerics) -> dict[str, dict]:
+    """A preset's JSON files, as `save_to_preset` of KerasHub 0.32 writes them."""
+    backbone = _backbone(arch)
+    metadata = {"keras_version": keras.__version__, "keras_hub_version": "0.32.0"}
+    if arch.num_classes is None:
+        return {"config.json": backbone, "metadata.json": {**metadata, "tasks": []}}
+    converter = _converter(arch, numerics.preprocessing)
+    preprocessor = _object(
+        "models.vit.vit_image_classifier_preprocessor",
+        "ViTImageClassifierPreprocessor",
+        image_converter=converter,
+        config_file="preprocessor.json",
+    )
+    task = _object(
+        "models.vit.vit_image_classifier",
+        "ViTImageClassifier",
+        backbone=backbone,
+        preprocessor=preprocessor,
+        num_classes=arch.num_classes,
+        pooling=arch.classifier,
+        activation=None,
+        dropout=0.0,
+        intermediate_dim=arch.representation_size,
+    )
+    return {
+        "config.json": backbone,
+        "task.json": task,
+        "preprocessor.json": preprocessor,
+        "image_converter.json": converter,
+        "metadata.json": {**metadata, "tasks": ["ImageClassifier"]},
+    }
+
+
+def _backbone(arch):
+    return _object(
+        "models.vit.vit_backbone",
+        "ViTBackbone",
+        image_shape=[*arch.image_size, arch.channels],
+        patch_size=list(arch.patch_size),
+        num_layers=arch.num_layers,
+        num_heads=arch.num_heads,
+        hidden_dim=arch.hidden_size,
+        mlp_dim=arch.mlp_dim,
+        dropout_rate=0.0,
+        attention_dropout=0.0,
+        layer_norm_epsilon=arch.layer_norm_epsilon,
+        use_class_token=arch.classifier == "token",
+    )
+
+
+def _converter(arch, pixels):
+    scale = [1 / (255 * s) for s in pixels.std]
+    offset = [-m / s for m, s in zip(pixels.mean, pixels.std)]
+    return _object(
+        "models.vit.vit_image_converter",
+        "ViTImageConverter",
+        image_size=list(arch.image_size),
+        scale=scale[0] if len(scale) == 1 else scale,
+        offset=offset[0] if len(offset) == 1 else offset,
+        interpolation=pixels.interpolation,
+        antialias=pixels.antialias,
+        crop_to_aspect_ratio=pixels.crop_fraction is not None,
+    )
+
+
+def _object(module, name, **config):
+    return {
+        "module": f"keras_hub.src.{module}",
+        "class_name": name,
+        "config": config,
+        "registered_name": f"keras_hub>{name}",
+    }

@@ -1,0 +1,55 @@
+"""The formats, one row each, and which of them a file is."""
+
+from vit_keras.layers.base import check_choice
+from vit_keras.weights import (
+    big_vision,
+    bit,
+    google,
+    huggingface,
+    keras_hub,
+    own,
+    timm,
+    torchvision,
+)
+from vit_keras.weights.formats import Format
+
+# The order in which a file's names are asked for.
+FORMATS = {
+    row.name: row
+    for row in (
+        google.FORMAT,
+        big_vision.FORMAT,
+        timm.FORMAT,
+        huggingface.FORMAT,
+        torchvision.FORMAT,
+        keras_hub.FORMAT,
+        bit.FORMAT,
+        own.FORMAT,
+    )
+}
+
+
+def get(name: str) -> Format:
+    """The format called `name`."""
+    check_choice(name, FORMATS, "source")
+    return FORMATS[name]
+
+
+def choose(names, source: str | None, path: str) -> tuple[Format, dict[str, str]]:
+    """The format of a file and `{canonical name: name in the file}`, detected without `source`."""
+    rows = FORMATS.values() if source is None else [get(source)]
+    for row in rows:
+        spelled = {row.canonical(name): name for name in names}
+        if row.detect(set(spelled)):
+            if len(spelled) < len(names):
+                twice = sorted(set(names) - set(spelled.values()))
+                raise ValueError(
+                    f"{path!r} has tensors twice, under old and new names: {', '.join(twice)}"
+                )
+            return row, spelled
+    some = ", ".join(sorted(names)[:5]) or "nothing"
+    raise ValueError(
+        f"{path!r} holds tensors of no known format"
+        f"{'' if source is None else f' called {source!r}'}: its names begin {some}. "
+        f"Formats are {', '.join(map(repr, FORMATS))}"
+    )

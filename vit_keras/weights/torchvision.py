@@ -1,0 +1,86 @@
+"""torchvision's `VisionTransformer` state dicts: `vit_b_16` and its kin."""
+
+import re
+
+from vit_keras.models import Preprocessing
+from vit_keras.weights import architecture
+from vit_keras.weights.formats import Format, Link, Numerics, same
+from vit_keras.weights.torch_layouts import conv, dense, fused, heads_out, norm
+
+LAYERS = "encoder.layers.encoder_layer_"
+PREPROCESSING = Preprocessing(
+    mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), antialias=True, crop_fraction=0.875
+)
+
+
+def canonical(name: str) -> str:
+    """The newer names of the MLP."""
+    name = re.sub(r"^module\.", "", name)
+    return name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.")
+
+
+def detect(names: set[str]) -> bool:
+    return {"conv_proj.weight", "encoder.pos_embedding"} <= names
+
+
+def links(arch: architecture.Architecture, names=None) -> list[Link]:
+    out = conv("conv_proj", "embedding")
+    out += [same("class_token", "cls/cls")]
+    out += [same("encoder.pos_embedding", "posembed_input/pos_embedding")]
+    for i in range(arch.num_layers):
+        out += _block(f"{LAYERS}{i}", f"encoderblock_{i}", arch.num_heads)
+    out += norm("encoder.ln", "encoder_norm")
+    if arch.representation_size is not None:
+        out += dense("heads.pre_logits", "pre_logits")
+    return out + (dense("heads.head", "head") if arch.num_classes is not None else [])
+
+
+def _block(old, new, num_heads):
+    attention, theirs = f"{new}/MultiHeadDotProductAttention_1", f"{old}.self_attention"
+    parts = ("query", "key", "value")
+    return [
+        *norm(f"{old}.ln_1", f"{new}/LayerNorm_0"),
+        *fused(f"{theirs}.in_proj_weight", f"{theirs}.in_proj_bias", attention, parts, num_heads),
+        *heads_out(f"{theirs}.out_proj", f"{attention}/out", num_heads),
+        *norm(f"{old}.ln_2", f"{new}/LayerNorm_2"),
+        *dense(f"{old}.mlp.0", f"{new}/MlpBlock_3/Dense_0"),
+        *dense(f"{old}.mlp.3", f"{new}/MlpBlock_3/Dense_1"),
+    ]
+
+
+def infer(shapes: dict, config: dict) -> dict:
+    hidden_size, channels, *patch_size = shapes["conv_proj.weight"]
+    found = {
+        "patch_size": tuple(patch_size),
+        "channels": channels,
+        "hidden_size": hidden_size,
+        "num_layers": architecture.count(shapes, LAYERS),
+        "mlp_dim": shapes[f"{LAYERS}0.mlp.0.weight"][0],
+        "num_classes": shapes.get("heads.head.weight", (None,))[0],
+        "classifier": "token",
+        "representation_size": shapes.get("heads.pre_logits.weight", (None,))[0],
+    }
+    positions = shapes["encoder.pos_embedding"][1]
+    return {**found, **architecture.guess_image_size(positions, found["patch_size"], True)}
+
+
+def check(arch: architecture.Architecture) -> None:
+    architecture.refuse_stem(arch, "torchvision")
+    if arch.classifier != "token":
+        raise ValueError(
+            'torchvision\'s Vision Transformer has classifier "token" only. '
+            f"Received: classifier={arch.classifier!r}"
+        )
+
+
+FORMAT = Format(
+    name="torchvision",
+    suffixes=(".pth", ".safetensors"),
+    detect=detect,
+    infer=infer,
+    links=links,
+    numerics=lambda config: Numerics(preprocessing=PREPROCESSING, interpolation="bicubic_aligned"),
+    canonical=canonical,
+    head=("heads.",),
+    check=check,
+)
