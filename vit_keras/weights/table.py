@@ -231,12 +231,12 @@ def lookup(variant: str, weights: str) -> Checkpoint:
     known = names(variant)
     if not known:
         raise ValueError(
-            "`weights` by name need a published checkpoint, and there is none of "
-            f"variant {variant!r}. Received: weights={weights!r}; pass the path of a file, or None"
+            "`weights` must be None or the path of an existing file: no checkpoint of variant "
+            f"{variant!r} is published. Received: weights={weights!r}"
         )
     near = difflib.get_close_matches(str(weights), known, n=3, cutoff=0.4)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise ValueError(
-        f"`weights` of variant {variant!r} must be one of {', '.join(map(repr, known))}. "
-        f"Received: weights={weights!r}.{hint}"
+        "`weights` must be None, the path of an existing file, or a published checkpoint of "
+        f"variant {variant!r}: {', '.join(map(repr, known))}. Received: weights={weights!r}.{hint}"
     )
