@@ -12,25 +12,34 @@ from keras.applications.imagenet_utils import preprocess_input as _preprocess_in
 from vit_keras.layers import DropClassToken
 from vit_keras.models import ImageModel, VisionTransformer
 from vit_keras.variants import architecture
-from vit_keras.weights import load
+from vit_keras.weights import load, lookup, names, resolve
 
 POOLINGS = {
     "avg": keras.layers.GlobalAveragePooling1D,
     "max": keras.layers.GlobalMaxPooling1D,
 }
 
+
+class _Default(int):
+    """A default that can be told from the same number written by a caller."""
+
+
+CLASSES = _Default(1000)
+
 _DOC = """Vision Transformer ViT-{variant} of arXiv 2010.11929.
 
     Args:
         include_top: whether to end in the classifier. Without it the outputs are the normalised
             tokens `(B, 1 + N, {hidden_size})`, the class token first.
-        weights: None for random weights, or the path of a `.keras` or `.weights.h5` file.
+        weights: None for random weights, the path of a file of weights, or the name of a published
+            checkpoint, which is downloaded to the Keras cache: {published}.
         input_tensor: a Keras tensor to use instead of new image input.
-        input_shape: `(height, width, channels)`, multiples of {patch_size} pixels; (224, 224, 3)
-            by default.
+        input_shape: `(height, width, channels)`, multiples of {patch_size} pixels; by default
+            (224, 224, 3), or the size that the published weights were trained on.
         pooling: without the top, None for all tokens, "avg" or "max" for one vector
             `(B, {hidden_size})` of the patches' tokens.
-        classes: number of classes of the classifier.
+        classes: number of classes of the classifier; that of published weights where they are
+            named, and then no other.
         classifier_activation: activation of the classifier, None for logits.
         name: name of the model.
 
@@ -38,8 +47,9 @@ _DOC = """Vision Transformer ViT-{variant} of arXiv 2010.11929.
         A functional `keras.Model`, `(B, height, width, channels)` in [-1, 1] -> `(B, classes)`.
 
     Raises:
-        ValueError: for an unknown `weights` or `pooling`, a shape that is not static, or one that
-            {patch_size} does not divide.
+        ValueError: for an unknown `weights` or `pooling`, `classes` or an activation that named
+            weights do not have, a shape that is not static or that {patch_size} does not divide.
+        FileNotFoundError, ConnectionError: published weights cannot be downloaded.
     """
 
 
@@ -61,14 +71,17 @@ def _application(variant: str, name: str, function: str):
         input_tensor=None,
         input_shape=None,
         pooling=None,
-        classes=1000,
+        classes=CLASSES,
         classifier_activation="softmax",
         name=name,
     ):
-        _check(weights, pooling, include_top)
-        images = _images(input_tensor, input_shape)
+        _check(pooling, include_top)
+        row = _published(variant, weights)
+        classes = _classes(row, classes, include_top, classifier_activation)
+        images = _images(input_tensor, input_shape, row.resolution if row else 224)
         model = VisionTransformer(
             **size,
+            **_published_form(row, include_top),
             image_size=None,
             num_classes=classes if include_top else None,
             classifier_activation=classifier_activation,
@@ -76,24 +89,22 @@ def _application(variant: str, name: str, function: str):
             name=name,
         )
         model = model if include_top else _without_top(model, pooling)
-        return model if weights is None else load(model, weights)
+        if weights is None:
+            return model
+        return load(model, weights if row is None else resolve(variant, weights))
 
     build.__name__ = build.__qualname__ = function
-    build.__doc__ = _DOC.format(variant=variant, **size)
+    published = ", ".join(map(repr, names(variant)))
+    build.__doc__ = _DOC.format(variant=variant, published=published, **size)
     return build
 
 
-def _check(weights, pooling, include_top):
+def _check(pooling, include_top):
     if keras.config.image_data_format() != "channels_last":
         raise ValueError(
             "The Vision Transformers take images with channels last. "
             'Received: image_data_format="channels_first"; call '
             'keras.config.set_image_data_format("channels_last")'
-        )
-    if weights is not None and not os.path.isfile(weights):
-        raise ValueError(
-            "`weights` must be None or the path of an existing `.keras` or `.weights.h5` file. "
-            f"Received: weights={weights!r}"
         )
     if pooling is not None and (include_top or pooling not in POOLINGS):
         raise ValueError(
@@ -102,14 +113,47 @@ def _check(weights, pooling, include_top):
         )
 
 
-def _images(input_tensor, input_shape):
+def _published(variant, weights):
+    """The row of `weights`, or None where they are a file or None."""
+    if weights is None:
+        return None
+    is_file = isinstance(weights, (str, os.PathLike)) and os.path.isfile(weights)
+    return None if is_file and weights not in names(variant) else lookup(variant, weights)
+
+
+def _classes(row, classes, include_top, activation):
+    """The number of classes; a published classifier has that of its file, softmax or logits."""
+    if row is None or not include_top:
+        return int(classes) if isinstance(classes, _Default) else classes
+    if not isinstance(classes, _Default) and classes != row.num_classes:
+        raise ValueError(
+            f"`classes` must be {row.num_classes} with weights={row.weights!r} and "
+            f"include_top=True. Received: classes={classes}; leave it out, or use "
+            "include_top=False and put a classifier of your own on top"
+        )
+    if activation not in (None, "softmax"):
+        raise ValueError(
+            '`classifier_activation` must be None or "softmax" with published weights and '
+            f"include_top=True. Received: classifier_activation={activation!r}"
+        )
+    return row.num_classes
+
+
+def _published_form(row, include_top):
+    """What the model of a published file has beyond its variant: Google's GELU is the tanh one."""
+    if row is None:
+        return {}
+    return {"gelu": "tanh", "representation_size": row.representation_size if include_top else None}
+
+
+def _images(input_tensor, input_shape, size):
     if input_shape is not None and (len(input_shape) != 3 or None in input_shape):
         raise ValueError(
             "`input_shape` must be a static (height, width, channels). "
             f"Received: input_shape={input_shape}"
         )
     if input_tensor is None:
-        return keras.Input(input_shape or (224, 224, 3), name="images")
+        return keras.Input(input_shape or (size, size, 3), name="images")
     if keras.utils.is_keras_tensor(input_tensor):
         return input_tensor
     return keras.Input(tensor=input_tensor, name="images")
