@@ -6,69 +6,22 @@ import keras
 from keras.applications.imagenet_utils import preprocess_input as _preprocess_input
 
 from vit_keras import variants
+from vit_keras.applications.documentation import documentation
 from vit_keras.layers import DropClassToken
 from vit_keras.models import ImageModel, from_variant
-from vit_keras.weights import load
+from vit_keras.weights import load, lookup, names, resolve
 
 POOLINGS = {
     "avg": keras.layers.GlobalAveragePooling1D,
     "max": keras.layers.GlobalMaxPooling1D,
 }
 
-_DOC = """{title}.
 
-    Args:
-        include_top: whether to end in the classifier. Without it the outputs are {features}.
-        weights: None for random weights, or the path of a `.keras` or `.weights.h5` file.
-        input_tensor: a Keras tensor to use instead of new image input.
-        input_shape: `(height, width, channels)`, {sides}; (224, 224, 3) by default.
-        pooling: without the top, None for {all}, "avg" or "max" for one vector
-            `(B, {width})` of {pooled}.
-        classes: number of classes of the classifier.
-        classifier_activation: activation of the classifier, None for logits.
-        name: name of the model.
+class _Default(int):
+    """A default that can be told from the same number written by a caller."""
 
-    Returns:
-        A functional `keras.Model`, `(B, height, width, channels)` in [-1, 1] -> `(B, classes)`.
 
-    Raises:
-        ValueError: for an unknown `weights` or `pooling`, or a shape that is not static{or_misfit}.
-    """
-_TOKENS = {
-    "features": """the normalised
-            tokens `(B, 1 + N, {width})`, the class token first""",
-    "sides": "multiples of {stride} pixels",
-    "all": "all tokens",
-    "pooled": "the patches' tokens",
-    "or_misfit": """ or
-            that {stride} does not divide""",
-}
-_MAP = {
-    "features": """the normalised
-            and rectified map `(B, height / 32, width / 32, {width})`""",
-    "sides": "of any size",
-    "all": "the map",
-    "pooled": "its cells",
-    "or_misfit": "",
-}
-# A kind of variant: its documentation, and the layer whose output its features are.
-_KINDS = {
-    variants.Variant: (
-        "Vision Transformer ViT-{variant} of arXiv 2010.11929",
-        _TOKENS,
-        "encoder_norm",
-    ),
-    variants.HybridVariant: (
-        "Hybrid of ResNet and Vision Transformer {variant} of arXiv 2010.11929",
-        _TOKENS,
-        "encoder_norm",
-    ),
-    variants.ResNetVariant: (
-        "BiT's ResNet {variant} (arXiv 1912.11370), the baseline of arXiv 2010.11929",
-        _MAP,
-        "relu",
-    ),
-}
+CLASSES = _Default(1000)
 
 
 def preprocess_input(x, data_format=None):
@@ -88,48 +41,40 @@ def application(variant: str, name: str, function: str):
         input_tensor=None,
         input_shape=None,
         pooling=None,
-        classes=1000,
+        classes=CLASSES,
         classifier_activation="softmax",
         name=name,
     ):
-        _check(weights, pooling, include_top)
-        images = _images(input_tensor, input_shape)
+        _check(pooling, include_top)
+        row = _published(variant, weights)
+        classes = _classes(row, classes, include_top, classifier_activation)
         model = from_variant(
             variant,
+            **_published_form(variant, row, include_top),
             image_size=None,
             num_classes=classes if include_top else None,
             classifier_activation=classifier_activation,
-            input_tensor=images,
+            input_tensor=_images(input_tensor, input_shape, row.resolution if row else 224),
             name=name,
         )
         model = model if include_top else _without_top(model, variant, pooling)
-        return model if weights is None else load(model, weights)
+        if weights is None:
+            return model
+        path = weights if row is None else resolve(variant, weights)
+        return load(model, path, head="keep" if include_top else "drop")
 
     build.__name__ = build.__qualname__ = function
     build.__module__ = "vit_keras.applications"
-    build.__doc__ = _documentation(variant)
+    build.__doc__ = documentation(variant)
     return build
 
 
-def _documentation(variant):
-    row = variants.get(variant)
-    title, texts, _ = _KINDS[type(row)]
-    facts = {"variant": variant, "stride": row.stride, "width": row.feature_size}
-    filled = {part: text.format(**facts) for part, text in texts.items()}
-    return _DOC.format(title=title.format(**facts), **filled, **facts)
-
-
-def _check(weights, pooling, include_top):
+def _check(pooling, include_top):
     if keras.config.image_data_format() != "channels_last":
         raise ValueError(
             "The models take images with channels last. "
             'Received: image_data_format="channels_first"; call '
             'keras.config.set_image_data_format("channels_last")'
-        )
-    if weights is not None and not os.path.isfile(weights):
-        raise ValueError(
-            "`weights` must be None or the path of an existing `.keras` or `.weights.h5` file. "
-            f"Received: weights={weights!r}"
         )
     if pooling is not None and (include_top or pooling not in POOLINGS):
         raise ValueError(
@@ -138,24 +83,57 @@ def _check(weights, pooling, include_top):
         )
 
 
-def _images(input_tensor, input_shape):
+def _published(variant, weights):
+    """The row of `weights`, or None where they are a file or None."""
+    if weights is None:
+        return None
+    is_file = isinstance(weights, (str, os.PathLike)) and os.path.exists(weights)
+    return None if is_file and weights not in names(variant) else lookup(variant, weights)
+
+
+def _classes(row, classes, include_top, activation):
+    """The number of classes; a published classifier has that of its file, softmax or logits."""
+    if row is None or not include_top:
+        return int(classes) if isinstance(classes, _Default) else classes
+    if not isinstance(classes, _Default) and classes != row.num_classes:
+        raise ValueError(
+            f"`classes` must be {row.num_classes} with weights={row.weights!r} and "
+            f"include_top=True. Received: classes={classes}; leave it out, or use "
+            "include_top=False and put a classifier of your own on top"
+        )
+    if activation not in (None, "softmax"):
+        raise ValueError(
+            '`classifier_activation` must be None or "softmax" with published weights and '
+            f"include_top=True. Received: classifier_activation={activation!r}"
+        )
+    return row.num_classes
+
+
+def _published_form(variant, row, include_top):
+    """What the model of a published file has beyond its variant."""
+    if row is None or isinstance(variants.get(variant), variants.ResNetVariant):
+        return {}
+    return {"representation_size": row.representation_size if include_top else None}
+
+
+def _images(input_tensor, input_shape, size):
     if input_shape is not None and (len(input_shape) != 3 or None in input_shape):
         raise ValueError(
             "`input_shape` must be a static (height, width, channels). "
             f"Received: input_shape={input_shape}"
         )
     if input_tensor is None:
-        return keras.Input(input_shape or (224, 224, 3), name="images")
+        return keras.Input(input_shape or (size, size, 3), name="images")
     if keras.utils.is_keras_tensor(input_tensor):
         return input_tensor
     return keras.Input(tensor=input_tensor, name="images")
 
 
 def _without_top(model, variant, pooling):
-    _, _, layer = _KINDS[type(variants.get(variant))]
-    x = model.get_layer(layer).output
+    resnet = isinstance(variants.get(variant), variants.ResNetVariant)
+    x = model.get_layer("relu" if resnet else "encoder_norm").output
     if pooling is not None:
-        patches = keras.layers.Reshape((-1, x.shape[-1]), name="cells")  # (B, h·w, C)
-        x = (DropClassToken(name="patch_tokens") if len(x.shape) == 3 else patches)(x)
+        cells = keras.layers.Reshape((-1, x.shape[-1]), name="cells")  # (B, h·w, C)
+        x = (cells if resnet else DropClassToken(name="patch_tokens"))(x)
         x = POOLINGS[pooling](name=f"{pooling}_pool")(x)
     return ImageModel(model.input, x, name=model.name)

@@ -1,0 +1,32 @@
+"""A server that stands for the published one, and a cache of one test."""
+
+import pytest
+
+from tests.weights.server import FILES, Server
+from vit_keras.weights import download
+
+
+@pytest.fixture
+def serve(monkeypatch, tmp_path):
+    """Starts a server that stands for the published one; the cache is `tmp_path`."""
+    stack = []
+
+    def start(*plan, files=FILES, **options):
+        server = Server(files, *plan, **options)
+        context = server.running()
+        stack.append(context)
+        context.__enter__()
+        monkeypatch.setenv(download.MIRROR, server.url)
+        return server
+
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between attempts
+    yield start
+    for context in stack:
+        context.__exit__(None, None, None)
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "models" / "vit_keras" / "vit_models" / "imagenet21k" / "ViT-B_16.npz"

@@ -1,0 +1,94 @@
+"""A server of files on loopback that can cut, stall, refuse, and serve ranges or not."""
+
+import contextlib
+import http.server
+import threading
+
+from tests.helpers import GOLDEN
+from vit_keras.weights import lookup
+
+ROW = lookup("B/16", "imagenet21k")
+BODY = (GOLDEN / "vit_token.npz").read_bytes()  # small, in the published format
+FILES = {"/" + ROW.path: BODY, "/weights/" + ROW.path: BODY}
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves `files`, a dict of paths and bytes; `plan` says what to do with the first requests.
+
+    An entry of the plan is a status such as 503, ("cut", n) to close after n bytes of the body,
+    ("stall", n) to send no more after n bytes until `release` is set, or "ok".
+    """
+
+    daemon_threads = True
+
+    def __init__(self, files, *plan, ranges=True, length=True, etag='"v1"'):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files, self.plan, self.etag = files, list(plan), etag
+        self.ranges, self.length = ranges, length
+        self.requests = []  # (path, Range or None) of each GET
+        self.asked, self.release = threading.Event(), threading.Event()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    @contextlib.contextmanager
+    def running(self):
+        thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.release.set()
+            self.shutdown()
+            thread.join()
+            self.server_close()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        server = self.server
+        server.requests.append((self.path, self.headers["Range"]))
+        todo = server.plan.pop(0) if server.plan else "ok"
+        if isinstance(todo, int) or self.path not in server.files:
+            self.send_error(todo if isinstance(todo, int) else 404)
+            return
+        body, start = server.files[self.path], self._start()
+        if start >= len(body) > 0 and start:
+            self.send_error(416)
+            return
+        self._send_headers(start, len(body))
+        kind, count = ("cut", len(body)) if todo == "ok" else todo
+        self.wfile.write(body[start : start + count])
+        self.wfile.flush()
+        server.asked.set()
+        if kind == "stall":
+            server.release.wait()
+            with contextlib.suppress(OSError):  # the client may have gone
+                self.wfile.write(body[start + count :])
+
+    def _start(self):
+        wanted = self.headers["Range"]
+        unchanged = self.headers["If-Range"] in (None, self.server.etag)
+        if not (self.server.ranges and wanted and unchanged):
+            return 0
+        return int(wanted.removeprefix("bytes=").removesuffix("-"))
+
+    def _send_headers(self, start, size):
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+        if self.server.length:
+            self.send_header("Content-Length", str(size - start))
+        if self.server.etag:
+            self.send_header("ETag", self.server.etag)
+        self.end_headers()
+
+    def log_message(self, *args):
+        """Quiet: the tests look at `requests`."""
+
+
+def beside(target):
+    """What lies in the cache next to the file, without the lock that stays."""
+    names = {p.name.removeprefix(target.name) for p in target.parent.iterdir()}
+    return names - {".lock"}

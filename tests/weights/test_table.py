@@ -1,0 +1,193 @@
+"""The table of published checkpoints against the published names, counts and accuracies."""
+
+import re
+import urllib.parse
+
+import pytest
+
+from vit_keras import variants
+from vit_keras.weights import table
+
+ROWS = list(table.CHECKPOINTS.values())
+HYBRIDS = {"R+Ti/16", "R26+S/32", "R50+B/16", "R50+L/32"}
+RESNETS = {"R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4"}
+
+# Parameters at 224 pixels with 1000 classes and the width of the head's input, from the tests of
+# the published code (vit_jax/models_test.py).
+COUNTS = {
+    "Ti/16": (5_717_416, 192),
+    "S/16": (22_050_664, 384),
+    "S/32": (22_878_952, 384),
+    "B/16": (86_567_656, 768),
+    "B/32": (88_224_232, 768),
+    "L/16": (304_326_632, 1024),
+    "R+Ti/16": (6_337_704, 192),
+    "R26+S/32": (36_431_912, 384),
+    "R50+L/32": (328_994_856, 1024),
+}
+
+# Top-1 at 384 pixels in the README of google-research/vision_transformer.
+README_384 = {
+    "L/16": 85.59,
+    "B/16": 85.49,
+    "S/16": 83.73,
+    "R50+L/32": 85.99,
+    "R26+S/32": 83.85,
+    "Ti/16": 78.22,
+    "B/32": 83.59,
+    "S/32": 79.58,
+    "R+Ti/16": 75.40,
+}
+
+# Top-1 and ReaL of timm's own results: {resolution: {variant: ...}} of augreg_in21k_ft_in1k.
+TIMM = {
+    384: {
+        "L/16": (87.096, 90.219),
+        "B/16": (86.010, 89.969),
+        "S/16": (83.814, 88.650),
+        "B/32": (83.358, 87.903),
+        "S/32": (80.476, 86.310),
+        "Ti/16": (78.438, 84.822),
+        "R50+L/32": (86.188, 89.790),
+        "R26+S/32": (84.066, 88.817),
+        "R+Ti/16": (75.962, 82.687),
+    },
+    224: {
+        "L/16": (85.856, 89.318),
+        "B/16": (84.534, 88.887),
+        "S/16": (81.402, 86.854),
+        "B/32": (80.732, 85.979),
+        "S/32": (76.010, 82.503),
+        "Ti/16": (75.452, 82.061),
+        "B/8": (85.838, 89.457),
+    },
+}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.variant} {row.weights}")
+def test_rows_are_well_formed(row):
+    url = urllib.parse.urlsplit(row.url)
+    assert (url.scheme, url.netloc) == ("https", "storage.googleapis.com")
+    assert re.fullmatch(r"/(vit|bit)_models(/[\w.%-]+)+\.npz", url.path)
+    assert urllib.parse.unquote(url.path) == f"/{row.path}"
+    assert row.variant in variants.VARIANTS.keys() | HYBRIDS | RESNETS
+    assert row.format == ("bit" if row.variant in RESNETS else "google")
+    assert row.num_classes == (21843 if row.weights.endswith("imagenet21k") else 1000)
+    assert row.sha256 is None or re.fullmatch("[0-9a-f]{64}", row.sha256)
+    assert row.license == "Apache-2.0"
+    suffix = re.search(r"-(\d+)$", row.weights)
+    default = 480 if row.format == "bit" and row.weights == "imagenet" else 224
+    assert row.resolution == (int(suffix[1]) if suffix else default)
+
+
+def test_no_file_is_listed_twice():
+    paths = [row.path for row in ROWS]
+    assert len(paths) == len(set(paths)) == len(list(table._rows()))
+
+
+@pytest.mark.parametrize(
+    ("variant", "weights", "path"),
+    [
+        ("B/16", "imagenet21k", "imagenet21k/ViT-B_16"),
+        ("R50+B/16", "imagenet21k", "imagenet21k/R50+ViT-B_16"),
+        ("B/16", "imagenet", "imagenet21k+imagenet2012/ViT-B_16-224"),
+        ("L/32", "imagenet-384", "imagenet21k+imagenet2012/ViT-L_32"),
+        ("L/16", "sam-imagenet", "sam/ViT-L_16"),
+        (
+            "R26+S/32",
+            "augreg-imagenet21k",
+            "augreg/R26_S_32-i21k-300ep-lr_0.001-aug_light1-wd_0.1-do_0.0-sd_0.0",
+        ),
+        (
+            "Ti/16",
+            "augreg-imagenet-384",
+            "augreg/Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0"
+            "--imagenet2012-steps_20k-lr_0.03-res_384",
+        ),
+        (
+            "B/16",
+            "augreg-imagenet1k",
+            "augreg/B_16-i1k-300ep-lr_0.001-aug_strong2-wd_0.1-do_0.1-sd_0.1"
+            "--imagenet2012-steps_20k-lr_0.01-res_224",
+        ),
+    ],
+)
+def test_files_have_their_published_names(variant, weights, path):
+    assert table.lookup(variant, weights).path == f"vit_models/{path}.npz"
+
+
+@pytest.mark.parametrize(
+    ("variant", "weights", "name"),
+    [
+        ("R50x1", "imagenet1k", "BiT-S-R50x1"),
+        ("R152x2", "imagenet21k", "BiT-M-R152x2"),
+        ("R101x3", "imagenet", "BiT-M-R101x3-ILSVRC2012"),
+        ("R50x1", "distilled-imagenet-160", "distill/R50x1_160"),
+    ],
+)
+def test_bit_files_have_their_published_names(variant, weights, name):
+    assert table.lookup(variant, weights).path == f"bit_models/{name}.npz"
+
+
+def test_published_sizes_are_those_of_the_parameters():
+    sized = [row for row in ROWS if row.size_mib is not None]
+    assert {row.variant for row in sized} == COUNTS.keys()
+    for row in sized:
+        count, width = COUNTS[row.variant]
+        count += (row.num_classes - 1000) * (width + 1)
+        assert row.size_mib == pytest.approx(count * 4 / 2**20, rel=0.02), row
+
+
+def test_accuracies_are_the_published():
+    def measured(row, source):
+        return [(a.top1, a.real) for a in row.accuracies if a.source == source]
+
+    for variant, top1 in README_384.items():
+        row = table.lookup(variant, "augreg-imagenet-384")
+        assert measured(row, table.README) == [(top1, None)]
+    for resolution, results in TIMM.items():
+        name = "imagenet" if resolution == 224 else f"imagenet-{resolution}"
+        for variant, result in results.items():
+            both = [f"augreg-{name}", f"augreg-timm-{name}"]
+            rows = [table.lookup(variant, n) for n in both if n in table.names(variant)]
+            assert [m for row in rows for m in measured(row, table.TIMM)] == [result]
+    for variant, weights, result in [
+        ("B/16", "imagenet", (81.782, 86.754)),
+        ("B/16", "imagenet-384", (84.212, 88.398)),
+        ("L/32", "imagenet-384", (81.508, 85.913)),
+        ("R50+B/16", "imagenet-384", (84.988, 88.802)),
+        ("B/16", "augreg-imagenet1k", (79.154, 84.388)),
+        ("B/16", "sam-imagenet", (80.246, 85.881)),
+    ]:
+        assert measured(table.lookup(variant, weights), table.TIMM) == [result]
+    assert measured(table.lookup("B/16", "imagenet"), table.README) == [(81.2, None)]
+    assert measured(table.lookup("L/16", "imagenet"), table.README) == [(82.7, None)]
+
+
+def test_only_the_original_pre_trained_files_have_pre_logits():
+    widths = {row.variant: row.representation_size for row in ROWS if row.representation_size}
+    assert widths == {
+        "B/16": 768,
+        "B/32": 768,
+        "L/16": 1024,
+        "L/32": 1024,
+        "H/14": 1280,
+        "R50+B/16": 768,
+    }
+    assert all(row.weights == "imagenet21k" for row in ROWS if row.representation_size)
+
+
+def test_names_are_those_of_the_variant():
+    assert table.names("H/14") == ["imagenet21k"]
+    assert table.names("b/32") == []
+
+
+def test_unknown_weights_are_answered_with_the_nearest():
+    known = ", ".join(map(repr, table.names("B/32")))
+    message = (
+        f"variant 'B/32': {known}. Received: weights='imagnet-384'. Did you mean 'imagenet-384'"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        table.lookup("B/32", "imagnet-384")
+    with pytest.raises(ValueError, match="no checkpoint of variant 'b/32' is published"):
+        table.lookup("b/32", "imagenet")

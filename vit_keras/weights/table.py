@@ -1,0 +1,242 @@
+"""One row a published checkpoint: where it is, what it holds, how accurate it was measured to be.
+
+Names of weights: `imagenet21k` is pre-trained on ImageNet-21k and has its 21 843 classes,
+`imagenet` is that fine-tuned on ImageNet (1000 classes), `imagenet1k` saw ImageNet alone; a number
+behind it is the resolution where there are several. `augreg-` is arXiv 2106.10270, the files that
+its authors recommend; `augreg-timm-` the files of the same study that timm serves where it chose
+others; `sam-` is arXiv 2106.01548, `distilled-` arXiv 2106.05237.
+
+File names, sizes and accuracies are those of the READMEs of google-research/vision_transformer and
+google-research/big_transfer, of big_vision's list of names (AugReg B/8) and of timm's default_cfgs
+and results; those of SAM L/16 and L/32 are in public download scripts and in an answer of its
+authors. No SHA-256 is published: `download` records one at the first download. The GSAM files are
+left out, since others who read them report accuracies far below the published.
+"""
+
+import dataclasses
+import difflib
+import urllib.parse
+
+BASE_URL = "https://storage.googleapis.com"
+README = "README of google-research/vision_transformer"
+BIT_README = "README of google-research/big_transfer"
+TIMM = "timm's results, with its bicubic resize and crop"
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracy:
+    """Top-1 accuracy on ImageNet in percent, on ReaL labels where they were measured as well."""
+
+    top1: float
+    source: str
+    real: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A published file of weights; None stands for what is not published.
+
+    Attributes:
+        path: bucket, folder and file below `BASE_URL` or a mirror of it.
+        resolution: side in pixels of the images that it was trained on last.
+        num_classes: classes of its head.
+        representation_size: width of its `pre_logits` layer, None where it has none.
+        size_mib: size of the file in MiB, rounded as published.
+        sha256: of the whole file.
+        accuracies: of this very file, never of another of the same model.
+        format: "google" or "bit", the names inside the file.
+    """
+
+    variant: str
+    weights: str
+    path: str
+    resolution: int
+    num_classes: int
+    representation_size: int | None = None
+    size_mib: int | float | None = None
+    sha256: str | None = None
+    accuracies: tuple[Accuracy, ...] = ()
+    format: str = "google"
+    license: str = "Apache-2.0"
+
+    @property
+    def url(self) -> str:
+        """Where the file is published."""
+        return f"{BASE_URL}/{urllib.parse.quote(self.path)}"
+
+
+def _google(variant, weights, folder, resolution=224, num_classes=1000, suffix="", **facts):
+    """A file named after its model: `R50+ViT-B_16.npz`, `ViT-B_16-224.npz`."""
+    stem, _, size = variant.replace("/", "_").rpartition("+")
+    name = f"{stem}+ViT-{size}" if stem else f"ViT-{size}"
+    path = f"vit_models/{folder}/{name}{suffix}.npz"
+    return Checkpoint(variant, weights, path, resolution, num_classes, **facts)
+
+
+def _augreg(variant, weights, recipe, rate=None, resolution=224, data="i21k", **facts):
+    """A file named after its training; `rate` is the fine-tuning's learning rate, if there is one.
+
+    `recipe` is augmentation, weight decay, and the rate of both dropout and stochastic depth.
+    """
+    augmentation, decay, dropout = recipe.split()
+    name = f"{variant.replace('+', '_').replace('/', '_')}-{data}-300ep-lr_0.001"
+    name += f"-aug_{augmentation}-wd_{decay}-do_{dropout}-sd_{dropout}"
+    if rate is not None:
+        name += f"--imagenet2012-steps_20k-lr_{rate}-res_{resolution}"
+    classes = 21843 if rate is None and data == "i21k" else 1000
+    path = f"vit_models/augreg/{name}.npz"
+    return Checkpoint(variant, weights, path, resolution, classes, **facts)
+
+
+def _bit(variant, weights, name, resolution, num_classes, **facts):
+    path = f"bit_models/{name}.npz"
+    return Checkpoint(variant, weights, path, resolution, num_classes, format="bit", **facts)
+
+
+def _timm(top1=None, real=None):
+    return () if top1 is None else (Accuracy(top1, TIMM, real),)
+
+
+# variant, width of pre_logits
+_IMAGENET21K = [
+    ("B/16", 768),
+    ("B/32", 768),
+    ("L/16", 1024),
+    ("L/32", 1024),
+    ("H/14", 1280),
+    ("R50+B/16", 768),
+]
+
+# variant, resolution, suffix of the file, accuracies; 384 is the default of the published code
+_IMAGENET = [
+    ("B/16", 224, "-224", (Accuracy(81.2, README), Accuracy(81.782, TIMM, 86.754))),
+    ("L/16", 224, "-224", (Accuracy(82.7, README),)),
+    ("B/16", 384, "", _timm(84.212, 88.398)),
+    ("B/32", 384, "", ()),
+    ("L/16", 384, "", ()),
+    ("L/32", 384, "", _timm(81.508, 85.913)),
+    ("R50+B/16", 384, "", _timm(84.988, 88.802)),
+]
+
+# variant, recipe, MiB of the pre-trained file, fine-tuning rate and top-1 at 384; timm's result
+# where it serves the same file
+_RECOMMENDED = [
+    ("L/16", "strong1 0.1 0.0", 1243, "0.01", 85.59, ()),
+    ("B/16", "medium1 0.1 0.0", 391, "0.03", 85.49, ()),
+    ("S/16", "light1 0.03 0.0", 115, "0.03", 83.73, _timm(83.814, 88.650)),
+    ("R50+L/32", "medium1 0.1 0.1", 1337, "0.01", 85.99, ()),
+    ("R26+S/32", "light1 0.1 0.0", 170, "0.01", 83.85, ()),
+    ("Ti/16", "none 0.03 0.0", 37, "0.03", 78.22, _timm(78.438, 84.822)),
+    ("B/32", "light1 0.1 0.0", 398, "0.01", 83.59, ()),
+    ("S/32", "none 0.1 0.0", 118, "0.01", 79.58, ()),
+    ("R+Ti/16", "none 0.03 0.0", 40, "0.03", 75.40, _timm(75.962, 82.687)),
+]
+
+# variant, recipe, fine-tuning rate, accuracies: the files fine-tuned at 224 that timm serves
+_AUGREG_224 = [
+    ("Ti/16", "none 0.03 0.0", "0.03", _timm(75.452, 82.061)),
+    ("S/32", "light1 0.03 0.0", "0.03", _timm(76.010, 82.503)),
+    ("S/16", "light1 0.03 0.0", "0.03", _timm(81.402, 86.854)),
+    ("B/32", "medium1 0.03 0.0", "0.03", _timm(80.732, 85.979)),
+    ("B/16", "medium1 0.1 0.0", "0.01", _timm(84.534, 88.887)),
+    ("B/8", "medium1 0.1 0.0", "0.01", _timm(85.838, 89.457)),
+    ("L/16", "medium1 0.1 0.1", "0.01", _timm(85.856, 89.318)),
+    ("R+Ti/16", "none 0.03 0.0", "0.03", ()),
+    ("R26+S/32", "light0 0.03 0.1", "0.03", ()),
+    ("R50+L/32", "medium1 0.1 0.1", "0.01", ()),
+]
+
+# as above, at 384
+_TIMM_384 = [
+    ("S/32", "light1 0.03 0.0", "0.03", _timm(80.476, 86.310)),
+    ("B/32", "light1 0.1 0.0", "0.03", _timm(83.358, 87.903)),
+    ("B/16", "medium1 0.1 0.0", "0.01", _timm(86.010, 89.969)),
+    ("L/16", "medium1 0.1 0.1", "0.01", _timm(87.096, 90.219)),
+    ("R26+S/32", "medium2 0.03 0.0", "0.03", _timm(84.066, 88.817)),
+    ("R50+L/32", "medium2 0.1 0.0", "0.01", _timm(86.188, 89.790)),
+]
+
+# variant, recipe of the pre-trained file that timm serves
+_TIMM_IMAGENET21K = [
+    ("S/32", "light1 0.03 0.0"),
+    ("B/32", "medium1 0.03 0.0"),
+    ("B/8", "medium1 0.1 0.0"),
+    ("L/16", "medium1 0.1 0.1"),
+    ("R26+S/32", "medium2 0.03 0.0"),
+    ("R50+L/32", "medium2 0.1 0.0"),
+]
+
+# variant, recipe, accuracies at 224: ImageNet alone
+_AUGREG_IMAGENET1K = [
+    ("S/16", "medium2 0.1 0.0", ()),
+    ("B/32", "medium2 0.1 0.1", ()),
+    ("B/16", "strong2 0.1 0.1", _timm(79.154, 84.388)),
+]
+
+_BIT_VARIANTS = ("R50x1", "R101x1", "R50x3", "R101x3", "R152x4")  # both BiT-S and BiT-M
+
+
+def _rows():
+    for variant, width in _IMAGENET21K:
+        yield _google(variant, "imagenet21k", "imagenet21k", 224, 21843, representation_size=width)
+    for variant, size, suffix, accuracies in _IMAGENET:
+        name, folder = "imagenet" if size == 224 else f"imagenet-{size}", "imagenet21k+imagenet2012"
+        yield _google(variant, name, folder, size, suffix=suffix, accuracies=accuracies)
+    for variant, recipe, size_mib, rate, top1, timm in _RECOMMENDED:
+        yield _augreg(variant, "augreg-imagenet21k", recipe, size_mib=size_mib)
+        accuracies = (Accuracy(top1, README), *timm)
+        yield _augreg(variant, "augreg-imagenet-384", recipe, rate, 384, accuracies=accuracies)
+    yield _augreg("B/8", "augreg-imagenet21k", "medium2 0.1 0.0")
+    for variant, recipe, rate, accuracies in _AUGREG_224:
+        yield _augreg(variant, "augreg-imagenet", recipe, rate, accuracies=accuracies)
+    for variant, recipe, rate, accuracies in _TIMM_384:
+        name = "augreg-timm-imagenet-384"
+        yield _augreg(variant, name, recipe, rate, 384, accuracies=accuracies)
+    for variant, recipe in _TIMM_IMAGENET21K:
+        yield _augreg(variant, "augreg-timm-imagenet21k", recipe)
+    for variant, recipe, accuracies in _AUGREG_IMAGENET1K:
+        alone, name = {"rate": "0.01", "data": "i1k"}, "augreg-imagenet1k"
+        yield _augreg(variant, name, recipe, accuracies=accuracies, **alone)
+        yield _augreg(variant, f"{name}-384", recipe, resolution=384, **alone)
+    for variant in ("B/16", "B/32", "L/16", "L/32"):
+        accuracies = _timm(80.246, 85.881) if variant == "B/16" else ()
+        yield _google(variant, "sam-imagenet", "sam", accuracies=accuracies)
+    yield from _bit_rows()
+
+
+def _bit_rows():
+    """BiT-S, BiT-M, and BiT-M fine-tuned at the 480 pixels of BiT-HyperRule."""
+    for variant in _BIT_VARIANTS:
+        yield _bit(variant, "imagenet1k", f"BiT-S-{variant}", 224, 1000)
+    for variant in (*_BIT_VARIANTS, "R152x2"):
+        yield _bit(variant, "imagenet21k", f"BiT-M-{variant}", 224, 21843)
+        yield _bit(variant, "imagenet", f"BiT-M-{variant}-ILSVRC2012", 480, 1000)
+    for size, name, top1 in ((224, "imagenet", 82.8), (160, "imagenet-160", 80.5)):
+        accuracies, path = (Accuracy(top1, BIT_README),), f"distill/R50x1_{size}"
+        yield _bit("R50x1", f"distilled-{name}", path, size, 1000, accuracies=accuracies)
+
+
+CHECKPOINTS = {(row.variant, row.weights): row for row in _rows()}
+
+
+def names(variant: str) -> list[str]:
+    """The published weights of `variant`, such as "B/16"; empty where there are none."""
+    return [weights for of, weights in CHECKPOINTS if of == variant]
+
+
+def lookup(variant: str, weights: str) -> Checkpoint:
+    """The row of `weights` for `variant`; ValueError lists the names that there are."""
+    if (variant, weights) in CHECKPOINTS:
+        return CHECKPOINTS[variant, weights]
+    known = names(variant)
+    if not known:
+        raise ValueError(
+            "`weights` must be None or the path of an existing file: no checkpoint of variant "
+            f"{variant!r} is published. Received: weights={weights!r}"
+        )
+    near = difflib.get_close_matches(str(weights), known, n=3, cutoff=0.4)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise ValueError(
+        "`weights` must be None, the path of an existing file, or a published checkpoint of "
+        f"variant {variant!r}: {', '.join(map(repr, known))}. Received: weights={weights!r}.{hint}"
+    )

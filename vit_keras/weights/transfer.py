@@ -1,0 +1,152 @@
+"""A file over HTTP into a partial file: with progress, time-outs, retries and resumption."""
+
+import contextlib
+import json
+import os
+import time
+
+CHUNK_BYTES = 2**20
+GONE = (404, 410)
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+LONGEST_PAUSE_SECONDS = 8
+
+
+def transfer(url, part, target, timeout, retries):
+    """Downloads `url` into the file `part`, going on from what is there of it.
+
+    `target` is where the file will be, for messages. Raises FileNotFoundError where the server has
+    no such file, ConnectionError when all attempts have failed; `part` is kept for the next one.
+    """
+    import http.client
+    import ssl
+    import urllib.error
+
+    reason = None
+    for attempt in range(retries + 1):
+        if attempt:
+            time.sleep(min(2 ** (attempt - 1), LONGEST_PAUSE_SECONDS))
+        try:
+            reason = _attempt(url, part, timeout)
+        except urllib.error.HTTPError as error:
+            reason = f"the server answered {error.code} {error.reason}"
+            if error.code == 416:  # nothing at this offset: what is there is not of this file
+                forget(part)
+            elif error.code not in TRANSIENT:
+                kind = FileNotFoundError if error.code in GONE else ConnectionError
+                raise kind(_failure(url, target, reason)) from error
+        except TimeoutError:
+            reason = f"the connection stalled: no byte in {timeout:g} s"
+        except (urllib.error.URLError, ConnectionError, ssl.SSLError) as error:
+            reason = f"no connection ({getattr(error, 'reason', error)})"
+        except http.client.HTTPException as error:
+            reason = f"the connection broke ({type(error).__name__})"
+        if reason is None:
+            return
+    raise ConnectionError(_failure(url, target, f"{reason}, {retries + 1} attempts"))
+
+
+def _failure(url, target, reason):
+    return (
+        f"{url} cannot be downloaded: {reason}. Check the URL in a browser and the network, set "
+        "VIT_KERAS_MIRROR to the URL of a mirror, or put the file by hand at "
+        f"{target!r}, where it is picked up."
+    )
+
+
+def _attempt(url, part, timeout):
+    """One connection; None when the file is whole, else why it is not."""
+    import urllib.request
+
+    done, known = _state(part)
+    if known.get("size") == done and done:
+        return None
+    # Without `identity` a server may compress, and offsets would count other bytes.
+    headers = {"User-Agent": "vit_keras", "Accept-Encoding": "identity"}
+    if done:
+        headers["Range"] = f"bytes={done}-"
+        if known.get("validator"):
+            headers["If-Range"] = known["validator"]  # a changed file is sent whole
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=timeout) as response:
+        if response.status == 206:
+            size = _range_size(response, done)
+            if size is None or size != (known.get("size") or size):
+                forget(part)
+                return "the server answered with another range than the one asked for"
+        else:
+            done, size = 0, _length(response)
+            _remember(part, size, _validator(response))
+        done = _receive(response, part, done, size)
+    if size is not None and done != size:
+        return f"the body ended at {done} of {size} bytes"
+    return None
+
+
+def _receive(response, part, done, size):
+    """Appends the body to `part` from offset `done`; the number of bytes that are then there."""
+    import keras
+
+    bar = keras.utils.Progbar(size, unit_name="byte")
+    with open(part, "r+b" if done else "wb") as file:
+        file.truncate(done)
+        file.seek(done)
+        try:
+            while size is None or done < size:
+                # read1: what has arrived is written even if the connection stalls after it
+                left = CHUNK_BYTES if size is None else size - done
+                chunk = response.read1(min(CHUNK_BYTES, left))
+                if not chunk:
+                    break
+                done += file.write(chunk)
+                bar.update(done, finalize=done == size)
+        finally:
+            file.flush()
+            os.fsync(file.fileno())
+    return done
+
+
+def _length(response):
+    length = response.headers.get("Content-Length", "")
+    return int(length) if length.isdigit() else None
+
+
+def _range_size(response, start):
+    """The whole file's size, None where the answer is another range than from `start` to its end.
+
+    The header is `Content-Range: bytes 5-9/10`.
+    """
+    unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
+    span, _, size = rest.partition("/")
+    first, _, last = span.partition("-")
+    if unit != "bytes" or not (first.isdigit() and last.isdigit() and size.isdigit()):
+        return None
+    return int(size) if (int(first), int(last)) == (start, int(size) - 1) else None
+
+
+def _validator(response):
+    """What `If-Range` may name: a strong entity tag, or else the date of the last change."""
+    tag = response.headers.get("ETag", "")
+    return tag if tag.startswith('"') else response.headers.get("Last-Modified", "")
+
+
+def _state(part):
+    """How much of the file is there, and which version of it; (0, {}) where that is unknown."""
+    try:
+        with open(f"{part}.json", encoding="utf-8") as file:
+            known = json.load(file)
+        return os.path.getsize(part), dict(known)
+    except (OSError, ValueError, TypeError):
+        return 0, {}
+
+
+def _remember(part, size, validator):
+    forget(part)  # before the new state is written: what is there belongs to the old one
+    with open(f"{part}.json", "w", encoding="utf-8") as file:
+        json.dump({"size": size, "validator": validator}, file)
+
+
+def forget(part):
+    """Removes a partial file and what is known of it, as far as they are there."""
+    for path in (part, f"{part}.json"):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
