@@ -23,27 +23,21 @@ def main(arguments=None):
     from vit_keras.training.loop import compile_model, train
     from vit_keras.weights import save_model
 
-    run = runs.open_run(config)
     keras.utils.set_random_seed(config.seed)
     dataset = data.load(config.dataset, config.model.channels)
     classes = len(dataset.class_names)
     model = from_config(config.model, num_classes=classes, seed=config.seed, name=config.name)
     model.class_names = dataset.class_names
     compile_model(model, config)
+    run = runs.open_run(config)
 
     shared = {"image_size": model.input_shape[1:3], "preprocessing": model.preprocessing}
     held_out = data.eval_batches(dataset.split("test"), batch=config.batch_eval, **shared)
+    order = {"seed": config.seed, "batch": config.batch, "total_steps": config.total_steps}
+    order |= {"augment_config": config.augment, **shared}
 
     def batches(start_step):
-        made = data.train_batches(
-            dataset.split("train"),
-            batch=config.batch,
-            augment_config=config.augment,
-            seed=config.seed,
-            start_step=start_step,
-            total_steps=config.total_steps,
-            **shared,
-        )
+        made = data.train_batches(dataset.split("train"), start_step=start_step, **order)
         return data.one_hot(made, classes)
 
     print(f"{run.folder}: {model.count_params():,} parameters, {config.total_steps} updates")

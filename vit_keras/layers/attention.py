@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from vit_keras.initializers import xavier_uniform
-from vit_keras.layers.base import SeededLayer
+from vit_keras.layers.base import SeededLayer, check_positive
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -19,6 +19,7 @@ class MultiHeadDotProductAttention(SeededLayer):
 
     def __init__(self, num_heads: int, attention_dropout_rate: float = 0.0, **kwargs):
         super().__init__(**kwargs)
+        check_positive(num_heads=num_heads)
         self.num_heads = num_heads
         self.attention_dropout_rate = attention_dropout_rate
         self.attention_dropout = self.dropout(attention_dropout_rate, "attention_dropout")

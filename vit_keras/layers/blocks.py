@@ -5,7 +5,7 @@ from keras import ops
 
 from vit_keras.initializers import Normal, xavier_uniform
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
-from vit_keras.layers.base import SeededLayer, check_choice, layer_norm
+from vit_keras.layers.base import SeededLayer, check_choice, check_positive, layer_norm
 
 GELU_IS_TANH = {"exact": False, "tanh": True}
 
@@ -20,6 +20,7 @@ class MlpBlock(SeededLayer):
 
     def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, gelu: str = "exact", **kwargs):
         super().__init__(**kwargs)
+        check_positive(mlp_dim=mlp_dim)
         check_choice(gelu, GELU_IS_TANH, "gelu")
         self.mlp_dim, self.dropout_rate, self.gelu = mlp_dim, dropout_rate, gelu
         self.dropout_0 = self.dropout(dropout_rate, "dropout_0")

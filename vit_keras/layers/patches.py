@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from vit_keras.initializers import Normal, lecun_normal
-from vit_keras.layers.base import SeededLayer, pair
+from vit_keras.layers.base import SeededLayer, check_positive, pair
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -18,6 +18,7 @@ class PatchEmbedding(SeededLayer):
 
     def __init__(self, hidden_size: int, patch_size: int | tuple[int, int], **kwargs):
         super().__init__(**kwargs)
+        check_positive(hidden_size=hidden_size)
         self.hidden_size = hidden_size
         self.patch_size = pair(patch_size, "patch_size")
 

@@ -3,7 +3,7 @@
 import keras
 
 from vit_keras.initializers import fold_in, lecun_normal
-from vit_keras.layers.base import pair
+from vit_keras.layers.base import check_positive, pair
 
 
 def layer_part(seed, dtype, name):
@@ -36,6 +36,7 @@ def add_head(x, num_classes, representation_size, activation, part):
         x = dense(x)
     if num_classes is None:
         return x
+    check_positive(num_classes=num_classes)
     policy = keras.dtype_policies.get(part("head")["dtype"] or keras.config.dtype_policy())
     return keras.layers.Dense(
         num_classes,

@@ -6,7 +6,6 @@ import keras
 
 from vit_keras.initializers import default_seed
 from vit_keras.layers import ResNetStage, RootBlock
-from vit_keras.layers.base import check_positive
 from vit_keras.layers.bottleneck import GROUPS, group_norm
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.parts import add_head, image_input, image_source, layer_part
@@ -36,7 +35,6 @@ def ResNet(
     backend.
     """
     width = root_width(resnet_layers, resnet_width)
-    check_positive(num_classes=1 if num_classes is None else num_classes)
     part = functools.partial(layer_part, default_seed() if seed is None else seed, dtype)
     x = input_tensor
     if x is None and image_size is None:

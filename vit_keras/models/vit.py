@@ -45,30 +45,25 @@ def VisionTransformer(
     """Builds Eq. 1–4: images `(B, H, W, C)` in [-1, 1] -> logits `(B, num_classes)`.
 
     `image_size` and `patch_size` are pixels, an int or (height, width). `classifier` reads the
-    class token ("token"), the mean of the tokens ("gap", before `encoder_norm` "gap_norm", as timm
-    has it) or an attention pool ("map").
-    `num_classes=None` gives features `(B, D)`; `representation_size` puts the pre-training head
-    before them, `pre_logits` with tanh. `stochastic_depth_rate` is the last block's, growing
-    linearly from 0. An `input_tensor` stands for images, with its own size. Equal seeds give equal
-    weights on every backend. ValueError: the patch must divide the image, the heads the width.
+    class token ("token"), the mean of the tokens ("gap"; "gap_norm" takes it before `encoder_norm`,
+    as timm does) or an attention pool ("map"). `num_classes=None` gives features `(B, D)`, which
+    `representation_size` passes through the pre-training head, `pre_logits` with tanh.
+    `stochastic_depth_rate` is the last block's, growing linearly from 0. An `input_tensor` stands
+    for images, with its own size. Equal seeds give equal weights on every backend. Raises
+    ValueError: the patch must divide the image, the heads the width.
     """
     check_choice(classifier, CLASSIFIERS, "classifier")
-    check_positive(hidden_size=hidden_size, num_layers=num_layers, num_heads=num_heads)
-    check_positive(mlp_dim=mlp_dim, num_classes=1 if num_classes is None else num_classes)
     part = functools.partial(layer_part, default_seed() if seed is None else seed, dtype)
     mlp = {"gelu": gelu, "layer_norm_epsilon": layer_norm_epsilon}
     block = {"num_heads": num_heads, "mlp_dim": mlp_dim, **mlp}
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
 
     x = image_input(image_size, channels) if input_tensor is None else input_tensor
-    images = image_source(x)
     x = _embed(x, patch_size, hidden_size, classifier == "token", dropout_rate, part)
     x = _encode(x, num_layers, stochastic_depth_rate, {**block, **rates}, part)
-    norm = layer_norm(layer_norm_epsilon, "encoder_norm", dtype=dtype)
-    pool = functools.partial(_pool, classifier=classifier, block=block, part=part)
-    x = norm(pool(x)) if classifier == "gap_norm" else pool(norm(x))
+    x = _normalise_and_pool(x, classifier, block, part)
     x = add_head(x, num_classes, representation_size, classifier_activation, part)
-    return ImageModel(images, x, name=name)
+    return ImageModel(image_source(x), x, name=name)
 
 
 def _embed(x, patch_size, hidden_size, class_token, dropout_rate, part):
@@ -82,16 +77,20 @@ def _embed(x, patch_size, hidden_size, class_token, dropout_rate, part):
 
 def _encode(x, num_layers, stochastic_depth_rate, block, part):
     """Eq. 2 and 3, `num_layers` times."""
+    check_positive(num_layers=num_layers)
     for i in range(num_layers):
         rate = stochastic_depth_rate * i / max(num_layers - 1, 1)
         x = EncoderBlock(**block, stochastic_depth_rate=rate, **part(f"encoderblock_{i}"))(x)
     return x
 
 
-def _pool(x, classifier, block, part):
-    """Eq. 4: one vector `(B, D)` of an image's tokens `(B, N, D)`."""
+def _normalise_and_pool(x, classifier, block, part):
+    """Eq. 4: `encoder_norm`, and one vector `(B, D)` of an image's tokens `(B, N, D)`."""
+    dtype = part("encoder_norm")["dtype"]
+    norm = layer_norm(block["layer_norm_epsilon"], "encoder_norm", dtype=dtype)
     if classifier == "token":
-        return TakeClassToken(dtype=part("token")["dtype"], name="token")(x)
-    if classifier in ("gap", "gap_norm"):
-        return keras.layers.GlobalAveragePooling1D(dtype=part("gap")["dtype"], name="gap")(x)
-    return MAPHead(**block, **part("MAPHead_0"))(x)
+        return TakeClassToken(dtype=dtype, name="token")(norm(x))
+    if classifier == "map":
+        return MAPHead(**block, **part("MAPHead_0"))(norm(x))
+    pool = keras.layers.GlobalAveragePooling1D(dtype=dtype, name="gap")
+    return pool(norm(x)) if classifier == "gap" else norm(pool(x))
