@@ -8,7 +8,7 @@ import sys
 
 def arguments(given):
     parser = argparse.ArgumentParser(prog="evaluate.py", description=__doc__)
-    parser.add_argument("model", help="a run's folder, or a .keras file")
+    parser.add_argument("model", help="a run's folder, or a checkpoint of any format")
     parser.add_argument("--dataset", help="what to evaluate on; by default a run's own")
     parser.add_argument("--split", default="test", help="split of the data set (test)")
     parser.add_argument("--batch_eval", type=int, default=256, help="images per step (256)")

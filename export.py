@@ -9,7 +9,7 @@ LARGEST_DIFFERENCE = 1e-3  # of a probability, from Keras
 
 def arguments(given):
     parser = argparse.ArgumentParser(prog="export.py", description=__doc__)
-    parser.add_argument("model", help="a run's folder, or a .keras file")
+    parser.add_argument("model", help="a run's folder, or a checkpoint of any format")
     parser.add_argument("--out", help="folder for the files; by default DIR/export")
     parser.add_argument("--dataset", help="what to compare on; by default a run's own, else noise")
     return parser.parse_args(given)

@@ -11,10 +11,10 @@ from PIL import Image
 import evaluate
 import export
 import train
-from tests.helpers import run_script
-from vit_keras import data
-from vit_keras.models import Preprocessing
-from vit_keras.weights import open_model
+from tests.helpers import randomise, run_script
+from vit_keras import data, evaluation
+from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.weights import open_model, save
 
 
 @pytest.fixture(scope="module")
@@ -104,13 +104,30 @@ def test_any_keras_file_is_evaluated_with_a_dataset(run, tmp_path):
         evaluate.main([file, "--dataset", "digits"])
 
 
+def test_a_checkpoint_of_another_project_is_used_like_a_run(tmp_path, capsys, rng):
+    """torchvision's numbers travel: its file, from its format, through both scripts."""
+    model = VisionTransformer(32, 8, 24, 2, 3, 40, 10, name="small")
+    randomise(model, rng, scale=0.2)
+    model.preprocessing = numerics = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    folder = tmp_path / "hf"
+    save(model, folder, format="huggingface")
+    evaluate.main([str(folder), "--dataset", "digits", "--out", str(tmp_path / "report")])
+    digits = data.load("digits", 3).split("test")
+    batches = data.eval_batches(digits, image_size=(32, 32), preprocessing=numerics, batch=360)
+    logits, labels = evaluation.predict(model, batches)
+    found = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert found["accuracy"] == pytest.approx((logits.argmax(axis=1) == labels).mean(), abs=0.01)
+    export.main([str(folder), "--out", str(tmp_path / "export")])
+    assert "model.tflite: largest difference from Keras" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("script", "arguments", "message"),
     [
         ("train.py", ["--total_step", "5"], "Did you mean total_steps"),
         ("train.py", ["--dataset", "mnist"], "`dataset` must be one of 'digits'"),
-        ("evaluate.py", ["nowhere"], "no run and no .keras file at 'nowhere'"),
-        ("export.py", ["nowhere"], "no run and no .keras file at 'nowhere'"),
+        ("evaluate.py", ["nowhere"], "no run and no checkpoint at 'nowhere'"),
+        ("export.py", ["nowhere"], "no run and no checkpoint at 'nowhere'"),
     ],
 )
 def test_faults_end_with_one_clear_line(tmp_path, script, arguments, message):

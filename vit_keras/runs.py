@@ -12,7 +12,7 @@ import keras
 
 from vit_keras import cli
 from vit_keras.config import Config
-from vit_keras.weights import open_model
+from vit_keras.weights import from_checkpoint, open_model
 
 PACKAGES = (
     "keras",
@@ -85,11 +85,17 @@ def find_run(folder: str | os.PathLike) -> Run:
 
 
 def open_source(path: str | os.PathLike) -> tuple[keras.Model, Run | None]:
-    """The model of a run's folder with its run, or that of a `.keras` file with None."""
+    """The model of a run's folder with its run, or that of any checkpoint with None.
+
+    A checkpoint is a `.keras` file, or a file or folder of any format that `vit_keras.weights`
+    reads; the model then prepares its images as their source did.
+    """
     if os.path.isfile(path):
-        return open_model(path), None
+        return (open_model if str(path).endswith(".keras") else from_checkpoint)(path), None
     if not os.path.exists(path):
-        raise FileNotFoundError(f"There is no run and no .keras file at {os.fspath(path)!r}.")
+        raise FileNotFoundError(f"There is no run and no checkpoint at {os.fspath(path)!r}.")
+    if os.path.isfile(os.path.join(path, "config.json")):
+        return from_checkpoint(path), None
     run = find_run(path)
     return open_model(run.model_file), run
 

@@ -9,6 +9,7 @@ import pytest
 import vit_keras
 from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
 from vit_keras import applications
+from vit_keras.models import Preprocessing
 
 SMALL = {"input_shape": (32, 48, 3), "classes": 4}
 VITS = {
@@ -99,6 +100,16 @@ def test_weights_from_a_file(tiny, tmp_path, suffix):
 def test_pixels_are_scaled_to_one():
     pixels = np.array([[[[0, 127.5, 255]]]], "float32")
     np.testing.assert_allclose(applications.preprocess_input(pixels.copy()), [[[[-1, 0, 1]]]])
+
+
+def test_pixels_are_scaled_as_the_source_of_the_weights_did(tiny, rng, monkeypatch):
+    model, _ = tiny
+    imagenet = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    monkeypatch.setattr(model, "preprocessing", imagenet)
+    pixels = rng.integers(0, 256, (1, 4, 4, 3), dtype="uint8")
+    expected = (pixels / 255 - imagenet.mean) / imagenet.std
+    found = to_numpy(applications.preprocess_input(pixels, model=model))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,22 @@ def test_pixels_are_scaled_as_the_model_wants(rng):
     np.testing.assert_allclose(data.normalise(pixels, imagenet), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(("height", "width"), [(40, 60), (90, 50), (32, 32)])
+def test_the_middle_is_cut_out_as_by_torchvision(rng, height, width):
+    """Resize of the shorter side to size / crop_fraction, then a central crop, by Pillow."""
+    pixels = rng.integers(0, 256, (height, width, 3), dtype="uint8")
+    pixels = np.asarray(Image.fromarray(pixels).resize((width, height), box=(0, 0, 8, 8)))  # smooth
+    how = Preprocessing(interpolation="bicubic", antialias=True, crop_fraction=0.875)
+    found = data.resize(pixels, (28, 28), how).numpy()
+    scale = 32 / min(height, width)
+    scaled = (int(width * scale + 1e-6), int(height * scale + 1e-6))
+    whole = np.asarray(Image.fromarray(pixels).resize(scaled, Image.Resampling.BICUBIC), "float32")
+    top, left = round((scaled[1] - 28) / 2), round((scaled[0] - 28) / 2)
+    expected = whole[top : top + 28, left : left + 28]
+    assert found.shape == (28, 28, 3)
+    np.testing.assert_allclose(found, expected, atol=2)  # Pillow rounds to bytes on the way
+
+
 def test_wrong_input_is_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="`dataset` must be one of 'digits'.*'mnist'"):
         data.load("mnist", 1)

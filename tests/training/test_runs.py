@@ -132,7 +132,7 @@ def test_default_folder_follows_from_the_configuration():
 
 
 def test_what_is_no_run_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no run and no .keras file at 'nowhere'"):
+    with pytest.raises(FileNotFoundError, match="no run and no checkpoint at 'nowhere'"):
         runs.open_source("nowhere")
     with pytest.raises(FileNotFoundError, match="is no run's folder: it has no config.yaml"):
         runs.open_source(tmp_path)

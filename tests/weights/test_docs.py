@@ -1,4 +1,4 @@
-"""The example in docs/formats.md is a format."""
+"""The example in CONTRIBUTING.md is a format."""
 
 import re
 
@@ -11,7 +11,7 @@ from vit_keras.weights import registry
 
 
 def test_the_example_of_a_new_format_works(rng, tmp_path, monkeypatch):
-    text = (ROOT / "docs" / "formats.md").read_text()
+    text = (ROOT / "CONTRIBUTING.md").read_text()
     code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1]
     namespace = {}
     exec(code, namespace)

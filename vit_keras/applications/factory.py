@@ -3,12 +3,13 @@
 import os
 
 import keras
+import numpy as np
 from keras.applications.imagenet_utils import preprocess_input as _preprocess_input
 
 from vit_keras import variants
 from vit_keras.applications.documentation import documentation
 from vit_keras.layers import DropClassToken
-from vit_keras.models import ImageModel, from_variant
+from vit_keras.models import ImageModel, from_variant, preprocessing_of
 from vit_keras.weights import load, lookup, names, resolve
 
 POOLINGS = {
@@ -24,12 +25,18 @@ class _Default(int):
 CLASSES = _Default(1000)
 
 
-def preprocess_input(x, data_format=None):
-    """Scales pixels from [0, 255] to [-1, 1], as the published models want them.
+def preprocess_input(x, data_format=None, model=None):
+    """Scales pixels from [0, 255] to [-1, 1], as Google's models want them.
 
-    A floating-point NumPy array is changed in place, as by every Keras application.
+    With a `model`, scales them as the source of its weights did: an ImageNet mean and deviation for
+    torchvision's, for example. A floating-point NumPy array is changed in place where no model is
+    given, as by every Keras application.
     """
-    return _preprocess_input(x, data_format=data_format, mode="tf")
+    if model is None:
+        return _preprocess_input(x, data_format=data_format, mode="tf")
+    preprocessing = preprocessing_of(model)
+    mean, std = (255 * np.asarray(v, "float32") for v in (preprocessing.mean, preprocessing.std))
+    return (keras.ops.cast(x, "float32") - mean) / std
 
 
 def application(variant: str, name: str, function: str):
