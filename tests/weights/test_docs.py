@@ -12,7 +12,7 @@ from vit_keras.weights import registry
 
 def test_the_example_of_a_new_format_works(rng, tmp_path, monkeypatch):
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[1]
+    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
     namespace = {}
     exec(code, namespace)
     monkeypatch.setitem(registry.FORMATS, "example", namespace["FORMAT"])
