@@ -26,7 +26,8 @@ def here(tmp_path_factory):
         randomise(model, rng, scale=0.25)
         schedule = WarmupDecay(1e-3, total_steps=10)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.AdamW(schedule), loss)
+        jit = keras.backend.backend() == "jax"
+        model.compile(keras.optimizers.AdamW(schedule), loss, jit_compile=jit)
         model.train_on_batch(images, np.arange(4) % 5)
         model.save(folder / f"{policy}.keras")
         found[policy] = model.predict(images, verbose=0)

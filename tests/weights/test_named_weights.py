@@ -7,8 +7,7 @@ import pytest
 
 from tests import reference
 from tests.helpers import randomise, to_numpy, weights_by_path
-from vit_keras import applications
-from vit_keras.applications import factory
+from vit_keras import applications, weights
 from vit_keras.weights import lookup, names, save
 
 
@@ -22,8 +21,8 @@ def loaded(monkeypatch):
         calls.append(path)
         return model
 
-    monkeypatch.setattr(factory, "resolve", lambda variant, weights: f"{variant} {weights}")
-    monkeypatch.setattr(factory, "load", load)
+    monkeypatch.setattr(weights, "resolve", lambda variant, weights: f"{variant} {weights}")
+    monkeypatch.setattr(weights, "load", load)
     return calls
 
 

@@ -7,10 +7,10 @@ import numpy as np
 from keras.applications.imagenet_utils import preprocess_input as _preprocess_input
 
 from vit_keras import variants
+from vit_keras import weights as checkpoints
 from vit_keras.applications.documentation import documentation
 from vit_keras.layers import DropClassToken
 from vit_keras.models import ImageModel, from_variant, preprocessing_of
-from vit_keras.weights import load, lookup, names, resolve
 
 POOLINGS = {
     "avg": keras.layers.GlobalAveragePooling1D,
@@ -67,8 +67,8 @@ def application(variant: str, name: str, function: str):
         model = model if include_top else _without_top(model, variant, pooling)
         if weights is None:
             return model
-        path = weights if row is None else resolve(variant, weights)
-        return load(model, path, head="keep" if include_top else "drop")
+        path = weights if row is None else checkpoints.resolve(variant, weights)
+        return checkpoints.load(model, path, head="keep" if include_top else "drop")
 
     build.__name__ = build.__qualname__ = function
     build.__module__ = "vit_keras.applications"
@@ -95,7 +95,9 @@ def _published(variant, weights):
     if weights is None:
         return None
     is_file = isinstance(weights, (str, os.PathLike)) and os.path.exists(weights)
-    return None if is_file and weights not in names(variant) else lookup(variant, weights)
+    if is_file and weights not in checkpoints.names(variant):
+        return None
+    return checkpoints.lookup(variant, weights)
 
 
 def _classes(row, classes, include_top, activation):

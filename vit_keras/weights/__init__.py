@@ -1,9 +1,35 @@
-"""Weights in and out of models, in every project's format; the published ones by name."""
+"""Weights in and out of models, in every project's format; the published ones by name.
 
-from vit_keras.weights.download import fetch, resolve
-from vit_keras.weights.files import from_checkpoint, load, open_model
-from vit_keras.weights.saving import save, save_model
+The rooms behind these names are entered when a name is first used: the readers of all formats
+would take longer to import than the models.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
 from vit_keras.weights.table import lookup, names
+
+if TYPE_CHECKING:
+    from vit_keras.weights.download import fetch, resolve
+    from vit_keras.weights.files import from_checkpoint, load, open_model
+    from vit_keras.weights.saving import save, save_model
+
+_HOMES = {
+    "fetch": "download",
+    "from_checkpoint": "files",
+    "load": "files",
+    "open_model": "files",
+    "resolve": "download",
+    "save": "saving",
+    "save_model": "saving",
+}
+
+
+def __getattr__(name):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
 
 __all__ = [
     "fetch",
