@@ -87,7 +87,7 @@ def test_without_the_top_a_hybrid_gives_its_normalised_tokens(rng, monkeypatch):
         ("RViTTi16", {"input_shape": (48, 64, 3)}, r"total stride.*\(32, 32\).*\(48, 64\)"),
         ("BiTR50x1", {"input_shape": (None, None, 3)}, "`input_shape` must be a static"),
         ("BiTR50x1", {"pooling": "avg"}, "`pooling` must be None"),
-        ("BiTR50x1", {"weights": "imagenet22k"}, "`weights` must be None or"),
+        ("BiTR50x1", {"weights": "imagenet22k"}, "`weights` must be None, the path"),
     ],
 )
 def test_wrong_arguments_are_named(name, arguments, message):

@@ -24,7 +24,7 @@ path, source, layers = sys.argv[1:]
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 VisionTransformer(32, 16, 32, 1, 2, 32, 10)
 before = peak()
-weights.from_checkpoint(path, source, num_heads=16)
+weights.from_checkpoint(path, source, num_heads=16, gelu="tanh")
 print(json.dumps({"before": before, "peak": peak(), "size": os.path.getsize(path)}))
 """
 
