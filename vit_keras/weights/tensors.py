@@ -121,43 +121,60 @@ def npy_header(file, what: str):
 
 
 class Safetensors:
-    """safetensors files, read from a memory map; the library compares header and file."""
+    """safetensors files, read from memory maps; the library compares header and file.
+
+    Each tensor has a map of its own: what one map has read stays in memory until it is closed.
+    """
 
     def __init__(self, path: str):
         import ml_dtypes  # noqa: F401  (teaches NumPy bfloat16)
-        import safetensors
 
         self.path = path
+        with self._opened() as file:
+            self.metadata = file.metadata() or {}
+            names = file.keys()
+            self.shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+
+    def _opened(self):
+        import safetensors
+
         try:
-            self.file = safetensors.safe_open(path, framework="np")
+            return safetensors.safe_open(self.path, framework="np")
         except safetensors.SafetensorError as error:
-            raise DamagedFile(f"{path!r} is not a safetensors file ({error})") from error
-        self.metadata = self.file.metadata() or {}
-        self.shapes = {n: tuple(self.file.get_slice(n).get_shape()) for n in self.file.keys()}  # noqa: SIM118
+            raise DamagedFile(f"{self.path!r} is not a safetensors file ({error})") from error
 
     def read(self, name):
-        return as_float(self.file.get_tensor(name), name)
+        with self._opened() as file:
+            return as_float(file.get_tensor(name), name)
 
     def verify(self):
         """Nothing to do: the format has no checksum, and sizes were compared on opening."""
 
     def close(self):
-        del self.file
+        """Nothing to do: no map stays open."""
 
 
 class TorchTensors:
-    """`torch.save`d state dicts, from a memory map; nothing but tensors is unpickled."""
+    """`torch.save`d state dicts, from memory maps; nothing but tensors is unpickled.
+
+    Each tensor has a map of its own, as in `Safetensors`; files of the old form, which are not
+    archives, cannot be mapped and are held whole.
+    """
 
     WRAPPERS = ("state_dict", "model")
 
     def __init__(self, path: str):
         self.path, self.metadata = path, {}
-        state = self._load(path)
+        state = self._checked(self._state())
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+        self.held = None if zipfile.is_zipfile(path) else state
+
+    def _state(self):
+        state = self._load(self.path)
         for wrapper in self.WRAPPERS:
             if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
                 state = state[wrapper]
-        self.state = self._checked(state)
-        self.shapes = {name: tuple(tensor.shape) for name, tensor in self.state.items()}
+        return state
 
     @staticmethod
     def _load(path):
@@ -195,7 +212,7 @@ class TorchTensors:
     def read(self, name):
         import torch
 
-        tensor = self.state[name]
+        tensor = (self._checked(self._state()) if self.held is None else self.held)[name]
         if tensor.dtype in (torch.bfloat16, torch.float16):
             tensor = tensor.float()
         return as_float(tensor.detach().numpy(), name)
@@ -204,4 +221,4 @@ class TorchTensors:
         """Nothing to do: sizes were compared on opening."""
 
     def close(self):
-        self.state = {}
+        self.held = {}
