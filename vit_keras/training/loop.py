@@ -66,6 +66,7 @@ def train(model: keras.Model, run: Run, batches: Callable, validation) -> list[d
             steps_per_epoch=segment.steps,
             validation_data=validation,
             callbacks=watch,
+            shuffle=False,  # the pipeline has shuffled
             verbose=0,
         )
     progress.close()
