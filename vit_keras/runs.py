@@ -13,6 +13,7 @@ import keras
 from vit_keras import cli
 from vit_keras.config import Config
 from vit_keras.weights import from_checkpoint, open_model
+from vit_keras.weights.saving import replacing
 
 PACKAGES = (
     "keras",
@@ -119,9 +120,8 @@ def environment() -> dict[str, str | int | None]:
 
 def write_text(path: pathlib.Path, text: str) -> None:
     """Replaces a file at once: a reader finds the old text or the new, never a part."""
-    partial = path.with_name(f".partial-{path.name}")
-    partial.write_text(text)
-    os.replace(partial, path)
+    with replacing(path) as temporary:
+        pathlib.Path(temporary).write_text(text)
 
 
 def _identity(config: Config) -> str:

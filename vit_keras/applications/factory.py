@@ -3,7 +3,6 @@
 import os
 
 import keras
-import numpy as np
 from keras.applications.imagenet_utils import preprocess_input as _preprocess_input
 
 from vit_keras import variants
@@ -34,9 +33,7 @@ def preprocess_input(x, data_format=None, model=None):
     """
     if model is None:
         return _preprocess_input(x, data_format=data_format, mode="tf")
-    preprocessing = preprocessing_of(model)
-    mean, std = (255 * np.asarray(v, "float32") for v in (preprocessing.mean, preprocessing.std))
-    return (keras.ops.cast(x, "float32") - mean) / std
+    return preprocessing_of(model).normalise(keras.ops.cast(x, "float32"))
 
 
 def application(variant: str, name: str, function: str):

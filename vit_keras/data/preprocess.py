@@ -60,5 +60,4 @@ def _resize_and_crop(images, size, preprocessing):
 
 def normalise(images, preprocessing: Preprocessing):
     """Pixels from [0, 255] to what the model wants, by default [-1, 1]."""
-    mean, std = (255 * np.asarray(v, "float32") for v in (preprocessing.mean, preprocessing.std))
-    return (images - mean) / std
+    return preprocessing.normalise(images)

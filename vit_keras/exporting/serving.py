@@ -18,10 +18,8 @@ def in_float32(model: keras.Model) -> keras.Model:
 
 def serving_model(model: keras.Model) -> keras.Model:
     """`model` behind its preprocessing: `(B, H, W, C)` uint8 -> `(B, K)` probabilities."""
-    preprocessing = preprocessing_of(model)
     images = keras.Input(model.input_shape[1:], dtype="uint8", name="images")
-    scale = [1 / (255 * std) for std in preprocessing.std]
-    offset = [-mean / std for mean, std in zip(preprocessing.mean, preprocessing.std)]
+    scale, offset = preprocessing_of(model).rescaling()
     x = keras.layers.Rescaling(scale, offset, dtype="float32", name="preprocessing")(images)
     x = in_float32(model)(x)
     if not ends_in_softmax(model):

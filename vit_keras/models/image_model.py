@@ -3,6 +3,7 @@
 import dataclasses
 
 import keras
+import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +24,16 @@ class Preprocessing:
     interpolation: str = "bilinear"
     antialias: bool = False
     crop_fraction: float | None = None
+
+    def normalise(self, pixels):
+        """Pixels in [0, 255], `(..., C)` float, as the model's input."""
+        mean, std = (255 * np.asarray(v, "float32") for v in (self.mean, self.std))
+        return (pixels - mean) / std
+
+    def rescaling(self) -> tuple[list[float], list[float]]:
+        """The same as one scale and one offset a channel, the arguments of Keras' `Rescaling`."""
+        scale = [1 / (255 * std) for std in self.std]
+        return scale, [-mean / std for mean, std in zip(self.mean, self.std)]
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -101,8 +101,7 @@ def _backbone(arch):
 
 
 def _converter(arch, pixels):
-    scale = [1 / (255 * s) for s in pixels.std]
-    offset = [-m / s for m, s in zip(pixels.mean, pixels.std)]
+    scale, offset = pixels.rescaling()
     return _object(
         "models.vit.vit_image_converter",
         "ViTImageConverter",

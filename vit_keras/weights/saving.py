@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers.base import check_choice
-from vit_keras.models import Preprocessing
+from vit_keras.models import preprocessing_of
 from vit_keras.weights import checkpoint, registry
 from vit_keras.weights.formats import Format
 from vit_keras.weights.numerics import Numerics
@@ -94,7 +94,7 @@ def numerics_of(model: keras.Model, arch) -> Numerics:
     """How `model` computes and prepares images."""
     names = getattr(model, "class_names", None)
     return Numerics(
-        preprocessing=getattr(model, "preprocessing", Preprocessing()),
+        preprocessing=preprocessing_of(model),
         class_names=None if names is None else tuple(names),
         **{key: getattr(arch, key) for key in COMPUTATION if hasattr(arch, key)},
     )
