@@ -10,6 +10,8 @@ from vit_keras import cli
 from vit_keras.config import Config, ModelConfig
 from vit_keras.models import from_config
 
+pytestmark = pytest.mark.once
+
 DIGITS = str(ROOT / "configs" / "digits.yaml")
 
 
@@ -67,7 +69,7 @@ def test_every_field_is_explained():
         ("model: {variant: B/15, image_size: 32}", "variant='B/15'. Did you mean 'B/16'"),
         ("model: {variant: null, hidden_size: 8}", "Missing: model.patch_size, model.num_layers"),
         ("batch: 0", "`batch` must be at least 1. Received: 0"),
-        ("total_steps: -1", "`total_steps` must not be negative"),
+        ("total_steps: -1", "`total_steps` must be at least 0"),
     ],
 )
 def test_faults_of_a_file_are_named(capsys, tmp_path, text, message):

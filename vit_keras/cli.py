@@ -35,7 +35,10 @@ def _nearest(message: str, parser) -> str:
     if not unknown:
         return ""
     name = unknown[1] or unknown[2]
+    group = re.search(r"Group '([\w.]+)'", message)
+    prefix = f"{group[1]}." if group else ""
     fields = [action.dest for action in parser._actions if action.dest not in ("help", "config")]
+    fields = [field for field in fields if field.startswith(prefix)]
     near = difflib.get_close_matches(name, fields, n=2, cutoff=0.5)
     if not near:
         last = {field.rsplit(".")[-1]: field for field in fields}
@@ -49,7 +52,25 @@ def parse(arguments: Sequence[str] | None, prog: str, default: str) -> Config:
     if not any(argument.split("=")[0] == "--config" for argument in arguments):
         arguments = ["--config", default, *arguments]
     made = parser(prog)
-    return _instantiate(made, made.parse_args(arguments))
+    return _instantiate(made, made.parse_args(_spell_out(arguments)))
+
+
+def _spell_out(arguments):
+    """`--sweep` as `--sweep=true`, and so each bool field that has no value."""
+    flags = set(_bool_fields(Config, "--"))
+    following = [*arguments[1:], "--"]
+    return [
+        f"{argument}=true" if argument in flags and after.startswith("--") else argument
+        for argument, after in zip(arguments, following)
+    ]
+
+
+def _bool_fields(kind, prefix):
+    for field in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(field.type):
+            yield from _bool_fields(field.type, f"{prefix}{field.name}.")
+        elif field.type is bool:
+            yield prefix + field.name
 
 
 def read(path: str) -> Config:

@@ -1,0 +1,64 @@
+"""The optimiser of a run."""
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimiser and its learning rate.
+
+    Attributes:
+        name: adamw, or sgd with momentum
+        learning_rate: peak of the schedule, per update
+        weight_decay: decoupled, times the learning rate; kernels only, as published. big_vision's
+            are without the base rate: divide them by it
+        beta_1: decay of the first moment of adamw
+        beta_2: decay of the second moment of adamw
+        momentum: of sgd
+        decay_type: of the learning rate after the warmup, to 0 at total_steps
+        warmup_steps: updates over which the learning rate grows linearly from 0
+        grad_norm_clip: largest global norm of the gradients; null for no limit
+        momentum_dtype: of sgd's momentum; bfloat16 as published for fine-tuning
+        accumulation_steps: parts that a batch is computed in, one after the other
+        ema_decay: of Polyak's average of the weights, 0.9999 in Table 2; null for none
+        layer_decay: learning rates fall by this factor from block to block, from the head down;
+            null for none
+        freeze: names of layers that do not train, with * and ?; "[!h]*" leaves the head alone, a
+            linear probe
+    """
+
+    name: Literal["adamw", "sgd"] = "adamw"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    momentum: float = 0.9
+    decay_type: Literal["cosine", "linear"] = "cosine"
+    warmup_steps: int = 0
+    grad_norm_clip: float | None = 1.0
+    momentum_dtype: Literal["float32", "bfloat16"] = "float32"
+    accumulation_steps: int = 1
+    ema_decay: float | None = None
+    layer_decay: float | None = None
+    freeze: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        for name, holds, rule in RULES:
+            value = getattr(self, name)
+            if value is not None and not holds(value):
+                raise ValueError(f"`optimizer.{name}` must be {rule}. Received: {value}")
+
+
+RULES = (
+    ("learning_rate", lambda value: value > 0, "above 0"),
+    ("weight_decay", lambda value: value >= 0, "at least 0"),
+    ("beta_1", lambda value: 0 <= value < 1, "at least 0 and below 1"),
+    ("beta_2", lambda value: 0 <= value < 1, "at least 0 and below 1"),
+    ("momentum", lambda value: 0 <= value < 1, "at least 0 and below 1"),
+    ("warmup_steps", lambda value: value >= 0, "at least 0"),
+    ("grad_norm_clip", lambda value: value > 0, "above 0, or null for no limit"),
+    ("accumulation_steps", lambda value: value >= 1, "at least 1"),
+    ("ema_decay", lambda value: 0 < value < 1, "above 0 and below 1, or null for no average"),
+    ("layer_decay", lambda value: 0 < value <= 1, "above 0 and at most 1, or null for none"),
+)
