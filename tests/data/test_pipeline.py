@@ -7,10 +7,10 @@ from PIL import Image
 
 from vit_keras import data
 from vit_keras.config import AugmentConfig
-from vit_keras.data.augment import augment
-from vit_keras.data.datasets import from_arrays
+from vit_keras.data import affine, from_arrays
 from vit_keras.models import Preprocessing
 
+pytestmark = pytest.mark.once
 PLAIN = {"image_size": (6, 5), "preprocessing": Preprocessing()}
 
 
@@ -21,17 +21,19 @@ def split(rng):
     return from_arrays(np.array(images), np.arange(10))
 
 
-def batches(split, start_step=0, seed=3, augment_config=None, total_steps=10):
+def batches(split, start_step=0, seed=3, total_steps=10):
     made = data.train_batches(
         split,
         **PLAIN,
         batch=4,
-        augment_config=augment_config or AugmentConfig(),
+        augment_config=AugmentConfig(),
         seed=seed,
         start_step=start_step,
         total_steps=total_steps,
+        num_classes=10,
     )
-    return [(images.numpy(), labels.numpy()) for images, labels in made]
+    assert made.cardinality() == total_steps - start_step
+    return [(images.numpy(), labels.numpy().argmax(axis=1)) for images, labels in made]
 
 
 def test_every_epoch_shows_each_image_once_in_an_order_of_its_own(split):
@@ -47,20 +49,59 @@ def test_every_epoch_shows_each_image_once_in_an_order_of_its_own(split):
     assert not np.array_equal(labels, other)
 
 
-def test_a_resumed_run_sees_what_it_would_have_seen(split):
-    changes = AugmentConfig(rotation_degrees=20, scale=0.3, shift=0.2, flip=True)
-    whole = batches(split, augment_config=changes)
-    rest = batches(split, start_step=7, augment_config=changes)
-    assert len(whole) == 10 and len(rest) == 3
-    for (images, labels), (images_again, labels_again) in zip(whole[7:], rest):
-        np.testing.assert_array_equal(images, images_again)
-        np.testing.assert_array_equal(labels, labels_again)
+def test_two_splits_are_joined():
+    digits = data.load("digits", 1)
+    both, parts = digits.split("test+train[:10]"), (digits.split("test"), digits.split("train"))
+    assert len(both) == 370
+    np.testing.assert_array_equal(both.labels[360:], parts[1].labels[:10])
+    for index, (part, i) in {0: (0, 0), 359: (0, 359), 360: (1, 0), 369: (1, 9)}.items():
+        image, label = both.example(tf.constant(index))
+        np.testing.assert_array_equal(image, parts[part].read(tf.constant(i)))
+        assert label == parts[part].labels[i]
 
 
 def test_evaluation_shows_all_images_in_order(split):
-    found = list(data.eval_batches(split, **PLAIN, batch=4))
-    assert [len(labels) for _, labels in found] == [4, 4, 2]
+    made = data.eval_batches(split, **PLAIN, batch=4)
+    found = list(made)
+    assert made.cardinality() == 3 and [len(labels) for _, labels in found] == [4, 4, 2]
     np.testing.assert_array_equal(np.concatenate([labels for _, labels in found]), np.arange(10))
+    shapes = [spec.shape for spec in data.eval_batches(split, **PLAIN, batch=5).element_spec]
+    assert shapes == [(5, 6, 5, 1), (5,)]
+
+
+def test_padded_batches_are_whole_and_weigh_what_was_added_with_nothing(split):
+    made = data.eval_batches(split, **PLAIN, batch=4, num_classes=10, pad=True)
+    images, labels, weights = map(np.concatenate, zip(*made.as_numpy_iterator()))
+    assert made.cardinality() == 3 and made.element_spec[0].shape == (4, 6, 5, 1)
+    numbers = [*range(10), 9, 9]
+    np.testing.assert_array_equal(labels, np.eye(10)[numbers])
+    np.testing.assert_allclose(images[:, 0, 0, 0], np.array(numbers) * 20 / 127.5 - 1, atol=1e-6)
+    np.testing.assert_allclose(weights, [1.2] * 10 + [0, 0], rtol=1e-6)  # 1 on average
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_processes_share_the_rows_of_each_evaluated_batch(split, pad):
+    whole = list(data.eval_batches(split, **PLAIN, batch=4, num_classes=10, pad=pad))
+    parts = [
+        list(data.eval_batches(split, **PLAIN, batch=4, num_classes=10, pad=pad, shard=(r, 2)))
+        for r in range(2)
+    ]
+    for m, batch in enumerate(whole):
+        shared = zip(*(part[m] for part in parts if m < len(part)))
+        for tensor, pieces in zip(batch, shared, strict=True):
+            np.testing.assert_array_equal(np.concatenate(pieces), tensor)
+
+
+def test_wrong_sizes_of_batches_are_named(split):
+    order = {"seed": 0, "start_step": 0, "total_steps": 1, "num_classes": 10, **PLAIN}
+    with pytest.raises(ValueError, match="must divide `batch`. Received: batch=4 over 3 processes"):
+        data.train_batches(split, **order, batch=4, augment_config=AugmentConfig(), shard=(0, 3))
+    with pytest.raises(ValueError, match="must be even. Received: batch=6 over 2 processes"):
+        data.train_batches(
+            split, **order, batch=6, augment_config=AugmentConfig(mixup_alpha=1), shard=(0, 2)
+        )
+    with pytest.raises(ValueError, match="needs `num_classes`"):
+        data.eval_batches(split, **PLAIN, batch=4, pad=True)
 
 
 def test_digits_are_scikit_learns_with_360_held_out():
@@ -87,7 +128,9 @@ def maps(config, count=400, size=21):
     """
     y, x = np.mgrid[:size, :size].astype("float32") - (size - 1) / 2
     images = np.broadcast_to(np.stack([y, x], axis=-1), (count, size, size, 2))
-    found = augment(tf.constant(images), tf.constant([1, 2], tf.int64), config).numpy()
+    keys = tf.stack([tf.fill((count,), 1), tf.range(count)], axis=1)
+    drawn = tf.stack([affine.draw(key, (size, size), config) for key in keys])
+    found = affine.warp(tf.constant(images), drawn).numpy()
     inner = slice(size // 2 - 2, size // 2 + 3)  # far from the edge, which is repeated
     points = np.stack([y[inner, inner], x[inner, inner], np.ones((5, 5))], axis=-1).reshape(-1, 3)
     values = found[:, inner, inner].reshape(count, 25, 2)
@@ -123,26 +166,6 @@ def test_shift_moves_by_a_fraction_of_the_side():
     assert abs(np.corrcoef(found[..., 2].T)[0, 1]) < 0.15
 
 
-def test_flip_mirrors_half_of_the_images():
-    found = maps(AugmentConfig(flip=True))
-    np.testing.assert_allclose(np.abs(found[:, 1, 1]), 1, atol=1e-4)
-    np.testing.assert_allclose(found[:, 0, 0], 1, atol=1e-4)
-    assert 0.4 < (found[:, 1, 1] < 0).mean() < 0.6
-
-
-def test_pictures_are_read_upright_and_in_the_wanted_channels(rng, tmp_path):
-    pixels = rng.integers(0, 256, (6, 4, 3), dtype="uint8")
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(data.read_image(tmp_path / "a.png", 3), pixels)
-    grey = data.read_image(tmp_path / "a.png", 1)
-    luma = np.round(pixels @ np.array([0.299, 0.587, 0.114]))[..., None]
-    assert grey.shape == (6, 4, 1) and np.abs(grey - luma).max() <= 1
-    exif = Image.Exif()
-    exif[0x0112] = 6  # turned a quarter
-    Image.fromarray(pixels).save(tmp_path / "b.png", exif=exif)
-    np.testing.assert_array_equal(data.read_image(tmp_path / "b.png", 3), np.rot90(pixels, -1))
-
-
 def test_pixels_are_scaled_as_the_model_wants(rng):
     pixels = rng.uniform(0, 255, (2, 3, 3, 3)).astype("float32")
     imagenet = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
@@ -166,27 +189,15 @@ def test_the_middle_is_cut_out_as_by_torchvision(rng, height, width):
     np.testing.assert_allclose(found, expected, atol=2)  # Pillow rounds to bytes on the way
 
 
-def test_wrong_input_is_named(tmp_path, monkeypatch):
+def test_wrong_input_is_named(monkeypatch):
     with pytest.raises(ValueError, match="`dataset` must be one of 'digits'.*'mnist'"):
         data.load("mnist", 1)
     with pytest.raises(ValueError, match="`split` of 'digits' must be one of 'train', 'test'"):
         data.load("digits", 1).split("val")
-    with pytest.raises(FileNotFoundError, match=r"no image at 'nowhere\.png'"):
-        data.read_image("nowhere.png", 3)
-    (tmp_path / "a.png").write_bytes(b"not a picture")
-    with pytest.raises(ValueError, match=r"a\.png' cannot be read as an image"):
-        data.read_image(tmp_path / "a.png", 3)
-    whole = tmp_path / "b.png"
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), "uint8")).save(whole)
-    whole.write_bytes(whole.read_bytes()[:2000])
-    with pytest.raises(ValueError, match=r"b\.png' cannot be read as an image"):
-        data.read_image(whole, 3)
-    with pytest.raises(ValueError, match="1, 3 or 4 channels. Received: channels=2"):
-        data.read_image(whole, 2)
 
-    def empty(channels):
+    def empty(channels, config):
         none = from_arrays(np.zeros((0, 8, 8, channels), "uint8"), np.zeros(0, int))
-        return data.Dataset("empty", {"train": none}, ("a",))
+        return data.Dataset("empty", {"train": none}, ("a", "b"))
 
     monkeypatch.setitem(data.DATASETS, "empty", empty)
     with pytest.raises(ValueError, match="split of a data set needs images.*'empty' with none"):

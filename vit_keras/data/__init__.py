@@ -1,19 +1,27 @@
 """Images and labels as `tf.data`, for every backend."""
 
-from vit_keras.data.datasets import DATASETS, Dataset, Split, load
-from vit_keras.data.pipeline import eval_batches, one_hot, sample_images, train_batches
-from vit_keras.data.preprocess import normalise, read_image, resize
+from vit_keras.data.datasets import DATASETS, load
+from vit_keras.data.development import train_and_test
+from vit_keras.data.feed import Feed
+from vit_keras.data.images import read_image
+from vit_keras.data.pipeline import eval_batches, sample_images, train_batches
+from vit_keras.data.preprocess import normalise, resize
+from vit_keras.data.splits import Dataset, Split, from_arrays
+from vit_keras.data.unchanged import check_unchanged
 
 __all__ = [
     "DATASETS",
     "Dataset",
+    "Feed",
     "Split",
+    "check_unchanged",
     "eval_batches",
+    "from_arrays",
     "load",
     "normalise",
-    "one_hot",
     "read_image",
     "resize",
     "sample_images",
+    "train_and_test",
     "train_batches",
 ]

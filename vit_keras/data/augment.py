@@ -1,43 +1,59 @@
-"""Random changes of a batch of images; a pure function of the batch and a seed."""
-
-import math
+"""Random changes of training images: from an `AugmentConfig` to functions of a key."""
 
 import tensorflow as tf
 
+from vit_keras.data import affine, mixing, preprocess
+from vit_keras.data.randaugment import randaugment
 
-def augment(images: tf.Tensor, seed: tf.Tensor, config) -> tf.Tensor:
-    """`(B, H, W, C)` float32 -> the same shape, each image turned, scaled, moved and mirrored.
 
-    `config` is an `AugmentConfig`; `seed` two integers. One resampling does it all for the whole
-    batch, which costs less than the step of a small model.
+class Augmentation:
+    """What happens to each example, and then to the batch.
+
+    All draws are made by example, from its key or its pair's, so that an example is changed to the
+    same bits whatever batch it comes in. Raises ValueError where images cannot be changed so.
     """
-    height, width = images.shape[1:3]
-    batch = tf.shape(images)[0]
-    spread = lambda i, limit: tf.random.stateless_uniform(
-        (batch,), seed + tf.constant([0, i * 2**24], seed.dtype), -limit, limit
-    )
-    angle = spread(1, config.rotation_degrees * math.pi / 180)
-    log_scale = math.log1p(config.scale)
-    scale_y, scale_x = tf.exp(spread(2, log_scale)), tf.exp(spread(3, log_scale))
-    shift_y, shift_x = spread(4, config.shift * height), spread(5, config.shift * width)
-    if config.flip:
-        scale_x *= tf.sign(spread(6, 1.0))
-    cos, sin = tf.cos(angle), tf.sin(angle)
-    center_y, center_x = (height - 1) / 2, (width - 1) / 2
-    a, b, c, d = cos * scale_x, -sin * scale_y, sin * scale_x, cos * scale_y
-    zeros = tf.zeros_like(a)
-    left = center_x + shift_x - a * center_x - b * center_y
-    top = center_y + shift_y - c * center_x - d * center_y
-    return tf.raw_ops.ImageProjectiveTransformV3(
-        images=images,
-        transforms=tf.stack([a, b, left, c, d, top, zeros, zeros], axis=1),
-        output_shape=(height, width),
-        interpolation="BILINEAR",
-        fill_mode="NEAREST",
-        fill_value=0.0,
-    )
 
+    def __init__(self, config, image_size, preprocessing):
+        self.config, self.size, self.preprocessing = config, tuple(image_size), preprocessing
+        self.randaugment = config.randaugment_layers and randaugment(
+            config.library, config.randaugment_layers, config.randaugment_magnitude
+        )
+        self.mixing = mixing.is_active(config) and mixing.Mixing(self.size, config)
 
-def is_active(config) -> bool:
-    """Whether `config` changes anything."""
-    return bool(config.rotation_degrees or config.scale or config.shift or config.flip)
+    def example(self, read, key, pair_key):
+        """Image `(H, W, C)` as the model wants it, label, and what `batch` needs to know.
+
+        `read(window)` gives an image or a part of it, and its label; keys are two integers each.
+        """
+        config, keys = self.config, tf.random.split(key, 4)
+        image, label = self._part(read, keys[0])
+        image = tf.ensure_shape(image, (*self.size, image.shape[-1]))
+        if config.flip:
+            image = preprocess.flip(image, keys[1])
+        if self.randaugment:
+            if image.shape[-1] != 3:
+                raise ValueError(f"RandAugment needs 3 channels. Received: {image.shape[-1]}")
+            image = self.randaugment(image, keys[2])
+        image, drawn = preprocess.normalise(image, self.preprocessing), {}
+        if affine.is_active(config):
+            drawn["map"] = affine.draw(keys[3], self.size, config)
+        if self.mixing:
+            drawn["weight"], drawn["box"] = self.mixing.draw(pair_key)
+        return image, label, drawn
+
+    def batch(self, images, labels, drawn):
+        """Images `(B, H, W, C)` and one-hot labels `(B, K)`, warped and mixed."""
+        if "map" in drawn:
+            images = affine.warp(images, drawn["map"])
+        if "weight" in drawn:
+            images, labels = self.mixing(images, labels, drawn["weight"], drawn["box"])
+        return images, labels
+
+    def _part(self, read, key):
+        if self.config.crop == "inception":
+            image, label = read(lambda shape: preprocess.inception_window(shape, key))
+            return preprocess.squeeze(image, self.size, self.preprocessing), label
+        image, label = read(None)
+        if self.config.crop == "bit":
+            return preprocess.bit_crop(image, self.size, self.preprocessing, key), label
+        return preprocess.resize(image, self.size, self.preprocessing), label

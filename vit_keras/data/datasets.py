@@ -1,50 +1,12 @@
-"""One row a data set: how its splits and the names of its classes are found."""
+"""One row a kind of data set: how its splits and the names of its classes are found."""
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """Labelled images in a fixed order.
-
-    Attributes:
-        labels: class of each image, `(N,)` int32.
-        read: index, a scalar int64 tensor -> image `(H, W, C)` uint8, in TensorFlow's graph.
-    """
-
-    labels: np.ndarray
-    read: Callable[[tf.Tensor], tf.Tensor]
-
-    def __len__(self):
-        return len(self.labels)
-
-
-@dataclasses.dataclass(frozen=True)
-class Dataset:
-    """A data set: `splits` by name ("train", "test") and the names of its classes in order."""
-
-    name: str
-    splits: dict[str, Split]
-    class_names: tuple[str, ...]
-
-    def split(self, name: str) -> Split:
-        """The split called `name`; ValueError with the names that there are otherwise."""
-        if name not in self.splits:
-            raise ValueError(
-                f"`split` of {self.name!r} must be one of {', '.join(map(repr, self.splits))}. "
-                f"Received: split={name!r}"
-            )
-        return self.splits[name]
-
-
-def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
-    """A split of images in memory, `(N, H, W, C)` uint8, with their labels `(N,)`."""
-    images = tf.constant(images)
-    return Split(labels.astype("int32"), lambda index: tf.gather(images, index))
+from vit_keras.config import DataConfig
+from vit_keras.data import files, images, tfds, vtab
+from vit_keras.data.splits import Dataset, from_arrays
 
 
 def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -60,7 +22,7 @@ def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {name: (images[i], data.target[i]) for name, i in (("train", train), ("test", test))}
 
 
-def _digits_dataset(channels: int) -> Dataset:
+def _digits_dataset(channels: int, config: DataConfig) -> Dataset:
     splits = {
         name: from_arrays(np.repeat(images, channels, axis=-1), labels)
         for name, (images, labels) in digits().items()
@@ -68,21 +30,39 @@ def _digits_dataset(channels: int) -> Dataset:
     return Dataset("digits", splits, tuple("0123456789"))
 
 
-DATASETS: dict[str, Callable[[int], Dataset]] = {"digits": _digits_dataset}
+DATASETS: dict[str, Callable[[int, DataConfig], Dataset]] = {"digits": _digits_dataset}
+KINDS: dict[str, Callable[[str, int, DataConfig], Dataset]] = {  # by what stands before the colon
+    "folder": files.folder,
+    "table": files.table,
+    "tfds": tfds.load,
+    "vtab": vtab.load,
+}
 
 
-def load(name: str, channels: int) -> Dataset:
+def load(name: str, channels: int, config: DataConfig | None = None) -> Dataset:
     """The data set called `name`, with images of 1 (grey) or 3 (RGB) channels.
 
-    Raises ValueError for an unknown name, or for a data set with a split that has no images.
+    A name is digits, folder:PATH, table:FILE, tfds:NAME or vtab:TASK; `config` says where
+    TensorFlow Datasets keeps its files, what is held out and what an unreadable image does. Raises
+    ValueError or FileNotFoundError that says what is wrong with the name or what it leads to.
     """
-    if name not in DATASETS:
+    images.check_channels(channels)
+    kind, colon, rest = name.partition(":")
+    known = KINDS if colon else DATASETS
+    if kind not in known or (colon and not rest):
         raise ValueError(
-            f"`dataset` must be one of {', '.join(map(repr, DATASETS))}. Received: dataset={name!r}"
+            f"`dataset` must be one of {', '.join(map(repr, DATASETS))}, or folder:PATH, "
+            f"table:FILE, tfds:NAME or vtab:TASK. Received: dataset={name!r}"
         )
-    dataset = DATASETS[name](channels)
-    for split, images in dataset.splits.items():
-        if len(images) == 0:
+    config = config or DataConfig()
+    dataset = KINDS[kind](rest, channels, config) if colon else DATASETS[kind](channels, config)
+    if len(dataset.class_names) < 2:
+        raise ValueError(
+            f"A classifier needs at least two classes. Received: {list(dataset.class_names)} of "
+            f"{name!r}"
+        )
+    for split, found in dataset.splits.items():
+        if len(found) == 0:
             raise ValueError(
                 f"Every split of a data set needs images. Received: {name!r} with none in {split!r}"
             )

@@ -3,9 +3,12 @@
 import numpy as np
 import tensorflow as tf
 
-from vit_keras.data.augment import augment, is_active
-from vit_keras.data.datasets import Split, load
+from vit_keras.config import DataConfig
+from vit_keras.data import mixing
+from vit_keras.data.augment import Augmentation
+from vit_keras.data.datasets import load
 from vit_keras.data.preprocess import normalise, resize
+from vit_keras.data.splits import Split
 from vit_keras.models import Preprocessing
 
 
@@ -19,66 +22,148 @@ def train_batches(
     seed: int,
     start_step: int,
     total_steps: int,
+    num_classes: int,
+    shard: tuple[int, int] = (0, 1),
 ) -> tf.data.Dataset:
-    """Batches of steps `start_step` up to `total_steps`: images `(B, H, W, C)`, labels `(B,)`.
+    """Batches of steps `start_step` up to `total_steps`: images `(B, H, W, C)`, labels `(B, K)`.
 
-    Each epoch goes through the split in an order of its own; a batch may span two epochs. Since
-    order and augmentation follow from (seed, step), a resumed run sees what it would have seen.
+    Step m holds the examples m * batch up to (m + 1) * batch of an endless row in which each epoch
+    goes through the split in an order of its own. Order and changes of an example follow from
+    (seed, its number) alone, so a resumed run sees what it would have seen, and parts of a batch,
+    or `shard` (r, n) of it for process r of n, are rows of the whole. Labels are one-hot float32,
+    or mixed. Raises ValueError where n does not divide `batch`, or mixing would split a pair.
     """
-    size, labels = len(split), tf.constant(split.labels)
+    first, count = _rows(batch, shard)
+    if mixing.is_active(augment_config) and count % 2:
+        raise ValueError(
+            "MixUp and CutMix mix pairs of neighbours, so a process's part of a batch must be "
+            f"even. Received: batch={batch} over {shard[1]} processes"
+        )
+    change = Augmentation(augment_config, image_size, preprocessing)
+    size = len(split)
 
-    def example(i):
+    def example(i, replace):
+        i = i // count * batch + first + i % count  # its number in the whole row
         epoch, place = tf.cast(i // size, tf.int32), tf.cast(i % size, tf.int32)
-        key = tf.stack([tf.constant(seed, tf.int32), epoch])
-        index = tf.random.experimental.index_shuffle(place, key, size - 1)
-        return resize(split.read(index), image_size, preprocessing), tf.gather(labels, index)
+        order = tf.stack([tf.constant(seed, tf.int32), epoch])
+        index = tf.random.experimental.index_shuffle(place, order, size - 1)
+        key, pair = (tf.stack([tf.constant(seed, tf.int64), n]) for n in (i, -1 - i // 2))
+        read = lambda window: split.example(index, window, replace)
+        image, label, drawn = change.example(read, key, pair)
+        return image, tf.one_hot(label, num_classes), *([drawn] if drawn else [])
 
-    def whole_batch(step, batch_of):
-        images, classes = batch_of
-        if is_active(augment_config):
-            key = tf.stack([tf.constant(seed, tf.int64), step])
-            images = augment(
-                tf.ensure_shape(images, (batch, *image_size, None)), key, augment_config
-            )
-        return normalise(images, preprocessing), classes
-
-    examples = tf.data.Dataset.range(start_step * batch, total_steps * batch)
-    examples = examples.map(example, num_parallel_calls=tf.data.AUTOTUNE)
-    steps = tf.data.Dataset.range(start_step, total_steps)
-    batches = tf.data.Dataset.zip(steps, examples.batch(batch, drop_remainder=True))
-    batches = batches.map(whole_batch, num_parallel_calls=tf.data.AUTOTUNE)
+    examples = tf.data.Dataset.range(start_step * count, total_steps * count)
+    batches = _batched(examples, example, count, split)
+    if len(batches.element_spec) == 3:
+        batches = _mapped(batches, change.batch)
+    batches = batches.apply(tf.data.experimental.assert_cardinality(total_steps - start_step))
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
 def eval_batches(
-    split: Split, *, image_size: tuple[int, int], preprocessing: Preprocessing, batch: int
+    split: Split,
+    *,
+    image_size: tuple[int, int],
+    preprocessing: Preprocessing,
+    batch: int,
+    shard: tuple[int, int] = (0, 1),
+    num_classes: int | None = None,
+    pad: bool = False,
 ) -> tf.data.Dataset:
-    """All images of a split once, in order: images `(B, H, W, C)`, labels `(B,)`."""
-    labels = tf.constant(split.labels)
+    """All images of a split once, in order: images `(B, H, W, C)`, labels `(B,)` int32.
 
-    def example(index):
-        image = resize(split.read(index), image_size, preprocessing)
-        return normalise(image, preprocessing), tf.gather(labels, index)
+    With `num_classes` labels are one-hot `(B, K)` float32. With `pad` there come weights `(B,)` as
+    well, and every batch is whole: the last image is repeated with weight 0, and the others weigh
+    alike, so that all weights are 1 on average, as Keras divides a weighted loss by the images of
+    a batch. `shard` (r, n) gives process r its rows of each batch. Raises ValueError as
+    `train_batches` does, or for `pad` without `num_classes`.
+    """
+    first, count = _rows(batch, shard)
+    if pad and num_classes is None:
+        raise ValueError("`pad` gives one-hot labels, and needs `num_classes`. Received: None")
+    size = len(split)
+    total = -(-size // batch) * batch
+    weight = total / size
+    rows = np.arange(total).reshape(-1, batch)[:, first : first + count]
+    rows = rows.reshape(-1) if pad else rows[rows < size]
 
-    indices = tf.data.Dataset.range(len(split))
-    batches = indices.map(example, num_parallel_calls=tf.data.AUTOTUNE).batch(batch)
+    def example(row, replace):
+        image, label = split.example(tf.minimum(row, size - 1), None, replace)
+        image = normalise(resize(image, image_size, preprocessing), preprocessing)
+        image = tf.ensure_shape(image, (*image_size, image.shape[-1]))
+        label = label if num_classes is None else tf.one_hot(label, num_classes)
+        return (image, label, tf.cast(row < size, tf.float32) * weight) if pad else (image, label)
+
+    examples = tf.data.Dataset.from_tensor_slices(rows)
+    batches = _batched(examples, example, count, split)
+    steps = -(-len(rows) // count)
+    batches = batches.apply(tf.data.experimental.assert_cardinality(steps))
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def one_hot(batches: tf.data.Dataset, num_classes: int) -> tf.data.Dataset:
-    """The same batches with labels `(B,)` as `(B, num_classes)` float32."""
-    return batches.map(lambda images, labels: (images, tf.one_hot(labels, num_classes)))
-
-
 def sample_images(
-    name: str | None, shape: tuple[int, int, int], preprocessing: Preprocessing, count: int = 64
+    name: str | None,
+    shape: tuple[int, int, int],
+    preprocessing: Preprocessing,
+    count: int = 64,
+    config: DataConfig | None = None,
 ) -> np.ndarray:
-    """The first `count` test images of a data set, or noise without one: uint8 of `shape`."""
+    """The first `count` held-out images of a data set, or noise without one: uint8 of `shape`."""
     if name is None:
         return np.random.default_rng(0).integers(0, 256, (count, *shape), dtype="uint8")
-    split = load(name, shape[-1]).split("test")
+    config = config or DataConfig()
+    split = load(name, shape[-1], config).split(config.test_split)
     images = [
         resize(split.read(tf.constant(i)), shape[:2], preprocessing)
         for i in range(min(count, len(split)))
     ]
     return np.clip(np.round(np.stack(images)), 0, 255).astype("uint8")
+
+
+def _batched(numbers, example, count, split):
+    """Batches of `example(number, replace)`, in order, computed in parallel.
+
+    Where an unreadable picture stops the run, an error leaves a gap, which the batch then shows: to
+    be ready for one at each picture costs a third of its decoding.
+    """
+    whole = numbers.cardinality().numpy() % count == 0
+    if split.origin is None or not split.origin.unreadable.stop:
+        return _mapped(numbers, lambda i: example(i, True)).batch(count, drop_remainder=whole)
+    longer = numbers.concatenate(numbers.take(count))  # so that a gap leaves as many batches
+    quick = _mapped(longer, lambda i: (i, example(i, False))).ignore_errors(log_warning=False)
+    wanted = numbers.batch(count, drop_remainder=whole)
+    steps = tf.data.Dataset.zip(wanted, quick.batch(count)).take(len(wanted))
+
+    def check(wanted, found):
+        if not np.array_equal(wanted, found):
+            number = [*np.setdiff1d(wanted, found), *wanted][0]
+            example(tf.constant(number), True)  # says what is wrong with it
+            raise ValueError(f"Image {number} of the run could be read only the second time")
+        return np.int32(0)
+
+    def checked(wanted, found):
+        rows = (lambda x: x) if whole else (lambda x: x[: tf.shape(wanted)[0]])
+        numbers, batch = tf.nest.map_structure(rows, found)
+        with tf.control_dependencies([tf.numpy_function(check, [wanted, numbers], tf.int32)]):
+            static = lambda x: tf.ensure_shape(tf.identity(x), (wanted.shape[0], *x.shape[1:]))
+            return tf.nest.map_structure(static, batch)
+
+    return _mapped(steps, checked)
+
+
+def _mapped(dataset, function, parallel=tf.data.AUTOTUNE):
+    """In order; without AutoGraph, which finds nothing to convert and takes half a minute."""
+    function = tf.autograph.experimental.do_not_convert(function)
+    return dataset.map(function, num_parallel_calls=parallel)
+
+
+def _rows(batch, shard):
+    """The first row of a process in each batch, and how many it has."""
+    number, processes = shard
+    if batch % processes:
+        raise ValueError(
+            f"The number of processes must divide `batch`. Received: batch={batch} over "
+            f"{processes} processes"
+        )
+    count = batch // processes
+    return number * count, count

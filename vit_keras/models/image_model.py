@@ -65,13 +65,18 @@ class ImageModel(keras.Model):
             **{k: tuple(v) if isinstance(v, list) else v for k, v in preprocessing.items()}
         )
         model.class_names = names
+        for layer in model.layers:
+            if not layer.trainable:  # Keras tells a loaded layer's own weights, not its parts'
+                for weight in layer.weights:
+                    weight.trainable = False
         return model
 
 
 def _portable(config):
     """A compile config that names public optimisers.
 
-    On torch Keras saves an optimiser as a class of that backend, which no other can train with.
+    On torch Keras saves each of its own optimisers as a class of that backend, which no other can
+    train with. Those of `vit_keras.training` are the same class everywhere.
     """
     if not isinstance(config, dict):
         return config

@@ -1,0 +1,222 @@
+"""Crops, RandAugment, MixUp and CutMix: against formulas, and the same in parts as in one."""
+
+import collections
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from vit_keras import data
+from vit_keras.config import AugmentConfig
+from vit_keras.data import from_arrays, preprocess
+from vit_keras.data.mixing import Mixing
+from vit_keras.data.randaugment import Equalization, on_tensorflow, randaugment
+from vit_keras.models import Preprocessing
+
+SIZE = (24, 20)
+CHANGES = {
+    "affine": {"rotation_degrees": 20, "scale": 0.3, "shift": 0.2},
+    "inception and flip": {"crop": "inception", "flip": True},
+    "bit": {"crop": "bit"},
+    "keras": {"randaugment_layers": 2, "mixup_alpha": 0.4, "cutmix_alpha": 1.0},
+    "keras_cv": {"randaugment_layers": 2, "library": "keras_cv"},
+}
+
+
+@pytest.fixture(scope="module")
+def split():
+    rng = np.random.default_rng(5)
+    return from_arrays(rng.integers(0, 256, (10, 30, 26, 3), dtype="uint8"), np.arange(10) % 4)
+
+
+def batches(split, config, batch=8, steps=(0, 3), shard=(0, 1), seed=3):
+    made = data.train_batches(
+        split,
+        image_size=SIZE,
+        preprocessing=Preprocessing(),
+        batch=batch,
+        augment_config=config,
+        seed=seed,
+        start_step=steps[0],
+        total_steps=steps[1],
+        num_classes=4,
+        shard=shard,
+    )
+    return [np.concatenate(tensors) for tensors in zip(*made.as_numpy_iterator())]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_examples_are_the_same_resumed_in_parts_and_over_processes(split, change):
+    config = AugmentConfig(**CHANGES[change])
+    whole = batches(split, config)
+    parts = batches(split, config, batch=4, steps=(2, 6))  # from the second batch, in two parts
+    for tensor, expected in zip(parts, whole):
+        np.testing.assert_array_equal(tensor, expected[8:])
+    second = batches(split, config, shard=(1, 2))
+    for tensor, expected in zip(second, whole):
+        rows = expected.reshape(3, 2, 4, *expected.shape[1:])[:, 1]
+        np.testing.assert_array_equal(tensor, rows.reshape(tensor.shape))
+    plain = batches(split, AugmentConfig())
+    changed = np.abs(whole[0] - plain[0]).max(axis=(1, 2, 3)) > 0.05
+    assert changed.mean() > 0.6  # RandAugment may draw what does nothing
+    if change == "affine":
+        assert not np.array_equal(whole[0], batches(split, config, seed=4)[0])
+
+
+def drawn(function, count):
+    """What `function` gives for `count` keys, stacked."""
+    keyed = lambda i: function(tf.stack([tf.constant(7, tf.int64), i]))
+    made = tf.data.Dataset.range(count).map(keyed, tf.data.AUTOTUNE).batch(count)
+    return made.get_single_element()
+
+
+@pytest.fixture(scope="module")
+def windows():
+    """Five thousand inception crops of 300x400 pixels, `(N, 4)`."""
+    shape = tf.constant([300, 400, 3])
+    return drawn(lambda key: preprocess.inception_window(shape, key), 5000).numpy()
+
+
+def test_inception_crops_are_spread_as_published(windows):
+    top, left, height, width = windows.T
+    assert (top >= 0).all() and (left >= 0).all()
+    assert (top + height <= 300).all() and (left + width <= 400).all()
+    area, ratio = height * width / (300 * 400), width / height
+    assert 0.048 < area.min() < 0.07 and 0.9 < area.max() <= 1
+    assert 0.74 < ratio.min() < 0.78 and 1.29 < ratio.max() < 1.35
+    # The same by plain formulas: ratio uniform, then the height uniform among those whose area
+    # lies in the range, drawn again where the crop is too wide or high.
+    rng, accepted = np.random.default_rng(0), []
+    while len(accepted) < 20000:
+        r = rng.uniform(0.75, 1.33)
+        low, high = np.sqrt(0.05 * 120000 / r), min(np.sqrt(120000 / r), 300, 400 / r)
+        h = rng.uniform(low, high)
+        accepted.append((h * h * r / 120000, r))
+    for found, expected in zip((area, ratio), np.transpose(accepted)):
+        quantiles = np.linspace(0.1, 0.9, 9)
+        difference = np.quantile(found, quantiles) - np.quantile(expected, quantiles)
+        assert np.abs(difference).max() < 0.04
+    free = 300 - height
+    assert np.mean(top[free > 20] / free[free > 20]) == pytest.approx(0.5, abs=0.02)
+
+
+def test_an_inception_crop_is_a_part_at_the_size_of_the_model(split):
+    key = tf.constant([3, 0], tf.int64)
+    window = lambda shape: preprocess.inception_window(shape, key)
+    part, label = split.example(tf.constant(4), window)
+    top, left, height, width = window(tf.constant([30, 26, 3])).numpy()
+    whole = split.read(tf.constant(4)).numpy()
+    np.testing.assert_array_equal(part, whole[top : top + height, left : left + width])
+    assert label == split.labels[4]
+
+
+@pytest.mark.parametrize(("side", "larger"), [(95, (30, 25)), (97, (26, 21))])
+def test_bit_crops_lie_in_a_larger_picture(side, larger):
+    """160/128 of 24x20 is 30x25, 512/480 of it 26x21; the corner shows where the part lies."""
+    y, x = np.mgrid[:side, :side].astype("float32")
+    places = []
+    for i in range(60):
+        picture = tf.constant(np.stack([y, x], axis=-1))
+        found = preprocess.bit_crop(picture, SIZE, Preprocessing(), [1, i]).numpy()
+        whole = tf.image.resize(picture, larger).numpy()
+        differences = {
+            (top, left): np.abs(whole[top : top + 24, left : left + 20] - found).max()
+            for top in range(larger[0] - 23)
+            for left in range(larger[1] - 19)
+        }
+        place = min(differences, key=differences.get)
+        assert differences[place] == 0
+        places.append(place)
+    seen = collections.Counter(places)
+    assert len(seen) > 0.7 * min(60, len(differences)) and max(seen.values()) < 45
+
+
+def test_half_of_the_images_are_mirrored(split):
+    image = split.read(tf.constant(0))
+    mirrored = 0
+    for i in range(200):
+        found = preprocess.flip(image, [2, i]).numpy()
+        is_mirrored = not np.array_equal(found, image)
+        np.testing.assert_array_equal(found, image[:, ::-1] if is_mirrored else image)
+        mirrored += is_mirrored
+    assert 70 < mirrored < 130
+
+
+@pytest.mark.parametrize("library", ["keras", "keras_cv"])
+def test_randaugment_draws_nothing_but_by_its_key(library):
+    """No operation of its graph keeps a state, so that a resumed run sees the same images."""
+    change = randaugment(library, 2, 15)
+    specs = tf.TensorSpec((16, 12, 3)), tf.TensorSpec((2,), tf.int64)
+    made = tf.function(change, autograph=False).get_concrete_function(*specs)
+    graph = made.graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    random = {node.op for node in nodes if "Random" in node.op or "Variable" in node.op}
+    assert random and all(op.startswith("Stateless") for op in random)
+    image = tf.random.stateless_uniform((16, 12, 3), [0, 1], 0, 255)
+    found = [made(image, tf.constant([5, i], tf.int64)).numpy() for i in range(20)]
+    assert min(x.min() for x in found) >= 0 and max(x.max() for x in found) <= 255
+    assert len({x.tobytes() for x in found}) > 15
+
+
+def test_equalization_is_keras_own(rng):
+    image = tf.constant(rng.integers(30, 200, (1, 9, 7, 3)).astype("float32"))
+    ours, theirs = Equalization((0, 255)), keras.layers.Equalization((0, 255))
+    with on_tensorflow(ours):
+        found = tf.function(lambda x: ours.transform_images(x, None), autograph=False)(image)
+    np.testing.assert_array_equal(found, keras.ops.convert_to_numpy(theirs(image.numpy())))
+
+
+@pytest.mark.parametrize("alphas", [(0.4, 0.0), (0.0, 1.0), (0.4, 1.0)])
+def test_neighbours_are_mixed_as_published(rng, alphas):
+    mixing = Mixing(SIZE, AugmentConfig(mixup_alpha=alphas[0], cutmix_alpha=alphas[1]))
+    pictures = rng.normal(size=(8, *SIZE, 3)).astype("float32")
+    labels = np.eye(4, dtype="float32")[rng.integers(0, 4, 8)]
+    keys = [tf.constant([1, -1 - i // 2], tf.int64) for i in range(8)]
+    weights, boxes = map(tf.stack, zip(*map(mixing.draw, keys)))
+    mixed = tf.function(mixing, autograph=False)
+    images, targets = mixed(tf.constant(pictures), tf.constant(labels), weights, boxes)
+    for i in range(8):
+        lam, (top, left, bottom, right) = weights.numpy()[i], boxes.numpy()[i].astype(int)
+        expected = lam * pictures[i] + (1 - lam) * pictures[i ^ 1]
+        partner = lam * pictures[i ^ 1] + (1 - lam) * pictures[i]
+        expected[top:bottom, left:right] = partner[top:bottom, left:right]
+        kept = 1 - (bottom - top) * (right - left) / (SIZE[0] * SIZE[1])
+        label = lam * labels[i] + (1 - lam) * labels[i ^ 1]
+        other = lam * labels[i ^ 1] + (1 - lam) * labels[i]
+        np.testing.assert_allclose(images[i], expected, atol=1e-5)
+        np.testing.assert_allclose(targets[i], kept * label + (1 - kept) * other, atol=1e-5)
+        assert lam == 1 or kept == 1  # one of the two
+
+
+def test_weights_of_mixing_are_beta(rng):
+    both = Mixing((200, 100), AugmentConfig(mixup_alpha=0.4, cutmix_alpha=2.0))
+    weights, boxes = drawn(both.draw, 10000)
+    mixed, boxes = weights.numpy() < 1, boxes.numpy()
+    assert mixed.mean() == pytest.approx(0.5, abs=0.02)
+    quantiles = np.linspace(0.1, 0.9, 9)
+    expected = np.quantile(rng.beta(0.4, 0.4, 100000), quantiles)
+    np.testing.assert_allclose(np.quantile(weights.numpy()[mixed], quantiles), expected, atol=0.05)
+    sides = boxes[~mixed, 2:] - boxes[~mixed, :2]
+    inner = ((boxes[~mixed, :2] > 0) & (boxes[~mixed, 2:] < (200, 100))).all(axis=1)
+    np.testing.assert_allclose(sides[inner][:, 0] / sides[inner][:, 1], 2, rtol=0.2, atol=0.3)
+    areas, cut = sides.prod(axis=1) / 20000, rng.beta(2, 2, 20000)
+    high, wide = np.floor(200 * np.sqrt(cut)), np.floor(100 * np.sqrt(cut))
+    center = np.floor(rng.uniform(size=(20000, 2)) * (200, 100))
+    part = lambda c, w, side: np.clip(c + w / 2, 0, side) - np.clip(c - w / 2, 0, side)
+    by_formula = part(center[:, 0], high, 200) * part(center[:, 1], wide, 100) / 20000
+    assert areas.mean() == pytest.approx(by_formula.mean(), abs=0.02)
+
+
+def test_wrong_augmentation_is_named(split):
+    for field, value, message in (
+        ("randaugment_magnitude", 31, r"must lie in \[0, 30\]. Received: 31"),
+        ("mixup_alpha", -1, "`mixup_alpha` must not be negative. Received: -1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            AugmentConfig(**{field: value})
+    with pytest.raises(ValueError, match="of keras_cv shuffle by tf.random.shuffle.*keras_cv"):
+        AugmentConfig(library="keras_cv", mixup_alpha=0.1)
+    grey = from_arrays(np.zeros((4, 8, 8, 1), "uint8"), np.arange(4))
+    with pytest.raises(ValueError, match="RandAugment needs 3 channels. Received: 1"):
+        batches(grey, AugmentConfig(randaugment_layers=1))

@@ -1,0 +1,133 @@
+"""Pictures of every format against Pillow."""
+
+import io
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image, ImageOps
+
+from vit_keras import data
+from vit_keras.data import images
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture
+def picture(rng):
+    """A smooth picture 40x56 of all colours."""
+    coarse = rng.integers(0, 256, (5, 7, 3), dtype="uint8")
+    return Image.fromarray(coarse).resize((56, 40), Image.Resampling.BICUBIC)
+
+
+def stored(picture, form, **options):
+    file = io.BytesIO()
+    picture.save(file, form, **options)
+    return file.getvalue()
+
+
+def with_alpha(picture):
+    picture = picture.convert("RGBA")
+    picture.putalpha(Image.linear_gradient("L").resize(picture.size))
+    return picture
+
+
+def exif(orientation):
+    tags = Image.Exif()
+    tags[images.ORIENTATION] = orientation
+    return tags
+
+
+WAYS = {
+    "jpeg": lambda p: stored(p, "JPEG", quality=90),
+    "progressive jpeg": lambda p: stored(p, "JPEG", progressive=True),
+    "grey jpeg": lambda p: stored(p.convert("L"), "JPEG"),
+    "cmyk jpeg": lambda p: stored(p.convert("CMYK"), "JPEG", quality=95),
+    "png": lambda p: stored(p, "PNG"),
+    "grey png": lambda p: stored(p.convert("L"), "PNG"),
+    "one bit png": lambda p: stored(p.convert("1"), "PNG"),
+    "palette png": lambda p: stored(p.convert("P"), "PNG", transparency=3),
+    "transparent png": lambda p: stored(with_alpha(p), "PNG"),
+    "grey transparent png": lambda p: stored(with_alpha(p).convert("LA"), "PNG"),
+    "gif": lambda p: stored(p, "GIF"),
+    "moving gif": lambda p: stored(p, "GIF", save_all=True, append_images=[p.rotate(180)]),
+    "webp": lambda p: stored(p, "WEBP", quality=80),
+    "transparent webp": lambda p: stored(with_alpha(p), "WEBP", lossless=True, exact=True),
+    "bmp": lambda p: stored(p, "BMP"),
+    "palette bmp": lambda p: stored(p.convert("P"), "BMP"),
+    "transparent bmp": lambda p: stored(with_alpha(p), "BMP"),
+    "grey bmp": lambda p: stored(p.convert("L"), "BMP"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_format_has_pillows_pixels(picture, way):
+    written = WAYS[way](picture)
+    theirs = Image.open(io.BytesIO(written)).convert("RGB")
+    tolerance = 1 if "webp" in way else 0  # each links a libwebp of its own
+    for channels, mode in ((3, "RGB"), (1, "L")):
+        found = images.decode(tf.constant(written), channels).numpy().astype(int)
+        expected = np.asarray(theirs.convert(mode)).reshape(40, 56, channels)
+        assert found.shape == expected.shape
+        assert np.abs(found - expected).max() <= tolerance
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
+def test_pictures_stand_upright(picture, form, orientation):
+    lossless = {"lossless": True} if form == "WEBP" else {}
+    written = stored(picture, form, exif=exif(orientation), **lossless)
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(written))).convert("RGB")
+    found = images.decode(tf.constant(written), 3).numpy()
+    np.testing.assert_array_equal(found, np.asarray(upright))
+    window = lambda shape: tf.stack([shape[0] // 4, shape[1] // 3, 8, 9])  # of the upright one
+    top, left = upright.height // 4, upright.width // 3
+    np.testing.assert_array_equal(
+        images.decode(tf.constant(written), 3, window).numpy().astype(int),
+        np.asarray(upright)[top : top + 8, left : left + 9],
+    )
+
+
+def test_sixteen_bits_are_scaled_to_eight(rng):
+    deep = rng.integers(0, 65536, (20, 30), dtype="uint16")
+    deep[0, :2] = 0, 65535
+    found = images.decode(tf.constant(stored(Image.fromarray(deep), "PNG")), 3).numpy()
+    np.testing.assert_array_equal(found, np.round(deep / 257)[..., None].repeat(3, axis=-1))
+
+
+def test_a_part_of_a_jpeg_is_that_part_of_it(picture):
+    written = tf.constant(stored(picture, "JPEG", quality=90))
+    whole = images.decode(written, 3).numpy().astype(int)
+    part = images.decode(written, 3, lambda shape: tf.constant([5, 11, 20, 30])).numpy()
+    difference = np.abs(part - whole[5:25, 11:41])
+    assert difference[1:-1, 1:-1].max() == 0  # chroma at a cut edge has one neighbour less
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "Input is empty"),
+        (b"BM", ".*cannot identify image"),
+        (b"not a picture", "Unknown image file format"),
+        (b"\xff\xd8\xff", ".*Invalid JPEG data"),
+    ],
+)
+def test_what_is_no_picture_is_named(tmp_path, content, reason):
+    (tmp_path / "a.png").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"a\.png' cannot be read as an image \({reason}"):
+        data.read_image(tmp_path / "a.png", 3)
+
+
+@pytest.mark.parametrize("way", ["jpeg", "png", "gif", "webp", "bmp"])
+def test_a_truncated_picture_is_named(tmp_path, picture, way):
+    written = WAYS[way](picture)
+    (tmp_path / "b").write_bytes(written[: len(written) * 2 // 3])
+    with pytest.raises(ValueError, match=r"b' cannot be read as an image .*whole jpg, jpeg, png"):
+        data.read_image(tmp_path / "b", 3)
+
+
+def test_wrong_arguments_of_a_reader_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no image at 'nowhere\.png'"):
+        data.read_image("nowhere.png", 3)
+    with pytest.raises(ValueError, match="1 or 3 channels. Received: channels=2"):
+        data.read_image(tmp_path, 2)

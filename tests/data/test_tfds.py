@@ -1,0 +1,144 @@
+"""A small data set of TensorFlow Datasets, prepared in the test in both of its formats."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from vit_keras import data
+from vit_keras.config import AugmentConfig, DataConfig
+from vit_keras.data.tfds import record_offsets
+from vit_keras.models import Preprocessing
+
+pytestmark = pytest.mark.once
+
+NAMES = ["no", "yes", "perhaps"]
+
+
+def picture(split, i):
+    """One grey, which says who it is."""
+    return np.full((5, 4, 3), i + (100 if split == "validation" else 0), "uint8")
+
+
+class TinyPictures(tfds.core.GeneratorBasedBuilder):
+    """Seventeen pictures to train on and four held out."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = {
+            "id": tfds.features.Text(),
+            "image": tfds.features.Image(shape=(None, None, 3)),
+            "label": tfds.features.ClassLabel(names=NAMES),
+        }
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager):
+        return {name: self._examples(name, n) for name, n in (("train", 17), ("validation", 4))}
+
+    def _generate_examples(self):
+        raise NotImplementedError
+
+    def _examples(self, split, count):
+        for i in range(count):
+            yield i, {"id": f"{i}", "image": picture(split, i), "label": i % 3}
+
+
+class TinySounds(TinyPictures):
+    """No pictures."""
+
+    def _info(self):
+        features = tfds.features.FeaturesDict({"sound": np.float32, "text": tfds.features.Text()})
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _examples(self, split, count):
+        yield 0, {"sound": 1.0, "text": "x"}
+
+
+@pytest.fixture(scope="module", params=["tfrecord", "array_record"])
+def prepared(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    builder = TinyPictures(data_dir=folder, file_format=request.param)
+    two = tfds.download.DownloadConfig(num_shards=2)
+    builder.download_and_prepare(download_config=two)
+    return DataConfig(data_dir=str(folder)), builder
+
+
+def test_records_are_read_by_index(prepared):
+    config, builder = prepared
+    dataset = data.load("tfds:tiny_pictures", 3, config)
+    assert dataset.class_names == tuple(NAMES)
+    if builder.info.file_format == tfds.core.FileFormat.TFRECORD:
+        stored = list(builder.as_dataset(split="train").as_numpy_iterator())
+    else:
+        stored = builder.as_data_source("train")
+    train, test = dataset.split("train"), dataset.split("test")
+    assert (len(train), len(test)) == (17, 4)
+    for i in range(17):
+        image, label = train.example(tf.constant(i))
+        np.testing.assert_array_equal(image, stored[i]["image"])
+        assert label == stored[i]["label"]
+    np.testing.assert_array_equal(train.labels, [stored[i]["label"] for i in range(17)])
+    part = dataset.split("train[:50%]")
+    np.testing.assert_array_equal(part.labels, train.labels[:8])  # 8.5, to the even one
+    versioned = data.load("tfds:tiny_pictures:1.0.0", 1, config).split("validation[1:3]")
+    assert {int(versioned.read(tf.constant(i))[0, 0, 0]) for i in range(2)} < {100, 101, 102, 103}
+
+
+def test_epochs_hold_every_record_once(prepared):
+    split = data.load("tfds:tiny_pictures", 3, prepared[0]).split("train")
+    made = data.train_batches(
+        split,
+        image_size=(5, 4),
+        preprocessing=Preprocessing(),
+        batch=17,
+        augment_config=AugmentConfig(),
+        seed=0,
+        start_step=1,
+        total_steps=3,
+        num_classes=3,
+    )
+    for images, labels in made:
+        numbers = np.round((images.numpy()[:, 0, 0, 0] + 1) * 127.5).astype(int)
+        assert sorted(numbers) == list(range(17))
+        np.testing.assert_array_equal(labels, np.eye(3)[numbers % 3])
+
+
+def test_a_run_keeps_its_records(prepared, tmp_path):
+    dataset = data.load("tfds:tiny_pictures", 3, prepared[0])
+    data.check_unchanged(dataset, tmp_path)
+    assert dataset.fingerprint["images"] == {"train": {"all": 17}, "validation": {"all": 4}}
+    fewer = data.Dataset(dataset.name, {"train": dataset.split("train")}, dataset.class_names)
+    with pytest.raises(ValueError, match="validation/all: 4 images then, 0 now"):
+        data.check_unchanged(fewer, tmp_path)
+
+
+def test_a_cut_file_of_records_is_named(tmp_path):
+    TinyPictures(data_dir=tmp_path, file_format="tfrecord").download_and_prepare()
+    (file,) = pathlib.Path(tmp_path).rglob("*train*.tfrecord*")
+    whole = [record.numpy() for record in tf.data.TFRecordDataset(str(file))]
+    content = file.read_bytes()
+    assert [content[at : at + size] for at, size in record_offsets(str(file))] == whole
+    file.write_bytes(content[:-20])
+    with pytest.raises(ValueError, match=r"train.*must hold 17 records. Received: 16"):
+        data.load("tfds:tiny_pictures", 3, DataConfig(data_dir=str(tmp_path)))
+
+
+def test_faults_are_named(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="has no 'tiny_picture'. Did you mean .*tiny_pictures"):
+        data.load("tfds:tiny_picture", 3, DataConfig(data_dir=str(tmp_path)))
+    TinySounds(data_dir=tmp_path).download_and_prepare()
+    features = r"\{'sound': '\w+', 'text': 'Text'\}"
+    with pytest.raises(ValueError, match=f"needs an Image and a ClassLabel.*{features}"):
+        data.load("tfds:tiny_sounds", 3, DataConfig(data_dir=str(tmp_path)))
+
+    def unreachable(self, **options):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", unreachable)
+    where = DataConfig(data_dir=str(tmp_path / "d"), manual_dir="archives")
+    command = f"tfds build mnist:3.0.1 --data_dir {tmp_path}/d --manual_dir archives"
+    with pytest.raises(ValueError, match=f"not prepared in '.*d'.*no route to host.*{command}"):
+        data.load("tfds:mnist:3.0.1", 3, where)

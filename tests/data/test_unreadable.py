@@ -1,0 +1,92 @@
+"""A truncated picture stops a run by its name, or the next one stands in for it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from vit_keras import data
+from vit_keras.config import AugmentConfig, DataConfig
+from vit_keras.models import Preprocessing
+
+PLAIN = {"image_size": (8, 8), "preprocessing": Preprocessing()}
+
+
+@pytest.fixture
+def root(tmp_path, rng):
+    """Twelve pictures of two classes, two of them truncated."""
+    for i in range(12):
+        path = tmp_path / "images" / "ab"[i % 2] / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        coarse = rng.integers(0, 256, (4, 4, 3), dtype="uint8")
+        Image.fromarray(coarse).resize((64, 64)).save(path)
+        if i in (3, 8):
+            path.write_bytes(path.read_bytes()[:700])
+    return tmp_path / "images"
+
+
+def loaded(root, on_corrupt):
+    return data.load(f"folder:{root}", 3, DataConfig(test_percent=0, on_corrupt=on_corrupt))
+
+
+def train_batches(dataset, start_step=0, crop="resize"):
+    return data.train_batches(
+        dataset.split("train"),
+        **PLAIN,
+        batch=4,
+        augment_config=AugmentConfig(crop=crop),
+        seed=0,
+        start_step=start_step,
+        total_steps=9,
+        num_classes=2,
+    )
+
+
+@pytest.mark.parametrize("crop", ["resize", "inception"])
+def test_the_next_readable_image_stands_in(root, tmp_path, crop):
+    dataset = loaded(root, "skip")
+    split = dataset.split("train")
+    names = [split.origin.name(i) for i in range(12)]
+    bad = sorted(name for name in names if name.endswith(("/3.jpg", "/8.jpg")))
+    for i in range(12):
+        there = next(k % 12 for k in range(i, i + 12) if names[k % 12] not in bad)
+        image, label = split.example(tf.constant(i))
+        np.testing.assert_array_equal(image, data.read_image(names[there], 3))
+        assert label == split.labels[there]
+    log = tmp_path / "unreadable.txt"
+    dataset = loaded(root, "skip")
+    dataset.unreadable.keep(log)
+    whole = list(train_batches(dataset, crop=crop))
+    assert dataset.unreadable.names == set(bad) == set(log.read_text().splitlines())
+    assert len(log.read_text().splitlines()) == 2  # once each, though seen in every epoch
+    assert dataset.unreadable.report() == f"2 unreadable images replaced: {', '.join(bad)}"
+    resumed = loaded(root, "skip")
+    resumed.unreadable.keep(log)
+    assert resumed.unreadable.report() == dataset.unreadable.report()
+    for (images, labels), again in zip(whole[5:], train_batches(resumed, 5, crop), strict=True):
+        np.testing.assert_array_equal(images, again[0])
+        np.testing.assert_array_equal(labels, again[1])
+    assert loaded(root, "skip").unreadable.report() == ""
+
+
+def test_fit_stops_with_the_path(root):
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(2)])
+    model.compile(loss="mse")
+    with pytest.raises(Exception, match=r"[ab]/[38]\.jpg' cannot be read as an image .*Repair"):
+        model.fit(train_batches(loaded(root, "stop")), verbose=0)
+
+
+def test_a_split_without_readable_images_ends(root):
+    for path in root.glob("*/*.jpg"):
+        path.write_bytes(b"\xff\xd8\xff")
+    split = loaded(root, "skip").split("train")
+    with pytest.raises((ValueError, tf.errors.OpError), match="None of 12 images can be read"):
+        split.read(tf.constant(0))
+
+
+def test_evaluation_names_a_picture_that_is_gone(root):
+    dataset = loaded(root, "stop")
+    (root / "a" / "0.jpg").unlink()
+    with pytest.raises(Exception, match=r"[ab]/[038]\.jpg"):
+        list(data.eval_batches(dataset.split("train"), **PLAIN, batch=12))

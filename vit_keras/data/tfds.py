@@ -1,0 +1,181 @@
+"""TensorFlow Datasets by random access, whether prepared as ArrayRecord or as TFRecord files."""
+
+import difflib
+import os
+import re
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from vit_keras.config import DataConfig
+from vit_keras.data import images
+from vit_keras.data.labels import Label, feature
+from vit_keras.data.splits import Dataset, Origin, Split, Unreadable
+
+HEADER, FOOTER = 12, 4  # bytes about a TFRecord: its length, the length's checksum; its own
+
+
+def load(name: str, channels: int, config: DataConfig, label: Label | None = None) -> Dataset:
+    """The data set `name`, such as cifar10:3.0.2 or eurosat/rgb, prepared first where it is not.
+
+    `label` says how the class of an example is found, where it is not the data set's one label.
+    Raises ValueError for an unknown name, with the nearest ones; for one that cannot be prepared,
+    with the command that does; for one without an image and a label, with what it has.
+    """
+    builder = _prepared(name, config)
+    image, label = _features(builder, label)
+    unreadable = Unreadable(config.on_corrupt == "stop")
+    splits = {
+        split: _split(builder, split, image, label, channels, unreadable)
+        for split, info in builder.info.splits.items()
+        if info.num_examples
+    }
+    (key, *_) = label.reads
+    names = tuple(getattr(builder.info.features[key], "names", ()))  # of a label that is a feature
+    return Dataset(f"tfds:{name}", splits, names, unreadable)
+
+
+def _prepared(name, config):
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder(name, data_dir=config.data_dir)
+    except tfds.core.registered.DatasetNotFoundError as error:
+        known = tfds.list_builders(with_community_datasets=False)
+        near = difflib.get_close_matches(re.split("[:/]", name)[0], known, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(f"TensorFlow Datasets has no {name!r}.{hint}") from error
+    if builder.info.splits:
+        return builder
+    manual = tfds.download.DownloadConfig(manual_dir=config.manual_dir)
+    try:
+        builder.download_and_prepare(download_config=manual)
+    except Exception as error:  # of every source its own
+        where = os.fspath(builder.data_dir)
+        root = config.data_dir or where[: where.index(os.sep + builder.name + os.sep)]
+        by_hand = f" --manual_dir {config.manual_dir}" if config.manual_dir else ""
+        raise ValueError(
+            f"tfds:{name} is not prepared in {root!r}, and preparing it failed "
+            f"({type(error).__name__}: {str(error).strip()[:300]}). Where there is internet, run: "
+            f"tfds build {name} --data_dir {root}{by_hand}"
+        ) from error
+    return builder
+
+
+def _features(builder, label):
+    """The name of the image, and the label."""
+    import tensorflow_datasets as tfds
+
+    features, kinds = builder.info.features, {}
+    for kind in (tfds.features.Image, tfds.features.ClassLabel):
+        named = builder.info.supervised_keys or ("image", "label")
+        found = [key for key in features if type(features[key]) is kind]
+        kinds[kind] = next((key for key in (*named, *found) if key in found), None)
+    if label is None and (key := kinds[tfds.features.ClassLabel]):
+        label = feature(key)
+    if None in (kinds[tfds.features.Image], label):
+        has = {key: type(feature).__name__ for key, feature in features.items()}
+        raise ValueError(
+            f"A data set for classification needs an Image and a ClassLabel. Received: "
+            f"tfds:{builder.name} with {has}"
+        )
+    return kinds[tfds.features.Image], label
+
+
+def _split(builder, split, image, label, channels, unreadable):
+    import tensorflow_datasets as tfds
+
+    info = builder.info.splits[split]
+    get = _reader(builder, split)
+    skip = {image: tfds.decode.SkipDecoding()}
+    partial = tfds.decode.PartialDecoding({image: True, **label.reads})
+    features = partial.extract_features(builder.info.features)
+
+    def encoded(index):
+        record = tf.numpy_function(get, [index], tf.string, stateful=False)
+        example = features.deserialize_example(tf.ensure_shape(record, ()), decoders=skip)
+        return example[image], tf.cast(label.derive(example), tf.int32)
+
+    def labels():
+        indices = tf.data.Dataset.range(info.num_examples)
+        found = indices.map(lambda i: encoded(i)[1], num_parallel_calls=tf.data.AUTOTUNE)
+        return np.array(list(found.as_numpy_iterator()), "int32")
+
+    name = lambda index: f"tfds:{builder.name} {split}[{index}]"
+    origin = Origin(
+        manifest=lambda: [f"{file.name} {file.stat().length}" for file in info.filepaths],
+        name=name,
+        reason=lambda index: _reason(name(index), encoded(tf.constant(index))[0], channels),
+        channels=channels,
+        unreadable=unreadable,
+    )
+    return Split(labels, encoded=encoded, origin=origin, size=info.num_examples)
+
+
+def _reason(name, data, channels):
+    try:
+        images.decode(data, channels)
+    except images.FAULTS as error:
+        return images.unreadable(name, error)
+    return f"{name} could not be read at first"
+
+
+def _reader(builder, split) -> Callable[[np.ndarray], bytes]:
+    """Index -> the record's bytes."""
+    import tensorflow_datasets as tfds
+
+    form = builder.info.file_format
+    if form == tfds.core.FileFormat.TFRECORD:
+        info = builder.info.splits[split]
+        return Records([os.fspath(path) for path in info.filepaths], info.shard_lengths)
+    raw = tfds.decode.DeserializeMethod.RAW_BYTES
+    try:
+        source = builder.as_data_source(split, deserialize_method=raw)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"tfds:{builder.name} must be prepared as array_record or tfrecord to be read by "
+            f"index. Received: {form.value}"
+        ) from error
+    return lambda index: source[int(index)]
+
+
+class Records:
+    """The records of TFRecord files by index, of which only the lengths are read at first.
+
+    `lengths` are the numbers of records that the files should hold; ValueError names a file that
+    does not.
+    """
+
+    def __init__(self, paths: list[str], lengths: list[int]):
+        self.paths, places = paths, []
+        for number, (path, length) in enumerate(zip(paths, lengths, strict=True)):
+            found = record_offsets(path)
+            if len(found) != length:
+                raise ValueError(
+                    f"{path!r} must hold {length} records. Received: {len(found)}. Prepare the "
+                    "data set again"
+                )
+            places += [(number, offset, size) for offset, size in found]
+        self.places = np.array(places, "int64").reshape(-1, 3)
+
+    def __call__(self, index) -> bytes:
+        number, offset, size = self.places[index]
+        with open(self.paths[number], "rb", buffering=0) as file:  # ImageNet has 1024 of them
+            return os.pread(file.fileno(), size, offset)
+
+    def __len__(self):
+        return len(self.places)
+
+
+def record_offsets(path: str) -> list[tuple[int, int]]:
+    """Where each whole record of a TFRecord file begins, and its size; in bytes."""
+    found, place, end = [], 0, os.path.getsize(path)
+    with open(path, "rb", buffering=0) as file:
+        while place + HEADER <= end:
+            size = int.from_bytes(os.pread(file.fileno(), 8, place), "little")
+            place += HEADER + size + FOOTER
+            if place > end:
+                break
+            found.append((place - FOOTER - size, size))
+    return found
