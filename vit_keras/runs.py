@@ -12,7 +12,7 @@ import keras
 
 from vit_keras import cli
 from vit_keras.config import Config
-from vit_keras.weights import from_checkpoint, open_model
+from vit_keras.weights import from_checkpoint, open_model, resolve
 from vit_keras.weights.saving import replacing
 
 PACKAGES = (
@@ -101,6 +101,20 @@ def open_source(path: str | os.PathLike) -> tuple[keras.Model, Run | None]:
     return open_model(run.model_file), run
 
 
+def find_weights(weights: str, variant: str | None) -> str:
+    """The file of a run's `model.weights`: a run's folder, a checkpoint, or a published name."""
+    if os.path.isfile(os.path.join(weights, "config.yaml")):
+        return str(find_run(weights).model_file)
+    if os.path.exists(weights):
+        return weights
+    if variant is None:
+        raise ValueError(
+            "`model.weights` must be a run's folder, a checkpoint, or with `model.variant` a "
+            f"published name. Received: weights={weights!r}, variant=None"
+        )
+    return resolve(variant, weights)
+
+
 def environment() -> dict[str, str | int | None]:
     """Versions and machine, for a reader who wants the same numbers."""
     versions = {}
@@ -120,8 +134,10 @@ def environment() -> dict[str, str | int | None]:
 
 def write_text(path: pathlib.Path, text: str) -> None:
     """Replaces a file at once: a reader finds the old text or the new, never a part."""
-    with replacing(path) as temporary:
-        pathlib.Path(temporary).write_text(text)
+    with replacing(path) as temporary, open(temporary, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())  # else a power cut may leave the new name with nothing in it
 
 
 def _identity(config: Config) -> str:

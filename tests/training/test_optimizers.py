@@ -1,77 +1,190 @@
-"""Schedules and weight decay against the published rules in NumPy."""
+"""Updates against the published rules in NumPy, and against optax."""
 
-import math
+import dataclasses
 
 import keras
+import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import to_numpy, weights_by_path
+from tests.update_reference import (
+    draw_gradients,
+    published_rate,
+    small_model,
+    train,
+    updater,
+    values,
+)
 from vit_keras.config import OptimizerConfig
-from vit_keras.models import VisionTransformer
-from vit_keras.training import WarmupDecay, build_optimizer
+from vit_keras.training import SGD, AdamW, build_optimizer, freeze
+
+STEPS = 100
+ADAMW = OptimizerConfig(
+    learning_rate=0.01, weight_decay=0.2, beta_2=0.95, warmup_steps=10, ema_decay=0.9999
+)
+SGD_LINEAR = OptimizerConfig(
+    "sgd", 0.05, weight_decay=0.1, momentum=0.8, decay_type="linear", warmup_steps=5, ema_decay=0.9
+)
+CASES = {
+    "adamw": ADAMW,
+    "adamw by layer": dataclasses.replace(
+        ADAMW, layer_decay=0.65, grad_norm_clip=None, decay_type="linear", warmup_steps=0
+    ),
+    "sgd": SGD_LINEAR,
+    "sgd in bfloat16": OptimizerConfig("sgd", 0.03, warmup_steps=10, momentum_dtype="bfloat16"),
+}
 
 
-def published(step, base, total, warmup, decay_type):
-    """vit_jax' `create_learning_rate_schedule`, a rate for one update."""
-    progress = min(max((step - warmup) / (total - warmup), 0.0), 1.0)
-    decayed = 1 - progress if decay_type == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
-    return base * decayed * (min(1.0, step / warmup) if warmup else 1.0)
+def of_layer(decay):
+    """The multiplier of a variable of one block, as BEiT's `get_num_layer_for_vit` counts."""
+    depths = {"embedding": 0, "cls": 0, "posembed_input": 0, "encoderblock_0": 1}
+    return lambda path: decay ** (2 - depths.get(path.split("/")[0], 2))
 
 
-@pytest.mark.parametrize("decay_type", ["cosine", "linear"])
-@pytest.mark.parametrize("warmup", [0, 1, 10])
-def test_schedule_is_the_published(decay_type, warmup):
-    schedule = WarmupDecay(0.3, 50, warmup, decay_type)
-    again = WarmupDecay.from_config(schedule.get_config())
-    found = [float(to_numpy(again(step))) for step in range(60)]
-    expected = [published(step, 0.3, 50, warmup, decay_type) for step in range(60)]
-    np.testing.assert_allclose(found, expected, atol=1e-7)
+def train_by_optax(weights, gradients, config, total_steps):
+    import jax
+    import optax
+
+    def rate(step):
+        schedule = (config.learning_rate, total_steps, config.warmup_steps, config.decay_type)
+        return jax.numpy.asarray([published_rate(t, *schedule) for t in range(total_steps)])[step]
+
+    decay = {"weight_decay": config.weight_decay, "mask": [p.endswith("/kernel") for p in weights]}
+    if config.name == "adamw":
+        rule = [optax.adamw(rate, config.beta_1, config.beta_2, **decay)]
+    else:
+        stored = {"accumulator_dtype": config.momentum_dtype}
+        rule = [optax.trace(config.momentum, **stored), optax.add_decayed_weights(**decay)]
+        rule.append(optax.scale_by_learning_rate(rate))
+    rule = optax.chain(optax.clip_by_global_norm(config.grad_norm_clip), *rule)
+    step, values = jax.jit(rule.update), list(weights.values())
+    state = rule.init(values)
+    for drawn in gradients:
+        changes, state = step(drawn, state, values)
+        values = optax.apply_updates(values, changes)
+    return dict(zip(weights, values))
 
 
-def updates(config, rng, steps=5):
-    """Weights before and after updates on the gradients of a small model, and those gradients."""
-    model = VisionTransformer(8, 4, 12, 1, 3, 20, 5, channels=1)
-    randomise(model, rng)
-    before = {name: value.astype("float64") for name, value in weights_by_path(model).items()}
-    optimizer = build_optimizer(config, 20, model)
-    gradients = []
-    for _ in range(steps):
-        drawn = [rng.normal(size=v.shape).astype("float32") for v in model.trainable_variables]
-        gradients.append(drawn)
-        optimizer.apply([keras.ops.convert_to_tensor(g) for g in drawn], model.trainable_variables)
-    return before, weights_by_path(model), gradients
+@pytest.mark.parametrize("case", CASES)
+def test_updates_are_the_published(rng, case):
+    config, total = CASES[case], STEPS + 5
+    model = small_model(rng, representation_size=6)
+    variables = [v for v in model.trainable_variables if "Attention" not in v.path]
+    before = dict(zip([v.path for v in variables], values(variables)))
+    gradients = draw_gradients(rng, variables, STEPS)
+    optimizer = build_optimizer(config, total, model)
+    update, norms = updater(optimizer, variables, often=True), []
+    for drawn in gradients:
+        update(drawn)
+        norms.append(float(to_numpy(optimizer.gradient_norm.value)))
+    multiplier = of_layer(config.layer_decay or 1.0)
+    weights, averages, exact_norms = train(before, gradients, config, total, multiplier)
+    np.testing.assert_allclose(norms, exact_norms, rtol=1e-5)
+    assert 10 < sum(norm > 1 for norm in norms) < 90  # clipped
+    after, near = dict(zip(before, values(variables))), 1e-4 if case == "sgd in bfloat16" else 5e-6
+    assert_near(after, weights, near)
+    assert max(np.abs(after[name] - before[name]).max() for name in before) > 0.1
+    if config.ema_decay:
+        found = values(optimizer._model_variables_moving_average)
+        assert_near(dict(zip(before, found)), averages, near)
+    if config.layer_decay is None:
+        assert_near(after, train_by_optax(before, gradients, config, total), near)
 
 
-def clipped(gradients, limit):
-    norm = math.sqrt(sum(float((g.astype("float64") ** 2).sum()) for g in gradients))
-    return [g * min(1.0, limit / norm) for g in gradients]
+def assert_near(found, expected, tolerance):
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=tolerance, rtol=0, err_msg=name)
 
 
-def test_adamw_decays_kernels_alone(rng):
-    config = OptimizerConfig(
-        learning_rate=0.01, weight_decay=0.2, beta_2=0.95, warmup_steps=3, grad_norm_clip=1.0
+def few_variables():
+    """The norm and the head of a model, to compile little."""
+    return small_model(np.random.default_rng(0)).trainable_variables[-4:]
+
+
+def test_parts_add_up_to_one_update(rng):
+    """With parts of a batch: the same weights, averages, rates and state as in one piece."""
+    parts, found = 3, []
+    gradients = draw_gradients(rng, few_variables(), 15)
+    spread = [[rng.normal(size=g.shape) for g in drawn] for drawn in gradients]
+    for count in (1, parts):
+        variables = few_variables()
+        config = dataclasses.replace(ADAMW, accumulation_steps=count)
+        optimizer = build_optimizer(config, 20, None)
+        update = updater(optimizer, variables)
+        for whole, noise in zip(gradients, spread):
+            for part in range(count):  # the noise of the parts cancels in their mean
+                shift = 0.01 * (part - (count - 1) / 2)
+                update([(g + shift * n).astype("float32") for g, n in zip(whole, noise)])
+        assert int(to_numpy(optimizer.iterations)) == 15
+        averages = optimizer._model_variables_moving_average
+        state = values([optimizer.gradient_norm, *variables, *averages])
+        found.append([to_numpy(optimizer.learning_rate), *state])
+    for once, in_parts in zip(*found):
+        np.testing.assert_allclose(in_parts, once, atol=1e-6)
+
+
+def test_loss_scale_changes_nothing_but_leaves_steps_out(rng):
+    config = dataclasses.replace(ADAMW, accumulation_steps=2)
+    gradients, found = draw_gradients(rng, few_variables(), 8), []
+    for scale in (1.0, 2.0**15):
+        variables = few_variables()
+        inner = build_optimizer(config, 10, None)
+        optimizer = inner if scale == 1 else keras.optimizers.LossScaleOptimizer(inner)
+        update = updater(optimizer, variables)
+        for drawn in gradients:
+            update([g * np.float32(scale) for g in drawn])
+        if scale > 1:
+            update([np.full_like(g, np.inf) for g in gradients[0]])
+            assert float(to_numpy(optimizer.dynamic_scale.value)) == 2.0**14
+        assert int(to_numpy(optimizer.iterations)) == 4
+        found.append(values([*variables, *inner._model_variables_moving_average]))
+    for plain, in_scale in zip(*found):
+        np.testing.assert_array_equal(in_scale, plain)
+
+
+@pytest.mark.parametrize("config", [ADAMW, SGD_LINEAR], ids=["adamw", "sgd"])
+def test_a_loaded_optimizer_decays_kernels_alone(rng, tmp_path, config):
+    config = dataclasses.replace(
+        config, momentum_dtype="bfloat16", layer_decay=0.8, warmup_steps=0, ema_decay=None
     )
-    before, after, gradients = updates(config, rng)
-    for i, (name, weight) in enumerate(before.items()):
-        mean, square = np.zeros_like(weight), np.zeros_like(weight)
-        for step, drawn in enumerate(gradients):
-            gradient = clipped(drawn, 1.0)[i]
-            rate = published(step, 0.01, 20, 3, "cosine")
-            if name.endswith("/kernel"):
-                weight = weight - rate * 0.2 * weight
-            mean, square = 0.9 * mean + 0.1 * gradient, 0.95 * square + 0.05 * gradient**2
-            correction = math.sqrt(1 - 0.95 ** (step + 1)) / (1 - 0.9 ** (step + 1))
-            weight = weight - rate * correction * mean / (np.sqrt(square) + 1e-7)
-        np.testing.assert_allclose(after[name], weight, atol=2e-5, err_msg=name)
+    model = small_model(rng)
+    freeze(model, ["encoderblock_0"])  # to compile little
+    model.compile(build_optimizer(config, 20, model), "mse")
+    model.optimizer.build(model.trainable_variables)
+    for slot in model.optimizer.variables[1:]:  # all but the number of updates
+        slot.assign(rng.normal(size=slot.shape).astype("float32"))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    optimizer = loaded.optimizer
+    assert type(optimizer) is type(model.optimizer)
+    assert optimizer.get_config() == model.optimizer.get_config()
+    for old, new in zip(model.optimizer.variables, optimizer.variables):
+        assert old.dtype == new.dtype
+        np.testing.assert_array_equal(to_numpy(new.value), to_numpy(old.value), err_msg=old.path)
+    for slot in optimizer.variables[1:]:
+        slot.assign(np.zeros(slot.shape, "float32"))
+    before, trained = weights_by_path(loaded), loaded.trainable_variables
+    updater(optimizer, trained)([np.zeros(v.shape, "float32") for v in trained])
+    rate = float(to_numpy(model.optimizer.learning_rate))
+    for path, found in zip([v.path for v in trained], values(trained)):
+        decay = config.weight_decay * path.endswith("/kernel")
+        expected = before[path] * (1 - rate * of_layer(0.8)(path) * decay)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=path)
 
 
-def test_sgd_has_momentum(rng):
-    config = OptimizerConfig("sgd", 0.1, momentum=0.8, decay_type="linear", grad_norm_clip=None)
-    before, after, gradients = updates(config, rng)
-    for i, (name, weight) in enumerate(before.items()):
-        velocity = np.zeros_like(weight)
-        for step, drawn in enumerate(gradients):
-            velocity = 0.8 * velocity - published(step, 0.1, 20, 0, "linear") * drawn[i]
-            weight = weight + velocity
-        np.testing.assert_allclose(after[name], weight, atol=1e-5, err_msg=name)
+def test_momentum_is_stored_in_its_type(rng):
+    model = small_model(rng)
+    optimizer = SGD(0.1, momentum_dtype="bfloat16")
+    optimizer.build(model.trainable_variables)
+    assert {v.dtype for v in optimizer._traces} == {"bfloat16"}
+    assert optimizer._momentum == float(ml_dtypes.bfloat16(0.9)) == 0.8984375
+
+
+def test_arguments_that_would_not_hold_are_refused():
+    with pytest.raises(ValueError, match="`ema_overwrite_frequency` must be None. Received: 5"):
+        AdamW(use_ema=True, ema_overwrite_frequency=5)
+    with pytest.raises(ValueError, match="Give `layer_decay` together with `num_layers`"):
+        SGD(layer_decay=0.5)
+    with pytest.raises(ValueError, match="`momentum_dtype` must be one of float32, bfloat16"):
+        SGD(momentum_dtype="float16")

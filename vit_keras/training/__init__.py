@@ -1,5 +1,8 @@
-"""Training: optimisers and schedules, callbacks, checkpoints, the folder of a run."""
+"""Training: optimisers and schedules, losses, callbacks, checkpoints, the folder of a run."""
 
-from vit_keras.training.optimizers import WarmupDecay, build_optimizer
+from vit_keras.training.layer_rules import freeze
+from vit_keras.training.losses import SigmoidCrossentropy
+from vit_keras.training.optimizers import SGD, AdamW, build_optimizer
+from vit_keras.training.schedules import WarmupDecay
 
-__all__ = ["WarmupDecay", "build_optimizer"]
+__all__ = ["SGD", "AdamW", "SigmoidCrossentropy", "WarmupDecay", "build_optimizer", "freeze"]

@@ -1,13 +1,20 @@
 """`model.fit` over the steps of a run that are left, in epochs of `eval_every` updates."""
 
-from collections.abc import Callable
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import keras
 
 from vit_keras.runs import Run
-from vit_keras.training import checkpoints
-from vit_keras.training.callbacks import Checkpoints, Progress, Recorder
+from vit_keras.training import averages, callbacks, checkpoints
+from vit_keras.training.callbacks.recording import best_row, out_of_patience
+from vit_keras.training.distribution import ALONE, Topology
+from vit_keras.training.layer_rules import freeze
+from vit_keras.training.losses import build_loss
+from vit_keras.training.nonfinite import NonFinite, read_rollbacks, record_rollback, slowed
 from vit_keras.training.optimizers import build_optimizer
 
 
@@ -32,42 +39,149 @@ def segments(start_step: int, total_steps: int, eval_every: int) -> list[Segment
 
 
 def compile_model(model: keras.Model, config) -> None:
-    """Compiles `model` with a run's loss and optimiser."""
+    """Compiles `model` with a run's loss and optimiser, its frozen layers frozen.
+
+    Of `accumulation_steps` parts of an update each is a batch of `fit`. Raises ValueError for
+    `steps_per_execution` on torch, where Keras runs one step at a time.
+    """
+    looks = config.steps_per_execution
+    if looks > 1 and keras.backend.backend() == "torch":
+        raise ValueError(
+            "`steps_per_execution` must be 1 on the torch backend, where Keras runs one step at a "
+            f"time. Received: {looks}"
+        )
+    freeze(model, config.optimizer.freeze)
     model.compile(
         optimizer=build_optimizer(config.optimizer, config.total_steps, model),
-        loss=keras.losses.CategoricalCrossentropy(
-            from_logits=True, label_smoothing=config.label_smoothing
-        ),
-        metrics=["accuracy"],
+        loss=build_loss(config),
+        weighted_metrics=["accuracy"],  # the padding of held-out batches weighs 0
+        steps_per_execution=looks * config.optimizer.accumulation_steps if looks > 1 else 1,
     )
     model.optimizer.build(model.trainable_variables)
+    shapes = model.input_shape, model.output_shape
+    batch = tuple(keras.KerasTensor((1, *shape[1:])) for shape in shapes)
+    model._symbolic_build(data_batch=batch)  # makes the metrics' variables: a checkpoint has them
 
 
-def train(model: keras.Model, run: Run, batches: Callable, validation) -> list[dict[str, float]]:
+def train(
+    model: keras.Model,
+    run: Run,
+    batches: Callable,
+    validation,
+    topology: Topology = ALONE,
+    more: Sequence = (),
+) -> list[dict[str, float]]:
     """Trains a compiled `model` from its newest checkpoint on; returns the rows recorded.
 
-    `batches(start_step)` gives the training data from a step on.
+    `batches(start)` gives the training data from a batch of fit on: with
+    `optimizer.accumulation_steps` = k, a kth part of an update. Of several processes each gives
+    its part of them, and of `validation`. `more` callbacks come before those that record logs.
+
+    At the end `model` has the weights that the run is to be known by: the last ones, with
+    `patience` those of the best held-out accuracy; their average where `ema_decay` is set.
+
+    Raises NonFinite after a loss that is not finite, where `on_nan` and `max_rollbacks` do not let
+    the run go back; SystemExit 143 after SIGTERM.
     """
-    config = run.config
-    start = checkpoints.restore(model, run.checkpoints)
-    progress = Progress(start, config.total_steps, config.batch)
-    recorder = Recorder(run.folder, start, config.batch)
-    watch = [
-        recorder,
-        progress,
-        Checkpoints(run.checkpoints, start, config),
-        keras.callbacks.TensorBoard(str(run.folder / "tensorboard"), write_graph=False),
-    ]
-    for segment in segments(start, config.total_steps, config.eval_every):
-        model.fit(
-            batches(recorder.step),
-            initial_epoch=segment.first,
-            epochs=segment.last,
-            steps_per_epoch=segment.steps,
-            validation_data=validation,
-            callbacks=watch,
-            shuffle=False,  # the pipeline has shuffled
-            verbose=0,
-        )
-    progress.close()
+    if rollbacks := len(read_rollbacks(run.folder)):
+        compile_model(model, slowed(run.config, rollbacks))
+    while True:
+        try:
+            rows = _train_from_checkpoint(model, run, batches, validation, topology, more)
+            break
+        except NonFinite as error:
+            _go_back(model, run, error)
+    topology.gather(0)  # the chief has written the last checkpoint
+    if run.config.patience is not None and rows:
+        _load_best(model, run, rows)
+    if rows:
+        averages.use(model)
+    return rows
+
+
+def _train_from_checkpoint(model, run, batches, validation, topology, more):
+    config, parts = run.config, run.config.optimizer.accumulation_steps
+    start = checkpoints.restore(model, run.checkpoints, topology)
+    topology.prepare(model)
+    if config.on_nan == "rollback" and checkpoints.newest(run.checkpoints) is None:
+        checkpoints.save(model, run.checkpoints, 0, config.keep_checkpoints)
+    recorder = callbacks.Recorder(config, start, run.folder, topology)
+    if start >= config.total_steps or out_of_patience(recorder.rows, config.patience):
+        return recorder.rows
+    progress = callbacks.Progress(config, start)
+    images = None if start else next(iter(batches(0)))[0]
+    with _noted(signal.SIGTERM) as signals, contextlib.closing(progress):
+        watch = [
+            callbacks.Continuation(config, start, model),
+            callbacks.StopOnNonFinite(config, start),
+            callbacks.EvaluateAverage(),
+            *more,
+            recorder,
+            callbacks.Patience(recorder, config.patience),
+            callbacks.Checkpoints(config, start, run.checkpoints, recorder, signals, topology),
+        ]
+        if topology.is_chief:
+            board = callbacks.TensorBoard(run, recorder, validation, images)
+            watch[-2:-2] = [progress, board, *callbacks.tracker(run)]
+        held_out = topology.batches(validation)
+        for segment in segments(start, config.total_steps, config.eval_every):
+            model.fit(
+                topology.batches(batches(recorder.step * parts)),
+                initial_epoch=segment.first,
+                epochs=segment.last,
+                steps_per_epoch=segment.steps * parts,
+                validation_data=held_out,
+                callbacks=watch,
+                shuffle=False,  # the pipeline has shuffled
+                verbose=0,
+            )
+            if model.stop_training:
+                break
     return recorder.rows
+
+
+def _go_back(model, run, error):
+    """Records a rollback and compiles `model` with half the rate, or raises `error` in full."""
+    config, rollbacks = run.config, len(read_rollbacks(run.folder))
+    last = checkpoints.newest(run.checkpoints)
+    if config.on_nan == "stop" or rollbacks >= config.max_rollbacks:
+        tried = f" ({rollbacks} of {config.max_rollbacks} rollbacks)" if rollbacks else ""
+        raise NonFinite(
+            f"training stopped{tried}: {error}. The last good checkpoint is {last}. Give a new "
+            "--workdir and a smaller --optimizer.learning_rate, or --on_nan rollback"
+        ) from error
+    record_rollback(run.folder, str(error), str(last))
+    slow = slowed(config, rollbacks + 1)
+    print(f"{error}: back to {last}, learning rate {slow.optimizer.learning_rate:g} from now on")
+    compile_model(model, slow)
+
+
+def _load_best(model, run, rows):
+    best = best_row(rows)["step"]
+    path = run.checkpoints / f"step_{best:09d}"
+    try:
+        checkpoints.load(model, path)
+    except (OSError, KeyError, ValueError) as error:
+        raise ValueError(
+            f"The best checkpoint {path} is damaged ({error}). Delete the checkpoints from it on, "
+            "and the same command trains those steps again"
+        ) from error
+
+
+@contextlib.contextmanager
+def _noted(number):
+    """A list that a signal is put into, instead of what it does; a second one does it."""
+    signals = []
+    if threading.current_thread() is not threading.main_thread():
+        yield signals  # only the main thread may set handlers
+        return
+
+    def note(*_):
+        signal.signal(number, previous)
+        signals.append(number)
+
+    previous = signal.signal(number, note)
+    try:
+        yield signals
+    finally:
+        signal.signal(number, previous)

@@ -1,58 +1,144 @@
-"""Optimisers and the schedule of the learning rate (Tables 3 and 4)."""
-
-import math
+"""AdamW and SGD as the published training code has them, and the optimiser of a run."""
 
 import keras
+import ml_dtypes
 from keras import ops
+
+from vit_keras.training.layer_rules import num_blocks
+from vit_keras.training.schedules import WarmupDecay
+from vit_keras.training.update_rule import UpdateRule
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warmup from 0, then cosine or linear decay to 0 at `total_steps` updates.
+class AdamW(UpdateRule):
+    """Adam with decoupled weight decay: u = m̂ / (√v̂ + ε), as in optax and Adam's Algorithm 1.
 
-    At update t the rate is base · f(p) · min(1, t / warmup_steps), where p goes from 0 to 1 over
-    the updates after the warmup, f(p) = (1 + cos πp) / 2 or 1 - p: the published code's rule.
+    Keras adds its `epsilon` to √v before the bias is corrected, which in the first updates is up to
+    32 times as much. The arguments after `epsilon` are `UpdateRule`'s.
     """
 
     def __init__(
-        self, learning_rate: float, total_steps: int, warmup_steps: int = 0, decay_type="cosine"
+        self,
+        learning_rate=0.001,
+        weight_decay=0.0,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-8,
+        **kwargs,
     ):
-        self.learning_rate, self.total_steps = learning_rate, total_steps
-        self.warmup_steps, self.decay_type = warmup_steps, decay_type
-
-    def __call__(self, step):
-        step = ops.cast(step, "float32")
-        progress = (step - self.warmup_steps) / max(self.total_steps - self.warmup_steps, 1)
-        progress = ops.clip(progress, 0.0, 1.0)
-        decay = {"cosine": lambda p: 0.5 * (1 + ops.cos(math.pi * p)), "linear": lambda p: 1 - p}
-        rate = self.learning_rate * decay[self.decay_type](progress)
-        return rate * ops.minimum(1.0, step / self.warmup_steps) if self.warmup_steps else rate
+        super().__init__(learning_rate, weight_decay=weight_decay, **kwargs)
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def get_config(self):
-        return {
-            "learning_rate": self.learning_rate,
-            "total_steps": self.total_steps,
-            "warmup_steps": self.warmup_steps,
-            "decay_type": self.decay_type,
-        }
+        own = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
+        return {**super().get_config(), **own}
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self._momentums, self._velocities = self.add_optimizer_variables(
+            variables, ["momentum", "velocity"]
+        )
+
+    def _direction(self, gradient, index):
+        m, v = self._momentums[index], self._velocities[index]
+        self.assign(m, self.beta_1 * m + (1 - self.beta_1) * gradient)
+        self.assign(v, self.beta_2 * v + (1 - self.beta_2) * ops.square(gradient))
+        update = ops.cast(self.iterations + 1, gradient.dtype)
+        corrected = ops.sqrt(v / (1 - ops.power(self.beta_2, update)))
+        return m / (1 - ops.power(self.beta_1, update)) / (corrected + self.epsilon)
+
+    def _torch_step(self, weights, gradients, indices, rate, weight_decay):
+        import torch
+
+        moments = ([slot[i].value for i in indices] for slot in (self._momentums, self._velocities))
+        update = (self.iterations + 1).to(torch.float32)
+        torch._fused_adamw_(
+            *(weights, gradients, *moments, [], [update] * len(weights)),
+            lr=rate,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            weight_decay=weight_decay,
+            eps=self.epsilon,
+            amsgrad=False,
+            maximize=False,
+        )
 
 
-def build_optimizer(config, total_steps: int, model: keras.Model) -> keras.optimizers.Optimizer:
-    """The optimiser of an `OptimizerConfig`, for `model`; weight decay touches kernels only."""
-    schedule = WarmupDecay(
-        config.learning_rate, total_steps, config.warmup_steps, config.decay_type
-    )
+@keras.saving.register_keras_serializable(package="vit_keras")
+class SGD(UpdateRule):
+    """Gradient descent with momentum μ: u ← μ · u + g, as in optax (Table 4).
+
+    Keras keeps η · u instead, which differs while η changes. `momentum_dtype` "bfloat16" stores u
+    as the published fine-tuning does; μ is rounded to it as there, to 0.8984 for 0.9, and the
+    update is computed in float32. The arguments after it are `UpdateRule`'s.
+    """
+
+    def __init__(self, learning_rate=0.01, momentum=0.9, momentum_dtype="float32", **kwargs):
+        super().__init__(learning_rate, **kwargs)
+        self.momentum, self.momentum_dtype = momentum, momentum_dtype
+        rounded = {"float32": float, "bfloat16": ml_dtypes.bfloat16}
+        if momentum_dtype not in rounded:
+            raise ValueError(
+                f"`momentum_dtype` must be one of {', '.join(rounded)}. Received: {momentum_dtype}"
+            )
+        self._momentum = float(rounded[momentum_dtype](momentum))
+
+    def get_config(self):
+        own = {"momentum": self.momentum, "momentum_dtype": self.momentum_dtype}
+        return {**super().get_config(), **own}
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self._traces = [
+            self.add_variable(
+                v.shape,
+                dtype=self.momentum_dtype,
+                layout=getattr(v, "_layout", None),
+                name=f"{v.path.replace('/', '_')}_trace",
+            )
+            for v in variables
+        ]
+
+    def _direction(self, gradient, index):
+        trace = self._traces[index]
+        new = self._momentum * ops.cast(trace, gradient.dtype) + gradient
+        self.assign(trace, ops.cast(new, trace.dtype))
+        return new
+
+    def _torch_step(self, weights, gradients, indices, rate, weight_decay):
+        import torch
+
+        traces = [self._traces[i].value for i in indices]
+        new = [trace.float() for trace in traces]  # float32 traces themselves
+        torch._foreach_mul_(new, self._momentum)
+        torch._foreach_add_(new, gradients)
+        torch._foreach_copy_(traces, new)
+        if weight_decay:
+            torch._foreach_mul_(weights, 1 - rate * weight_decay)
+        torch._foreach_add_(weights, new, alpha=-rate)
+
+
+def build_optimizer(config, total_steps: int, model: keras.Model) -> UpdateRule:
+    """The optimiser of an `OptimizerConfig`, for `model` and `total_steps` updates.
+
+    Raises ValueError for `layer_decay` and a model without transformer blocks.
+    """
+    schedule = (config.learning_rate, total_steps, config.warmup_steps, config.decay_type)
     shared = {
-        "learning_rate": schedule,
-        "weight_decay": config.weight_decay or None,
+        "learning_rate": WarmupDecay(*schedule),
+        "weight_decay": config.weight_decay,
         "global_clipnorm": config.grad_norm_clip,
+        "use_ema": config.ema_decay is not None,
+        "ema_momentum": config.ema_decay or 0.0,
     }
+    if config.accumulation_steps > 1:
+        shared["gradient_accumulation_steps"] = config.accumulation_steps
+    if config.layer_decay is not None:
+        shared |= {"layer_decay": config.layer_decay, "num_layers": num_blocks(model)}
     if config.name == "sgd":
-        optimizer = keras.optimizers.SGD(momentum=config.momentum, **shared)
-    else:
-        shared["weight_decay"] = config.weight_decay
-        optimizer = keras.optimizers.AdamW(beta_1=config.beta_1, beta_2=config.beta_2, **shared)
-    if config.weight_decay:
-        spared = [v for v in model.trainable_variables if not v.path.endswith("/kernel")]
-        optimizer.exclude_from_weight_decay(var_list=spared)
-    return optimizer
+        return SGD(momentum=config.momentum, momentum_dtype=config.momentum_dtype, **shared)
+    return AdamW(beta_1=config.beta_1, beta_2=config.beta_2, **shared)

@@ -1,0 +1,92 @@
+"""Runs in processes of its own: `distribution_worker.py TASK FOLDER ARGUMENTS OF train.py`."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import sys
+from unittest import mock
+
+import keras
+import numpy as np
+
+import train
+from vit_keras import cli
+from vit_keras.training import checkpoints, distribution
+from vit_keras.training.distribution import Topology, read
+
+
+class Trained(Exception):
+    pass
+
+
+def several_runs(folder, arguments):
+    """In one of several processes: a run, with what it ends at, and another.
+
+    Process 1 of that is told to stop after update 8, and in the next try dies after 12.
+    """
+    config = cli.parse(arguments, "train.py", default="")
+
+    def keep(model, build):
+        arrays = [read(variable) for variable in model.trainable_variables]
+        np.savez(folder / f"process_{topology.process_index}.npz", *arrays)
+        raise Trained
+
+    def save(model, folder, step, *others, save=checkpoints.save):
+        save(model, folder, step, *others)
+        if topology.process_index == 1 and step == 8:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if topology.process_index == 1 and step == 12:
+            os._exit(3)
+
+    with distribution.open(config) as topology:
+        again = mock.patch.object(distribution, "open", lambda _: contextlib.nullcontext(topology))
+        with again, mock.patch.object(topology, "local", keep):
+            with contextlib.suppress(Trained):
+                train.main([*arguments, "--workdir", str(folder / "straight")])
+            with mock.patch.object(checkpoints, "save", save):
+                for _ in range(2):
+                    with contextlib.suppress(SystemExit):
+                        train.main([*arguments, "--workdir", str(folder / "stopped")])
+
+
+def one_run(folder, arguments):
+    train.main([*arguments, "--workdir", str(folder / "stopped")])
+
+
+def several_devices(folder, arguments):
+    """On several devices of one process: a run of each kind, the last also stopped and resumed."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        devices = [tf.config.LogicalDeviceConfiguration()] * 2
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, devices)
+    kinds = ["data_parallel"]
+    kinds += ["model_parallel"] if keras.backend.backend() == "jax" else []
+    for kind in kinds:
+        with mock.patch.object(Topology, "local", _with_shards(folder / f"{kind}.json")):
+            train.main([*arguments, "--distribution", kind, "--workdir", str(folder / kind)])
+    shutil.copytree(folder / kind, folder / "resumed")
+    for path in sorted((folder / "resumed" / "checkpoints").iterdir())[2:]:
+        shutil.rmtree(path)  # the second is of step 8
+    train.main([*arguments, "--distribution", kind, "--workdir", str(folder / "resumed")])
+
+
+def _with_shards(path, local=Topology.local):
+    """`local`, which first writes what shape of each variable one device holds."""
+
+    def recorded(topology, model, build):
+        shape = lambda value: getattr(value, "addressable_shards", [])[:1]
+        variables = [*model.variables, *model.optimizer.variables]
+        found = {v.path: [list(s.data.shape) for s in shape(v.value)] for v in variables}
+        path.write_text(json.dumps(found))
+        return local(topology, model, build)
+
+    return recorded
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](pathlib.Path(sys.argv[2]), sys.argv[3:])

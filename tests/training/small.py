@@ -1,0 +1,105 @@
+"""A run that compiles in an instant: one dense layer behind dropout, data that follow the step."""
+
+import json
+
+import keras
+import numpy as np
+
+from vit_keras.config import Config, ModelConfig, OptimizerConfig
+from vit_keras.runs import open_run
+from vit_keras.training.loop import compile_model, train
+
+CLASSES, SIDE, HELD_OUT = 3, 4, 48
+RATE = 0.02
+
+
+def small_config(folder, **fields):
+    """12 updates, evaluated every 4, on the plain optimiser or with that of `fields`."""
+    shared = {"total_steps": 12, "eval_every": 4, "checkpoint_every": 3, "batch": 8, "seed": 1}
+    optimizer = {"learning_rate": RATE, **fields.pop("optimizer", {})}
+    return Config(
+        workdir=str(folder),
+        model=ModelConfig(image_size=SIDE, dropout_rate=fields.pop("dropout_rate", 0.3)),
+        optimizer=OptimizerConfig(**optimizer),
+        **{**shared, **fields},
+    )
+
+
+def small_model(config):
+    keras.utils.set_random_seed(config.seed)
+    images = keras.Input((SIDE, SIDE, 1))
+    x = keras.layers.Dropout(config.model.dropout_rate, seed=5)(keras.layers.Flatten()(images))
+    model = keras.Model(images, keras.layers.Dense(CLASSES, name="head")(x))
+    model.get_layer("head").set_weights(
+        [
+            0.1 * np.random.default_rng(0).normal(size=v.shape)
+            for v in model.get_layer("head").weights
+        ]
+    )
+    compile_model(model, config)
+    return model
+
+
+def examples(count, seed):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, CLASSES, count)
+    images = rng.normal(size=(count, SIDE, SIDE, 1)).astype("float32")
+    images[np.arange(count), labels, labels] += 2.0
+    return images, np.eye(CLASSES, dtype="float32")[labels]
+
+
+def small_batches(config, change=lambda images, part: images):
+    """`batches(start)`; `change` may spoil the images of a batch."""
+    import tensorflow as tf
+
+    parts = config.optimizer.accumulation_steps
+    size = config.batch // parts
+
+    def batches(start):
+        found = []
+        for part in range(start, config.total_steps * parts):
+            images, labels = examples(config.batch, part // parts)
+            mine = slice(part % parts * size, (part % parts + 1) * size)
+            found.append((change(images[mine], part), labels[mine]))
+        if not found:
+            return None
+        return tf.data.Dataset.from_tensor_slices(tuple(map(np.stack, zip(*found))))
+
+    return batches
+
+
+def held_out():
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices(examples(HELD_OUT, 1000)).batch(8)
+
+
+def small_run(folder, change=lambda images, part: images, wrap=lambda batches: batches, **fields):
+    """Trains, or goes on; returns (model, run, rows)."""
+    config = small_config(folder, **fields)
+    model, run = small_model(config), open_run(config)
+    rows = train(model, run, wrap(small_batches(config, change)), held_out())
+    return model, run, rows
+
+
+def state(folder, step):
+    """All arrays of a run's checkpoint by name."""
+    with np.load(folder / "checkpoints" / f"step_{step:09d}" / "state.npz") as arrays:
+        return dict(arrays)
+
+
+def assert_same_state(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def without_rate(rows):
+    """Rows but for what the clock decides."""
+    return [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
+
+
+def by_path(folder, step):
+    """The arrays of a run's checkpoint by the paths of their variables."""
+    meta = json.loads((folder / "checkpoints" / f"step_{step:09d}" / "meta.json").read_text())
+    return {meta["variables"][n][0]: array for n, array in state(folder, step).items() if "/" in n}

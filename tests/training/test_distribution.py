@@ -1,0 +1,213 @@
+"""Several processes and devices train as one does; what cannot is refused by name."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import train
+from tests.helpers import ROOT, randomise, run_script
+from vit_keras import data
+from vit_keras.cli import read
+from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.training import checkpoints
+from vit_keras.training.distribution import Topology
+from vit_keras.training.loop import compile_model
+from vit_keras.weights import open_model
+
+BACKEND = keras.backend.backend()
+DIGITS = read(str(ROOT / "configs" / "digits.yaml"))
+WORKER = ROOT / "tests" / "training" / "distribution_worker.py"
+RUN = [
+    *("--config", str(ROOT / "configs" / "digits.yaml"), "--total_steps", "20"),
+    *("--model.hidden_size", "16", "--model.num_layers", "1", "--model.num_heads", "2"),
+    *("--model.mlp_dim", "16", "--batch", "32", "--batch_eval", "100", "--eval_every", "5"),
+    *("--checkpoint_every", "4", "--keep_checkpoints", "9", "--optimizer.warmup_steps", "0"),
+    *("--optimizer.learning_rate", "0.01"),
+    *("--optimizer.grad_norm_clip", "0.1"),  # the norms are above it
+    *("--augment.rotation_degrees", "0", "--augment.scale", "0", "--augment.shift", "0"),
+]
+
+
+RUNS = ("straight", "stopped")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The folder of the run in one process on one device."""
+    folder = tmp_path_factory.mktemp("distribution") / "alone"
+    train.main([*RUN, "--workdir", str(folder)])
+    return folder
+
+
+def free_port():
+    """A port with three free ones: torchrun's, and those after it that other backends take."""
+    for port in range(20_000 + os.getpid() % 9_000, 60_000, 7):
+        with socket.socket() as a, socket.socket() as b, socket.socket() as c:
+            try:
+                for i, one in enumerate((a, b, c)):
+                    one.bind(("127.0.0.1", port + i))
+            except OSError:
+                continue
+            return port
+
+
+def start_pair(task, folder, mode):
+    """Two processes of the worker; their exit codes and what they wrote on stderr."""
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    shared |= {"KERAS_BACKEND": BACKEND, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, WORKER, task, folder, *RUN, "--distribution", mode]
+    logs = [folder / f"{task}_{mode}_{rank}.log" for rank in (0, 1)]
+    processes = []
+    for rank, log in enumerate(logs):
+        variables = {**os.environ, **shared, "RANK": str(rank)}
+        with open(log, "w") as file:
+            options = {"cwd": ROOT, "env": variables, "stdout": file, "stderr": file}
+            processes.append(subprocess.Popen(list(map(str, command)), **options))
+    codes = [process.wait(timeout=500) for process in processes]
+    return codes, [log.read_text() for log in logs]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """What two processes leave: `straight`, and `stopped`, which was started again."""
+    folder = tmp_path_factory.mktemp("pair")
+    first = start_pair("several_runs", folder, "multi_worker")
+    second = start_pair("one_run", folder, "multi_worker")
+    assert second[0] == [0, 0], second[1]
+    return folder, first, second
+
+
+def weights(folder, step=20):
+    """The model and optimiser in a checkpoint; but biases of keys, whose gradient is rounding."""
+    path = folder / "checkpoints" / f"step_{step:09d}"
+    names = json.loads((path / "meta.json").read_text())["variables"]
+    with np.load(path / "state.npz") as state:
+        values = [(path, state[n]) for n, (path, _, _) in names.items() if "metrics/" not in n]
+    return [(k, v) for k, v in values if "key/bias" not in k and "key_bias" not in k]
+
+
+def assert_same_training(folder, alone):
+    """Losses agree within 1e-5, on the images held out too, whose last batch is padded."""
+    rows, expected = (json.loads((f / "metrics.json").read_text()) for f in (folder, alone))
+    assert [row["step"] for row in rows] == [5, 10, 15, 20]
+    for name in ("loss", "val_loss"):
+        found, right = ([row[name] for row in some] for some in (rows, expected))
+        np.testing.assert_allclose(found, right, rtol=1e-5)
+    assert right[-1] < right[0] - 0.02  # a model that learns
+    for name in ("accuracy", "val_accuracy"):
+        found, right = ([row[name] for row in some] for some in (rows, expected))
+        np.testing.assert_allclose(found, right, atol=1e-6)
+    found, right = weights(folder), weights(alone)
+    assert len(found) == len(right) > 40
+    for (name, value), (_, expected) in zip(found, right):
+        np.testing.assert_allclose(value, expected, atol=1e-4, err_msg=name)
+
+
+def assert_identical(folder, other):
+    for (name, found), (_, expected) in zip(weights(folder), weights(other)):
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(pair, alone):
+    folder, _, _ = pair
+    assert_same_training(folder / "straight", alone)
+    with np.load(folder / "process_0.npz") as a, np.load(folder / "process_1.npz") as b:
+        assert len(a.files) > 20
+        for name in a.files:
+            np.testing.assert_array_equal(a[name], b[name])
+
+
+@pytest.mark.slow
+def test_processes_stop_together_when_one_is_told_to_or_dies(pair):
+    folder, (codes, outputs), _ = pair
+    for output in outputs:  # both left after the same update as process 1 had SIGTERM
+        assert "stopped by SIGTERM after update 9 of 20" in output
+    assert (folder / "stopped" / "checkpoints" / "step_000000009").is_dir()
+    assert codes[1] == 3 and codes[0] not in (0, None)
+    said = "they go on from the newest checkpoint", "another task died", "JAX distributed service"
+    assert any(words in outputs[0] for words in said)
+
+
+@pytest.mark.slow
+def test_processes_that_are_started_again_end_as_if_none_had_died(pair):
+    folder, _, (_, outputs) = pair
+    assert_identical(folder / "stopped", folder / "straight")
+    model = open_model(folder / "stopped" / "model.keras")
+    test = data.load("digits", 1).split("test")
+    rows = [
+        [{k: v for k, v in row.items() if k != "images_per_second"} for row in json.loads(text)]
+        for text in ((folder / name / "metrics.json").read_text() for name in RUNS)
+    ]
+    assert rows[0] == rows[1]
+    held_out = {"image_size": (16, 16), "preprocessing": model.preprocessing, "batch": 360}
+    ((images, labels),) = data.eval_batches(test, **held_out)
+    right = model.predict_on_batch(np.asarray(images)).argmax(axis=1) == np.asarray(labels)
+    assert rows[1][-1]["val_accuracy"] == pytest.approx(right.mean(), abs=1e-6)
+    assert f"accuracy {100 * right.mean():.2f}%" in outputs[0]
+    assert "accuracy" not in outputs[1]
+
+
+@pytest.mark.slow
+@pytest.mark.on("tensorflow", "jax")
+def test_devices_of_one_process_train_as_one(tmp_path, alone):
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"} if BACKEND == "jax" else {}
+    run_script(WORKER, "several_devices", tmp_path, *RUN, **flags)
+    kinds = ("data_parallel", "model_parallel") if BACKEND == "jax" else ("data_parallel",)
+    for kind in kinds:
+        assert_same_training(tmp_path / kind, alone)
+    assert_identical(tmp_path / "resumed", tmp_path / kinds[-1])
+    if BACKEND == "jax":
+        held = json.loads((tmp_path / "model_parallel.json").read_text())
+        block = "encoderblock_0/MultiHeadDotProductAttention_1"
+        assert held[f"{block}/query/kernel"] == [[16, 1, 8]]
+        assert held[f"{block}/out/kernel"] == [[1, 8, 16]]
+        assert held["head/kernel"] == [[8, 10]]
+        slots = [shape for path, shape in held.items() if "Dense_0_kernel" in path]
+        assert slots == [[[16, 8]]] * 2  # its two moments
+
+
+@pytest.mark.slow
+@pytest.mark.on("jax")
+def test_two_processes_share_one_copy_of_the_model(tmp_path, alone):
+    codes, outputs = start_pair("one_run", tmp_path, "model_parallel")
+    assert codes == [0, 0], outputs
+    assert_same_training(tmp_path / "stopped", alone)
+    assert (tmp_path / "stopped" / "model.keras").is_file()
+
+
+def test_padding_changes_no_evaluation(rng):
+    """Four batches of 100 for 360 images, against the mean over images of Eq. -Σ y log p."""
+    model = randomise(VisionTransformer(8, 4, 8, 1, 2, 8, 10, channels=1), rng)
+    compile_model(model, DIGITS)
+    test = data.load("digits", 1).split("test")
+    options = {"image_size": (8, 8), "preprocessing": Preprocessing()}
+    padded = data.eval_batches(test, **options, batch=100, num_classes=10, pad=True)
+    assert [len(weights) for _, _, weights in padded] == [100] * 4
+    found = model.evaluate(padded, return_dict=True, verbose=0)
+    ((images, labels),) = data.eval_batches(test, **options, batch=360)
+    logits = model.predict_on_batch(np.asarray(images)).astype("float64")
+    smooth = 0.9 * np.eye(10)[labels] + 0.1 / 10
+    losses = (smooth * (np.log(np.exp(logits).sum(axis=1, keepdims=True)) - logits)).sum(axis=1)
+    assert DIGITS.label_smoothing == 0.1
+    assert found["loss"] == pytest.approx(losses.mean(), rel=1e-6)
+    right = logits.argmax(axis=1) == np.asarray(labels)
+    assert found["accuracy"] == pytest.approx(right.mean(), rel=1e-6)
+
+
+def test_processes_must_see_the_same_checkpoints(tmp_path):
+    class Apart(Topology):
+        def gather(self, value):
+            return np.array([value, 0])
+
+    model = VisionTransformer(8, 4, 8, 1, 2, 8, 10, channels=1)
+    compile_model(model, DIGITS)
+    checkpoints.save(model, tmp_path, 3, keep=1)
+    with pytest.raises(ValueError, match=r"see the same `workdir`.* of steps \[0, 3\]"):
+        checkpoints.restore(model, tmp_path, Apart())

@@ -1,0 +1,181 @@
+"""Which distribution a run gets, and what is refused by name."""
+
+import dataclasses
+import json
+import types
+
+import keras
+import pytest
+
+from tests.helpers import ROOT, to_numpy
+from vit_keras.cli import read
+from vit_keras.models import VisionTransformer
+from vit_keras.training import distribution
+from vit_keras.training.distribution import Topology, environment, on_jax
+from vit_keras.training.loop import compile_model
+
+BACKEND = keras.backend.backend()
+DIGITS = read(str(ROOT / "configs" / "digits.yaml"))
+
+
+TORCHRUN = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "700"}
+TF_CONFIG = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}
+OWN = {
+    "tensorflow": ({"TF_CONFIG": json.dumps(TF_CONFIG)}, (1, 2, ("a:1", "b:2"))),
+    "jax": (
+        {
+            "KERAS_DISTRIBUTION_PROCESS_ID": "1",
+            "KERAS_DISTRIBUTION_NUM_PROCESSES": "2",
+            "KERAS_DISTRIBUTION_JOB_ADDRESSES": "a:1,b:2",
+        },
+        (1, 2, ("a:1",)),
+    ),
+    "torch": ({}, (1, 3, ())),
+}
+JOINED = {
+    "tensorflow": ("127.0.0.1:701", "127.0.0.1:702", "127.0.0.1:703"),
+    "jax": ("127.0.0.1:701",),
+    "torch": (),
+}
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """Sets the variables of a launcher, and unsets all others."""
+
+    def launch(variables):
+        for name in (*TORCHRUN, "TF_CONFIG", *OWN["jax"][0]):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    launch({})
+    return launch
+
+
+def test_a_cluster_is_read_from_the_environment(launched):
+    assert environment.find_cluster() is None
+    launched(TORCHRUN | {"WORLD_SIZE": "1", "RANK": "0"})
+    assert environment.find_cluster() is None
+    launched(TORCHRUN)
+    found = environment.find_cluster()
+    assert (found.index, found.count, found.addresses) == (1, 3, JOINED[BACKEND])
+    variables, expected = OWN[BACKEND]
+    launched(TORCHRUN | variables)
+    found = environment.find_cluster()
+    assert (found.index, found.count, found.addresses) == expected
+
+
+def test_half_a_cluster_is_refused(launched):
+    launched({"WORLD_SIZE": "2", "RANK": "0"})
+    with pytest.raises(ValueError, match="Missing: MASTER_ADDR, MASTER_PORT"):
+        environment.find_cluster()
+    launched(TORCHRUN | {"RANK": "first"})
+    with pytest.raises(ValueError, match="must be a whole number. Received: 'first'"):
+        environment.find_cluster()
+    if BACKEND == "tensorflow":
+        launched(TORCHRUN | {"MASTER_ADDR": "10.0.0.1"})
+        with pytest.raises(ValueError, match="set TF_CONFIG instead. Received: MASTER_ADDR=10"):
+            environment.find_cluster()
+        launched({"TF_CONFIG": json.dumps({**TF_CONFIG, "task": {"type": "chief", "index": 0}})})
+        with pytest.raises(ValueError, match="with workers only. Received: .*chief"):
+            environment.find_cluster()
+
+
+def open_with(**fields):
+    with distribution.open(dataclasses.replace(DIGITS, **fields)) as topology:
+        return topology
+
+
+def test_one_process_on_one_device_needs_nothing(launched):
+    for mode in ("none", "auto"):
+        topology = open_with(distribution=mode)
+        assert type(topology) is Topology and topology.shard == (0, 1)
+        assert topology.is_chief and not topology.distributed and topology.gather(7) == [7]
+
+
+OPTIMIZER = {"optimizer": dataclasses.replace(DIGITS.optimizer, accumulation_steps=2)}
+HALF = {"model": dataclasses.replace(DIGITS.model, dtype="mixed_float16")}
+REFUSED = {
+    "tensorflow": [
+        ({}, "model_parallel", {}, "no `distribution` model_parallel on tensorflow: KERAS_BACKEND"),
+        ({}, "data_parallel", {}, "data_parallel needs several devices. Received: 1 device"),
+        ({}, "data_parallel", OPTIMIZER, "`optimizer.accumulation_steps` must be 1 .*Received"),
+        ({}, "data_parallel", {"steps_per_execution": 2}, "`steps_per_execution` must be 1 with"),
+        ({}, "data_parallel", HALF, "has no loss scaling.*mixed_bfloat16"),
+    ],
+    "jax": [
+        ({}, "data_parallel", {}, "data_parallel needs several devices. Received: 1 device"),
+        ({}, "model_parallel", {}, "divide the number of devices. Received: model_devices=2, 1"),
+    ],
+    "torch": [
+        ({}, "data_parallel", {}, "start one process a GPU by torchrun, with multi_worker"),
+        ({}, "model_parallel", {}, "no `distribution` model_parallel on torch: KERAS_BACKEND=jax"),
+        (TORCHRUN, "multi_worker", HALF, "has no loss scaling.*mixed_bfloat16"),
+    ],
+}
+EVERYWHERE = [
+    (TORCHRUN, "multi_worker", {"on_nan": "rollback"}, "`on_nan` rollback needs one process on"),
+    ({}, "multi_worker", {}, "multi_worker needs several processes.*Received: WORLD_SIZE=None"),
+    (TORCHRUN, "multi_worker", {"watch_every": 2}, "`watch_every` must be 0.*watch_every=2"),
+    (TORCHRUN, "multi_worker", {"fewshot_every": 1}, "`fewshot_every` must be 0.*fewshot_every=1"),
+    (TORCHRUN, "none", {}, "of 3 processes must be multi_worker.*Received: distribution=none"),
+]
+
+
+@pytest.mark.parametrize(
+    ("variables", "mode", "fields", "message"), [*REFUSED[BACKEND], *EVERYWHERE]
+)
+def test_what_does_not_work_is_refused(launched, variables, mode, fields, message):
+    launched(variables)
+    with pytest.raises(ValueError, match=message):
+        open_with(distribution=mode, **fields)
+    assert keras.distribution.distribution() is None
+
+
+@pytest.mark.on("tensorflow", "torch")
+def test_another_keras_is_refused(launched, monkeypatch):
+    launched(TORCHRUN)
+    monkeypatch.setattr(keras, "__version__", "3.16.0")
+    with pytest.raises(ValueError, match=r"tested with 3\.15\.\* alone. Received: Keras 3\.16\.0"):
+        open_with(distribution="multi_worker")
+
+
+def test_a_batch_that_does_not_divide_is_refused(launched, monkeypatch):
+    four = types.SimpleNamespace(replicas=4, devices=4, process_count=1, leave=lambda: None)
+    monkeypatch.setitem(distribution.ENGINES, BACKEND, lambda *_: four)
+    monkeypatch.setattr(distribution, "_mode", lambda *_: "multi_worker")
+    with pytest.raises(ValueError, match="`batch` must be a multiple.*Received: batch=66, 4 cop"):
+        open_with(batch=66)
+    with pytest.raises(
+        ValueError, match="`batch_eval` must be.*Received: batch_eval=362, 4 copies"
+    ):
+        open_with(batch_eval=362)
+
+
+@pytest.mark.on("jax")
+def test_a_dimension_that_does_not_divide_is_named():
+    made = on_jax.model_parallel(["cpu:0", "cpu:1"], 2)
+    query = types.SimpleNamespace(path="a/query/kernel", shape=(12, 3, 4))
+    with pytest.raises(ValueError, match=r"Dimension 1 of 'a/query/kernel', \(12, 3, 4\), must be"):
+        made.get_variable_layout(query)
+    bias = types.SimpleNamespace(path="a/LayerNorm_0/gamma", shape=(12,))
+    assert made.get_variable_layout(bias).axes == (None,)
+
+
+@pytest.mark.on("torch")
+def test_each_process_drops_other_units():
+    model = VisionTransformer(8, 4, 8, 1, 2, 8, 10, channels=1, dropout_rate=0.5)
+    compile_model(model, DIGITS)
+    states = [v for v in model.variables if v.path.endswith("seed_generator_state")]
+    found = []
+    for rank in (0, 1, 2):
+        for i, state in enumerate(states):
+            state.assign([100 + i, 7])
+        topology = object.__new__(distribution.ENGINES["torch"])
+        topology.process_index = rank
+        topology.prepare(model)
+        found += [to_numpy(state.value).tolist() for state in states]
+    assert found[: len(states)] == [[100 + i, 7] for i in range(len(states))]
+    assert len({seed for seed, _ in found}) == 3 * len(states) >= 9
+    assert {counter for _, counter in found} == {7}

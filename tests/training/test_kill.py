@@ -1,0 +1,26 @@
+"""train.py, killed for real, goes on to the same bits."""
+
+import signal
+
+import pytest
+
+from tests.training import kill
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
+    """Within an update and within a checkpoint; `python -m tests.training.kill` has many more."""
+    straight, other = tmp_path / "straight", tmp_path / "killed"
+    assert kill.train(straight).returncode == 0
+    torn = kill.train(other, "flush", 8)  # of the second checkpoint, between its two files
+    assert torn.returncode == -signal.SIGKILL
+    assert [path.name[:6] for path in sorted((other / "checkpoints").iterdir())] == [
+        ".parti",
+        "step_0",
+    ]
+    stopped = kill.train(other, "sigterm", 16)
+    assert stopped.returncode == 143
+    assert "the same command goes on from there" in stopped.stderr
+    assert kill.train(other, "update", 21).returncode == -signal.SIGKILL
+    assert kill.train(other).returncode == 0
+    assert kill.differences(straight, other) == []

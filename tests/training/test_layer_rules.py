@@ -1,0 +1,87 @@
+"""Frozen layers, and the settings of an optimiser that would not hold."""
+
+import dataclasses
+
+import pytest
+
+from tests.update_reference import small_model
+from vit_keras.config import Config, OptimizerConfig
+from vit_keras.models import ResNet
+from vit_keras.models.hybrid import HybridViT
+from vit_keras.training import build_optimizer, freeze
+
+
+@pytest.mark.parametrize(
+    ("patterns", "trained"),
+    [
+        (["[!h]*"], {"head"}),
+        (["embedding", "encoderblock_*"], {"cls", "posembed_input", "encoder_norm", "head"}),
+        (["encoder*", "?ls", "embedding", "head"], {"posembed_input"}),
+    ],
+)
+def test_freeze_leaves_the_others(rng, patterns, trained):
+    model = small_model(rng)
+    freeze(model, patterns)
+    assert {v.path.split("/")[0] for v in model.trainable_variables} == trained
+
+
+def test_freeze_of_nothing_or_all_is_refused(rng):
+    with pytest.raises(ValueError, match="'encoderblok_\\*', which matches none. Near: encoderb"):
+        freeze(small_model(rng), ["encoderblok_*"])
+    with pytest.raises(ValueError, match="'posembed_dropout', which matches none. Near: posembed_"):
+        freeze(small_model(rng), ["posembed_dropout"])  # it has no weights
+    with pytest.raises(ValueError, match="must leave a layer that trains.*'\\*'.*embedding, cls"):
+        freeze(small_model(rng), ["*"])
+
+
+def test_stems_are_the_first_layer():
+    transformer = {"hidden_size": 12, "num_layers": 3, "num_heads": 3, "mlp_dim": 20}
+    model = HybridViT(32, (1,), 0.5, 1, num_classes=5, **transformer)
+    optimizer = build_optimizer(OptimizerConfig(layer_decay=0.5), 10, model)
+    optimizer.build(model.trainable_variables)
+    found = {}
+    for variable, multiplier in zip(model.trainable_variables, optimizer._multipliers):
+        found.setdefault(multiplier, set()).add(variable.path.split("/")[0])
+    stem = {"conv_root", "gn_root", "block1", "embedding", "cls", "posembed_input"}
+    assert found == {
+        0.0625: stem,
+        0.125: {"encoderblock_0"},
+        0.25: {"encoderblock_1"},
+        0.5: {"encoderblock_2"},
+        1.0: {"encoder_norm", "head"},
+    }
+
+
+def test_layer_decay_needs_blocks():
+    with pytest.raises(ValueError, match=r"from one encoderblock_\{i\} to the next.*'resnet'"):
+        build_optimizer(OptimizerConfig(layer_decay=0.5), 10, ResNet(32, (1,), 0.5, 5))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("learning_rate", 0.0, "above 0"),
+        ("weight_decay", -0.1, "at least 0"),
+        ("beta_1", 1.0, "at least 0 and below 1"),
+        ("beta_2", -0.5, "at least 0 and below 1"),
+        ("momentum", 1.5, "at least 0 and below 1"),
+        ("warmup_steps", -1, "at least 0"),
+        ("grad_norm_clip", 0.0, "above 0, or null"),
+        ("accumulation_steps", 0, "at least 1"),
+        ("ema_decay", 1.0, "above 0 and below 1, or null"),
+        ("ema_decay", 0.0, "above 0 and below 1, or null"),
+        ("layer_decay", 1.1, "above 0 and at most 1, or null"),
+    ],
+)
+def test_settings_out_of_range_are_refused(field, value, rule):
+    with pytest.raises(ValueError, match=f"`optimizer.{field}` must be {rule}.*Received: {value}"):
+        OptimizerConfig(**{field: value})
+
+
+def test_settings_that_do_not_fit_the_run_are_refused():
+    parts = OptimizerConfig(accumulation_steps=3)
+    with pytest.raises(ValueError, match="must divide `batch`.*accumulation_steps=3, batch=512"):
+        Config(optimizer=parts)
+    assert dataclasses.replace(Config(), batch=6, optimizer=parts).batch == 6
+    with pytest.raises(ValueError, match="`steps_per_execution` must be at least 1. Received: 0"):
+        Config(steps_per_execution=0)

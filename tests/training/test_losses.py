@@ -1,0 +1,47 @@
+"""The losses of a run against their formulas in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import to_numpy
+from vit_keras.config import Config
+from vit_keras.training.losses import build_loss
+
+
+def log_softmax(x):
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def softmax_xent(targets, logits, smoothing):
+    targets = targets * (1 - smoothing) + smoothing / targets.shape[-1]
+    return -(targets * log_softmax(logits)).sum(-1).mean()
+
+
+def sigmoid_xent(targets, logits, smoothing):
+    """-log σ(x) for what is there and -log σ(-x) for what is not, summed over the classes."""
+    positive, negative = np.logaddexp(0, -logits), np.logaddexp(0, logits)
+    return (targets * positive + (1 - targets) * negative).sum(-1).mean()
+
+
+@pytest.mark.parametrize(
+    ("name", "smoothing", "reference"),
+    [
+        ("softmax", 0.0, softmax_xent),
+        ("softmax", 0.1, softmax_xent),
+        ("sigmoid", 0.0, sigmoid_xent),
+    ],
+)
+def test_losses_are_the_formulas(rng, name, smoothing, reference):
+    logits = 30 * rng.normal(size=(6, 7))
+    targets = rng.dirichlet(np.ones(7), 6)  # as MixUp makes them
+    loss = build_loss(Config(loss=name, label_smoothing=smoothing))
+    loss = keras.losses.deserialize(keras.losses.serialize(loss))
+    found = loss(*(keras.ops.convert_to_tensor(x.astype("float32")) for x in (targets, logits)))
+    np.testing.assert_allclose(to_numpy(found), reference(targets, logits, smoothing), rtol=1e-5)
+
+
+def test_label_smoothing_of_sigmoids_is_refused():
+    with pytest.raises(ValueError, match="`label_smoothing` is of the softmax loss.*0.1"):
+        Config(loss="sigmoid", label_smoothing=0.1)

@@ -1,0 +1,126 @@
+"""What TensorBoard and trackers are given."""
+
+import itertools
+import sys
+import types
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy
+from tests.training.small import small_batches, small_config, small_run
+from vit_keras import models
+from vit_keras.models import VisionTransformer
+from vit_keras.runs import Run
+from vit_keras.training.callbacks import tracker
+from vit_keras.training.callbacks.watching import TensorBoard, rollout
+
+
+def events(folder):
+    """`{tag: {step: value}}` of a folder of event files; an image's value is its bytes."""
+    import tensorflow as tf
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    found = {}
+    for path in sorted(folder.glob("*tfevents*")):
+        for event in EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                array = tf.make_ndarray(value.tensor)
+                found.setdefault(value.tag, {})[event.step] = array
+    return found
+
+
+class Logger(keras.callbacks.Callback):
+    """Stands for a tracker's own callback."""
+
+    rows = ()
+
+    def on_epoch_end(self, epoch, logs=None):
+        type(self).rows = [*self.rows, logs]
+
+
+def fake(monkeypatch, name, callback, **functions):
+    """Puts a package NAME with its Keras integration into sys.modules."""
+    integration = "wandb.integration.keras" if name == "wandb" else "mlflow.keras"
+    parts = integration.split(".")
+    made = [types.ModuleType(".".join(parts[: i + 1])) for i in range(len(parts))]
+    for parent, child in itertools.pairwise(made):
+        setattr(parent, child.__name__.rpartition(".")[2], child)
+    for module in made:
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    setattr(made[-1], callback, Logger)
+    for function, value in functions.items():
+        setattr(made[0], function, value)
+
+
+def test_rows_and_training_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(Logger, "rows", ())
+    fake(monkeypatch, "mlflow", "MlflowCallback", start_run=lambda run_name: None)
+    _, _, rows = small_run(tmp_path, tracker="mlflow")
+    assert [logs["val_loss"] for logs in Logger.rows] == [row["val_loss"] for row in rows]
+    train, validation = (events(tmp_path / "tensorboard" / n) for n in ("train", "validation"))
+    for tag in ("loss", "accuracy", "learning_rate", "gradient_norm", "weight_norm"):
+        expected = {row["step"]: pytest.approx(row[tag], rel=1e-6) for row in rows}
+        assert {step: float(value) for step, value in train[tag].items()} == expected
+    for tag in ("loss", "accuracy"):
+        expected = {row["step"]: pytest.approx(row[f"val_{tag}"], rel=1e-6) for row in rows}
+        assert {step: float(value) for step, value in validation[tag].items()} == expected
+    import tensorflow as tf
+
+    (shown,) = train["augmented"].values()
+    images = np.array(next(iter(small_batches(small_config(tmp_path))(0)))[0])
+    low, high = images[0].min(), images[0].max()
+    decoded = tf.io.decode_png(shown[2]).numpy() / 255  # after its height and width
+    np.testing.assert_allclose(decoded, (images[0] - low) / (high - low), atol=0.005)
+
+
+@pytest.mark.parametrize("classifier", ["token", "gap"])
+def test_attention_of_held_out_pictures(tmp_path, rng, classifier):
+    import tensorflow as tf
+
+    model = VisionTransformer(8, 4, 12, 2, 3, 20, 5, channels=1, classifier=classifier)
+    randomise(model, rng, scale=1.0)
+    pictures = rng.normal(size=(2, 8, 8, 1)).astype("float32")
+    run = Run(tmp_path, small_config(tmp_path, watch_every=2))
+    recorder = types.SimpleNamespace(rows=[], step=0)
+    board = TensorBoard(run, recorder, [(pictures, None)])
+    board.set_model(model)
+    board.on_train_begin()
+    for step in (3, 6, 9):
+        recorder.rows.append({"step": step, "loss": 1.0})
+        board.on_epoch_end(0)
+    shown = events(tmp_path / "tensorboard" / "train")["attention"]
+    assert list(shown) == [6]  # every second evaluation
+    maps = to_numpy(models.attention_maps(model)(pictures)).astype("float64")
+    mixed = [0.5 * maps[0, i].mean(0) + 0.5 * np.eye(maps.shape[-1]) for i in range(2)]
+    expected = mixed[1] @ mixed[0]
+    np.testing.assert_allclose(rollout(maps)[0], expected[0], rtol=1e-6)
+    heat = expected[0][-4:].reshape(2, 2)
+    heat = (heat - heat.min()) / (heat.max() - heat.min())
+    light = (pictures[0] - pictures[0].min()) / (pictures[0].max() - pictures[0].min())
+    decoded = tf.io.decode_png(shown[6][2]).numpy()[..., 0] / 255
+    corners = np.ix_([0, 7], [0, 7])  # which a resize leaves as they are
+    np.testing.assert_allclose(decoded[corners], light[..., 0][corners] * heat, atol=0.005)
+
+
+@pytest.mark.parametrize(
+    ("name", "callback", "begin", "identity"),
+    [
+        ("mlflow", "MlflowCallback", "start_run", "run_name"),
+        ("wandb", "WandbMetricsLogger", "init", "id"),
+    ],
+)
+def test_a_tracker_knows_the_run(tmp_path, monkeypatch, name, callback, begin, identity):
+    calls = []
+    fake(monkeypatch, name, callback, **{begin: lambda **options: calls.append(options)})
+    (made,) = tracker(Run(tmp_path / "mine", small_config(tmp_path, tracker=name)))
+    assert type(made) is Logger
+    assert calls[0][identity] == "mine"
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb"])
+def test_a_tracker_that_is_missing_is_named(tmp_path, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match=f"tracker='{name}' needs its package .*pip install"):
+        tracker(Run(tmp_path, small_config(tmp_path, tracker=name)))

@@ -1,0 +1,78 @@
+"""JAX: one program over all devices of all processes, by `keras.distribution`."""
+
+import keras
+import numpy as np
+
+from vit_keras.training.distribution.topology import Topology
+
+# Heads and hidden units are split, so that each pair of products needs one sum over the devices
+# (Megatron-LM, arXiv 1909.08053, Section 3). The head is split over D, not over its classes: their
+# number, such as 21 843, need not divide.
+LAYOUT = {
+    r".*/(query|key|value)/kernel": (None, "model", None),  # (D, H, d)
+    r".*/(query|key|value)/bias": ("model", None),  # (H, d)
+    r".*/out/kernel": ("model", None, None),  # (H, d, D)
+    r".*/Dense_0/kernel": (None, "model"),  # (D, mlp_dim)
+    r".*/Dense_0/bias": ("model",),  # (mlp_dim,)
+    r".*/Dense_1/kernel": ("model", None),  # (mlp_dim, D)
+    r"head/kernel": ("model", None),  # (D, K)
+}
+
+
+class JaxTopology(Topology):
+    """`DataParallel`, or `ModelParallel` with each copy of the model on `model_devices`."""
+
+    distributed = True
+
+    def __init__(self, cluster, config, mode):
+        import jax
+
+        super().__init__(cluster)
+        if cluster:
+            keras.distribution.initialize(cluster.addresses[0], cluster.count, cluster.index)
+            self._left.callback(jax.distributed.shutdown)
+        devices = keras.distribution.list_devices()
+        self.devices = len(devices)
+        if mode == "model_parallel":
+            made = model_parallel(devices, config.model_devices)
+        else:
+            made = keras.distribution.DataParallel(auto_shard_dataset=False)
+        self.replicas = made.num_model_replicas
+        self.shard = (made.data_shard_id, min(self.process_count, self.replicas))
+        keras.distribution.set_distribution(made)
+        self._left.callback(keras.distribution.set_distribution, None)
+
+    def gather(self, value):
+        from jax.experimental import multihost_utils
+
+        return np.reshape(multihost_utils.process_allgather(np.asarray(value)), -1)
+
+
+def model_parallel(devices: list[str], model_devices: int) -> keras.distribution.ModelParallel:
+    """Copies of the model that `model_devices` devices share by `LAYOUT`; ValueError for a rest."""
+    if model_devices < 2 or len(devices) % model_devices:
+        raise ValueError(
+            "`model_devices`, which share one copy of the model, must be 2 or more and divide the "
+            f"number of devices. Received: model_devices={model_devices}, {len(devices)} devices"
+        )
+    shape = (len(devices) // model_devices, model_devices)
+    mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
+    layout_map = keras.distribution.LayoutMap(mesh)
+    for path, axes in LAYOUT.items():
+        layout_map[path] = axes
+    return _Divided(layout_map=layout_map, batch_dim_name="batch", auto_shard_dataset=False)
+
+
+class _Divided(keras.distribution.ModelParallel):
+    """Names the dimension that does not divide, where JAX would name a sharding."""
+
+    def get_variable_layout(self, variable):
+        layout = super().get_variable_layout(variable)
+        model_devices = self.device_mesh.shape[1]
+        for i, axis in enumerate(layout.axes):
+            if axis == "model" and variable.shape[i] % model_devices:
+                raise ValueError(
+                    f"Dimension {i} of {variable.path!r}, {tuple(variable.shape)}, must be a "
+                    f"multiple of `model_devices`. Received: model_devices={model_devices}"
+                )
+        return layout

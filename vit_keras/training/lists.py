@@ -1,0 +1,49 @@
+"""Arithmetic on lists of tensors and variables, which torch does in one call for them all.
+
+A loop of `keras.ops` takes torch several times as long: every step makes a tensor of its own. On
+TensorFlow and JAX the compiler joins them.
+"""
+
+import contextlib
+
+import keras
+from keras import ops
+
+
+def no_grad():
+    """The context of updates in place."""
+    if keras.backend.backend() != "torch":
+        return contextlib.nullcontext()
+    import torch
+
+    return torch.no_grad()
+
+
+def global_norm(tensors):
+    """The norm of all `tensors` together, float32."""
+    if keras.backend.backend() != "torch":
+        return ops.sqrt(sum(ops.sum(ops.square(ops.cast(x, "float32"))) for x in tensors))
+    import torch
+
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)).float())
+
+
+def scaled(tensors, scale):
+    """New tensors, `scale` times as large."""
+    if keras.backend.backend() != "torch":
+        return [x * ops.cast(scale, x.dtype) for x in tensors]
+    import torch
+
+    return torch._foreach_mul(tensors, scale)
+
+
+def move_towards(variables, targets, fraction):
+    """Moves `variables` by `fraction` of the way to `targets`, all the way for 1."""
+    if keras.backend.backend() != "torch":
+        for variable, target in zip(variables, targets):
+            step = ops.cast(fraction, variable.dtype) * (target - variable)
+            variable.assign(variable + step)
+        return
+    import torch
+
+    torch._foreach_lerp_([v.value for v in variables], [v.value for v in targets], float(fraction))

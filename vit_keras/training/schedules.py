@@ -1,0 +1,37 @@
+"""The schedule of the learning rate (Tables 3 and 4)."""
+
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warmup from 0, then cosine or linear decay to 0 at `total_steps` updates.
+
+    At update t the rate is base · f(p) · min(1, t / warmup_steps), where p goes from 0 to 1 over
+    the updates after the warmup, f(p) = (1 + cos πp) / 2 or 1 - p: the published code's rule.
+    """
+
+    def __init__(
+        self, learning_rate: float, total_steps: int, warmup_steps: int = 0, decay_type="cosine"
+    ):
+        self.learning_rate, self.total_steps = learning_rate, total_steps
+        self.warmup_steps, self.decay_type = warmup_steps, decay_type
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        progress = (step - self.warmup_steps) / max(self.total_steps - self.warmup_steps, 1)
+        progress = ops.clip(progress, 0.0, 1.0)
+        decay = {"cosine": lambda p: 0.5 * (1 + ops.cos(math.pi * p)), "linear": lambda p: 1 - p}
+        rate = self.learning_rate * decay[self.decay_type](progress)
+        return rate * ops.minimum(1.0, step / self.warmup_steps) if self.warmup_steps else rate
+
+    def get_config(self):
+        return {
+            "learning_rate": self.learning_rate,
+            "total_steps": self.total_steps,
+            "warmup_steps": self.warmup_steps,
+            "decay_type": self.decay_type,
+        }
