@@ -1,0 +1,103 @@
+"""Every recipe in configs/: its model in full, and its first updates on a small one."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.helpers import ROOT, shapes_only, to_numpy
+from vit_keras import cli, data, variants
+from vit_keras.config import ModelConfig
+from vit_keras.models import HybridViT, ResNet, VisionTransformer, from_config
+from vit_keras.training.loop import compile_model
+
+pytestmark = [pytest.mark.once, pytest.mark.slow]
+CONFIGS = ROOT / "configs"
+PRESETS = ("none", "light1", "light2", "medium1", "medium2", "strong1", "strong2")
+RECIPES = [
+    *((f"{folder}/{path.stem}",) for folder in ("pretrain", "finetune")
+      for path in sorted((CONFIGS / folder).glob("*.yaml"))),
+    *(("augreg/imagenet", f"augreg/{preset}") for preset in PRESETS),
+    ("augreg/imagenet21k", "augreg/light2"),
+]  # fmt: skip
+COUNTS = {  # at 224 pixels with 1000 classes, of the published code
+    "B/16": 86_567_656,
+    "L/16": 304_326_632,
+    "L/32": 306_535_400,
+    "H/14": 632_045_800,
+    "R50x1": 25_549_352,
+    "R101x1": 44_541_480,
+    "R152x1": 60_185_128,
+    "R50+B/16": 98_659_112,
+    "R50+L/16": 316_483_624,
+    "R50+L/32": 328_994_856,
+}
+SIZES = {"hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 8}
+
+
+def read(names):
+    words = [word for name in names for word in ("--config", str(CONFIGS / f"{name}.yaml"))]
+    return cli.parse(words, "train.py", default="")
+
+
+def small(model: ModelConfig):
+    """A model of the same kind that reads 16 x 16 pixels, with all that the recipe says of it."""
+    kind = type(variants.get(model.variant))
+    if kind is variants.ResNetVariant:
+        rest = {"head_bias": model.head_bias, "dtype": model.dtype}
+        return ResNet(16, (1, 1), 0.5, 10, channels=3, seed=0, **rest)
+    rates = ("dropout_rate", "attention_dropout_rate", "stochastic_depth_rate")
+    rest = {name: getattr(model, name) for name in (*rates, "head_bias", "dtype", "gelu")}
+    rest |= {**SIZES, "num_classes": 10, "channels": 3, "seed": 0}
+    rest["representation_size"] = model.representation_size and 8
+    if kind is variants.HybridVariant:
+        return HybridViT(16, (1,), 0.5, 1, **rest)
+    return VisionTransformer(16, 8, **rest)
+
+
+@pytest.mark.parametrize("names", RECIPES, ids="+".join)
+def test_the_model_has_the_published_parameters(names):
+    model = read(names).model
+    with shapes_only():
+        found = from_config(dataclasses.replace(model, weights=None), num_classes=1000)
+        count = found.count_params()
+    row, expected = variants.get(model.variant), COUNTS[model.variant]
+    if model.representation_size:
+        expected += model.representation_size * (row.hidden_size + 1)
+    if model.image_size != 224:
+        grids = [(size // row.patch_size) ** 2 for size in (224, model.image_size)]
+        expected += (grids[1] - grids[0]) * row.hidden_size
+    assert count == expected
+
+
+@pytest.mark.parametrize("names", RECIPES, ids="+".join)
+def test_five_updates_on_a_small_model(names):
+    """A zero head, then zero scales of residual branches, hold back what is below them."""
+    config = read(names)
+    parts = min(config.optimizer.accumulation_steps, 2)
+    optimizer = dataclasses.replace(
+        config.optimizer, accumulation_steps=parts, warmup_steps=1, learning_rate=0.01
+    )
+    config = dataclasses.replace(config, optimizer=optimizer, batch=8, total_steps=5)
+    model = small(config.model)
+    compile_model(model, config)
+    before = {v.path: to_numpy(v.value) for v in model.trainable_variables}
+    batches = data.train_batches(
+        data.load("digits", 3).split("train"),
+        image_size=(16, 16),
+        preprocessing=model.preprocessing,
+        batch=8 // parts,
+        augment_config=config.augment,
+        seed=0,
+        start_step=0,
+        total_steps=5 * parts,
+        num_classes=10,
+    )
+    losses = [float(model.train_on_batch(*batch)[0]) for batch in batches]
+    assert np.isfinite(losses).all()
+    assert int(model.optimizer.iterations) == 5
+    still = [p for v in model.trainable_variables if np.array_equal(before[p := v.path], v.value)]
+    assert [path for path in still if not path.endswith("key/bias")] == []
+    if config.optimizer.ema_decay is not None:
+        average = model.optimizer._model_variables_moving_average
+        assert not np.array_equal(average[-1], model.trainable_variables[-1])

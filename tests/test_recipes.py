@@ -1,0 +1,119 @@
+"""The recipes in configs/ against the tables of the papers that they are from."""
+
+import re
+
+import pytest
+
+from tests.helpers import ROOT
+from vit_keras import cli
+
+pytestmark = pytest.mark.once
+CONFIGS = ROOT / "configs"
+
+# Table 3: variants, images, epochs, learning rate, decay, weight decay, dropout, clip.
+JFT, IMAGENET_21K, IMAGENET = 303_000_000, 14_197_122, 1_281_167
+TABLE_3 = {
+    "jft_b16": (("B/16", "B/32"), JFT, 7, 8e-4, "linear", 0.1, 0.0, None),
+    "jft_l32": (("L/32",), JFT, 7, 6e-4, "linear", 0.1, 0.0, None),
+    "jft_l16": (("L/16",), JFT, 14, 4e-4, "linear", 0.1, 0.0, None),
+    "jft_h14": (("H/14",), JFT, 14, 3e-4, "linear", 0.1, 0.0, None),
+    "jft_r50": (("R50x1", "R50x2"), JFT, 7, 1e-3, "linear", 0.1, 0.0, None),
+    "jft_r101": (("R101x1",), JFT, 7, 8e-4, "linear", 0.1, 0.0, None),
+    "jft_r152": (("R152x1", "R152x2"), JFT, 7, 6e-4, "linear", 0.1, 0.0, None),
+    "jft_r50_b16": (("R50+B/16", "R50+B/32"), JFT, 7, 8e-4, "linear", 0.1, 0.0, None),
+    "jft_r50_l32": (("R50+L/32",), JFT, 7, 2e-4, "linear", 0.1, 0.0, None),
+    "jft_r50_l16": (("R50+L/16",), JFT, 14, 4e-4, "linear", 0.1, 0.0, None),
+    "imagenet21k_b16": (("B/16", "B/32"), IMAGENET_21K, 90, 1e-3, "linear", 0.03, 0.1, None),
+    "imagenet21k_l16": (("L/16", "L/32"), IMAGENET_21K, 90, 1e-3, "linear", 0.03, 0.1, None),
+    "imagenet_vit": (("B/16", "L/16"), IMAGENET, 300, 3e-3, "cosine", 0.3, 0.1, 1.0),
+}
+# Table 4: steps, learning rates, percentage of the development split.
+SMALL = (0.001, 0.003, 0.01, 0.03)
+TABLE_4 = {
+    "imagenet": (20_000, (0.003, 0.01, 0.03, 0.06), 1),
+    "cifar100": (10_000, SMALL, 2),
+    "cifar10": (10_000, SMALL, 2),
+    "pets": (500, SMALL, 10),
+    "flowers": (500, SMALL, 10),
+}
+# AugReg, Section 3: layers and magnitude of RandAugment, alpha of MixUp.
+AUGREG = {
+    "none": (0, 0, 0.0),
+    "light1": (2, 0, 0.0),
+    "light2": (2, 10, 0.2),
+    "medium1": (2, 15, 0.2),
+    "medium2": (2, 15, 0.5),
+    "strong1": (2, 20, 0.5),
+    "strong2": (2, 20, 0.8),
+}
+FILES = sorted(CONFIGS.rglob("*.yaml"))
+
+
+def read(name, *more):
+    files = [f"configs/{name}.yaml", *(f"configs/{other}.yaml" for other in more)]
+    arguments = [word for file in files for word in ("--config", str(ROOT / file))]
+    return cli.parse(arguments, "train.py", default="")
+
+
+def test_every_table_has_its_files():
+    names = {str(path.relative_to(CONFIGS).with_suffix("")) for path in FILES}
+    assert {f"pretrain/{name}" for name in TABLE_3} == {n for n in names if n.startswith("pre")}
+    assert {f"finetune/{name}" for name in TABLE_4} < names
+    assert {f"augreg/{name}" for name in (*AUGREG, "imagenet", "imagenet21k")} < names
+
+
+@pytest.mark.parametrize("name", TABLE_3)
+def test_pretraining_is_table_3(name):
+    variants, images, epochs, rate, decay, weight_decay, dropout, clip = TABLE_3[name]
+    config = read(f"pretrain/{name}")
+    head = (CONFIGS / "pretrain" / f"{name}.yaml").read_text().split("name:")[0]
+    assert config.model.variant == variants[0] and all(f" {other}" in head for other in variants)
+    assert config.batch == 4096 and config.model.image_size == 224
+    assert config.total_steps == pytest.approx(images * epochs / 4096, abs=0.5)
+    found = config.optimizer
+    assert (found.name, found.beta_1, found.beta_2) == ("adamw", 0.9, 0.999)
+    assert (found.learning_rate, found.decay_type) == (rate, decay)
+    assert (found.weight_decay, found.grad_norm_clip) == (weight_decay, clip)
+    assert found.warmup_steps == 10_000 and config.model.dropout_rate == dropout
+
+
+@pytest.mark.parametrize("name", [*TABLE_4, "vtab", "imagenet_l16_512", "imagenet_h14_518"])
+def test_fine_tuning_is_table_4(name):
+    config = read(f"finetune/{name}")
+    steps, rates, percent = TABLE_4.get(name, (20_000, None, None))
+    found = config.optimizer
+    assert config.batch == 512 and config.model.weights == "imagenet21k"
+    assert (found.name, found.momentum, found.decay_type) == ("sgd", 0.9, "cosine")
+    assert (found.weight_decay, found.grad_norm_clip) == (0.0, 1.0)
+    if name == "vtab":
+        assert (config.total_steps, found.learning_rate) == (2500, 0.01)
+        return
+    assert config.total_steps == steps
+    if rates is None:  # Table 2
+        variant, size = ("L/16", 512) if "l16" in name else ("H/14", 518)
+        assert (config.model.variant, config.model.image_size) == (variant, size)
+        assert found.ema_decay == 0.9999
+    else:
+        assert config.model.image_size == 384
+        assert (config.grid.learning_rates, config.grid.dev_percent) == (rates, percent)
+        assert found.learning_rate in rates and len(config.grid.seeds) == 3
+
+
+@pytest.mark.parametrize("preset", AUGREG)
+def test_augreg_presets_stand_over_its_recipes(preset):
+    for data, bias in (("imagenet", -6.9), ("imagenet21k", -10)):
+        config = read(f"augreg/{data}", f"augreg/{preset}")
+        found = config.augment
+        strength = (found.randaugment_layers, found.randaugment_magnitude, found.mixup_alpha)
+        assert strength == AUGREG[preset] and found.crop == "inception" and found.flip
+        assert config.loss == "sigmoid" and config.model.head_bias == bias
+        assert config.optimizer.learning_rate == 1e-3 and config.batch == 4096
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(CONFIGS)))
+def test_a_recipe_states_command_cost_and_result(path):
+    head = path.read_text().split("\nname:")[0].split("\naugment:")[0]
+    assert all(line.startswith("#") for line in head.splitlines())
+    assert re.search(rf"^#   .*python train.py .*--config {path.relative_to(ROOT)}", head, re.M)
+    assert re.search(r"^# Cost[^:]*: \S", head, re.M)
+    assert re.search(r"Result[^:]*: \S|Result: \S", head)
