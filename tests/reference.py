@@ -40,18 +40,69 @@ def patches(images, kernel, bias):
     return np.stack(tokens, axis=1)
 
 
-def attention(q, kv, weights, name):
-    """Loops over the heads; returns (output, attention weights (B, H, N_q, N_kv))."""
+def attention(q, kv, weights, name, turn=lambda x: x):
+    """Loops over the heads; returns (output, attention weights (B, H, N_q, N_kv)).
+
+    `turn` rotates queries and keys `(B, N, d)`; a relative table adds to the logits.
+    """
     get = lambda part: weights[f"{name}/{part}"]
     heads, size = get("query/bias").shape
     out, maps = get("out/bias"), []
     for h in range(heads):
-        query = q @ get("query/kernel")[:, h] + get("query/bias")[h]
-        key = kv @ get("key/kernel")[:, h] + get("key/bias")[h]
+        query = turn(q @ get("query/kernel")[:, h] + get("query/bias")[h])
+        key = turn(kv @ get("key/kernel")[:, h] + get("key/bias")[h])
         value = kv @ get("value/kernel")[:, h] + get("value/bias")[h]
-        maps.append(softmax(query @ key.transpose(0, 2, 1) / math.sqrt(size)))
+        logits = query @ key.transpose(0, 2, 1)
+        if f"{name}/relative/embedding" in weights:
+            logits = logits + relative_logits(query, get("relative/embedding"))
+        maps.append(softmax(logits / math.sqrt(size)))
         out = out + maps[-1] @ value @ get("out/kernel")[h]
     return out, np.stack(maps, axis=1)
+
+
+def relative_logits(query, table):
+    """Loops over pairs: (B, N, d) with the rows of `table` for key - query = 1 - N … N - 1."""
+    tokens = query.shape[1]
+    logits = np.zeros((len(query), tokens, tokens))
+    for q in range(tokens):
+        for k in range(tokens):
+            logits[:, q, k] = query[:, q] @ table[k - q + tokens - 1]
+    return logits
+
+
+def columns_and_rows(grid, x_table, y_table, class_token=None):
+    """Loops over the grid: (T + h·w, D), each patch its column's numbers, then its row's."""
+    table = [] if class_token is None else list(class_token)
+    for row in range(grid[0]):
+        for column in range(grid[1]):
+            table.append(np.concatenate([x_table[column], y_table[row]]))
+    return np.stack(table)
+
+
+def sincos(grid, width, class_token=False):
+    """Loops over the grid and frequencies: (T + h·w, D)."""
+    table, parts = [np.zeros(width)] * class_token, width // 4
+    angle = lambda place, i: place / 10_000 ** (i / (parts - 1))
+    for row in range(grid[0]):
+        for column in range(grid[1]):
+            places = [(math.sin, column), (math.cos, column), (math.sin, row), (math.cos, row)]
+            table.append([f(angle(at, i)) for f, at in places for i in range(parts)])
+    return np.stack(table)
+
+
+def rotary(x, grid, class_token=False):
+    """Turns pairs (i, i + d/2) of (B, N, d) as complex numbers, in loops."""
+    half = x.shape[-1] // 2
+    turned, pairs = x.astype("float64").copy(), x[..., :half] + 1j * x[..., half:]
+    for row in range(grid[0]):
+        for column in range(grid[1]):
+            at = class_token + row * grid[1] + column
+            for i in range(half):
+                place = row if i < half // 2 else column
+                angle = place / 100 ** ((i % (half // 2)) / (half // 2))
+                z = pairs[:, at, i] * complex(math.cos(angle), math.sin(angle))
+                turned[:, at, i], turned[:, at, i + half] = z.real, z.imag
+    return turned
 
 
 def mlp(x, weights, name, kind):
@@ -59,9 +110,9 @@ def mlp(x, weights, name, kind):
     return x @ weights[f"{name}/Dense_1/kernel"] + weights[f"{name}/Dense_1/bias"]
 
 
-def block(x, weights, name, kind, epsilon):
+def block(x, weights, name, kind, epsilon, turn=lambda x: x):
     y = layer_norm(x, weights, f"{name}/LayerNorm_0", epsilon)
-    y, maps = attention(y, y, weights, f"{name}/MultiHeadDotProductAttention_1")
+    y, maps = attention(y, y, weights, f"{name}/MultiHeadDotProductAttention_1", turn)
     x = x + y
     y = layer_norm(x, weights, f"{name}/LayerNorm_2", epsilon)
     return x + mlp(y, weights, f"{name}/MlpBlock_3", kind), maps
@@ -75,16 +126,31 @@ def map_head(x, weights, kind, epsilon):
     return (y + mlp(z, weights, f"{name}/MlpBlock_0", kind))[:, 0]
 
 
-def forward(images, weights, *, num_layers, classifier="token", gelu="exact", epsilon=1e-6):
-    """Everything the model computes, by name; "logits" last."""
+def forward(
+    images,
+    weights,
+    *,
+    num_layers,
+    classifier="token",
+    gelu="exact",
+    epsilon=1e-6,
+    added=None,
+    turn=lambda x: x,
+):
+    """Everything the model computes, by name; "logits" last.
+
+    `added` is what is added before each block, by its number, the learned positions by default;
+    `turn` is `attention`'s.
+    """
     weights = {name: np.asarray(value, "float64") for name, value in weights.items()}
     x = patches(images.astype("float64"), weights["embedding/kernel"], weights["embedding/bias"])
     if classifier == "token":
         x = np.concatenate([np.repeat(weights["cls/cls"], len(x), axis=0), x], axis=1)
-    x = x + weights["posembed_input/pos_embedding"]
-    out, maps = {"posembed_input": x}, []
+    added = {0: weights["posembed_input/pos_embedding"]} if added is None else added
+    out, maps = {"posembed_input": x + added.get(0, 0)}, []
     for i in range(num_layers):
-        x, weights_i = block(x, weights, f"encoderblock_{i}", gelu, epsilon)
+        x = x + added.get(i, 0)
+        x, weights_i = block(x, weights, f"encoderblock_{i}", gelu, epsilon, turn)
         out[f"encoderblock_{i}"] = x
         maps.append(weights_i)
     if classifier == "gap_norm":  # the mean first

@@ -6,6 +6,8 @@ import pytest
 from vit_keras.patchembed import adapt_patch_kernel, change_channels, resample_patch_kernel
 from vit_keras.posembed import INTERPOLATIONS
 
+pytestmark = pytest.mark.once
+
 
 def timm_rule(weight, channels):
     """timm's `adapt_input_conv`, from its description, on `(O, I, h, w)`."""

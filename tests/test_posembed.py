@@ -6,6 +6,8 @@ import pytest
 from tests.helpers import GOLDEN
 from vit_keras.posembed import INTERPOLATIONS, resize_position_embeddings
 
+pytestmark = pytest.mark.once
+
 SIZES = [((4, 4), (6, 6)), ((6, 6), (4, 4)), ((3, 5), (7, 2)), ((2, 7), (9, 7)), ((14, 14), (3, 5))]
 TORCH = {
     "bilinear_half_pixel": {"mode": "bilinear", "align_corners": False},

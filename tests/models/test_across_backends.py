@@ -5,10 +5,15 @@ import numpy as np
 import pytest
 
 from tests.helpers import BACKENDS, initial_weights, randomise, run_script, to_numpy
+from vit_keras import training
 from vit_keras.models import VisionTransformer
-from vit_keras.training import WarmupDecay
 
 POLICIES = {"float32": 1e-5, "mixed_bfloat16": 0.1, "mixed_float16": 0.01}
+OPTIMIZERS = {  # Keras' own, which torch saves under another name, and both of ours
+    "float32": lambda rate: keras.optimizers.AdamW(rate),
+    "mixed_bfloat16": lambda rate: training.AdamW(rate, layer_decay=0.9, num_layers=2),
+    "mixed_float16": lambda rate: training.SGD(rate, momentum_dtype="bfloat16"),
+}
 OTHERS = [backend for backend in BACKENDS if backend != keras.backend.backend()]
 
 
@@ -24,10 +29,10 @@ def here(tmp_path_factory):
             (16, 8), 4, 24, 2, 3, 40, 5, representation_size=8, dropout_rate=0.1, dtype=policy
         )
         randomise(model, rng, scale=0.25)
-        schedule = WarmupDecay(1e-3, total_steps=10)
+        schedule = training.WarmupDecay(1e-3, total_steps=10)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         jit = keras.backend.backend() == "jax"
-        model.compile(keras.optimizers.AdamW(schedule), loss, jit_compile=jit)
+        model.compile(OPTIMIZERS[policy](schedule), loss, jit_compile=jit)
         model.train_on_batch(images, np.arange(4) % 5)
         model.save(folder / f"{policy}.keras")
         found[policy] = model.predict(images, verbose=0)

@@ -10,7 +10,8 @@ import pytest
 from tests import reference
 from tests.helpers import GOLDEN, randomise, shapes_only, to_numpy, weights_by_path
 from vit_keras import variants
-from vit_keras.models import VisionTransformer
+from vit_keras.config import ModelConfig
+from vit_keras.models import VisionTransformer, from_config
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 
@@ -116,6 +117,23 @@ def test_stochastic_depth_grows_linearly():
     model = VisionTransformer(8, 4, 16, 3, 2, 32, num_classes=None, stochastic_depth_rate=0.4)
     rates = [model.get_layer(f"encoderblock_{i}").stochastic_depth_rate for i in range(3)]
     assert rates == pytest.approx([0.0, 0.2, 0.4])
+
+
+@pytest.mark.parametrize("variant", ["Ti/16", "R26+S/32", "R50x1"])
+def test_the_configured_head_bias_is_where_the_classifier_starts(variant):
+    sizes = {} if variant == "R50x1" else {"num_layers": 1, "num_heads": 2}
+    config = ModelConfig(variant, image_size=32, head_bias=-6.5, **sizes)
+    kernel, bias = from_config(config, num_classes=3).get_layer("head").get_weights()
+    np.testing.assert_array_equal(bias, [-6.5] * 3)
+    assert not kernel.any()
+
+
+def test_the_configuration_decides_about_rematerialisation():
+    config = ModelConfig("Ti/16", image_size=16, num_layers=1, rematerialise=True)
+    with shapes_only():
+        assert from_config(config, num_classes=3).get_layer("encoderblock_0").rematerialise
+    with pytest.raises(ValueError, match=r"'R50x1' has no model\.rematerialise"):
+        ModelConfig("R50x1", rematerialise=True).arguments()
 
 
 def test_mixed_precision_ends_in_float32():

@@ -4,17 +4,25 @@ from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.blocks import EncoderBlock, MlpBlock, WithAttentionWeights
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
 from vit_keras.layers.patches import (
-    AddPositionEmbs,
     ClassToken,
     DropClassToken,
     PatchEmbedding,
     TakeClassToken,
 )
 from vit_keras.layers.pooling import MAPHead
+from vit_keras.layers.positions import (
+    AddPositionEmbs,
+    AddPositionEmbs2D,
+    AddSinCosPositions,
+    RelativeLogits,
+    RotaryPositions,
+)
 from vit_keras.layers.std_conv import ResNetInput, RootBlock, StdConv
 
 __all__ = [
     "AddPositionEmbs",
+    "AddPositionEmbs2D",
+    "AddSinCosPositions",
     "BottleneckUnit",
     "ClassToken",
     "DropClassToken",
@@ -24,9 +32,11 @@ __all__ = [
     "MultiHeadDotProductAttention",
     "PatchEmbedding",
     "PreActivationUnit",
+    "RelativeLogits",
     "ResNetInput",
     "ResNetStage",
     "RootBlock",
+    "RotaryPositions",
     "StdConv",
     "TakeClassToken",
     "WithAttentionWeights",

@@ -4,7 +4,8 @@ import keras
 from keras import ops
 
 from vit_keras.initializers import xavier_uniform
-from vit_keras.layers.base import SeededLayer, check_positive
+from vit_keras.layers.base import SeededLayer, check_choice, check_positive, pair
+from vit_keras.layers.positions import IN_ATTENTION, RelativeLogits, RotaryPositions
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -15,11 +16,30 @@ class MultiHeadDotProductAttention(SeededLayer):
     `out` is `(H, d, D)`; all start Xavier uniform with zero biases. `call(q, kv)` attends from
     one sequence to another; `return_attention_weights=True` returns also the weights
     `(B, H, N_q, N_kv)` in float32 at least, before their dropout.
+
+    `position_embedding` "relative" adds `RelativeLogits` q rᵀ / √d; "rope2d" turns q and k by
+    `RotaryPositions` of the `grid` (h, w) of patches. Both want a sequence that attends to itself.
     """
 
-    def __init__(self, num_heads: int, attention_dropout_rate: float = 0.0, **kwargs):
+    def __init__(
+        self,
+        num_heads: int,
+        attention_dropout_rate: float = 0.0,
+        position_embedding: str | None = None,
+        grid: tuple[int, int] | None = None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         check_positive(num_heads=num_heads)
+        check_choice(position_embedding, (None, *IN_ATTENTION), "position_embedding")
+        self.position_embedding = position_embedding
+        self.grid = None if grid is None else pair(grid, "grid")
+        self.relative = self.rotary = None
+        if position_embedding == "relative":
+            part = {"seed": self.fold_in("relative"), "dtype": self.dtype_policy}
+            self.relative = RelativeLogits(**part, name="relative")
+        elif position_embedding == "rope2d":
+            self.rotary = RotaryPositions(grid, dtype=self.dtype_policy, name="rotary")
         self.num_heads = num_heads
         self.attention_dropout_rate = attention_dropout_rate
         self.attention_dropout = self.dropout(attention_dropout_rate, "attention_dropout")
@@ -38,6 +58,15 @@ class MultiHeadDotProductAttention(SeededLayer):
             getattr(self, name).build((None, width))
         self.out = self._projection("nhk,hkd->nd", width, "d", width, "out")
         self.out.build((None, *heads))
+        positions = self.relative or self.rotary
+        if positions is None:
+            return
+        if kv_shape is not None:
+            raise ValueError(
+                "Relative and rotary positions are of one sequence that attends to itself. "
+                f"Received: q of shape {q_shape} and kv of shape {kv_shape}"
+            )
+        positions.build((q_shape[0], q_shape[1], *heads))
 
     def _projection(self, equation, output_shape, bias_axes, width, name):
         return keras.layers.EinsumDense(
@@ -57,8 +86,11 @@ class MultiHeadDotProductAttention(SeededLayer):
         query = self._split(self.query(q_tokens), q)  # (B, N_q, H, d)
         key = self._split(self.key(kv_tokens), kv)
         value = self._split(self.value(kv_tokens), kv)
+        if self.rotary is not None:
+            query, key = self.rotary(query), self.rotary(key)
         dropout = training and self.attention_dropout_rate > 0
-        if return_attention_weights or dropout or not _has_fused_attention(query.dtype):
+        explicit = return_attention_weights or dropout or self.relative is not None
+        if explicit or not _has_fused_attention(query.dtype):
             x, weights = self._explicit(query, key, value, training)
         else:
             scale = self.head_size**-0.5
@@ -71,8 +103,11 @@ class MultiHeadDotProductAttention(SeededLayer):
         return ops.reshape(x, (-1, like.shape[1], self.num_heads, self.head_size))
 
     def _explicit(self, query, key, value, training):
-        """The same sum written out, where its weights are wanted or dropped."""
-        logits = ops.einsum("bqhd,bkhd->bhqk", query * self.head_size**-0.5, key)
+        """The same sum written out, where its weights are wanted, dropped or biased."""
+        query = query * self.head_size**-0.5
+        logits = ops.einsum("bqhd,bkhd->bhqk", query, key)
+        if self.relative is not None:
+            logits = logits + self.relative(query)
         if keras.backend.standardize_dtype(logits.dtype) in ("float16", "bfloat16"):
             logits = ops.cast(logits, "float32")
         weights = ops.softmax(logits, axis=-1)  # (B, H, N_q, N_kv)
@@ -93,6 +128,8 @@ class MultiHeadDotProductAttention(SeededLayer):
         config = {
             "num_heads": self.num_heads,
             "attention_dropout_rate": self.attention_dropout_rate,
+            "position_embedding": self.position_embedding,
+            "grid": self.grid,
         }
         return {**super().get_config(), **config}
 

@@ -3,6 +3,7 @@
 import keras
 
 from vit_keras.initializers import default_seed, fold_in
+from vit_keras.layers.remat import Dropout
 
 
 def pair(value, name: str) -> tuple[int, int]:
@@ -54,7 +55,7 @@ class SeededLayer(keras.layers.Layer):
         if rate == 0:
             return _identity
         seed = self.fold_in(name)
-        return keras.layers.Dropout(rate, seed=seed, name=name, dtype=self.dtype_policy, **kwargs)
+        return Dropout(rate, seed=seed, name=name, dtype=self.dtype_policy, **kwargs)
 
     def get_config(self):
         return {**super().get_config(), "seed": self.seed}

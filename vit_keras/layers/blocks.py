@@ -1,11 +1,14 @@
 """The transformer encoder block (Eq. 2 and 3)."""
 
+import functools
+
 import keras
 from keras import ops
 
 from vit_keras.initializers import Normal, xavier_uniform
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
 from vit_keras.layers.base import SeededLayer, check_choice, check_positive, layer_norm
+from vit_keras.layers.remat import Dropout, rematerialise
 
 GELU_IS_TANH = {"exact": False, "tanh": True}
 
@@ -64,6 +67,8 @@ class EncoderBlock(SeededLayer):
     Dropout follows every dense layer but the query, key and value projections. Stochastic depth
     drops each residual branch of an image with `stochastic_depth_rate` and scales the rest by
     1 / (1 - rate). `return_attention_weights=True` returns also the weights `(B, H, N, N)`.
+    `rematerialise=True` keeps only the block's input for the backward pass of training, which
+    computes the rest again. `position_embedding` and `grid` are the attention's.
     """
 
     def __init__(
@@ -75,6 +80,9 @@ class EncoderBlock(SeededLayer):
         stochastic_depth_rate: float = 0.0,
         gelu: str = "exact",
         layer_norm_epsilon: float = 1e-6,
+        rematerialise: bool = False,
+        position_embedding: str | None = None,
+        grid: tuple[int, int] | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -82,11 +90,19 @@ class EncoderBlock(SeededLayer):
         self.dropout_rate, self.attention_dropout_rate = dropout_rate, attention_dropout_rate
         self.stochastic_depth_rate = stochastic_depth_rate
         self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
+        self.rematerialise = rematerialise
+        self.position_embedding = position_embedding
         part = {"dtype": self.dtype_policy}
         self.norm_0 = layer_norm(layer_norm_epsilon, "LayerNorm_0", **part)
         name = "MultiHeadDotProductAttention_1"
+        positions = {"position_embedding": position_embedding, "grid": grid}
         self.attention = MultiHeadDotProductAttention(
-            num_heads, attention_dropout_rate, seed=self.fold_in(name), name=name, **part
+            num_heads,
+            attention_dropout_rate,
+            **positions,
+            seed=self.fold_in(name),
+            name=name,
+            **part,
         )
         self.norm_2 = layer_norm(layer_norm_epsilon, "LayerNorm_2", **part)
         seed = self.fold_in("MlpBlock_3")
@@ -101,6 +117,16 @@ class EncoderBlock(SeededLayer):
             part.build(input_shape)
 
     def call(self, inputs, training=None, return_attention_weights=False):
+        compute = functools.partial(
+            self._compute, training=training, return_attention_weights=return_attention_weights
+        )
+        if not (self.rematerialise and training):
+            return compute(inputs)
+        attention, mlp = self.attention.attention_dropout, (self.mlp.dropout_0, self.mlp.dropout_1)
+        parts = (attention, self.attention_out_dropout, self.drop_path_0, *mlp, self.drop_path_1)
+        return rematerialise(compute, inputs, [part for part in parts if isinstance(part, Dropout)])
+
+    def _compute(self, inputs, training, return_attention_weights):
         x, weights = self.norm_0(inputs), None
         if return_attention_weights:
             x, weights = self.attention(x, training=training, return_attention_weights=True)
@@ -132,6 +158,9 @@ class EncoderBlock(SeededLayer):
             "stochastic_depth_rate": self.stochastic_depth_rate,
             "gelu": self.gelu,
             "layer_norm_epsilon": self.layer_norm_epsilon,
+            "rematerialise": self.rematerialise,
+            "position_embedding": self.position_embedding,
+            "grid": self.attention.grid,
         }
         return {**super().get_config(), **config}
 

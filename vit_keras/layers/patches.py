@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from vit_keras.initializers import Normal, lecun_normal
+from vit_keras.initializers import lecun_normal
 from vit_keras.layers.base import SeededLayer, check_positive, pair
 
 
@@ -101,24 +101,3 @@ class DropClassToken(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         batch, tokens, width = input_shape
         return (batch, tokens - 1, width)
-
-
-@keras.saving.register_keras_serializable(package="vit_keras")
-class AddPositionEmbs(SeededLayer):
-    """Adds a learned embedding to each position: `(B, N, D)` -> `(B, N, D)` (Eq. 1).
-
-    `pos_embedding` is `(1, N, D)` and starts as N(0, 0.02²).
-    """
-
-    def build(self, input_shape):
-        self.pos_embedding = self.add_weight(
-            name="pos_embedding",
-            shape=(1, *input_shape[1:]),
-            initializer=Normal(0.02, self.fold_in("pos_embedding")),
-        )
-
-    def call(self, x):
-        return x + self.pos_embedding
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

@@ -9,6 +9,7 @@ from vit_keras.models.image_model import (
     ends_in_softmax,
     preprocessing_of,
 )
+from vit_keras.models.positions import positions_of
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.surgery import (
     attention_maps,
@@ -31,6 +32,7 @@ __all__ = [
     "from_variant",
     "intermediates",
     "patch_grid",
+    "positions_of",
     "preprocessing_of",
     "with_image_size",
 ]

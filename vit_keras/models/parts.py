@@ -22,8 +22,10 @@ def image_source(x):
     return inputs[0] if len(inputs) == 1 else inputs
 
 
-def add_head(x, num_classes, representation_size, activation, part):
+def add_head(x, num_classes, representation_size, activation, part, bias=0.0):
     """The paper's pre-training head, or its fine-tuning head: one layer that starts at zero.
+
+    `bias` is what all its biases start from.
 
     `head` computes in the type of its variables, so that mixed precision ends in float32.
     """
@@ -42,6 +44,7 @@ def add_head(x, num_classes, representation_size, activation, part):
         num_classes,
         activation=activation,
         kernel_initializer="zeros",
+        bias_initializer=keras.initializers.Constant(bias),
         dtype=policy.variable_dtype,
         name="head",
     )(x)

@@ -20,6 +20,7 @@ def ResNet(
     num_classes: int | None,
     channels: int = 3,
     classifier_activation=None,
+    head_bias: float = 0.0,
     input_tensor=None,
     dtype=None,
     seed: int | None = None,
@@ -29,7 +30,8 @@ def ResNet(
 
     `resnet_layers` are the units of each stage, (3, 4, 6, 3) for R50; `resnet_width` multiplies
     the 64 channels of the root and all that follow. The layers are `root_block`, `block1` …,
-    `norm-pre-head`, `relu`, `avg_pool` and `head`, which starts at zero. `image_size` is pixels, an
+    `norm-pre-head`, `relu`, `avg_pool` and `head`, which starts at zero but for
+    its biases, `head_bias`. `image_size` is pixels, an
     int or (height, width), or None for images of any size. `num_classes=None` gives features. An
     `input_tensor` stands for images, with its own size. Equal seeds give equal weights on every
     backend.
@@ -50,7 +52,7 @@ def ResNet(
     x = keras.layers.ReLU(dtype=dtype, name="relu")(x)
     pool = {"data_format": "channels_last", "dtype": dtype, "name": "avg_pool"}
     x = keras.layers.GlobalAveragePooling2D(**pool)(x)
-    x = add_head(x, num_classes, None, classifier_activation, part)
+    x = add_head(x, num_classes, None, classifier_activation, part, head_bias)
     return ImageModel(images, x, name=name)
 
 

@@ -1,0 +1,123 @@
+"""Position embeddings against loops in NumPy, and what their logits may depend on."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.helpers import randomise, to_numpy
+from vit_keras import layers
+
+GRID = (2, 3)
+
+
+@pytest.mark.parametrize("tokens", [6, 7])
+def test_columns_and_rows_are_concatenated(rng, tokens):
+    x = rng.normal(size=(2, tokens, 8)).astype("float32")
+    layer = layers.AddPositionEmbs2D(GRID, seed=1)
+    layer.build(x.shape)
+    initial = [to_numpy(w.value) for w in layer.weights]
+    randomise(layer, rng)
+    tables = [to_numpy(w.value) for w in layer.weights]
+    assert [t.shape for t in tables] == [(3, 4), (2, 4), (1, 8)][: tokens - 4]
+    expected = x + reference.columns_and_rows(GRID, *tables)
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, atol=1e-6, rtol=0)
+    assert 0.01 < np.std(np.concatenate([t.ravel() for t in initial])) < 0.03
+
+
+@pytest.mark.parametrize("tokens", [6, 7])
+def test_sines_and_cosines_are_added_to_patches(rng, tokens):
+    x = rng.normal(size=(2, tokens, 8)).astype("float32")
+    layer = layers.AddSinCosPositions(GRID)
+    expected = x + reference.sincos(GRID, 8, class_token=tokens == 7)
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, atol=1e-6, rtol=0)
+    assert layer.weights == []
+
+
+@pytest.mark.parametrize("tokens", [6, 7])
+def test_queries_turn_by_row_and_column(rng, tokens):
+    x = rng.normal(size=(2, tokens, 3, 8)).astype("float32")
+    found = to_numpy(layers.RotaryPositions(GRID)(x))
+    for head in range(3):
+        expected = reference.rotary(x[:, :, head], GRID, class_token=tokens == 7)
+        np.testing.assert_allclose(found[:, :, head], expected, atol=1e-6, rtol=0)
+    if tokens == 7:
+        np.testing.assert_array_equal(found[:, 0], x[:, 0])
+
+
+def test_relative_logits_are_those_of_the_offsets(rng):
+    query = rng.normal(size=(2, 5, 3, 4)).astype("float32")
+    layer = layers.RelativeLogits()
+    layer.build(query.shape)
+    randomise(layer, rng)
+    found = to_numpy(layer(query))
+    table = to_numpy(layer.embedding.value)
+    for head in range(3):
+        expected = reference.relative_logits(query[:, :, head], table)
+        np.testing.assert_allclose(found[:, head], expected, atol=1e-6, rtol=0)
+
+
+def test_turned_logits_depend_on_the_offset_alone(rng):
+    """With the same content everywhere, a pair of patches and the same pair moved agree."""
+    content = rng.normal(size=(2, 8)).astype("float32")  # of a query and of a key
+    query, key = (np.broadcast_to(c, (1, 20, 1, 8)) for c in content)
+    layer = layers.RotaryPositions((4, 5))
+    turned = (to_numpy(layer(x))[0, :, 0] for x in (query, key))
+    logits = np.einsum("qd,kd->qk", *turned).reshape(4, 5, 4, 5)
+    moved = logits[1:, 2:, 1:, 2:]
+    np.testing.assert_allclose(logits[:3, :3, :3, :3], moved, atol=1e-5, rtol=0)
+    assert np.ptp(logits) > 0.5 and np.ptp(logits[0, 0, :, 0]) > 0.1
+
+
+def test_relative_logits_depend_on_the_offset_alone(rng):
+    query = np.broadcast_to(rng.normal(size=4).astype("float32"), (1, 6, 1, 4))
+    layer = layers.RelativeLogits()
+    layer.build(query.shape)
+    randomise(layer, rng)
+    logits = to_numpy(layer(query))[0, 0]
+    np.testing.assert_allclose(logits[:-2, :-2], logits[2:, 2:], atol=1e-6, rtol=0)
+    assert len(np.unique(logits.round(5))) == 11
+
+
+@pytest.mark.parametrize(
+    ("arguments", "turn"),
+    [(("relative",), lambda x: x), (("rope2d", GRID), lambda x: reference.rotary(x, GRID, True))],
+)
+def test_attention_with_positions_equals_the_formula(rng, arguments, turn):
+    layer = layers.MultiHeadDotProductAttention(3, 0.0, *arguments, name="attention")
+    x = rng.normal(size=(2, 7, 12)).astype("float32")
+    layer(x)
+    randomise(layer, rng)
+    weights = {w.path: to_numpy(w.value).astype("float64") for w in layer.weights}
+    expected, maps = reference.attention(x, x, weights, "attention", turn)
+    found, weights_found = layer(x, return_attention_weights=True)
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(to_numpy(found), expected, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(to_numpy(weights_found), maps, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "message"),
+    [
+        (layers.AddPositionEmbs2D(GRID), (1, 6, 7), r"two halves.*hidden_size=7"),
+        (layers.AddPositionEmbs2D(GRID), (1, 8, 8), r"2x3 has 6 patches.*Received: 8 tokens"),
+        (layers.AddSinCosPositions(GRID), (1, 5, 8), r"2x3 has 6 patches.*Received: 5 tokens"),
+        (layers.AddSinCosPositions(GRID), (1, 6, 6), r"`hidden_size` of 4 parts\. Received: 6"),
+        (layers.RotaryPositions(GRID), (1, 6, 2, 6), r"4 must divide the size of a head.*: 6"),
+        (layers.RotaryPositions(GRID), (1, 9, 2, 8), r"2x3 has 6 patches.*Received: 9 tokens"),
+        (layers.RelativeLogits(), (1, 1, 2, 8), r"pairs of tokens; make `image_size` larger"),
+    ],
+)
+def test_shapes_without_positions_are_named(layer, shape, message):
+    with pytest.raises(ValueError, match=message):
+        layer.build(shape)
+
+
+def test_attention_names_what_it_cannot_place(rng):
+    with pytest.raises(ValueError, match=r"`position_embedding` must be one of None, 'relative'"):
+        layers.MultiHeadDotProductAttention(2, 0.0, "learned")
+    with pytest.raises(ValueError, match="`grid` must be a positive int or a pair"):
+        layers.MultiHeadDotProductAttention(2, 0.0, "rope2d")
+    layer = layers.MultiHeadDotProductAttention(2, 0.0, "relative")
+    with pytest.raises(ValueError, match=r"attends to itself.*\(1, 3, 8\).*\(1, 4, 8\)"):
+        layer(keras.KerasTensor((1, 3, 8)), keras.KerasTensor((1, 4, 8)))

@@ -1,0 +1,115 @@
+"""Rematerialised blocks against plain ones: the same masks, gradients and draws."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy, weights_by_path
+from vit_keras.layers import EncoderBlock, WithAttentionWeights
+from vit_keras.models import HybridViT, VisionTransformer
+
+RATES = {"dropout_rate": 0.2, "attention_dropout_rate": 0.3, "stochastic_depth_rate": 0.4}
+SIZES = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24, "num_classes": 3}
+
+
+def model_of(remat, **changes):
+    arguments = {**SIZES, **RATES, "rematerialise": remat, "seed": 3, **changes}
+    return randomise(VisionTransformer(8, 4, **arguments), np.random.default_rng(1))
+
+
+def fitted(model, steps, eager=False):
+    """The model after `steps` updates by plain gradients: differences are those of gradients."""
+    rng = np.random.default_rng(2)
+    images = rng.normal(size=(4 * steps, 8, 8, 3)).astype("float32")
+    labels = rng.normal(size=(4 * steps, 3)).astype("float32")
+    model.compile(keras.optimizers.SGD(0.05), "mse", run_eagerly=eager)
+    model.fit(images, labels, batch_size=4, shuffle=False, verbose=0)
+    return model
+
+
+def draws(model):
+    """The states of the seed generators, in the order of the layers."""
+    return [to_numpy(v) for v in model.variables if v.path not in weights_by_path(model)]
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """A model before training, plain and rematerialised after three updates."""
+    relative = {"position_embedding": "relative"}  # its table is used inside the blocks as well
+    plain, remat = (fitted(model_of(remat, **relative), 3) for remat in (False, True))
+    return weights_by_path(model_of(False, **relative)), plain, remat
+
+
+def gradients_differ(before, plain, remat):
+    """The largest difference of the summed gradients, relative to the largest of a variable."""
+    plain, remat = weights_by_path(plain), weights_by_path(remat)
+    return max(
+        np.abs(plain[name] - remat[name]).max() / np.abs(plain[name] - before[name]).max()
+        for name in before
+        if not name.endswith("key/bias")  # whose gradient is 0 but for rounding
+    )
+
+
+def test_gradients_are_those_of_plain_blocks_with_all_dropouts(runs):
+    assert gradients_differ(*runs) < 1e-5  # of float32 weights that moved by 1e-2 of their size
+
+
+def test_seeds_advance_as_in_plain_blocks(runs):
+    _, plain, remat = runs
+    assert len(draws(plain)) == 1 + 2 * 4 + 2  # stochastic depth is 0 in the first block
+    np.testing.assert_array_equal(np.stack(draws(remat)), np.stack(draws(plain)))
+    assert {int(state[1]) for state in draws(remat)} == {3}
+
+
+def test_a_saved_model_goes_on_rematerialising(runs, tmp_path):
+    _, plain, remat = runs
+    remat.save(tmp_path / "remat.keras")
+    again = keras.saving.load_model(tmp_path / "remat.keras")
+    assert again.get_layer("encoderblock_1").rematerialise
+    assert not plain.get_layer("encoderblock_1").rematerialise
+    images = np.random.default_rng(3).normal(size=(2, 8, 8, 3)).astype("float32")
+    np.testing.assert_allclose(to_numpy(again(images)), to_numpy(plain(images)), atol=1e-5)
+
+
+def test_gradients_in_mixed_precision():
+    """As close as a compiler's roundings allow: TensorFlow's graphs round otherwise when fused."""
+    eager = keras.backend.backend() == "tensorflow"
+    mixed = {"dtype": "mixed_bfloat16", "num_layers": 1}
+    before = model_of(False, **mixed)
+    plain, remat = (fitted(model_of(remat, **mixed), 1, eager) for remat in (False, True))
+    limit = {"jax": 0.05}.get(keras.backend.backend(), 1e-5)
+    assert gradients_differ(weights_by_path(before), plain, remat) < limit
+
+
+def test_blocks_that_give_their_attention_rematerialise(rng):
+    x, y = (rng.normal(size=(4, 5, 8)).astype("float32") for _ in range(2))
+    maps = rng.normal(size=(4, 2, 5, 5)).astype("float32")
+    trained = []
+    for remat in (False, True):
+        inputs = keras.Input((5, 8))
+        block = EncoderBlock(2, 12, 0.2, 0.3, 0.4, rematerialise=remat, seed=5, name="block")
+        model = keras.Model(inputs, WithAttentionWeights(block, name="maps")(inputs))
+        before = weights_by_path(randomise(model, np.random.default_rng(6)))
+        model.compile(keras.optimizers.SGD(0.5), ["mse", "mse"])
+        model.train_on_batch(x, [y, maps])
+        trained.append(model)
+    assert gradients_differ(before, *trained) < 1e-5
+
+
+def test_hybrids_rematerialise_their_blocks():
+    model = HybridViT(16, (), 0.5, 2, **SIZES, rematerialise=True)
+    assert all(model.get_layer(f"encoderblock_{i}").rematerialise for i in range(2))
+
+
+@pytest.mark.on("torch")
+def test_rematerialised_blocks_keep_less_for_the_backward_pass():
+    import torch
+
+    def kept(remat):
+        sizes = []
+        keep = lambda t: sizes.append(t.nbytes) or t
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+            model_of(remat)(np.ones((16, 8, 8, 3), "float32"), training=True)
+        return sum(sizes)
+
+    assert kept(True) < 0.25 * kept(False)

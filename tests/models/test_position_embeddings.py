@@ -1,0 +1,199 @@
+"""Models with each kind and placement of position embeddings, against loops in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.helpers import randomise, to_numpy, weights_by_path
+from vit_keras import weights
+from vit_keras.config import ModelConfig
+from vit_keras.models import (
+    HybridViT,
+    VisionTransformer,
+    attention_maps,
+    from_config,
+    positions_of,
+    with_image_size,
+)
+from vit_keras.posembed import resize_position_embeddings
+from vit_keras.weights import registry
+
+SIZES = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
+GRID = (3, 2)  # of 12x8 images in patches of 4
+CASES = [
+    ("none", "stem", "gap"),
+    ("learned", "every", "token"),
+    ("learned", "shared", "gap"),
+    ("learned_2d", "stem", "token"),
+    ("learned_2d", "every", "gap"),
+    ("learned_2d", "shared", "map"),
+    ("sincos2d", "stem", "token"),
+    ("sincos2d", "every", "gap"),
+    ("relative", "stem", "token"),
+    ("relative", "stem", "map"),
+    ("rope2d", "stem", "token"),
+    ("rope2d", "stem", "gap"),
+]
+IDS = ["-".join(case) for case in CASES]
+
+
+def build(rng, kind, place, classifier, image_size=(12, 8), **changes):
+    chosen = {"position_embedding": kind, "position_embedding_at": place, "classifier": classifier}
+    model = VisionTransformer(image_size, 4, **{**SIZES, **chosen, **changes}, name="placed")
+    return randomise(model, rng, scale=0.15)
+
+
+def images_of(rng, size=(12, 8)):
+    return rng.uniform(-1, 1, (2, *size, 3)).astype("float32")
+
+
+def tables(found, kind, place, classifier, grid=GRID):
+    """What is added before each block, by its number, written from Appendix D.4."""
+    token = classifier == "token"
+    names = {
+        "stem": {0: "posembed_input"},
+        "every": {0: "posembed_0", 1: "posembed_1"},
+        "shared": {0: "posembed_shared", 1: "posembed_shared"},
+    }[place]
+    if kind == "learned":
+        return {i: found[f"{name}/pos_embedding"] for i, name in names.items()}
+    if kind == "learned_2d":
+        parts = ("x_embedding", "y_embedding", "cls_embedding")[: 2 + token]
+        return {
+            i: reference.columns_and_rows(grid, *(found[f"{name}/{part}"] for part in parts))
+            for i, name in names.items()
+        }
+    return dict.fromkeys(names, reference.sincos(grid, 24, token)) if kind == "sincos2d" else {}
+
+
+def expected_of(model, images, kind, place, classifier, grid=GRID):
+    found = {name: value.astype("float64") for name, value in weights_by_path(model).items()}
+    turn = lambda x: reference.rotary(x, grid, classifier == "token")
+    return reference.forward(
+        images,
+        found,
+        num_layers=2,
+        classifier=classifier,
+        added=tables(found, kind, place, classifier, grid),
+        **({"turn": turn} if kind == "rope2d" else {}),
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_logits_and_attention_equal_the_formulas(rng, case):
+    model, images = build(rng, *case), images_of(rng)
+    expected = expected_of(model, images, *case)
+    np.testing.assert_allclose(to_numpy(model(images)), expected["logits"], atol=2e-5, rtol=0)
+    maps = to_numpy(attention_maps(model)(images))
+    np.testing.assert_allclose(maps, expected["attention"], atol=1e-5, rtol=0)
+    assert positions_of(model) == case[:2]
+
+
+@pytest.mark.parametrize("case", CASES[1::2], ids=IDS[1::2])  # every kind but "none"
+def test_saved_models_keep_their_positions(rng, case, tmp_path):
+    model, images = build(rng, *case), images_of(rng)
+    weights.save(model, tmp_path / "model.keras")
+    weights.save(model, tmp_path / "model.weights.h5")
+    logits = to_numpy(model(images))
+    again = weights.from_checkpoint(tmp_path / "model.keras")
+    np.testing.assert_allclose(to_numpy(again(images)), logits, atol=1e-6, rtol=0)
+    assert positions_of(again) == case[:2]
+    for file in ("model.keras", "model.weights.h5"):
+        other = build(rng, *case)
+        weights.load(other, tmp_path / file)
+        np.testing.assert_allclose(to_numpy(other(images)), logits, atol=1e-6, rtol=0)
+    with pytest.raises(ValueError, match=r"does not say which position embeddings"):
+        weights.from_checkpoint(tmp_path / "model.weights.h5")
+
+
+@pytest.mark.parametrize("form", sorted(set(registry.FORMATS) - {"vit_keras", "bit"}))
+def test_other_formats_refuse_other_positions_by_name(rng, form, tmp_path):
+    for kind, place, message in [
+        ("rope2d", "stem", r"position_embedding='rope2d', position_embedding_at='stem'"),
+        ("learned", "shared", r"position_embedding='learned', position_embedding_at='shared'"),
+    ]:
+        model = build(rng, kind, place, "token")
+        with pytest.raises(ValueError, match=f"learned and added once.*'placed' with {message}"):
+            weights.save(model, tmp_path / "model", form)
+
+
+RESIZED = [1, 3, 5, 6, 10]
+
+
+@pytest.mark.parametrize("case", [CASES[i] for i in RESIZED], ids=[IDS[i] for i in RESIZED])
+def test_another_image_size_moves_positions_with_the_grid(rng, case):
+    model, images = build(rng, *case), images_of(rng, (16, 20))
+    resized = with_image_size(model, (16, 20))
+    old, new = (
+        tables(weights_by_path(m), *case, grid) for m, grid in ((model, GRID), (resized, (4, 5)))
+    )
+    for i in old if case[0] != "sincos2d" else ():  # each axis by itself is both at once
+        whole = old[i].reshape(1, -1, 24)
+        whole = resize_position_embeddings(whole, GRID, (4, 5))
+        np.testing.assert_allclose(new[i].reshape(whole.shape), whole, atol=1e-6, rtol=0)
+    expected = expected_of(resized, images, *case, grid=(4, 5))["logits"]
+    np.testing.assert_allclose(to_numpy(resized(images)), expected, atol=2e-5, rtol=0)
+    kept = weights_by_path(resized)
+    for name, value in weights_by_path(model).items():
+        if not name.startswith("posembed") or "cls_embedding" in name:
+            np.testing.assert_array_equal(kept[name], value, err_msg=name)
+
+
+def test_relative_positions_have_one_size(rng):
+    model, images = build(rng, "relative", "stem", "token"), images_of(rng)
+    with pytest.raises(ValueError, match=r"Relative.*no other size.*3x2 patches, to become 4x5"):
+        with_image_size(model, (16, 20))
+    same = to_numpy(with_image_size(model, (12, 8))(images))
+    np.testing.assert_allclose(same, to_numpy(model(images)), atol=1e-6, rtol=0)
+
+
+def test_a_patch_that_does_not_divide_is_named_before_positions(rng):
+    model = build(rng, "rope2d", "stem", "token")
+    with pytest.raises(ValueError, match=r"`patch_size` must divide `image_size`.*\(3, 18\)"):
+        with_image_size(model, (3, 18))
+
+
+def test_hybrids_have_the_same_positions(rng):
+    model = HybridViT((16, 24), (), 0.5, 2, **SIZES, position_embedding="rope2d")
+    assert positions_of(model) == ("rope2d", "stem")
+    randomise(model, rng, scale=0.15)
+    resized = with_image_size(model, (24, 16))
+    images = rng.uniform(-1, 1, (1, 24, 16, 3)).astype("float32")
+    maps = keras.Model(resized.input, resized.get_layer("pool_root").output)(images)
+    expected = expected_of(resized, to_numpy(maps), "rope2d", "stem", "token")["logits"]
+    np.testing.assert_allclose(to_numpy(resized(images)), expected, atol=5e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["relative", "rope2d"])
+def test_mixed_precision_differs_by_its_rounding_alone(rng, kind):
+    images = images_of(rng)
+    seeds = [np.random.default_rng(3) for _ in range(2)]
+    exact = build(seeds[0], kind, "stem", "token")
+    mixed = build(seeds[1], kind, "stem", "token", dtype="mixed_bfloat16")
+    logits = to_numpy(exact(images))
+    error = np.abs(to_numpy(mixed(images)) - logits).max()
+    assert 0 < error < 0.05 * np.abs(logits).max()
+
+
+def test_the_configuration_chooses_positions():
+    chosen = {"position_embedding": "sincos2d", "position_embedding_at": "shared"}
+    config = ModelConfig("Ti/16", image_size=32, num_layers=2, **chosen)
+    assert positions_of(from_config(config, num_classes=3)) == ("sincos2d", "shared")
+    with pytest.raises(ValueError, match=r"no model\.position_embedding, model\.position_embed"):
+        ModelConfig("R50x1", **chosen).arguments()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        (("3d", "stem"), r"`position_embedding` must be one of 'none', 'learned'.*'3d'"),
+        (("learned", "end"), r"`position_embedding_at` must be one of 'stem', 'every'.*'end'"),
+        (("none", "every"), r"leave it at 'stem'\. Received: position_embedding='none', .*'every'"),
+        (("relative", "shared"), r"act in the attention.*'relative', .*'shared'"),
+        (("rope2d", "every"), r"act in the attention.*'rope2d', .*'every'"),
+    ],
+)
+def test_wrong_choices_are_named(rng, chosen, message):
+    with pytest.raises(ValueError, match=message):
+        build(rng, *chosen, "token")
