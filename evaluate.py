@@ -1,4 +1,4 @@
-"""Evaluates a run or a model, or classifies pictures: `python evaluate.py DIR --images a.png`."""
+"""Evaluates runs or models, or classifies pictures: `python evaluate.py DIR --images a.png`."""
 
 import argparse
 import json
@@ -8,10 +8,32 @@ import sys
 
 def arguments(given):
     parser = argparse.ArgumentParser(prog="evaluate.py", description=__doc__)
-    parser.add_argument("model", help="a run's folder, or a checkpoint of any format")
+    parser.add_argument(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="runs' folders, checkpoints of any format, exported SavedModel, TFLite or ONNX files",
+    )
     parser.add_argument("--dataset", help="what to evaluate on; by default a run's own")
-    parser.add_argument("--split", default="test", help="split of the data set (test)")
+    parser.add_argument(
+        "--data_dir", help="folder of TensorFlow Datasets, for a MODEL that is no run"
+    )
+    parser.add_argument("--split", help="split, or a slice of it; by default what is held out")
+    parser.add_argument("--image_size", type=int, help="pixels; by default the model's")
     parser.add_argument("--batch_eval", type=int, default=256, help="images per step (256)")
+    parser.add_argument("--real", metavar="FILE", help="ImageNet-ReaL's real.json: its accuracy")
+    parser.add_argument(
+        "--predictions", metavar="FILE", help="write each image's, .parquet or .csv"
+    )
+    parser.add_argument(
+        "--ignore_class_names", action="store_true", help="classes are only called differently"
+    )
+    parser.add_argument("--fewshot", type=int, nargs="+", metavar="SHOTS", help="such as 1 5 10")
+    parser.add_argument("--l2", type=float, nargs="+", default=[2.0**10], help="few-shot: (1024)")
+    parser.add_argument("--seeds", type=int, default=3, help="few-shot: draws of the shots (3)")
+    parser.add_argument(
+        "--representation", help="few-shot: the layer read; by default head's input"
+    )
     parser.add_argument("--images", nargs="+", metavar="FILE", help="classify these pictures")
     parser.add_argument("--out", help="folder of the report; by default the run's")
     return parser.parse_args(given)
@@ -20,38 +42,79 @@ def arguments(given):
 def main(given=None):
     options = arguments(given)
 
-    from vit_keras import data, evaluation, figures, models, runs
+    from vit_keras import data, evaluation
+    from vit_keras.config import DataConfig
 
-    model, run = runs.open_source(options.model)
-    if options.images:
-        for path, found in zip(options.images, evaluation.classify(model, options.images)):
-            print(f"{path}: " + ", ".join(f"{name} {100 * p:.1f}%" for name, p in found))
-        return
-    if run is None and not options.dataset:
-        raise ValueError(f"{options.model} is no run, which has a data set: give a --dataset")
-    if run is None and not options.out:
-        raise ValueError(f"{options.model} is no run, which has a folder: give an --out")
+    if options.predictions and len(options.models) > 1:
+        raise ValueError("--predictions is of one model. Received: several")
+    reports = []
+    for number, path in enumerate(options.models, 1):
+        predictor, run = evaluation.open_predictor(path, options.image_size)
+        if options.images:
+            for image, found in zip(options.images, evaluation.classify(predictor, options.images)):
+                print(f"{image}: " + ", ".join(f"{name} {100 * p:.1f}%" for name, p in found))
+            continue
+        if run is None and not options.dataset:
+            raise ValueError(f"{path} is no run, which has a data set: give a --dataset")
+        if run is None and not options.out:
+            raise ValueError(f"{path} is no run, which has a folder: give an --out")
+        out = pathlib.Path(options.out or run.folder)
+        if options.out and len(options.models) > 1:
+            out /= f"{number}-{pathlib.Path(path).name}"
+        where = run.config.data if run else DataConfig(data_dir=options.data_dir)
+        name = options.dataset or run.config.dataset
+        dataset = data.load(name, predictor.input_shape[-1], where)
+        splits = where.train_split, options.split or where.test_split
+        out.mkdir(parents=True, exist_ok=True)
+        print(path)
+        how = few_shot if options.fewshot else evaluate
+        reports.append(how(options, predictor, dataset, splits, out))
+    if len(reports) > 1:
+        print(f"{len(reports)} models: {evaluation.line(evaluation.summarise(reports))}")
 
-    dataset = data.load(options.dataset or run.config.dataset, model.input_shape[-1])
-    batches = data.eval_batches(
-        dataset.split(options.split),
-        image_size=model.input_shape[1:3],
-        preprocessing=models.preprocessing_of(model),
+
+def evaluate(options, predictor, dataset, splits, out):
+    from vit_keras import evaluation, figures, runs
+
+    found = evaluation.evaluate(
+        predictor,
+        dataset.split(splits[1]),
+        dataset.class_names,
         batch=options.batch_eval,
+        real=options.real,
+        predictions=options.predictions,
+        ignore_class_names=options.ignore_class_names,
     )
-    logits, labels = evaluation.predict(model, batches)
-    found = evaluation.report(logits, labels, dataset.class_names)
-
-    out = pathlib.Path(options.out or run.folder)
-    out.mkdir(parents=True, exist_ok=True)
     runs.write_text(out / "report.json", json.dumps(found, indent=1))
     figures.confusion(found["confusion_matrix"], dataset.class_names, out / "confusion.png")
-    print(evaluation.table(found))
-    print(f"written: {out / 'report.json'}, {out / 'confusion.png'}")
+    figures.reliability(found["calibration"], out / "reliability.png")
+    print(f"{evaluation.table(found)}\n{evaluation.line(found)}")
+    if dataset.unreadable.names:
+        print(dataset.unreadable.report())
+    print(f"written: {out / 'report.json'}, {out / 'confusion.png'}, {out / 'reliability.png'}")
+    return found
+
+
+def few_shot(options, predictor, dataset, splits, out):
+    from vit_keras import evaluation, runs
+
+    rows = evaluation.few_shot_of(
+        predictor,
+        dataset,
+        splits=splits,
+        batch=options.batch_eval,
+        representation=options.representation,
+        shots=options.fewshot,
+        l2=options.l2,
+        seeds=options.seeds,
+    )
+    runs.write_text(out / "fewshot.json", json.dumps(rows, indent=1))
+    print(f"{evaluation.few_shot_table(rows)}\nwritten: {out / 'fewshot.json'}")
+    return {f"fewshot_{row['shots']}_l2_{row['l2']:g}": row["mean"] for row in rows}
 
 
 if __name__ == "__main__":
     try:
         main()
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError, ImportError) as error:
         sys.exit(f"evaluate.py: error: {error}")

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 from PIL import Image
-from sklearn.metrics import accuracy_score, confusion_matrix, precision_recall_fscore_support
+from sklearn.metrics import (
+    accuracy_score,
+    confusion_matrix,
+    precision_recall_fscore_support,
+    top_k_accuracy_score,
+)
 
 from tests.helpers import randomise, to_numpy
 from vit_keras import applications, evaluation
@@ -78,3 +83,25 @@ def test_a_softmax_is_not_applied_twice(rng):
     np.testing.assert_allclose(
         evaluation.probabilities(model, images), to_numpy(model(images)), atol=1e-6
     )
+
+
+def test_top_5_is_scikit_learns(rng):
+    logits, labels = rng.normal(size=(300, 12)), rng.integers(0, 12, 300)
+    expected = top_k_accuracy_score(labels, logits, k=5, labels=np.arange(12))
+    found = evaluation.report(logits, labels, [str(k) for k in range(12)])
+    assert found["top_5_accuracy"] == pytest.approx(expected)
+    assert evaluation.top_k_accuracy(logits, labels, 1) == pytest.approx(found["accuracy"])
+    assert evaluation.report(logits[:, :5], labels % 5, "abcde")["top_5_accuracy"] is None
+
+
+def test_runs_are_summarised_by_mean_and_deviation():
+    reports = [{"accuracy": a, "images": 9, "ece": 0.1, "classes": []} for a in (0.90, 0.94, 0.95)]
+    reports[2] |= {"ece": None}
+    found = evaluation.summarise(reports)
+    mean, std = np.mean([0.90, 0.94, 0.95]), np.std([0.90, 0.94, 0.95], ddof=1)
+    assert found == {"accuracy": (pytest.approx(mean), pytest.approx(std))}
+    assert evaluation.line(found) == "accuracy 93.00 ± 2.65%"
+    assert evaluation.line({"accuracy": 0.5, "images_per_second": 12.345, "images": 3}) == (
+        "accuracy 50.00%, images per second 12.35"
+    )
+    assert evaluation.mean_and_std([0.25]) == (0.25, 0.0)

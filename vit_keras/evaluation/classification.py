@@ -7,67 +7,81 @@ import keras
 import numpy as np
 
 from vit_keras.data import normalise, read_image, resize
-from vit_keras.models import class_names_of, ends_in_softmax, preprocessing_of
+from vit_keras.evaluation.predictors import Predictor, of_model
+
+TOP = 5
 
 
 def predict(model: keras.Model, batches: Iterable) -> tuple[np.ndarray, np.ndarray]:
-    """Logits `(N, K)` float32 and labels `(N,)` of batches of images and labels."""
-    logits, labels = [], []
-    for images, classes in batches:
-        logits.append(model.predict_on_batch(np.asarray(images)))
-        labels.append(np.asarray(classes))
-    return np.concatenate(logits).astype("float32"), np.concatenate(labels)
+    """The model's outputs `(N, K)` float32 and labels `(N,)` of batches of images and labels."""
+    outputs, labels, _ = of_model(model).outputs(batches)
+    return outputs, labels
 
 
 def probabilities(model: keras.Model, images: np.ndarray) -> np.ndarray:
     """Softmax of the model's logits, `(N, K)`, or its outputs where it ends in a softmax."""
-    outputs = model.predict_on_batch(images).astype("float32")
-    if ends_in_softmax(model):
-        return outputs
-    exponents = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
-    return exponents / exponents.sum(axis=-1, keepdims=True)
+    predictor = of_model(model)
+    return predictor.as_probabilities(predictor.run(images).astype("float32"))
 
 
 def classify(
-    model: keras.Model, paths: Sequence[str], top: int = 3
+    source: keras.Model | Predictor, paths: Sequence[str], top: int = 3
 ) -> list[list[tuple[str, float]]]:
     """For each picture its `top` most likely classes and their probabilities.
 
     Raises FileNotFoundError or ValueError with the path of a picture that cannot be read.
     """
-    height, width, channels = model.input_shape[1:]
-    preprocessing = preprocessing_of(model)
+    predictor = source if isinstance(source, Predictor) else of_model(source)
+    height, width, channels = predictor.input_shape
     pictures = [read_image(path, channels) for path in paths]
-    images = [resize(picture, (height, width), preprocessing) for picture in pictures]
-    found = probabilities(model, np.asarray(normalise(np.stack(images), preprocessing)))
-    names = class_names_of(model)
+    images = [resize(picture, (height, width), predictor.preprocessing) for picture in pictures]
+    outputs = predictor.run(np.asarray(normalise(np.stack(images), predictor.preprocessing)))
+    names = predictor.class_names or [str(k) for k in range(predictor.num_classes)]
+    found = predictor.as_probabilities(outputs.astype("float32"))
     return [[(names[k], float(row[k])) for k in row.argsort()[::-1][:top]] for row in found]
 
 
-def report(logits: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> dict[str, Any]:
+def check_classes(predictor: Predictor, class_names: Sequence[str], ignore_names: bool) -> None:
+    """ValueError unless the data set's classes are the predictor's, in number and in name."""
+    if len(class_names) != predictor.num_classes:
+        raise ValueError(
+            f"The model has {predictor.num_classes} classes. "
+            f"Received: a data set with {len(class_names)}"
+        )
+    ours = predictor.class_names or class_names
+    differ = [k for k, (a, b) in enumerate(zip(ours, class_names)) if str(a) != str(b)]
+    if differ and not ignore_names:
+        k = differ[0]
+        raise ValueError(
+            "The classes of the model and of the data set must be the same, in the same order. "
+            f"Received: {len(differ)} that differ, such as class {k}, {ours[k]!r} in the model and "
+            f"{class_names[k]!r} in the data set. Where they are only called differently, "
+            "give --ignore_class_names"
+        )
+
+
+def top_k_accuracy(outputs: np.ndarray, labels: np.ndarray, k: int) -> float:
+    """The share of images whose label is among the `k` largest outputs."""
+    largest = np.argpartition(outputs, -k, axis=-1)[:, -k:]
+    return float((largest == labels[:, None]).any(axis=-1).mean())
+
+
+def report(outputs: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> dict[str, Any]:
     """Accuracy, and for each class its images, precision, recall; with the confusion matrix.
 
-    Row i, column j of the matrix counts images of class i that were taken for class j. A class
-    without images has recall None, one never predicted has precision None. ValueError where a
-    label lies outside the K classes.
+    `outputs` `(N, K)` are logits or probabilities. Row i, column j of the matrix counts images of
+    class i that were taken for class j. A class without images has recall None, one never predicted
+    has precision None; `top_5_accuracy` is None where K <= 5. ValueError where a label lies outside
+    the K classes.
     """
-    count = logits.shape[-1]
-    if len(labels) == 0:
-        raise ValueError("An evaluation needs at least one image. Received: none")
-    if labels.min() < 0 or labels.max() >= count:
-        raise ValueError(
-            f"Labels must lie in [0, {count}), the model's classes. "
-            f"Received: labels from {labels.min()} to {labels.max()}"
-        )
-    if len(class_names) != count:
-        raise ValueError(
-            f"The model has {count} classes. Received: {len(class_names)} names of classes"
-        )
+    count = outputs.shape[-1]
+    _check(labels, count, class_names)
     matrix = np.zeros((count, count), int)
-    np.add.at(matrix, (labels, logits.argmax(axis=-1)), 1)
+    np.add.at(matrix, (labels, outputs.argmax(axis=-1)), 1)
     share = lambda part, whole: float(part / whole) if whole else None
     return {
         "accuracy": float(np.trace(matrix) / matrix.sum()),
+        "top_5_accuracy": top_k_accuracy(outputs, labels, TOP) if count > TOP else None,
         "images": int(matrix.sum()),
         "classes": [
             {
@@ -80,6 +94,20 @@ def report(logits: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -
         ],
         "confusion_matrix": matrix.tolist(),
     }
+
+
+def _check(labels, count, class_names):
+    if len(labels) == 0:
+        raise ValueError("An evaluation needs at least one image. Received: none")
+    if labels.min() < 0 or labels.max() >= count:
+        raise ValueError(
+            f"Labels must lie in [0, {count}), the model's classes. "
+            f"Received: labels from {labels.min()} to {labels.max()}"
+        )
+    if len(class_names) != count:
+        raise ValueError(
+            f"The model has {count} classes. Received: {len(class_names)} names of classes"
+        )
 
 
 def table(found: dict[str, Any]) -> str:

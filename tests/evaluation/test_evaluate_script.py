@@ -1,0 +1,78 @@
+"""Runs that are evaluated while they train, and together afterwards."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import evaluate
+import train
+from vit_keras import data, evaluation
+from vit_keras.weights import open_model, save_model
+
+SMALL = [
+    *("--model.hidden_size", "16", "--model.num_layers", "1", "--model.num_heads", "2"),
+    *("--model.mlp_dim", "16", "--batch", "32", "--total_steps", "9", "--eval_every", "3"),
+    *("--fewshot_every", "2", "--optimizer.warmup_steps", "0"),
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A small run on digits, and one that takes all for ones."""
+    first, second = (tmp_path_factory.mktemp("runs") / f"run{i}" for i in (0, 1))
+    train.main([*SMALL, "--workdir", str(first)])
+    shutil.copytree(first, second)
+    model = open_model(second / "model.keras")
+    model.get_layer("head").bias.assign([0, 99, 0, 0, 0, 0, 0, 0, 0, 0])
+    save_model(model, second / "model.keras")
+    return [str(first), str(second)]
+
+
+def test_few_shot_accuracies_are_among_the_metrics(folders):
+    """Of the second evaluation of three; the first and the last have none."""
+    with open(f"{folders[0]}/metrics.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows] == ["3", "6", "9"]
+    for n in (1, 5, 10):
+        first, second, third = (row[f"fewshot_{n}"] for row in rows)
+        assert first == third == "" and 0.1 < float(second) <= 1
+
+
+def test_a_few_shot_evaluation_of_a_run(folders, capsys):
+    evaluate.main([folders[0], "--fewshot", "1", "5", "--l2", "1024", "16", "--seeds", "2"])
+    printed = capsys.readouterr().out
+    predictor, _ = evaluation.open_predictor(folders[0])
+    dataset = data.load("digits", 1)
+    features = evaluation.features_of(predictor.model)
+    train_set, test_set = (
+        evaluation.extract(features, predictor.batches(dataset.split(name), 200))
+        for name in ("train", "test")
+    )
+    expected = evaluation.few_shot(train_set, test_set, 10, (1, 5), (1024, 16), 2)
+    with open(f"{folders[0]}/fewshot.json") as file:
+        found = json.load(file)
+    for row, other in zip(found, expected):
+        assert (row["shots"], row["l2"]) == (other["shots"], other["l2"])
+        np.testing.assert_allclose(row["accuracies"], other["accuracies"], atol=0.006)
+        assert f"{row['shots']}-shot accuracy {100 * row['mean']:.2f} ±" in printed
+    with pytest.raises(ValueError, match="200 shots need as many images of each class"):
+        evaluate.main([folders[0], "--fewshot", "200"])
+
+
+def test_several_runs_end_with_mean_and_deviation(folders, tmp_path, capsys):
+    evaluate.main([*folders, "--out", str(tmp_path)])
+    printed = capsys.readouterr().out.splitlines()
+    reports = [
+        json.loads((tmp_path / f"{i + 1}-run{i}" / "report.json").read_text()) for i in (0, 1)
+    ]
+    assert (tmp_path / "1-run0" / "reliability.png").stat().st_size > 5000
+    mean, std = (100 * x for x in evaluation.mean_and_std([r["accuracy"] for r in reports]))
+    assert std > 0
+    assert printed[-1].startswith(f"2 models: accuracy {mean:.2f} ± {std:.2f}%, top-5 ")
+    assert "calibration error" in printed[-1] and "images per second" in printed[-1]
+    assert [line for line in printed if line in folders] == folders
+    with pytest.raises(ValueError, match="--predictions is of one model"):
+        evaluate.main([*folders, "--predictions", "a.csv"])

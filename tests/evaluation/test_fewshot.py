@@ -1,0 +1,134 @@
+"""Few-shot evaluation against scikit-learn's ridge regression, in float64."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+from tests.helpers import randomise, to_numpy
+from vit_keras import evaluation
+from vit_keras.config import Config
+from vit_keras.evaluation.fewshot import draw
+from vit_keras.evaluation.predictors import of_model
+from vit_keras.models import HybridViT, ResNet, VisionTransformer, intermediates
+
+
+def clusters(rng, images, width, classes=5, spread=1.5):
+    centers = rng.normal(size=(classes, width))
+    labels = rng.permutation(np.arange(images) % classes)
+    features = centers[labels] + spread * rng.normal(size=(images, width)) + 3.0
+    return features.astype("float32"), labels
+
+
+def ridge(features, labels, test, l2):
+    """Standardised by the training images, bias feature 100, targets -1 and 1."""
+    features, test = features.astype("float64"), test.astype("float64")
+    mean, std = features.mean(axis=0), features.std(axis=0) + 1e-5
+    with_bias = lambda x: np.hstack([(x - mean) / std, np.full((len(x), 1), 100.0)])
+    targets = 2.0 * np.eye(labels.max() + 1)[labels] - 1
+    solved = Ridge(alpha=l2, fit_intercept=False, solver="svd").fit(with_bias(features), targets)
+    return solved.coef_.T, solved.predict(with_bias(test)).argmax(axis=-1)
+
+
+@pytest.mark.parametrize("l2", [2.0**10, 0.5])
+@pytest.mark.parametrize(("images", "width"), [(60, 7), (20, 33)], ids=["primal", "dual"])
+def test_weights_are_those_of_ridge_regression(rng, images, width, l2):
+    features, labels = clusters(rng, images, width)
+    test, _ = clusters(rng, 50, width)
+    solver = evaluation.LeastSquares(features, labels, 5)
+    weights, classes = ridge(features, labels, test, l2)
+    np.testing.assert_allclose(solver.weights(l2), weights, atol=1e-9)
+    np.testing.assert_array_equal(solver.predict(test, l2, chunk=16), classes)
+
+
+def test_features_that_never_change_and_offsets_do_no_harm(rng):
+    features, labels = clusters(rng, 40, 6)
+    features[:, 2], features[:, 4] = 7.0, features[:, 4] * 1e-3 + 5e3
+    weights, classes = ridge(features, labels, features, 2.0**10)
+    solver = evaluation.LeastSquares(features, labels, 5)
+    np.testing.assert_allclose(solver.weights(), weights, atol=1e-9)
+    np.testing.assert_array_equal(solver.predict(features), classes)
+
+
+def test_shots_are_drawn_as_published(rng):
+    """One generator a seed permutes the images of each class in turn; the first are taken."""
+    features, labels = clusters(rng, 90, 8)
+    test, test_labels = clusters(rng, 200, 8)
+    rows = evaluation.few_shot((features, labels), (test, test_labels), 5, (2, 7), (64.0, 1024.0))
+    assert [(row["shots"], row["l2"]) for row in rows] == [(2, 64), (2, 1024), (7, 64), (7, 1024)]
+    for row in rows:
+        for seed, accuracy in enumerate(row["accuracies"]):
+            generator = np.random.default_rng(seed)
+            chosen = [generator.permutation(np.where(labels == k)[0]) for k in range(5)]
+            chosen = np.concatenate([indices[: row["shots"]] for indices in chosen])
+            _, classes = ridge(features[chosen], labels[chosen], test, row["l2"])
+            assert accuracy == pytest.approx((classes == test_labels).mean())
+        assert row["mean"] == pytest.approx(np.mean(row["accuracies"]))
+        assert row["std"] == pytest.approx(np.std(row["accuracies"], ddof=1))
+    assert "7-shot accuracy" in evaluation.few_shot_table(rows)
+
+
+@pytest.mark.parametrize(
+    ("labels", "shots", "seeds", "message"),
+    [
+        ([0, 1, 1, 2, 2], (1, 2), 3, "2 shots need as many .* Received: class 0 with 1"),
+        ([0, 1, 1], (1,), 3, "Received: class 2 with 0"),
+        ([0, 1, 3], (1,), 3, r"must lie in \[0, 3\).*from 0 to 3"),
+        ([0, 1, 2], (0,), 3, "`shots` and `seeds` must be positive"),
+        ([0, 1, 2], (), 3, "`shots` and `seeds` must be positive"),
+        ([0, 1, 2], (1,), 0, "`shots` and `seeds` must be positive"),
+    ],
+)
+def test_what_cannot_be_drawn_is_named(labels, shots, seeds, message):
+    with pytest.raises(ValueError, match=message):
+        draw(np.array(labels), 3, shots, seeds)
+
+
+def test_a_negative_frequency_is_refused():
+    with pytest.raises(ValueError, match="`fewshot_every` must be at least 0. Received: -1"):
+        Config(fewshot_every=-1)
+
+
+MODELS = {
+    "vit": lambda: VisionTransformer(8, 4, 12, 1, 3, 20, 5, representation_size=6),
+    "hybrid": lambda: HybridViT(
+        32, (1,), 0.5, 1, hidden_size=12, num_layers=1, num_heads=3, mlp_dim=20, num_classes=5
+    ),
+    "resnet": lambda: ResNet(32, (1,), 0.5, 5),
+    "no head": lambda: VisionTransformer(8, 4, 12, 1, 3, 20, None),
+}
+BEFORE = {"vit": "pre_logits", "hybrid": "token", "resnet": "avg_pool", "no head": "token"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_features_are_what_the_head_reads(rng, name):
+    model = randomise(MODELS[name](), rng)
+    images = rng.uniform(-1, 1, (5, *model.input_shape[1:])).astype("float32")
+    features = evaluation.features_of(model)
+    expected = to_numpy(intermediates(model)(images)[BEFORE[name]])
+    np.testing.assert_allclose(to_numpy(features(images)), expected, atol=1e-5)
+    assert of_model(features).preprocessing is model.preprocessing
+
+
+def test_features_keep_the_order_of_the_images(rng):
+    features = evaluation.features_of(randomise(MODELS["vit"](), rng))
+    images = rng.uniform(-1, 1, (5, 8, 8, 3)).astype("float32")
+    found, labels = evaluation.extract(features, [(images[:3], [1, 2, 3]), (images[3:], [4, 5])])
+    np.testing.assert_allclose(found, to_numpy(features(images)), atol=1e-5)
+    assert labels.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_a_missing_representation_is_named(rng):
+    model = MODELS["resnet"]()
+    with pytest.raises(ValueError, match=r"'pre_logits' for model 'resnet', which has 'avg_pool'"):
+        evaluation.features_of(model, "pre_logits")
+    with pytest.raises(ValueError, match="representation='relu'"):
+        evaluation.features_of(model, "relu")
+    assert evaluation.features_of(model, "avg_pool").output_shape == (None, 128)
+    import keras
+
+    images = keras.Input((4, 4, 3))
+    other = keras.Model(images, keras.layers.Dense(3, name="top")(keras.layers.Flatten()(images)))
+    with pytest.raises(ValueError, match="representation=None for model .*'top'"):
+        evaluation.features_of(other)
+    with pytest.raises(ValueError, match="needs at least one image"):
+        evaluation.extract(evaluation.features_of(model), [])

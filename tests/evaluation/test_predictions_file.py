@@ -1,0 +1,45 @@
+"""Tables of predictions, read back."""
+
+import csv
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from vit_keras import evaluation
+
+PROBABILITIES = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.25, 0.5, 0.25]], "float32")
+LABELS = np.array([0, 1, 1])
+
+
+def test_parquet_has_one_row_an_image(tmp_path):
+    file = tmp_path / "new" / "a.parquet"
+    for paths in (["x.png", "y.png", "z.png"], None):  # the second replaces the first
+        evaluation.write_predictions(file, PROBABILITIES, LABELS, paths)
+        found = pyarrow.parquet.read_table(file).to_pydict()
+        assert found.pop("path", None) == paths
+    assert found.pop("confidence") == pytest.approx([0.7, 0.6, 0.5])
+    assert found == {
+        "index": [0, 1, 2],
+        "label": [0, 1, 1],
+        "predicted": [0, 2, 1],
+        "correct": [True, False, True],
+    }
+    assert [p.name for p in file.parent.iterdir()] == ["a.parquet"]
+
+
+def test_csv_says_the_same(tmp_path):
+    evaluation.write_predictions(tmp_path / "a.csv", PROBABILITIES, LABELS, ["x", "y", "z"])
+    with open(tmp_path / "a.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["index", "path", "label", "predicted", "confidence", "correct"]
+    assert [(r["path"], r["label"], r["predicted"], r["correct"]) for r in rows] == [
+        ("x", "0", "0", "true"),
+        ("y", "1", "2", "false"),
+        ("z", "1", "1", "true"),
+    ]
+
+
+def test_another_ending_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"written to \.parquet or \.csv files.*a\.xlsx"):
+        evaluation.write_predictions(tmp_path / "a.xlsx", PROBABILITIES, LABELS)

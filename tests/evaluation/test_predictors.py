@@ -1,0 +1,236 @@
+"""Models and exported files behind one interface."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.helpers import randomise
+from vit_keras import data, evaluation, exporting
+from vit_keras.models import Preprocessing, ResNet, VisionTransformer
+from vit_keras.weights import save_model
+
+NAMES = tuple("abcde")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A model of bicubic, cropped pictures with its own mean, and its exported files."""
+    rng, folder = np.random.default_rng(5), tmp_path_factory.mktemp("exported")
+    model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng, 0.6)
+    model.preprocessing = Preprocessing((0.4, 0.5, 0.6), (0.2, 0.3, 0.4), "bicubic", True, 0.8)
+    model.class_names = NAMES
+    save_model(model, folder / "model.keras")
+    given = {"precisions": ["fp32"], "threads": ()}
+    exporting.export(model, folder / "export", formats=["savedmodel", "litert"], **given)
+    return folder
+
+
+def split(rng, images=11, lowest=0):
+    pixels = rng.integers(0, 256, (images, 12, 16, 3), dtype="uint8")
+    return data.from_arrays(pixels, lowest + rng.integers(0, 5, images))
+
+
+@pytest.mark.once
+def test_exported_files_predict_as_the_model_does(exported, rng):
+    images = split(rng)
+    model, run = evaluation.open_predictor(exported / "model.keras")
+    assert run is None and model.class_names == NAMES
+    expected = model.predict(model.batches(images, 4))
+    assert expected.images_per_second > 0
+    for name in ("saved_model", "model.tflite"):
+        predictor, run = evaluation.open_predictor(exported / "export" / name)
+        assert predictor.input_shape == (8, 8, 3) and predictor.class_names == NAMES
+        found = predictor.predict(predictor.batches(images, 4))
+        # Exported files see pixels rounded to uint8.
+        np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=0.02)
+        np.testing.assert_allclose(found.probabilities.sum(axis=1), 1, atol=1e-3)
+        np.testing.assert_array_equal(found.labels, images.labels)
+
+
+@pytest.mark.once
+def test_exported_files_classify_pictures(exported, rng, tmp_path):
+    Image.fromarray(rng.integers(0, 256, (20, 14, 3), dtype="uint8")).save(tmp_path / "a.png")
+    found = [
+        evaluation.classify(evaluation.open_predictor(exported / name)[0], [tmp_path / "a.png"])[0]
+        for name in ("model.keras", "export/model.tflite")
+    ]
+    assert [name for name, _ in found[0]] == [name for name, _ in found[1]]
+    np.testing.assert_allclose([p for _, p in found[0]], [p for _, p in found[1]], atol=0.02)
+
+
+@pytest.mark.once
+def test_files_without_what_lies_beside_them(exported, tmp_path):
+    file = tmp_path / "alone.tflite"
+    file.write_bytes((exported / "export" / "model.tflite").read_bytes())
+    predictor, _ = evaluation.open_predictor(file)
+    assert predictor.class_names is None and predictor.preprocessing.interpolation == "bilinear"
+    with pytest.raises(ValueError, match="size of an exported file is fixed.*image_size=16"):
+        evaluation.open_predictor(file, image_size=16)
+    with pytest.raises(ValueError, match="features, which an exported file does not give"):
+        evaluation.few_shot_of(predictor, None, batch=4)
+
+
+def with_manifest(path, name, **known):
+    """`path` with a manifest of the preprocessing that `exported` has and of what is `known`."""
+    how = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4], "crop_fraction": 0.8}
+    inside = known.pop("preprocessing_is_inside", True)
+    source = {"preprocessing": how, "preprocessing_is_inside": inside}
+    known = {"input": source, "output": "softmax", "files": [{"file": name}], **known}
+    (path.parent / "manifest.json").write_text(json.dumps(known))
+    return path
+
+
+def onnx_means(path, kind, batch=None, side=8):
+    """An ONNX file that answers each channel's mean over the pixels, of uint8 or float images."""
+    import onnx
+
+    helper, types = onnx.helper, onnx.TensorProto
+    nodes = [
+        helper.make_node("Cast", ["images"], ["x"], to=types.FLOAT),
+        helper.make_node("ReduceMean", ["x"], ["y"], axes=[1, 2], keepdims=0),
+    ]
+    images = helper.make_tensor_value_info("images", kind, [batch or "N", side, side, 3])
+    means = helper.make_tensor_value_info("y", types.FLOAT, [batch or "N", 3])
+    graph = helper.make_graph(nodes, "g", [images], [means])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    return path
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("batch", [None, 1, 4])
+def test_onnx_files_see_rounded_pixels(rng, tmp_path, batch):
+    file, images = onnx_means(tmp_path / "model.onnx", 2, batch), split(rng, 5)  # uint8
+    with_manifest(file, "model.onnx", output="logits")
+    predictor, run = evaluation.open_predictor(file)
+    assert run is None and predictor.num_classes == 3 and predictor.class_names is None
+    found, labels, _ = predictor.outputs(predictor.batches(images, 2))
+    how = Preprocessing(crop_fraction=0.8)
+    pixels = [np.round(data.resize(images.read(i), (8, 8), how)) for i in range(5)]
+    expected = np.stack(pixels).mean(axis=(1, 2))
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    np.testing.assert_array_equal(labels, images.labels)
+    e = np.exp(expected - expected.max(axis=1, keepdims=True))
+    probabilities = predictor.predict(predictor.batches(images, 2)).probabilities
+    np.testing.assert_allclose(probabilities, e / e.sum(axis=1, keepdims=True), atol=1e-3)
+
+
+@pytest.mark.once
+def test_onnx_files_of_prepared_images(rng, tmp_path):
+    file, images = onnx_means(tmp_path / "model.onnx", 1), split(rng, 5)  # float32
+    with pytest.raises(ValueError, match="take uint8 images.*model.onnx', which takes float32"):
+        evaluation.open_predictor(file)
+    with_manifest(file, "model.onnx", output="logits", preprocessing_is_inside=False)
+    predictor, _ = evaluation.open_predictor(file)
+    how = Preprocessing(crop_fraction=0.8)
+    pixels = np.stack([data.resize(images.read(i), (8, 8), how) for i in range(5)])
+    expected = (pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
+    found, _, _ = predictor.outputs(predictor.batches(images, 2))
+    np.testing.assert_allclose(found, expected.mean(axis=(1, 2)), atol=1e-5)
+
+
+@pytest.mark.once
+def test_a_manifest_tells_of_its_own_files_alone(tmp_path):
+    (tmp_path / "openvino").mkdir()
+    file = onnx_means(tmp_path / "openvino" / "model.onnx", 2)
+    for listed, crop in (("openvino/model.onnx", 0.8), ("model.onnx", None)):
+        with_manifest(file.parent, listed)
+        predictor, _ = evaluation.open_predictor(file)
+        assert predictor.preprocessing.crop_fraction == crop and predictor.gives_probabilities
+    with_manifest(file, "model.onnx", output="features")
+    with pytest.raises(ValueError, match="A classifier is needed.*model.onnx', of features"):
+        evaluation.open_predictor(file)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("name", "module", "package"),
+    [
+        ("model.onnx", "onnxruntime", "onnxruntime"),
+        ("model.tflite", "ai_edge_litert.interpreter", "ai-edge-litert"),
+        ("model.xml", "openvino", "openvino"),
+    ],
+)
+def test_a_missing_runtime_is_named(tmp_path, monkeypatch, name, module, package):
+    (tmp_path / name).touch()
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=f"not installed: pip install {package}"):
+        evaluation.open_predictor(tmp_path / name)
+
+
+def test_another_image_size(rng):
+    model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng)
+    predictor = evaluation.of_model(model, image_size=16)
+    found = predictor.predict(predictor.batches(split(rng), 4))
+    assert predictor.input_shape == (16, 16, 3) and len(found.labels) == 11
+    network = randomise(ResNet(None, (1,), 0.5, 5), rng)
+    assert evaluation.of_model(network, 32).input_shape == (32, 32, 3)
+    with pytest.raises(ValueError, match="takes images of any size: give an image_size"):
+        evaluation.of_model(network)
+
+
+def model_of(classes=5, names=NAMES):
+    model = VisionTransformer(8, 4, 12, 1, 3, 20, classes)
+    model.class_names = names
+    return evaluation.of_model(model)
+
+
+@pytest.mark.parametrize(
+    ("predictor", "names", "message"),
+    [
+        ({}, "abcd", "The model has 5 classes. Received: a data set with 4"),
+        ({}, "abdce", "2 that differ, such as class 2, 'c' in the model and 'd' in the data set"),
+    ],
+)
+def test_other_classes_are_refused(rng, predictor, names, message):
+    with pytest.raises(ValueError, match=message):
+        evaluation.evaluate(model_of(**predictor), split(rng), names, batch=4)
+
+
+def test_what_goes_wrong_is_named_before_the_images_are_read(rng, tmp_path):
+    predictor, images = model_of(), split(rng)
+    with pytest.raises(ValueError, match="written to .parquet or .csv files"):
+        evaluation.evaluate(predictor, images, NAMES, batch=4, predictions="a.txt")
+    with pytest.raises(FileNotFoundError, match="no ReaL labels at 'nowhere'"):
+        evaluation.evaluate(predictor, images, NAMES, batch=4, real="nowhere")
+    with pytest.raises(ValueError, match="needs at least one image. Received: none"):
+        evaluation.evaluate(predictor, split(rng, 0), NAMES, batch=4)
+    with pytest.raises(ValueError, match=r"Labels must lie in \[0, 5\)"):
+        evaluation.evaluate(predictor, split(rng, lowest=3), NAMES, batch=4)
+    predictor.model.get_layer("head").bias.assign([np.nan, 0, 0, 0, 0])
+    with pytest.raises(ValueError, match="Outputs must be finite. Received: 11 images"):
+        evaluation.evaluate(predictor, images, NAMES, batch=4)
+
+
+def test_everything_about_a_model_at_once(rng, tmp_path):
+    predictor, images = model_of(), split(rng, 40)
+    named = data.splits.Origin(
+        None, lambda index: f"image {index}", None, 3, data.splits.Unreadable()
+    )
+    images = data.Split(images.labels, images.read, origin=named)
+    randomise(predictor.model, rng, 0.6)
+    lists = [[int(k) for k in rng.choice(5, rng.integers(0, 3), replace=False)] for _ in range(40)]
+    (tmp_path / "real.json").write_text(json.dumps(lists))
+    found = evaluation.evaluate(
+        predictor,
+        images,
+        "vwxyz",
+        batch=16,
+        real=tmp_path / "real.json",
+        predictions=tmp_path / "a.csv",
+        ignore_class_names=True,
+    )
+    logits, labels = evaluation.predict(predictor.model, predictor.batches(images, 16))
+    best = logits.argmax(axis=1)
+    assert found["accuracy"] == pytest.approx((best == labels).mean())
+    right = [k in row for k, row in zip(best, lists) if row]
+    assert found["real_accuracy"] == pytest.approx(np.mean(right))
+    assert found["real_images"] == len(right)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    expected = evaluation.calibration(probabilities, labels)["ece"]
+    assert found["ece"] == pytest.approx(expected, abs=1e-5)
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert len(lines) == 41 and lines[-1].startswith(f'39,"image 39",{labels[39]},{best[39]},')

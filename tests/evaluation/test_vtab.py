@@ -1,0 +1,203 @@
+"""VTAB-1k: the published table, the arithmetic of its labels, its settings and its means."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+
+import vtab as script
+from tests.helpers import randomise
+from vit_keras import cli
+from vit_keras.data.vtab import TASKS
+from vit_keras.evaluation import vtab
+from vit_keras.models import VisionTransformer
+from vit_keras.weights import save
+
+
+def label(task, **example):
+    to_tensors = lambda x: (
+        {key: to_tensors(value) for key, value in x.items()}
+        if isinstance(x, dict)
+        else tf.constant(x)
+    )
+    return int(TASKS[task].label.derive(to_tensors(example)))
+
+
+def test_groups_and_classes_are_the_published_ones():
+    groups = collections.Counter(task.group for task in TASKS.values())
+    assert groups == {"natural": 7, "specialised": 4, "structured": 8}
+    classes = [task.num_classes for task in TASKS.values()]
+    assert classes == [102, 100, 47, 102, 37, 397, 10, 2, 10, 45, 5, 8, 6, 6, 4, 16, 16, 18, 9]
+
+
+@pytest.mark.parametrize(
+    ("task", "images", "percent"),
+    [  # images of TFDS' split, and the share of it that the published code trains on
+        ("caltech101", 3060, 90),
+        ("cifar100", 50_000, 90),
+        ("oxford_iiit_pet", 3680, 80),
+        ("svhn", 73_257, 90),
+        ("eurosat", 27_000, 60),
+        ("resisc45", 31_500, 60),
+        ("clevr_count", 70_000, 90),
+        ("clevr_distance", 70_000, 90),
+        ("dsprites_location", 737_280, 80),
+        ("dsprites_orientation", 737_280, 80),
+    ],
+)
+def test_validation_images_follow_the_training_share(task, images, percent):
+    start = images * percent // 100
+    assert TASKS[task].val200 == f"train[{start}:{start + 200}]"
+
+
+def test_test_images_are_those_left():
+    assert TASKS["eurosat"].test == f"train[{27_000 * 80 // 100}:]"
+    assert TASKS["resisc45"].test == f"train[{31_500 * 80 // 100}:]"
+    assert TASKS["dsprites_location"].test == f"train[{737_280 * 90 // 100}:]"
+    whole = {name for name, task in TASKS.items() if task.label is None}
+    assert len(whole) == 12 and not any(name.startswith(("clevr", "kitti", "ds")) for name in whole)
+    others = collections.Counter(task.test for task in TASKS.values())
+    assert others["test"] == 11 and others["validation"] == 2 and others["test[50%:]"] == 2
+
+
+def test_neighbouring_dsprites_classes_are_one():
+    for k in range(40):
+        found = label("dsprites_orientation", label_orientation=np.int64(k))
+        assert found == int(np.float32(k) // np.float32(40 / 16))
+    for k in range(32):
+        assert label("dsprites_location", label_x_position=np.int64(k)) == k // 2
+    assert label("smallnorb_azimuth", label_azimuth=17, label_elevation=3) == 17
+    assert label("smallnorb_elevation", label_azimuth=17, label_elevation=3) == 3
+
+
+@pytest.mark.parametrize("count", [3, 7, 10])
+def test_clevr_counts_from_three(count):
+    assert label("clevr_count", objects={"size": np.zeros(count, "int64")}) == count - 3
+
+
+@pytest.mark.parametrize(
+    ("distance", "expected"),
+    [(3.0, 0), (8.0, 0), (8.25, 1), (8.75, 2), (9.25, 3), (9.75, 4), (10.5, 5), (99.0, 5)],
+)
+def test_clevr_distances_fall_into_six_intervals(distance, expected):
+    pixels = np.array([[0, 0, 120], [5, 5, distance], [9, 9, 150]], "float32")
+    assert label("clevr_distance", objects={"pixel_coords": pixels}) == expected
+
+
+@pytest.mark.parametrize(
+    ("types", "depths", "expected"),
+    [
+        ([0, 3, 2], [25.0, 2.0, 30.0], 2),  # the pedestrian does not count
+        ([1, 0], [7.9, 30.0], 0),
+        ([2], [8.5], 1),
+        ([0], [20.0], 1),
+        ([3, 7], [5.0, 6.0], 3),  # no vehicle
+        ([], [], 3),
+    ],
+)
+def test_kitti_looks_at_the_nearest_vehicle(types, depths, expected):
+    location = np.array([[1.0, 2.0, z] for z in depths], "float32").reshape(-1, 3)
+    objects = {"type": np.array(types, "int64"), "location": location}
+    assert label("kitti_distance", objects=objects) == expected
+
+
+def test_labels_that_a_change_would_make_wrong_are_not_changed():
+    """BiT, Supplementary F."""
+    assert {name for name, task in TASKS.items() if not task.flip} == {
+        *("dsprites_orientation", "dsprites_location", "smallnorb_azimuth")
+    }
+    assert {name for name, task in TASKS.items() if not task.crop} == {
+        *("clevr_count", "clevr_distance", "dmlab", "kitti_distance", "dsprites_location")
+    }
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    model = VisionTransformer(32, 8, 24, 2, 3, 40, 7, classifier="gap", gelu="tanh")
+    randomise(model, np.random.default_rng(0))
+    folder = tmp_path_factory.mktemp("weights")
+    save(model, folder / "vit.npz", format="google")
+    return folder / "vit.npz"
+
+
+@pytest.mark.parametrize(
+    ("task", "setting", "size", "steps", "rate", "crop", "flip"),
+    [
+        ("cifar100", "paper", 384, 2500, 0.01, "bit", True),
+        ("cifar100", "bit", 128, 500, 0.003, "bit", True),
+        ("dsprites_location", "bit", 128, 500, 0.003, "resize", False),
+        ("patch_camelyon", "bit", 384, 500, 0.003, "bit", True),
+    ],
+)
+def test_configurations_are_the_settings(
+    weights, tmp_path, task, setting, size, steps, rate, crop, flip
+):
+    changes = {"batch": 32, "model": {"num_heads": 3}}
+    fields = vtab.task_config(task, setting, weights, workdir=tmp_path / task, changes=changes)
+    vtab.write_config(fields, tmp_path / "a.yaml")
+    config = cli.read(str(tmp_path / "a.yaml"))
+    assert (config.dataset, config.batch) == (f"vtab:{task}", 32)
+    assert (config.model.image_size, config.total_steps, config.eval_every) == (size, steps, steps)
+    assert (config.optimizer.name, config.optimizer.learning_rate) == ("sgd", rate)
+    assert (config.augment.crop, config.augment.flip) == (crop, flip)
+    assert (config.model.hidden_size, config.model.num_layers, config.model.mlp_dim) == (24, 2, 40)
+    assert tuple(config.model.patch_size) == (8, 8) and config.model.weights == str(weights)
+
+
+def test_what_is_unknown_is_named(weights, tmp_path):
+    with pytest.raises(ValueError, match="`task` must be one of 'caltech101'.*task='mnist'"):
+        vtab.task_config("mnist", "paper", weights, workdir=tmp_path)
+    with pytest.raises(ValueError, match="`setting` must be one of 'paper', 'bit'"):
+        vtab.task_config("dtd", "vit", weights, workdir=tmp_path)
+    vtab.write_config({"name": "a"}, tmp_path / "a.yaml")
+    vtab.write_config({"name": "a"}, tmp_path / "a.yaml")
+    with pytest.raises(ValueError, match="of another setting or checkpoint. Give another --out"):
+        vtab.write_config({"name": "b"}, tmp_path / "a.yaml")
+    assert yaml.safe_load((tmp_path / "a.yaml").read_text()) == {"name": "a"}
+
+
+def test_groups_are_averaged_and_the_score_is_the_mean_of_tasks():
+    found = {"dtd": 0.5, "svhn": 0.7, "eurosat": 0.9, "dmlab": 0.3}
+    expected = [("natural", 2, 0.6), ("specialised", 1, 0.9), ("structured", 1, 0.3)]
+    assert vtab.means(found) == [pytest.approx(row) for row in [*expected, ("all", 4, 0.6)]]
+    as_csv, as_markdown = vtab.tables(found)
+    lines = as_csv.splitlines()
+    assert lines[:2] == ["task,group,accuracy", "dtd,natural,0.5"]
+    assert lines[-1] == "mean of 4,all,0.6" and len(lines) == 9
+    assert "| mean of 2 | natural | 60.00 |" in as_markdown
+
+
+TRAINER = """
+import json, pathlib, sys, yaml
+fields = yaml.safe_load(open(sys.argv[2]))
+folder = pathlib.Path(fields["workdir"])
+folder.mkdir(exist_ok=True)
+with open(folder / "calls", "a") as file:
+    file.write("x")
+if fields["dataset"] == "vtab:dmlab" and len((folder / "calls").read_text()) == 1:
+    sys.exit("no such data set")
+row = {"step": fields["total_steps"], "val_accuracy": fields["model"]["image_size"] / 1000}
+(folder / "metrics.json").write_text(json.dumps([{"step": 1, "val_accuracy": 0.0}, row]))
+(folder / "model.keras").touch()
+"""
+
+
+def test_finished_tasks_are_kept_and_others_gone_on_with(weights, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(script, "TRAIN", tmp_path / "trainer.py")
+    script.TRAIN.write_text(TRAINER)
+    command = [str(weights), "--out", str(tmp_path / "out"), "--setting", "bit", "--tasks"]
+    with pytest.raises(ValueError, match="1 of 3 tasks have no result: dmlab. The same command"):
+        script.main([*command, "svhn", "dmlab", "dtd"])
+    assert (tmp_path / "out" / "vtab.csv").read_text().splitlines()[1:] == [
+        *("dtd,natural,0.384", "svhn,natural,0.128"),
+        *("mean of 2,natural,0.256", "mean of 2,all,0.256"),
+    ]
+    script.main([*command, "svhn", "dmlab", "dtd"])
+    calls = [(tmp_path / "out" / name / "calls").read_text() for name in ("svhn", "dmlab", "dtd")]
+    assert calls == ["x", "xx", "x"]
+    assert "| dmlab | structured | 38.40 |" in capsys.readouterr().out
+    (tmp_path / "fields.yaml").write_text("total_steps: 7")
+    with pytest.raises(ValueError, match="svhn.yaml' is of another setting or checkpoint"):
+        script.main([*command, "svhn", "--config", str(tmp_path / "fields.yaml")])

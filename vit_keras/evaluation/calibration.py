@@ -1,0 +1,35 @@
+"""Whether a model is as often right as it is confident."""
+
+from typing import Any
+
+import numpy as np
+
+BINS = 15
+
+
+def calibration(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> dict[str, Any]:
+    """The expected calibration error of probabilities `(N, K)`, and what it is made of.
+
+    Confidence, the largest probability, falls into one of `bins` intervals (lower, upper] of equal
+    width; ECE = Σ_m |B_m|/N · |accuracy(B_m) − confidence(B_m)| (Guo et al. 2017, Eq. 3). A bin
+    without images has None for both.
+    """
+    confidence = probabilities.max(axis=-1).astype("float64")
+    correct = probabilities.argmax(axis=-1) == labels
+    upper = np.arange(1, bins + 1) / bins
+    index = np.minimum(np.searchsorted(upper, confidence, side="left"), bins - 1)
+    images = np.bincount(index, minlength=bins)
+    mean = lambda values: np.bincount(index, values, bins) / np.maximum(images, 1)
+    accuracies, confidences = mean(correct), mean(confidence)
+    rows = [
+        {
+            "lower": m / bins,
+            "upper": float(upper[m]),
+            "images": int(images[m]),
+            "accuracy": float(accuracies[m]) if images[m] else None,
+            "confidence": float(confidences[m]) if images[m] else None,
+        }
+        for m in range(bins)
+    ]
+    error = np.abs(accuracies - confidences) @ images / len(labels)
+    return {"ece": float(error), "bins": rows}

@@ -1,0 +1,65 @@
+"""ImageNet-ReaL: every label that fits an image counts (Beyer et al. 2020, arXiv 2006.07159)."""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+FILE_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.")
+
+
+def read_real(
+    path: str | os.PathLike, images: int, num_classes: int, paths: Sequence[str] | None = None
+) -> list[set[int]]:
+    """The labels of each image, from the published `real.json`: one list of labels an image.
+
+    The file's lists are in the order of the validation files' names. `paths` that are such names
+    say which list is whose; otherwise the `images` are taken to be in that order, as those of
+    TensorFlow Datasets are not. Raises FileNotFoundError; ValueError for another number of lists,
+    or for labels outside the classes.
+    """
+    labels = _read(path)
+    names = [FILE_NAME.search(os.path.basename(name)) for name in paths or ()]
+    named = bool(names) and all(names)
+    if not named and any(name.startswith("tfds:") for name in paths or ()):
+        raise ValueError(
+            "ReaL labels follow the names of ImageNet's files, which TensorFlow Datasets does not "
+            "keep in order. Give the validation images as folder:PATH"
+        )
+    order = [int(name[1]) - 1 for name in names] if named else range(images)
+    if max(order, default=-1) >= len(labels) or (not named and len(labels) != images):
+        raise ValueError(
+            f"{os.fspath(path)!r} must have one list of labels for each image. "
+            f"Received: {len(labels)} lists for {max(order, default=-1) + 1} images"
+        )
+    if outside := sorted(set().union(*labels) - set(range(num_classes))):
+        raise ValueError(
+            f"ReaL labels must lie in [0, {num_classes}), the model's classes. "
+            f"Received: {outside[:5]} in {os.fspath(path)!r}"
+        )
+    return [labels[i] for i in order]
+
+
+def _read(path):
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There are no ReaL labels at {os.fspath(path)!r}.")
+    try:
+        with open(path) as file:
+            return [set(map(int, row)) for row in json.load(file)]
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{os.fspath(path)!r} must be a JSON list of lists of labels ({error})"
+        ) from error
+
+
+def real_accuracy(predicted: np.ndarray, labels: Sequence[set[int]]) -> tuple[float, int]:
+    """The share of images whose predicted class is among their labels, and how many count.
+
+    Images without labels are left out, as published. ValueError where none has any.
+    """
+    right = [int(best) in fitting for best, fitting in zip(predicted, labels) if fitting]
+    if not right:
+        raise ValueError(f"No image has a ReaL label. Received: {len(labels)} empty lists")
+    return float(np.mean(right)), len(right)
