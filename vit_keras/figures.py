@@ -10,14 +10,16 @@ import numpy as np
 BLUE, ORANGE, GREY = "#2a6fbb", "#d9822b", "#8a8f98"
 
 
-def _save(figure, path: str | os.PathLike) -> None:
+def save_figure(figure, path: str | os.PathLike) -> None:
+    """Writes a figure as PNG, at once: a reader finds the old one or the new, never a part."""
     path = pathlib.Path(path)
     partial = path.with_name(f".partial-{path.name}")
     figure.savefig(partial, dpi=150, format="png", facecolor="white")
     os.replace(partial, path)
 
 
-def _figure(width: float, height: float, rows: int = 1, columns: int = 1):
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):
+    """A figure of `width` and `height` inches, and its axes `(rows, columns)`."""
     from matplotlib.figure import Figure  # no pyplot: it would look for a screen
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -29,7 +31,7 @@ def _figure(width: float, height: float, rows: int = 1, columns: int = 1):
 
 def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
     """Loss and accuracy over the updates of a run, training and held-out."""
-    figure, axes = _figure(9, 3.4, columns=2)
+    figure, axes = new_figure(9, 3.4, columns=2)
     steps = [row["step"] for row in rows]
     for axis, name, scale in ((axes[0, 0], "loss", 1), (axes[0, 1], "accuracy", 100)):
         for prefix, label, color in (("", "training", GREY), ("val_", "held out", BLUE)):
@@ -40,14 +42,14 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
     last = 100 * rows[-1]["val_accuracy"]
     axes[0, 1].set_title(f"held out at the end: {last:.2f} %", fontsize=10)
     axes[0, 1].legend(frameon=False, loc="lower right")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def confusion(matrix: Sequence, class_names: Sequence[str], path: str | os.PathLike) -> None:
     """A confusion matrix, true classes down and predicted ones across; errors stand out."""
     matrix, count = np.asarray(matrix), len(class_names)
     side = min(3 + 0.35 * count, 16)
-    figure, axes = _figure(side, side)
+    figure, axes = new_figure(side, side)
     axis = axes[0, 0]
     share = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     axis.imshow(np.sqrt(share), cmap="Blues", vmin=0, vmax=1)  # the root lets single errors show
@@ -59,26 +61,28 @@ def confusion(matrix: Sequence, class_names: Sequence[str], path: str | os.PathL
         axis.set_yticks(range(count), class_names)
     accuracy = 100 * np.trace(matrix) / max(matrix.sum(), 1)
     axis.set(xlabel="predicted", ylabel="true", title=f"{accuracy:.2f} % of {matrix.sum()} images")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
-def predictions(
-    images: np.ndarray,
-    probabilities: np.ndarray,
-    class_names: Sequence[str],
-    path: str | os.PathLike,
-    attention: np.ndarray | None = None,
-) -> None:
-    """Images `(N, H, W, C)` uint8 over their most likely class; `attention` (N, h, w) below."""
-    rows = 1 if attention is None else 2
-    figure, axes = _figure(1.15 * len(images), 1.5 * rows, rows, len(images))
-    for i, image in enumerate(images):
-        best = int(probabilities[i].argmax())
-        axes[0, i].imshow(image.squeeze(), cmap="gray")
-        title = f"{class_names[best]}  {100 * probabilities[i, best]:.0f} %"
-        axes[0, i].set_title(title, fontsize=10)
-        if attention is not None:
-            axes[1, i].imshow(attention[i], cmap="magma", interpolation="bilinear")
-    for axis in axes.flat:
-        axis.set_axis_off()
-    _save(figure, path)
+def reliability(calibration: dict[str, Any], path: str | os.PathLike) -> None:
+    """Accuracy over confidence, of `evaluation.calibration`; below, the share of the images."""
+    rows = [row for row in calibration["bins"] if row["images"]]
+    total = sum(row["images"] for row in rows)
+    middle = [(row["lower"] + row["upper"]) / 2 for row in rows]
+    width = [row["upper"] - row["lower"] for row in rows]
+    figure, axes = new_figure(4.6, 5.2, rows=2)
+    axes[0, 0].get_gridspec().set_height_ratios([3, 1])
+    bars = {"width": width, "edgecolor": "white", "linewidth": 0.8}
+    axes[0, 0].bar(middle, [row["accuracy"] for row in rows], color=BLUE, **bars)
+    confidence = [row["confidence"] for row in rows]
+    accuracy = [row["accuracy"] for row in rows]
+    axes[0, 0].plot([0, 1], [0, 1], color=GREY, linestyle="--", label="perfectly calibrated")
+    axes[0, 0].plot(confidence, accuracy, "o", color=ORANGE, label="mean confidence", markersize=4)
+    axes[0, 0].set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
+    axes[0, 0].set_title(
+        f"expected calibration error {100 * calibration['ece']:.2f} %", fontsize=10
+    )
+    axes[0, 0].legend(frameon=False, loc="upper left", fontsize=8)
+    axes[1, 0].bar(middle, [100 * row["images"] / total for row in rows], color=GREY, **bars)
+    axes[1, 0].set(xlabel="confidence", ylabel="% of images", xlim=(0, 1))
+    save_figure(figure, path)

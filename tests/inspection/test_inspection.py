@@ -1,0 +1,218 @@
+"""Every number of an inspection against plain loops over Eq. 1–4 in NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests import reference, resnet_reference
+from tests.helpers import randomise, weights_by_path
+from vit_keras import inspection
+from vit_keras.layers import DropClassToken
+from vit_keras.models import (
+    HybridViT,
+    ResNet,
+    VisionTransformer,
+    intermediates,
+    with_image_size,
+)
+
+SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
+MODELS = {
+    "token": (lambda: VisionTransformer((12, 8), 4, **SMALL), (3, 2)),
+    "map": (lambda: VisionTransformer((8, 18), (4, 6), **SMALL, classifier="map"), (2, 3)),
+    "hybrid gap": (
+        lambda: HybridViT((8, 12), (1,), 0.5, 1, **SMALL, classifier="gap"),
+        (2, 3),
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def case(request):
+    """A randomised model, three images, its grid, and the attention that Eq. 1–4 give."""
+    rng = np.random.default_rng(11)
+    build, grid = MODELS[request.param]
+    model = randomise(build(), rng, scale=0.25)
+    images = rng.uniform(-1, 1, (3, *model.input_shape[1:])).astype("float32")
+    weights, x = weights_by_path(model), images
+    if "hybrid" in request.param:
+        x = resnet_reference.stem(images.astype("float64"), weights, (1,))
+    classifier = request.param.split()[-1]
+    expected = reference.forward(x, weights, num_layers=2, classifier=classifier)
+    return model, images, grid, expected["attention"]
+
+
+def distance_by_loops(attention, grid, patch):
+    """`(L, H)`: query by query and key by key, without the class tokens."""
+    images, layers, heads, tokens, _ = attention.shape
+    skip = tokens - grid[0] * grid[1]
+    places = [(r * patch[0], c * patch[1]) for r in range(grid[0]) for c in range(grid[1])]
+    found = np.zeros((layers, heads))
+    for b, i, h in np.ndindex(images, layers, heads):
+        for q, (row, column) in enumerate(places):
+            weights = attention[b, i, h, skip + q, skip:]
+            for weight, (r, c) in zip(weights / weights.sum(), places):
+                found[i, h] += weight * math.hypot(r - row, c - column)
+    return found / (images * len(places))
+
+
+def entropy_by_loops(attention):
+    images, layers, heads, tokens, _ = attention.shape
+    found = np.zeros((layers, heads))
+    for b, i, h, q, k in np.ndindex(attention.shape):
+        found[i, h] -= attention[b, i, h, q, k] * math.log(attention[b, i, h, q, k])
+    return found / (images * tokens)
+
+
+def rollout_by_loops(attention, join):
+    """One image's `(L, H, N, N)`: token by token through the layers."""
+    layers, _, tokens, _ = attention.shape
+    flow = np.eye(tokens)
+    for i in range(layers):
+        step = np.zeros((tokens, tokens))
+        for q, k in np.ndindex(tokens, tokens):
+            step[q, k] = join(attention[i, :, q, k]) + (q == k)
+        for q in range(tokens):
+            step[q] /= step[q].sum()
+        flow = np.array([[step[q] @ flow[:, k] for k in range(tokens)] for q in range(tokens)])
+    return flow
+
+
+def read_by_loops(weights, grid):
+    """`(N, N)` -> `(h, w)`: the first row where there is a class token, else the mean row."""
+    patches = grid[0] * grid[1]
+    row = weights[0] if len(weights) > patches else sum(weights) / len(weights)
+    return row[len(weights) - patches :].reshape(grid)
+
+
+def test_attention_views_equal_loops(case):
+    model, images, grid, attention = case
+    found = inspection.attention_views(model, images, batch=2)  # 2 images and 1
+    patch = [size // cells for size, cells in zip(images.shape[1:3], grid)]
+    close = {"atol": 1e-5, "rtol": 1e-5}
+    expected = distance_by_loops(attention, grid, patch)
+    np.testing.assert_allclose(found.distance_px, expected, **close)
+    np.testing.assert_allclose(found.entropy_nats, entropy_by_loops(attention), **close)
+    expected = [read_by_loops(rollout_by_loops(image, np.mean), grid) for image in attention]
+    np.testing.assert_allclose(found.rollout, expected, **close)
+    expected = [[read_by_loops(head, grid) for head in image[-1]] for image in attention]
+    np.testing.assert_allclose(found.last_layer, expected, **close)
+    assert found.tokens == attention.shape[-1]
+    expected = [rollout_by_loops(image, np.max) for image in attention]
+    np.testing.assert_allclose(inspection.attention_rollout(attention, "max"), expected, **close)
+
+
+def test_even_attention_looks_everywhere_and_a_token_at_itself_nowhere():
+    even = np.full((1, 1, 1, 5, 5), 1 / 5)
+    itself = np.eye(5)[None, None, None]
+    distance = lambda attention: inspection.attention_distance(attention, (2, 2), (6, 8))[0, 0]
+    assert distance(even) == pytest.approx((0 + 3 + 4 + 5) / 4)  # 3-4-5 triangles
+    assert distance(itself) == 0
+    assert inspection.attention_entropy(even)[0, 0] == pytest.approx(math.log(5))
+    assert inspection.attention_entropy(itself)[0, 0] == 0
+    np.testing.assert_array_equal(inspection.attention_rollout(itself)[0], np.eye(5))
+
+
+def components_by_loops(samples, count):
+    """Eigenvectors of the covariance; the largest entry of each positive."""
+    samples = np.asarray(samples, "float64")
+    mean = sum(samples) / len(samples)
+    covariance = (samples - mean).T @ (samples - mean)
+    values, vectors = np.linalg.eigh(covariance)
+    directions = []
+    for vector in vectors.T[::-1][:count]:
+        directions.append(vector * np.sign(vector[np.abs(vector).argmax()]))
+    return np.array(directions), values[::-1][:count] / values.sum(), mean
+
+
+@pytest.mark.parametrize("count", [5, 28])
+def test_filters_are_the_components_of_the_patch_embedding(case, count):
+    model = case[0]
+    weights = weights_by_path(model)
+    kernel = weights.get("conv_root/kernel")
+    if kernel is None:
+        kernel = weights["embedding/kernel"]
+    else:
+        kernel = resnet_reference.standardize(kernel, "vit")
+    height, width, channels, filters = kernel.shape
+    samples = [kernel[..., f].ravel() for f in range(filters)]
+    found, found_shares = inspection.filter_components(model, count)
+    count = min(count, filters - 1)  # centring leaves the last no variance, so no direction
+    directions, shares, _ = components_by_loops(samples, count)
+    np.testing.assert_allclose(found_shares, shares, atol=1e-5)
+    expected = directions.reshape(-1, height, width, channels)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_position_similarity_is_the_cosine_without_the_class_token(case):
+    model, _, (rows, columns), _ = case
+    table = weights_by_path(model)["posembed_input/pos_embedding"][0].astype("float64")
+    table = table[len(table) - rows * columns :]
+    found = inspection.position_similarity(model)
+    assert found.shape == (rows, columns, rows, columns)
+    for r, c, i, j in np.ndindex(found.shape):
+        x, y = table[r * columns + c], table[i * columns + j]
+        cosine = sum(x * y) / math.sqrt(sum(x * x) * sum(y * y))
+        assert found[r, c, i, j] == pytest.approx(cosine, abs=1e-5)
+
+
+def test_features_are_the_components_of_all_patches(case):
+    model, images, (rows, columns), _ = case
+    outputs = intermediates(model).predict(images, verbose=0)
+    found = inspection.feature_components(model, images)
+    stages = [name for name in found if name.startswith("block")]
+    assert list(found) == [*stages, "encoderblock_0", "encoderblock_1"]
+    assert stages == (["block1"] if "block1" in outputs else [])
+    for name, values in found.items():
+        x = outputs[name]
+        if x.ndim == 3:
+            x = x[:, x.shape[1] - rows * columns :].reshape(3, rows, columns, -1)
+        samples = x.reshape(-1, x.shape[-1])
+        directions, _, mean = components_by_loops(samples, 3)
+        assert values.shape == (*x.shape[:3], 3)
+        expected = [[direction @ (s - mean) for direction in directions] for s in samples]
+        np.testing.assert_allclose(values.reshape(-1, 3), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_views_of_another_image_size():
+    rng = np.random.default_rng(3)
+    model = randomise(VisionTransformer(8, 4, **SMALL), rng)
+    resized = with_image_size(model, (16, 12))
+    images = rng.uniform(-1, 1, (1, 16, 12, 3)).astype("float32")
+    attention = reference.forward(images, weights_by_path(resized), num_layers=2)["attention"]
+    found = inspection.attention_views(resized, images)
+    expected = distance_by_loops(attention, (4, 3), (4, 4))
+    np.testing.assert_allclose(found.distance_px, expected, rtol=1e-5)
+    assert inspection.position_similarity(resized).shape == (4, 3, 4, 3)
+
+
+def test_models_without_what_a_view_shows(rng):
+    import keras
+
+    resnet = ResNet((32, 32), (1, 1), 0.5, 4, name="bit")
+    images = rng.uniform(-1, 1, (1, 32, 32, 3)).astype("float32")
+    assert inspection.views_of(resnet) == ["filters", "features"]
+    assert list(inspection.feature_components(resnet, images)) == ["block1", "block2"]
+    kernel = resnet_reference.standardize(
+        weights_by_path(resnet)["root_block/conv_root/kernel"], "bit"
+    )
+    samples = [kernel[..., f].ravel() for f in range(32)]
+    expected = components_by_loops(samples, 4)[0].reshape(-1, 7, 7, 3)
+    np.testing.assert_allclose(inspection.filter_components(resnet, 4)[0], expected, atol=1e-5)
+    with pytest.raises(ValueError, match="'attention_rollout'.*'bit' has none.*filters, fe"):
+        inspection.views_of(resnet, ["filters", "attention_rollout"])
+    with pytest.raises(ValueError, match="`views` must be one of 'filters'.*'attention'"):
+        inspection.views_of(resnet, ["attention"])
+    with pytest.raises(ValueError, match="PatchEmbedding layer.*'bit' with 0"):
+        inspection.attention_views(resnet, images)
+    with pytest.raises(ValueError, match="AddPositionEmbs layer.*'bit' with 0"):
+        inspection.position_similarity(resnet)
+    tokens = keras.Input((5, 8))
+    plain = keras.Model(tokens, DropClassToken()(tokens), name="plain")
+    with pytest.raises(ValueError, match="Filters are read from.*'plain' with none"):
+        inspection.filter_components(plain)
+    with pytest.raises(ValueError, match="Features are read from.*'plain' with none"):
+        inspection.feature_components(plain, np.zeros((1, 5, 8)))
+    with pytest.raises(ValueError, match="`heads` must be one of 'mean', 'max'"):
+        inspection.attention_rollout(np.ones((1, 1, 1, 2, 2)), heads="min")

@@ -1,0 +1,159 @@
+"""What the figures show, and the script that draws them."""
+
+import runpy
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import visualize
+from tests.helpers import ROOT, randomise
+from vit_keras import data, inspection
+from vit_keras.inspection import figures
+from vit_keras.models import ResNet, VisionTransformer, with_image_size
+from vit_keras.weights import open_model
+
+SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 2}
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Calls a function that draws and returns its figure, which is not written."""
+    kept = []
+    monkeypatch.setattr(figures, "save_figure", lambda figure, path: kept.append(figure))
+
+    def draw(function, *arguments):
+        function(*arguments, "nowhere")
+        figure = kept.pop()
+        figure.draw_without_rendering()  # lays out
+        return figure
+
+    return draw
+
+
+def shown(axis):
+    return np.asarray(axis.images[-1].get_array())
+
+
+def test_heads_stand_over_their_layer(drawn, rng):
+    pixels = rng.uniform(1, 9, (3, 4))
+    figure = drawn(figures.draw_attention_distance, pixels, (2, 2), (6, 8))
+    axis = figure.axes[0]
+    assert axis.get_ylabel() == "mean attention distance (pixels)"
+    assert axis.get_xlabel() == "network depth (layer)"
+    layers, values = np.asarray(axis.collections[0].get_offsets()).T
+    np.testing.assert_allclose(values.reshape(3, 4), pixels)
+    np.testing.assert_array_equal(layers.reshape(3, 4)[:, 0], [0, 1, 2])
+    mean, even = (np.asarray(line.get_ydata()) for line in axis.lines)
+    np.testing.assert_allclose(mean, pixels.mean(axis=1))
+    np.testing.assert_allclose(even, (0 + 3 + 4 + 5) / 4)
+    figure = drawn(figures.draw_attention_entropy, pixels, 5)
+    assert figure.axes[0].get_ylabel() == "mean entropy of attention (nats)"
+    np.testing.assert_allclose(figure.axes[0].lines[1].get_ydata(), np.log(5))
+
+
+def test_similarities_lie_at_the_place_of_their_patch(drawn, rng):
+    similarity = rng.uniform(-1, 1, (2, 3, 2, 3))
+    picture = shown(drawn(figures.draw_position_similarity, similarity).axes[0])
+    cell, line = 16, 4
+    for r, c, i, j in np.ndindex(similarity.shape):
+        top, left = r * (2 * cell + line) + i * cell, c * (3 * cell + line) + j * cell
+        found = picture[top : top + cell, left : left + cell]
+        np.testing.assert_array_equal(found, np.full((cell, cell), similarity[r, c, i, j]))
+    assert picture.shape == (2 * 2 * cell + line, 2 * line + 3 * 3 * cell)
+
+
+def test_filters_are_scaled_about_grey(drawn):
+    filters = np.zeros((2, 1, 2, 3))
+    filters[0, 0, :, 0], filters[1, 0, :, 2] = (0.5, -1), (4, 2)
+    figure = drawn(figures.draw_filters, filters, np.array([0.75, 0.25]))
+    grey = 0.5
+    np.testing.assert_allclose(shown(figure.axes[0])[0], [[0.75, grey, grey], [0, grey, grey]])
+    np.testing.assert_allclose(shown(figure.axes[1])[0], [[grey, grey, 1], [grey, grey, 0.75]])
+    assert [axis.get_title() for axis in figure.axes] == ["75.0 %", "25.0 %"]
+
+
+def test_features_share_their_scale_among_images(drawn):
+    values = np.zeros((2, 1, 2, 3))
+    values[0, 0], values[1, 0] = [(0, 1, 2), (2, 1, 2)], [(4, 1, 0), (1, 1, 1)]
+    features = {"block1": values, "encoderblock_0": values}
+    figure = drawn(figures.draw_features, np.zeros((1, 4, 4, 1)), features, ["cat"])
+    assert [axis.get_title() for axis in figure.axes] == ["", "stage 1", "layer 0"]
+    np.testing.assert_allclose(shown(figure.axes[1])[0], [(0, 0, 1), (0.5, 0, 1)])
+    with pytest.raises(ValueError, match="3 components, which need 4 patches or more"):
+        figures.draw_features(values, {"block1": values[..., :2]}, ["cat"], "nowhere")
+
+
+def test_a_map_is_enlarged_from_the_centres_of_its_patches():
+    found = figures.enlarge(np.array([[0.0, 4.0]]), (2, 8))
+    np.testing.assert_allclose(found, [[0, 0, 0.5, 1.5, 2.5, 3.5, 4, 4]] * 2)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    pixels = np.random.default_rng(1).integers(0, 256, (2, 20, 30, 3), dtype="uint8")
+    paths = [str(folder / f"{name}.png") for name in ("cat", "dog")]
+    for path, picture in zip(paths, pixels):
+        Image.fromarray(picture).save(path)
+    return paths
+
+
+def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, pictures):
+    model = randomise(VisionTransformer(16, 4, **SMALL), np.random.default_rng(2), scale=0.2)
+    model.class_names = ("cat", "dog")
+    model.save(tmp_path / "model.keras")
+    out = tmp_path / "out"
+    visualize.main(
+        [str(tmp_path / "model.keras"), *pictures, "--image-size", "8", "16", "--out", str(out)]
+    )
+    assert "2 images of 8x16 pixels" in capsys.readouterr().out
+    names = {path.name for path in out.iterdir()}
+    assert names == {f"{view}.png" for view in inspection.VIEWS} | {"arrays.npz"}
+    for view in inspection.VIEWS:
+        assert np.asarray(Image.open(out / f"{view}.png").convert("L")).std() > 5  # not blank
+    model = with_image_size(open_model(tmp_path / "model.keras"), (8, 16))
+    found = [
+        data.resize(data.read_image(path, 3), (8, 16), model.preprocessing) for path in pictures
+    ]
+    images = np.asarray(data.normalise(np.stack(found), model.preprocessing))
+    expected = inspection.attention_views(model, images)
+    with np.load(out / "arrays.npz") as arrays:
+        np.testing.assert_allclose(
+            arrays["attention_distance/pixels"], expected.distance_px, atol=1e-5
+        )
+        np.testing.assert_allclose(arrays["attention_rollout/mean"], expected.rollout, atol=1e-6)
+        assert arrays["position_similarity/cosine"].shape == (2, 4, 2, 4)
+
+
+def test_the_script_takes_images_of_a_data_set(tmp_path, capsys):
+    model = randomise(
+        VisionTransformer(8, 4, **SMALL, channels=1), np.random.default_rng(2), scale=0.2
+    )
+    model.save(tmp_path / "model.keras")
+    arguments = ["--dataset", "digits", "--count", "5", "--show", "2", "--heads", "max"]
+    arguments += ["--views", "attention_rollout", "--out", str(tmp_path / "out")]
+    visualize.main([str(tmp_path / "model.keras"), *arguments])
+    assert "5 images of 8x8 pixels" in capsys.readouterr().out
+    with np.load(tmp_path / "out" / "arrays.npz") as arrays:
+        assert arrays.files == ["attention_rollout/max"]
+        assert arrays["attention_rollout/max"].shape == (5, 2, 2)
+
+
+def test_the_script_names_what_is_missing(tmp_path, pictures, monkeypatch):
+    file, out = str(tmp_path / "bit.keras"), ["--out", str(tmp_path / "out")]
+    ResNet(None, (1, 1), 0.5, 4, name="bit").save(file)
+    with pytest.raises(ValueError, match=r"takes images of any size: give an --image-size"):
+        visualize.main([file, *pictures, *out])
+    with pytest.raises(ValueError, match=r"is no run, which has a data set: give images"):
+        visualize.main([file, "--image-size", "32", *out])
+    with pytest.raises(ValueError, match=r"'bit' has none. It has the views filters, features"):
+        visualize.main(
+            [file, *pictures, "--image-size", "32", "--views", "attention_entropy", *out]
+        )
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ValueError, match="`show` must be a positive int. Received: show=0"):
+        visualize.main([file, *pictures, "--show", "0", *out])
+    monkeypatch.setattr("sys.argv", ["visualize.py", "nowhere", *out])
+    with pytest.raises(SystemExit, match="^visualize.py: error: There is no run and no checkpoint"):
+        runpy.run_path(str(ROOT / "visualize.py"), run_name="__main__")

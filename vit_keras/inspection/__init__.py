@@ -1,0 +1,29 @@
+"""What a model has learned: its filters, positions, attention and features."""
+
+from vit_keras.inspection.attention import (
+    AttentionViews,
+    attention_distance,
+    attention_entropy,
+    attention_rollout,
+    attention_views,
+    read_out,
+)
+from vit_keras.inspection.features import feature_components
+from vit_keras.inspection.views import VIEWS, Subject, draw_views, views_of
+from vit_keras.inspection.weights import filter_components, position_similarity
+
+__all__ = [
+    "VIEWS",
+    "AttentionViews",
+    "Subject",
+    "attention_distance",
+    "attention_entropy",
+    "attention_rollout",
+    "attention_views",
+    "draw_views",
+    "feature_components",
+    "filter_components",
+    "position_similarity",
+    "read_out",
+    "views_of",
+]

@@ -1,0 +1,184 @@
+"""The pictures of an inspection, by matplotlib."""
+
+import math
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from vit_keras.figures import BLUE, GREY, ORANGE, new_figure, save_figure
+from vit_keras.inspection.attention import patch_distances
+from vit_keras.posembed import INTERPOLATIONS
+
+Path = str | os.PathLike
+
+
+def draw_filters(components: np.ndarray, shares: np.ndarray, path: Path) -> None:
+    """Filters `(K, h, w, C)` of 1 or 3 channels, each scaled about grey, with its share."""
+    columns = min(7, len(components))
+    rows = math.ceil(len(components) / columns)
+    figure, axes = _pictures(rows, columns, components.shape[1:3], top=0.3)
+    largest = np.abs(components).max(axis=(1, 2, 3), keepdims=True)
+    for axis, picture, share in zip(axes.flat, 0.5 + 0.5 * components / largest, shares):
+        axis.imshow(picture.squeeze(-1) if picture.shape[-1] == 1 else picture, **GREY_SCALE)
+        axis.set_title(f"{100 * share:.1f} %", fontsize=8, pad=3)
+    figure.suptitle("Filters: principal components and their shares of the variance", fontsize=10)
+    save_figure(figure, path)
+
+
+def draw_position_similarity(similarity: np.ndarray, path: Path) -> None:
+    """`(h, w, h, w)` as a grid of grids: at each patch's place its similarity to all."""
+    rows, columns = similarity.shape[:2]
+    cell = max(1, 48 // max(rows, columns))
+    line = max(1, cell * max(rows, columns) // 12)  # between the grids
+    height, width = cell * rows + line, cell * columns + line
+    whole = np.full((rows, columns, height, width), np.nan)
+    whole[:, :, :-line, :-line] = similarity.repeat(cell, axis=2).repeat(cell, axis=3)
+    whole = whole.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)
+    whole = whole[:-line, :-line]
+    side = 5.5 / max(rows, columns)
+    figure, axes = new_figure(side * columns + 1.8, side * rows + 0.8)
+    figure.set_layout_engine("compressed")
+    axis = axes[0, 0]
+    image = axis.imshow(whole, cmap="viridis", vmin=min(-1, similarity.min()), vmax=1)
+    every = math.ceil(max(rows, columns) / 16)  # labels need room
+    axis.set_xticks(np.arange(0, columns, every) * width + width / 2, range(1, columns + 1, every))
+    axis.set_yticks(np.arange(0, rows, every) * height + height / 2, range(1, rows + 1, every))
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    axis.set(xlabel="patch column", ylabel="patch row")
+    axis.set_title("Position embeddings: similarity of each patch's with all", fontsize=10)
+    figure.colorbar(image, ax=axis, label="cosine similarity", aspect=30)
+    save_figure(figure, path)
+
+
+def draw_attention_distance(
+    distance_px: np.ndarray, grid: tuple[int, int], image_size: tuple[int, int], path: Path
+) -> None:
+    """`(L, H)` over the depth of the network, a point a head; what even attention gives beside."""
+    even = patch_distances(grid, image_size).mean()
+    label = "mean attention distance (pixels)"
+    _draw_heads_over_depth(distance_px, label, even, "uniform attention", path)
+
+
+def draw_attention_entropy(entropy_nats: np.ndarray, tokens: int, path: Path) -> None:
+    """`(L, H)` over the depth of the network, a point a head; the largest beside."""
+    label = "mean entropy of attention (nats)"
+    _draw_heads_over_depth(entropy_nats, label, math.log(tokens), f"maximum, ln {tokens}", path)
+
+
+def _draw_heads_over_depth(values, label, reference, reference_label, path):
+    layers = np.arange(len(values))
+    figure, axes = new_figure(5.6, 3.8)
+    axis = axes[0, 0]
+    spread = np.repeat(layers, values.shape[1])
+    axis.scatter(spread, values.ravel(), s=22, color=BLUE, alpha=0.6, lw=0, label="one head")
+    axis.plot(layers, values.mean(axis=1), color=ORANGE, lw=1.5, label="mean of the layer")
+    axis.axhline(reference, color=GREY, ls="--", lw=1, label=reference_label)
+    axis.set(xlabel="network depth (layer)", ylabel=label, xlim=(-0.5, len(values) - 0.5))
+    axis.set_ylim(0, 1.05 * max(reference, values.max()))
+    axis.set_xticks(layers[:: math.ceil(len(layers) / 16)])
+    axis.grid(alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    save_figure(figure, path)
+
+
+def draw_rollout(
+    pictures: np.ndarray, rollout: np.ndarray, titles: Sequence[str], path: Path
+) -> None:
+    """Pictures `(B, H, W, C)` in [0, 255]; below, each as bright as the rollout reaches it."""
+    figure, axes = _pictures(2, len(pictures), pictures.shape[1:3], right=0.7)
+    for column, picture, weights, title in zip(axes.T, pictures, rollout, titles):
+        mask = enlarge(weights / weights.max(), picture.shape[:2])
+        column[0].imshow(_shown(picture), **GREY_SCALE)
+        column[0].set_title(title, fontsize=9)
+        column[1].imshow(_shown(picture), **GREY_SCALE)
+        image = column[1].imshow(mask, alpha=0.75, interpolation="bilinear", **MAP)
+    axes[0, 0].set_ylabel("input", fontsize=9)
+    axes[1, 0].set_ylabel("rollout", fontsize=9)
+    _share_bar(figure, image, axes, pad=0.02)
+    save_figure(figure, path)
+
+
+def draw_last_layer(
+    pictures: np.ndarray, last_layer: np.ndarray, titles: Sequence[str], path: Path
+) -> None:
+    """A row a picture: it, and for each head the attention `(B, H, h, w)` of the last layer."""
+    rows, columns = len(pictures), last_layer.shape[1] + 1
+    figure, axes = _pictures(rows, columns, pictures.shape[1:3], right=0.7)
+    for row, picture, heads, title in zip(axes, pictures, last_layer, titles):
+        row[0].imshow(_shown(picture), **GREY_SCALE)
+        row[0].set_ylabel(title, fontsize=8)
+        for axis, weights in zip(row[1:], heads):
+            image = axis.imshow(weights / weights.max(), **MAP)
+    for head, axis in enumerate(axes[0, 1:]):
+        axis.set_title(f"head {head + 1}", fontsize=8)
+    _share_bar(figure, image, axes[:, -1], pad=0.03, aspect=25)
+    save_figure(figure, path)
+
+
+def draw_features(
+    pictures: np.ndarray, features: dict[str, np.ndarray], titles: Sequence[str], path: Path
+) -> None:
+    """A row a picture: it, and the components `(B, h, w, 3)` of each block as red, green, blue.
+
+    Of more than 12 blocks, 12 are drawn, evenly over the depth. Each component is scaled to [0, 1]
+    over all images of `features`, of which the pictures are the first. ValueError for fewer than
+    3 components, which fewer than 4 patches have.
+    """
+    if any(values.shape[-1] != 3 for values in features.values()):
+        raise ValueError("Features are drawn by 3 components, which need 4 patches or more")
+    names = np.array(list(features))[_spread(len(features), 12)]
+    rows, columns = len(pictures), len(names) + 1
+    figure, axes = _pictures(rows, columns, pictures.shape[1:3])
+    for row, picture, title in zip(axes, pictures, titles):
+        row[0].imshow(_shown(picture), **GREY_SCALE)
+        row[0].set_ylabel(title, fontsize=8)
+    for column, name in zip(axes.T[1:], names):
+        values = features[name]
+        low, high = values.min(axis=(0, 1, 2)), values.max(axis=(0, 1, 2))
+        for axis, colours in zip(column, (values - low) / np.maximum(high - low, 1e-12)):
+            axis.imshow(colours)
+        column[0].set_title(_depth(name), fontsize=8)
+    save_figure(figure, path)
+
+
+def enlarge(weights: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """`(h, w)` linearly interpolated to `size`, centre of a patch on its centre."""
+    matrix = INTERPOLATIONS["bilinear_half_pixel"]
+    rows, columns = (matrix(old, new) for old, new in zip(weights.shape, size))
+    return rows @ weights @ columns.T
+
+
+MAP = {"cmap": "magma", "vmin": 0, "vmax": 1}
+GREY_SCALE = {"cmap": "gray", "vmin": 0, "vmax": 1}  # of one channel; RGB is as it is
+
+
+def _share_bar(figure, image, axes, **kwargs):
+    bar = figure.colorbar(image, ax=axes, **kwargs)
+    bar.solids.set_alpha(1)
+    bar.set_label("share of the maximum", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
+
+
+def _spread(count, most):
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+
+
+def _depth(name):
+    return name.replace("encoderblock_", "layer ").replace("block", "stage ")
+
+
+def _shown(picture):
+    return np.clip(np.squeeze(picture) / 255, 0, 1)
+
+
+def _pictures(rows, columns, shape, top=0.0, right=0.0):
+    """Axes for pictures of `shape` (H, W), an inch wide, with room for titles."""
+    height = (1.1 * shape[0] / shape[1] + (0.2 if top else 0)) * rows + 0.35 + top
+    figure, axes = new_figure(1.1 * columns + 0.3 + right, height, rows, columns)
+    figure.set_layout_engine("compressed")
+    for axis in axes.flat:
+        axis.set(xticks=(), yticks=())
+        axis.spines[:].set_visible(False)
+    return figure, axes
