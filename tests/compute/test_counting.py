@@ -1,0 +1,192 @@
+"""Counted costs against XLA's and torch's own counters and against loops."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy
+from vit_keras import compute
+from vit_keras.compute.__main__ import main
+from vit_keras.models import HybridViT, ResNet, VisionTransformer, attention_maps
+
+BACKEND = keras.backend.backend()
+SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
+MODELS = {
+    "token": lambda: VisionTransformer((12, 8), 4, **SMALL, representation_size=7),
+    "gap": lambda: VisionTransformer((12, 8), (4, 2), **SMALL, classifier="gap"),
+    "map": lambda: VisionTransformer(12, 4, **SMALL, classifier="map", channels=1),
+    "hybrid": lambda: HybridViT((32, 24), (1, 2), 0.5, 1, **SMALL),
+    "resnet": lambda: ResNet((30, 37), (1, 2), 0.5, 5),
+    "attention": lambda: attention_without_stack(VisionTransformer((12, 8), 4, **SMALL)),
+    "keras": lambda: keras_layers(),
+}
+
+
+def attention_without_stack(model):
+    """The blocks that return their attention, without the operation that joins it."""
+    maps = attention_maps(model)
+    blocks = [layer for layer in maps.layers if type(layer).__name__ == "WithAttentionWeights"]
+    return keras.Model(maps.input, [block.output[1] for block in blocks])
+
+
+def keras_layers():
+    images = keras.Input((9, 7, 4))
+    x = keras.layers.Conv2D(6, (3, 2), strides=2, padding="same", groups=2)(images)
+    x = keras.layers.Conv2D(5, 2, padding="valid")(x)
+    x = keras.layers.Reshape((-1, 5))(x)
+    x = keras.layers.EinsumDense("bnd,dhk->bnhk", (12, 3, 2))(x)
+    return keras.Model(images, keras.layers.Dense(4)(keras.layers.Flatten()(x)))
+
+
+@pytest.mark.on("torch")
+@pytest.mark.parametrize("name", MODELS)
+def test_torch_counts_the_same_operations(name, monkeypatch):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    fused = "vit_keras.layers.attention._has_fused_attention"
+    monkeypatch.setattr(fused, lambda dtype: False)  # torch does not count its own on CPUs
+    model = MODELS[name]()
+    images = np.zeros((2, *model.input_shape[1:]), "float32")
+    with FlopCounterMode(display=False) as counter:
+        model(images)
+    assert counter.get_total_flops() == 2 * compute.flops(model).flops
+
+
+@pytest.mark.on("jax")
+@pytest.mark.parametrize(
+    ("size", "kernel", "strides"), [((7, 7), 3, 1), ((8, 5), 3, 2), ((9, 12), 7, 2), ((4, 6), 1, 2)]
+)
+def test_xla_leaves_out_the_zeros_of_the_padding(size, kernel, strides):
+    import jax
+
+    images = keras.Input((*size, 3))
+    layer = keras.layers.Conv2D(4, kernel, strides=strides, padding="same")
+    model = keras.Model(images, layer(images))
+    arguments = {"window_strides": (strides, strides), "padding": "SAME"}
+    arguments["dimension_numbers"] = ("NHWC", "HWIO", "NHWC")
+    convolve = lambda x, w: jax.lax.conv_general_dilated(x, w, **arguments)
+    lowered = jax.jit(convolve).lower(np.zeros((1, *size, 3)), np.zeros((kernel, kernel, 3, 4)))
+    assert lowered.cost_analysis()["flops"] == compute.flops(model, padding=False).flops
+
+
+@pytest.mark.parametrize("shape", [(30, 37), (16, 8)])
+def test_products_of_fixed_padding_are_those_inside_the_map(shape):
+    """Convolution by convolution of BiT's root and units, tap by tap."""
+    model = ResNet(shape, (1, 2), 0.5, None)
+
+    def taps(size, kernel, stride):
+        before, count = (kernel - 1) // 2, 0
+        places = range(-before, size + before - kernel + 1, stride)
+        for start, tap in itertools.product(places, range(kernel)):
+            count += 0 <= start + tap < size
+        return count, len(places)
+
+    def convolve(side, kernel, stride, *channels):
+        (rows, height), (columns, width) = (taps(size, kernel, stride) for size in side)
+        return rows * columns * channels[0] * channels[1], (height, width)
+
+    macs, side = convolve(shape, 7, 2, 3, 32)
+    expected, channels = {"root_block": macs, "block1": 0, "block2": 0}, 32
+    side = tuple((pixels + 2 - 3) // 2 + 1 for pixels in side)
+    for stage, width, strides in (("block1", 32, (1,)), ("block2", 64, (2, 1))):
+        for stride in strides:
+            first, _ = convolve(side, 1, 1, channels, width)
+            second, smaller = convolve(side, 3, stride, width, width)
+            third, _ = convolve(smaller, 1, 1, width, 4 * width)
+            if stride > 1 or channels != 4 * width:
+                expected[stage] += convolve(side, 1, stride, channels, 4 * width)[0]
+            expected[stage] += first + second + third
+            side, channels = smaller, 4 * width
+    found = {row.name: row.macs for row in compute.flops(model, padding=False).rows}
+    assert {name: found[name] for name in expected} == expected
+    assert compute.flops(model).macs > sum(expected.values())
+
+
+def test_another_image_size_is_counted_without_the_values_of_the_weights():
+    model = VisionTransformer(8, 4, **SMALL)
+    before = model.get_weights()
+    found = compute.flops(model, (16, 12))
+    assert found.image_size == (16, 12)
+    assert found.macs == compute.flops(VisionTransformer((16, 12), 4, **SMALL)).macs
+    assert compute.flops(ResNet(None, (1,), 0.5, 5), 33).macs > 0
+    for old, new in zip(before, model.get_weights()):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_abstract_models_take_no_memory_and_leave_nothing_behind(rng):
+    keras.utils.set_random_seed(4)
+    policy = keras.config.dtype_policy()
+    model = compute.abstract_model("H/14", image_size=224, num_classes=1000)
+    assert model.count_params() == 632_045_800
+    assert all(weight._value is None for weight in model.weights)
+    assert keras.config.dtype_policy() is policy
+    small = VisionTransformer(8, 4, **SMALL)  # and its weights have values
+    with keras.StatelessScope():
+        pass  # at its end Keras gives a value to all variables that have none
+    assert all(weight._value is None for weight in model.weights)
+    logits = to_numpy(randomise(small, rng)(np.ones((1, 8, 8, 3))))
+    assert np.isfinite(logits).all() and logits.any()
+
+
+def test_norms_count_five_for_each_element():
+    model = VisionTransformer((12, 8), 4, **SMALL)
+    difference = compute.flops(model, norms=True).macs - compute.flops(model).macs
+    assert difference == 5 * 5 * 7 * 24  # five norms of 7 tokens
+    resnet = ResNet((32, 32), (1,), 0.5, 5)
+    difference = compute.flops(resnet, norms=True).macs - compute.flops(resnet).macs
+    assert difference == 5 * 8 * 8 * (32 + 32 + 32 + 128)
+
+
+def test_tables_end_with_the_sums(capsys):
+    main(["S/32", "--image-size", "64", "96", "--epochs", "2", "--images", "1e6"])
+    lines = capsys.readouterr().out.splitlines()
+    costs = compute.flops("S/32", (64, 96))
+    assert lines[0].split() == ["layer", "kind", "params", "MMACs", "M", "acts"]
+    assert len(lines) == 1 + len([row for row in costs.rows if row.params]) + 3
+    assert lines[-3].split()[:2] == ["total", f"{costs.params:,}"]
+    assert lines[-2].startswith("S/32 at 64x96") and f"{costs.gmacs:.2f} GMACs" in lines[-2]
+    exaflops = 3 * costs.flops * 2e6 / 1e18
+    assert f"training: {exaflops:,.1f} exaFLOPs for 2 epochs of 1,000,000" in lines[-1]
+    main(["S/32", "--epochs", "1", "--device-tflops", "61.5", "--utilisation", "0.5"])
+    exaflops = compute.training_exaflops("S/32", num_classes=1000)
+    days = compute.device_days(exaflops, 61.5, 0.5)
+    assert days == pytest.approx(exaflops * 1e6 / (61.5 * 0.5) / 86_400)
+    assert f"one device of 61.5 TFLOP/s: {days:,.1f} days" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="error: `variant` must be one of"):
+        main(["B/17"])
+
+
+def test_what_cannot_be_counted_is_named():
+    images = keras.Input((8, 8, 3))
+    unknown = keras.Model(images, keras.layers.DepthwiseConv2D(3, name="odd")(images))
+    with pytest.raises(ValueError, match="layer 'odd' are not known: it is a DepthwiseConv2D"):
+        compute.flops(unknown)
+    dilated = keras.Model(images, keras.layers.Conv2D(2, 3, dilation_rate=2, name="far")(images))
+    with pytest.raises(ValueError, match="'far' is dilated"):
+        compute.flops(dilated)
+    dense = keras.layers.Dense(3, name="twice")
+    shared = keras.Model(images, dense(dense(images)))
+    with pytest.raises(ValueError, match="'twice' is called 2 times"):
+        compute.flops(shared)
+    wide = keras.layers.EinsumDense("...d,dk->...k", 4, name="wide")
+    with pytest.raises(ValueError, match=r"'wide' has '\.\.\.' in its equation"):
+        compute.flops(keras.Model(images, wide(images)))
+    with pytest.raises(ValueError, match="takes images of any size: give an `image_size`"):
+        compute.flops(ResNet(None, (1,), 0.5, 5))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: compute.training_exaflops("B/32", images=0), "`images` must be a positive"),
+        (lambda: compute.training_exaflops("B/32", epochs=-1), "`epochs` must be a positive"),
+        (lambda: compute.device_days(0, 1), "`exaflops` must be a positive"),
+        (lambda: compute.device_days(1, float("inf")), "`device_tflops` must be a positive"),
+        (lambda: compute.device_days(1, 1, 1.5), "`utilisation` is a share, at most 1"),
+    ],
+)
+def test_wrong_numbers_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
