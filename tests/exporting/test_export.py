@@ -1,4 +1,9 @@
-"""Export of models that the main job does not make: mixed precision, RGB, a softmax inside."""
+"""Whole exports: one conversion, looked at from all sides, and all that is refused before any."""
+
+import hashlib
+import json
+import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -6,8 +11,19 @@ import pytest
 import export as script
 from tests.helpers import randomise, to_numpy
 from vit_keras import applications, exporting
+from vit_keras.exporting import making, samples
+from vit_keras.exporting.runtimes import RUNTIMES
 from vit_keras.exporting.serving import serving_model
 from vit_keras.models import Preprocessing, VisionTransformer
+
+FILES = {  # name: precision
+    "saved_model": "fp32",
+    "saved_model_int8": "int8",
+    "model.tflite": "fp32",
+    "model_int8.tflite": "int8",
+    "model.onnx": "fp32",
+    "model_int8.onnx": "int8",
+}
 
 
 def softmax(x):
@@ -15,28 +31,95 @@ def softmax(x):
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def test_preprocessing_and_softmax_are_inside(rng):
-    model = randomise(VisionTransformer((8, 12), 4, 12, 1, 3, 20, 5), rng)
+def small(rng, **given):
+    return randomise(VisionTransformer((8, 12), 4, 12, 2, 3, 20, 5, **given), rng)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A folder with an earlier export, then one of a model in mixed precision: its rows, images."""
+    rng = np.random.default_rng(1)
+    model = small(rng, dtype="mixed_bfloat16", classifier="map")
+    model.preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
+    model.class_names = list("abcde")
+    images = rng.integers(0, 256, (64, 8, 12, 3), dtype="uint8")
+    plain = small(rng, classifier="map")
+    plain.set_weights(model.get_weights())
+    prepared = (images / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
+    expected = softmax(to_numpy(plain(prepared.astype("float32"))))
+    margins = np.diff(np.sort(expected, axis=-1)[:, -2:], axis=-1)[:, 0]
+    clear = margins.argsort()[-8:]  # images whose class rounding does not change
+    images, expected = images[clear], expected[clear]
+    folder = tmp_path_factory.mktemp("export") / "out"
+    folder.mkdir()
+    (folder / "manifest.json").write_text("{}")
+    (folder / "stale.txt").write_text("of an earlier export")
+    rows = exporting.export(
+        model,
+        folder,
+        images=images,
+        labels=expected.argmax(axis=-1),
+        formats=["savedmodel", "litert", "onnx"],
+        precisions=["fp32", "int8"],
+        threads=(1,),
+    )
+    return folder, rows, images, expected
+
+
+@pytest.mark.once
+def test_every_file_answers_in_its_runtime_as_keras_does(exported):
+    folder, rows, images, expected = exported
+    assert {row["file"]: row["precision"] for row in rows} == FILES
+    for row in rows:
+        found = exporting.open_file(folder / row["file"])(images)
+        bound = 1e-5 if row["precision"] == "fp32" else 0.05
+        assert np.abs(found - expected).max() < bound, row["file"]
+        agreement = (found.argmax(axis=-1) == expected.argmax(axis=-1)).mean()
+        assert row["agreement"] == row["accuracy"] == agreement == 1
+        assert row["latency_ms"]["1"] > 0
+
+
+@pytest.mark.once
+def test_the_manifest_tells_what_lies_there(exported):
+    folder, rows, _, _ = exported
+    beside = ["labels.txt", "manifest.json", "model_card.md"]
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*FILES, *beside])
+    assert [p.name for p in folder.parent.iterdir()] == ["out"]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["files"] == rows and manifest["output"] == "softmax"
+    assert manifest["input"]["preprocessing"]["std"] == [0.2, 0.3, 0.4]
+    by_name = {row["file"]: row for row in rows}
+    content = (folder / "model.onnx").read_bytes()
+    assert by_name["model.onnx"]["sha256"] == hashlib.sha256(content).hexdigest()
+    assert by_name["model.onnx"]["bytes"] == len(content)
+    assert by_name["model.tflite"]["batch"] == 1 and by_name["model.onnx"]["batch"] is None
+    assert by_name["model.tflite"]["delegate_partitions"] >= 1
+    assert (folder / "labels.txt").read_text() == "a\nb\nc\nd\ne\n"
+    assert f"| model.onnx | {len(content):,} |" in (folder / "model_card.md").read_text()
+
+
+@pytest.mark.once
+def test_the_phones_file_carries_its_labels(exported):
+    folder, _, _, _ = exported
+    for name in ("model.tflite", "model_int8.tflite"):
+        with zipfile.ZipFile(folder / name) as archive:
+            assert archive.read("labels.txt").decode().split("\n") == list("abcde")
+        assert b"TFLITE_METADATA" in (folder / name).read_bytes()
+
+
+def test_preprocessing_and_the_output_are_inside(rng):
+    model = small(rng)
     model.preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
     pixels = rng.integers(0, 256, (3, 8, 12, 3), dtype="uint8")
-    prepared = (pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
-    expected = softmax(to_numpy(model(prepared.astype("float32"))))
-    found = serving_model(model).predict(pixels, verbose=0)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_a_model_in_mixed_precision_is_exported_in_float32(rng, tmp_path):
-    model = VisionTransformer((8, 12), 4, 12, 2, 3, 20, 5, dtype="mixed_bfloat16", classifier="map")
-    randomise(model, rng)
-    images = rng.integers(0, 256, (4, 8, 12, 3), dtype="uint8")
-    folder = tmp_path / "out"
-    first = exporting.export(model, folder, images, list("abcde"))
-    (folder / "stale.txt").write_text("of an earlier export")
-    second = exporting.export(model, folder, images, list("abcde"))
-    for parity in (*first, *second):
-        assert parity.difference < 1e-5, parity
-    assert sorted(p.name for p in folder.iterdir()) == ["labels.txt", "model.tflite", "saved_model"]
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    prepared = ((pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]).astype("float32")
+    logits = to_numpy(model(prepared))
+    served = lambda images, *how: to_numpy(serving_model(model, *how)(images))
+    np.testing.assert_allclose(served(pixels), softmax(logits), atol=1e-5)
+    np.testing.assert_allclose(served(pixels, "logits"), logits, atol=1e-5)
+    np.testing.assert_allclose(served(prepared, "logits", True), logits, atol=1e-6)
+    features, head = served(pixels, "features"), model.get_layer("head")
+    kernel, bias = map(to_numpy, head.weights)
+    np.testing.assert_allclose(features @ kernel + bias, logits, atol=1e-5)
 
 
 def test_an_application_is_not_given_a_second_softmax(rng):
@@ -44,29 +127,114 @@ def test_an_application_is_not_given_a_second_softmax(rng):
     randomise(model, rng, scale=0.1)
     pixels = rng.integers(0, 256, (2, 16, 16, 3), dtype="uint8")
     expected = to_numpy(model(applications.preprocess_input(pixels.astype("float32"))))
-    np.testing.assert_allclose(serving_model(model).predict(pixels, verbose=0), expected, atol=1e-5)
+    found = to_numpy(serving_model(model)(pixels))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    logits = to_numpy(serving_model(model, "logits")(pixels))
+    np.testing.assert_allclose(softmax(logits), expected, atol=1e-5)
 
 
-def test_a_failed_export_leaves_what_was_there(rng, tmp_path, monkeypatch):
-    model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng)
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (
+            {"formats": ["savedmodel"], "precisions": ["fp16"]},
+            "savedmodel is not made in fp16, but in fp32, int8. For fp16 use litert or onnx or",
+        ),
+        ({"formats": ["tflite"]}, "`format` must be one of 'savedmodel', 'litert'"),
+        ({"batch": 2, "dynamic_batch": True}, "a fixed `batch` or a `dynamic_batch`, not both"),
+        ({"batch": 0}, "`batch` must be a positive int"),
+        ({"output": "classes"}, "`output` must be one of 'softmax', 'logits', 'features'"),
+        ({"token_merging": 4}, "at most half of its tokens"),
+    ],
+)
+def test_what_cannot_be_made_is_said_before_any_work(rng, tmp_path, monkeypatch, plan, message):
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        exporting.export(small(rng), tmp_path / "out", **plan)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.once
+def test_a_missing_package_is_named_with_its_command(rng, tmp_path, monkeypatch):
+    monkeypatch.setitem(exporting.TARGETS["openvino"].packages, "no_such_module", "no-such")
+    with pytest.raises(ValueError, match="openvino needs packages .*: pip install .*no-such"):
+        exporting.export(small(rng), tmp_path / "out", formats=["openvino"])
+
+
+@pytest.mark.once
+def test_a_folder_of_something_else_is_left_alone(rng, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match="replaces an earlier export.*holds something else"):
+        exporting.export(small(rng), tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.once
+def test_images_of_another_kind_are_refused(rng, tmp_path):
+    with pytest.raises(ValueError, match=r"uint8 of shape \(N, \*\(8, 12, 3\)\).*float64 of"):
+        exporting.export(small(rng), tmp_path / "out", images=np.zeros((2, 8, 12, 3)))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("fault", ["converter", "interrupt"])
+def test_a_failed_export_leaves_what_was_there(rng, tmp_path, monkeypatch, fault):
     folder = tmp_path / "out"
     folder.mkdir()
-    (folder / "model.tflite").write_bytes(b"good")
-    monkeypatch.setattr("sys.executable", "/bin/false")
-    images = np.zeros((1, 8, 8, 3), "uint8")
-    with pytest.raises(RuntimeError, match="The export failed"):
-        exporting.export(model, folder, images, list("abcde"))
-    assert [p.name for p in tmp_path.rglob("*")] == ["out", "model.tflite"]
+    (folder / "manifest.json").write_text("good")
+    if fault == "converter":
+        monkeypatch.setattr("sys.executable", "/bin/false")
+        error = pytest.raises(RuntimeError, match="The export failed")
+    else:
+
+        def stopped(job, partial, *_):
+            (partial / "model.tflite").write_bytes(b"half a")
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(making, "make", stopped)
+        error = pytest.raises(KeyboardInterrupt)
+    with error:
+        exporting.export(small(rng), folder)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["manifest.json", "out"]
 
 
-def test_a_file_that_differs_from_keras_is_an_error(tmp_path, monkeypatch, rng):
+@pytest.mark.once
+def test_a_broken_promise_is_an_error_with_its_numbers(rng, tmp_path, monkeypatch):
+    answer = rng.normal(size=(64, 5)).astype("float32")
+
+    def write(job, paths, scratch):
+        for path in paths.values():
+            path.write_bytes(b"")
+
+    monkeypatch.setattr(making, "_convert", write)
+    monkeypatch.setitem(RUNTIMES, ".onnx", lambda path, threads: lambda images: answer)
+    with pytest.raises(ValueError, match=r"model\.onnx: differs from Keras by .*1e-04 of fp32"):
+        given = {"images": rng.integers(0, 256, (64, 8, 12, 3), dtype="uint8")}
+        given |= {"formats": ["onnx"], "output": "logits"}
+        exporting.export(small(rng), tmp_path / "out", **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("channels", [1, 3])
+def test_photographs_are_real_and_always_the_same(channels):
+    crops = samples.photographs((20, 30, channels), 5)
+    assert crops.shape == (5, 20, 30, channels) and crops.dtype == np.uint8
+    np.testing.assert_array_equal(crops, samples.photographs((20, 30, channels), 5))
+    neighbours = np.abs(np.diff(crops.astype(int), axis=2)).mean()
+    assert 1 < neighbours < 25 and crops.std() > 30  # noise would have 85
+
+
+@pytest.mark.once
+def test_a_file_of_no_runtime_is_refused():
+    with pytest.raises(ValueError, match=r"are \.tflite, \.onnx, \.xml, \.pt2 and the folder"):
+        exporting.open_file("model.mlpackage")
+
+
+@pytest.mark.once
+def test_a_model_that_is_no_run_needs_a_folder(tmp_path, rng):
     from vit_keras.weights import save_model
 
-    file = tmp_path / "a.keras"
-    save_model(randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng), file)
-    parity = [exporting.Parity("saved_model", 1e-6, 1), exporting.Parity("model.tflite", 2e-3, 1)]
-    monkeypatch.setattr(exporting, "export", lambda *_: parity)
-    with pytest.raises(ValueError, match=r"differs from Keras by more than 0\.001"):
-        script.main([str(file), "--out", str(tmp_path / "out")])
+    save_model(small(rng), tmp_path / "a.keras")
     with pytest.raises(ValueError, match="is no run, which has a folder: give an --out"):
-        script.main([str(file)])
+        script.main([str(tmp_path / "a.keras")])

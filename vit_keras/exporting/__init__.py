@@ -1,5 +1,8 @@
 """Export for servers and phones, from any backend, with proof."""
 
-from vit_keras.exporting.export import Parity, export
+from vit_keras.exporting.export import export
+from vit_keras.exporting.rewrite import for_inference
+from vit_keras.exporting.runtimes import open_file
+from vit_keras.exporting.targets import TARGETS
 
-__all__ = ["Parity", "export"]
+__all__ = ["TARGETS", "export", "for_inference", "open_file"]

@@ -1,69 +1,100 @@
-"""SavedModel and TFLite files of a model, compared with Keras before they are handed over."""
+"""Files of a model for servers and phones, each compared with Keras before it is handed over."""
 
+import contextlib
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import tempfile
-from typing import NamedTuple
 
 import keras
 import numpy as np
 
-from vit_keras.exporting.serving import serving_model
-from vit_keras.weights import save_model
-
-
-class Parity(NamedTuple):
-    """How far a file's probabilities lie from those of Keras, at most, over some images."""
-
-    file: str
-    difference: float
-    images: int
+from vit_keras.exporting import documents, making, samples, verify
+from vit_keras.exporting.plan import Plan
+from vit_keras.exporting.rewrite import for_inference
+from vit_keras.exporting.serving import in_float32, serving_model
+from vit_keras.models import preprocessing_of, with_image_size
 
 
 def export(
-    model: keras.Model, folder: str | os.PathLike, images: np.ndarray, class_names: list[str]
-) -> list[Parity]:
-    """Writes `saved_model/`, `model.tflite` and `labels.txt` into `folder`; returns their parity.
+    model: keras.Model,
+    folder: str | os.PathLike,
+    *,
+    images: np.ndarray | None = None,
+    labels: np.ndarray | None = None,
+    calibration: np.ndarray | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    threads: tuple[int, ...] = (1, 2),
+    sensitivity: bool = False,
+    **plan,
+) -> list[dict]:
+    """Writes files of `model` and a `manifest.json` into `folder`; returns the manifest's rows.
 
-    The files take uint8 images and give probabilities. `images` `(N, H, W, C)` uint8 go through
-    Keras on this backend and through each file in its own runtime. The folder is put in place
-    whole, in the stead of an earlier one. RuntimeError with the converter's words where it fails.
+    `plan` are the fields of `Plan`: formats, precisions and the graph. Every file answers, in its
+    own runtime, `images` `(N, H, W, C)` uint8 (photographs by default), and with `labels` `(N,)`
+    its accuracy is measured; it is timed with each of `threads`. `calibration`, more images, gives
+    static int8 its ranges. `sensitivity` reports each layer's. The folder is put in place whole,
+    in the stead of an earlier export's. ValueError, and no file, where one misses what is promised
+    in `verify`; for what cannot be done, before any work. RuntimeError with a converter's words.
     """
-    folder = pathlib.Path(folder)
+    plan, folder = Plan(**plan), pathlib.Path(folder)
+    check_folder(folder)
+    if image_size is not None:
+        model = with_image_size(model, image_size)
+    merging = plan.token_merging, plan.merging_schedule
+    source = "given images" if images is not None else "crops of photographs"
+    images = samples.photographs(model.input_shape[1:]) if images is None else images
+    inputs = _inputs(images, model, plan)
+    rewritten = for_inference(model, *merging) if plan.token_merging else in_float32(model)
+    expected = _answers(rewritten, plan, inputs)
+    reference = {"source": source, **verify.compare(expected, expected, plan.graph_output, labels)}
+    if plan.token_merging:
+        whole = _answers(in_float32(model), plan, inputs)
+        reference["without_merging"] = verify.compare(whole, expected, plan.graph_output, labels)
+    job = making.Job(model, plan, inputs, expected, labels, reference.get("accuracy"), sensitivity)
+    calibrating = inputs[:64] if calibration is None else _inputs(calibration, model, plan)
+    with in_place_of(folder) as partial:
+        rows = making.make(job, partial, calibrating, threads)
+        found = documents.manifest(model, plan, reference, rows)
+        documents.write_documents(partial, model, found)
+    return rows
+
+
+def _inputs(images, model, plan):
+    if images.shape[1:] != model.input_shape[1:] or images.dtype != np.uint8:
+        raise ValueError(
+            f"Images to compare on must be uint8 of shape (N, *{model.input_shape[1:]}). "
+            f"Received: {images.dtype} of shape {images.shape}"
+        )
+    return preprocessing_of(model).normalise(images).astype("float32") if plan.raw else images
+
+
+def _answers(model, plan, inputs):
+    served = serving_model(model, plan.graph_output, plan.raw)
+    return np.asarray(served.predict(inputs, verbose=0))
+
+
+def check_folder(folder: pathlib.Path) -> None:
+    """ValueError where `folder` holds anything but an earlier export, which may be replaced."""
+    earlier = (folder / "manifest.json").is_file()
+    if folder.exists() and not earlier and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(
+            f"An export goes to a new folder or replaces an earlier export, which has a "
+            f"manifest.json. Received: {str(folder)!r}, which holds something else"
+        )
+
+
+@contextlib.contextmanager
+def in_place_of(folder: pathlib.Path):
+    """A new folder beside `folder` that takes its place at the end, or vanishes with an error."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    expected = np.asarray(serving_model(model).predict(images, verbose=0))
-    partial = pathlib.Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
+    partial = pathlib.Path(tempfile.mkdtemp(prefix=f".partial-{folder.name}-", dir=folder.parent))
     try:
-        with tempfile.TemporaryDirectory() as scratch:
-            save_model(model, f"{scratch}/model.keras")
-            np.save(f"{scratch}/images.npy", images)
-            _convert(f"{scratch}/model.keras", partial, f"{scratch}/images.npy")
-        with np.load(partial / "outputs.npz", allow_pickle=False) as outputs:
-            parity = [
-                Parity(name, float(np.abs(outputs[name] - expected).max()), len(images))
-                for name in outputs.files
-            ]
-        (partial / "outputs.npz").unlink()
-        (partial / "labels.txt").write_text("".join(f"{name}\n" for name in class_names))
+        yield partial
         partial.chmod(0o755)
         _replace(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return parity
-
-
-def _convert(model_file, folder, images_file):
-    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    package = pathlib.Path(__file__).parents[2]
-    path = [str(package), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
-    command = [sys.executable, "-m", "vit_keras.exporting.convert", model_file, folder, images_file]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"The export failed:\n{done.stderr[-3000:]}")
 
 
 def _replace(new: pathlib.Path, old: pathlib.Path) -> None:

@@ -3,6 +3,9 @@
 import keras
 
 from vit_keras.models import ImageModel, ends_in_softmax, preprocessing_of
+from vit_keras.models.image_model import describe_like
+
+OUTPUTS = ("softmax", "logits", "features")
 
 
 def in_float32(model: keras.Model) -> keras.Model:
@@ -13,15 +16,34 @@ def in_float32(model: keras.Model) -> keras.Model:
 
     plain = keras.models.clone_model(model, clone_function=clone)
     plain.set_weights(model.get_weights())
-    return plain
+    return describe_like(plain, model)
 
 
-def serving_model(model: keras.Model) -> keras.Model:
-    """`model` behind its preprocessing: `(B, H, W, C)` uint8 -> `(B, K)` probabilities."""
-    images = keras.Input(model.input_shape[1:], dtype="uint8", name="images")
-    scale, offset = preprocessing_of(model).rescaling()
-    x = keras.layers.Rescaling(scale, offset, dtype="float32", name="preprocessing")(images)
-    x = in_float32(model)(x)
-    if not ends_in_softmax(model):
+def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False) -> keras.Model:
+    """`model` behind its preprocessing: `(B, H, W, C)` uint8 -> `(B, K)`, in float32.
+
+    `output` is "softmax", "logits", or "features", what the head reads. With `raw` the images are
+    float32 and prepared already. `model` must be in float32.
+    """
+    kind = "float32" if raw else "uint8"
+    x = images = keras.Input(model.input_shape[1:], dtype=kind, name="images")
+    if not raw:
+        scale, offset = preprocessing_of(model).rescaling()
+        x = keras.layers.Rescaling(scale, offset, dtype="float32", name="preprocessing")(x)
+    x = _with_output(model, output)(x)
+    if output == "softmax" and not ends_in_softmax(model):
         x = keras.layers.Softmax(dtype="float32", name="probabilities")(x)
     return ImageModel(images, x, name=model.name)
+
+
+def _with_output(model, output):
+    last = model.layers[-1]
+    if output == "features":
+        features = last.input if last.name == "head" else model.output
+        return keras.Model(model.input, features, name=model.name)
+    if output == "logits" and ends_in_softmax(model):
+        logits = keras.layers.Dense.from_config({**last.get_config(), "activation": "linear"})
+        found = keras.Model(model.input, logits(last.input), name=model.name)
+        logits.set_weights(last.get_weights())
+        return found
+    return model

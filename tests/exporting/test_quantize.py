@@ -1,0 +1,86 @@
+"""Fewer bits where they do least harm: files of two layers, one of which bears them badly."""
+
+import numpy as np
+import onnx
+import pytest
+
+from vit_keras.exporting import onnx_files, quantize, sensitivity
+from vit_keras.exporting.runtimes import open_file
+
+pytestmark = pytest.mark.once  # files and numbers, no Keras
+
+
+@pytest.fixture(scope="module")
+def images():
+    x = np.random.default_rng(0).normal(size=(16, 64)).astype("float32")
+    x[:, 0] = 0  # what the outliers multiply
+    return x
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """relu(x · hard) · easy; outliers in each column of `hard` cost its other values their bits."""
+    rng = np.random.default_rng(0)
+    hard, easy = rng.normal(size=(2, 64, 64)).astype("float32")
+    hard[0] *= 300
+    weights = {"hard": hard, "easy": easy, "small": np.ones(64, "float32")}
+    make, kind = onnx.helper.make_node, onnx.TensorProto.FLOAT
+    nodes = [
+        make("MatMul", ["x", "hard"], ["a"], "hard/MatMul"),
+        make("Relu", ["a"], ["b"], "relu"),
+        make("MatMul", ["b", "easy"], ["c"], "easy/MatMul"),
+        make("Mul", ["c", "small"], ["y"], "mul"),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(name, kind, (None, 64)) for name in "xy"]
+    stored = [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], stored)
+    opset = [onnx.helper.make_opsetid("", 17)]
+    path = tmp_path_factory.mktemp("quantize") / "model.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    return str(path)
+
+
+def test_the_layer_with_outliers_is_the_most_sensitive(source, images):
+    assert quantize.layers(source) == ["hard/MatMul", "easy/MatMul"]
+    moved = sensitivity.report(quantize.onnx_int8, source, images)
+    assert list(moved) == ["hard/MatMul", "easy/MatMul"]
+    assert moved["hard/MatMul"] > 2 * moved["easy/MatMul"] > 0
+
+
+def test_sensitive_layers_are_left_out_until_the_file_bears_it(source, images, tmp_path):
+    path, expected = str(tmp_path / "small.onnx"), open_file(source)(images)
+    error = lambda p: np.abs(open_file(p)(images) - expected).max() / np.abs(expected).max()
+    quantize.onnx_int8(source, path)
+    whole = error(path)
+    bears = lambda p: error(p) < whole / 2
+    excluded, moved = sensitivity.quantise_until(quantize.onnx_int8, source, path, bears, images)
+    assert excluded == ["hard/MatMul"] and len(moved) == 2 and error(path) < whole / 2
+    found = sensitivity.quantise_until(quantize.onnx_int8, source, path, lambda p: True, images)
+    assert found == ([], {}) and error(path) == whole
+    with pytest.raises(ValueError, match=r"small\.onnx loses too much even with 1 of 2 layers"):
+        sensitivity.quantise_until(quantize.onnx_int8, source, path, lambda p: False, images)
+
+
+def test_weights_are_stored_in_half(source, images, tmp_path):
+    path = str(tmp_path / "half.onnx")
+    onnx_files.store_in_half(source, path)
+    model = onnx.load(path)
+    types = {t.name: onnx.numpy_helper.to_array(t).dtype for t in model.graph.initializer}
+    assert types == {"hard/half": "float16", "easy/half": "float16", "small": "float32"}
+    weights = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(source).graph.initializer}
+    hard, easy = (weights[name].astype("float16").astype("float32") for name in ("hard", "easy"))
+    expected = np.maximum(images @ hard, 0) @ easy
+    np.testing.assert_allclose(open_file(path)(images), expected, rtol=1e-4, atol=1e-2)
+
+
+def test_an_operation_that_onnx_lacks_is_written_out(images, tmp_path):
+    from scipy.special import erfc
+
+    path, kind = str(tmp_path / "erfc.onnx"), onnx.TensorProto.FLOAT
+    ends = [onnx.helper.make_tensor_value_info(name, kind, (None, 64)) for name in "xy"]
+    node = onnx.helper.make_node("Erfc", ["x"], ["y"], "gelu/Erfc")
+    graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    onnx_files.repair(path)
+    np.testing.assert_allclose(open_file(path)(images), erfc(images), atol=1e-5)

@@ -1,0 +1,67 @@
+"""The graph for inference gives the numbers of the model that it was made from."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import randomise
+from vit_keras import applications
+from vit_keras.exporting import for_inference
+from vit_keras.models import HybridViT, VisionTransformer, intermediates
+
+SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
+
+
+@pytest.mark.parametrize("gelu", ["exact", "tanh"])
+@pytest.mark.parametrize("classifier", ["token", "gap", "map", "gap_norm"])
+def test_the_same_logits(rng, classifier, gelu):
+    given = {"classifier": classifier, "gelu": gelu, "layer_norm_epsilon": 1e-3}
+    model = randomise(VisionTransformer((8, 12), 4, **SIZES, **given), rng)
+    images = rng.normal(size=(3, 8, 12, 3)).astype("float32")
+    expected = model.predict_on_batch(images)
+    rewritten = for_inference(model)
+    np.testing.assert_allclose(rewritten.predict_on_batch(images), expected, atol=5e-6)
+    np.testing.assert_allclose(model.predict_on_batch(images), expected, atol=1e-7)
+    last = rewritten.get_layer("encoderblock_1")
+    assert last.output.shape[1] == (1 if classifier == "token" else 6)
+
+
+def test_a_hybrid_has_its_filters_standardised_once(rng):
+    model = HybridViT(32, (1, 1), 0.5, 1, **SIZES)
+    randomise(model, rng)
+    images = rng.normal(size=(2, 32, 32, 3)).astype("float32")
+    rewritten = for_inference(model)
+    expected = model.predict_on_batch(images)
+    np.testing.assert_allclose(rewritten.predict_on_batch(images), expected, atol=1e-5)
+    kernel = rewritten.get_layer("conv_root").kernel.numpy()
+    np.testing.assert_allclose(kernel.mean(axis=(0, 1, 2)), 0, atol=1e-5)
+
+
+def test_mixed_precision_is_rewritten_in_float32(rng):
+    kept = VisionTransformer(8, 4, **SIZES, seed=1)
+    half = VisionTransformer(8, 4, **SIZES, seed=1, dtype="mixed_bfloat16")
+    randomise(kept, rng)
+    half.set_weights(kept.get_weights())
+    images = rng.normal(size=(3, 8, 8, 3)).astype("float32")
+    expected = kept.predict(images, verbose=0)
+    np.testing.assert_allclose(for_inference(half).predict_on_batch(images), expected, atol=5e-6)
+
+
+def test_an_application_loses_its_softmax(rng):
+    model = applications.ViTTi16(input_shape=(16, 16, 3), classes=4)
+    randomise(model, rng, scale=0.1)
+    images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
+    logits = for_inference(model).predict_on_batch(images)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(probabilities, model.predict_on_batch(images), atol=1e-6)
+
+
+def test_a_block_that_something_else_reads_computes_all_its_tokens(rng):
+    import keras
+
+    model = randomise(VisionTransformer(8, 4, **SIZES), rng)
+    tokens = intermediates(model).output["encoderblock_1"]
+    pooled = keras.layers.GlobalAveragePooling1D()(tokens)
+    both = keras.Model(model.input, keras.layers.Concatenate()([model.output, pooled]))
+    images = rng.normal(size=(2, 8, 8, 3)).astype("float32")
+    expected = both.predict_on_batch(images)
+    np.testing.assert_allclose(for_inference(both).predict_on_batch(images), expected, atol=5e-6)

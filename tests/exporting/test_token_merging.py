@@ -1,0 +1,84 @@
+"""Token merging beside a loop in NumPy, and inside whole models."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy
+from vit_keras.exporting import for_inference, token_merging
+from vit_keras.models import ResNet, VisionTransformer
+
+SIZES = {"hidden_size": 12, "num_layers": 3, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
+
+
+def merge_by_hand(x, size, metric, merged, class_token):
+    """One image, pair by pair: tokens `(N, D)`, sizes `(N,)` -> lists of both."""
+    unit = metric / np.linalg.norm(metric, axis=1, keepdims=True)
+    evens, odds = range(0, len(x), 2), range(1, len(x), 2)
+    best = {i: max((unit[i] @ unit[j], -j) for j in odds) for i in evens}
+    if class_token:
+        best[0] = (-np.inf, 0)
+    gone = sorted(evens, key=lambda i: -best[i][0])[:merged]
+    kept = [i for i in sorted(evens, key=lambda i: best[i][0]) if i not in gone]
+    members = {j: [j] for j in odds}
+    for i in gone:
+        members[-best[i][1]].append(i)
+    groups = [[i] for i in kept] + [members[j] for j in odds]
+    means = [np.average(x[group], axis=0, weights=size[group]) for group in groups]
+    return np.stack(means), np.array([size[group].sum() for group in groups])
+
+
+@pytest.mark.parametrize(("tokens", "class_token"), [(9, True), (10, False)])
+def test_pairs_become_their_weighted_mean(rng, tokens, class_token):
+    x, metric = rng.normal(size=(2, 3, tokens, 4)).astype("float32")
+    size = rng.integers(1, 5, (3, tokens, 1)).astype("float32")
+    found, sizes = map(to_numpy, token_merging.merge(x, size, metric, 3, class_token))
+    assert found.shape == (3, tokens - 3, 4)
+    for image in range(3):
+        given = x[image], size[image, :, 0], metric[image]
+        expected, counts = merge_by_hand(*given, 3, class_token)
+        np.testing.assert_allclose(found[image], expected, atol=1e-5)
+        np.testing.assert_allclose(sizes[image, :, 0], counts, atol=1e-5)
+    if class_token:
+        np.testing.assert_allclose(found[:, 0], x[:, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("classifier", "kind"), [("token", "decreasing"), ("gap", "constant"), ("map", "constant")]
+)
+def test_merging_tokens_that_are_equal_changes_nothing(rng, classifier, kind):
+    """Equal patches without positions: proportional attention makes up for what is merged."""
+    model = randomise(VisionTransformer(16, 4, **SIZES, classifier=classifier), rng)
+    positions = model.get_layer("posembed_input").pos_embedding
+    positions.assign(np.broadcast_to(rng.normal(size=(1, 1, 12)), positions.shape))
+    patch = rng.normal(size=(2, 4, 4, 3)).astype("float32")
+    images = np.tile(patch, (1, 4, 4, 1))
+    expected = model.predict_on_batch(images)
+    found = for_inference(model, 2, kind).predict_on_batch(images)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+@pytest.mark.once
+def test_schedules_merge_equally_many():
+    assert token_merging.schedule(3, 4) == [3, 3, 3, 3]
+    assert token_merging.schedule(8, 12, "decreasing") == [16, 14, 13, 11, 10, 8, 7, 5, 4, 2, 1, 0]
+
+
+@pytest.mark.once
+def test_what_cannot_be_merged_is_refused():
+    model = VisionTransformer(8, 4, **SIZES)
+    with pytest.raises(ValueError, match="at most half of its tokens. Received: r=3 for the 5"):
+        for_inference(model, 3)
+    with pytest.raises(ValueError, match="r >= 0 and a schedule 'constant' or 'decreasing'"):
+        for_inference(model, 1, "growing")
+    with pytest.raises(ValueError, match="needs a model with EncoderBlock layers"):
+        for_inference(ResNet(32, (1,), 0.5, 5), 1)
+
+
+def test_the_rewritten_model_is_saved_and_opened(rng, tmp_path):
+    model = randomise(VisionTransformer(16, 4, **SIZES, classifier="map"), rng)
+    images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
+    rewritten = for_inference(model, 2)
+    rewritten.save(tmp_path / "fast.keras")
+    found = keras.models.load_model(tmp_path / "fast.keras").predict(images, verbose=0)
+    np.testing.assert_allclose(found, rewritten.predict_on_batch(images), atol=1e-5)

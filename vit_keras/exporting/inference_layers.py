@@ -1,0 +1,226 @@
+"""The transformer's layers as runtimes like them: the same numbers, fewer and plainer operations.
+
+Query, key and value come from one product that holds the factor 1/√d and the normalisation's
+scale and offset; LayerNorm and GELU are spelled out, since converters turn Keras' own into more
+nodes, or into operations that a runtime lacks.
+"""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from vit_keras.exporting import token_merging
+from vit_keras.layers.blocks import GELU_IS_TANH
+
+
+def normalise(x, epsilon: float):
+    """`x` with mean 0 and variance 1 along the last axis."""
+    x = x - ops.mean(x, axis=-1, keepdims=True)
+    return x * ops.rsqrt(ops.mean(x * x, axis=-1, keepdims=True) + epsilon)
+
+
+def gelu(x, kind: str):
+    """GELU; "exact" by erf, for which tf2onnx has no operation in any other spelling."""
+    if GELU_IS_TANH[kind]:
+        return ops.gelu(x, approximate=True)
+    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+
+def array(variable) -> np.ndarray:
+    """A copy of a variable's value: what two models shared, one could take from the other."""
+    return np.array(ops.convert_to_numpy(variable), "float32")
+
+
+def fold(norm, kernels, biases) -> list[np.ndarray]:
+    """Kernel `(D, K)` and bias of the product that follows a normalisation, with its affine map."""
+    kernel, bias = np.concatenate(kernels, axis=-1), np.concatenate(biases, axis=-1)
+    return [array(norm.gamma)[:, None] * kernel, bias + array(norm.beta) @ kernel]
+
+
+def matrix(projection, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Kernel `(D, D)` and bias `(D,)` of one of attention's query, key and value."""
+    kernel, bias = array(projection.kernel), array(projection.bias)
+    return kernel.reshape(len(kernel), -1) * scale, bias.reshape(-1) * scale
+
+
+class _Block(keras.layers.Layer):
+    """What an encoder block and an attention pool share: attention over heads, and the MLP."""
+
+    def __init__(self, num_heads, mlp_dim, gelu="exact", layer_norm_epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        self.num_heads, self.mlp_dim = num_heads, mlp_dim
+        self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
+
+    def _dense(self, fan_in, fan_out, name):
+        dense = keras.layers.Dense(fan_out, name=name, dtype=self.dtype_policy)
+        dense.build((None, fan_in))
+        return dense
+
+    def _build_rest(self, width):
+        self.out = self._dense(width, width, "out")
+        self.dense_0 = self._dense(width, self.mlp_dim, "Dense_0")
+        self.dense_1 = self._dense(self.mlp_dim, width, "Dense_1")
+
+    def _take_rest(self, attention, norm, mlp):
+        """The weights of the output projection and of the MLP behind its normalisation."""
+        kernel, bias = array(attention.out.kernel), array(attention.out.bias)
+        self.out.set_weights([kernel.reshape(-1, kernel.shape[-1]), bias])
+        kernel, bias = array(mlp.dense_0.kernel), array(mlp.dense_0.bias)
+        self.dense_0.set_weights(fold(norm, [kernel], [bias]))
+        self.dense_1.set_weights([array(mlp.dense_1.kernel), array(mlp.dense_1.bias)])
+
+    def _heads(self, x, tokens):
+        x = ops.reshape(x, (-1, tokens, self.num_heads, x.shape[-1] // self.num_heads))
+        return ops.transpose(x, (0, 2, 1, 3))  # (B, H, N, d)
+
+    def _attend(self, query, key, value, size=None):
+        """Heads `(B, H, N, d)` with the scale in the query -> `(B·N_q, D)`."""
+        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N_q, N)
+        if size is not None:  # a token of n patches takes n times the attention
+            logits = logits + ops.log(ops.reshape(size, (-1, 1, 1, size.shape[1])))
+        x = ops.matmul(ops.softmax(logits, axis=-1), value)
+        return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, self.num_heads * x.shape[-1]))
+
+    def _mlp(self, x):
+        """x + MLP(LN(x)) of `(B·N, D)`."""
+        y = self.dense_0(normalise(x, self.layer_norm_epsilon))
+        return x + self.dense_1(gelu(y, self.gelu))
+
+    def get_config(self):
+        config = {
+            "num_heads": self.num_heads,
+            "mlp_dim": self.mlp_dim,
+            "gelu": self.gelu,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+        }
+        return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class InferenceBlock(_Block):
+    """An `EncoderBlock` for inference: `(B, N, D)` -> `(B, N, D)`.
+
+    With `class_token_only`, for the last block, it computes that one token: `(B, 1, D)`. With
+    `merged` pairs of tokens it returns `(B, N - merged, D)`; called with sizes `(B, N, 1)` it
+    returns both. `class_token` keeps the first token out of the merging.
+    """
+
+    def __init__(
+        self, *args, merged: int = 0, class_token: bool = False, class_token_only=False, **kwargs
+    ):
+        super().__init__(*args, **kwargs)
+        self.merged, self.class_token = merged, class_token
+        self.class_token_only = class_token_only
+
+    def build(self, x_shape, size_shape=None):
+        width = x_shape[-1]
+        if self.class_token_only:
+            self.query = self._dense(width, width, "query")
+        self.qkv = self._dense(width, (2 if self.class_token_only else 3) * width, "qkv")
+        self._build_rest(width)
+
+    def take(self, block):
+        """Copies the weights of an `EncoderBlock`."""
+        attention = block.attention
+        query = matrix(attention.query, attention.head_size**-0.5)
+        parts = [matrix(attention.key), matrix(attention.value)]
+        if self.class_token_only:
+            self.query.set_weights(fold(block.norm_0, [query[0]], [query[1]]))
+        else:
+            parts = [query, *parts]
+        self.qkv.set_weights(fold(block.norm_0, *zip(*parts)))
+        self._take_rest(attention, block.norm_2, block.mlp)
+
+    def call(self, x, size=None):
+        tokens, width = x.shape[1:]
+        y = normalise(ops.reshape(x, (-1, width)), self.layer_norm_epsilon)  # (B·N, D)
+        qkv = self.qkv(y)
+        split = [qkv[:, i * width : (i + 1) * width] for i in range(qkv.shape[-1] // width)]
+        heads = [self._heads(part, tokens) for part in split]
+        if self.class_token_only:
+            first = ops.reshape(y, (-1, tokens, width))[:, :1]
+            heads.insert(0, self._heads(self.query(ops.reshape(first, (-1, width))), 1))
+            x, tokens = x[:, :1], 1
+        x = ops.reshape(x, (-1, width)) + self.out(self._attend(*heads, size))
+        if size is not None and not self.class_token_only:
+            metric = ops.mean(heads[1], axis=1)  # (B, N, d), of the keys
+            x = ops.reshape(x, (-1, tokens, width))
+            x, size = token_merging.merge(x, size, metric, self.merged, self.class_token)
+            x, tokens = ops.reshape(x, (-1, width)), tokens - self.merged
+        x = ops.reshape(self._mlp(x), (-1, tokens, width))
+        return x if size is None or self.class_token_only else (x, size)
+
+    def compute_output_shape(self, x_shape, size_shape=None):
+        batch, tokens, width = x_shape
+        if self.class_token_only:
+            return (batch, 1, width)
+        tokens -= self.merged
+        x_shape = (batch, tokens, width)
+        return x_shape if size_shape is None else (x_shape, (batch, tokens, 1))
+
+    def get_config(self):
+        config = {
+            "merged": self.merged,
+            "class_token": self.class_token,
+            "class_token_only": self.class_token_only,
+        }
+        return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class InferenceMAPHead(_Block):
+    """A `MAPHead` for inference: `(B, N, D)` -> `(B, D)`; the probe's query is a weight."""
+
+    def build(self, x_shape, size_shape=None):
+        width = x_shape[-1]
+        self.query = self.add_weight(name="query", shape=(1, width))
+        self.key_value = self._dense(width, 2 * width, "key_value")
+        self._build_rest(width)
+
+    def take(self, head):
+        """Copies the weights of a `MAPHead`."""
+        attention = head.attention
+        kernel, bias = matrix(attention.query, attention.head_size**-0.5)
+        self.query.assign(array(head.probe)[0] @ kernel + bias)
+        pairs = zip(matrix(attention.key), matrix(attention.value))
+        self.key_value.set_weights([np.concatenate(pair, axis=-1) for pair in pairs])
+        self._take_rest(attention, head.norm, head.mlp)
+
+    def call(self, x, size=None):
+        tokens, width = x.shape[1:]
+        pairs = self.key_value(ops.reshape(x, (-1, width)))
+        key, value = (self._heads(part, tokens) for part in (pairs[:, :width], pairs[:, width:]))
+        query = self._heads(ops.convert_to_tensor(self.query), 1)  # (1, H, 1, d)
+        return self._mlp(self.out(self._attend(query, key, value, size)))
+
+    def compute_output_shape(self, x_shape, size_shape=None):
+        return (x_shape[0], x_shape[-1])
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class InferenceLayerNorm(keras.layers.Layer):
+    """Layer normalisation of the last axis in the plainest operations."""
+
+    def __init__(self, epsilon: float, **kwargs):
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+
+    def build(self, input_shape):
+        self.gamma = self.add_weight(name="gamma", shape=input_shape[-1:], initializer="ones")
+        self.beta = self.add_weight(name="beta", shape=input_shape[-1:], initializer="zeros")
+
+    def take(self, norm):
+        """Copies the weights of a `LayerNormalization`."""
+        self.gamma.assign(array(norm.gamma))
+        self.beta.assign(array(norm.beta))
+
+    def call(self, x):
+        return normalise(x, self.epsilon) * self.gamma + self.beta
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}

@@ -1,0 +1,98 @@
+"""Metadata in a TFLite file, as MediaPipe and Android Studio read it: normalisation and labels.
+
+Written with the schemas' numbers alone (tensorflow/lite metadata_schema.fbs, identifier M001): the
+published writers need packages that do not install beside a current TensorFlow.
+"""
+
+import io
+import os
+import zipfile
+
+import numpy as np
+
+LABELS = "labels.txt"
+# Slots and codes of metadata_schema.fbs.
+NORMALIZATION, IMAGE_PROPERTIES, FEATURE_PROPERTIES, RGB, GRAYSCALE, LABEL_FILE = 1, 2, 1, 1, 2, 2
+
+
+def attach(path: str | os.PathLike, name: str, class_names, channels: int, normalization=None):
+    """Puts metadata and `class_names` into a TFLite image classifier.
+
+    `normalization` is (mean, std), one value or one a channel, of pixels in [0, 255], for a model
+    of float images. `class_names` None leaves the labels out, for a model of features.
+    """
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    with open(path, "rb") as file:
+        packed = bytearray(file.read())
+    model = schema.ModelT.InitFromPackedBuf(packed, 0)
+    for buffer in model.buffers:
+        if buffer.offset > 1:  # kept behind the tables, whose length changes
+            buffer.data = np.frombuffer(packed, "uint8", buffer.size, buffer.offset)
+            buffer.offset = buffer.size = 0
+    buffer, entry = schema.BufferT(), schema.MetadataT()
+    buffer.data = list(_describe(name, class_names is not None, channels, normalization))
+    model.buffers.append(buffer)
+    entry.name, entry.buffer = "TFLITE_METADATA", len(model.buffers) - 1
+    model.metadata = [*(model.metadata or []), entry]
+    builder = flatbuffers.Builder(len(packed) + 4096)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    packed = io.BytesIO(bytes(builder.Output()))
+    if class_names is not None:
+        packed.seek(0, io.SEEK_END)
+        with zipfile.ZipFile(packed, "a", zipfile.ZIP_STORED) as archive:
+            archive.writestr(zipfile.ZipInfo(LABELS), "\n".join(class_names))
+    with open(path, "wb") as file:
+        file.write(packed.getvalue())
+
+
+def _describe(name, labelled, channels, normalization) -> bytes:
+    import flatbuffers
+
+    b = flatbuffers.Builder(0)
+    text = b.CreateString
+    image = _table(b, 2, (0, "int8", RGB if channels == 3 else GRAYSCALE))
+    content = _table(b, 3, (0, "uint8", IMAGE_PROPERTIES), (1, "offset", image))
+    source = [(0, "offset", text("image")), (3, "offset", content)]
+    if normalization is not None:
+        mean, std = (_floats(b, values) for values in normalization)
+        options = _table(b, 2, (0, "offset", mean), (1, "offset", std))
+        unit = _table(b, 2, (0, "uint8", NORMALIZATION), (1, "offset", options))
+        source.append((4, "offset", _offsets(b, unit)))
+    content = _table(b, 3, (0, "uint8", FEATURE_PROPERTIES), (1, "offset", _table(b, 0)))
+    target = [(0, "offset", text("output")), (3, "offset", content)]
+    if labelled:
+        labels = _table(b, 4, (0, "offset", text(LABELS)), (2, "int8", LABEL_FILE))
+        target.append((6, "offset", _offsets(b, labels)))
+    sources, targets = (_offsets(b, _table(b, 7, *fields)) for fields in (source, target))
+    graph = _offsets(b, _table(b, 7, (2, "offset", sources), (3, "offset", targets)))
+    parser = (7, "offset", text("1.0.0"))
+    b.Finish(_table(b, 8, (0, "offset", text(name)), (3, "offset", graph), parser), b"M001")
+    return bytes(b.Output())
+
+
+def _table(b, slots, *fields):
+    add = {
+        "offset": b.PrependUOffsetTRelativeSlot,
+        "uint8": b.PrependUint8Slot,
+        "int8": b.PrependInt8Slot,
+    }
+    b.StartObject(slots)
+    for slot, kind, value in fields:
+        add[kind](slot, value, 0)
+    return b.EndObject()
+
+
+def _offsets(b, *values):
+    b.StartVector(4, len(values), 4)
+    for value in reversed(values):
+        b.PrependUOffsetTRelative(value)
+    return b.EndVector()
+
+
+def _floats(b, values):
+    b.StartVector(4, len(values), 4)
+    for value in reversed(values):
+        b.PrependFloat32(value)
+    return b.EndVector()

@@ -1,0 +1,49 @@
+"""What is done to ONNX files: operations that runtimes lack, and weights in half the bytes."""
+
+import numpy as np
+
+LARGE = 1024  # values; smaller weights stay as they are
+
+
+def repair(path) -> None:
+    """Replaces Erfc, which ONNX does not have and tf2onnx writes all the same, by 1 - Erf."""
+    import onnx
+
+    model = onnx.load(path)
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type != "Erfc":
+            nodes.append(node)
+            continue
+        name = node.output[0]
+        one = onnx.numpy_helper.from_array(np.ones((), "float32"), f"{name}/one")
+        model.graph.initializer.append(one)
+        nodes.append(onnx.helper.make_node("Erf", node.input, [f"{name}/erf"], f"{name}/erf"))
+        pair = [f"{name}/one", f"{name}/erf"]
+        nodes.append(onnx.helper.make_node("Sub", pair, [name], f"{name}/sub"))
+    if len(nodes) != len(model.graph.node):
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+        onnx.save(model, path)
+
+
+def store_in_half(source, path, excluded=(), calibration=None) -> None:
+    """Stores weights as float16 and casts them back: half the bytes, float32 arithmetic."""
+    import onnx
+
+    model = onnx.load(source)
+    casts, kept = [], []
+    for tensor in model.graph.initializer:
+        value = onnx.numpy_helper.to_array(tensor)
+        if value.dtype != np.float32 or value.size < LARGE:
+            kept.append(tensor)
+            continue
+        half = f"{tensor.name}/half"
+        kept.append(onnx.numpy_helper.from_array(value.astype("float16"), half))
+        to = {"to": onnx.TensorProto.FLOAT}
+        casts.append(onnx.helper.make_node("Cast", [half], [tensor.name], f"{half}/cast", **to))
+    nodes = [*casts, *model.graph.node]
+    del model.graph.initializer[:], model.graph.node[:]
+    model.graph.initializer.extend(kept)
+    model.graph.node.extend(nodes)
+    onnx.save(model, path)

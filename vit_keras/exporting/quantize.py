@@ -1,0 +1,113 @@
+"""Smaller weights: recipes for TFLite and ONNX files.
+
+A recipe takes (source, path, excluded, calibration): files in and out, layers to leave in float32,
+and images for the ranges of activations.
+"""
+
+import contextlib
+import functools
+import logging
+import os
+import re
+
+from vit_keras.exporting.runtimes import litert_interpreter
+
+PRODUCTS = {".tflite": ("FULLY_CONNECTED", "CONV_2D"), ".onnx": ("MatMul", "Gemm")}
+
+
+def layers(source) -> list[str]:
+    """Names of the operations with weights in a TFLite or ONNX file."""
+    suffix = os.path.splitext(source)[1]
+    return _LAYERS[suffix](source, PRODUCTS[suffix])
+
+
+def _litert_layers(source, products):
+    interpreter = litert_interpreter(source, ready=False)
+    names = {tensor["index"]: tensor["name"] for tensor in interpreter.get_tensor_details()}
+    operations = interpreter._get_ops_details()
+    return [names[op["outputs"][0]] for op in operations if op["op_name"] in products]
+
+
+def _onnx_layers(source, products):
+    import onnx
+
+    graph = onnx.load(source).graph
+    matrices = {tensor.name for tensor in graph.initializer if len(tensor.dims) == 2}
+    chosen = (node for node in graph.node if node.op_type in products)
+    return [node.name for node in chosen if node.input[1] in matrices]
+
+
+_LAYERS = {".tflite": _litert_layers, ".onnx": _onnx_layers}
+
+
+def litert_dynamic(source, path, excluded=(), calibration=None, *, bits):
+    """Weights of `bits` bits with one scale a channel; activations quantised as they come."""
+    _litert(source, path, excluded, "add_dynamic_config", num_bits=bits)
+
+
+litert_int8 = functools.partial(litert_dynamic, bits=8)
+litert_int4 = functools.partial(litert_dynamic, bits=4)
+
+
+def litert_fp16(source, path, excluded=(), calibration=None):
+    """float16 weights, float32 arithmetic."""
+    half = {"num_bits": 16, "algorithm_key": "float_casting"}
+    _litert(source, path, excluded, "add_weight_only_config", **half)
+
+
+def litert_int8_static(source, path, excluded=(), calibration=None):
+    """int8 weights and activations of dense layers and convolutions, ranges from `calibration`.
+
+    Attention's products and the normalisations stay in float32: XNNPACK has no int8 form of them.
+    """
+    bits = {"activation_num_bits": 8, "weight_num_bits": 8}
+    _litert(source, path, excluded, "add_static_config", calibration, **bits)
+
+
+def _litert(source, path, excluded, config, calibration=None, **given):
+    from ai_edge_quantizer import quantizer, recipe_manager
+
+    recipe = recipe_manager.RecipeManager()
+    for operation in PRODUCTS[".tflite"]:
+        getattr(recipe, config)(".*", operation, **given)
+    for layer in excluded:
+        recipe.add_quantization_config(re.escape(layer), "*", algorithm_key="no_quantize")
+    made = quantizer.Quantizer(os.fspath(source), recipe.get_quantization_recipe())
+    with _silence():
+        ranges = made.calibrate(_samples(source, calibration)) if made.need_calibration else None
+        quantized = made.quantize(ranges, enable_progress_report=False)
+        quantized.export_model(os.fspath(path), overwrite=True)
+
+
+@contextlib.contextmanager
+def _silence():
+    """Without the quantiser's bars; what logs first inside must not keep a closed stream."""
+    root, handler = logging.getLogger(), logging.NullHandler()
+    with contextlib.ExitStack() as stack:
+        root.addHandler(handler)
+        stack.callback(root.removeHandler, handler)
+        nowhere = stack.enter_context(open(os.devnull, "w"))
+        stack.enter_context(contextlib.redirect_stdout(nowhere))
+        stack.enter_context(contextlib.redirect_stderr(nowhere))
+        yield
+
+
+def _samples(source, images):
+    interpreter = litert_interpreter(source)
+    ((key, given),) = interpreter.get_signature_list().items()
+    batch, name = interpreter.get_input_details()[0]["shape"][0], given["inputs"][0]
+    whole = [images[i : i + batch] for i in range(0, len(images) - batch + 1, batch)]
+    return {key: [{name: part} for part in whole]}
+
+
+def onnx_int8(source, path, excluded=(), calibration=None):
+    """Dynamic range: int8 weights with one scale a channel, in the products with weights."""
+    from onnxruntime import quantization
+
+    quantization.quantize_dynamic(
+        source,
+        path,
+        per_channel=True,
+        weight_type=quantization.QuantType.QInt8,
+        nodes_to_quantize=[name for name in layers(source) if name not in excluded],
+    )
