@@ -15,14 +15,17 @@ train: $(VENV)/installed
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python evaluate.py $(WORKDIR)
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python export.py $(WORKDIR)
 
-test: lint $(BACKENDS:%=test-%)
+test: lint test-once $(BACKENDS:%=test-%)
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+test-once: $(VENV)/installed
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m once
+
 test-%: $(VENV)/installed
-	KERAS_BACKEND=$* $(BIN)/python -m pytest
+	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "not once"
 
 $(VENV)/installed: requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -6,9 +6,11 @@ import pytest
 
 from tests.helpers import ROOT, run_script
 
+pytestmark = pytest.mark.once
+
 PACKAGE = ROOT / "vit_keras"
 MAY_IMPORT = {  # rooms that a room may import, besides its own
-    "layers": {"initializers"},
+    "layers": {"initializers", "posembed"},
     "models": {"initializers", "layers", "posembed", "variants"},
     "variants": set(),
     "posembed": set(),
@@ -19,11 +21,13 @@ MAY_IMPORT = {  # rooms that a room may import, besides its own
     "config": {"variants"},
     "cli": {"config"},
     "figures": set(),
-    "data": {"models"},
-    "evaluation": {"data", "models"},
+    "data": {"config", "models", "weights"},
+    "evaluation": {"config", "data", "exporting", "models", "runs", "weights"},
     "runs": {"cli", "config", "weights"},
-    "training": {"runs"},
-    "exporting": {"models", "weights"},
+    "training": {"initializers", "models", "runs"},
+    "exporting": {"data", "layers", "models", "weights"},
+    "compute": {"layers", "models"},
+    "inspection": {"figures", "layers", "models", "posembed"},
 }
 HOME = {"tensorflow": {"data", "exporting"}, "torch": set(), "jax": set(), "matplotlib": set()}
 

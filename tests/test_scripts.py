@@ -117,7 +117,7 @@ def test_a_checkpoint_of_another_project_is_used_like_a_run(tmp_path, capsys, rn
     logits, labels = evaluation.predict(model, batches)
     found = json.loads((tmp_path / "report" / "report.json").read_text())
     assert found["accuracy"] == pytest.approx((logits.argmax(axis=1) == labels).mean(), abs=0.01)
-    export.main([str(folder), "--out", str(tmp_path / "export")])
+    export.main([str(folder), "--out", str(tmp_path / "export"), "--format", "litert"])
     assert "model.tflite: largest difference from Keras" in capsys.readouterr().out
 
 

@@ -12,6 +12,8 @@ import pytest
 from tests.weights.server import BODY, ROW, beside
 from vit_keras.weights import download, fetch, integrity, lookup, resolve
 
+pytestmark = pytest.mark.once
+
 HASH = hashlib.sha256(BODY).hexdigest()
 HALF = len(BODY) // 2
 

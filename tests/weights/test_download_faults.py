@@ -9,6 +9,8 @@ import pytest
 from tests.weights.server import BODY, ROW, beside
 from vit_keras.weights import download, fetch
 
+pytestmark = pytest.mark.once
+
 HASH = hashlib.sha256(BODY).hexdigest()
 
 

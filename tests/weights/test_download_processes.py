@@ -11,6 +11,8 @@ from tests.helpers import ROOT
 from tests.weights.server import BODY, ROW, beside
 from vit_keras.weights import fetch
 
+pytestmark = pytest.mark.once
+
 FETCH = "from vit_keras.weights import resolve; print('at', resolve('B/16', 'imagenet21k'))"
 HALF = len(BODY) // 2
 

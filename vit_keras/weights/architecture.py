@@ -8,6 +8,7 @@ import keras
 
 from vit_keras import variants
 from vit_keras.layers import EncoderBlock, MAPHead, PatchEmbedding
+from vit_keras.models import positions_of
 from vit_keras.weights import stems
 from vit_keras.weights.numerics import Numerics
 
@@ -66,6 +67,12 @@ def describe(model: keras.Model) -> Architecture:
         raise ValueError(
             "Other projects' formats hold Vision Transformers, models of one PatchEmbedding and "
             f"EncoderBlocks. Received: model {model.name!r}; save it as .keras or .weights.h5"
+        )
+    if (positions := positions_of(model)) != ("learned", "stem"):
+        raise ValueError(
+            "Other projects' formats hold models whose positions are learned and added once. "
+            "Received: model {!r} with position_embedding={!r}, position_embedding_at={!r}; save "
+            "it as .keras or .weights.h5".format(model.name, *positions)
         )
     layers = {layer.name: layer for layer in model.layers}
     embedding, head, pre_logits = patches[0], layers.get("head"), layers.get("pre_logits")

@@ -11,6 +11,7 @@ import re
 import numpy as np
 
 from vit_keras.models import Preprocessing
+from vit_keras.posembed import sincos_2d
 from vit_keras.weights import architecture, google
 from vit_keras.weights.formats import Format, Link, Numerics
 
@@ -58,9 +59,7 @@ def _positions(arch, names):
     """Learned positions; the fixed ones, which no file holds, where `names` has none."""
     ours = ("posembed_input/pos_embedding",)
     if names is not None and POSITIONS not in names:
-        fixed = sincos_2d(*arch.grid, arch.hidden_size)
-        if arch.classifier == "token":
-            fixed = np.concatenate([np.zeros_like(fixed[:, :1]), fixed], axis=1)
+        fixed = sincos_2d(*arch.grid, arch.hidden_size, int(arch.classifier == "token"))
         return Link((), ours, lambda: (fixed,), lambda x: ())
 
     def write(x):
@@ -81,19 +80,6 @@ def _scanned(arch):
         )
         for path in architecture.block_paths("encoderblock_0")
     ]
-
-
-def sincos_2d(rows: int, columns: int, hidden_size: int) -> np.ndarray:
-    """Fixed positions `(1, rows · columns, D)`: sin x, cos x, sin y, cos y of D/4 frequencies."""
-    if hidden_size % 4:
-        raise ValueError(
-            f"Sin-cos positions need a `hidden_size` of 4 parts. Received: {hidden_size}"
-        )
-    y, x = np.mgrid[:rows, :columns]
-    frequencies = 10_000.0 ** -(np.arange(hidden_size // 4) / (hidden_size // 4 - 1))
-    y, x = (np.outer(axis.ravel(), frequencies) for axis in (y, x))
-    table = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)
-    return table.astype("float32")[None]
 
 
 def infer(shapes: dict, config: dict) -> dict:

@@ -87,11 +87,23 @@ def infer(shapes: dict, config: dict) -> dict:
     if token or pooled:  # the mean before or after the last norm has the same names
         found["classifier"] = "token" if token else "map"
     found |= _resnet(shapes, "") if "conv_root/0" in shapes else {}
-    positions, stages = shapes["posembed_input/0"][1], found.get("resnet_layers")
+    positions, stages = _positions(shapes), found.get("resnet_layers")
     found |= architecture.guess_image_size(positions, (height, width), token, stages)
     inputs = config.get(KERAS_CONFIG, {}).get("layers", [{}])[0].get("config", {})
     shape = inputs.get("batch_shape", inputs.get("batch_input_shape"))
     return {**found, **({"image_size": tuple(shape[1:3])} if shape else {})}
+
+
+def _positions(shapes):
+    """How many learned positions there are."""
+    shape = shapes.get("posembed_input/0", ())
+    if len(shape) != 3:
+        raise ValueError(
+            "A .weights.h5 file does not say which position embeddings its model has, other than "
+            "learned ones that are added once. Build the model and load the file into it with "
+            "vit_keras.weights.load(model, path), or save a .keras file, which holds its model"
+        )
+    return shape[1]
 
 
 def _resnet(shapes, root):

@@ -1,0 +1,73 @@
+"""Size and one-thread latency of a variant's TFLite files, interleaved: what each rewrite brings.
+
+    python benchmarks/export_latency.py Ti/16          # the model as it is, rewritten, int8
+    python benchmarks/export_latency.py S/16 --keras   # the same models in Keras, 8 images a call
+
+Weights are initial ones: size and speed do not depend on them. Times are medians of interleaved
+rounds; `x` is how many times as fast as the first row.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+
+import numpy as np
+
+ROWS = {
+    "as it is": None,
+    "rewritten": (0, "constant"),
+    "token merging 8": (8, "constant"),
+    "token merging 8, decreasing": (8, "decreasing"),
+    "token merging 13": (13, "constant"),
+}
+
+
+def table(runs, rounds):
+    """Prints the median time of each `runs` function, round by round."""
+    times = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    for _ in range(rounds):
+        for name, run in runs.items():
+            start = time.process_time()
+            run()
+            times[name].append(1e3 * (time.process_time() - start))
+    first = np.median(next(iter(times.values())))
+    for name, found in times.items():
+        median, least = np.median(found), min(found)
+        print(f"{name:<36} {median:8.2f} ms CPU (least {least:8.2f})  x{first / median:.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("variant")
+    parser.add_argument("--keras", action="store_true", help="time Keras, not LiteRT")
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+
+    from vit_keras import models
+    from vit_keras.exporting import for_inference, open_file, quantize
+    from vit_keras.exporting.targets import write_litert
+
+    model = models.from_variant(options.variant, image_size=224, num_classes=1000)
+    made = {name: for_inference(model, *how) if how else model for name, how in ROWS.items()}
+    if options.keras:
+        images = np.random.default_rng(0).normal(size=(8, 224, 224, 3)).astype("float32")
+        runs = {name: lambda m=m: m.predict_on_batch(images) for name, m in made.items()}
+        return table(runs, options.rounds)
+    image, runs = np.random.default_rng(0).normal(size=(1, 224, 224, 3)).astype("float32"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        for i, (name, rewritten) in enumerate(made.items()):  # files are mapped while they run
+            path, small = f"{folder}/{i}.tflite", f"{folder}/{i}_int8.tflite"
+            write_litert(rewritten, path, 1)
+            quantize.litert_int8(path, small)
+            for label, file in ((name, path), (f"{name}, int8", small)):
+                run = open_file(file, 1)
+                runs[label] = lambda run=run: run(image)
+                print(f"{label:<36} {os.path.getsize(file) / 1e6:8.2f} MB")
+    return table(runs, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

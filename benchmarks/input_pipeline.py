@@ -1,0 +1,142 @@
+"""Images a second of the input pipeline, beside a bare tf.data loop and the libraries as shipped.
+
+    KERAS_BACKEND=jax python benchmarks/input_pipeline.py              # against a bare loop
+    KERAS_BACKEND=jax python benchmarks/input_pipeline.py --augment    # RandAugment and others
+
+Each round runs every pipeline once, in turn; reported are medians, and the median of the ratios
+within a round, so that other work on the machine bears on all alike.
+"""
+
+import argparse
+import os
+import pathlib
+import tempfile
+import time
+
+import numpy as np
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+SIZE, BATCH, THREADS = (224, 224), 32, 2
+
+
+def write_images(folder: pathlib.Path, count: int) -> None:
+    """`count` crops of 300x400 pixels of scikit-learn's two photographs, as JPEGs of quality 90."""
+    from PIL import Image
+    from sklearn.datasets import load_sample_images
+
+    rng, photographs = np.random.default_rng(0), load_sample_images().images
+    for i in range(count):
+        photograph = photographs[i % 2]
+        top, left = (rng.integers(0, side - part) for side, part in zip((427, 640), (300, 400)))
+        (folder / "ab"[i % 2]).mkdir(exist_ok=True)
+        crop = Image.fromarray(photograph[top : top + 300, left : left + 400])
+        crop.save(folder / "ab"[i % 2] / f"{i}.jpg", quality=90)
+
+
+def limited(dataset):
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = THREADS
+    return dataset.with_options(options)
+
+
+def bare(paths):
+    """What any loop must do: read, decode, resize, batch, prefetch."""
+    import tensorflow as tf
+
+    def read(path):
+        image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
+        return tf.image.resize(image, SIZE)
+
+    images = tf.data.Dataset.from_tensor_slices(paths).map(read, tf.data.AUTOTUNE)
+    return images.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+
+
+def ours(split, pixels=False, **augment):
+    """Our batches, in [-1, 1] or as `pixels` in [0, 255]."""
+    from vit_keras import data
+    from vit_keras.config import AugmentConfig
+    from vit_keras.models import Preprocessing
+
+    return data.train_batches(
+        split,
+        image_size=SIZE,
+        preprocessing=Preprocessing((0.0,), (1 / 255,)) if pixels else Preprocessing(),
+        batch=BATCH,
+        augment_config=AugmentConfig(**augment),
+        seed=0,
+        start_step=0,
+        total_steps=len(split) // BATCH,
+        num_classes=2,
+    )
+
+
+def shipped(split, library):
+    """RandAugment as its library means it: a layer called on each batch."""
+    import tensorflow as tf
+
+    if library == "keras":
+        from keras.layers import RandAugment
+    else:
+        from keras_cv.layers import RandAugment
+    layer = RandAugment((0, 255), 2, 1 / 3)
+    plain = ours(split, pixels=True)
+    return plain.map(lambda images, labels: (layer(images), labels), tf.data.AUTOTUNE)
+
+
+def compare(pipelines, rounds):
+    """Prints the medians, and the ratio of each pipeline to the first."""
+    speeds = {name: [] for name in pipelines}
+    for turn in range(rounds + 1):
+        for name, dataset in pipelines.items():
+            start = time.perf_counter()
+            images = sum(1 for _ in dataset) * BATCH
+            if turn:  # the first is a warm-up
+                speeds[name].append(images / (time.perf_counter() - start))
+    first = np.array(next(iter(speeds.values())))
+    for name, found in speeds.items():
+        ratios = np.array(found) / first
+        low, middle, high = np.percentile(ratios, (25, 50, 75))
+        print(
+            f"{name:<40} {np.median(found):7.1f} images/s   ratio {middle:.3f} "
+            f"(quartiles {low:.3f} to {high:.3f})",
+            flush=True,
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--augment", action="store_true", help="time the augmentation libraries")
+    parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+
+    from vit_keras import data
+    from vit_keras.config import DataConfig
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_images(pathlib.Path(folder), options.images)
+        dataset = data.load(f"folder:{folder}", 3, DataConfig(test_percent=0))
+        split = dataset.split("train")
+        paths = [split.origin.name(i) for i in range(len(split))]
+        if options.augment:
+            pipelines = {"no augmentation": ours(split)}
+            for library in ("keras", "keras_cv"):
+                pipelines[f"RandAugment, {library}, by key"] = ours(
+                    split, randaugment_layers=2, library=library
+                )
+                pipelines[f"RandAugment, {library}, as shipped"] = shipped(split, library)
+            pipelines["MixUp, keras, by key"] = ours(split, mixup_alpha=0.2)
+            pipelines["CutMix, keras, by key"] = ours(split, cutmix_alpha=1.0)
+        else:
+            pipelines = {
+                "bare loop": bare(paths),
+                "ours, resize": ours(split),
+                "ours, inception crop and flip": ours(split, crop="inception", flip=True),
+            }
+        compare({name: limited(made) for name, made in pipelines.items()}, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""One contender in a process of its own: told how many steps to run, it says how long they took."""
+
+import json
+import resource
+import sys
+import time
+
+
+def main():
+    name, case = sys.argv[1], json.loads(sys.argv[2])
+    out = sys.stdout
+    sys.stdout = sys.stderr  # what frameworks print is not part of the answers
+    say = lambda **answer: print(json.dumps(answer), file=out, flush=True)
+
+    from benchmarks.contenders import CONTENDERS, Case
+
+    began = time.perf_counter()
+    try:
+        step, parameters = CONTENDERS[name].make(Case(**case))
+    except ImportError as error:
+        say(missing=str(error))
+        return
+    built = time.perf_counter()
+    step(1)
+    first = time.perf_counter()
+    step(1)  # what the second run still compiles or allocates
+    say(build_s=built - began, first_step_s=first - built, parameters=parameters)
+    for line in sys.stdin:
+        begin = time.perf_counter()
+        step(int(line))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        say(seconds=time.perf_counter() - begin, peak_gib=peak)
+
+
+if __name__ == "__main__":
+    main()
