@@ -148,7 +148,7 @@ def main():
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     options = parser.parse_args()
     for name in options.sizes:
-        measure(name, options.repeats, {"digits": 50, "Ti/16": 6}[name], options.clock)
+        measure(name, options.repeats, {"digits": 100, "Ti/16": 20}[name], options.clock)
 
 
 if __name__ == "__main__":

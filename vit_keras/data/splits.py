@@ -89,8 +89,8 @@ class Split:
 
     def _decoded(self, index, window):
         data, label = self._encoded(index)
-        image = decode(data, self.origin.channels, window)
-        return image * tf.constant(self.origin.pixel_scale, image.dtype), label
+        image, scale = decode(data, self.origin.channels, window), self.origin.pixel_scale
+        return (image if scale == 1 else image * tf.constant(scale, image.dtype)), label
 
     def _replaced(self, index, window):
         """The example at the first index from `index` on that can be read."""

@@ -48,6 +48,12 @@ class ImageModel(keras.Model):
     preprocessing = Preprocessing()
     class_names = None
 
+    def __setattr__(self, name, value):
+        if name == "_jax_state":  # fit sets it every step; Keras would look for layers in it, 2 ms
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def get_config(self):
         preprocessing = dataclasses.asdict(self.preprocessing)
         names = None if self.class_names is None else list(self.class_names)
