@@ -17,19 +17,20 @@ import numpy as np
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 SIZE, BATCH, THREADS = (224, 224), 32, 2
+PICTURE = (387, 469)  # height and width, the means over ImageNet
 
 
 def write_images(folder: pathlib.Path, count: int) -> None:
-    """`count` crops of 300x400 pixels of scikit-learn's two photographs, as JPEGs of quality 90."""
+    """`count` crops of scikit-learn's two photographs, as JPEGs of quality 90."""
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
     rng, photographs = np.random.default_rng(0), load_sample_images().images
     for i in range(count):
         photograph = photographs[i % 2]
-        top, left = (rng.integers(0, side - part) for side, part in zip((427, 640), (300, 400)))
+        top, left = (rng.integers(0, side - part) for side, part in zip((427, 640), PICTURE))
         (folder / "ab"[i % 2]).mkdir(exist_ok=True)
-        crop = Image.fromarray(photograph[top : top + 300, left : left + 400])
+        crop = Image.fromarray(photograph[top : top + PICTURE[0], left : left + PICTURE[1]])
         crop.save(folder / "ab"[i % 2] / f"{i}.jpg", quality=90)
 
 
