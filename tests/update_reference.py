@@ -11,10 +11,13 @@ from vit_keras.models import VisionTransformer
 
 
 def published_rate(step, base, total, warmup, decay_type):
-    """vit_jax' `create_learning_rate_schedule`, a rate for one update."""
+    """vit_jax' `create_learning_rate_schedule`, a rate for one update; or BiT's stairs."""
+    warmed = base * (min(1.0, step / warmup) if warmup else 1.0)
+    if decay_type == "staircase":
+        return warmed / 10 ** sum(step / total >= share for share in (0.3, 0.6, 0.9))
     progress = min(max((step - warmup) / (total - warmup), 0.0), 1.0)
     decayed = 1 - progress if decay_type == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
-    return base * decayed * (min(1.0, step / warmup) if warmup else 1.0)
+    return warmed * decayed
 
 
 def clip(gradients, limit):

@@ -8,7 +8,7 @@ from tests.update_reference import published_rate
 from vit_keras.training import WarmupDecay
 
 
-@pytest.mark.parametrize("decay_type", ["cosine", "linear"])
+@pytest.mark.parametrize("decay_type", ["cosine", "linear", "staircase"])
 @pytest.mark.parametrize("warmup", [0, 1, 10])
 def test_schedule_is_the_published(decay_type, warmup):
     schedule = WarmupDecay(0.3, 50, warmup, decay_type)

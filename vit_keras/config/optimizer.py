@@ -16,7 +16,8 @@ class OptimizerConfig:
         beta_1: decay of the first moment of adamw
         beta_2: decay of the second moment of adamw
         momentum: of sgd
-        decay_type: of the learning rate after the warmup, to 0 at total_steps
+        decay_type: of the learning rate after the warmup, to 0 at total_steps; staircase divides it
+            by 10 at 30, 60 and 90 % of them (BiT)
         warmup_steps: updates over which the learning rate grows linearly from 0
         grad_norm_clip: largest global norm of the gradients; null for no limit
         momentum_dtype: of sgd's momentum; bfloat16 as published for fine-tuning
@@ -34,7 +35,7 @@ class OptimizerConfig:
     beta_1: float = 0.9
     beta_2: float = 0.999
     momentum: float = 0.9
-    decay_type: Literal["cosine", "linear"] = "cosine"
+    decay_type: Literal["cosine", "linear", "staircase"] = "cosine"
     warmup_steps: int = 0
     grad_norm_clip: float | None = 1.0
     momentum_dtype: Literal["float32", "bfloat16"] = "float32"

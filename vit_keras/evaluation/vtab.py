@@ -28,7 +28,7 @@ def _paper(task: Task) -> dict[str, Any]:
 
 def _bit(task: Task) -> dict[str, Any]:
     """The BiT-HyperRule for fewer than 20 000 images (arXiv 1912.11370, 3.3); no MixUp there."""
-    rates = {"learning_rate": 0.003, "decay_type": "cosine", "warmup_steps": 100}
+    rates = {"learning_rate": 0.003, "decay_type": "staircase", "warmup_steps": 100}
     return {
         "total_steps": 500,
         "model": {"image_size": 128 if task.small else 384},

@@ -1,17 +1,21 @@
-"""The schedule of the learning rate (Tables 3 and 4)."""
+"""The schedule of the learning rate (Tables 3 and 4; BiT's)."""
 
 import math
 
 import keras
 from keras import ops
 
+STAIRS = (30, 60, 90)  # percent of the updates
+
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warmup from 0, then cosine or linear decay to 0 at `total_steps` updates.
+    """Linear warmup from 0, then cosine or linear decay to 0 at `total_steps` updates, or stairs.
 
     At update t the rate is base · f(p) · min(1, t / warmup_steps), where p goes from 0 to 1 over
     the updates after the warmup, f(p) = (1 + cos πp) / 2 or 1 - p: the published code's rule.
+    With "staircase" f is divided by 10 at 30, 60 and 90 % of all updates, as BiT's HyperRule says
+    (arXiv 1912.11370, 3.3).
     """
 
     def __init__(
@@ -22,10 +26,18 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
+        if self.decay_type == "staircase":
+            return self._warmed(step, self.learning_rate * self._stairs(step))
         progress = (step - self.warmup_steps) / max(self.total_steps - self.warmup_steps, 1)
         progress = ops.clip(progress, 0.0, 1.0)
         decay = {"cosine": lambda p: 0.5 * (1 + ops.cos(math.pi * p)), "linear": lambda p: 1 - p}
-        rate = self.learning_rate * decay[self.decay_type](progress)
+        return self._warmed(step, self.learning_rate * decay[self.decay_type](progress))
+
+    def _stairs(self, step):
+        first = (math.ceil(share * self.total_steps / 100) for share in STAIRS)
+        return 10.0 ** -sum(ops.cast(step >= update, "float32") for update in first)
+
+    def _warmed(self, step, rate):
         return rate * ops.minimum(1.0, step / self.warmup_steps) if self.warmup_steps else rate
 
     def get_config(self):
