@@ -38,32 +38,44 @@ def train_run(config):
     with distribution.open(config) as topology:
         dataset = data.load(config.dataset, config.model.channels, config.data)
         with topology.scope():
-            model = build(config, dataset.class_names)
+            model, encoder = build(config, dataset.class_names)
         with topology.chief_first():
             run = runs.open_run(config)
             data.check_unchanged(dataset, run.folder)
         dataset.unreadable.keep(run.folder / "unreadable.txt")
 
-        wanted = model.input_shape[1:3], model.preprocessing
+        wanted = encoder.input_shape[1:3], encoder.preprocessing
         feed = data.Feed(dataset, config, *wanted, topology.shard)
-        callbacks = []
+        few_shot = None
         if config.fewshot_every:
-            how = {"every": config.fewshot_every, **feed.prepared}
+            how = {"every": config.fewshot_every, "encoder": encoder, **feed.prepared}
             held_out = feed.held_out(), feed.num_classes
-            callbacks = [evaluation.few_shot_callback(feed.train, *held_out, **how)]
+            few_shot = evaluation.few_shot_callback(feed.train, *held_out, **how)
         if topology.is_chief:
             size = f"{model.count_params():,} parameters"
             print(f"{run.folder}: {size}, {config.total_steps} updates")
         validation = feed.validation(pad=topology.distributed)
-        rows = train(model, run, feed.training, validation, topology, callbacks)
-        model = topology.local(model, lambda: build(config, dataset.class_names))
-    return finish(model, run, rows, dataset, feed) if topology.is_chief else None
+        more = [few_shot] if few_shot else []
+        rows = train(model, run, feed.training, validation, topology, more)
+        model = topology.local(model, lambda: build(config, dataset.class_names)[0])
+    return finish(model, run, rows, dataset, feed, few_shot) if topology.is_chief else None
 
 
 def build(config, class_names):
-    """The compiled model of a run, with the weights that it starts from."""
-    from vit_keras import models, runs, weights
+    """The compiled model that a run trains, and the encoder in it: itself, without a pretext."""
+    from vit_keras import models
     from vit_keras.training.loop import compile_model
+
+    model = encoder = start(config, class_names)
+    if config.pretext.is_active:
+        model = models.pretext_model(encoder, config.pretext, config.seed)
+    compile_model(model, config)
+    return model, encoder
+
+
+def start(config, class_names):
+    """The model of a run, with the weights that it starts from."""
+    from vit_keras import models, runs, weights
 
     options = {"num_classes": len(class_names), "seed": config.seed, "name": config.name}
     model = models.from_config(config.model, **options)
@@ -71,21 +83,25 @@ def build(config, class_names):
         path = runs.find_weights(config.model.weights, config.model.variant)
         weights.load(model, path, head="drop")  # ours starts at zero
     model.class_names = class_names
-    compile_model(model, config)
     return model
 
 
-def finish(model, run, rows, dataset, feed):
-    """Writes the model and what became of it."""
-    from vit_keras import evaluation, figures, runs, weights
+def finish(model, run, rows, dataset, feed, few_shot):
+    """Writes the model, of a pretext its encoder, and what became of it."""
+    from vit_keras import evaluation, figures, models, runs, weights
 
+    config, names = run.config, dataset.class_names
+    if config.pretext.is_active:
+        model = models.copy_encoder(model, start(config, names))
     weights.save_model(model, run.model_file)
     if rows:
         figures.curves(rows, run.folder / "curves.png")
-    logits, labels = evaluation.predict(model, feed.held_out())
-    found = evaluation.report(logits, labels, dataset.class_names)
+    if config.pretext.is_active:
+        found = few_shot.gain(start(config, names), model) if few_shot else {}
+    else:
+        found = evaluation.report(*evaluation.predict(model, feed.held_out()), names)
     runs.write_text(run.folder / "report.json", json.dumps(found, indent=1))
-    print(f"accuracy {100 * found['accuracy']:.2f}% of {found['images']} held-out images")
+    print(evaluation.headline(found))
     if dataset.unreadable.names:
         print(dataset.unreadable.report())
     print(f"next: python evaluate.py {run.folder} ; python export.py {run.folder}")

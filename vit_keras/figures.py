@@ -30,18 +30,24 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):
 
 
 def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
-    """Loss and accuracy over the updates of a run, training and held-out."""
-    figure, axes = new_figure(9, 3.4, columns=2)
-    steps = [row["step"] for row in rows]
-    for axis, name, scale in ((axes[0, 0], "loss", 1), (axes[0, 1], "accuracy", 100)):
-        for prefix, label, color in (("", "training", GREY), ("val_", "held out", BLUE)):
-            values = [scale * row[prefix + name] for row in rows]
-            axis.plot(steps, values, color=color, marker=".", label=label)
-        axis.set(xlabel="updates", ylabel=name if scale == 1 else f"{name} (%)")
+    """Loss and accuracies over the updates of a run: training, held-out and few-shot."""
+    shown = [("loss", 1, {"loss": "training", "val_loss": "held out"})]
+    shown += [("accuracy", 100, {"accuracy": "training", "val_accuracy": "held out"})]
+    shots = [name for name in rows[-1] if name.startswith("fewshot_")]
+    shown += [("few-shot accuracy", 100, {name: f"{name[8:]} shots" for name in shots})]
+    shown = [row for row in shown if all(name in rows[-1] for name in row[2]) and row[2]]
+    figure, axes = new_figure(4.5 * len(shown), 3.4, columns=len(shown))
+    for axis, (title, scale, names) in zip(axes[0], shown):
+        for (name, label), color in zip(names.items(), (GREY, BLUE, ORANGE)):
+            found = [row for row in rows if name in row]
+            values = [scale * row[name] for row in found]
+            axis.plot([row["step"] for row in found], values, ".-", color=color, label=label)
+        axis.set(xlabel="updates", ylabel=title if scale == 1 else f"{title} (%)")
         axis.grid(alpha=0.3)
-    last = 100 * rows[-1]["val_accuracy"]
-    axes[0, 1].set_title(f"held out at the end: {last:.2f} %", fontsize=10)
-    axes[0, 1].legend(frameon=False, loc="lower right")
+        axis.legend(frameon=False)
+        if "val_accuracy" in names:
+            last = 100 * rows[-1]["val_accuracy"]
+            axis.set_title(f"held out at the end: {last:.2f} %", fontsize=10)
     save_figure(figure, path)
 
 

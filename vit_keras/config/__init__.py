@@ -3,6 +3,7 @@
 from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.model import ModelConfig
 from vit_keras.config.optimizer import OptimizerConfig
+from vit_keras.config.pretext import PretextConfig
 from vit_keras.config.run import Config, GridConfig
 
 __all__ = [
@@ -12,4 +13,5 @@ __all__ = [
     "GridConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "PretextConfig",
 ]

@@ -61,6 +61,12 @@ class ModelConfig:
     rematerialise: bool = False
     weights: str | None = None
 
+    @property
+    def patch(self) -> tuple[int, int]:
+        """Height and width of a patch, of a model that has them."""
+        size = self.patch_size or variants.get(self.variant).patch_size
+        return size if isinstance(size, tuple) else (size, size)
+
     def arguments(self) -> dict[str, Any]:
         """What is given to the constructor of the model, over the variant's row where there is one.
 

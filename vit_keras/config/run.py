@@ -6,6 +6,7 @@ from typing import Literal
 from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.model import ModelConfig
 from vit_keras.config.optimizer import OptimizerConfig
+from vit_keras.config.pretext import PretextConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Config:
             training images of each class; 0 for none
         tracker: also log there, through its own Keras callback
         model: the model
+        pretext: what it learns in the stead of labels
         data: where the images lie
         augment: random changes of the training images
         optimizer: the optimiser and its learning rate
@@ -96,6 +98,7 @@ class Config:
     fewshot_every: int = 0
     tracker: Literal["none", "mlflow", "wandb"] = "none"
     model: ModelConfig = ModelConfig()
+    pretext: PretextConfig = PretextConfig()
     data: DataConfig = DataConfig()
     augment: AugmentConfig = AugmentConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -124,6 +127,7 @@ class Config:
                 f"Received: {self.label_smoothing}"
             )
         self.model.arguments()
+        self.pretext.check(self)
 
 
 POSITIVE = (

@@ -4,6 +4,7 @@ from vit_keras.data.datasets import DATASETS, load
 from vit_keras.data.development import train_and_test
 from vit_keras.data.feed import Feed
 from vit_keras.data.images import read_image
+from vit_keras.data.masking import Masking
 from vit_keras.data.pipeline import eval_batches, sample_images, train_batches
 from vit_keras.data.preprocess import normalise, resize
 from vit_keras.data.splits import Dataset, Split, from_arrays
@@ -13,6 +14,7 @@ __all__ = [
     "DATASETS",
     "Dataset",
     "Feed",
+    "Masking",
     "Split",
     "check_unchanged",
     "eval_batches",

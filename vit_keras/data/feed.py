@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from vit_keras.data.development import train_and_test
+from vit_keras.data.masking import Masking
 from vit_keras.data.pipeline import eval_batches, train_batches
 from vit_keras.data.splits import Dataset
 from vit_keras.models import Preprocessing
@@ -28,9 +29,16 @@ class Feed:
         self.num_classes = len(dataset.class_names)
         self.images = {"image_size": image_size, "preprocessing": preprocessing}
         self.prepared = {"batch": config.batch_eval, **self.images}
+        self.masking = None
+        if config.pretext.is_active:
+            sizes = image_size, config.model.patch
+            self.masking = Masking(config.pretext, *sizes, preprocessing)
 
     def training(self, start: int) -> tf.data.Dataset:
-        """Images and one-hot labels from a batch of `fit` on, a part of an update each."""
+        """Images and one-hot labels from a batch of `fit` on, a part of an update each.
+
+        With a pretext, ((images, source), targets, weights) of `Masking.batch`.
+        """
         config, parts = self.config, self.config.optimizer.accumulation_steps
         return train_batches(
             self.train,
@@ -41,12 +49,17 @@ class Feed:
             total_steps=config.total_steps * parts,
             num_classes=self.num_classes,
             shard=self.shard,
+            masking=self.masking,
             **self.images,
         )
 
     def validation(self, pad: bool) -> tf.data.Dataset:
-        """Held-out images and one-hot labels for `fit`; with `pad`, whole batches and weights."""
+        """Held-out images and one-hot labels for `fit`; with `pad`, whole batches and weights.
+
+        With a pretext, what `training` gives.
+        """
         how = {"num_classes": self.num_classes, "shard": self.shard, "pad": pad}
+        how["masking"] = self.masking
         return eval_batches(self.test, **how, **self.prepared)
 
     def held_out(self) -> tf.data.Dataset:

@@ -7,9 +7,12 @@ from vit_keras.config import DataConfig
 from vit_keras.data import mixing
 from vit_keras.data.augment import Augmentation
 from vit_keras.data.datasets import load
+from vit_keras.data.masking import Masking
 from vit_keras.data.preprocess import normalise, resize
 from vit_keras.data.splits import Split
 from vit_keras.models import Preprocessing
+
+HELD_OUT = -1  # in the place of a run's seed, for what is drawn for held-out images
 
 
 def train_batches(
@@ -24,6 +27,7 @@ def train_batches(
     total_steps: int,
     num_classes: int,
     shard: tuple[int, int] = (0, 1),
+    masking: Masking | None = None,
 ) -> tf.data.Dataset:
     """Batches of steps `start_step` up to `total_steps`: images `(B, H, W, C)`, labels `(B, K)`.
 
@@ -31,7 +35,8 @@ def train_batches(
     goes through the split in an order of its own. Order and changes of an example follow from
     (seed, its number) alone, so a resumed run sees what it would have seen, and parts of a batch,
     or `shard` (r, n) of it for process r of n, are rows of the whole. Labels are one-hot float32,
-    or mixed. Raises ValueError where n does not divide `batch`, or mixing would split a pair.
+    or mixed; `masking` gives its inputs, targets and weights in their stead. Raises ValueError
+    where n does not divide `batch`, or mixing would split a pair.
     """
     first, count = _rows(batch, shard)
     if mixing.is_active(augment_config) and count % 2:
@@ -50,12 +55,17 @@ def train_batches(
         key, pair = (tf.stack([tf.constant(seed, tf.int64), n]) for n in (i, -1 - i // 2))
         read = lambda window: split.example(index, window, replace)
         image, label, drawn = change.example(read, key, pair)
+        drawn |= masking.draw(key) if masking else {}
         return image, tf.one_hot(label, num_classes), *([drawn] if drawn else [])
+
+    def whole(images, labels, drawn):
+        images, labels = change.batch(images, labels, drawn)
+        return masking.batch(images, drawn) if masking else (images, labels)
 
     examples = tf.data.Dataset.range(start_step * count, total_steps * count)
     batches = _batched(examples, example, count, split)
     if len(batches.element_spec) == 3:
-        batches = _mapped(batches, change.batch)
+        batches = _mapped(batches, whole)
     batches = batches.apply(tf.data.experimental.assert_cardinality(total_steps - start_step))
     return batches.prefetch(tf.data.AUTOTUNE)
 
@@ -69,14 +79,16 @@ def eval_batches(
     shard: tuple[int, int] = (0, 1),
     num_classes: int | None = None,
     pad: bool = False,
+    masking: Masking | None = None,
 ) -> tf.data.Dataset:
     """All images of a split once, in order: images `(B, H, W, C)`, labels `(B,)` int32.
 
     With `num_classes` labels are one-hot `(B, K)` float32. With `pad` there come weights `(B,)` as
     well, and every batch is whole: the last image is repeated with weight 0, and the others weigh
     alike, so that all weights are 1 on average, as Keras divides a weighted loss by the images of
-    a batch. `shard` (r, n) gives process r its rows of each batch. Raises ValueError as
-    `train_batches` does, or for `pad` without `num_classes`.
+    a batch. `shard` (r, n) gives process r its rows of each batch. `masking` gives its inputs,
+    targets and weights in the stead of images and labels, the same each time. Raises ValueError
+    as `train_batches` does, or for `pad` without `num_classes`.
     """
     first, count = _rows(batch, shard)
     if pad and num_classes is None:
@@ -92,10 +104,14 @@ def eval_batches(
         image = normalise(resize(image, image_size, preprocessing), preprocessing)
         image = tf.ensure_shape(image, (*image_size, image.shape[-1]))
         label = label if num_classes is None else tf.one_hot(label, num_classes)
-        return (image, label, tf.cast(row < size, tf.float32) * weight) if pad else (image, label)
+        found = (tf.cast(row < size, tf.float32) * weight,) if pad else ()
+        drawn = masking and masking.draw(tf.stack([HELD_OUT, row]))
+        return image, label, *found, *([drawn] if masking else [])
 
     examples = tf.data.Dataset.from_tensor_slices(rows)
     batches = _batched(examples, example, count, split)
+    if masking:
+        batches = _mapped(batches, lambda images, _, *more: masking.batch(images, *more[::-1]))
     steps = -(-len(rows) // count)
     batches = batches.apply(tf.data.experimental.assert_cardinality(steps))
     return batches.prefetch(tf.data.AUTOTUNE)

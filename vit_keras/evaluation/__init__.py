@@ -21,7 +21,7 @@ from vit_keras.evaluation.fewshot import (
 from vit_keras.evaluation.predictions import write_predictions
 from vit_keras.evaluation.predictors import Predictor, of_model, open_predictor
 from vit_keras.evaluation.real import read_real, real_accuracy
-from vit_keras.evaluation.summary import evaluate, line, mean_and_std, summarise
+from vit_keras.evaluation.summary import evaluate, headline, line, mean_and_std, summarise
 
 __all__ = [
     "FewShot",
@@ -36,6 +36,7 @@ __all__ = [
     "few_shot_callback",
     "few_shot_of",
     "few_shot_table",
+    "headline",
     "line",
     "mean_and_std",
     "of_model",

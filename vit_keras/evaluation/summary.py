@@ -56,6 +56,19 @@ def evaluate(
     return rows
 
 
+def headline(found: dict[str, Any]) -> str:
+    """What a run says at its end, of a `report` or of a `FewShot.gain`."""
+    if "accuracy" in found:
+        return f"accuracy {100 * found['accuracy']:.2f}% of {found['images']} held-out images"
+    if not found:
+        return "no few-shot evaluation: `fewshot_every` is 0"
+    percent = lambda row: f"{100 * row['mean']:.2f} ± {100 * row['std']:.2f}%"
+    return "\n".join(
+        f"{after['shots']}-shot accuracy {percent(before)} before, {percent(after)} after"
+        for before, after in zip(found["fewshot_before"], found["fewshot"])
+    )
+
+
 def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
     """Mean and standard deviation of a sample (n − 1), which is 0 of one value."""
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0

@@ -3,6 +3,7 @@
 from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.blocks import EncoderBlock, MlpBlock, WithAttentionWeights
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
+from vit_keras.layers.masking import CorruptTokens, RestoreTokens, TakeVisible
 from vit_keras.layers.patches import (
     ClassToken,
     DropClassToken,
@@ -25,6 +26,7 @@ __all__ = [
     "AddSinCosPositions",
     "BottleneckUnit",
     "ClassToken",
+    "CorruptTokens",
     "DropClassToken",
     "EncoderBlock",
     "MAPHead",
@@ -35,9 +37,11 @@ __all__ = [
     "RelativeLogits",
     "ResNetInput",
     "ResNetStage",
+    "RestoreTokens",
     "RootBlock",
     "RotaryPositions",
     "StdConv",
     "TakeClassToken",
+    "TakeVisible",
     "WithAttentionWeights",
 ]

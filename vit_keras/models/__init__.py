@@ -9,6 +9,7 @@ from vit_keras.models.image_model import (
     ends_in_softmax,
     preprocessing_of,
 )
+from vit_keras.models.masked import copy_encoder, pretext_model
 from vit_keras.models.positions import positions_of
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.surgery import (
@@ -27,6 +28,7 @@ __all__ = [
     "VisionTransformer",
     "attention_maps",
     "class_names_of",
+    "copy_encoder",
     "ends_in_softmax",
     "from_config",
     "from_variant",
@@ -34,5 +36,6 @@ __all__ = [
     "patch_grid",
     "positions_of",
     "preprocessing_of",
+    "pretext_model",
     "with_image_size",
 ]

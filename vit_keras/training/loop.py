@@ -54,13 +54,20 @@ def compile_model(model: keras.Model, config) -> None:
     model.compile(
         optimizer=build_optimizer(config.optimizer, config.total_steps, model),
         loss=build_loss(config),
-        weighted_metrics=["accuracy"],  # the padding of held-out batches weighs 0
+        weighted_metrics=_metrics(config),  # the padding of held-out batches weighs 0
         steps_per_execution=looks * config.optimizer.accumulation_steps if looks > 1 else 1,
     )
     model.optimizer.build(model.trainable_variables)
-    shapes = model.input_shape, model.output_shape
-    batch = tuple(keras.KerasTensor((1, *shape[1:])) for shape in shapes)
+    one = lambda x: keras.KerasTensor((1, *x.shape[1:]), x.dtype)
+    targets = one(model.output)
+    if config.pretext.is_active and config.pretext.predicts_colours:
+        targets = keras.KerasTensor(targets.shape[:-1], "int32")
+    batch = keras.tree.map_structure(one, model.input), targets
     model._symbolic_build(data_batch=batch)  # makes the metrics' variables: a checkpoint has them
+
+
+def _metrics(config):
+    return [] if config.pretext.is_active and not config.pretext.predicts_colours else ["accuracy"]
 
 
 def train(
@@ -109,7 +116,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more):
     if start >= config.total_steps or out_of_patience(recorder.rows, config.patience):
         return recorder.rows
     progress = callbacks.Progress(config, start)
-    images = None if start else next(iter(batches(0)))[0]
+    images = None if start else keras.tree.flatten(next(iter(batches(0))))[0]
     with _noted(signal.SIGTERM) as signals, contextlib.closing(progress):
         watch = [
             callbacks.Continuation(config, start, model),

@@ -17,7 +17,14 @@ class SigmoidCrossentropy(keras.losses.Loss):
 
 
 def build_loss(config) -> keras.losses.Loss:
-    """The loss of a run's `Config`: of logits and one-hot or mixed targets, `(B, C)`."""
+    """The loss of a run's `Config`: of logits and one-hot or mixed targets, `(B, C)`.
+
+    With a pretext, of logits `(B, N, K)` and classes `(B, N)`, or squared error of `(B, N, D)`.
+    """
+    if config.pretext.is_active:
+        if config.pretext.predicts_colours:
+            return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return keras.losses.MeanSquaredError()
     if config.loss == "sigmoid":
         return SigmoidCrossentropy()
     return keras.losses.CategoricalCrossentropy(

@@ -40,7 +40,7 @@ class TensorFlowTopology(Topology):
             return dataset
         local = self.replicas // self.process_count
         if local > 1:
-            images = dataset.element_spec[0]
+            images = keras.tree.flatten(dataset.element_spec)[0]
             dataset = dataset.rebatch(images.shape[0] // local)
         return self.strategy.distribute_datasets_from_function(lambda context: dataset)
 

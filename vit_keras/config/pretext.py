@@ -1,0 +1,140 @@
+"""What a model learns from images without labels (Appendix B.1.2, and MAE, arXiv 2111.06377)."""
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+from vit_keras import variants
+from vit_keras.config.model import ModelConfig
+
+COLOURS = {"mean_colour": 1, "colours_4x4": 16}  # predictions of a patch, each of one colour
+PUBLISHED = {  # the target and the share of corrupted patches of each objective
+    "masked_patch": ("mean_colour", 0.5),
+    "mae": ("normalised_patch", 0.75),
+}
+# What belongs to a classifier, or to its labels, and stays at its default beside a pretext.
+LABELS_ALONE = (
+    *("loss", "label_smoothing", "sweep", "patience", "watch_every"),
+    *("model.representation_size", "augment.mixup_alpha", "augment.cutmix_alpha"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretextConfig:
+    """What the run learns from its images in the stead of their labels.
+
+    Attributes:
+        objective: none for a classifier; masked_patch, where all tokens are encoded and corrupted
+            patches predicted from theirs; mae, where the encoder sees what is left alone
+        target: of a corrupted patch: mean_colour, its mean in 2 ** bits levels a channel, a class
+            a colour; colours_4x4, those of its 16 parts; patch, its pixels by squared error;
+            normalised_patch, those less their mean over their deviation. null: as published,
+            mean_colour or mae's normalised_patch
+        corrupt: share of the patches; null: as published, 0.5 or mae's 0.75
+        bits: of a channel of a colour: 3 give 512 colours, 8 greys
+        decoder_hidden_size: width of mae's decoder
+        decoder_num_layers: its blocks
+        decoder_num_heads: its attention heads
+    """
+
+    objective: Literal["none", "masked_patch", "mae"] = "none"
+    target: Literal["mean_colour", "colours_4x4", "patch", "normalised_patch"] | None = None
+    corrupt: float | None = None
+    bits: int = 3
+    decoder_hidden_size: int = 512
+    decoder_num_layers: int = 8
+    decoder_num_heads: int = 16
+
+    def __post_init__(self):
+        for name, holds, rule in RULES:
+            value = getattr(self, name)
+            if value is not None and not holds(value):
+                raise ValueError(f"`pretext.{name}` must be {rule}. Received: {value}")
+        if self.decoder_hidden_size % math.lcm(4, self.decoder_num_heads):
+            raise ValueError(
+                "`pretext.decoder_hidden_size` must be a multiple of 4 and of `decoder_num_heads`. "
+                f"Received: {self.decoder_hidden_size}, of {self.decoder_num_heads} heads"
+            )
+
+    @property
+    def is_active(self) -> bool:
+        return self.objective != "none"
+
+    @property
+    def predicted(self) -> str:
+        """The target, where null stands for the published one."""
+        return self.target or PUBLISHED[self.objective][0]
+
+    @property
+    def predicts_colours(self) -> bool:
+        return self.predicted in COLOURS
+
+    def corrupted(self, patches: int) -> int:
+        """How many of an image's patches are corrupted: not none, and not all."""
+        share = PUBLISHED[self.objective][1] if self.corrupt is None else self.corrupt
+        return min(max(round(share * patches), 1), patches - 1)
+
+    def outputs(self, patch_size: tuple[int, int], channels: int) -> tuple[int, int]:
+        """Predictions of a patch, and the width of each: 1 or 16 of all colours, or the pixels."""
+        if self.predicts_colours:
+            return COLOURS[self.predicted], 2 ** (self.bits * channels)
+        return 1, math.prod(patch_size) * channels
+
+    def check(self, run: Any) -> None:
+        """ValueError where the objective does not go with the rest of the `Config` of a run."""
+        if not self.is_active:
+            return
+        for name in LABELS_ALONE:
+            value, default = _get(run, name), _get(type(run)(), name)
+            if value != default:
+                raise ValueError(
+                    f"`{name}` is of classifiers: with `pretext.objective` {self.objective} it "
+                    f"must be {default}. Received: {value}"
+                )
+        self._check_model(run.model)
+
+    def _check_model(self, model: ModelConfig):
+        if model.variant and type(variants.get(model.variant)) is not variants.Variant:
+            raise ValueError(
+                "A pretext needs the patches of a plain Vision Transformer, such as B/16; hybrids "
+                f"and ResNets have none. Received: model.variant={model.variant}"
+            )
+        if model.classifier == "map":
+            raise ValueError(
+                "`model.classifier` must be token or gap with a pretext, which would not train the "
+                f"pool of map. Received: {model.classifier}"
+            )
+        given = model.position_embedding, model.position_embedding_at
+        if self.objective == "mae" and (given[0] in ("relative", "rope2d") or given[1] != "stem"):
+            raise ValueError(
+                "mae drops patches after their places are added, so `model.position_embedding` "
+                "must be added at the stem. Received: "
+                f"position_embedding={given[0]}, position_embedding_at={given[1]}"
+            )
+        patch = model.patch
+        sides = model.image_size if isinstance(model.image_size, tuple) else (model.image_size,) * 2
+        if math.prod(side // size for side, size in zip(sides, patch)) < 2:
+            raise ValueError(
+                "A pretext needs at least two patches. Received: "
+                f"model.image_size={model.image_size} with patches of {patch[0]}x{patch[1]}"
+            )
+        if self.predicted == "colours_4x4" and any(size % 4 for size in patch):
+            raise ValueError(
+                "`pretext.target` colours_4x4 needs patches whose sides 4 divides. "
+                f"Received: {patch[0]}x{patch[1]}"
+            )
+
+
+RULES = (
+    ("corrupt", lambda value: 0 < value < 1, "above 0 and below 1, or null for the published one"),
+    ("bits", lambda value: 1 <= value <= 5, "from 1 to 5"),
+    ("decoder_num_layers", lambda value: value >= 1, "at least 1"),
+    ("decoder_num_heads", lambda value: value >= 1, "at least 1"),
+    ("decoder_hidden_size", lambda value: value >= 1, "at least 1"),
+)
+
+
+def _get(config, name):
+    for part in name.split("."):
+        config = getattr(config, part)
+    return config
