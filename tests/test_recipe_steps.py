@@ -8,14 +8,21 @@ import pytest
 from tests.helpers import ROOT, shapes_only, to_numpy
 from vit_keras import cli, data, variants
 from vit_keras.config import ModelConfig
-from vit_keras.models import HybridViT, ResNet, VisionTransformer, from_config
+from vit_keras.models import (
+    HybridViT,
+    Preprocessing,
+    ResNet,
+    VisionTransformer,
+    from_config,
+    pretext_model,
+)
 from vit_keras.training.loop import compile_model
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 CONFIGS = ROOT / "configs"
 PRESETS = ("none", "light1", "light2", "medium1", "medium2", "strong1", "strong2")
 RECIPES = [
-    *((f"{folder}/{path.stem}",) for folder in ("pretrain", "finetune")
+    *((f"{folder}/{path.stem}",) for folder in ("pretrain", "finetune", "pretext")
       for path in sorted((CONFIGS / folder).glob("*.yaml"))),
     *(("augreg/imagenet", f"augreg/{preset}") for preset in PRESETS),
     ("augreg/imagenet21k", "augreg/light2"),
@@ -52,6 +59,7 @@ def small(model: ModelConfig):
     rest["representation_size"] = model.representation_size and 8
     if kind is variants.HybridVariant:
         return HybridViT(16, (1,), 0.5, 1, **rest)
+    rest["position_embedding"] = model.position_embedding
     return VisionTransformer(16, 8, **rest)
 
 
@@ -67,6 +75,8 @@ def test_the_model_has_the_published_parameters(names):
     if model.image_size != 224:
         grids = [(size // row.patch_size) ** 2 for size in (224, model.image_size)]
         expected += (grids[1] - grids[0]) * row.hidden_size
+    if model.position_embedding == "sincos2d":
+        expected -= 197 * row.hidden_size
     assert count == expected
 
 
@@ -78,20 +88,28 @@ def test_five_updates_on_a_small_model(names):
     optimizer = dataclasses.replace(
         config.optimizer, accumulation_steps=parts, warmup_steps=1, learning_rate=0.01
     )
-    config = dataclasses.replace(config, optimizer=optimizer, batch=8, total_steps=5)
-    model = small(config.model)
+    decoder = {"decoder_hidden_size": 8, "decoder_num_layers": 1, "decoder_num_heads": 2}
+    pretext = dataclasses.replace(config.pretext, **decoder)
+    config = dataclasses.replace(
+        config, optimizer=optimizer, pretext=pretext, batch=8, total_steps=5
+    )
+    model, preprocessing, masking = small(config.model), Preprocessing(), None
+    if pretext.is_active:
+        model = pretext_model(model, pretext, seed=0)
+        masking = data.Masking(pretext, (16, 16), (8, 8), preprocessing)
     compile_model(model, config)
     before = {v.path: to_numpy(v.value) for v in model.trainable_variables}
     batches = data.train_batches(
         data.load("digits", 3).split("train"),
         image_size=(16, 16),
-        preprocessing=model.preprocessing,
+        preprocessing=preprocessing,
         batch=8 // parts,
         augment_config=config.augment,
         seed=0,
         start_step=0,
         total_steps=5 * parts,
         num_classes=10,
+        masking=masking,
     )
     losses = [float(model.train_on_batch(*batch)[0]) for batch in batches]
     assert np.isfinite(losses).all()

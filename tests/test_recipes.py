@@ -1,11 +1,13 @@
 """The recipes in configs/ against the tables of the papers that they are from."""
 
+import dataclasses
 import re
 
 import pytest
 
 from tests.helpers import ROOT
 from vit_keras import cli
+from vit_keras.config import PretextConfig
 
 pytestmark = pytest.mark.once
 CONFIGS = ROOT / "configs"
@@ -57,7 +59,8 @@ def read(name, *more):
 
 def test_every_table_has_its_files():
     names = {str(path.relative_to(CONFIGS).with_suffix("")) for path in FILES}
-    assert {f"pretrain/{name}" for name in TABLE_3} == {n for n in names if n.startswith("pre")}
+    found = {name for name in names if name.startswith("pretrain/")}
+    assert {f"pretrain/{name}" for name in TABLE_3} == found
     assert {f"finetune/{name}" for name in TABLE_4} < names
     assert {f"augreg/{name}" for name in (*AUGREG, "imagenet", "imagenet21k")} < names
 
@@ -97,6 +100,40 @@ def test_fine_tuning_is_table_4(name):
         assert config.model.image_size == 384
         assert (config.grid.learning_rates, config.grid.dev_percent) == (rates, percent)
         assert found.learning_rate in rates and len(config.grid.seeds) == 3
+
+
+def test_masked_patch_prediction_is_appendix_b_1_2():
+    config = read("pretext/masked_patch_b16")
+    assert (config.model.variant, config.batch, config.total_steps) == ("B/16", 4096, 1_000_000)
+    found, pretext = config.optimizer, config.pretext
+    assert (found.name, found.learning_rate, found.warmup_steps) == ("adamw", 2e-4, 10_000)
+    assert (found.decay_type, found.weight_decay, found.beta_2) == ("cosine", 0.1, 0.999)
+    assert (pretext.objective, pretext.predicted) == ("masked_patch", "mean_colour")
+    assert pretext.outputs((16, 16), 3) == (1, 512) and pretext.corrupted(196) == 98
+    tuned = read("pretext/masked_patch_imagenet")
+    other = read("finetune/imagenet")
+    same = ("batch", "total_steps", "data", "augment", "optimizer", "grid")
+    assert all(getattr(tuned, name) == getattr(other, name) for name in same)
+    assert tuned.model == dataclasses.replace(other.model, weights="runs/masked_patch_b16")
+
+
+def test_mae_is_as_published():
+    """arXiv 2111.06377, Table 8, at 1600 epochs of 1 281 167 images."""
+    config = read("pretext/mae_b16")
+    found, pretext = config.optimizer, config.pretext
+    assert config.batch == 4096
+    assert config.total_steps == pytest.approx(IMAGENET * 1600 / 4096, abs=0.5)
+    assert found.warmup_steps == pytest.approx(IMAGENET * 40 / 4096, abs=0.5)
+    assert found.learning_rate == pytest.approx(1.5e-4 * 4096 / 256)
+    assert (found.weight_decay, found.beta_1, found.beta_2) == (0.05, 0.9, 0.95)
+    assert found.decay_type == "cosine" and found.grad_norm_clip is None
+    assert config.model.position_embedding == "sincos2d"
+    assert pretext == dataclasses.replace(
+        PretextConfig("mae"), target="normalised_patch", corrupt=0.75
+    )
+    assert pretext.corrupted(196) == 147
+    decoder = pretext.decoder_hidden_size, pretext.decoder_num_layers, pretext.decoder_num_heads
+    assert decoder == (512, 8, 16)
 
 
 @pytest.mark.parametrize("preset", AUGREG)

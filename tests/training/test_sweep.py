@@ -42,6 +42,27 @@ def test_the_best_rate_trains_on_all(tmp_path):
     assert json.loads((tmp_path / "sweep.json").read_text())["best"] == 0.01
 
 
+def test_each_classifier_has_a_rate_of_its_own(tmp_path):
+    ran, best = [], {"token": 0.01, "gap": 0.001}
+
+    def train_run(config):
+        ran.append(config)
+        off = abs(np.log(config.optimizer.learning_rate / best[config.model.classifier]))
+        return {"accuracy": 0.9 - 0.01 * off}
+
+    grid = dataclasses.replace(GRID, classifiers=("token", "gap"))
+    config = dataclasses.replace(DIGITS, grid=grid, sweep=True, workdir=str(tmp_path))
+    table = sweep(config, train_run)
+    assert [run.model.classifier for run in ran] == ["token"] * 6 + ["gap"] * 6
+    assert [run.optimizer.learning_rate for run in ran[3:6] + ran[9:]] == [0.01] * 3 + [0.001] * 3
+    assert len({run.workdir for run in ran}) == 12
+    token, gap = table.split("## ")[1:]
+    assert token.startswith("token\n") and "| 0.01 (chosen) | 90.00 % |" in token
+    assert gap.startswith("gap\n") and "| 0.001 (chosen) | 90.00 % |" in gap
+    found = json.loads((tmp_path / "sweep.json").read_text())
+    assert {name: rows["best"] for name, rows in found.items()} == best
+
+
 def test_a_development_split_is_a_share_of_each_class_of_the_training_images():
     dataset = data.load("digits", 1)
     whole = dataset.split("train")

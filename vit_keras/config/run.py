@@ -18,11 +18,14 @@ class GridConfig:
         seeds: of the last runs, with the best learning rate, on all training images
         dev_percent: of the training images, held out to choose by: 10 for Pets and Flowers, 2 for
             CIFAR, 1 for ImageNet
+        classifiers: each gets a learning rate of its own, as in the paper's Figure 9; by default
+            there is the model's alone
     """
 
     learning_rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
     seeds: tuple[int, ...] = (0, 1, 2)
     dev_percent: float = 10.0
+    classifiers: tuple[Literal["token", "gap", "map"], ...] = ()
 
     def __post_init__(self):
         if not self.learning_rates or not self.seeds:

@@ -15,10 +15,29 @@ def sweep(config, train_run: Callable[..., dict]) -> str:
     `train_run(config)` trains a run, or goes on with it, and gives its report: a dict with
     "accuracy". A trial trains without `dev_percent` of the training images, which judge it; of
     rates that do equally well the smaller is taken. The last runs, one a seed, train on all and are
-    judged by the test images. Each run has a folder of its own in the sweep's, so that a sweep that
-    was stopped goes on with the run that it was at.
+    judged by the test images. Each of `grid.classifiers` is such a choice of its own. Each run has
+    a folder of its own in the sweep's, so that a sweep that was stopped goes on with the run that
+    it was at.
     """
-    grid, folder = config.grid, pathlib.Path(config.workdir or default_workdir(config))
+    folder = pathlib.Path(config.workdir or default_workdir(config))
+    if not config.grid.classifiers:
+        table, found = _choice(config, train_run, folder)
+    else:
+        tables, found = [], {}
+        for classifier in config.grid.classifiers:
+            model = dataclasses.replace(config.model, classifier=classifier)
+            run = dataclasses.replace(config, model=model)
+            table, found[classifier] = _choice(run, train_run, folder / classifier)
+            tables.append(f"## {classifier}\n\n{table}")
+        table = "\n".join(tables)
+    write_text(folder / "sweep.md", table)
+    write_text(folder / "sweep.json", json.dumps(found))
+    return table
+
+
+def _choice(config, train_run, folder):
+    """The table of one choice, and its numbers."""
+    grid = config.grid
     found = {
         rate: _run(config, train_run, folder / f"dev-lr-{rate:g}", rate, config.seed, dev=True)
         for rate in sorted(grid.learning_rates)
@@ -28,10 +47,7 @@ def sweep(config, train_run: Callable[..., dict]) -> str:
         seed: _run(config, train_run, folder / f"test-seed-{seed}", best, seed)
         for seed in grid.seeds
     }
-    table = _table(found, best, last)
-    write_text(folder / "sweep.md", table)
-    write_text(folder / "sweep.json", json.dumps({"dev": found, "best": best, "test": last}))
-    return table
+    return _table(found, best, last), {"dev": found, "best": best, "test": last}
 
 
 def _run(config, train_run, folder, rate, seed, dev=False):

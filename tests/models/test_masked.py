@@ -1,0 +1,218 @@
+"""Models of a pretext: corruption, order, loss and gradients against NumPy."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy
+from vit_keras import layers
+from vit_keras.config import Config, ModelConfig, OptimizerConfig, PretextConfig
+from vit_keras.models import (
+    HybridViT,
+    ResNet,
+    VisionTransformer,
+    copy_encoder,
+    intermediates,
+    pretext_model,
+)
+from vit_keras.training.loop import compile_model
+
+PATCHES, VISIBLE = 6, 2
+DECODER = {"decoder_hidden_size": 8, "decoder_num_layers": 1, "decoder_num_heads": 2}
+
+
+def encoder(classifier="gap", **fields):
+    return VisionTransformer((8, 12), 4, 12, 2, 3, 20, 5, classifier, seed=3, **fields)
+
+
+def sources(rng, count=4):
+    """Sources that mask, swap and keep; of MAE's kind with `VISIBLE` kept."""
+    mixed = rng.integers(0, PATCHES + 1, (count, PATCHES)).astype("int32")
+    masked = np.full((count, PATCHES), PATCHES, "int32")
+    for row in masked:
+        kept = rng.permutation(PATCHES)[:VISIBLE]
+        row[kept] = kept
+    return mixed, masked
+
+
+def test_embeddings_are_replaced_by_the_mask_and_each_other(rng):
+    x, (source, _) = rng.normal(size=(4, PATCHES, 5)).astype("float32"), sources(rng)
+    layer = layers.CorruptTokens(seed=1)
+    found = to_numpy(layer(x, source))
+    mask = to_numpy(layer.mask)[0, 0]
+    assert 0.005 < mask.std() < 0.06
+    for b in range(4):
+        for n in range(PATCHES):
+            expected = mask if source[b, n] == PATCHES else x[b, source[b, n]]
+            np.testing.assert_array_equal(found[b, n], expected)
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_visible_patches_are_taken_and_put_back(rng, before):
+    x = rng.normal(size=(4, before + PATCHES, 5)).astype("float32")
+    source = sources(rng)[1]
+    take, restore = layers.TakeVisible(VISIBLE), layers.RestoreTokens(VISIBLE, seed=1)
+    taken = to_numpy(take(x, source))
+    restored = to_numpy(restore(taken, source))
+    mask = to_numpy(restore.mask)[0, 0]
+    assert taken.shape == (4, before + VISIBLE, 5)
+    for b in range(4):
+        kept = [n for n in range(PATCHES) if source[b, n] == n]
+        expected = [*x[b, :before], *(x[b, before + n] for n in kept)]
+        np.testing.assert_array_equal(taken[b], expected)
+        whole = [x[b, before + n] if n in kept else mask for n in range(PATCHES)]
+        np.testing.assert_array_equal(restored[b], [*x[b, :before], *whole])
+
+
+@pytest.mark.parametrize("kind", ["learned", "rope2d", "shared"])
+@pytest.mark.parametrize("classifier", ["token", "gap"])
+def test_predictions_are_of_the_final_patch_tokens(rng, classifier, kind):
+    """Without corruption the encoder's own tokens are read, whatever tells them their places."""
+    places = {"position_embedding_at": kind} if kind == "shared" else {"position_embedding": kind}
+    base = encoder(classifier, **places)
+    model = pretext_model(base, PretextConfig("masked_patch", target="patch"), seed=1)
+    randomise(model, rng)
+    images = rng.normal(size=(2, 8, 12, 3)).astype("float32")
+    source = np.tile(np.arange(PATCHES, dtype="int32"), (2, 1))
+    tokens = to_numpy(intermediates(base)(images)["encoder_norm"])[:, classifier == "token" :]
+    kernel, bias = map(to_numpy, model.get_layer("prediction").weights)
+    found = to_numpy(model([images, source]))
+    np.testing.assert_allclose(found, tokens @ kernel + bias, atol=1e-5)
+    source[0, 3] = PATCHES  # the masked patch's pixels no longer count, all see the mask
+    masked = to_numpy(model([images, source]))
+    assert (np.abs(masked[0] - found[0]).max(axis=-1) > 1e-4).all()
+    np.testing.assert_allclose(masked[1], found[1], atol=1e-5)
+    images[0, 4:, :4] += 1.0  # patch 3 of 2 x 3
+    np.testing.assert_allclose(to_numpy(model([images, source])), masked, atol=1e-5)
+
+
+@pytest.mark.parametrize("classifier", ["token", "gap"])
+def test_mae_sees_what_is_visible_alone(rng, classifier):
+    config = PretextConfig("mae", corrupt=2 / 3, **DECODER)
+    model = randomise(pretext_model(encoder(classifier), config, seed=1), rng)
+    source = sources(rng)[1]
+    images = rng.normal(size=(4, 8, 12, 3)).astype("float32")
+    found = to_numpy(model([images, source]))
+    assert found.shape == (4, PATCHES, 48)
+    assert model.get_layer("encoderblock_0").input.shape[1] == VISIBLE + (classifier == "token")
+    for place in range(PATCHES):
+        changed = images.copy()
+        row, column = divmod(place, 3)
+        changed[:, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4] += 1.0
+        moved = np.abs(to_numpy(model([changed, source])) - found).max(axis=(1, 2))
+        np.testing.assert_array_equal(moved > 1e-4, source[:, place] == place)
+        assert (moved[source[:, place] != place] < 1e-5).all()
+
+
+def run_config(objective, target, **optimizer):
+    return Config(
+        total_steps=3,
+        model=ModelConfig(None, (8, 12), 3, 4, 12, 2, 3, 20, "gap"),
+        pretext=PretextConfig(objective, target, **DECODER),
+        optimizer=OptimizerConfig(learning_rate=0.01, **optimizer),
+    )
+
+
+def batch_for(rng, config):
+    """Images, sources, targets and weights as the pipeline gives them, of random numbers."""
+    count, width = config.pretext.outputs((4, 4), 3)
+    source = sources(rng)[config.pretext.objective == "mae"]
+    images = rng.normal(size=(4, 8, 12, 3)).astype("float32")
+    if config.pretext.predicts_colours:
+        targets = rng.integers(0, width, (4, PATCHES * count)).astype("int32")
+    else:
+        targets = rng.normal(size=(4, PATCHES, width)).astype("float32")
+    weights = np.zeros((4, PATCHES), "float32")
+    for row in weights:
+        row[rng.permutation(PATCHES)[:3]] = 2.0
+    return (images, source), targets, np.repeat(weights, count, axis=1)
+
+
+CASES = [
+    ("masked_patch", "mean_colour"),
+    ("masked_patch", "colours_4x4"),
+    ("masked_patch", "patch"),
+    ("mae", None),
+]
+
+
+@pytest.mark.parametrize(("objective", "target"), CASES)
+def test_the_loss_is_of_corrupted_patches_and_trains_the_encoder(rng, objective, target):
+    config = run_config(objective, target)
+    if objective == "mae":
+        pretext = dataclasses.replace(config.pretext, corrupt=2 / 3)
+        config = dataclasses.replace(config, pretext=pretext)
+    base = encoder()
+    model = pretext_model(base, config.pretext, seed=1)
+    randomise(model, rng)
+    compile_model(model, config)
+    inputs, targets, weights = batch_for(rng, config)
+    outputs = to_numpy(model(list(inputs))).astype("float64")
+    if config.pretext.predicts_colours:
+        losses = np.log(np.exp(outputs).sum(-1))
+        losses -= np.take_along_axis(outputs, targets[..., None], -1)[..., 0]
+    else:
+        losses = ((outputs - targets) ** 2).mean(-1)
+    found = model.test_on_batch(inputs, targets, weights, return_dict=True)
+    assert found["loss"] == pytest.approx(losses[weights > 0].mean(), rel=1e-5)
+    if config.pretext.predicts_colours:
+        right = (outputs.argmax(-1) == targets)[weights > 0]
+        assert found["accuracy"] == pytest.approx(right.mean(), abs=1e-6)
+    variables = {v.path: v for v in [*model.trainable_variables, *base.weights]}
+    before = {path: to_numpy(v.value) for path, v in variables.items()}
+    model.train_on_batch(inputs, targets, weights)
+    still = [p for p, v in variables.items() if np.array_equal(before[p], to_numpy(v.value))]
+    assert [p for p in still if not p.endswith("key/bias")] == ["head/kernel", "head/bias"]
+
+
+def test_the_encoder_is_the_one_that_trains(rng):
+    base = encoder("token")
+    model = randomise(pretext_model(base, PretextConfig("mae", **DECODER), seed=1), rng)
+    other = copy_encoder(model, encoder("token"))
+    shared = {v.path for v in model.weights}
+    for one, two in zip(base.weights, other.weights):
+        np.testing.assert_array_equal(to_numpy(one), to_numpy(two))
+        assert one.path in shared or one.path.startswith("head")
+    images = rng.normal(size=(2, 8, 12, 3)).astype("float32")
+    found, expected = (to_numpy(intermediates(m)(images)["token"]) for m in (other, base))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_equal_seeds_are_equal_models(rng):
+    one, two = (pretext_model(encoder(), PretextConfig("mae", **DECODER), seed=5) for _ in "ab")
+    for a, b in zip(one.weights, two.weights):
+        np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
+
+
+def test_a_pretext_model_is_saved_like_any(rng, tmp_path):
+    model = pretext_model(encoder(), PretextConfig("mae", **DECODER), seed=5)
+    randomise(model, rng)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    images = rng.normal(size=(4, 8, 12, 3)).astype("float32")
+    inputs = [images, _mae_source(rng, model)]
+    np.testing.assert_array_equal(to_numpy(again(inputs)), to_numpy(model(inputs)))
+
+
+def _mae_source(rng, model):
+    visible = model.get_layer("visible").visible
+    source = np.full((4, PATCHES), PATCHES, "int32")
+    for row in source:
+        kept = rng.permutation(PATCHES)[:visible]
+        row[kept] = kept
+    return source
+
+
+@pytest.mark.parametrize(
+    ("model", "begins"),
+    [
+        (lambda: ResNet(32, (1,), 0.5, 5), "StdConv|RootBlock|ResNetInput"),
+        (lambda: HybridViT(32, (1,), 0.5, 1, hidden_size=12, num_layers=1, num_heads=3,
+                           mlp_dim=20, num_classes=5), "StdConv|RootBlock|ResNetInput"),
+    ],
+)  # fmt: skip
+def test_models_without_patches_of_the_image_are_refused(model, begins):
+    with pytest.raises(ValueError, match=f"cuts images themselves into patches.*({begins})"):
+        pretext_model(model(), PretextConfig("masked_patch"))

@@ -1,0 +1,142 @@
+"""Runs of a pretext as a user has them: stopped and gone on with, measured, fine-tuned."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import train
+from tests.helpers import ROOT, to_numpy
+from tests.training.small import assert_same_state, by_path, state, without_rate
+from vit_keras import cli, evaluation
+from vit_keras.config import AugmentConfig, Config, ModelConfig, PretextConfig
+from vit_keras.training import checkpoints
+from vit_keras.weights import open_model
+
+SIZES = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16, "patch_size": 8}
+
+
+def small(folder, objective="masked_patch", **fields):
+    """Six updates of a model of one block, evaluated twice."""
+    config = cli.read(str(ROOT / "configs" / "masked_patch_digits.yaml"))
+    decoder = {"decoder_hidden_size": 8, "decoder_num_layers": 1, "decoder_num_heads": 2}
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, **SIZES, dropout_rate=0.1),
+        pretext=PretextConfig(objective, **decoder),
+        batch=16,
+        workdir=str(folder),
+        **{"total_steps": 6, "eval_every": 3, "checkpoint_every": 2, **fields},
+    )
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.slow
+def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, capsys):
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    report = train.train_run(small(straight))
+    printed = capsys.readouterr().out
+
+    def save_and_die(*arguments, save=checkpoints.save):
+        save(*arguments)
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(checkpoints, "save", save_and_die)
+        train.train_run(small(stopped))
+    assert checkpoints.newest(stopped / "checkpoints").name == "step_000000002"  # in an epoch
+    again = train.train_run(small(stopped))
+    assert_same_state(state(straight, 6), state(stopped, 6))
+    rows = [json.loads((f / "metrics.json").read_text()) for f in (straight, stopped)]
+    assert without_rate(rows[0]) == without_rate(rows[1]) and again == report
+    assert json.loads((straight / "report.json").read_text()) == report
+    for shots in (0, 1, 2):
+        before, after = (report[key][shots] for key in ("fewshot_before", "fewshot"))
+        assert rows[0][-1][f"fewshot_{after['shots']}"] == after["mean"]
+        assert before["mean"] != after["mean"]
+        line = f"{after['shots']}-shot accuracy {100 * before['mean']:.2f} ± "
+        assert line in printed and f"{100 * after['mean']:.2f} ± " in printed
+
+
+@pytest.mark.slow
+def test_a_run_leaves_the_encoder_that_it_trained(tmp_path):
+    run = tmp_path / "run"
+    train.train_run(small(run, "mae", fewshot_every=0, total_steps=3))
+    trained, encoder = by_path(run, 3), open_model(run / "model.keras")
+    assert encoder.input_shape == (None, 16, 16, 1) and encoder.output_shape == (None, 10)
+    heads = [v.path for v in encoder.weights if v.path not in trained]
+    assert heads == ["head/kernel", "head/bias"]
+    for variable in encoder.weights:
+        expected = trained.get(variable.path, np.zeros(variable.shape))
+        np.testing.assert_array_equal(to_numpy(variable), expected)
+    assert json.loads((run / "report.json").read_text()) == {}
+    start = open_model(run / "model.keras")
+    config = dataclasses.replace(
+        small(tmp_path / "tuned", "none", total_steps=1, eval_every=1, fewshot_every=0),
+        augment=AugmentConfig(),
+    )
+    model = dataclasses.replace(config.model, weights=str(run))
+    fresh = train.start(dataclasses.replace(config, model=model), [str(i) for i in range(10)])
+    for one, two in zip(start.weights, fresh.weights):
+        np.testing.assert_array_equal(to_numpy(one), to_numpy(two))
+    assert evaluation.features_of(fresh).output_shape == (None, 16)
+
+
+VIT = ModelConfig(None, 16, 1, 4, 16, 1, 2, 16, "gap")
+BAD = [
+    ({"corrupt": 0.0}, {}, r"`pretext.corrupt` must be above 0 and below 1.*Received: 0.0"),
+    ({"corrupt": 1.0}, {}, r"`pretext.corrupt` must be above 0 and below 1.*Received: 1.0"),
+    ({"bits": 0}, {}, r"`pretext.bits` must be from 1 to 5. Received: 0"),
+    ({"bits": 6}, {}, r"`pretext.bits` must be from 1 to 5. Received: 6"),
+    ({"decoder_num_layers": 0}, {}, r"`pretext.decoder_num_layers` must be at least 1"),
+    ({"decoder_hidden_size": 30}, {}, r"multiple of 4 and of `decoder_num_heads`. Received: 30"),
+    ({}, {"loss": "sigmoid"}, r"`loss` is of classifiers: .* must be softmax. Received: sigmoid"),
+    ({}, {"label_smoothing": 0.1}, r"`label_smoothing` is of classifiers"),
+    ({}, {"sweep": True}, r"`sweep` is of classifiers"),
+    ({}, {"patience": 3}, r"`patience` is of classifiers"),
+    ({}, {"watch_every": 1}, r"`watch_every` is of classifiers"),
+    ({}, {"augment": AugmentConfig(mixup_alpha=0.2)}, r"`augment.mixup_alpha` is of classifiers"),
+    ({}, {"model": ModelConfig("R50+B/16")}, r"hybrids and ResNets have none. Received: .*R50\+B"),
+    ({}, {"model": ModelConfig("R50x1")}, r"hybrids and ResNets have none. Received: .*R50x1"),
+    ({}, {"model": {"classifier": "map"}}, r"`model.classifier` must be token or gap"),
+    ({}, {"model": {"representation_size": 4}}, r"`model.representation_size` is of classifiers"),
+    ({}, {"model": {"image_size": 4}}, r"at least two patches. Received: .*patches of 4x4"),
+    (
+        {"target": "colours_4x4"},
+        {"model": {"patch_size": (8, 2)}},
+        r"needs patches whose sides 4 divides. Received: 8x2",
+    ),
+    (
+        {"objective": "mae"},
+        {"model": {"position_embedding": "rope2d"}},
+        r"mae drops patches .* must be added at the stem. Received: position_embedding=rope2d",
+    ),
+    (
+        {"objective": "mae"},
+        {"model": {"position_embedding_at": "shared"}},
+        r"must be added at the stem. .*position_embedding_at=shared",
+    ),
+]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("pretext", "fields", "message"), BAD)
+def test_what_does_not_go_together_is_named(pretext, fields, message):
+    model = fields.get("model", VIT)
+    if isinstance(model, dict):
+        model = dataclasses.replace(VIT, **model)
+    with pytest.raises(ValueError, match=message):
+        made = PretextConfig(**{"objective": "masked_patch", **pretext})
+        Config(**{**fields, "model": model}, pretext=made)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("field", ["objective", "target"])
+def test_an_unknown_word_is_refused(capsys, field):
+    with pytest.raises(SystemExit):
+        cli.parse([f"--pretext.{field}", "colour"], "train.py", str(ROOT / "configs/digits.yaml"))
+    assert "mae" in (text := capsys.readouterr().err) or "mean_colour" in text
