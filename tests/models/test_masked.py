@@ -96,7 +96,7 @@ def test_mae_sees_what_is_visible_alone(rng, classifier):
     images = rng.normal(size=(4, 8, 12, 3)).astype("float32")
     found = to_numpy(model([images, source]))
     assert found.shape == (4, PATCHES, 48)
-    assert model.get_layer("encoderblock_0").input.shape[1] == VISIBLE + (classifier == "token")
+    assert model.get_layer("visible").output.shape[1] == VISIBLE + (classifier == "token")
     for place in range(PATCHES):
         changed = images.copy()
         row, column = divmod(place, 3)
