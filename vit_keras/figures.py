@@ -34,7 +34,7 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
     shown = [("loss", 1, {"loss": "training", "val_loss": "held out"})]
     shown += [("accuracy", 100, {"accuracy": "training", "val_accuracy": "held out"})]
     shots = [name for name in rows[-1] if name.startswith("fewshot_")]
-    shown += [("few-shot accuracy", 100, {name: f"{name[8:]} shots" for name in shots})]
+    shown += [("few-shot accuracy", 100, {name: f"{name[8:]}-shot" for name in shots})]
     shown = [row for row in shown if all(name in rows[-1] for name in row[2]) and row[2]]
     figure, axes = new_figure(4.5 * len(shown), 3.4, columns=len(shown))
     for axis, (title, scale, names) in zip(axes[0], shown):
