@@ -4,9 +4,12 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from PIL import Image
 
 from vit_keras.figures import BLUE, GREY, ORANGE, new_figure, save_figure
+from vit_keras.inspection.figures import grid_of_grids
 from vit_keras.reproduce.results import Mean
+from vit_keras.weights.saving import replacing
 
 # By what a series' name begins with: the paper's three families, then any others.
 FAMILIES = {"ViT": BLUE, "BiT": GREY, "Hybrid": ORANGE}
@@ -93,6 +96,32 @@ def lines(
         axis.legend(frameon=False, fontsize=8)
     axes[0, 0].set_ylabel(labels[1])
     save_figure(figure, path)
+
+
+def similarities(pictures: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
+    """Similarities of position embeddings `(h, w, h, w)` side by side, by their titles."""
+    figure, axes = new_figure(4.0 * len(pictures) + 0.8, 4.3, columns=len(pictures))
+    figure.set_layout_engine("compressed")
+    for axis, (title, similarity) in zip(axes[0], pictures.items()):
+        image = axis.imshow(grid_of_grids(similarity)[0], cmap="viridis", vmin=-1, vmax=1)
+        axis.set(xticks=(), yticks=(), xlabel="patch column", ylabel="patch row")
+        axis.spines[:].set_visible(False)
+        axis.set_title(title, fontsize=9)
+    figure.colorbar(image, ax=axes, label="cosine similarity", aspect=30)
+    save_figure(figure, path)
+
+
+def beside(parts: Sequence[pathlib.Path], path: pathlib.Path) -> None:
+    """Pictures side by side, each in the middle of the height, on white."""
+    pictures = [Image.open(part).convert("RGB") for part in parts]
+    height = max(picture.height for picture in pictures)
+    whole = Image.new("RGB", (sum(picture.width for picture in pictures), height), "white")
+    left = 0
+    for picture in pictures:
+        whole.paste(picture, (left, (height - picture.height) // 2))
+        left += picture.width
+    with replacing(path) as partial:
+        whole.save(partial, format="PNG", optimize=True)
 
 
 def styles(names: Sequence[str]) -> list[tuple[str, float, str]]:

@@ -4,7 +4,9 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vit_keras import cli, data, variants
+import keras
+
+from vit_keras import cli, data, variants, weights
 from vit_keras.config import Config, DataConfig
 from vit_keras.reproduce.lab import Trained, changed
 from vit_keras.reproduce.results import published
@@ -76,6 +78,11 @@ class Full:
             "model.weights": str(trained.folder),
         }
         return changed(self._located(config, task), fields)
+
+    def inspected(self, lab) -> tuple[keras.Model, str, DataConfig]:
+        """The published ViT-L/16 of ImageNet-21k, and ImageNet's validation images."""
+        model = weights.from_checkpoint(weights.resolve("L/16", "imagenet21k"))
+        return model, *self.few_shot_data()
 
     def few_shot_data(self, dataset: str | None = None) -> tuple[str, DataConfig]:
         """ImageNet."""

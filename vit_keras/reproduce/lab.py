@@ -27,6 +27,11 @@ class Trained:
     report: Mapping[str, Any]
 
     @property
+    def metrics(self) -> list[dict[str, float]]:
+        """What the run has recorded, a row an evaluation."""
+        return json.loads((self.folder / "metrics.json").read_text())
+
+    @property
     def percent(self) -> float:
         """Top-1 accuracy on the held-out images, %."""
         return 100 * self.report["accuracy"]

@@ -5,7 +5,9 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vit_keras import cli
+import keras
+
+from vit_keras import cli, runs
 from vit_keras.config import AugmentConfig, Config, DataConfig
 from vit_keras.reproduce import material
 from vit_keras.reproduce.lab import Trained, changed
@@ -107,6 +109,15 @@ class Digits:
                 "optimizer.warmup_steps": steps // 10,
             },
         )
+
+    def inspected(self, lab) -> tuple[keras.Model, str, DataConfig]:
+        """The main job's model of 6 layers and 64 patches, its data set and where that lies."""
+        recipe = cli.read(str(self.recipe))
+        once = dict.fromkeys(("total_steps", "eval_every", "checkpoint_every"), self.steps)
+        sizes = {"model.patch_size": 2, "model.hidden_size": 48, "model.num_layers": 6}
+        trained = lab.train(changed(recipe, {"name": "inspected", **once, **sizes}))
+        model, _ = runs.open_source(trained.folder)
+        return model, recipe.dataset, recipe.data
 
     def few_shot_data(self, dataset: str | None = None) -> tuple[str, DataConfig]:
         """The ten digits, of which each class has 25 training images that no model has seen."""
