@@ -30,7 +30,7 @@ MAY_IMPORT = {  # rooms that a room may import, besides its own
     "inspection": {"figures", "layers", "models", "posembed"},
     "reproduce": {
         *("cli", "compute", "config", "data", "evaluation", "figures", "inspection"),
-        *("layers", "models", "runs", "training", "variants"),
+        *("layers", "models", "runs", "training", "variants", "weights"),
     },
 }
 HOME = {"tensorflow": {"data", "exporting"}, "torch": set(), "jax": set(), "matplotlib": set()}

@@ -110,7 +110,8 @@ class Full:
         try:
             data.load(config.dataset, config.model.channels, config.data)
         except (ValueError, OSError) as error:
-            raise type(error)(f"{error}{'. ' * bool(hint)}{hint or ''}") from error
+            said = f"{str(error).rstrip('.')}. {hint}" if hint else str(error)
+            raise type(error)(said) from error
 
 
 def variant_of(model: str) -> str:

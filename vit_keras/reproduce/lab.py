@@ -60,6 +60,10 @@ class Lab:
         """ "digits" or "full"."""
         return self.setting.scale
 
+    def require(self, upstreams: Sequence[str], tasks: Sequence[str] = ()) -> None:
+        """Raises an error, as `data.load`, unless all data of a study are there."""
+        self.setting.require(list(upstreams), list(tasks))
+
     def train(self, config: Config) -> Trained:
         """The run of `config`: trained now, unless it has come to its end before."""
         folder = self.folder / runs.default_workdir(config)

@@ -11,7 +11,7 @@ from vit_keras.reproduce.full import epochs_of
 from vit_keras.reproduce.results import Column, Result, rows_of
 
 SMALLER = {
-    "digits": "a ViT of 4 layers and width 48 with 64 patches of 2x2, pre-trained on 826 images of "
+    "digits": "a ViT of 4 layers and width 48 with 64 patches of 2x2, pre-trained on 836 images of "
     "7 of the digits; 20 and 40 epochs stand for 7 and 14, and learning rates are 5 times the "
     "paper's.",
     "full": "",
@@ -53,7 +53,7 @@ def _train(lab, paper):
         fields = {**changes, **epochs_of("JFT-300M", epochs), "optimizer.learning_rate": rate}
         return lab.pretrain("ViT-L/16", "JFT-300M", **fields), epochs
     epochs = 20 * epochs / 7
-    steps = round(epochs * 826 / 64)
+    steps = round(epochs * 836 / 64)
     changes |= dict.fromkeys(("total_steps", "eval_every", "checkpoint_every"), steps)
     changes["optimizer.learning_rate"] = 5 * rate
     return lab.pretrain("ViT-B/2", "all", **changes), epochs

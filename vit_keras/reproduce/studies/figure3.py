@@ -9,7 +9,7 @@ from vit_keras.reproduce.studies.table5 import PLANS, paper_rows, transfers
 TASK = {"digits": "ten digits", "full": "ImageNet"}
 RESNETS = {"digits": ("BiT-R8", "BiT-R26"), "full": ()}
 SMALLER = {
-    "digits": "80, 250 and 826 images of 7 of the digits stand for the three data sets; fine-tuned "
+    "digits": "80, 250 and 836 images of 7 of the digits stand for the three data sets; fine-tuned "
     "on 100 images of all ten; one seed.",
     "full": "without BiT, whose ImageNet and ImageNet-21k recipes are another paper's.",
 }

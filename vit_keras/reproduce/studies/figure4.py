@@ -12,7 +12,7 @@ MODELS = {
     "full": ("ViT-L/16", "ViT-L/32", "ViT-B/32", "ViT-b/32", "R50x1", "R152x2"),
 }
 SMALLER = {
-    "digits": "subsets of 25, 80, 250 and 826 images of 7 of the digits stand for 9 to 303 million "
+    "digits": "subsets of 25, 80, 250 and 836 images of 7 of the digits stand for 9 to 303 million "
     "of JFT-300M, at 400 updates each and without early stopping; 5-shot on all ten digits, "
     "mean and deviation over three draws of the shots.",
     "full": "without early stopping.",
@@ -22,7 +22,7 @@ SMALLER = {
 def run(lab) -> Result:
     """One row a model, one column a subset, all with the same updates."""
     subsets = _subsets(lab.scale)
-    lab.require(subsets.values())
+    lab.require(subsets.values(), ["ImageNet"])
     ours = {
         model: {
             images: lab.few_shot(lab.pretrain(model, upstream))

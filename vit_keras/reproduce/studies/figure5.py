@@ -16,7 +16,7 @@ SMALL = (
     *("BiT-R8", "BiT-R14", "BiT-R26"),
 )
 SMALLER = {
-    "digits": "pre-trained on 826 images of 7 of the digits for 400 updates; the average is of two "
+    "digits": "pre-trained on 836 images of 7 of the digits for 400 updates; the average is of two "
     "tasks, all ten digits from 100 images and the three unseen ones from 30; hybrids have the "
     "root and one unit of a ResNet below the same transformer; one seed.",
     "full": "",
@@ -36,7 +36,7 @@ def run(lab) -> Result:
         trained = lab.pretrain(model, upstream, **changes)
         average = statistics.mean(lab.finetune(trained, t).mean for t in TASKS[lab.scale])
         kind = model.split("-")[0] if lab.scale == "digits" else family(model)
-        epochs = epochs or trained.config.total_steps * trained.config.batch / 826
+        epochs = epochs or trained.config.total_steps * trained.config.batch / 836
         rows.append(["ours", kind, model, epochs, pretraining_flops(trained), average])
     for row in rows_of("table6"):
         average = statistics.mean(row[task] for task in AVERAGED)

@@ -26,7 +26,7 @@ TASKS = {
     "full": ("ImageNet", "CIFAR-10", "CIFAR-100", "Pets", "Flowers"),
 }
 SMALLER = {
-    "digits": "pre-training knows 7 of the 10 digits, from 250 or all 826 images for 400 updates; "
+    "digits": "pre-training knows 7 of the 10 digits, from 250 or all 836 images for 400 updates; "
     "the tasks are all ten digits from 100 images and the three unseen ones from 30, at one "
     "learning rate and 16 pixels throughout; models have 0.07 to 0.3 million parameters.",
     "full": "BiT-L and Noisy Student are of other papers and are not trained; ImageNet at 384 "

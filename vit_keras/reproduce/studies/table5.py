@@ -17,7 +17,7 @@ TASKS = {
     "full": ("CIFAR-10", "CIFAR-100", "ImageNet", "Flowers", "Pets"),
 }
 SMALLER = {
-    "digits": "80, 250 and 826 images of 7 of the digits stand for ImageNet, ImageNet-21k and "
+    "digits": "80, 250 and 836 images of 7 of the digits stand for ImageNet, ImageNet-21k and "
     "JFT-300M, at 400 updates each; ViTs of 0.02 to 0.2 million parameters stand for B to H; the "
     "tasks are all ten digits from 100 images and the three unseen ones from 30, one seed.",
     "full": "ReaL is evaluate.py --real on the ImageNet runs.",

@@ -25,7 +25,7 @@ TASKS = {
 }
 SMALLER = {
     "digits": "two-stage ResNets of half the width, with 1 and 3 to 4 units a stage, pre-trained "
-    "on 826 images of 7 of the digits for 400 updates; one learning rate for each rule.",
+    "on 836 images of 7 of the digits for 400 updates; one learning rate for each rule.",
     "full": "",
 }
 RULES = {"Adam": "adamw", "SGD": "sgd"}
