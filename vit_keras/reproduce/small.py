@@ -58,6 +58,10 @@ class Digits:
         self.folder, self.recipe = folder, configs / "digits.yaml"
         self.steps, self.transfer_steps = steps or STEPS, min(steps or STEPS, TRANSFER_STEPS)
 
+    def updates(self, factor: float) -> dict[str, int]:
+        """The change of a recipe that trains `factor` times as long as the others."""
+        return _once(round(factor * self.steps))
+
     def require(self, upstreams: Sequence[str], tasks: Sequence[str] = ()) -> None:
         """Nothing: the digits come with scikit-learn."""
 
@@ -71,8 +75,7 @@ class Digits:
         fields = KINDS[model.split("-")[0]](model)
         changes = {f"model.{name}": value for name, value in fields.items()}
         plain = {"augment": AugmentConfig(), "label_smoothing": 0.0}
-        once = dict.fromkeys(("total_steps", "eval_every", "checkpoint_every"), steps)
-        return changed(cli.read(str(self.recipe)), {**changes, **plain, **once})
+        return changed(cli.read(str(self.recipe)), {**changes, **plain, **_once(steps)})
 
     def pretraining(self, model: str, upstream: str, changes: Mapping[str, Any]) -> Config:
         """Table 3 in small: `upstream` is one of `UPSTREAMS`."""
@@ -92,11 +95,10 @@ class Digits:
         """Table 4 in small: SGD with momentum, one learning rate."""
         table, images = CLASSES[task]
         steps = self.transfer_steps
-        once = dict.fromkeys(("total_steps", "eval_every", "checkpoint_every"), steps)
         return changed(
             trained.config,
             {
-                **once,
+                **_once(steps),
                 "name": f"{trained.config.name}-to-{table}",
                 "dataset": self.tables[table],
                 "data": DataConfig(train_split=f"train[:{images}]"),
@@ -113,12 +115,16 @@ class Digits:
     def inspected(self, lab) -> tuple[keras.Model, str, DataConfig]:
         """The main job's model of 6 layers and 64 patches, its data set and where that lies."""
         recipe = cli.read(str(self.recipe))
-        once = dict.fromkeys(("total_steps", "eval_every", "checkpoint_every"), self.steps)
         sizes = {"model.patch_size": 2, "model.hidden_size": 48, "model.num_layers": 6}
-        trained = lab.train(changed(recipe, {"name": "inspected", **once, **sizes}))
+        trained = lab.train(changed(recipe, {"name": "inspected", **_once(self.steps), **sizes}))
         model, _ = runs.open_source(trained.folder)
         return model, recipe.dataset, recipe.data
 
     def few_shot_data(self, dataset: str | None = None) -> tuple[str, DataConfig]:
         """The ten digits, of which each class has 25 training images that no model has seen."""
         return self.tables[dataset or "ten"], DataConfig()
+
+
+def _once(steps):
+    """A run of so many updates that is judged at its end."""
+    return dict.fromkeys(("total_steps", "eval_every", "checkpoint_every"), steps)

@@ -8,12 +8,13 @@ from vit_keras import inspection, runs
 from vit_keras.inspection.attention import patch_distances
 from vit_keras.reproduce import drawing
 from vit_keras.reproduce.full import epochs_of
+from vit_keras.reproduce.material import UPSTREAM_IMAGES
 from vit_keras.reproduce.results import Column, Result, rows_of
 
 SMALLER = {
     "digits": "a ViT of 4 layers and width 48 with 64 patches of 2x2, pre-trained on 836 images of "
-    "7 of the digits; 20 and 40 epochs stand for 7 and 14, and learning rates are 5 times the "
-    "paper's.",
+    "7 of the digits; 300 and 600 updates stand for 7 and 14 epochs, and learning rates are 5 "
+    "times the paper's.",
     "full": "",
 }
 COLUMNS = (
@@ -36,10 +37,10 @@ def run(lab) -> Result:
         rate, decay = paper["learning_rate"], paper["weight_decay"]
         ours = trained.config.optimizer.learning_rate
         rows.append([paper["epochs"], epochs, rate, ours, decay, near, far, trained.percent])
-        pictures[f"{epochs:g} epochs, rate {ours:g}, decay {decay:g}"] = similarity
+        pictures[f"{epochs:.0f} epochs, rate {ours:g}, decay {decay:g}"] = similarity
     finding = "; ".join(
-        f"after {row[1]:g} epochs at {row[3]:g} neighbours are {row[5]:.2f} alike and far patches "
-        f"{row[6]:.2f}"
+        f"after {row[1]:.0f} epochs at {row[3]:g} neighbours are {row[5]:.2f} alike and far "
+        f"patches {row[6]:.2f}"
         for row in rows
     )
     draw = functools.partial(drawing.similarities, pictures)
@@ -52,11 +53,9 @@ def _train(lab, paper):
     if lab.scale == "full":
         fields = {**changes, **epochs_of("JFT-300M", epochs), "optimizer.learning_rate": rate}
         return lab.pretrain("ViT-L/16", "JFT-300M", **fields), epochs
-    epochs = 20 * epochs / 7
-    steps = round(epochs * 836 / 64)
-    changes |= dict.fromkeys(("total_steps", "eval_every", "checkpoint_every"), steps)
-    changes["optimizer.learning_rate"] = 5 * rate
-    return lab.pretrain("ViT-B/2", "all", **changes), epochs
+    changes |= {"optimizer.learning_rate": 5 * rate, **lab.setting.updates(0.75 * epochs / 7)}
+    trained = lab.pretrain("ViT-B/2", "all", **changes)
+    return trained, trained.config.total_steps * trained.config.batch / UPSTREAM_IMAGES
 
 
 def _means(similarity):

@@ -6,6 +6,7 @@ import statistics
 from vit_keras.reproduce import drawing
 from vit_keras.reproduce.costs import pretraining_flops
 from vit_keras.reproduce.full import epochs_of
+from vit_keras.reproduce.material import UPSTREAM_IMAGES
 from vit_keras.reproduce.results import Column, Result, rows_of
 from vit_keras.reproduce.studies.table6 import family
 
@@ -36,7 +37,7 @@ def run(lab) -> Result:
         trained = lab.pretrain(model, upstream, **changes)
         average = statistics.mean(lab.finetune(trained, t).mean for t in TASKS[lab.scale])
         kind = model.split("-")[0] if lab.scale == "digits" else family(model)
-        epochs = epochs or trained.config.total_steps * trained.config.batch / 836
+        epochs = epochs or trained.config.total_steps * trained.config.batch / UPSTREAM_IMAGES
         rows.append(["ours", kind, model, epochs, pretraining_flops(trained), average])
     for row in rows_of("table6"):
         average = statistics.mean(row[task] for task in AVERAGED)
