@@ -24,7 +24,7 @@ def test_a_study_runs_from_pixels_to_its_files_and_is_taken_again(tmp_path, monk
     command = ["figure5", "--out", str(tmp_path), "--steps", "4"]
     script.main(command)
     printed = capsys.readouterr().out
-    assert printed.count("  trained ViT-b4-on-all") == 2  # and fine-tuned
+    assert printed.count("  trained ViT-b4-on-836") == 2  # and fine-tuned
     with open(tmp_path / "figure5.csv") as file:
         rows = list(csv.DictReader(file))
     ours = [row for row in rows if row["whose"] == "ours"]

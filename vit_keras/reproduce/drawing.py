@@ -40,7 +40,10 @@ def parity(
 
 
 def bars(panels: Mapping[str, Series], label: str, path: pathlib.Path) -> None:
-    """Grouped bars with error bars, a panel each for {title: {series: {group: value}}}."""
+    """Grouped bars with error bars, a panel each for {title: {series: {group: value}}}.
+
+    All panels have the same series, which stand below where there are several.
+    """
     widths = [1.4 + 0.32 * sum(len(of) for of in series.values()) for series in panels.values()]
     figure, axes = new_figure(max(6.0, min(sum(widths), 12.0)), 3.8, columns=len(panels))
     axes[0, 0].get_gridspec().set_width_ratios(widths)
@@ -48,26 +51,22 @@ def bars(panels: Mapping[str, Series], label: str, path: pathlib.Path) -> None:
         groups = list(dict.fromkeys(group for values in series.values() for group in values))
         width = 0.8 / len(series)
         for i, (name, values) in enumerate(series.items()):
-            chosen = [(groups.index(group), value) for group, value in values.items()]
-            chosen = [(place, Mean(*np.atleast_1d(value))) for place, value in chosen if value]
-            places = [place + (i - (len(series) - 1) / 2) * width for place, _ in chosen]
-            errors = [value.std or 0 for _, value in chosen]
-            error_bars = (
-                {"yerr": errors, "capsize": 2, "error_kw": {"lw": 1}} if any(errors) else {}
-            )
-            heights = [value.mean for _, value in chosen]
+            shift = (i - (len(series) - 1) / 2) * width
+            known = {groups.index(group) + shift: value for group, value in values.items() if value}
             color = PALETTE[i % len(PALETTE)]
-            axis.bar(places, heights, 0.92 * width, color=color, label=name, **error_bars)
-        _zoom(axis)
-        turned = {"rotation": 30, "ha": "right"} if max(map(len, groups)) > 8 else {}
+            axis.bar(*_bars_of(known), width=0.92 * width, color=color, label=name)
+            _error_bars(axis, known, fmt="none", color="black", lw=1)
+        _zoom(axis, [value for values in series.values() for value in values.values() if value])
+        longest = max(len(line) for group in groups for line in group.split("\n"))
+        turned = {"rotation": 30, "ha": "right"} if longest > 8 else {}
         axis.set_xticks(range(len(groups)), groups, fontsize=8, **turned)
         axis.set_title(title, fontsize=10)
         axis.grid(alpha=0.3, axis="y")
         axis.set_axisbelow(True)
-        if len(series) > 1:
-            columns = min(3, len(series))
-            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.12 - 0.14 * bool(turned))}
-            axis.legend(frameon=False, fontsize=7.5, ncols=columns, **below)
+    if len(series) > 1:
+        shown = axes[0, 0].get_legend_handles_labels()
+        columns = 2 if max(map(len, series)) > 20 else 4
+        figure.legend(*shown, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
     axes[0, 0].set_ylabel(label)
     save_figure(figure, path)
 
@@ -82,20 +81,36 @@ def lines(
     figure, axes = new_figure(max(5.2, 4.2 * len(panels)), 3.9, columns=len(panels))
     for axis, (title, series) in zip(axes[0], panels.items()):
         for (name, values), (color, alpha, marker) in zip(series.items(), styles(series)):
-            known = {x: Mean(*np.atleast_1d(y)) for x, y in values.items() if y is not None}
-            heights = [y.mean for y in known.values()]
-            errors = [y.std or 0 for y in known.values()]
             look = {"color": color, "alpha": alpha, "marker": marker, "markersize": 5, "lw": 1.5}
-            axis.errorbar(list(known), heights, errors, capsize=2, label=name, **look)
-        numeric = all(not isinstance(x, str) for values in series.values() for x in values)
-        if log and numeric:
-            axis.set_xscale("log")
+            known = {x: value for x, value in values.items() if value is not None}
+            axis.plot(*_bars_of(known), label=name, **look)
+            _error_bars(axis, known, fmt="none", color=color, alpha=alpha, lw=1)
+        places = list(dict.fromkeys(x for values in series.values() for x in values))
+        if not any(isinstance(x, str) for x in places):
+            axis.set_xscale("log" if log else "linear")
+            if log and len(places) <= 6:  # few enough to stand at the axis
+                axis.set_xticks(places, [f"{x:,g}" for x in places])
+                axis.minorticks_off()
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(labels[0])
         axis.grid(alpha=0.3)
         axis.legend(frameon=False, fontsize=8)
     axes[0, 0].set_ylabel(labels[1])
     save_figure(figure, path)
+
+
+def _bars_of(values):
+    """Places and heights of {place: a number or a Mean}."""
+    return list(values), [Mean(*np.atleast_1d(value)).mean for value in values.values()]
+
+
+def _error_bars(axis, values, **look):
+    """Deviations of those that are a Mean of several runs."""
+    spread = {place: value for place, value in values.items() if np.ndim(value) and value.std}
+    if spread:
+        axis.errorbar(
+            *_bars_of(spread), [value.std for value in spread.values()], capsize=2, **look
+        )
 
 
 def similarities(pictures: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
@@ -135,10 +150,11 @@ def styles(names: Sequence[str]) -> list[tuple[str, float, str]]:
     return found
 
 
-def _zoom(axis):
+def _zoom(axis, values):
     """Bars begin above zero where all are high, so that differences show."""
-    heights = [patch.get_height() for patch in axis.patches]
-    if heights and min(heights) > 0.4 * max(heights):
-        low, high = min(heights), max(heights)
+    values = [Mean(*np.atleast_1d(value)) for value in values]
+    low = min(value.mean - (value.std or 0) for value in values)
+    high = max(value.mean + (value.std or 0) for value in values)
+    if low > 0.4 * high:
         margin = max(high - low, 0.02 * high)
-        axis.set_ylim(max(0, low - margin), high + 0.25 * margin)
+        axis.set_ylim(max(0, low - 0.5 * margin), high + 0.15 * margin)

@@ -15,7 +15,7 @@ from vit_keras.reproduce.lab import Trained, changed
 # Fields of `model` of each model; a ViT is its letter and its patch in pixels of 16.
 SIZES = {"b": (32, 2, 2), "B": (48, 4, 4), "L": (64, 6, 4)}  # width, layers, heads
 BIT = {"BiT-R8": (1, 1), "BiT-R14": (2, 2), "BiT-R26": (3, 4)}
-UPSTREAMS = {"25": 25, "80": 80, "250": 250, "all": material.UPSTREAM_IMAGES}
+UPSTREAMS = {"25": 25, "80": 80, "250": 250, "836": material.UPSTREAM_IMAGES}
 STEPS, TRANSFER_STEPS = 400, 100
 CLASSES = {"ten digits": ("ten", 100), "unseen digits": ("unseen", 30)}  # table, images trained on
 

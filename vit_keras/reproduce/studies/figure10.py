@@ -27,7 +27,7 @@ COLUMNS = (
 
 def run(lab) -> Result:
     """One row a run, with the mean cosine similarity at two distances."""
-    lab.require(["all" if lab.scale == "digits" else "JFT-300M"])
+    lab.require(["836" if lab.scale == "digits" else "JFT-300M"])
     rows, pictures = [], {}
     for paper in rows_of("figure10"):
         trained, epochs = _train(lab, paper)
@@ -54,7 +54,7 @@ def _train(lab, paper):
         fields = {**changes, **epochs_of("JFT-300M", epochs), "optimizer.learning_rate": rate}
         return lab.pretrain("ViT-L/16", "JFT-300M", **fields), epochs
     changes |= {"optimizer.learning_rate": 5 * rate, **lab.setting.updates(0.75 * epochs / 7)}
-    trained = lab.pretrain("ViT-B/2", "all", **changes)
+    trained = lab.pretrain("ViT-B/2", "836", **changes)
     return trained, trained.config.total_steps * trained.config.batch / UPSTREAM_IMAGES
 
 

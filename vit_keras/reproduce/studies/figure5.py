@@ -54,7 +54,7 @@ def run(lab) -> Result:
 def _plan(scale):
     """Models, epochs (None: as many as the recipe has) and changes; and their data."""
     if scale == "digits":
-        return [(model, None, {}) for model in SMALL], "all"
+        return [(model, None, {}) for model in SMALL], "836"
     rows = rows_of("table6")
     plan = [(row["model"], row["epochs"], epochs_of("JFT-300M", row["epochs"])) for row in rows]
     return plan, "JFT-300M"

@@ -16,7 +16,7 @@ PLANS = {  # base, its sizes, what each dimension is set to, data and seeds
             "MLP": {"mlp_dim": (24, 48, 384)},
             "patch": {"patch_size": (8, 2)},
         },
-        "all",
+        "836",
         (0, 1),
     ),
     "full": (

@@ -6,7 +6,7 @@ from vit_keras.reproduce import drawing
 from vit_keras.reproduce.results import Column, Result, published, rows_of
 
 PLANS = {  # models and, from small to large, the data that they are pre-trained on
-    "digits": (("ViT-b/4", "ViT-B/4", "ViT-L/4"), ("80", "250", "all")),
+    "digits": (("ViT-b/4", "ViT-B/4", "ViT-L/4"), ("80", "250", "836")),
     "full": (
         ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14"),
         ("ImageNet", "ImageNet-21k", "JFT-300M"),

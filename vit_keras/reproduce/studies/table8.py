@@ -11,7 +11,7 @@ FIELDS = {"none": "none", "1-D": "learned", "2-D": "learned_2d", "relative": "re
 PLANS = {  # model, data, seeds, changes of the recipe
     "digits": (
         "ViT-B/2",
-        "all",
+        "836",
         range(5),
         {
             "model.image_size": 8,
