@@ -18,6 +18,7 @@ LEADS = {
     "full": "Every table and figure of arXiv 2010.11929 that an experiment stands behind, by the "
     "paper&rsquo;s own recipes, beside what it prints.",
 }
+SCREEN, DPI = 96, 150  # pixels an inch of a browser, and of our pictures
 MADE_WITH = ("backend", "keras", "jax", "tensorflow", "torch", "numpy", "python", "platform")
 
 PAGE = string.Template("""<!DOCTYPE html>
@@ -27,7 +28,7 @@ PAGE = string.Template("""<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>$title</title>
 <style>
-body { font: 16px/1.5 system-ui, sans-serif; color: #1d2129; max-width: 62rem; margin: 2rem auto;
+body { font: 16px/1.5 system-ui, sans-serif; color: #1d2129; max-width: 68rem; margin: 2rem auto;
        padding: 0 1rem; }
 h1 { font-size: 1.7rem; margin-bottom: .3rem; }
 h2 { font-size: 1.25rem; margin-top: 3rem; padding-top: 1rem; border-top: 1px solid #d5d9e0; }
@@ -35,8 +36,9 @@ nav { columns: 2; font-size: .92rem; margin: 1.5rem 0; }
 nav a { display: block; color: #2a6fbb; text-decoration: none; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; text-align: right; white-space: nowrap; }
-th { border-bottom: 2px solid #8a8f98; font-weight: 600; }
+th, td { padding: .25rem .55rem; text-align: right; white-space: nowrap; }
+th { border-bottom: 2px solid #8a8f98; font-weight: 600; white-space: normal; max-width: 9rem;
+     vertical-align: bottom; }
 td { border-bottom: 1px solid #e6e9ee; }
 .text { text-align: left; }
 .ours { background: #eef4fb; }
@@ -85,7 +87,9 @@ def write_report(
 
 def _section(result, folder):
     title = html.escape(result.title)
-    data = base64.b64encode((folder / f"{result.name}.png").read_bytes()).decode()
+    picture = (folder / f"{result.name}.png").read_bytes()
+    data = base64.b64encode(picture).decode()
+    width = round(int.from_bytes(picture[16:20], "big") * SCREEN / DPI)  # a PNG's first field
     said = "".join(
         f"<dt>{html.escape(label)}:</dt><dd>{html.escape(text)}</dd>"
         for label, text in remarks(result)
@@ -93,7 +97,7 @@ def _section(result, folder):
     return (
         f'<section id="{result.name}">\n<h2>{title}</h2>\n'
         f'<div class="scroll">{_table(result)}</div>\n'
-        f'<figure><img alt="{title}" src="data:image/png;base64,{data}"></figure>\n'
+        f'<figure><img alt="{title}" width="{width}" src="data:image/png;base64,{data}"></figure>\n'
         f"<dl>{said}</dl>\n</section>"
     )
 
