@@ -34,7 +34,9 @@ class Runs:
         if config.name in self.stopped:
             self.stopped.remove(config.name)
             raise KeyboardInterrupt
-        (folder / "report.json").write_text(json.dumps({"accuracy": 0.5 + 0.1 * config.seed}))
+        report = {"accuracy": 0.5 + 0.1 * config.seed}
+        (folder / "report.json").write_text(json.dumps(report))
+        return report
 
 
 @pytest.fixture
@@ -133,6 +135,17 @@ def test_full_scale_is_the_recipes(tmp_path):
     assert tuned.dataset == "tfds:cifar100" and tuned.model.weights == str(tmp_path)
     with pytest.raises(ValueError, match="no recipe of R50x1 on ImageNet"):
         full.pretraining("R50x1", "ImageNet", {})
+
+
+def test_fine_tuning_at_full_scale_is_a_sweep(tmp_path):
+    runs = Runs()
+    lab = reproduce.Lab(tmp_path, Full(CONFIGS), CONFIGS, runs)
+    config = lab.setting.pretraining("ViT-B/16", "JFT-300M", {})
+    trained = reproduce.Trained(tmp_path / "trained", config, {})
+    mean = lab.finetune(trained, "Pets")
+    assert mean == (pytest.approx(60.0), pytest.approx(10.0))  # of the grid's seeds 0, 1, 2
+    assert [config.data.dev_percent for config in runs.trained] == [10.0] * 4 + [0.0] * 3
+    assert lab.finetune(trained, "Pets") == mean and len(runs.trained) == 7
 
 
 def test_missing_data_are_named_before_anything_is_trained(tmp_path):
