@@ -116,7 +116,7 @@ class Digits:
         """The main job's model of 6 layers and 64 patches, its data set and where that lies."""
         recipe = cli.read(str(self.recipe))
         sizes = {"model.image_size": 32, "model.hidden_size": 48, "model.num_layers": 6}
-        trained = lab.train(changed(recipe, {"name": "inspected", **self.updates(2), **sizes}))
+        trained = lab.train(changed(recipe, {"name": "inspected", **self.updates(1.5), **sizes}))
         model, _ = runs.open_source(trained.folder)
         return model, recipe.dataset, recipe.data
 

@@ -11,7 +11,7 @@ from vit_keras.reproduce.results import Column, Result
 COUNT, SHOWN = 128, 10  # images that means are taken over, and those drawn
 SMALLER = {
     "digits": "a ViT of 6 layers and width 48 with 64 patches of 4x4 of 32x32 pixels, trained on "
-    "the digits for 800 updates; the pictures are held out.",
+    "the digits for 600 updates; the pictures are held out.",
     "full": "the published ViT-L/16 of ImageNet-21k, since that of JFT-300M is not public.",
 }
 COLUMNS = (
