@@ -24,8 +24,8 @@ PLANS = {  # model, data, seeds, changes of the recipe
 }
 SMALLER = {
     "digits": "a ViT of 2 layers and width 48 on 8x8 pixels in 16 patches of 2x2, pre-trained on "
-    "836 images of 7 of the digits for 1200 updates of 32, five seeds; 5-shot on all ten digits, whose "
-    "patches are strokes that tell little without their places.",
+    "836 images of 7 of the digits for 1200 updates of 32, five seeds; 5-shot on all ten digits, "
+    "whose patches are strokes that tell little without their places.",
     "full": "one seed, as in the paper.",
 }
 COLUMNS = (
