@@ -8,6 +8,7 @@ import keras
 
 from vit_keras import cli, data, variants, weights
 from vit_keras.config import Config, DataConfig
+from vit_keras.evaluation.fewshot import L2
 from vit_keras.reproduce.lab import Trained, changed
 from vit_keras.reproduce.results import published
 
@@ -49,6 +50,7 @@ class Full:
     """The studies as the paper ran them: months of a large machine."""
 
     scale = "full"
+    l2 = L2
 
     def __init__(self, configs: pathlib.Path, data_dir: str | None = None, **given: str | None):
         """`given` are data sets by their options, jft and imagenet21k; None for the recipes'."""
@@ -84,7 +86,7 @@ class Full:
         model = weights.from_checkpoint(weights.resolve("L/16", "imagenet21k"))
         return model, *self.few_shot_data()
 
-    def few_shot_data(self, dataset: str | None = None) -> tuple[str, DataConfig]:
+    def few_shot_data(self) -> tuple[str, DataConfig]:
         """ImageNet."""
         where = DataConfig(data_dir=self.data_dir, test_split="validation")
         return "tfds:imagenet2012", where

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import pathlib
 import time
@@ -100,17 +99,16 @@ class Lab:
             sweep(dataclasses.replace(config, workdir=str(folder)), self.train_run)
         return list(json.loads((folder / "sweep.json").read_text())["test"].values())
 
-    def few_shot(self, trained: Trained, dataset: str | None = None) -> Mean:
+    def few_shot(self, trained: Trained) -> Mean:
         """5-shot linear accuracy (%) of a run's features, over three draws of the shots."""
-        name, config = self.setting.few_shot_data(dataset)
-        file = (
-            trained.folder / f"fewshot-{SHOTS}-{hashlib.sha256(name.encode()).hexdigest()[:8]}.json"
-        )
+        (name, config), l2 = self.setting.few_shot_data(), self.setting.l2
+        file = trained.folder / f"fewshot-{SHOTS}-l2-{l2:g}.json"
         if not file.is_file():
             predictor, _ = open_predictor(str(trained.folder))
             found = data.load(name, predictor.input_shape[-1], config)
             splits = config.train_split, config.test_split
-            rows = few_shot_of(predictor, found, batch=256, splits=splits, shots=(SHOTS,))
+            how = {"batch": 256, "splits": splits, "shots": (SHOTS,), "l2": (l2,)}
+            rows = few_shot_of(predictor, found, **how)
             runs.write_text(file, json.dumps(rows, indent=1))
         row = json.loads(file.read_text())[0]
         return Mean.of([100 * accuracy for accuracy in row["accuracies"]])
