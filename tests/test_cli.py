@@ -8,7 +8,7 @@ import pytest
 from tests.helpers import ROOT, shapes_only
 from vit_keras import cli
 from vit_keras.config import Config, ModelConfig
-from vit_keras.models import from_config
+from vit_keras.models import from_config, from_variant
 
 pytestmark = pytest.mark.once
 
@@ -116,3 +116,17 @@ def test_a_resnet_has_no_heads():
     config = ModelConfig("R50x1", num_heads=3, classifier="gap")
     with pytest.raises(ValueError, match=r"'R50x1' has no model\.classifier, model\.num_heads"):
         config.arguments()
+
+
+@pytest.mark.parametrize("variant", ["R26+S/32", "R50x1"])
+def test_resnets_and_stems_are_sized_by_the_config(variant):
+    stem = {"resnet_layers": (2, 3), "resnet_width": 0.5}
+    with shapes_only():
+        built = [
+            from_config(ModelConfig(variant, image_size=32, **stem), num_classes=7, seed=0),
+            from_variant(variant, image_size=32, num_classes=7, seed=0, **stem),
+        ]
+        found, expected = ({w.path: w.shape for w in model.weights} for model in built)
+    assert found == expected and "block3" not in [layer.name for layer in built[0].layers]
+    with pytest.raises(ValueError, match=r"`model\.resnet_width` are of a hybrid's.*'B/16'"):
+        ModelConfig("B/16", resnet_width=0.5).arguments()

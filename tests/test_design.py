@@ -28,6 +28,10 @@ MAY_IMPORT = {  # rooms that a room may import, besides its own
     "exporting": {"data", "layers", "models", "weights"},
     "compute": {"layers", "models"},
     "inspection": {"figures", "layers", "models", "posembed"},
+    "reproduce": {
+        *("cli", "compute", "config", "data", "evaluation", "figures", "inspection"),
+        *("layers", "models", "runs", "training", "variants", "weights"),
+    },
 }
 HOME = {"tensorflow": {"data", "exporting"}, "torch": set(), "jax": set(), "matplotlib": set()}
 

@@ -7,6 +7,7 @@ from vit_keras import variants
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # what a ResNet has of the fields
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
+STEM = tuple(field.name for field in dataclasses.fields(variants.ResNetVariant))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +23,8 @@ class ModelConfig:
         num_layers: transformer blocks; null for the variant's
         num_heads: attention heads; null for the variant's
         mlp_dim: hidden width of the MLP blocks; null for the variant's
+        resnet_layers: units of each stage of a ResNet or a hybrid's; null for the variant's
+        resnet_width: factor of their widths; null for the variant's
         classifier: what the classifier reads
         representation_size: width of the pre-training head's tanh layer; null for none
         position_embedding: learned (1-D), none, learned_2d (of columns and rows), relative (1-D, in
@@ -46,6 +49,8 @@ class ModelConfig:
     num_layers: int | None = None
     num_heads: int | None = None
     mlp_dim: int | None = None
+    resnet_layers: tuple[int, ...] | None = None
+    resnet_width: float | None = None
     classifier: Literal["token", "gap", "map"] = "token"
     representation_size: int | None = None
     position_embedding: Literal[
@@ -70,22 +75,29 @@ class ModelConfig:
     def arguments(self) -> dict[str, Any]:
         """What is given to the constructor of the model, over the variant's row where there is one.
 
-        Raises ValueError for an unknown variant, for missing sizes without one, and for arguments
-        of transformers that a ResNet does not have.
+        Raises ValueError for an unknown variant, for missing sizes without one, for arguments of
+        transformers that a ResNet does not have, and for those of ResNets where there is none.
         """
         given = dataclasses.asdict(self)
         variant, _ = given.pop("variant"), given.pop("weights")
         sizes = {name: size for name in SIZES if (size := given.pop(name)) is not None}
+        stem = {name: size for name in STEM if (size := given.pop(name)) is not None}
+        row = variant and variants.get(variant)
+        if stem and not hasattr(row, "resnet_layers"):
+            raise ValueError(
+                f"{' and '.join(f'`model.{name}`' for name in stem)} are of a hybrid's or a "
+                f"ResNet's `model.variant`. Received: variant={variant!r}"
+            )
         if variant is None:
             if missing := [f"model.{name}" for name in SIZES if name not in sizes]:
                 raise ValueError(
                     f"Give `model.variant`, or all sizes. Missing: {', '.join(missing)}"
                 )
-        elif isinstance(variants.get(variant), variants.ResNetVariant):
+        elif isinstance(row, variants.ResNetVariant):
             plain = dataclasses.asdict(ModelConfig())
             given = {**given, **sizes}
             shared = {name: given.pop(name) for name in RESNET}
             if other := [f"model.{name}" for name in given if given[name] != plain[name]]:
                 raise ValueError(f"ResNet {variant!r} has no {', '.join(other)}")
-            return shared
-        return {**given, **sizes}
+            return {**shared, **stem}
+        return {**given, **sizes, **stem}

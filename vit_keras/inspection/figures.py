@@ -29,13 +29,7 @@ def draw_filters(components: np.ndarray, shares: np.ndarray, path: Path) -> None
 def draw_position_similarity(similarity: np.ndarray, path: Path) -> None:
     """`(h, w, h, w)` as a grid of grids: at each patch's place its similarity to all."""
     rows, columns = similarity.shape[:2]
-    cell = max(1, 48 // max(rows, columns))
-    line = max(1, cell * max(rows, columns) // 12)  # between the grids
-    height, width = cell * rows + line, cell * columns + line
-    whole = np.full((rows, columns, height, width), np.nan)
-    whole[:, :, :-line, :-line] = similarity.repeat(cell, axis=2).repeat(cell, axis=3)
-    whole = whole.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)
-    whole = whole[:-line, :-line]
+    whole, (height, width) = grid_of_grids(similarity)
     side = 5.5 / max(rows, columns)
     figure, axes = new_figure(side * columns + 1.8, side * rows + 0.8)
     figure.set_layout_engine("compressed")
@@ -50,6 +44,18 @@ def draw_position_similarity(similarity: np.ndarray, path: Path) -> None:
     axis.set_title("Position embeddings: similarity of each patch's with all", fontsize=10)
     figure.colorbar(image, ax=axis, label="cosine similarity", aspect=30)
     save_figure(figure, path)
+
+
+def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
+    """`(h, w, h, w)` as one picture with NaN between the grids; and how far apart these are."""
+    rows, columns = similarity.shape[:2]
+    cell = max(1, 48 // max(rows, columns))
+    line = max(1, cell * max(rows, columns) // 12)  # between the grids
+    height, width = cell * rows + line, cell * columns + line
+    whole = np.full((rows, columns, height, width), np.nan)
+    whole[:, :, :-line, :-line] = similarity.repeat(cell, axis=2).repeat(cell, axis=3)
+    whole = whole.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)
+    return whole[:-line, :-line], (height, width)
 
 
 def draw_attention_distance(

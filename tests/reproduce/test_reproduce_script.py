@@ -1,0 +1,64 @@
+"""The command: what it prints, writes, takes again and refuses."""
+
+import csv
+
+import pytest
+
+import reproduce as script
+from vit_keras import reproduce
+from vit_keras.reproduce.studies import figure5
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """The command's settings of JAX end with the test."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+
+def test_a_study_runs_from_pixels_to_its_files_and_is_taken_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(figure5, "SMALL", ("ViT-b/4",))
+    monkeypatch.setitem(figure5.TASKS, "digits", ("unseen digits",))
+    command = ["figure5", "--out", str(tmp_path), "--steps", "4"]
+    script.main(command)
+    printed = capsys.readouterr().out
+    assert printed.count("  trained ViT-b4-on-836") == 2  # and fine-tuned
+    with open(tmp_path / "figure5.csv") as file:
+        rows = list(csv.DictReader(file))
+    ours = [row for row in rows if row["whose"] == "ours"]
+    assert len(ours) == 1 and len(rows) == 1 + 18
+    # 17 tokens: two blocks of 12 D² and attention, patches, head; 3 passes of 4 x 64 images.
+    block = 17 * (4 * 32 * 32 + 2 * 32 * 64) + 2 * 17 * 17 * 32
+    flops = 2 * (2 * block + 16 * 16 * 32 + 32 * 7) * 3 * 256
+    assert float(ours[0]["pre-training FLOPs"]) == pytest.approx(flops)
+    assert 0 <= float(ours[0]["average accuracy (%)"]) <= 100
+    text = (tmp_path / "figure5.md").read_text()
+    assert "Figure 5. Performance over pre-training compute" in text and "Made smaller:" in text
+    assert (tmp_path / "figure5.png").stat().st_size > 10_000
+
+    script.main(command)
+    assert "  trained" not in capsys.readouterr().out
+
+
+def test_names_are_listed(capsys):
+    script.main(["--list"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(reproduce.NAMES)
+    assert lines[7].split(maxsplit=1)[1] == "Position embeddings"
+
+
+def test_an_unknown_name_is_answered_with_all():
+    with pytest.raises(ValueError, match="must be one of 'table1'.*'figure10'.*name='table9'"):
+        script.main(["table9"])
+
+
+def test_all_tells_what_lacks_and_reports_the_rest(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(reproduce, "NAMES", ("table4", "table8"))
+    with pytest.raises(ValueError, match="1 of 2 have no result: table8"):
+        script.main(["all", "--scale", "full", "--out", str(tmp_path)])
+    assert "not measured: There is no table at 'jft300m.parquet'" in capsys.readouterr().out
+    page = (tmp_path / "report.html").read_text()
+    assert "Table 4. Hyperparameters of fine-tuning" in page
+    assert "Not measured: There is no table at" in page

@@ -1,0 +1,132 @@
+"""Files of a result, read back."""
+
+import base64
+import csv
+import html.parser
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vit_keras import reproduce
+from vit_keras.figures import new_figure, save_figure
+from vit_keras.reproduce.drawing import bars, beside, lines
+from vit_keras.reproduce.results import Column, Mean, Result
+
+pytestmark = pytest.mark.once
+
+
+def draw(path):
+    figure, axes = new_figure(2, 1)
+    axes[0, 0].plot([1, 3, 2])
+    save_figure(figure, path)
+
+
+@pytest.fixture
+def result():
+    columns = Column("whose"), Column("a < b"), Column("count", ",d"), Column("accuracy", ".2f")
+    rows = [
+        ["ours", "1-D & more", 12345, Mean(61.3819, 0.456)],
+        ["paper", "none", None, Mean(59.1)],
+    ]
+    return Result("table8", columns, rows, draw, "ours < paper.", "fewer images.")
+
+
+def test_csv_has_all_digits_and_the_deviations(result):
+    header, *rows = csv.reader(io.StringIO(reproduce.as_csv(result)))
+    assert header == ["whose", "a < b", "count", "accuracy", "accuracy std"]
+    assert rows[0] == ["ours", "1-D & more", "12345", "61.3819", "0.456"]
+    assert rows[1] == ["paper", "none", "", "59.1", ""]
+
+
+def test_markdown_has_the_table_and_what_is_said_of_it(result):
+    lines = reproduce.as_markdown(result).splitlines()
+    table = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[:1] == "|"
+    ]
+    assert table == [
+        ["whose", "a < b", "count", "accuracy"],
+        ["---", "---", "--:", "--:"],
+        ["ours", "1-D & more", "12,345", "61.38 ± 0.46"],
+        ["paper", "none", "-", "59.10"],
+    ]
+    assert lines[0] == "## Table 8. Position embeddings"
+    assert "Ours: ours < paper." in lines and "Made smaller: fewer images." in lines
+    assert "![Table 8. Position embeddings](table8.png)" in lines
+
+
+class Page(html.parser.HTMLParser):
+    """The cells, images and text of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.cells, self.images, self.text, self.open = [], [], "", []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "tr":
+            self.cells.append([])
+        if tag in ("td", "th"):
+            self.cells[-1].append("")
+        if tag == "img":
+            self.images.append(dict(attributes)["src"])
+        if tag not in ("img", "meta"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if self.open and self.open[-1] in ("td", "th"):
+            self.cells[-1][-1] += data
+
+
+def test_the_report_needs_nothing_beside_it(result, tmp_path):
+    files = reproduce.write(result, tmp_path)
+    assert [path.name for path in files] == ["table8.csv", "table8.png", "table8.md"]
+    report = tmp_path / "report.html"
+    reproduce.write_report(report, [result], {"table2": "no <data> here"}, "digits")
+    page = Page(report.read_text())
+    assert page.open == []
+    assert page.cells == [
+        ["whose", "a < b", "count", "accuracy"],
+        ["ours", "1-D & more", "12,345", "61.38 ± 0.46"],
+        ["paper", "none", "-", "59.10"],
+    ]
+    (source,) = page.images
+    assert base64.b64decode(source.removeprefix("data:image/png;base64,")) == files[1].read_bytes()
+    assert "Not measured: no <data> here" in page.text and 'src="http' not in report.read_text()
+
+
+def test_a_text_for_a_terminal_has_its_columns_in_line(result):
+    header, first, second, *_ = reproduce.as_text(result).splitlines()
+    assert header.index("accuracy") + len("accuracy") == len(first) == len(second)
+    assert first.index("12,345") + 6 == header.index("count") + 5
+
+
+def test_rows_have_a_value_for_each_column():
+    with pytest.raises(ValueError, match=r"each of 2 columns\. Received: \[1\]"):
+        Result("table8", (Column("a"), Column("b")), [[1]], draw, "")
+
+
+def test_a_mean_of_runs_is_that_of_a_sample():
+    mean = Mean.of([1.0, 2.0, 6.0])
+    assert mean == (3.0, pytest.approx(np.std([1, 2, 6], ddof=1)))
+    assert f"{mean:.1f}" == "3.0 ± 2.6" and f"{Mean.of([2.0]):.1f}" == "2.0"
+
+
+def test_pictures_are_drawn_and_joined(tmp_path):
+    series = {"ViT": {"a": Mean(1.0, 0.1), "b": None}, "BiT": {"a": 2.0, "b": 3.0}}
+    bars({"ours": series, "paper": {"": {"a": 0.5}}}, "accuracy", tmp_path / "bars.png")
+    curves = {"ViT-B": {1: 2.0, 10: Mean(3.0, 0.2)}, "ViT-L": {1: None, 10: 4.0}}
+    lines({"ours": curves}, ("x", "y"), tmp_path / "lines.png")
+    parts = [tmp_path / "bars.png", tmp_path / "lines.png"]
+    beside(parts, tmp_path / "both.png")
+    sizes = [Image.open(part).size for part in parts]
+    both = np.asarray(Image.open(tmp_path / "both.png"))
+    assert both.shape == (max(h for _, h in sizes), sum(w for w, _ in sizes), 3)
+    offset = (both.shape[0] - sizes[0][1]) // 2
+    left = both[offset : offset + sizes[0][1], : sizes[0][0]]
+    np.testing.assert_array_equal(left, np.asarray(Image.open(parts[0]).convert("RGB")))

@@ -1,0 +1,160 @@
+"""The pictures of the studies: ours beside the paper's, in the style of `vit_keras.figures`."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from PIL import Image
+
+from vit_keras.figures import BLUE, GREY, ORANGE, new_figure, save_figure
+from vit_keras.inspection.figures import grid_of_grids
+from vit_keras.reproduce.results import Mean
+from vit_keras.weights.saving import replacing
+
+# By what a series' name begins with: the paper's three families, then any others.
+FAMILIES = {"ViT": BLUE, "BiT": GREY, "Hybrid": ORANGE}
+PALETTE = (BLUE, ORANGE, "#4f9d69", "#a5559a", GREY, "#c0504d", "#5aa7b8", "#7a6a53")
+MARKERS = "osD^vPX*"
+SHADES = (1.0, 0.72, 0.5, 0.36)  # of the members of a family
+
+Series = Mapping[str, Mapping]  # {series: {x: a number, a Mean or None}}
+
+
+def parity(
+    points: Mapping[str, Sequence[tuple[float, float]]], unit: str, path: pathlib.Path
+) -> None:
+    """Ours over the paper's on logarithmic axes, {what: (paper, ours) …}, and the diagonal."""
+    figure, axes = new_figure(5.0, 4.4)
+    axis = axes[0, 0]
+    numbers = [number for pairs in points.values() for pair in pairs for number in pair]
+    ends = min(numbers) / 2, max(numbers) * 2
+    axis.plot(ends, ends, color=GREY, lw=1, ls="--", label="equal", zorder=0)
+    for (name, pairs), (color, _, _), marker in zip(points.items(), styles(points), MARKERS):
+        paper, ours = zip(*pairs)
+        axis.plot(paper, ours, marker, color=color, label=name, alpha=0.75, markersize=5, mew=0)
+    axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    axis.set(xlabel=f"paper{unit}", ylabel=f"ours{unit}")
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=8)
+    save_figure(figure, path)
+
+
+def bars(panels: Mapping[str, Series], label: str, path: pathlib.Path) -> None:
+    """Grouped bars with error bars, a panel each for {title: {series: {group: value}}}.
+
+    All panels have the same series, which stand below where there are several.
+    """
+    widths = [1.4 + 0.32 * sum(len(of) for of in series.values()) for series in panels.values()]
+    figure, axes = new_figure(max(6.0, min(sum(widths), 12.0)), 3.8, columns=len(panels))
+    axes[0, 0].get_gridspec().set_width_ratios(widths)
+    for axis, (title, series) in zip(axes[0], panels.items()):
+        groups = list(dict.fromkeys(group for values in series.values() for group in values))
+        width = 0.8 / len(series)
+        for i, (name, values) in enumerate(series.items()):
+            shift = (i - (len(series) - 1) / 2) * width
+            known = {groups.index(group) + shift: value for group, value in values.items() if value}
+            color = PALETTE[i % len(PALETTE)]
+            axis.bar(*_bars_of(known), width=0.92 * width, color=color, label=name)
+            _error_bars(axis, known, fmt="none", color="black", lw=1)
+        _zoom(axis, [value for values in series.values() for value in values.values() if value])
+        longest = max(len(line) for group in groups for line in group.split("\n"))
+        turned = {"rotation": 30, "ha": "right"} if longest > 8 else {}
+        axis.set_xticks(range(len(groups)), groups, fontsize=8, **turned)
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.3, axis="y")
+        axis.set_axisbelow(True)
+    if len(series) > 1:
+        shown = axes[0, 0].get_legend_handles_labels()
+        columns = 2 if max(map(len, series)) > 20 else 4
+        figure.legend(*shown, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+    axes[0, 0].set_ylabel(label)
+    save_figure(figure, path)
+
+
+def lines(
+    panels: Mapping[str, Series], labels: tuple[str, str], path: pathlib.Path, log: bool = True
+) -> None:
+    """Curves, a panel each for {title: {series: {x: value}}}; `labels` are of x and y.
+
+    An x that is text is spread evenly.
+    """
+    figure, axes = new_figure(max(5.2, 4.2 * len(panels)), 3.9, columns=len(panels))
+    for axis, (title, series) in zip(axes[0], panels.items()):
+        for (name, values), (color, alpha, marker) in zip(series.items(), styles(series)):
+            look = {"color": color, "alpha": alpha, "marker": marker, "markersize": 5, "lw": 1.5}
+            known = {x: value for x, value in values.items() if value is not None}
+            axis.plot(*_bars_of(known), label=name, **look)
+            _error_bars(axis, known, fmt="none", color=color, alpha=alpha, lw=1)
+        places = list(dict.fromkeys(x for values in series.values() for x in values))
+        if not any(isinstance(x, str) for x in places):
+            axis.set_xscale("log" if log else "linear")
+            if log and len(places) <= 6:  # few enough to stand at the axis
+                axis.set_xticks(places, [f"{x:,g}" for x in places])
+                axis.minorticks_off()
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel(labels[0])
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False, fontsize=8)
+    axes[0, 0].set_ylabel(labels[1])
+    save_figure(figure, path)
+
+
+def _bars_of(values):
+    """Places and heights of {place: a number or a Mean}."""
+    return list(values), [Mean(*np.atleast_1d(value)).mean for value in values.values()]
+
+
+def _error_bars(axis, values, **look):
+    """Deviations of those that are a Mean of several runs."""
+    spread = {place: value for place, value in values.items() if np.ndim(value) and value.std}
+    if spread:
+        axis.errorbar(
+            *_bars_of(spread), [value.std for value in spread.values()], capsize=2, **look
+        )
+
+
+def similarities(pictures: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
+    """Similarities of position embeddings `(h, w, h, w)` side by side, by their titles."""
+    figure, axes = new_figure(4.0 * len(pictures) + 0.8, 4.3, columns=len(pictures))
+    figure.set_layout_engine("compressed")
+    for axis, (title, similarity) in zip(axes[0], pictures.items()):
+        image = axis.imshow(grid_of_grids(similarity)[0], cmap="viridis", vmin=-1, vmax=1)
+        axis.set(xticks=(), yticks=(), xlabel="patch column", ylabel="patch row")
+        axis.spines[:].set_visible(False)
+        axis.set_title(title, fontsize=9)
+    figure.colorbar(image, ax=axes, label="cosine similarity", aspect=30)
+    save_figure(figure, path)
+
+
+def beside(parts: Sequence[pathlib.Path], path: pathlib.Path) -> None:
+    """Pictures side by side, each in the middle of the height, on white."""
+    pictures = [Image.open(part).convert("RGB") for part in parts]
+    height = max(picture.height for picture in pictures)
+    whole = Image.new("RGB", (sum(picture.width for picture in pictures), height), "white")
+    left = 0
+    for picture in pictures:
+        whole.paste(picture, (left, (height - picture.height) // 2))
+        left += picture.width
+    with replacing(path) as partial:
+        whole.save(partial, format="PNG", optimize=True)
+
+
+def styles(names: Sequence[str]) -> list[tuple[str, float, str]]:
+    """Colour, opacity and marker of each series: a family shares its colour."""
+    found, counts = [], {}
+    for i, name in enumerate(names):
+        family = next((family for family in FAMILIES if name.startswith(family)), name)
+        number = counts[family] = counts.get(family, -1) + 1
+        color = FAMILIES.get(family, PALETTE[i % len(PALETTE)])
+        found.append((color, SHADES[number % len(SHADES)], MARKERS[number % len(MARKERS)]))
+    return found
+
+
+def _zoom(axis, values):
+    """Bars begin above zero where all are high, so that differences show."""
+    values = [Mean(*np.atleast_1d(value)) for value in values]
+    low = min(value.mean - (value.std or 0) for value in values)
+    high = max(value.mean + (value.std or 0) for value in values)
+    if low > 0.4 * high:
+        margin = max(high - low, 0.02 * high)
+        axis.set_ylim(max(0, low - 0.5 * margin), high + 0.15 * margin)

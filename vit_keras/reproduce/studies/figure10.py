@@ -1,0 +1,66 @@
+"""Figure 10: similarity of position embeddings of models trained with other hyperparameters."""
+
+import functools
+
+import numpy as np
+
+from vit_keras import inspection, runs
+from vit_keras.inspection.attention import patch_distances
+from vit_keras.reproduce import drawing
+from vit_keras.reproduce.full import epochs_of
+from vit_keras.reproduce.material import UPSTREAM_IMAGES
+from vit_keras.reproduce.results import Column, Result, rows_of
+
+SMALLER = {
+    "digits": "a ViT of 4 layers and width 48 with 64 patches of 2x2, pre-trained on 836 images of "
+    "7 of the digits; 300 and 600 updates stand for 7 and 14 epochs, and learning rates are 5 "
+    "times the paper's.",
+    "full": "",
+}
+COLUMNS = (
+    *(Column("paper: epochs", "d"), Column("ours: epochs", ".0f")),
+    *(Column("paper: learning rate", "g"), Column("ours: learning rate", "g")),
+    *(Column("weight decay", "g"), Column("ours: similarity of neighbours", ".3f")),
+    *(Column("ours: of patches half the image apart", ".3f"), Column("ours: held out (%)", ".2f")),
+)
+
+
+def run(lab) -> Result:
+    """One row a run, with the mean cosine similarity at two distances."""
+    lab.require(["836" if lab.scale == "digits" else "JFT-300M"])
+    rows, pictures = [], {}
+    for paper in rows_of("figure10"):
+        trained, epochs = _train(lab, paper)
+        model, _ = runs.open_source(trained.folder)
+        similarity = inspection.position_similarity(model)
+        near, far = _means(similarity)
+        rate, decay = paper["learning_rate"], paper["weight_decay"]
+        ours = trained.config.optimizer.learning_rate
+        rows.append([paper["epochs"], epochs, rate, ours, decay, near, far, trained.percent])
+        pictures[f"{epochs:.0f} epochs, rate {ours:g}, decay {decay:g}"] = similarity
+    finding = "; ".join(
+        f"after {row[1]:.0f} epochs at {row[3]:g} neighbours are {row[5]:.2f} alike and far "
+        f"patches {row[6]:.2f}"
+        for row in rows
+    )
+    draw = functools.partial(drawing.similarities, pictures)
+    return Result("figure10", COLUMNS, rows, draw, f"{finding}.", SMALLER[lab.scale])
+
+
+def _train(lab, paper):
+    epochs, rate, decay = (paper[key] for key in ("epochs", "learning_rate", "weight_decay"))
+    changes = {"optimizer.weight_decay": decay, "name": f"positions-{epochs}-{rate:g}-{decay:g}"}
+    if lab.scale == "full":
+        fields = {**changes, **epochs_of("JFT-300M", epochs), "optimizer.learning_rate": rate}
+        return lab.pretrain("ViT-L/16", "JFT-300M", **fields), epochs
+    changes |= {"optimizer.learning_rate": 5 * rate, **lab.setting.updates(0.75 * epochs / 7)}
+    trained = lab.pretrain("ViT-B/2", "836", **changes)
+    return trained, trained.config.total_steps * trained.config.batch / UPSTREAM_IMAGES
+
+
+def _means(similarity):
+    """The mean similarity of patches next to each other, and of those half the image apart."""
+    rows, columns = similarity.shape[:2]
+    distance = patch_distances((rows, columns), (rows, columns))
+    flat = similarity.reshape(rows * columns, -1)
+    return [float(np.mean(flat[distance == cells])) for cells in (1, rows // 2)]

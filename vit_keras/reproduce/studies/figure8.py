@@ -1,0 +1,79 @@
+"""Figure 8: few-shot accuracy over compute as depth, width, MLP and patches are scaled."""
+
+import functools
+
+from vit_keras.reproduce import drawing
+from vit_keras.reproduce.costs import pretraining_flops
+from vit_keras.reproduce.results import Column, Mean, Result, published
+
+PLANS = {  # base, its sizes, what each dimension is set to, data and seeds
+    "digits": (
+        "ViT-B/4",
+        {"num_layers": 4, "hidden_size": 48, "mlp_dim": 96, "patch_size": 4},
+        {
+            "depth": {"num_layers": (1, 2, 8)},
+            "width": {"hidden_size": (16, 32, 96)},
+            "MLP": {"mlp_dim": (24, 48, 384)},
+            "patch": {"patch_size": (8, 2)},
+        },
+        "836",
+        (0,),
+    ),
+    "full": (
+        "ViT-L/32",
+        {**published("figure8")["base"], "num_heads": 16},
+        {
+            "depth": {"num_layers": (1, 2, 4, 16, 32, 64)},
+            "width": {"hidden_size": (256, 512, 2048)},
+            "MLP": {"mlp_dim": (512, 1024, 4096)},
+            "patch": {"patch_size": (56, 16, 8)},
+        },
+        "JFT-300M",
+        (0,),
+    ),
+}
+SMALLER = {
+    "digits": "around a base of 4 layers, width 48, MLP 96 and 4x4 patches of 16x16 pixels; "
+    "pre-trained on 836 images of 7 of the digits for 400 updates, one seed; 5-shot on all ten.",
+    "full": "heads stay 16, and the grid of sizes is ours: the paper's points have no numbers.",
+}
+COLUMNS = (
+    *(Column("scaled"), Column("size", "d"), Column("ours: FLOPs over the base's", ".3f")),
+    Column("ours: 5-shot (%)", ".2f"),
+)
+
+
+def run(lab) -> Result:
+    """One row a model; the base stands in each group."""
+    model, base, dimensions, upstream, seeds = PLANS[lab.scale]
+    lab.require([upstream], ["ImageNet"])
+    measure = functools.partial(_measure, lab, model, upstream, seeds, base)
+    base_flops, base_accuracy = measure({})
+    rows, curves = [], {}
+    for name, sizes in dimensions.items():
+        ((field, values),) = sizes.items()
+        found = {base[field]: (base_flops, base_accuracy)}
+        found |= {value: measure({field: value}) for value in values}
+        for value, (flops, accuracy) in sorted(found.items()):
+            rows.append([name, value, flops / base_flops, accuracy])
+        ordered = sorted(found.values())
+        curves[name] = {flops / base_flops: accuracy for flops, accuracy in ordered}
+    labels = ("pre-training compute over the base's", "5-shot linear accuracy (%)")
+    draw = functools.partial(drawing.lines, {"ours": curves}, labels)
+    gains = {
+        name: max(curve.values()).mean - min(curve.values()).mean for name, curve in curves.items()
+    }
+    finding = "from the worst to the best size: " + ", ".join(
+        f"{name} {gain:.1f} points" for name, gain in sorted(gains.items(), key=lambda g: -g[1])
+    )
+    return Result("figure8", COLUMNS, rows, draw, f"{finding}.", SMALLER[lab.scale])
+
+
+def _measure(lab, model, upstream, seeds, base, change):
+    """FLOPs of pre-training, and the accuracy over the seeds."""
+    fields = {f"model.{name}": size for name, size in {**base, **change}.items()}
+    called = "-".join(f"{name}-{size}" for name, size in change.items()) or "base"
+    fields |= {"name": f"scaled-{called}"}
+    runs = [lab.pretrain(model, upstream, **fields, seed=seed) for seed in seeds]
+    accuracy = Mean.of([lab.few_shot(trained).mean for trained in runs])
+    return pretraining_flops(runs[0]), accuracy

@@ -1,0 +1,52 @@
+"""Table 1: the variants, built and counted."""
+
+import functools
+
+from vit_keras import compute, variants
+from vit_keras.layers import EncoderBlock
+from vit_keras.reproduce import drawing
+from vit_keras.reproduce.results import Column, Result, published, rows_of
+
+COLUMNS = (
+    *(Column("variant"), Column("layers", "d"), Column("hidden D", "d"), Column("MLP", "d")),
+    *(Column("heads", "d"), Column("ours: parameters", ",d"), Column("paper: millions", "d")),
+    *(Column("published code: parameters", ",d"), Column("ours / paper", ".3f")),
+)
+
+
+def run(lab) -> Result:
+    """Parameters with a classifier of 1000 classes at 224 pixels; dimensions off the layers."""
+    rows = [_row(name) for name in dict.fromkeys([*_paper(), *_counts()])]
+    millions = [(row[6] * 1e6, row[5]) for row in rows if row[6]]
+    exact = [(row[7], row[5]) for row in rows if row[7]]
+    equal = sum(paper == ours for paper, ours in exact)
+    furthest = max(abs(ours / paper - 1) for paper, ours in millions)
+    finding = (
+        f"{equal} of {len(exact)} counts of the published code are met exactly; of the paper's "
+        f"rounded millions, ours are at most {100 * furthest:.1f} % off."
+    )
+    points = {"paper, millions": millions, "published code": exact}
+    draw = functools.partial(drawing.parity, points, " (parameters)")
+    return Result("table1", COLUMNS, rows, draw, finding)
+
+
+def _paper():
+    return {row["variant"]: row for row in rows_of("table1")}
+
+
+def _counts():
+    return published("table1")["counts"]
+
+
+def _row(name):
+    model = compute.abstract_model(name, image_size=224, num_classes=1000)
+    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
+    width, row = model.get_layer("encoder_norm").output.shape[-1], variants.get(name)
+    ours, paper = model.count_params(), _paper().get(name, {})
+    found = {"layers": len(blocks), "hidden": width, "mlp": row.mlp_dim, "heads": row.num_heads}
+    for what, value in found.items():
+        if paper and paper[what] != value:
+            raise ValueError(f"{name} must have {what} {paper[what]}. Received: {value}")
+    millions = paper.get("params_millions")
+    share = ours / (1e6 * millions) if millions else None
+    return [name, *found.values(), ours, millions, _counts().get(name), share]

@@ -1,0 +1,59 @@
+"""Table 3: the recipes of pre-training, as configs/pretrain has them."""
+
+import functools
+
+from vit_keras import cli
+from vit_keras.reproduce import drawing
+from vit_keras.reproduce.results import Column, Result, published, rows_of
+
+COLUMNS = (
+    *(Column("models"), Column("data set"), Column("ours: epochs", ".4g"), Column("paper: epochs")),
+    *(Column("ours: learning rate", "g"), Column("paper: learning rate", "g")),
+    *(Column("ours: decay"), Column("paper: decay")),
+    *(Column("ours: weight decay", "g"), Column("paper: weight decay", "g")),
+    *(Column("ours: dropout", "g"), Column("paper: dropout", "g"), Column("ours: recipe")),
+)
+
+
+def run(lab) -> Result:
+    """Each row beside the configuration that states it."""
+    rows, points, faults = [], {"epochs": [], "learning rate": [], "weight decay": []}, []
+    for paper in rows_of("table3"):
+        config = cli.read(str(lab.configs / "pretrain" / f"{paper['config']}.yaml"))
+        ours, faulty = _values(config, paper), _shared_faults(config)
+        theirs = [paper[key] for key in KEYS]
+        equal = round(ours[0]) in paper["epochs"] and ours[1:] == theirs[1:]
+        faults += [] if equal and not faulty else [paper["config"]]
+        shown = ["/".join(map(str, paper["epochs"])), *theirs[1:]]
+        pairs = [cell for pair in zip(ours, shown) for cell in pair]
+        rows.append([paper["models"], paper["dataset"], *pairs, f"pretrain/{paper['config']}.yaml"])
+        points["epochs"].append((paper["epochs"][-1], ours[0]))
+        points["learning rate"].append((paper["learning_rate"], ours[1]))
+        points["weight decay"].append((paper["weight_decay"], ours[3]))
+    rest = "batch, warmup, betas and resolution are the paper's in all"
+    finding = (
+        f"{len(rows) - len(faults)} of {len(rows)} recipes state what the paper prints; {rest}."
+        if not faults
+        else f"other than printed: {', '.join(faults)}."
+    )
+    return Result("table3", COLUMNS, rows, functools.partial(drawing.parity, points, ""), finding)
+
+
+KEYS = ("epochs", "learning_rate", "decay", "weight_decay", "dropout")
+
+
+def _values(config, paper):
+    images = published("table3")["images"][paper["dataset"]]
+    found = config.optimizer
+    epochs = config.total_steps * config.batch / images
+    return [
+        *(epochs, found.learning_rate, found.decay_type, found.weight_decay),
+        config.model.dropout_rate,
+    ]
+
+
+def _shared_faults(config):
+    """What all rows share and `config` has otherwise."""
+    found = {"batch": config.batch, "image_size": config.model.image_size}
+    found |= {key: getattr(config.optimizer, key) for key in ("warmup_steps", "beta_1", "beta_2")}
+    return [key for key, value in published("table3")["shared"].items() if found[key] != value]
