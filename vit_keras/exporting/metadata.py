@@ -21,24 +21,16 @@ def attach(path: str | os.PathLike, name: str, class_names, channels: int, norma
     `normalization` is (mean, std), one value or one a channel, of pixels in [0, 255], for a model
     of float images. `class_names` None leaves the labels out, for a model of features.
     """
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as schema
+    from vit_keras.exporting import flat_file
 
-    with open(path, "rb") as file:
-        packed = bytearray(file.read())
-    model = schema.ModelT.InitFromPackedBuf(packed, 0)
-    for buffer in model.buffers:
-        if buffer.offset > 1:  # kept behind the tables, whose length changes
-            buffer.data = np.frombuffer(packed, "uint8", buffer.size, buffer.offset)
-            buffer.offset = buffer.size = 0
-    buffer, entry = schema.BufferT(), schema.MetadataT()
-    buffer.data = list(_describe(name, class_names is not None, channels, normalization))
+    model = flat_file.read(path)
+    described = _describe(name, class_names is not None, channels, normalization)
+    buffer, entry = flat_file.schema.BufferT(), flat_file.schema.MetadataT()
+    buffer.data = np.frombuffer(described, "uint8")
     model.buffers.append(buffer)
     entry.name, entry.buffer = "TFLITE_METADATA", len(model.buffers) - 1
     model.metadata = [*(model.metadata or []), entry]
-    builder = flatbuffers.Builder(len(packed) + 4096)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    packed = io.BytesIO(bytes(builder.Output()))
+    packed = io.BytesIO(flat_file.pack(model))
     if class_names is not None:
         packed.seek(0, io.SEEK_END)
         with zipfile.ZipFile(packed, "a", zipfile.ZIP_STORED) as archive:
