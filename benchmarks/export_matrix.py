@@ -1,6 +1,6 @@
 """Parity of exported files: backends × formats × precisions × models, as a table.
 
-    python benchmarks/export_matrix.py RUN     # RUN: a trained run of configs/digits.yaml
+    python -m benchmarks.export_matrix RUN [BACKEND ...]   # a trained run of configs/digits.yaml
 
 The run's own model answers the digits' test split, and so do small models of random weights whose
 head is fitted to the training split by least squares: real images, real classes. Each backend is a
@@ -15,14 +15,17 @@ import sys
 import tempfile
 
 BACKENDS = ("tensorflow", "jax", "torch")
-FORMATS, PRECISIONS = ["savedmodel", "litert", "onnx"], ["fp32", "int8"]
+PLANS = (
+    {"formats": ["savedmodel", "litert", "onnx"], "precisions": ["fp32", "int8"]},
+    {"formats": ["litert", "onnx"], "precisions": ["fp16"]},
+)
 SMALL = {"hidden_size": 48, "num_layers": 3, "num_heads": 3, "mlp_dim": 96, "num_classes": 10}
 MODELS = {
     "token": {},
     "map head": {"classifier": "map"},
     "hybrid": {"resnet_layers": (1, 1), "resnet_width": 0.5},
-    "no positions": {"position_embedding": "none"},
-    "2-D positions": {"position_embedding": "learned_2d"},
+    "none": {"position_embedding": "none"},
+    "learned_2d": {"position_embedding": "learned_2d"},
     "relative": {"position_embedding": "relative"},
     "sincos2d": {"position_embedding": "sincos2d"},
     "rope2d": {"position_embedding": "rope2d"},
@@ -59,43 +62,58 @@ def measure(run):
     """Prints a JSON line for each file, on this process's backend."""
     from vit_keras import models, runs
     from vit_keras.config import DataConfig
-    from vit_keras.exporting import export, samples
+    from vit_keras.exporting import samples
 
     digits = functools.partial(samples.labelled, "digits", count=2000, config=DataConfig())
     own, _ = runs.open_source(run)
     tested = digits(own.input_shape[1:], models.preprocessing_of(own))
     for name in ("trained run", *MODELS):
         fit = (own, tested) if name == "trained run" else fitted(MODELS[name], digits)
-        model, (images, labels) = fit
-        with tempfile.TemporaryDirectory() as folder:
-            plan = {"formats": FORMATS, "precisions": PRECISIONS, "threads": ()}
-            try:
-                rows = export(model, f"{folder}/out", images=images, labels=labels, **plan)
-            except (RuntimeError, ValueError) as error:
-                print(f"{name}: {error}"[-2000:], file=sys.stderr, flush=True)
-                continue
-        for row in rows:
-            print(json.dumps({"model": name, **row}), flush=True)
+        for plan in PLANS:
+            _measure(name, *fit, plan)
 
 
-def main(run):
+def _measure(name, model, tested, plan):
+    from vit_keras.exporting import export
+
+    given = dict(zip(("images", "labels"), tested))
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            rows = export(model, f"{folder}/out", **given, **plan, threads=())
+        except (RuntimeError, ValueError) as error:
+            print(json.dumps({"model": name, "error": str(error)[-2000:]}), flush=True)
+            return
+    for row in rows:
+        print(json.dumps({"model": name, **row}), flush=True)
+
+
+def main(run, *backends):
     print("| backend | model | format | precision | largest difference | same class | accuracy |")
     print("|---|---|---|---|--:|--:|--:|")
-    for backend in BACKENDS:
+    failed = 0
+    for backend in backends or BACKENDS:
         environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
         command = [sys.executable, "-m", "benchmarks.export_matrix", run, "--measure"]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
-        for line in filter(lambda line: line.startswith("{"), done.stdout.splitlines()):
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        for line in filter(lambda line: line.startswith("{"), process.stdout):
             row = json.loads(line)
-            accuracy = f"{row['accuracy']:.2%}" if "accuracy" in row else ""
+            if "error" in row:
+                failed += 1
+                print(f"{backend}, {row['model']}: {row['error']}", file=sys.stderr, flush=True)
+                continue
             print(
                 f"| {backend} | {row['model']} | {row['format']} | {row['precision']} | "
-                f"{row['largest_difference']:.1e} | {row['agreement']:.2%} | {accuracy} |",
+                f"{row['largest_difference']:.1e} | {row['agreement']:.2%} | "
+                f"{row['accuracy']:.2%} |",
                 flush=True,
             )
-        if done.returncode:
-            sys.exit(f"{backend} failed")
+        failed += process.wait() != 0
+    if failed:
+        sys.exit(f"{failed} failed")
 
 
 if __name__ == "__main__":
-    (measure if "--measure" in sys.argv else main)(sys.argv[1])
+    if "--measure" in sys.argv:
+        measure(sys.argv[1])
+    else:
+        main(*sys.argv[1:])
