@@ -19,12 +19,15 @@ def attach(path: str | os.PathLike, name: str, class_names, channels: int, norma
     """Puts metadata and `class_names` into a TFLite image classifier.
 
     `normalization` is (mean, std), one value or one a channel, of pixels in [0, 255], for a model
-    of float images. `class_names` None leaves the labels out, for a model of features.
+    of float images. `class_names` None leaves the labels out, for a model of features. An output
+    that is not `(B, K)` is one of attention.
     """
     from vit_keras.exporting import flat_file
 
     model = flat_file.read(path)
-    described = _describe(name, class_names is not None, channels, normalization)
+    graph = model.subgraphs[0]
+    answers = [len(graph.tensors[i].shape) == 2 for i in graph.outputs]
+    described = _describe(name, class_names is not None, channels, normalization, answers)
     buffer, entry = flat_file.schema.BufferT(), flat_file.schema.MetadataT()
     buffer.data = np.frombuffer(described, "uint8")
     model.buffers.append(buffer)
@@ -39,7 +42,7 @@ def attach(path: str | os.PathLike, name: str, class_names, channels: int, norma
         file.write(packed.getvalue())
 
 
-def _describe(name, labelled, channels, normalization) -> bytes:
+def _describe(name, labelled, channels, normalization, answers) -> bytes:
     import flatbuffers
 
     b = flatbuffers.Builder(0)
@@ -57,7 +60,10 @@ def _describe(name, labelled, channels, normalization) -> bytes:
     if labelled:
         labels = _table(b, 4, (0, "offset", text(LABELS)), (2, "int8", LABEL_FILE))
         target.append((6, "offset", _offsets(b, labels)))
-    sources, targets = (_offsets(b, _table(b, 7, *fields)) for fields in (source, target))
+    attention = [(0, "offset", text("attention"))]
+    sources = _offsets(b, _table(b, 7, *source))
+    targets = (_table(b, 7, *(target if answer else attention)) for answer in answers)
+    targets = _offsets(b, *targets)
     graph = _offsets(b, _table(b, 7, (2, "offset", sources), (3, "offset", targets)))
     parser = (7, "offset", text("1.0.0"))
     b.Finish(_table(b, 8, (0, "offset", text(name)), (3, "offset", graph), parser), b"M001")
