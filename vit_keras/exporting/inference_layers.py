@@ -104,9 +104,10 @@ class InferenceBlock(_Block):
     """An `EncoderBlock` for inference: `(B, N, D)` -> `(B, N, D)`.
 
     With `class_token_only`, for the last block, it computes that one token: `(B, 1, D)`. With
-    `merged` pairs of tokens it returns `(B, N - merged, D)`; called with sizes `(B, N, 1)` it
-    returns both. `class_token` keeps the first token out of the merging. `with_weights` returns
-    also the attention `(B, N, N)`, or `(B, 1, N)`, as the mean over heads; it takes no sizes.
+    `merged` pairs of tokens, or called with sizes `(B, N, 1)`, it returns `(B, N - merged, D)` and
+    the sizes of these. `class_token` keeps the first token out of the merging. `with_weights`
+    returns also the attention `(B, N, N)`, or `(B, 1, N)`, as the mean over heads; it takes no
+    sizes.
     """
 
     def __init__(
@@ -153,15 +154,16 @@ class InferenceBlock(_Block):
             x, tokens = x[:, :1], 1
         y, weights = self._attend(*heads, size)
         x = ops.reshape(x, (-1, width)) + self.out(y)
-        if size is not None and not self.class_token_only:
+        if merges := (self.merged or size is not None) and not self.class_token_only:
             metric = ops.mean(heads[1], axis=1)  # (B, N, d), of the keys
             x = ops.reshape(x, (-1, tokens, width))
+            size = ops.ones_like(x[..., :1]) if size is None else size
             x, size = token_merging.merge(x, size, metric, self.merged, self.class_token)
             x, tokens = ops.reshape(x, (-1, width)), tokens - self.merged
         x = ops.reshape(self._mlp(x), (-1, tokens, width))
         if self.with_weights:
             return x, ops.mean(weights, axis=1)
-        return x if size is None or self.class_token_only else (x, size)
+        return (x, size) if merges else x
 
     def compute_output_shape(self, x_shape, size_shape=None):
         batch, tokens, width = x_shape
@@ -169,8 +171,8 @@ class InferenceBlock(_Block):
         x_shape = (batch, left, width)
         if self.with_weights:
             return x_shape, (batch, left, tokens)
-        whole = size_shape is None or self.class_token_only
-        return x_shape if whole else (x_shape, (batch, left, 1))
+        merges = (self.merged or size_shape is not None) and not self.class_token_only
+        return (x_shape, (batch, left, 1)) if merges else x_shape
 
     def get_config(self):
         config = {

@@ -44,7 +44,7 @@ def for_inference(
     blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
     merged = _merged(blocks, token_merging, merging_schedule)
     last = _read_for_its_class_token(model)
-    sizes = {"size": None}  # (B, N, 1), of the tokens where the call has come to
+    sizes = []  # [(B, N, 1)], of the tokens where the call has come to, once some are merged
     maps = []  # (B, N, N), of each block
 
     def call(layer, *args, **kwargs):
@@ -54,15 +54,10 @@ def for_inference(
             return x
         if not token_merging:
             return layer(*args, **kwargs)
-        x = args[0]
-        if isinstance(layer, InferenceBlock):
-            size = ops.ones_like(x[:, :, :1]) if sizes["size"] is None else sizes["size"]
-            if layer.class_token_only:
-                return layer(x, size)
-            x, sizes["size"] = layer(x, size)
+        if isinstance(layer, (InferenceBlock, InferenceMAPHead, WeightedMean)):
+            x, *merged = keras.tree.flatten(layer(args[0], *sizes))
+            sizes[:] = merged or sizes
             return x
-        if isinstance(layer, (InferenceMAPHead, WeightedMean)):
-            return layer(x, sizes["size"])
         return layer(*args, **kwargs)
 
     clone = functools.partial(_clone, merged=merged, last=last, with_attention=with_attention)
