@@ -23,6 +23,7 @@ def arguments(given):
     add("--image-size", type=int, nargs="+", metavar="PIXELS", help="side, or height and width")
     add("--token-merging", type=int, default=0, metavar="R", help="pairs merged a block (0)")
     add("--merging-schedule", default="constant", help="constant or decreasing (constant)")
+    add("--attention", action="store_true", help="a second output: attention over the patches")
     add("--sensitivity", action="store_true", help="report what each layer loses in fewer bits")
     add("--dataset", help="what to compare on; by default a run's own, else photographs")
     add("--images", type=int, default=512, help="images of the test split to compare on (512)")
@@ -62,6 +63,7 @@ def main(given=None):
         dynamic_batch=options.dynamic_batch,
         token_merging=options.token_merging,
         merging_schedule=options.merging_schedule,
+        attention=options.attention,
         **compared,
     )
     for row in rows:

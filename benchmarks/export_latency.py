@@ -44,10 +44,11 @@ def main():
     parser.add_argument("variant")
     parser.add_argument("--keras", action="store_true", help="time Keras, not LiteRT")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=1, help="of LiteRT")
     options = parser.parse_args()
 
     from vit_keras import models
-    from vit_keras.exporting import for_inference, open_file, quantize
+    from vit_keras.exporting import for_inference, metadata, open_file, quantize
     from vit_keras.exporting.targets import write_litert
 
     model = models.from_variant(options.variant, image_size=224, num_classes=1000)
@@ -63,7 +64,8 @@ def main():
             write_litert(rewritten, path, 1)
             quantize.litert_int8(path, small)
             for label, file in ((name, path), (f"{name}, int8", small)):
-                run = open_file(file, 1)
+                metadata.attach(file, options.variant, None, 3)
+                run = open_file(file, options.threads)
                 runs[label] = lambda run=run: run(image)
                 print(f"{label:<36} {os.path.getsize(file) / 1e6:8.2f} MB")
     return table(runs, options.rounds)

@@ -1,101 +1,125 @@
 """Parity of exported files: backends × formats × precisions × models, as a table.
 
-    python benchmarks/export_matrix.py RUN     # RUN: a trained run of configs/digits.yaml
+    python -m benchmarks.export_matrix FOLDER [BACKEND ...]
 
-The run's own model answers the digits' test split, and so do small models of random weights whose
-head is fitted to the training split by least squares: real images, real classes. Each backend is a
-process; every file is run in its own runtime.
+Small models of every kind learn scikit-learn's digits for a minute and are kept in FOLDER; each
+backend, a process of its own, opens and exports them. Every file then answers the 360 held-out
+images in its own runtime, beside Keras on that backend.
 """
 
 import functools
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
 
 BACKENDS = ("tensorflow", "jax", "torch")
-FORMATS, PRECISIONS = ["savedmodel", "litert", "onnx"], ["fp32", "int8"]
+PLAN = {"formats": ["savedmodel", "litert", "onnx"], "precisions": ["fp32", "int8"]}
+HALF = {"formats": ["litert", "onnx"], "precisions": ["fp16"]}  # of the first model
 SMALL = {"hidden_size": 48, "num_layers": 3, "num_heads": 3, "mlp_dim": 96, "num_classes": 10}
 MODELS = {
     "token": {},
     "map head": {"classifier": "map"},
     "hybrid": {"resnet_layers": (1, 1), "resnet_width": 0.5},
-    "no positions": {"position_embedding": "none"},
-    "2-D positions": {"position_embedding": "learned_2d"},
+    "none": {"position_embedding": "none"},
+    "learned_2d": {"position_embedding": "learned_2d"},
     "relative": {"position_embedding": "relative"},
     "sincos2d": {"position_embedding": "sincos2d"},
     "rope2d": {"position_embedding": "rope2d"},
 }
 
 
-def fitted(arguments, digits):
-    """A model of random weights and a head that knows the digits, and its test images."""
+def digits(model, train=False):
+    """Images `(N, H, W, 1)` uint8 and labels of the digits as a model sees them."""
+    from vit_keras.config import DataConfig
+    from vit_keras.exporting import samples
+    from vit_keras.models import preprocessing_of
+
+    shape, how = model.input_shape[1:], preprocessing_of(model)
+    return samples.labelled("digits", shape, how, 2000, DataConfig(), train)
+
+
+def teach(folder):
+    """Each model of MODELS that `folder` has not yet, trained for a few hundred steps."""
     import keras
-    import numpy as np
 
     from vit_keras.models import HybridViT, VisionTransformer, preprocessing_of
+    from vit_keras.weights import save_model
 
-    hybrid = "resnet_layers" in arguments
-    build, patch = (HybridViT, 1) if hybrid else (VisionTransformer, 8)
-    size = {"image_size": 64 if hybrid else 32, "patch_size": patch, "channels": 1}
-    model = build(**size, **SMALL, **arguments)
-    rng = np.random.default_rng(0)
-    for weight in model.weights:
-        center = 1.0 if weight.path.endswith("gamma") else 0.0
-        weight.assign(center + 0.15 * rng.normal(size=weight.shape))
-    shape, how = model.input_shape[1:], preprocessing_of(model)
-    images, labels = digits(shape, how, train=True)
-    headless = keras.Model(model.input, model.get_layer("head").input)
-    x = headless.predict(how.normalise(images), verbose=0)
-    x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
-    ridge = x.T @ x + 1e-2 * np.eye(x.shape[1])
-    solved = np.linalg.solve(ridge, x.T @ (8 * np.eye(10)[labels]))
-    model.get_layer("head").set_weights([solved[:-1], solved[-1]])
-    return model, digits(shape, how)
+    for name, arguments in MODELS.items():
+        if (folder / f"{name}.keras").exists():
+            continue
+        keras.utils.set_random_seed(0)
+        hybrid = "resnet_layers" in arguments
+        build, size, patch = (HybridViT, 64, 1) if hybrid else (VisionTransformer, 16, 4)
+        given = {"image_size": size, "patch_size": patch, "channels": 1}
+        model = build(**given, **SMALL, **arguments)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        rate = keras.optimizers.schedules.CosineDecay(0.0, 600, 0.0, None, 1e-3, 60)
+        model.compile(keras.optimizers.AdamW(rate, 0.05, global_clipnorm=1.0), loss)
+        images, labels = digits(model, train=True)
+        prepared = preprocessing_of(model).normalise(images)
+        model.fit(prepared, labels, batch_size=64, epochs=30, verbose=0)
+        save_model(model, folder / f"{name}.keras")
 
 
-def measure(run):
+def measure(folder):
     """Prints a JSON line for each file, on this process's backend."""
-    from vit_keras import models, runs
-    from vit_keras.config import DataConfig
-    from vit_keras.exporting import export, samples
+    from vit_keras.exporting import export
+    from vit_keras.weights import open_model
 
-    digits = functools.partial(samples.labelled, "digits", count=2000, config=DataConfig())
-    own, _ = runs.open_source(run)
-    tested = digits(own.input_shape[1:], models.preprocessing_of(own))
-    for name in ("trained run", *MODELS):
-        fit = (own, tested) if name == "trained run" else fitted(MODELS[name], digits)
-        model, (images, labels) = fit
-        with tempfile.TemporaryDirectory() as folder:
-            plan = {"formats": FORMATS, "precisions": PRECISIONS, "threads": ()}
-            try:
-                rows = export(model, f"{folder}/out", images=images, labels=labels, **plan)
-            except (RuntimeError, ValueError) as error:
-                print(f"{name}: {error}"[-2000:], file=sys.stderr, flush=True)
-                continue
-        for row in rows:
-            print(json.dumps({"model": name, **row}), flush=True)
+    for name in MODELS:
+        model = open_model(folder / f"{name}.keras")
+        given = dict(zip(("images", "labels"), digits(model)))
+        for plan in (PLAN, HALF) if name == "token" else (PLAN,):
+            with tempfile.TemporaryDirectory() as out:
+                try:
+                    rows = export(model, f"{out}/out", **given, **plan, threads=())
+                except (RuntimeError, ValueError) as error:
+                    rows = [{"error": str(error)[-2000:]}]
+            for row in rows:
+                print(json.dumps({"model": name, **row}), flush=True)
 
 
-def main(run):
+def main(folder, *backends):
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    run = functools.partial(_process, folder)
+    if run("jax", "--teach").wait():
+        sys.exit("no models")
     print("| backend | model | format | precision | largest difference | same class | accuracy |")
     print("|---|---|---|---|--:|--:|--:|")
-    for backend in BACKENDS:
-        environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        command = [sys.executable, "-m", "benchmarks.export_matrix", run, "--measure"]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
-        for line in filter(lambda line: line.startswith("{"), done.stdout.splitlines()):
+    failed = 0
+    for backend in backends or BACKENDS:
+        process = run(backend, "--measure")
+        for line in filter(lambda line: line.startswith("{"), process.stdout):
             row = json.loads(line)
-            accuracy = f"{row['accuracy']:.2%}" if "accuracy" in row else ""
+            if "error" in row:
+                failed += 1
+                print(f"{backend}, {row['model']}: {row['error']}", file=sys.stderr, flush=True)
+                continue
             print(
                 f"| {backend} | {row['model']} | {row['format']} | {row['precision']} | "
-                f"{row['largest_difference']:.1e} | {row['agreement']:.2%} | {accuracy} |",
+                f"{row['largest_difference']:.1e} | {row['agreement']:.2%} | "
+                f"{row['accuracy']:.2%} |",
                 flush=True,
             )
-        if done.returncode:
-            sys.exit(f"{backend} failed")
+        failed += process.wait() != 0
+    if failed:
+        sys.exit(f"{failed} failed")
+
+
+def _process(folder, backend, task):
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-m", "benchmarks.export_matrix", folder, task]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
 if __name__ == "__main__":
-    (measure if "--measure" in sys.argv else main)(sys.argv[1])
+    tasks = {"--teach": teach, "--measure": measure}
+    if sys.argv[-1] in tasks:
+        tasks[sys.argv[-1]](pathlib.Path(sys.argv[1]))
+    else:
+        main(*sys.argv[1:])

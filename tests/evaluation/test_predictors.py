@@ -67,6 +67,9 @@ def test_files_without_what_lies_beside_them(exported, tmp_path):
     file.write_bytes((exported / "export" / "model.tflite").read_bytes())
     predictor, _ = evaluation.open_predictor(file)
     assert predictor.class_names is None and predictor.preprocessing.interpolation == "bilinear"
+    assert predictor.gives_probabilities
+    logits, _ = evaluation.open_predictor(onnx_means(tmp_path / "logits.onnx", 2))
+    assert not logits.gives_probabilities  # means of pixels
     with pytest.raises(ValueError, match="size of an exported file is fixed.*image_size=16"):
         evaluation.open_predictor(file, image_size=16)
     with pytest.raises(ValueError, match="features, which an exported file does not give"):
@@ -139,7 +142,8 @@ def test_a_manifest_tells_of_its_own_files_alone(tmp_path):
     for listed, crop in (("openvino/model.onnx", 0.8), ("model.onnx", None)):
         with_manifest(file.parent, listed)
         predictor, _ = evaluation.open_predictor(file)
-        assert predictor.preprocessing.crop_fraction == crop and predictor.gives_probabilities
+        assert predictor.preprocessing.crop_fraction == crop
+        assert predictor.gives_probabilities == (crop is not None)  # else its answers tell
     with_manifest(file, "model.onnx", output="features")
     with pytest.raises(ValueError, match="A classifier is needed.*model.onnx', of features"):
         evaluation.open_predictor(file)

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import export as script
+from tests.exporting.builds import small, softmax
 from tests.helpers import randomise, to_numpy
 from vit_keras import applications, exporting
 from vit_keras.exporting import making, samples
 from vit_keras.exporting.runtimes import RUNTIMES
 from vit_keras.exporting.serving import serving_model
-from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.models import Preprocessing
 
 FILES = {  # name: precision
     "saved_model": "fp32",
@@ -24,46 +25,6 @@ FILES = {  # name: precision
     "model.onnx": "fp32",
     "model_int8.onnx": "int8",
 }
-
-
-def softmax(x):
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
-
-
-def small(rng, **given):
-    return randomise(VisionTransformer((8, 12), 4, 12, 2, 3, 20, 5, **given), rng)
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    """A folder with an earlier export, then one of a model in mixed precision: its rows, images."""
-    rng = np.random.default_rng(1)
-    model = small(rng, dtype="mixed_bfloat16", classifier="map")
-    model.preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
-    model.class_names = list("abcde")
-    images = rng.integers(0, 256, (64, 8, 12, 3), dtype="uint8")
-    plain = small(rng, classifier="map")
-    plain.set_weights(model.get_weights())
-    prepared = (images / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
-    expected = softmax(to_numpy(plain(prepared.astype("float32"))))
-    margins = np.diff(np.sort(expected, axis=-1)[:, -2:], axis=-1)[:, 0]
-    clear = margins.argsort()[-8:]  # images whose class rounding does not change
-    images, expected = images[clear], expected[clear]
-    folder = tmp_path_factory.mktemp("export") / "out"
-    folder.mkdir()
-    (folder / "manifest.json").write_text("{}")
-    (folder / "stale.txt").write_text("of an earlier export")
-    rows = exporting.export(
-        model,
-        folder,
-        images=images,
-        labels=expected.argmax(axis=-1),
-        formats=["savedmodel", "litert", "onnx"],
-        precisions=["fp32", "int8"],
-        threads=(1,),
-    )
-    return folder, rows, images, expected
 
 
 @pytest.mark.once

@@ -141,7 +141,8 @@ def open_predictor(
     """The predictor of a run's folder with its run, or that of anything else with None.
 
     Anything else is a checkpoint of any format, or an exported file, beside which `manifest.json`
-    and `labels.txt` are read where they are.
+    and `labels.txt` are read where they are; without a manifest a file's answers to noise tell
+    whether it gives probabilities or logits.
     """
     if kind_of(path):
         return _of_file(pathlib.Path(path), image_size), None
@@ -165,15 +166,22 @@ def _of_file(path, image_size):
             f"The size of an exported file is fixed. Received: image_size={image_size} for "
             f"{os.fspath(path)!r} of {shape[0]}x{shape[1]} pixels"
         )
-    output, labels = manifest.get("output", "softmax"), folder / "labels.txt"
+    output, labels = manifest.get("output"), folder / "labels.txt"
     if output == "features":
         raise ValueError(f"A classifier is needed. Received: {os.fspath(path)!r}, of features")
     names = tuple(labels.read_text().splitlines()) if labels.is_file() else None
     given = source.get("preprocessing", {}) | ({} if prepared else BAKED_IN)
     to_pixels = lambda images: np.clip(np.round(images), 0, 255).astype("uint8")
     run = exported if prepared else lambda images: exported(to_pixels(images))
-    softmaxed = output == "softmax"
+    softmaxed = output == "softmax" if output else _gives_probabilities(exported)
     return Predictor(run, shape, exported.num_outputs, Preprocessing(**given), softmaxed, names)
+
+
+def _gives_probabilities(exported):
+    """Whether a file of which nothing else tells answers noise by probabilities."""
+    noise = np.random.default_rng(0).integers(0, 256, (4, *exported.input_shape), dtype="uint8")
+    outputs = exported(noise)
+    return bool((outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=1e-2))
 
 
 def _beside(path):

@@ -8,7 +8,7 @@ import pathlib
 
 import keras
 
-from vit_keras.models import class_names_of, preprocessing_of
+from vit_keras.models import class_names_of, patch_grid, preprocessing_of
 
 PACKAGES = (
     "keras",
@@ -61,6 +61,7 @@ def manifest(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
             "preprocessing_is_inside": not plan.raw,
         },
         "output": plan.graph_output,
+        "attention": list(patch_grid(model)) if plan.attention else None,
         "token_merging": {"r": plan.token_merging, "schedule": plan.merging_schedule},
         "reference": {"backend": keras.backend.backend(), **reference},
         "versions": versions(),

@@ -9,7 +9,7 @@ import tempfile
 import keras
 import numpy as np
 
-from vit_keras.exporting import documents, making, samples, verify
+from vit_keras.exporting import attention, documents, making, samples, verify
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.rewrite import for_inference
 from vit_keras.exporting.serving import in_float32, serving_model
@@ -38,6 +38,8 @@ def export(
     in `verify`; for what cannot be done, before any work. RuntimeError with a converter's words.
     """
     plan, folder = Plan(**plan), pathlib.Path(folder)
+    if plan.attention:
+        attention.check(model, plan.token_merging)
     check_folder(folder)
     if image_size is not None:
         model = with_image_size(model, image_size)

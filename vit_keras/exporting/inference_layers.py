@@ -76,12 +76,13 @@ class _Block(keras.layers.Layer):
         return ops.transpose(x, (0, 2, 1, 3))  # (B, H, N, d)
 
     def _attend(self, query, key, value, size=None):
-        """Heads `(B, H, N, d)` with the scale in the query -> `(B·N_q, D)`."""
+        """Heads `(B, H, N, d)`, scaled queries -> `(B·N_q, D)` and weights `(B, H, N_q, N)`."""
         logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N_q, N)
         if size is not None:  # a token of n patches takes n times the attention
             logits = logits + ops.log(ops.reshape(size, (-1, 1, 1, size.shape[1])))
-        x = ops.matmul(ops.softmax(logits, axis=-1), value)
-        return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, self.num_heads * x.shape[-1]))
+        weights = ops.softmax(logits, axis=-1)
+        x = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
+        return ops.reshape(x, (-1, self.num_heads * x.shape[-1])), weights
 
     def _mlp(self, x):
         """x + MLP(LN(x)) of `(B·N, D)`."""
@@ -103,16 +104,24 @@ class InferenceBlock(_Block):
     """An `EncoderBlock` for inference: `(B, N, D)` -> `(B, N, D)`.
 
     With `class_token_only`, for the last block, it computes that one token: `(B, 1, D)`. With
-    `merged` pairs of tokens it returns `(B, N - merged, D)`; called with sizes `(B, N, 1)` it
-    returns both. `class_token` keeps the first token out of the merging.
+    `merged` pairs of tokens, or called with sizes `(B, N, 1)`, it returns `(B, N - merged, D)` and
+    the sizes of these. `class_token` keeps the first token out of the merging. `with_weights`
+    returns also the attention `(B, N, N)`, or `(B, 1, N)`, as the mean over heads; it takes no
+    sizes.
     """
 
     def __init__(
-        self, *args, merged: int = 0, class_token: bool = False, class_token_only=False, **kwargs
+        self,
+        *args,
+        merged: int = 0,
+        class_token: bool = False,
+        class_token_only: bool = False,
+        with_weights: bool = False,
+        **kwargs,
     ):
         super().__init__(*args, **kwargs)
         self.merged, self.class_token = merged, class_token
-        self.class_token_only = class_token_only
+        self.class_token_only, self.with_weights = class_token_only, with_weights
 
     def build(self, x_shape, size_shape=None):
         width = x_shape[-1]
@@ -143,28 +152,34 @@ class InferenceBlock(_Block):
             first = ops.reshape(y, (-1, tokens, width))[:, :1]
             heads.insert(0, self._heads(self.query(ops.reshape(first, (-1, width))), 1))
             x, tokens = x[:, :1], 1
-        x = ops.reshape(x, (-1, width)) + self.out(self._attend(*heads, size))
-        if size is not None and not self.class_token_only:
+        y, weights = self._attend(*heads, size)
+        x = ops.reshape(x, (-1, width)) + self.out(y)
+        if merges := (self.merged or size is not None) and not self.class_token_only:
             metric = ops.mean(heads[1], axis=1)  # (B, N, d), of the keys
             x = ops.reshape(x, (-1, tokens, width))
+            size = ops.ones_like(x[..., :1]) if size is None else size
             x, size = token_merging.merge(x, size, metric, self.merged, self.class_token)
             x, tokens = ops.reshape(x, (-1, width)), tokens - self.merged
         x = ops.reshape(self._mlp(x), (-1, tokens, width))
-        return x if size is None or self.class_token_only else (x, size)
+        if self.with_weights:
+            return x, ops.mean(weights, axis=1)
+        return (x, size) if merges else x
 
     def compute_output_shape(self, x_shape, size_shape=None):
         batch, tokens, width = x_shape
-        if self.class_token_only:
-            return (batch, 1, width)
-        tokens -= self.merged
-        x_shape = (batch, tokens, width)
-        return x_shape if size_shape is None else (x_shape, (batch, tokens, 1))
+        left = 1 if self.class_token_only else tokens - self.merged
+        x_shape = (batch, left, width)
+        if self.with_weights:
+            return x_shape, (batch, left, tokens)
+        merges = (self.merged or size_shape is not None) and not self.class_token_only
+        return (x_shape, (batch, left, 1)) if merges else x_shape
 
     def get_config(self):
         config = {
             "merged": self.merged,
             "class_token": self.class_token,
             "class_token_only": self.class_token_only,
+            "with_weights": self.with_weights,
         }
         return {**super().get_config(), **config}
 
@@ -193,7 +208,7 @@ class InferenceMAPHead(_Block):
         pairs = self.key_value(ops.reshape(x, (-1, width)))
         key, value = (self._heads(part, tokens) for part in (pairs[:, :width], pairs[:, width:]))
         query = self._heads(ops.convert_to_tensor(self.query), 1)  # (1, H, 1, d)
-        return self._mlp(self.out(self._attend(query, key, value, size)))
+        return self._mlp(self.out(self._attend(query, key, value, size)[0]))
 
     def compute_output_shape(self, x_shape, size_shape=None):
         return (x_shape[0], x_shape[-1])

@@ -103,6 +103,7 @@ def _convert(job, paths, scratch):
             "merging": [plan.token_merging, plan.merging_schedule],
             "output": plan.graph_output,
             "raw": plan.raw,
+            "attention": plan.attention,
             "files": files,
         }
         job_file = pathlib.Path(scratch) / "job.json"

@@ -19,26 +19,21 @@ def attach(path: str | os.PathLike, name: str, class_names, channels: int, norma
     """Puts metadata and `class_names` into a TFLite image classifier.
 
     `normalization` is (mean, std), one value or one a channel, of pixels in [0, 255], for a model
-    of float images. `class_names` None leaves the labels out, for a model of features.
+    of float images. `class_names` None leaves the labels out, for a model of features. An output
+    that is not `(B, K)` is one of attention.
     """
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as schema
+    from vit_keras.exporting import flat_file
 
-    with open(path, "rb") as file:
-        packed = bytearray(file.read())
-    model = schema.ModelT.InitFromPackedBuf(packed, 0)
-    for buffer in model.buffers:
-        if buffer.offset > 1:  # kept behind the tables, whose length changes
-            buffer.data = np.frombuffer(packed, "uint8", buffer.size, buffer.offset)
-            buffer.offset = buffer.size = 0
-    buffer, entry = schema.BufferT(), schema.MetadataT()
-    buffer.data = list(_describe(name, class_names is not None, channels, normalization))
+    model = flat_file.read(path)
+    graph = model.subgraphs[0]
+    answers = [len(graph.tensors[i].shape) == 2 for i in graph.outputs]
+    described = _describe(name, class_names is not None, channels, normalization, answers)
+    buffer, entry = flat_file.schema.BufferT(), flat_file.schema.MetadataT()
+    buffer.data = np.frombuffer(described, "uint8")
     model.buffers.append(buffer)
     entry.name, entry.buffer = "TFLITE_METADATA", len(model.buffers) - 1
     model.metadata = [*(model.metadata or []), entry]
-    builder = flatbuffers.Builder(len(packed) + 4096)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    packed = io.BytesIO(bytes(builder.Output()))
+    packed = io.BytesIO(flat_file.pack(model))
     if class_names is not None:
         packed.seek(0, io.SEEK_END)
         with zipfile.ZipFile(packed, "a", zipfile.ZIP_STORED) as archive:
@@ -47,7 +42,7 @@ def attach(path: str | os.PathLike, name: str, class_names, channels: int, norma
         file.write(packed.getvalue())
 
 
-def _describe(name, labelled, channels, normalization) -> bytes:
+def _describe(name, labelled, channels, normalization, answers) -> bytes:
     import flatbuffers
 
     b = flatbuffers.Builder(0)
@@ -65,7 +60,10 @@ def _describe(name, labelled, channels, normalization) -> bytes:
     if labelled:
         labels = _table(b, 4, (0, "offset", text(LABELS)), (2, "int8", LABEL_FILE))
         target.append((6, "offset", _offsets(b, labels)))
-    sources, targets = (_offsets(b, _table(b, 7, *fields)) for fields in (source, target))
+    attention = [(0, "offset", text("attention"))]
+    sources = _offsets(b, _table(b, 7, *source))
+    targets = (_table(b, 7, *(target if answer else attention)) for answer in answers)
+    targets = _offsets(b, *targets)
     graph = _offsets(b, _table(b, 7, (2, "offset", sources), (3, "offset", targets)))
     parser = (7, "offset", text("1.0.0"))
     b.Finish(_table(b, 8, (0, "offset", text(name)), (3, "offset", graph), parser), b"M001")

@@ -22,6 +22,7 @@ class Plan:
         dynamic_batch: any number of images for every format.
         token_merging: pairs of tokens that each block merges.
         merging_schedule: "constant" or "decreasing".
+        attention: a second output, the attention rollout `(B, h, w)` over the patches.
     """
 
     formats: Sequence[str] = ("savedmodel", "litert")
@@ -32,6 +33,7 @@ class Plan:
     dynamic_batch: bool = False
     token_merging: int = 0
     merging_schedule: str = "constant"
+    attention: bool = False
 
     def __post_init__(self):
         check_choice(self.output, OUTPUTS, "output")
@@ -52,6 +54,9 @@ class Plan:
                     f"{format} is not made in {precision}, but in "
                     f"{', '.join(target.precisions)}.{instead}"
                 )
+        if self.attention and not target.attention:
+            others = [name for name in TARGETS if TARGETS[name].attention]
+            raise ValueError(f"{format} is made without attention; {', '.join(others)} have it")
         if self.dynamic_batch and not target.dynamic:
             raise ValueError(f"{format} has no dynamic batch. Give a `batch`, by default 1")
         missing = [

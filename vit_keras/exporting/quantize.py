@@ -81,11 +81,13 @@ def _litert(source, path, excluded, config, calibration=None, **given):
 
 @contextlib.contextmanager
 def _silence():
-    """Without the quantiser's bars; what logs first inside must not keep a closed stream."""
+    """Without the quantisers' bars and advice; what logs first must not keep a closed stream."""
     root, handler = logging.getLogger(), logging.NullHandler()
     with contextlib.ExitStack() as stack:
         root.addHandler(handler)
         stack.callback(root.removeHandler, handler)
+        stack.callback(logging.disable, root.manager.disable)
+        logging.disable(logging.WARNING)
         nowhere = stack.enter_context(open(os.devnull, "w"))
         stack.enter_context(contextlib.redirect_stdout(nowhere))
         stack.enter_context(contextlib.redirect_stderr(nowhere))
@@ -104,10 +106,11 @@ def onnx_int8(source, path, excluded=(), calibration=None):
     """Dynamic range: int8 weights with one scale a channel, in the products with weights."""
     from onnxruntime import quantization
 
-    quantization.quantize_dynamic(
-        source,
-        path,
-        per_channel=True,
-        weight_type=quantization.QuantType.QInt8,
-        nodes_to_quantize=[name for name in layers(source) if name not in excluded],
-    )
+    with _silence():
+        quantization.quantize_dynamic(
+            source,
+            path,
+            per_channel=True,
+            weight_type=quantization.QuantType.QInt8,
+            nodes_to_quantize=[name for name in layers(source) if name not in excluded],
+        )

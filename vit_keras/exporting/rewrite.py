@@ -5,52 +5,66 @@ import functools
 import keras
 from keras import ops
 
+from vit_keras.exporting import attention
 from vit_keras.exporting.inference_layers import (
     InferenceBlock,
     InferenceLayerNorm,
     InferenceMAPHead,
 )
 from vit_keras.exporting.token_merging import WeightedMean, most, schedule
-from vit_keras.layers import EncoderBlock, MAPHead, StdConv, TakeClassToken
+from vit_keras.layers import (
+    EncoderBlock,
+    MAPHead,
+    StdConv,
+    TakeClassToken,
+    WithAttentionWeights,
+)
 from vit_keras.models.image_model import describe_like
 
 SIZES = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon")
 
 
 def for_inference(
-    model: keras.Model, token_merging: int = 0, merging_schedule: str = "constant"
+    model: keras.Model,
+    token_merging: int = 0,
+    merging_schedule: str = "constant",
+    with_attention: bool = False,
 ) -> keras.Model:
     """A copy of `model` for inference alone, in float32: images -> logits, on every backend.
 
     What changes costs no accuracy: see `inference_layers`; the last block of a model that reads the
     class token computes that token alone; standardised filters are computed once; a softmax at the
     end is left out. `token_merging` merges that many pairs of tokens a block, by
-    `merging_schedule` ("constant" or "decreasing"), which does cost some. Raises ValueError where
-    the model has no tokens to merge or too few.
+    `merging_schedule` ("constant" or "decreasing"), which does cost some. `with_attention` adds a
+    second output `(B, h, w)`, the attention rollout over the patches. Raises ValueError where the
+    model has no attention, no tokens to merge or too few.
     """
+    if with_attention:
+        attention.check(model, token_merging)
     blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
     merged = _merged(blocks, token_merging, merging_schedule)
     last = _read_for_its_class_token(model)
-    sizes = {"size": None}  # (B, N, 1), of the tokens where the call has come to
+    sizes = []  # [(B, N, 1)], of the tokens where the call has come to, once some are merged
+    maps = []  # (B, N, N), of each block
 
     def call(layer, *args, **kwargs):
+        if with_attention and isinstance(layer, (InferenceBlock, WithAttentionWeights)):
+            x, weights = layer(*args)
+            maps.append(weights if len(weights.shape) == 3 else ops.mean(weights, axis=1))
+            return x
         if not token_merging:
             return layer(*args, **kwargs)
-        x = args[0]
-        if isinstance(layer, InferenceBlock):
-            size = ops.ones_like(x[:, :, :1]) if sizes["size"] is None else sizes["size"]
-            if layer.class_token_only:
-                return layer(x, size)
-            x, sizes["size"] = layer(x, size)
+        if isinstance(layer, (InferenceBlock, InferenceMAPHead, WeightedMean)):
+            x, *merged = keras.tree.flatten(layer(args[0], *sizes))
+            sizes[:] = merged or sizes
             return x
-        if isinstance(layer, (InferenceMAPHead, WeightedMean)):
-            return layer(x, sizes["size"])
         return layer(*args, **kwargs)
 
-    clone = functools.partial(_clone, merged=merged, last=last)
+    clone = functools.partial(_clone, merged=merged, last=last, with_attention=with_attention)
     rewritten = keras.models.clone_model(model, clone_function=clone, call_function=call)
     for new in rewritten.layers:
         _take_weights(new, model)
+    rewritten = attention.beside(rewritten, maps) if with_attention else rewritten
     return describe_like(rewritten, model)
 
 
@@ -92,14 +106,16 @@ def _read_for_its_class_token(model):
     return None
 
 
-def _clone(layer, merged, last):
+def _clone(layer, merged, last, with_attention):
     config = {**layer.get_config(), "dtype": "float32"}
     named = {"name": layer.name, "dtype": "float32"}
     sizes = {name: config[name] for name in SIZES if name in config}
     if isinstance(layer, EncoderBlock) and is_plain(layer):
         merging = {"merged": merged[layer.name], "class_token": last is not None}
-        only = layer.name == last
-        return InferenceBlock(**sizes, **merging, class_token_only=only, **named)
+        read = {"class_token_only": layer.name == last, "with_weights": with_attention}
+        return InferenceBlock(**sizes, **merging, **read, **named)
+    if isinstance(layer, EncoderBlock) and with_attention:
+        return WithAttentionWeights(type(layer).from_config(config), **named)
     if isinstance(layer, MAPHead):
         return InferenceMAPHead(**sizes, **named)
     if isinstance(layer, keras.layers.LayerNormalization):

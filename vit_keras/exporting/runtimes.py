@@ -56,6 +56,11 @@ def _exported(run, dtype, input_shape, num_outputs):
     return Exported(run, dtype, sides, int(num_outputs), int(batch) if fixed else None)
 
 
+def _answer(shapes) -> int:
+    """Which of the outputs is the model's, `(B, K)`; attention `(B, h, w)` may be another."""
+    return next(place for place, shape in enumerate(shapes) if len(shape) == 2)
+
+
 def _runtime(module, package, path):
     try:
         return importlib.import_module(module)
@@ -71,19 +76,20 @@ def saved_model(path, threads=None) -> Exported:
     loaded = tf.saved_model.load(os.fspath(path))
     serve = loaded.signatures["serving_default"]
     ((name, source),) = serve.structured_input_signature[1].items()
-    ((_, target),) = serve.structured_outputs.items()
+    outputs = serve.structured_outputs
+    key = list(outputs)[_answer([output.shape for output in outputs.values()])]
 
     def run(images, kept=loaded):  # what is not kept loses its variables
-        (outputs,) = serve(**{name: tf.constant(images)}).values()
-        return outputs.numpy()
+        return serve(**{name: tf.constant(images)})[key].numpy()
 
-    return _exported(run, source.dtype.name, source.shape, target.shape[-1])
+    return _exported(run, source.dtype.name, source.shape, outputs[key].shape[-1])
 
 
 def litert(path, threads=None) -> Exported:
     """LiteRT's interpreter with XNNPACK, its default on phones."""
     interpreter = litert_interpreter(path, threads)
-    source, target = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+    source, targets = interpreter.get_input_details()[0], interpreter.get_output_details()
+    target = targets[_answer([target["shape"] for target in targets])]
 
     def run(images):
         if len(images) != interpreter.get_input_details()[0]["shape"][0]:  # where any goes through
@@ -120,8 +126,9 @@ def onnx(path, threads=None) -> Exported:
     session = onnxruntime.InferenceSession(
         os.fspath(path), options, providers=["CPUExecutionProvider"]
     )
-    source, target = session.get_inputs()[0], session.get_outputs()[0]
-    run = lambda images: session.run(None, {source.name: images})[0]
+    source, targets = session.get_inputs()[0], session.get_outputs()
+    target = targets[_answer([target.shape for target in targets])]
+    run = lambda images: session.run([target.name], {source.name: images})[0]
     kind = source.type.removeprefix("tensor(").removesuffix(")")
     dtype = "float32" if kind == "float" else kind
     return _exported(run, dtype, source.shape, target.shape[-1])

@@ -23,24 +23,27 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
     """`model` behind its preprocessing: `(B, H, W, C)` uint8 -> `(B, K)`, in float32.
 
     `output` is "softmax", "logits", or "features", what the head reads. With `raw` the images are
-    float32 and prepared already. `model` must be in float32.
+    float32 and prepared already. `model` must be in float32; a second output of it comes second.
     """
     kind = "float32" if raw else "uint8"
     x = images = keras.Input(model.input_shape[1:], dtype=kind, name="images")
     if not raw:
         scale, offset = preprocessing_of(model).rescaling()
         x = keras.layers.Rescaling(scale, offset, dtype="float32", name="preprocessing")(x)
-    x = _with_output(model, output)(x)
+    x, *beside = keras.tree.flatten(_with_output(model, output)(x))
     if output == "softmax" and not ends_in_softmax(model):
         x = keras.layers.Softmax(dtype="float32", name="probabilities")(x)
-    return ImageModel(images, x, name=model.name)
+    return ImageModel(images, [x, *beside] if beside else x, name=model.name)
 
 
 def _with_output(model, output):
-    last = model.layers[-1]
+    answer, *beside = model.outputs
+    last = answer._keras_history.operation
     if output == "features":
-        features = last.input if last.name == "head" else model.output
-        return keras.Model(model.input, features, name=model.name)
+        features = last.input if last.name == "head" else answer
+        return keras.Model(
+            model.input, [features, *beside] if beside else features, name=model.name
+        )
     if output == "logits" and ends_in_softmax(model):
         logits = keras.layers.Dense.from_config({**last.get_config(), "activation": "linear"})
         found = keras.Model(model.input, logits(last.input), name=model.name)

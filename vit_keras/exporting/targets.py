@@ -33,6 +33,8 @@ class Target:
         backend: of the process that converts it.
         packages: modules that it needs, as `pip install` names them by module.
         batch: images a call, None for any number; fixed where a dynamic one costs speed.
+        dynamic: whether it can be made for any number.
+        attention: whether it can have a second output.
     """
 
     file: str
@@ -42,6 +44,7 @@ class Target:
     packages: dict[str, str] = dataclasses.field(default_factory=dict)
     batch: int | None = None
     dynamic: bool = True
+    attention: bool = False
 
     def name(self, precision: str) -> str:
         return self.file.format("" if precision == "fp32" else f"_{precision.replace('-', '_')}")
@@ -147,6 +150,7 @@ TARGETS = {
     "savedmodel": Target(
         "saved_model{}",
         {"fp32": Recipe(write_saved_model), "int8": Recipe(write_saved_model_int8)},
+        attention=True,
     ),
     "litert": Target(
         "model{}.tflite",
@@ -160,6 +164,7 @@ TARGETS = {
         default=("fp32", "int8"),
         packages=QUANTIZER,
         batch=1,
+        attention=True,
     ),
     "onnx": Target(
         "model{}.onnx",
@@ -169,6 +174,7 @@ TARGETS = {
             "fp16": Recipe(onnx_files.store_in_half, "onnx"),
         },
         packages=KERAS_ONNX,
+        attention=True,
     ),
     "openvino": Target(
         "openvino{}/model.xml",

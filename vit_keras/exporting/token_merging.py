@@ -1,7 +1,7 @@
 """Token merging (ToMe, arXiv 2210.09461): each block averages its r most similar pairs of tokens.
 
-Written with top-k and products by one-hot matrices, whose shapes are static, so that it runs the
-same in Keras, LiteRT and ONNX: no scatter and no gather.
+Written with top-k, whole rows and one small one-hot product, whose shapes are static, so that it
+runs the same in Keras, LiteRT and ONNX, and takes little time there.
 """
 
 import keras
@@ -42,30 +42,47 @@ def merge(x, size, metric, merged: int, class_token: bool):
     """
     if merged == 0:
         return x, size
-    keep, join = _matching(metric, merged, class_token)
-    weighted = ops.concatenate([x * size, size], axis=-1)  # (B, N, D + 1)
-    even, odd = weighted[:, ::2], weighted[:, 1::2]
-    both = ops.concatenate([ops.matmul(keep, even), odd + ops.matmul(join, even)], axis=1)
-    size = both[..., -1:]
-    return both[..., :-1] / size, size
+    order, partner = _matching(metric, class_token)
+    even, odd = _even_and_odd(x)
+    size_even, size_odd = _even_and_odd(size)
+    even, size_even, partner = (_rows(a, order) for a in (even, size_even, partner))
+    kept = even.shape[1] - merged
+    joins = ops.one_hot(partner[:, kept:, 0], odd.shape[1])  # (B, merged, odds)
+    joins = ops.transpose(joins, (0, 2, 1))
+    total = size_odd + ops.matmul(joins, size_even[:, kept:])
+    added = ops.matmul(joins, even[:, kept:] * size_even[:, kept:])
+    odd = (odd * size_odd + added) / total
+    x = ops.concatenate([even[:, :kept], odd], axis=1)
+    return x, ops.concatenate([size_even[:, :kept], total], axis=1)
 
 
-def _matching(metric, merged, class_token):
-    """Rows that copy the even tokens that stay, and rows that add the others to odd tokens."""
+def _matching(metric, class_token):
+    """The even tokens, least similar first, `(B, evens)`; each one's odd one `(B, evens, 1)`."""
     norm = ops.sqrt(ops.sum(ops.square(metric), axis=-1, keepdims=True) + 1e-12)
-    metric = metric / norm
-    even, odd = metric[:, ::2], metric[:, 1::2]
-    evens, odds = even.shape[1], odd.shape[1]
+    even, odd = _even_and_odd(metric / norm)
     scores = ops.matmul(even, ops.transpose(odd, (0, 2, 1)))  # (B, evens, odds)
-    if class_token:  # a cosine is at least -1
-        scores = scores - 3.0 * ops.reshape(ops.one_hot(0, evens), (1, evens, 1))
     best, partner = ops.top_k(scores, 1)  # (B, evens, 1); TFLite has no operation for an argmax
-    order = ops.top_k(-best[..., 0], evens)[1]  # least similar first, so the class token is first
-    chosen = ops.one_hot(order, evens)  # (B, evens, evens), a permutation
-    gone = chosen[:, evens - merged :]  # (B, merged, evens)
-    partners = ops.matmul(gone, ops.one_hot(partner[..., 0], odds))  # (B, merged, odds)
-    join = ops.matmul(ops.transpose(partners, (0, 2, 1)), gone)  # (B, odds, evens)
-    return chosen[:, : evens - merged], join
+    best = best[..., 0]
+    if class_token:  # a cosine is at least -1
+        best = best - 3.0 * ops.reshape(ops.one_hot(0, even.shape[1]), (1, -1))
+    return ops.top_k(-best, even.shape[1])[1], partner
+
+
+def _even_and_odd(x):
+    """`x[:, ::2]` and `x[:, 1::2]`, by whole rows: steps are slow in TFLite, value by value."""
+    tokens, width = x.shape[1:]
+    pairs = ops.reshape(x[:, : tokens - tokens % 2], (-1, tokens // 2, 2 * width))
+    even, odd = pairs[..., :width], pairs[..., width:]
+    return (ops.concatenate([even, x[:, -1:]], axis=1) if tokens % 2 else even), odd
+
+
+def _rows(x, index):
+    """Row `index[b, i]` of each `x[b]`: `(B, N, D)`, `(B, K)` -> `(B, K, D)`."""
+    tokens, width = x.shape[1:]
+    first = ops.expand_dims(ops.arange(ops.shape(x)[0], dtype="int32") * tokens, axis=1)
+    flat = ops.reshape(ops.cast(index, "int32") + first, (-1,))
+    found = ops.take(ops.reshape(x, (-1, width)), flat, axis=0)
+    return ops.reshape(found, (-1, index.shape[1], width))
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

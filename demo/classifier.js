@@ -1,0 +1,77 @@
+// An exported TFLite file in LiteRT.js: a picture in, classes and attention out.
+import { loadAndCompile, loadLiteRt, Tensor } from "@litertjs/core";
+
+const WASM = "./node_modules/@litertjs/core/wasm/";
+
+async function read(path) {
+  const answer = await fetch(path);
+  if (!answer.ok) throw new Error(`${path} is missing: export with --format litert`);
+  return answer;
+}
+
+/** Opens the smallest TFLite file of an export's folder, by its manifest. */
+export async function open(folder) {
+  const manifest = await (await read(`${folder}/manifest.json`)).json();
+  const names = (await (await read(`${folder}/labels.txt`)).text()).trimEnd().split("\n");
+  const files = manifest.files.filter((file) => file.format === "litert" && file.batch === 1);
+  if (!files.length || !manifest.input.preprocessing_is_inside || manifest.output !== "softmax")
+    throw new Error("The page takes an export with --format litert, without --raw or --output");
+  const file = files.reduce((least, other) => (other.bytes < least.bytes ? other : least));
+  await loadLiteRt(WASM, { threads: crossOriginIsolated });
+  const model = await loadAndCompile(`${folder}/${file.file}`, { accelerator: "wasm" });
+  return new Classifier(model, manifest, file, names);
+}
+
+class Classifier {
+  constructor(model, manifest, file, names) {
+    Object.assign(this, { model, manifest, file, names });
+    [this.height, this.width, this.channels] = manifest.input.shape;
+    const ranks = model.getOutputDetails().map((output) => output.shape.length);
+    this.answer = ranks.indexOf(2);
+    this.attention = ranks.indexOf(3); // -1 where the export is without
+    this.canvas = new OffscreenCanvas(this.width, this.height);
+  }
+
+  /** Left, top, width and height of what the model sees of a picture. */
+  crop(width, height) {
+    const fraction = this.manifest.input.preprocessing.crop_fraction;
+    if (fraction === null) return [0, 0, width, height];
+    const side = Math.round(fraction * Math.min(width, height));
+    return [(width - side) / 2, (height - side) / 2, side, side];
+  }
+
+  /** The picture's pixels as the model takes them: uint8 of (1, H, W, C). */
+  pixels(picture, width, height) {
+    const context = this.canvas.getContext("2d", { willReadFrequently: true });
+    const { antialias } = this.manifest.input.preprocessing;
+    context.imageSmoothingQuality = antialias ? "high" : "low";
+    context.fillStyle = "white"; // behind what is transparent
+    context.fillRect(0, 0, this.width, this.height);
+    context.drawImage(picture, ...this.crop(width, height), 0, 0, this.width, this.height);
+    const { data } = context.getImageData(0, 0, this.width, this.height);
+    const pixels = new Uint8Array(this.height * this.width * this.channels);
+    for (let i = 0; i < this.height * this.width; i++) {
+      const [r, g, b] = data.subarray(4 * i, 4 * i + 3);
+      if (this.channels === 1) pixels[i] = Math.round(0.299 * r + 0.587 * g + 0.114 * b);
+      else pixels.set([r, g, b], 3 * i);
+    }
+    return pixels;
+  }
+
+  /** Classes, the most likely first, attention and milliseconds of the model alone. */
+  async classify(picture, width, height) {
+    const pixels = this.pixels(picture, width, height);
+    const began = performance.now();
+    const images = new Tensor(pixels, [1, this.height, this.width, this.channels]);
+    const outputs = await this.model.run(images);
+    const data = await Promise.all(outputs.map((output) => output.data()));
+    const milliseconds = performance.now() - began;
+    const classes = Array.from(data[this.answer], (probability, i) => ({
+      name: this.names[i],
+      probability,
+    })).sort((a, b) => b.probability - a.probability);
+    const attention = this.attention < 0 ? null : Float32Array.from(data[this.attention]);
+    for (const tensor of [images, ...outputs]) tensor.delete();
+    return { classes, attention, grid: this.manifest.attention, milliseconds };
+  }
+}

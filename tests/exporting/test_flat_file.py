@@ -1,0 +1,30 @@
+"""TFLite files written again: the same answers, fewer bytes."""
+
+import os
+
+import numpy as np
+import pytest
+
+from tests.helpers import randomise
+from vit_keras.exporting import flat_file, for_inference, metadata, open_file, quantize
+from vit_keras.exporting.serving import serving_model
+from vit_keras.exporting.targets import write_litert
+from vit_keras.models import from_variant
+
+pytestmark = [pytest.mark.once, pytest.mark.on("tensorflow")]
+
+
+def test_the_tiny_model_in_int8_takes_six_megabytes(rng, tmp_path):
+    model = randomise(from_variant("Ti/16", image_size=224, num_classes=1000), rng, scale=0.02)
+    whole, small = tmp_path / "whole.tflite", tmp_path / "small.tflite"
+    write_litert(serving_model(for_inference(model), "logits"), whole, 1)
+    quantize.litert_int8(whole, small)
+    images = rng.integers(0, 256, (2, 224, 224, 3), dtype="uint8")
+    expected, before = open_file(small)(images), small.stat().st_size
+    metadata.attach(small, "Ti/16", [f"class number {i}" for i in range(1000)], 3)
+    assert os.path.getsize(small) <= 6.1e6 < before
+    np.testing.assert_array_equal(open_file(small)(images), expected)
+    graph = flat_file.read(small).subgraphs[0]
+    zeros = [t.quantization.zeroPoint for t in graph.tensors if t.quantization is not None]
+    counts = [len(z) for z in zeros if z is not None]
+    assert sum(counts) == 21928 and max(counts) == 1000  # one a channel, as before
