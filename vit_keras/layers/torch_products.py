@@ -1,0 +1,159 @@
+"""Products of rows and kernels on torch, by the library that is faster on this machine.
+
+On CPUs torch multiplies float32 by MKL, which on some processors reaches half of what oneDNN does;
+torch has both. Which one is faster is measured once on a machine, for the product and for each of
+its two gradients, and kept in Keras' folder: a run that goes on computes the same bits.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import tempfile
+import time
+from typing import NamedTuple
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from vit_keras.layers.dense import gelu, gelu_tanh
+
+LARGE = 2**25  # multiply-adds from which a product outweighs what calling it costs
+GAIN = 1.05  # less than this is noise
+FUSED = {gelu: ("gelu", [], "none"), gelu_tanh: ("gelu", [], "tanh")}  # as oneDNN knows them
+
+
+class Routes(NamedTuple):
+    """Which products go to oneDNN: x w + b, its gradient to x, and that to w."""
+
+    forward: bool = False
+    inputs: bool = False
+    kernel: bool = False
+
+
+def linear(x, kernel, bias, activation=None):
+    """activation(x kernel + bias) of tensors `(M, K)`, `(K, N)` and `(N,)`: `(M, N)`."""
+    routes = _routes_of(x, kernel)
+    if not any(routes):
+        x = torch.nn.functional.linear(x, kernel.t(), bias)
+    elif torch.is_grad_enabled():
+        x = _Linear.apply(x, kernel, bias, routes)
+    elif routes.forward and activation in FUSED:
+        return _onednn(x, kernel, bias, FUSED[activation])
+    else:
+        x = _forward(x, kernel, bias, routes)
+    return x if activation is None else activation(x)
+
+
+def _routes_of(x, kernel) -> Routes:
+    plain = x.dtype == kernel.dtype == torch.float32 and x.device.type == "cpu"
+    large = plain and x.shape[0] * kernel.shape[0] * kernel.shape[1] >= LARGE
+    return fastest() if large and not torch.compiler.is_compiling() else Routes()
+
+
+def _onednn(x, kernel, bias=None, activation=("none", [], "")):
+    return torch.ops.mkldnn._linear_pointwise(x, kernel.t(), bias, *activation)
+
+
+def _forward(x, kernel, bias, routes):
+    if routes.forward:
+        return _onednn(x, kernel, bias)
+    return torch.nn.functional.linear(x, kernel.t(), bias)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x, kernel, bias, routes):
+        context.save_for_backward(x, kernel)
+        context.routes = routes
+        return _forward(x, kernel, bias, routes)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context, gradient):
+        x, kernel = context.saved_tensors
+        needs, routes = context.needs_input_grad, context.routes
+        gradient = gradient.contiguous()
+        multiply = {True: _onednn, False: torch.mm}
+        return (
+            multiply[routes.inputs](gradient, kernel.t()) if needs[0] else None,
+            multiply[routes.kernel](x.t(), gradient) if needs[1] else None,
+            gradient.sum(0) if needs[2] else None,
+            None,
+        )
+
+
+@functools.cache
+def fastest() -> Routes:
+    """The faster routes on this machine: what was measured before, or measured now."""
+    if not (
+        torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    ):
+        return Routes()
+    path = _record()
+    try:
+        return Routes(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        routes = measure()
+    return _keep(path, routes)
+
+
+def measure(rows=2048, narrow=384, wide=1024, rounds=5) -> Routes:
+    """Times both libraries in turns on products of this size, less than a second in all."""
+    pairs = ([], [], [])
+    for width, outputs in ((narrow, wide), (wide, narrow)):
+        x, kernel, gradient = (
+            torch.linspace(-1, 1, a * b).reshape(a, b)
+            for a, b in ((rows, width), (width, outputs), (rows, outputs))
+        )
+        for found, pair in zip(pairs, ((x, kernel), (gradient, kernel.t()), (x.t(), gradient))):
+            found.append(pair)
+    with torch.no_grad():
+        return Routes(*(_is_faster(_onednn, torch.mm, found, rounds) for found in pairs))
+
+
+def _is_faster(new, old, operands, rounds) -> bool:
+    """Whether `new` takes less time for the products of all pairs of `operands` than `old`."""
+    seconds = {new: [], old: []}
+    for turn in range(rounds + 1):
+        for product in (new, old):
+            start = time.perf_counter()
+            for pair in operands:
+                product(*pair)
+            if turn:  # the first allocates
+                seconds[product].append(time.perf_counter() - start)
+    return min(seconds[old]) > GAIN * min(seconds[new])
+
+
+def _record() -> pathlib.Path:
+    """The file of this processor, number of threads and version of torch."""
+    facts = (_processor(), torch.get_num_threads(), torch.__version__)
+    digest = hashlib.blake2s(repr(facts).encode(), digest_size=8).hexdigest()
+    home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
+    return home / "vit_keras" / f"torch_products_{digest}.json"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            lines = file.read().split("\n\n")[0].splitlines()
+    except OSError:
+        lines = []
+    kinds = ("vendor_id", "cpu family", "model", "stepping", "CPU part")
+    return "; ".join(line for line in lines if line.startswith(kinds))
+
+
+def _keep(path, routes) -> Routes:
+    """Writes `routes` unless another process was first, whose choice then holds for both."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent) as file:
+            json.dump(routes._asdict(), file)
+            file.flush()
+            os.link(file.name, path)
+    except FileExistsError:
+        return Routes(**json.loads(path.read_text()))
+    except OSError:  # nowhere to write: the choice holds for this process
+        pass
+    return routes
