@@ -92,11 +92,7 @@ def fastest() -> Routes:
     ):
         return Routes()
     path = _record()
-    try:
-        return Routes(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
-        routes = measure()
-    return _keep(path, routes)
+    return _read(path) or _keep(path, measure())
 
 
 def measure(rows=2048, narrow=384, wide=1024, rounds=5) -> Routes:
@@ -144,6 +140,17 @@ def _processor() -> str:
     return "; ".join(line for line in lines if line.startswith(kinds))
 
 
+def _read(path) -> Routes | None:
+    """What was kept; None, and no file any more, where it cannot be read."""
+    try:
+        return Routes(**json.loads(path.read_text()))
+    except (ValueError, TypeError):
+        path.unlink(missing_ok=True)
+    except OSError:
+        pass
+    return None
+
+
 def _keep(path, routes) -> Routes:
     """Writes `routes` unless another process was first, whose choice then holds for both."""
     try:
@@ -153,7 +160,7 @@ def _keep(path, routes) -> Routes:
             file.flush()
             os.link(file.name, path)
     except FileExistsError:
-        return Routes(**json.loads(path.read_text()))
+        return _read(path) or routes
     except OSError:  # nowhere to write: the choice holds for this process
         pass
     return routes
