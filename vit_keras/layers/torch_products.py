@@ -34,22 +34,33 @@ class Routes(NamedTuple):
 
 def linear(x, kernel, bias, activation=None):
     """activation(x kernel + bias) of tensors `(M, K)`, `(K, N)` and `(N,)`: `(M, N)`."""
-    routes = _routes_of(x, kernel)
-    if not any(routes):
-        x = torch.nn.functional.linear(x, kernel.t(), bias)
-    elif torch.is_grad_enabled():
-        x = _Linear.apply(x, kernel, bias, routes)
-    elif routes.forward and activation in FUSED:
+    routes, training = _routes_of(x, kernel), torch.is_grad_enabled()
+    if routes.forward and not training and activation in FUSED:
         return _onednn(x, kernel, bias, FUSED[activation])
+    if any(routes) and training:
+        x = _Linear.apply(x, kernel, bias, routes)
     else:
         x = _forward(x, kernel, bias, routes)
     return x if activation is None else activation(x)
 
 
 def _routes_of(x, kernel) -> Routes:
-    plain = x.dtype == kernel.dtype == torch.float32 and x.device.type == "cpu"
-    large = plain and x.shape[0] * kernel.shape[0] * kernel.shape[1] >= LARGE
-    return fastest() if large and not torch.compiler.is_compiling() else Routes()
+    large = x.shape[0] * kernel.shape[0] * kernel.shape[1] >= LARGE
+    if not large or x.device.type != "cpu" or torch.compiler.is_compiling():
+        return Routes()
+    if x.dtype == kernel.dtype == torch.float32:
+        return fastest()
+    return Routes(forward=x.dtype == kernel.dtype == torch.bfloat16 and _has_bfloat16())
+
+
+@functools.cache
+def _has_bfloat16() -> bool:
+    """Whether oneDNN has products in bfloat16 here; torch's own are the same."""
+    return _has_onednn() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def _has_onednn() -> bool:
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def _onednn(x, kernel, bias=None, activation=("none", [], "")):
@@ -87,9 +98,7 @@ class _Linear(torch.autograd.Function):
 @functools.cache
 def fastest() -> Routes:
     """The faster routes on this machine: what was measured before, or measured now."""
-    if not (
-        torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    ):
+    if not _has_onednn():
         return Routes()
     path = _record()
     return _read(path) or _keep(path, measure())
