@@ -50,13 +50,16 @@ def _of_gemm(own, product, case) -> float | None:
     return statistics.median(speeds)
 
 
-def table(rows: list[dict]) -> str:
-    """Rows as Markdown."""
-    lines = [
-        "| contender | size | mode | precision | first ÷ this | s a step | images/s | GFLOP/s "
-        "| of GEMM | peak GiB | first step s | compile s |",
-        "|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
+HEAD = (
+    "| contender | size | mode | precision | first ÷ this | s a step | images/s | GFLOP/s "
+    "| of GEMM | peak GiB | first step s | compile s |\n"
+    "|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+)
+
+
+def lines(rows: list[dict]) -> str:
+    """Rows of a Markdown table under `HEAD`."""
+    lines = []
     for r in rows:
         low, middle, high = r["first_over_this"]
         part = "" if r["of_gemm"] is None else f"{r['of_gemm']:.2f}"

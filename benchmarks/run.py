@@ -99,13 +99,15 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="writes OUT.json and OUT.png")
     options = parser.parse_args()
     rows = []
+    print(report.HEAD)
     for size in options.size:
         for mode in options.mode:
             for precision in options.precision:
                 case = Case(size, mode, precision, options.batch)
                 found = compare(names_of(options), case, options.rounds, options.steps)
-                rows += report.rows(found, case, options.steps)
-    print(report.table(rows))
+                made = report.rows(found, case, options.steps)
+                print(report.lines(made), flush=True)
+                rows += made
     if options.out:
         record = {"machine": report.machine(), "rows": rows}
         options.out.with_suffix(".json").write_text(json.dumps(record, indent=1))

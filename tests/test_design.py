@@ -10,12 +10,13 @@ pytestmark = pytest.mark.once
 
 PACKAGE = ROOT / "vit_keras"
 MAY_IMPORT = {  # rooms that a room may import, besides its own
-    "layers": {"initializers", "posembed"},
+    "layers": {"initializers", "machine", "posembed"},
     "models": {"initializers", "layers", "posembed", "variants"},
     "variants": set(),
     "posembed": set(),
     "patchembed": {"posembed"},
     "initializers": set(),
+    "machine": set(),
     "weights": {"models", "layers", "patchembed", "posembed", "variants"},
     "applications": {"layers", "models", "variants", "weights"},
     "config": {"variants"},

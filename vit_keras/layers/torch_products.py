@@ -6,7 +6,6 @@ its two gradients, and kept in Keras' folder: a run that goes on computes the sa
 """
 
 import functools
-import hashlib
 import json
 import os
 import pathlib
@@ -17,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch.autograd.function import once_differentiable
 
+from vit_keras import machine
 from vit_keras.layers.dense import gelu, gelu_tanh
 
 LARGE = 2**25  # multiply-adds from which a product outweighs what calling it costs
@@ -132,21 +132,9 @@ def _is_faster(new, old, operands, rounds) -> bool:
 
 
 def _record() -> pathlib.Path:
-    """The file of this processor, number of threads and version of torch."""
-    facts = (_processor(), torch.get_num_threads(), torch.__version__)
-    digest = hashlib.blake2s(repr(facts).encode(), digest_size=8).hexdigest()
-    home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
-    return home / "vit_keras" / f"torch_products_{digest}.json"
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            lines = file.read().split("\n\n")[0].splitlines()
-    except OSError:
-        lines = []
-    kinds = ("vendor_id", "cpu family", "model", "stepping", "CPU part")
-    return "; ".join(line for line in lines if line.startswith(kinds))
+    """The file of this machine, number of threads and version of torch."""
+    threads = torch.get_num_threads()
+    return machine.folder() / f"torch_{torch.__version__}_products_{threads}_threads.json"
 
 
 def _read(path) -> Routes | None:
