@@ -29,10 +29,11 @@ def train_run(config):
     """Trains the run of a `Config`, or goes on with it; its report on the held-out images."""
     import keras
 
-    from vit_keras import data, evaluation, runs
+    from vit_keras import data, evaluation, machine, runs
     from vit_keras.training import distribution
     from vit_keras.training.loop import train
 
+    machine.keep_compiled()
     keras.utils.clear_session()
     keras.utils.set_random_seed(config.seed)
     with distribution.open(config) as topology:

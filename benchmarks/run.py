@@ -1,18 +1,26 @@
-"""Ours and its peers on the same work: `python -m benchmarks.run --size S --mode train`.
+"""Ours and its peers on the same work, and the largest product of their frameworks.
+
+    python benchmarks/run.py --backend torch --size S,B --mode train,infer --precision fp32,bf16
 
 Every contender has a process of its own; they take turns, so that what else the machine does falls
-on all alike. What is printed are medians of ratios of neighbouring turns, in images per second.
+on all alike. Ratios are medians over the pairs of neighbouring turns, in images per second. It uses
+the GPU that the frameworks use.
 """
 
 import argparse
 import contextlib
 import json
-import statistics
+import pathlib
 import subprocess
 import sys
 import tempfile
 
-from benchmarks.contenders import CONTENDERS, Case, environment
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import report  # noqa: E402
+from benchmarks.cases import SIZES, Case  # noqa: E402
+from benchmarks.contenders import CONTENDERS, environment  # noqa: E402
 
 
 class Process:
@@ -23,7 +31,9 @@ class Process:
         self.name = name
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the process)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.log}
-        self.process = subprocess.Popen(command, text=True, env=environment(name), **pipes)
+        self.process = subprocess.Popen(
+            command, text=True, env=environment(name), cwd=ROOT, **pipes
+        )
         self.begun = self._answer()
         self.missing = self.begun.get("missing")
 
@@ -46,8 +56,8 @@ class Process:
         self.log.close()
 
 
-def compare(names: list[str], case: Case, rounds: int, steps: int) -> list[dict]:
-    """Rows of what each contender took; the first is the one that the others are set against."""
+def compare(names: list[str], case: Case, rounds: int, steps: int) -> dict:
+    """By contender, what its process said when it began and at each of its turns."""
     with contextlib.ExitStack() as stack:
         processes = []
         for name in names:
@@ -61,64 +71,47 @@ def compare(names: list[str], case: Case, rounds: int, steps: int) -> list[dict]
         for _ in range(rounds):
             for process in processes:
                 turns[process.name].append(process.turn(steps))
-        return [_row(process, turns, case, steps) for process in processes]
+        return {process.name: (process.begun, turns[process.name]) for process in processes}
 
 
-def _row(process, turns, case, steps):
-    seconds = [turn["seconds"] / steps for turn in turns[process.name]]
-    first = next(iter(turns.values()))
-    ratios = sorted(s / (o["seconds"] / steps) for o, s in zip(first, seconds))
-    return {
-        "contender": process.name,
-        **case._asdict(),
-        "step_s": statistics.median(seconds),
-        "images_per_second": case.batch / statistics.median(seconds),
-        "first_over_this": [ratios[0], statistics.median(ratios), ratios[-1]],
-        "peak_gib": turns[process.name][-1]["peak_gib"],
-        "first_step_s": process.begun["first_step_s"],
-        "parameters": process.begun["parameters"],
-    }
+def names_of(options) -> list[str]:
+    """Ours on the backends first, then the peers, then the products; or what was asked for."""
+    if options.contenders:
+        return options.contenders
+    of_backend = [n for n, c in CONTENDERS.items() if c.backend in options.backend]
+    return sorted(of_backend, key=lambda n: (not n.startswith("ours"), n.startswith("gemm")))
 
 
-def table(rows: list[dict]) -> str:
-    """Rows as Markdown."""
-    lines = [
-        "| contender | size | mode | precision | s a step | images/s | first ÷ this "
-        "| peak GiB | first step s |",
-        "|---|---|---|---|--:|--:|--:|--:|--:|",
-    ]
-    for r in rows:
-        low, middle, high = r["first_over_this"]
-        lines.append(
-            f"| {r['contender']} | {r['size']} | {r['mode']} | {r['precision']} "
-            f"| {r['step_s']:.3f} | {r['images_per_second']:.2f} "
-            f"| {middle:.2f} ({low:.2f} to {high:.2f}) "
-            f"| {r['peak_gib']:.2f} | {r['first_step_s']:.1f} |"
-        )
-    return "\n".join(lines)
+def listed(text: str) -> list[str]:
+    return text.split(",")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=CONTENDERS)
-    parser.add_argument("--size", nargs="+", default=["S"])
-    parser.add_argument("--mode", nargs="+", default=["train", "infer"])
-    parser.add_argument("--precision", nargs="+", default=["fp32"])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--backend", type=listed, default=["tensorflow", "jax", "torch"])
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, help="in place of --backend")
+    parser.add_argument("--size", type=listed, default=["S"], help=",".join(SIZES))
+    parser.add_argument("--mode", type=listed, default=["train", "infer"])
+    parser.add_argument("--precision", type=listed, default=["fp32"], help="fp32,bf16")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=1)
-    parser.add_argument("--json", help="file for the rows")
+    parser.add_argument("--steps", type=int, default=1, help="steps a turn")
+    parser.add_argument("--out", type=pathlib.Path, help="writes OUT.json and OUT.png")
     options = parser.parse_args()
     rows = []
+    print(report.HEAD)
     for size in options.size:
         for mode in options.mode:
             for precision in options.precision:
                 case = Case(size, mode, precision, options.batch)
-                rows += compare(options.contenders, case, options.rounds, options.steps)
-    print(table(rows))
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(rows, file, indent=1)
+                found = compare(names_of(options), case, options.rounds, options.steps)
+                made = report.rows(found, case, options.steps)
+                print(report.lines(made), flush=True)
+                rows += made
+    if options.out:
+        record = {"machine": report.machine(), "rows": rows}
+        options.out.with_suffix(".json").write_text(json.dumps(record, indent=1))
+        report.plot(rows, options.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ def main():
     sys.stdout = sys.stderr  # what frameworks print is not part of the answers
     say = lambda **answer: print(json.dumps(answer), file=out, flush=True)
 
-    from benchmarks.contenders import CONTENDERS, Case
+    from benchmarks.cases import Case
+    from benchmarks.contenders import CONTENDERS
 
     began = time.perf_counter()
     try:

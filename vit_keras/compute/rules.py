@@ -191,6 +191,7 @@ RULES = {
             layers.AddPositionEmbs,
             layers.ClassToken,
             layers.DropClassToken,
+            layers.PatchDropout,
             layers.ResNetInput,
             layers.TakeClassToken,
         ),

@@ -65,6 +65,8 @@ class Config:
         on_nan: what a loss that is not finite does: stop, or rollback to the last checkpoint
         max_rollbacks: how often it may go back, each time with half the learning rate
         watch_every: evaluations between pictures of the attention in TensorBoard; 0 for none
+        patch_keep_rates: instead of `model.patch_keep_rate`, parts of an image's patches, each for
+            an equal part of the run: "[0.5, 0.75, 1.0]" sees them all in its last third
         fewshot_every: evaluations between few-shot evaluations of the features, with 1, 5 and 10
             training images of each class; 0 for none
         tracker: also log there, through its own Keras callback
@@ -98,6 +100,7 @@ class Config:
     on_nan: Literal["stop", "rollback"] = "stop"
     max_rollbacks: int = 3
     watch_every: int = 0
+    patch_keep_rates: tuple[float, ...] = ()
     fewshot_every: int = 0
     tracker: Literal["none", "mlflow", "wandb"] = "none"
     model: ModelConfig = ModelConfig()
@@ -124,6 +127,11 @@ class Config:
                     f"`steps_per_execution` must divide `{name}`. Received: "
                     f"steps_per_execution={self.steps_per_execution}, {name}={getattr(self, name)}"
                 )
+        if not all(0 < rate <= 1 for rate in self.patch_keep_rates):
+            raise ValueError(
+                "`patch_keep_rates` must be above 0 and at most 1. "
+                f"Received: {list(self.patch_keep_rates)}"
+            )
         if self.loss == "sigmoid" and self.label_smoothing:
             raise ValueError(
                 "`label_smoothing` is of the softmax loss: with `loss` sigmoid it must be 0. "

@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.exporting import token_merging
-from vit_keras.layers.blocks import GELU_IS_TANH
+from vit_keras.layers.dense import gelu_tanh
 
 
 def normalise(x, epsilon: float):
@@ -23,8 +23,8 @@ def normalise(x, epsilon: float):
 
 def gelu(x, kind: str):
     """GELU; "exact" by erf, for which tf2onnx has no operation in any other spelling."""
-    if GELU_IS_TANH[kind]:
-        return ops.gelu(x, approximate=True)
+    if kind == "tanh":
+        return gelu_tanh(x)
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 

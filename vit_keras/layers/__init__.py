@@ -4,6 +4,7 @@ from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.blocks import EncoderBlock, MlpBlock, WithAttentionWeights
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
 from vit_keras.layers.masking import CorruptTokens, RestoreTokens, TakeVisible
+from vit_keras.layers.patch_dropout import PatchDropout
 from vit_keras.layers.patches import (
     ClassToken,
     DropClassToken,
@@ -32,6 +33,7 @@ __all__ = [
     "MAPHead",
     "MlpBlock",
     "MultiHeadDotProductAttention",
+    "PatchDropout",
     "PatchEmbedding",
     "PreActivationUnit",
     "RelativeLogits",

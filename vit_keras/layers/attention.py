@@ -5,6 +5,7 @@ from keras import ops
 
 from vit_keras.initializers import xavier_uniform
 from vit_keras.layers.base import SeededLayer, check_choice, check_positive, pair
+from vit_keras.layers.dense import HeadsDense
 from vit_keras.layers.positions import IN_ATTENTION, RelativeLogits, RotaryPositions
 
 
@@ -69,7 +70,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         positions.build((q_shape[0], q_shape[1], *heads))
 
     def _projection(self, equation, output_shape, bias_axes, width, name):
-        return keras.layers.EinsumDense(
+        return HeadsDense(
             equation,
             output_shape,
             bias_axes=bias_axes,
@@ -90,7 +91,7 @@ class MultiHeadDotProductAttention(SeededLayer):
             query, key = self.rotary(query), self.rotary(key)
         dropout = training and self.attention_dropout_rate > 0
         explicit = return_attention_weights or dropout or self.relative is not None
-        if explicit or not _has_fused_attention(query.dtype):
+        if explicit or not _has_fused_attention():
             x, weights = self._explicit(query, key, value, training)
         else:
             scale = self.head_size**-0.5
@@ -103,16 +104,18 @@ class MultiHeadDotProductAttention(SeededLayer):
         return ops.reshape(x, (-1, like.shape[1], self.num_heads, self.head_size))
 
     def _explicit(self, query, key, value, training):
-        """The same sum written out, where its weights are wanted, dropped or biased."""
+        """The same sum written out, heads first: XLA on CPUs is slower with them in the middle."""
         query = query * self.head_size**-0.5
-        logits = ops.einsum("bqhd,bkhd->bhqk", query, key)
-        if self.relative is not None:
-            logits = logits + self.relative(query)
+        bias = None if self.relative is None else self.relative(query)
+        query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
+        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N_q, N_kv)
+        if bias is not None:
+            logits = logits + bias
         if keras.backend.standardize_dtype(logits.dtype) in ("float16", "bfloat16"):
             logits = ops.cast(logits, "float32")
-        weights = ops.softmax(logits, axis=-1)  # (B, H, N_q, N_kv)
+        weights = ops.softmax(logits, axis=-1)
         dropped = self.attention_dropout(ops.cast(weights, value.dtype), training=training)
-        return ops.einsum("bhqk,bkhd->bqhd", dropped, value), weights
+        return ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3)), weights
 
     def compute_output_shape(self, q_shape, kv_shape=None):
         return q_shape
@@ -139,10 +142,13 @@ def weights_dtype(compute_dtype: str) -> str:
     return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype
 
 
-def _has_fused_attention(dtype) -> bool:
-    """XLA on CPUs has no float16 product that sums in float32, which JAX's attention asks for."""
-    half = keras.backend.standardize_dtype(dtype) == "float16"
-    return not (half and keras.backend.backend() == "jax" and _on_cpu())
+def _has_fused_attention() -> bool:
+    """Whether Keras' attention is one kernel: torch's everywhere, JAX's on accelerators.
+
+    TensorFlow's is written out as well, as is JAX's on CPUs, where it has no float16.
+    """
+    backend = keras.backend.backend()
+    return backend == "torch" or (backend == "jax" and not _on_cpu())
 
 
 def _on_cpu() -> bool:

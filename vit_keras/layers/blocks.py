@@ -8,9 +8,8 @@ from keras import ops
 from vit_keras.initializers import Normal, xavier_uniform
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
 from vit_keras.layers.base import SeededLayer, check_choice, check_positive, layer_norm
+from vit_keras.layers.dense import GELUS, Dense
 from vit_keras.layers.remat import Dropout, rematerialise
-
-GELU_IS_TANH = {"exact": False, "tanh": True}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -24,19 +23,20 @@ class MlpBlock(SeededLayer):
     def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, gelu: str = "exact", **kwargs):
         super().__init__(**kwargs)
         check_positive(mlp_dim=mlp_dim)
-        check_choice(gelu, GELU_IS_TANH, "gelu")
+        check_choice(gelu, GELUS, "gelu")
         self.mlp_dim, self.dropout_rate, self.gelu = mlp_dim, dropout_rate, gelu
         self.dropout_0 = self.dropout(dropout_rate, "dropout_0")
         self.dropout_1 = self.dropout(dropout_rate, "dropout_1")
 
     def build(self, input_shape):
         width = input_shape[-1]
-        self.dense_0 = self._dense(width, self.mlp_dim, "Dense_0")
+        self.dense_0 = self._dense(width, self.mlp_dim, "Dense_0", GELUS[self.gelu])
         self.dense_1 = self._dense(self.mlp_dim, width, "Dense_1")
 
-    def _dense(self, fan_in, fan_out, name):
-        dense = keras.layers.Dense(
+    def _dense(self, fan_in, fan_out, name, activation=None):
+        dense = Dense(
             fan_out,
+            activation,
             kernel_initializer=xavier_uniform(fan_in, fan_out, self.fold_in(f"{name}/kernel")),
             bias_initializer=Normal(1e-6, self.fold_in(f"{name}/bias")),
             dtype=self.dtype_policy,
@@ -47,8 +47,7 @@ class MlpBlock(SeededLayer):
 
     def call(self, inputs, training=None):
         x = ops.reshape(inputs, (-1, inputs.shape[-1]))  # (B·N, D)
-        x = ops.gelu(self.dense_0(x), approximate=GELU_IS_TANH[self.gelu])
-        x = self.dropout_0(x, training=training)
+        x = self.dropout_0(self.dense_0(x), training=training)
         x = self.dropout_1(self.dense_1(x), training=training)
         return ops.reshape(x, (-1, *inputs.shape[1:]))
 

@@ -34,6 +34,16 @@ def check_positions(kind: str, place: str) -> None:
         )
 
 
+def check_dropped_patches(kind: str, place: str) -> None:
+    """ValueError where patches that are left out would take the places of others."""
+    if kind in IN_ATTENTION or place != "stem":
+        raise ValueError(
+            "`patch_keep_rate` below 1 leaves tokens out after the position embeddings, so these "
+            "must be added once, before the blocks. "
+            f"Received: position_embedding={kind!r}, position_embedding_at={place!r}"
+        )
+
+
 def added_positions(kind, place, grid, num_layers, part) -> list:
     """What is applied to the tokens `(B, N, D)` before each block; None for nothing."""
     if kind not in ADDED:

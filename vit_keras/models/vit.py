@@ -9,6 +9,7 @@ from vit_keras.layers import (
     ClassToken,
     EncoderBlock,
     MAPHead,
+    PatchDropout,
     PatchEmbedding,
     TakeClassToken,
 )
@@ -16,7 +17,7 @@ from vit_keras.layers.base import check_choice, check_positive, layer_norm
 from vit_keras.layers.positions import IN_ATTENTION
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.parts import add_head, image_input, image_source, layer_part
-from vit_keras.models.positions import added_positions, check_positions
+from vit_keras.models.positions import added_positions, check_dropped_patches, check_positions
 
 CLASSIFIERS = ("token", "gap", "map", "gap_norm")
 
@@ -36,6 +37,7 @@ def VisionTransformer(
     dropout_rate: float = 0.0,
     attention_dropout_rate: float = 0.0,
     stochastic_depth_rate: float = 0.0,
+    patch_keep_rate: float = 1.0,
     gelu: str = "exact",
     layer_norm_epsilon: float = 1e-6,
     channels: int = 3,
@@ -59,15 +61,18 @@ def VisionTransformer(
     ("shared"), as `position_embedding_at` says; or, in every block's attention, "relative" (1-D,
     learned for each block) or "rope2d" (Appendix D.4, Table 8).
 
-    `stochastic_depth_rate` is the last block's, growing linearly from 0. `head_bias` is what the
-    classifier's biases start from. `rematerialise` computes the blocks' activations again in the
-    backward pass: less memory for a third more work. An `input_tensor` stands for images, with its
-    own size. Equal seeds give equal weights on every backend. Raises ValueError: the patch must
+    `stochastic_depth_rate` is the last block's, growing linearly from 0. `patch_keep_rate` is the
+    part of an image's patches that a step of training sees (`PatchDropout`). `head_bias` is what
+    the classifier's biases start from. `rematerialise` computes the blocks' activations again in
+    the backward pass: less memory for a third more work. An `input_tensor` stands for images, with
+    its own size. Equal seeds give equal weights on every backend. Raises ValueError: the patch must
     divide the image, the heads the width.
     """
     check_choice(classifier, CLASSIFIERS, "classifier")
     check_positive(num_layers=num_layers)
     check_positions(position_embedding, position_embedding_at)
+    if patch_keep_rate != 1:
+        check_dropped_patches(position_embedding, position_embedding_at)
     part = functools.partial(layer_part, default_seed() if seed is None else seed, dtype)
     mlp = {"gelu": gelu, "layer_norm_epsilon": layer_norm_epsilon}
     head = {"num_heads": num_heads, "mlp_dim": mlp_dim, **mlp}
@@ -81,6 +86,9 @@ def VisionTransformer(
         block |= {"position_embedding": position_embedding, "grid": grid}
     positions = added_positions(position_embedding, position_embedding_at, grid, num_layers, part)
     x = _embed(x, patches, classifier == "token", positions[0], dropout_rate, part)
+    if patch_keep_rate != 1:
+        class_tokens = int(classifier == "token")
+        x = PatchDropout(patch_keep_rate, class_tokens, **part("patch_dropout"))(x)
     x = _encode(x, positions, stochastic_depth_rate, block, part)
     x = _normalise_and_pool(x, classifier, head, part)
     x = add_head(x, num_classes, representation_size, classifier_activation, part, head_bias)

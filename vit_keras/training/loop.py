@@ -122,6 +122,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more):
             callbacks.Continuation(config, start, model),
             callbacks.StopOnNonFinite(config, start),
             callbacks.EvaluateAverage(),
+            callbacks.PatchKeepRates(config),
             *more,
             recorder,
             callbacks.Patience(recorder, config.patience),

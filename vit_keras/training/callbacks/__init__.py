@@ -1,6 +1,7 @@
 """What looks on while `model.fit` trains: progress, records, checkpoints, pictures."""
 
 from vit_keras.training.callbacks.continuation import Continuation
+from vit_keras.training.callbacks.dropping import PatchKeepRates
 from vit_keras.training.callbacks.evaluation import EvaluateAverage, Patience
 from vit_keras.training.callbacks.keeping import Checkpoints
 from vit_keras.training.callbacks.recording import Recorder
@@ -12,6 +13,7 @@ __all__ = [
     "Checkpoints",
     "Continuation",
     "EvaluateAverage",
+    "PatchKeepRates",
     "Patience",
     "Progress",
     "Recorder",

@@ -1,0 +1,127 @@
+"""Peers in their own frameworks, run as their users run them."""
+
+import functools
+
+from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, pictures
+
+
+def _torch_steps(model, case, logits=lambda y: y):
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    images, labels = (torch.from_numpy(array).to(device) for array in pictures(case.batch))
+    images = images.permute(0, 3, 1, 2).contiguous()
+    model.to(device)
+    half = torch.autocast(device, torch.bfloat16, enabled=case.precision == "bf16")
+    parameters = sum(p.numel() for p in model.parameters())
+    if case.mode == "infer":
+        model.eval()
+
+        def infer(count):
+            with torch.inference_mode(), half:
+                for _ in range(count):
+                    model(images)
+                wait()
+
+        return infer, parameters
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, weight_decay=0.1)
+
+    def train(count):
+        for _ in range(count):
+            optimizer.zero_grad()
+            with half:
+                loss = torch.nn.functional.cross_entropy(logits(model(images)).float(), labels)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            loss.item()
+
+    return train, parameters
+
+
+def timm(case: Case):
+    _torchvision_operators()
+    from timm.models import VisionTransformer
+
+    width, layers, heads, mlp = SIZES[case.size]
+    model = VisionTransformer(
+        IMAGE, PATCH, embed_dim=width, depth=layers, num_heads=heads, mlp_ratio=mlp / width
+    )
+    return _torch_steps(model, case)
+
+
+def transformers(case: Case):
+    from transformers import ViTConfig, ViTForImageClassification
+
+    width, layers, heads, mlp = SIZES[case.size]
+    config = ViTConfig(
+        width, layers, heads, mlp, image_size=IMAGE, patch_size=PATCH, num_labels=CLASSES
+    )
+    return _torch_steps(ViTForImageClassification(config), case, logits=lambda y: y.logits)
+
+
+def torchvision(case: Case):
+    _torchvision_operators()
+    from torchvision.models import VisionTransformer
+
+    width, layers, heads, mlp = SIZES[case.size]
+    return _torch_steps(VisionTransformer(IMAGE, PATCH, layers, heads, width, mlp), case)
+
+
+@functools.cache
+def _torchvision_operators():
+    """Declares two operators that a torchvision built for CUDA lacks beside a CPU torch.
+
+    Its import asks for them; no model here does. The library is kept, or it would be undone.
+    """
+    import torch
+
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return library
+
+
+def flax(case: Case):
+    """The model written after the published code, with its optimiser's optax equivalent."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    from tests.weights.flax_vit import FlaxVisionTransformer
+
+    dtype = jnp.bfloat16 if case.precision == "bf16" else jnp.float32
+    model = FlaxVisionTransformer(PATCH, *SIZES[case.size], CLASSES)
+    images, labels = pictures(case.batch)
+    cast = lambda tree: jax.tree.map(lambda x: x.astype(dtype), tree)
+    parameters = jax.jit(model.init)(jax.random.PRNGKey(0), images[:1])
+    count_of = sum(x.size for x in jax.tree.leaves(parameters))
+    apply = lambda p, x: model.apply(cast(p), x.astype(dtype)).astype(jnp.float32)
+    if case.mode == "infer":
+        forward = jax.jit(apply)
+        return lambda count: [
+            forward(parameters, images).block_until_ready() for _ in range(count)
+        ], (count_of)
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-4, weight_decay=0.1))
+    state = [parameters, jax.jit(optimizer.init)(parameters)]
+
+    def loss(p, x, y):
+        return optax.softmax_cross_entropy_with_integer_labels(apply(p, x), y).mean()
+
+    @jax.jit
+    def update(p, s, x, y):
+        value, gradients = jax.value_and_grad(loss)(p, x, y)
+        updates, s = optimizer.update(gradients, s, p)
+        return optax.apply_updates(p, updates), s, value
+
+    update = jax.jit(update, donate_argnums=(0, 1))
+
+    def train(count):
+        for _ in range(count):
+            *state[:], value = update(*state, images, labels)
+        value.block_until_ready()
+
+    return train, count_of

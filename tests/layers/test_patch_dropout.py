@@ -1,0 +1,72 @@
+"""Training on a part of the patches, against NumPy."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy
+from vit_keras.layers import PatchDropout
+from vit_keras.models import VisionTransformer
+
+SIZES = (12, 4, 8, 2, 2, 16, 3)  # 9 patches
+
+
+def kept_patches(x, seed, keep_rate, class_tokens):
+    """The layer in NumPy, from the numbers that Keras draws by `seed`."""
+    images, tokens, _ = x.shape
+    patches = tokens - class_tokens
+    numbers = to_numpy(keras.random.uniform((images, patches), dtype="float32", seed=seed))
+    count = max(1, round(patches * keep_rate))
+    places = np.sort(np.argsort(-numbers, axis=1)[:, :count], axis=1) + class_tokens
+    return np.stack([np.concatenate([i[:class_tokens], i[p]]) for i, p in zip(x, places)])
+
+
+@pytest.mark.parametrize("keep_rate", [0.01, 0.5, 0.7])
+@pytest.mark.parametrize("class_tokens", [0, 1])
+def test_training_keeps_the_patches_that_the_seed_says(rng, keep_rate, class_tokens):
+    x = rng.normal(size=(5, 10, 3)).astype("float32")
+    layer = PatchDropout(keep_rate, class_tokens, seed=3)
+    generator = keras.random.SeedGenerator(layer.fold_in("patches"))
+    for _ in range(2):  # every step has patches of its own
+        expected = kept_patches(x, generator, keep_rate, class_tokens)
+        np.testing.assert_array_equal(to_numpy(layer(x, training=True)), expected)
+    np.testing.assert_array_equal(to_numpy(layer(x)), x)
+    again = PatchDropout.from_config(layer.get_config())
+    first = kept_patches(x, layer.fold_in("patches"), keep_rate, class_tokens)
+    np.testing.assert_array_equal(to_numpy(again(x, training=True)), first)
+
+
+@pytest.mark.parametrize("classifier", ["token", "gap", "map"])
+def test_a_model_trains_on_what_is_kept_and_answers_as_without(rng, classifier, tmp_path):
+    part = randomise(VisionTransformer(*SIZES, classifier, patch_keep_rate=0.5, seed=2), rng)
+    whole = VisionTransformer(*SIZES, classifier, seed=2)
+    whole.set_weights(part.get_weights())
+    x = rng.normal(size=(4, 12, 12, 3)).astype("float32")
+    np.testing.assert_array_equal(to_numpy(part(x)), to_numpy(whole(x)))
+    part.save(tmp_path / "part.keras")
+    part = keras.saving.load_model(tmp_path / "part.keras")
+    tokens = to_numpy(whole.get_layer("posembed_input").output.shape[1:]), classifier == "token"
+    layer = part.get_layer("patch_dropout")
+    assert layer.kept(int(tokens[0][0])) == tokens[1] + round(9 * 0.5)
+    before = to_numpy(part.get_layer("embedding").kernel)
+    part.compile("sgd", "mse")
+    losses = [part.train_on_batch(x, np.ones((4, 3))) for _ in range(6)]
+    assert losses[-1] < losses[0] and not np.array_equal(
+        to_numpy(part.get_layer("embedding").kernel), before
+    )
+
+
+@pytest.mark.parametrize("keep_rate", [0, 1.5])
+def test_a_part_that_is_none_is_refused(keep_rate):
+    with pytest.raises(
+        ValueError, match=rf"above 0 and at most 1. Received: keep_rate={keep_rate}"
+    ):
+        PatchDropout(keep_rate)
+
+
+@pytest.mark.parametrize(
+    "where", [{"position_embedding": "rope2d"}, {"position_embedding_at": "every"}]
+)
+def test_positions_that_need_all_patches_are_refused(where):
+    with pytest.raises(ValueError, match=r"`patch_keep_rate` below 1 .* added once"):
+        VisionTransformer(*SIZES, patch_keep_rate=0.5, **where)

@@ -1,0 +1,113 @@
+"""The products of torch's two libraries, against NumPy, and the choice between them."""
+
+import itertools
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.helpers import randomise, to_numpy
+from vit_keras.layers import EncoderBlock, MlpBlock, dense
+
+pytestmark = pytest.mark.on("torch")
+
+
+@pytest.fixture
+def products(monkeypatch):
+    from vit_keras.layers import torch_products
+
+    monkeypatch.setattr(torch_products, "LARGE", 1)
+    return torch_products
+
+
+ROUTES = list(itertools.product((False, True), repeat=3))
+
+
+@pytest.mark.parametrize("routes", ROUTES)
+def test_every_route_gives_the_product_and_its_gradients(rng, products, monkeypatch, routes):
+    import torch
+
+    monkeypatch.setattr(products, "fastest", lambda: products.Routes(*routes))
+    x, kernel, bias, gradient = (rng.normal(size=s) for s in ((7, 5), (5, 4), (4,), (7, 4)))
+    tensors = [torch.tensor(v, dtype=torch.float32, requires_grad=True) for v in (x, kernel, bias)]
+    y = dense.linear(*tensors)
+    y.backward(torch.tensor(gradient, dtype=torch.float32))
+    np.testing.assert_allclose(to_numpy(y), x @ kernel + bias, atol=1e-5)
+    expected = (gradient @ kernel.T, x.T @ gradient, gradient.sum(0))
+    for tensor, value in zip(tensors, expected):
+        np.testing.assert_allclose(to_numpy(tensor.grad), value, atol=1e-5)
+
+
+@pytest.mark.parametrize("gelu", dense.GELUS)
+def test_a_fused_gelu_is_the_one_that_trains(rng, products, monkeypatch, gelu):
+    import torch
+
+    monkeypatch.setattr(products, "fastest", lambda: products.Routes(True, True, True))
+    mlp = MlpBlock(10, gelu=gelu)
+    mlp.build((2, 6, 12))
+    x = rng.normal(size=(2, 6, 12)).astype("float32")
+    for weight in mlp.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    first, second = ((to_numpy(d.kernel), to_numpy(d.bias)) for d in (mlp.dense_0, mlp.dense_1))
+    expected = reference.gelu(x @ first[0] + first[1], gelu) @ second[0] + second[1]
+    np.testing.assert_allclose(to_numpy(mlp(x)), expected, atol=1e-4)
+    with torch.no_grad():
+        np.testing.assert_allclose(to_numpy(mlp(x)), expected, atol=1e-4)
+        half = [torch.tensor(v).bfloat16() for v in (x[0], *first)]
+        found = dense.linear(*half, dense.GELUS[gelu]).float()
+    exact = reference.gelu(x[0] @ first[0] + first[1], gelu)
+    np.testing.assert_allclose(found, exact, atol=0.05, rtol=0.05)
+
+
+def test_a_block_trains_alike_on_both(rng, products, monkeypatch):
+    x = rng.normal(size=(2, 6, 12)).astype("float32")
+    found = []
+    for routes in (ROUTES[0], ROUTES[-1]):
+        monkeypatch.setattr(products, "fastest", lambda routes=routes: products.Routes(*routes))
+        inputs = keras.Input((6, 12))
+        model = keras.Model(inputs, EncoderBlock(3, 10, rematerialise=True, seed=1)(inputs))
+        model = randomise(model, np.random.default_rng(0))
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        found.append([model.train_on_batch(x, -x) for _ in range(3)])
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+def test_small_products_stay_with_torch(products, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(products, "fastest", lambda: products.Routes(True, True, True))
+    x, kernel = torch.ones(4, 3), torch.ones(3, 2)
+    assert any(products._routes_of(x, kernel))
+    assert not any(products._routes_of(x.double(), kernel.double()))
+    monkeypatch.setattr(products, "LARGE", 4 * 3 * 2 + 1)
+    assert not any(products._routes_of(x, kernel))
+
+
+def test_the_choice_is_measured_once_and_kept(products, monkeypatch, tmp_path):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    chosen = [products.Routes(True, False, True), products.Routes(False, True, False)]
+    monkeypatch.setattr(products, "measure", lambda: chosen.pop(0))
+    products.fastest.cache_clear()
+    try:
+        assert products.fastest() == products.Routes(True, False, True)
+        products.fastest.cache_clear()  # another process
+        assert products.fastest() == products.Routes(True, False, True) and len(chosen) == 1
+        (path,) = (tmp_path / "vit_keras").rglob("*.json")
+        assert json.loads(path.read_text()) == {"forward": True, "inputs": False, "kernel": True}
+        assert products._keep(path, chosen[0]) == products.Routes(True, False, True)
+        path.write_text("{")  # what cannot be read is measured again
+        products.fastest.cache_clear()
+        assert products.fastest() == products.Routes(False, True, False)
+    finally:
+        products.fastest.cache_clear()
+
+
+def test_measuring_tells_a_slow_product_from_a_fast_one(products):
+    import torch
+
+    slow = lambda a, b: [torch.mm(a, b) for _ in range(20)]
+    operands = [(torch.ones(200, 300), torch.ones(300, 200))]
+    assert products._is_faster(torch.mm, slow, operands, 3)
+    assert not products._is_faster(slow, torch.mm, operands, 3)

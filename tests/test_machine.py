@@ -1,0 +1,38 @@
+"""What is kept of a machine."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers import ROOT
+from vit_keras import machine
+
+CODE = """
+import jax, keras
+from vit_keras import machine
+machine.keep_compiled()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+print(float(keras.ops.sum(jax.jit(lambda x: jax.numpy.tanh(x) @ x)(jax.numpy.ones((3, 3))))))
+"""
+
+
+@pytest.mark.once
+def test_processors_of_another_kind_have_folders_of_their_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    here = machine.folder()
+    assert here == machine.folder() and here.is_relative_to(tmp_path)
+    monkeypatch.setattr(machine, "_processor", lambda: "another")
+    assert machine.folder() != here
+
+
+@pytest.mark.on("jax")
+def test_what_jax_compiled_is_there_for_the_next_start(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    found = []
+    for _ in range(2):
+        run = subprocess.run([sys.executable, "-c", CODE], cwd=ROOT, capture_output=True, text=True)
+        files = {p.name for p in (machine.folder() / "jax").glob("jit__lambda*-cache")}
+        found.append((run.stdout, files))
+    assert found[0] == found[1] and len(found[0][1]) == 1

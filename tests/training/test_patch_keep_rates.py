@@ -1,0 +1,59 @@
+"""The part of the patches that training sees, over a run."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import weights_by_path
+from vit_keras.config import Config, ModelConfig
+from vit_keras.models import VisionTransformer
+from vit_keras.training.callbacks import PatchKeepRates
+
+SIZES = (12, 4, 8, 1, 2, 16, 3)  # 9 patches
+
+
+def config(*rates, **fields):
+    sizes = {"total_steps": 12, "eval_every": 2, **fields}
+    return Config(batch=4, patch_keep_rates=rates, model=ModelConfig(patch_keep_rate=0.5), **sizes)
+
+
+def test_each_rate_has_an_equal_part_of_the_run():
+    found = PatchKeepRates(config(0.5, 0.75, 1.0))
+    assert [found.rate(epoch) for epoch in range(6)] == [0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
+    found = PatchKeepRates(config(0.5, 1.0, eval_every=5))  # the second part begins in an epoch
+    assert [found.rate(epoch) for epoch in range(3)] == [0.5, 0.5, 1.0]
+
+
+def model():
+    made = VisionTransformer(*SIZES, patch_keep_rate=0.5, seed=2)
+    made.compile(keras.optimizers.SGD(0.1), "mse")
+    return made
+
+
+def test_training_goes_on_with_the_next_rate(rng):
+    x = rng.normal(size=(8, 12, 12, 3)).astype("float32")
+    y = rng.normal(size=(8, 3)).astype("float32")
+    given = {"batch_size": 4, "shuffle": False, "verbose": 0}
+    changed, by_hand = model(), model()
+    watch = [PatchKeepRates(config(0.3, 1.0, total_steps=4))]
+    changed.fit(x, y, epochs=2, callbacks=watch, **given)
+    for rate in (0.3, 1.0):
+        by_hand.get_layer("patch_dropout").keep_rate = rate
+        by_hand.make_train_function(force=True)
+        by_hand.fit(x, y, **given)
+    expected = weights_by_path(by_hand)
+    for path, value in weights_by_path(changed).items():
+        np.testing.assert_allclose(value, expected[path], atol=1e-6, err_msg=path)
+    fixed = model()
+    fixed.fit(x, y, epochs=2, **given)
+    assert not np.allclose(weights_by_path(fixed)["head/kernel"], expected["head/kernel"])
+
+
+def test_rates_without_dropped_patches_are_refused(rng):
+    whole = VisionTransformer(*SIZES)
+    whole.compile("sgd", "mse")
+    x = rng.normal(size=(2, 12, 12, 3)).astype("float32")
+    with pytest.raises(ValueError, match=r"give also `model.patch_keep_rate`"):
+        whole.fit(x, np.zeros((2, 3)), verbose=0, callbacks=[PatchKeepRates(config(0.5, 1.0))])
+    with pytest.raises(ValueError, match=r"above 0 and at most 1. Received: \[0.5, 2\]"):
+        config(0.5, 2)

@@ -1,0 +1,48 @@
+"""Training on a part of the patches (PatchDropout, arXiv 2208.07220)."""
+
+import keras
+from keras import ops
+
+from vit_keras.layers.base import SeededLayer
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class PatchDropout(SeededLayer):
+    """Keeps a random part of each image's patches in training: `(B, N, D)` -> `(B, N', D)`.
+
+    Of P patches max(1, round(P · `keep_rate`)) stay, in their order, drawn anew for each image and
+    step; the first `class_tokens` tokens always stay. At inference all do, and nothing is scaled.
+    Must come after the position embeddings. ValueError: 0 < `keep_rate` <= 1.
+    """
+
+    def __init__(self, keep_rate: float, class_tokens: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 < keep_rate <= 1:
+            raise ValueError(
+                "`keep_rate` must be the part of the patches that is kept, above 0 and at most 1. "
+                f"Received: keep_rate={keep_rate}"
+            )
+        self.keep_rate, self.class_tokens = keep_rate, class_tokens
+        self.seed_generator = keras.random.SeedGenerator(self.fold_in("patches"))
+
+    def kept(self, tokens: int) -> int:
+        """How many of `tokens` tokens, the class token among them, training goes on with."""
+        return self.class_tokens + max(1, round((tokens - self.class_tokens) * self.keep_rate))
+
+    def call(self, x, training=None):
+        tokens, first = x.shape[1], self.class_tokens
+        count = self.kept(tokens) - first
+        if not training or count == tokens - first:
+            return x
+        shape = (ops.shape(x)[0], tokens - first)
+        numbers = keras.random.uniform(shape, dtype="float32", seed=self.seed_generator)
+        places = ops.sort(ops.top_k(numbers, count, sorted=False)[1], axis=-1) + first  # (B, N')
+        kept = ops.take_along_axis(x, ops.expand_dims(places, -1), axis=1)
+        return ops.concatenate([x[:, :first], kept], axis=1) if first else kept
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        config = {"keep_rate": self.keep_rate, "class_tokens": self.class_tokens}
+        return {**super().get_config(), **config}
