@@ -41,8 +41,19 @@ def export(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def page():
+    """The page with its runtime, which npm fetches once."""
+    if MISSING:
+        pytest.skip(f"not installed: {' '.join(MISSING)}")
+    if not (DEMO / "node_modules" / "puppeteer-core").is_dir():
+        done = subprocess.run(["npm", "ci", "--prefix", DEMO], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"npm gives no packages here: {done.stderr[-300:]}")
+
+
 @pytest.fixture
-def served(export):
+def served(page, export):
     command = [sys.executable, str(DEMO / "serve.py"), str(export), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -53,10 +64,7 @@ def served(export):
         process.stdout.close()
 
 
-@pytest.mark.skipif(bool(MISSING), reason=f"not installed: {' '.join(MISSING)}")
 def test_a_click_shows_the_classes_and_where_they_come_from(export, served, tmp_path):
-    if not (DEMO / "node_modules" / "puppeteer-core").is_dir():
-        subprocess.run(["npm", "ci", "--prefix", str(DEMO)], check=True, capture_output=True)
     server, url = served
     image = samples.photographs((64, 64, 3), 3)[2]
     Image.fromarray(image).save(tmp_path / "flower.png")

@@ -109,7 +109,7 @@ def test_mae_sees_what_is_visible_alone(rng, classifier):
 def run_config(objective, target, **optimizer):
     return Config(
         total_steps=3,
-        model=ModelConfig(None, (8, 12), 3, 4, 12, 2, 3, 20, "gap"),
+        model=ModelConfig(None, (8, 12), 3, 4, 12, 2, 3, 20, classifier="gap"),
         pretext=PretextConfig(objective, target, **DECODER),
         optimizer=OptimizerConfig(learning_rate=0.01, **optimizer),
     )

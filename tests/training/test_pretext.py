@@ -86,7 +86,7 @@ def test_a_run_leaves_the_encoder_that_it_trained(tmp_path):
     assert evaluation.features_of(fresh).output_shape == (None, 16)
 
 
-VIT = ModelConfig(None, 16, 1, 4, 16, 1, 2, 16, "gap")
+VIT = ModelConfig(None, 16, 1, 4, 16, 1, 2, 16, classifier="gap")
 BAD = [
     ({"corrupt": 0.0}, {}, r"`pretext.corrupt` must be above 0 and below 1.*Received: 0.0"),
     ({"corrupt": 1.0}, {}, r"`pretext.corrupt` must be above 0 and below 1.*Received: 1.0"),
