@@ -31,9 +31,6 @@ def arguments(given):
 
 def main(given=None):
     options = arguments(given)
-    # Runs that differ in their seeds alone are compiled once.
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(options.out, "compiled")))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
     from vit_keras import reproduce
 

@@ -11,13 +11,6 @@ from vit_keras.reproduce.studies import figure5
 pytestmark = pytest.mark.once
 
 
-@pytest.fixture(autouse=True)
-def environment(monkeypatch):
-    """The command's settings of JAX end with the test."""
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
-    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-
-
 def test_a_study_runs_from_pixels_to_its_files_and_is_taken_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(figure5, "SMALL", ("ViT-b/4",))
     monkeypatch.setitem(figure5.TASKS, "digits", ("unseen digits",))

@@ -6,10 +6,10 @@ from typing import Any
 
 import keras
 
-from vit_keras import cli, data, variants, weights
+from vit_keras import data, variants, weights
 from vit_keras.config import Config, DataConfig
 from vit_keras.evaluation.fewshot import L2
-from vit_keras.reproduce.lab import Trained, changed
+from vit_keras.reproduce.lab import Trained, changed, read
 from vit_keras.reproduce.results import published
 
 JFT, IMAGENET_21K, IMAGENET = "JFT-300M", "ImageNet-21k", "ImageNet"
@@ -61,7 +61,7 @@ class Full:
         """Table 3; `upstream` is a data set, or "JFT-300M[9000000]" for the first of its images."""
         source, _, count = upstream.removesuffix("]").partition("[")
         variant = variant_of(model)
-        config = cli.read(str(self.configs / "pretrain" / f"{_recipe(source, variant)}.yaml"))
+        config = read(str(self.configs / "pretrain" / f"{_recipe(source, variant)}.yaml"))
         config = self._located(config, source)
         fields = {"name": f"{variant}-{source}".replace("/", ""), "model.variant": variant}
         if config.model.representation_size is not None:
@@ -72,7 +72,7 @@ class Full:
 
     def transfer(self, trained: Trained, task: str) -> Config:
         """Table 4, the learning rate chosen by a sweep."""
-        config = cli.read(str(self.configs / "finetune" / f"{TASKS[task]}.yaml"))
+        config = read(str(self.configs / "finetune" / f"{TASKS[task]}.yaml"))
         fields = {
             "name": f"{trained.config.name}-to-{TASKS[task]}",
             "sweep": True,
@@ -98,10 +98,10 @@ class Full:
         """
         for name in dict.fromkeys(upstream.partition("[")[0] for upstream in upstreams):
             recipe = next(iter(ELSEWHERE.get(name, RECIPES).values()))
-            config = cli.read(str(self.configs / "pretrain" / f"{recipe}.yaml"))
+            config = read(str(self.configs / "pretrain" / f"{recipe}.yaml"))
             self._open(self._located(config, name), HINTS.get(name))
         for name in tasks:
-            config = cli.read(str(self.configs / "finetune" / f"{TASKS[name]}.yaml"))
+            config = read(str(self.configs / "finetune" / f"{TASKS[name]}.yaml"))
             self._open(self._located(config, name))
 
     def _located(self, config, name):

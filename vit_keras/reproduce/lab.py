@@ -2,13 +2,14 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vit_keras import data, runs
+from vit_keras import cli, data, runs
 from vit_keras.config import Config
 from vit_keras.evaluation import few_shot_of, open_predictor
 from vit_keras.reproduce.results import Mean
@@ -125,6 +126,9 @@ class Lab:
             contextlib.redirect_stderr(file),
         ):
             yield
+
+
+read = functools.cache(cli.read)  # a study reads a recipe for each of its runs
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:

@@ -7,10 +7,10 @@ from typing import Any
 
 import keras
 
-from vit_keras import cli, runs
+from vit_keras import runs
 from vit_keras.config import AugmentConfig, Config, DataConfig
 from vit_keras.reproduce import material
-from vit_keras.reproduce.lab import Trained, changed
+from vit_keras.reproduce.lab import Trained, changed, read
 
 # Fields of `model` of each model; a ViT is its letter and its patch in pixels of 16.
 SIZES = {"b": (32, 2, 2), "B": (48, 4, 4), "L": (64, 6, 4)}  # width, layers, heads
@@ -77,7 +77,7 @@ class Digits:
         fields = KINDS[model.split("-")[0]](model)
         changes = {f"model.{name}": value for name, value in fields.items()}
         plain = {"augment": AugmentConfig(), "label_smoothing": 0.0}
-        return changed(cli.read(str(self.recipe)), {**changes, **plain, **_once(steps)})
+        return changed(read(str(self.recipe)), {**changes, **plain, **_once(steps)})
 
     def pretraining(self, model: str, upstream: str, changes: Mapping[str, Any]) -> Config:
         """Table 3 in small: `upstream` is one of `UPSTREAMS`."""
@@ -116,7 +116,7 @@ class Digits:
 
     def inspected(self, lab) -> tuple[keras.Model, str, DataConfig]:
         """The main job's model of 6 layers and 64 patches, its data set and where that lies."""
-        recipe = cli.read(str(self.recipe))
+        recipe = read(str(self.recipe))
         sizes = {"model.image_size": 32, "model.hidden_size": 48, "model.num_layers": 6}
         trained = lab.train(changed(recipe, {"name": "inspected", **self.updates(1.5), **sizes}))
         model, _ = runs.open_source(trained.folder)
