@@ -11,8 +11,11 @@ from benchmarks.contenders import CONTENDERS
 
 def rows(found: dict, case, steps: int) -> list[dict]:
     """A row a contender; ratios are to the first, fractions to the product of its framework."""
-    seconds = {n: [t["seconds"] / steps for t in turns] for n, (_, turns) in found.items()}
-    first = next(iter(seconds.values()))
+    seconds, cpu = (
+        {n: [t[kind] / steps for t in turns] for n, (_, turns) in found.items()}
+        for kind in ("seconds", "cpu_seconds")
+    )
+    first = next(iter(seconds))
     made = []
     for name, (begun, turns) in found.items():
         if name.startswith("gemm-"):
@@ -25,7 +28,8 @@ def rows(found: dict, case, steps: int) -> list[dict]:
                 **case._asdict(),
                 "step_s": step,
                 "images_per_second": case.batch / step,
-                "first_over_this": _spread(theirs / f for theirs, f in zip(own, first)),
+                "first_over_this": _spread(seconds[first], own),
+                "first_over_this_cpu": _spread(cpu[first], cpu[name]),
                 "gflops": flops(case) / step / 1e9,
                 "of_gemm": _of_gemm(own, seconds.get(f"gemm-{CONTENDERS[name].backend}"), case),
                 "peak_gib": turns[-1]["peak_gib"],
@@ -37,8 +41,9 @@ def rows(found: dict, case, steps: int) -> list[dict]:
     return made
 
 
-def _spread(values) -> list[float]:
-    values = sorted(values)
+def _spread(first, own) -> list[float]:
+    """The least, the median and the largest ratio of speeds, turn by turn."""
+    values = sorted(theirs / f for theirs, f in zip(own, first))
     return [values[0], statistics.median(values), values[-1]]
 
 
@@ -51,9 +56,10 @@ def _of_gemm(own, product, case) -> float | None:
 
 
 HEAD = (
-    "| contender | size | mode | precision | first ÷ this | s a step | images/s | GFLOP/s "
+    "| contender | size | mode | precision | first ÷ this | by CPU time "
+    "| s a step | images/s | GFLOP/s "
     "| of GEMM | peak GiB | first step s | compile s |\n"
-    "|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
@@ -65,7 +71,8 @@ def lines(rows: list[dict]) -> str:
         part = "" if r["of_gemm"] is None else f"{r['of_gemm']:.2f}"
         lines.append(
             f"| {r['contender']} | {r['size']} | {r['mode']} | {r['precision']} "
-            f"| {middle:.2f} ({low:.2f} to {high:.2f}) | {r['step_s']:.3f} "
+            f"| {middle:.2f} ({low:.2f} to {high:.2f}) | {r['first_over_this_cpu'][1]:.2f} "
+            f"| {r['step_s']:.3f} "
             f"| {r['images_per_second']:.2f} | {r['gflops']:.0f} | {part} "
             f"| {r['peak_gib']:.2f} | {r['first_step_s']:.1f} | {r['compile_s']:.1f} |"
         )

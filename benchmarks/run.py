@@ -3,8 +3,8 @@
     python benchmarks/run.py --backend torch --size S,B --mode train,infer --precision fp32,bf16
 
 Every contender has a process of its own; they take turns, so that what else the machine does falls
-on all alike. Ratios are medians over the pairs of neighbouring turns, in images per second. It uses
-the GPU that the frameworks use.
+on all alike. Ratios are medians over the pairs of neighbouring turns, in images per second; those
+by CPU time tell more where other work shares the cores. It uses the GPU that the frameworks use.
 """
 
 import argparse

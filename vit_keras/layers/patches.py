@@ -5,6 +5,7 @@ from keras import ops
 
 from vit_keras.initializers import lecun_normal
 from vit_keras.layers.base import SeededLayer, check_positive, pair
+from vit_keras.layers.dense import linear
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -52,7 +53,7 @@ class PatchEmbedding(SeededLayer):
         x = ops.reshape(images, (-1, rows, height, columns, width, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, p_h, p_w, C)
         x = ops.reshape(x, (-1, height * width * channels))  # (B·N, P²·C)
-        x = ops.matmul(x, ops.reshape(self.kernel, (-1, self.hidden_size))) + self.bias
+        x = linear(x, ops.reshape(self.kernel, (-1, self.hidden_size)), self.bias)
         return ops.reshape(x, (-1, rows * columns, self.hidden_size))
 
     def compute_output_shape(self, input_shape):

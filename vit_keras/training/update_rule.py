@@ -101,6 +101,8 @@ class UpdateRule(keras.optimizers.Optimizer):
                 items.append(item)
         for (multiplier, decay), group in groups.items():
             self._torch_step(*group, float(learning_rate) * multiplier, decay)
+        for variable in trainable_variables:
+            variable.value.grad = None  # Keras keeps it until the next forward pass is done
 
     def _backend_apply_gradients(self, grads, trainable_variables):
         grads = self._reduce_gradients(grads)
