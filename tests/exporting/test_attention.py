@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import randomise
 from vit_keras import exporting, inspection
 from vit_keras.exporting import for_inference
 from vit_keras.exporting.runtimes import litert_interpreter
@@ -24,7 +24,7 @@ def rollout(model, images):
 def test_the_rollout_is_that_of_the_whole_model(rng, given):
     model = randomise(VisionTransformer((8, 12), 4, **SIZES, **given), rng)
     images = rng.normal(size=(3, 8, 12, 3)).astype("float32")
-    logits, found = map(to_numpy, for_inference(model, with_attention=True)(images))
+    logits, found = for_inference(model, with_attention=True).predict_on_batch(images)
     np.testing.assert_allclose(logits, model.predict_on_batch(images), atol=2e-5)
     assert found.shape == (3, *patch_grid(model))
     np.testing.assert_allclose(found, rollout(model, images), atol=1e-6)
@@ -33,7 +33,7 @@ def test_the_rollout_is_that_of_the_whole_model(rng, given):
 def test_a_hybrid_shows_its_grid(rng):
     model = randomise(HybridViT(64, (1, 1), 0.5, 1, **SIZES), rng)
     images = rng.normal(size=(2, 64, 64, 3)).astype("float32")
-    _, found = map(to_numpy, for_inference(model, with_attention=True)(images))
+    _, found = for_inference(model, with_attention=True).predict_on_batch(images)
     np.testing.assert_allclose(found, rollout(model, images), atol=1e-6)
 
 

@@ -43,9 +43,8 @@ def merge(x, size, metric, merged: int, class_token: bool):
     if merged == 0:
         return x, size
     order, partner = _matching(metric, class_token)
-    even, odd = _even_and_odd(x)
-    size_even, size_odd = _even_and_odd(size)
-    even, size_even, partner = (_rows(a, order) for a in (even, size_even, partner))
+    even, size_even, partner = _rows(x, 2 * order), _rows(size, 2 * order), _rows(partner, order)
+    (_, odd), (_, size_odd) = _even_and_odd(x), _even_and_odd(size)
     kept = even.shape[1] - merged
     joins = ops.one_hot(partner[:, kept:, 0], odd.shape[1])  # (B, merged, odds)
     joins = ops.transpose(joins, (0, 2, 1))
@@ -65,7 +64,8 @@ def _matching(metric, class_token):
     best = best[..., 0]
     if class_token:  # a cosine is at least -1
         best = best - 3.0 * ops.reshape(ops.one_hot(0, even.shape[1]), (1, -1))
-    return ops.top_k(-best, even.shape[1])[1], partner
+    order = ops.top_k(-best, even.shape[1])[1]
+    return ops.cast(order, "int32"), partner
 
 
 def _even_and_odd(x):
@@ -80,7 +80,7 @@ def _rows(x, index):
     """Row `index[b, i]` of each `x[b]`: `(B, N, D)`, `(B, K)` -> `(B, K, D)`."""
     tokens, width = x.shape[1:]
     first = ops.expand_dims(ops.arange(ops.shape(x)[0], dtype="int32") * tokens, axis=1)
-    flat = ops.reshape(ops.cast(index, "int32") + first, (-1,))
+    flat = ops.reshape(index + first, (-1,))
     found = ops.take(ops.reshape(x, (-1, width)), flat, axis=0)
     return ops.reshape(found, (-1, index.shape[1], width))
 
