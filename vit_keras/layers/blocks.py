@@ -23,10 +23,20 @@ class MlpBlock(SeededLayer):
     def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, gelu: str = "exact", **kwargs):
         super().__init__(**kwargs)
         check_positive(mlp_dim=mlp_dim)
-        check_choice(gelu, GELUS, "gelu")
         self.mlp_dim, self.dropout_rate, self.gelu = mlp_dim, dropout_rate, gelu
         self.dropout_0 = self.dropout(dropout_rate, "dropout_0")
         self.dropout_1 = self.dropout(dropout_rate, "dropout_1")
+
+    @property
+    def gelu(self) -> str:
+        return self._gelu
+
+    @gelu.setter
+    def gelu(self, kind):
+        check_choice(kind, GELUS, "gelu")
+        self._gelu = kind
+        if self.built:
+            self.dense_0.activation = GELUS[kind]
 
     def build(self, input_shape):
         width = input_shape[-1]
