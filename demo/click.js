@@ -3,7 +3,10 @@
 import puppeteer from "puppeteer-core";
 
 const [url, picture, screenshot] = process.argv.slice(2);
+const PATIENCE = 240_000; // milliseconds: a busy machine takes its time
 const browser = await puppeteer.launch({
+  timeout: PATIENCE,
+  protocolTimeout: PATIENCE,
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
   args: [
     "--no-sandbox",
@@ -14,13 +17,14 @@ const browser = await puppeteer.launch({
 });
 try {
   const page = await browser.newPage();
+  page.setDefaultTimeout(PATIENCE);
   const asked = [];
   page.on("request", (request) => asked.push(request.url()));
   page.on("pageerror", (error) => console.error(error.message));
   await page.setViewport({ width: 480, height: 860 });
 
   async function choose() {
-    await page.waitForSelector("#choose:not([disabled])", { timeout: 60_000 });
+    await page.waitForSelector("#choose:not([disabled])");
     const [chooser] = await Promise.all([page.waitForFileChooser(), page.click("#choose")]);
     await chooser.accept([picture]);
     await page.waitForSelector("#answers li");
@@ -56,7 +60,7 @@ try {
 
   await page.evaluate(() => navigator.serviceWorker.ready);
   await page.reload(); // so that the worker sees every file once
-  await page.waitForSelector("#choose:not([disabled])", { timeout: 60_000 });
+  await page.waitForSelector("#choose:not([disabled])");
   process.stdout.write(`${JSON.stringify({ ...found, asked })}\n`);
   await new Promise((resolve) => process.stdin.once("data", resolve)); // the server goes
   await page.reload();

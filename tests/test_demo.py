@@ -75,7 +75,7 @@ def test_a_click_shows_the_classes_and_where_they_come_from(export, served, tmp_
     first = clicks.stdout.readline()
     server.terminate()
     server.wait()
-    rest, errors = clicks.communicate("go on\n", timeout=120)
+    rest, errors = clicks.communicate("go on\n", timeout=600)
     assert clicks.returncode == 0, errors
     found, offline = json.loads(first), json.loads(rest)["offline"]
     check(found, export, image)
