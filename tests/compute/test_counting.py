@@ -46,7 +46,7 @@ def test_torch_counts_the_same_operations(name, monkeypatch):
     from torch.utils.flop_counter import FlopCounterMode
 
     fused = "vit_keras.layers.attention._has_fused_attention"
-    monkeypatch.setattr(fused, lambda dtype: False)  # torch does not count its own on CPUs
+    monkeypatch.setattr(fused, lambda: False)  # torch does not count its own on CPUs
     model = MODELS[name]()
     images = np.zeros((2, *model.input_shape[1:]), "float32")
     with FlopCounterMode(display=False) as counter:

@@ -43,7 +43,8 @@ def several_runs(folder, arguments):
 
     with distribution.open(config) as topology:
         again = mock.patch.object(distribution, "open", lambda _: contextlib.nullcontext(topology))
-        with again, mock.patch.object(topology, "local", keep):
+        kept = mock.patch.object(keras.utils, "clear_session")  # it would end the distribution
+        with again, kept, mock.patch.object(topology, "local", keep):
             with contextlib.suppress(Trained):
                 train.main([*arguments, "--workdir", str(folder / "straight")])
             with mock.patch.object(checkpoints, "save", save):
