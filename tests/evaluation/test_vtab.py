@@ -8,12 +8,9 @@ import tensorflow as tf
 import yaml
 
 import vtab as script
-from tests.helpers import randomise
 from vit_keras import cli
 from vit_keras.data.vtab import TASKS
 from vit_keras.evaluation import vtab
-from vit_keras.models import VisionTransformer
-from vit_keras.weights import save
 
 
 def label(task, **example):
@@ -111,15 +108,6 @@ def test_labels_that_a_change_would_make_wrong_are_not_changed():
     assert {name for name, task in TASKS.items() if not task.crop} == {
         *("clevr_count", "clevr_distance", "dmlab", "kitti_distance", "dsprites_location")
     }
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    model = VisionTransformer(32, 8, 24, 2, 3, 40, 7, classifier="gap", gelu="tanh")
-    randomise(model, np.random.default_rng(0))
-    folder = tmp_path_factory.mktemp("weights")
-    save(model, folder / "vit.npz", format="google")
-    return folder / "vit.npz"
 
 
 @pytest.mark.parametrize(

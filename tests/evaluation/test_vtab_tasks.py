@@ -8,21 +8,10 @@ import pytest
 import tensorflow_datasets as tfds
 
 import vtab as script
-from tests.helpers import randomise
 from vit_keras import data, evaluation
 from vit_keras.config import DataConfig
 from vit_keras.data.vtab import TASKS
-from vit_keras.models import Preprocessing, VisionTransformer
-from vit_keras.weights import save
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    model = VisionTransformer(32, 8, 24, 2, 3, 40, 7, classifier="gap", gelu="tanh")
-    randomise(model, np.random.default_rng(0))
-    folder = tmp_path_factory.mktemp("weights")
-    save(model, folder / "vit.npz", format="google")
-    return folder / "vit.npz"
+from vit_keras.models import Preprocessing
 
 
 class _Tiny(tfds.core.GeneratorBasedBuilder):

@@ -14,7 +14,7 @@ from vit_keras import models
 from vit_keras.models import VisionTransformer
 from vit_keras.runs import Run
 from vit_keras.training.callbacks import tracker
-from vit_keras.training.callbacks.watching import TensorBoard, rollout
+from vit_keras.training.callbacks.watching import TensorBoard
 
 
 def events(folder):
@@ -95,7 +95,7 @@ def test_attention_of_held_out_pictures(tmp_path, rng, classifier):
     maps = to_numpy(models.attention_maps(model)(pictures)).astype("float64")
     mixed = [0.5 * maps[0, i].mean(0) + 0.5 * np.eye(maps.shape[-1]) for i in range(2)]
     expected = mixed[1] @ mixed[0]
-    np.testing.assert_allclose(rollout(maps)[0], expected[0], rtol=1e-6)
+    np.testing.assert_allclose(models.attention_rollout(maps)[0, 0], expected[0], rtol=1e-6)
     heat = expected[0][-4:].reshape(2, 2)
     heat = (heat - heat.min()) / (heat.max() - heat.min())
     light = (pictures[0] - pictures[0].min()) / (pictures[0].max() - pictures[0].min())

@@ -11,10 +11,7 @@ from collections.abc import Iterator
 import keras
 import numpy as np
 
-from vit_keras.layers.base import check_choice
-from vit_keras.models import attention_maps, patch_grid
-
-HEADS = {"mean": np.mean, "max": np.max}
+from vit_keras.models import attention_maps, attention_rollout, patch_grid
 
 
 def patch_distances(grid: tuple[int, int], image_size: tuple[int, int]) -> np.ndarray:
@@ -49,22 +46,6 @@ def attention_entropy(attention: np.ndarray) -> np.ndarray:
     attention = np.asarray(attention, "float64")
     logarithm = np.log(attention, out=np.zeros_like(attention), where=attention > 0)
     return -(attention * logarithm).sum(axis=-1).mean(axis=(0, 3))
-
-
-def attention_rollout(attention: np.ndarray, heads: str = "mean") -> np.ndarray:
-    """How much of each input token is in each token of the last layer, `(B, N, N)`; rows sum to 1.
-
-    Abnar & Zuidema (arXiv 2005.00928): heads are joined by their "mean" or "max", the identity is
-    added for the residual connection, rows are scaled to sum to 1, and layers are multiplied.
-    """
-    check_choice(heads, HEADS, "heads")
-    joined = HEADS[heads](np.asarray(attention, "float64"), axis=2)  # (B, L, N, N)
-    joined = joined + np.eye(joined.shape[-1])
-    joined /= joined.sum(axis=-1, keepdims=True)
-    flow = joined[:, 0]
-    for layer in range(1, joined.shape[1]):
-        flow = joined[:, layer] @ flow
-    return flow
 
 
 def read_out(weights: np.ndarray, grid: tuple[int, int]) -> np.ndarray:

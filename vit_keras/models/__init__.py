@@ -12,6 +12,7 @@ from vit_keras.models.image_model import (
 from vit_keras.models.masked import copy_encoder, pretext_model
 from vit_keras.models.positions import positions_of
 from vit_keras.models.resnet import ResNet
+from vit_keras.models.rollout import attention_rollout
 from vit_keras.models.surgery import (
     attention_maps,
     intermediates,
@@ -27,6 +28,7 @@ __all__ = [
     "ResNet",
     "VisionTransformer",
     "attention_maps",
+    "attention_rollout",
     "class_names_of",
     "copy_encoder",
     "ends_in_softmax",

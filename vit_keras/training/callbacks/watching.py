@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from vit_keras.models import attention_maps, patch_grid
+from vit_keras.models import attention_maps, attention_rollout, patch_grid
 from vit_keras.runs import Run
 from vit_keras.training.callbacks.recording import Recorder
 
@@ -54,7 +54,8 @@ class TensorBoard(keras.callbacks.Callback):
             self.tf.summary.image(name, images, step, max_outputs=PICTURES)
 
     def _write_attention(self, step):
-        heat = rollout(keras.ops.convert_to_numpy(self.maps(self.pictures)))
+        maps = keras.ops.convert_to_numpy(self.maps(self.pictures))
+        heat = attention_rollout(maps)[:, 0]  # of the first token, which stands for the image
         heat = heat[:, -np.prod(patch_grid(self.model)) :]  # without a class token
         heat = heat.reshape(-1, *patch_grid(self.model), 1)
         heat = self.tf.image.resize(to_unit(heat), self.pictures.shape[1:3]).numpy()
@@ -66,17 +67,3 @@ def to_unit(images: np.ndarray) -> np.ndarray:
     images = np.asarray(images, "float32")
     low, high = (f(images, axis=(1, 2, 3), keepdims=True) for f in (np.min, np.max))
     return (images - low) / np.maximum(high - low, 1e-12)
-
-
-def rollout(maps: np.ndarray) -> np.ndarray:
-    """Where the first token's information comes from, `(B, layers, heads, N, N)` -> `(B, N)`.
-
-    The mean over the heads and the identity for the residual, half each, multiplied up the layers
-    (Abnar and Zuidema 2020, as in Appendix D.8); the mean over all tokens would do for a model
-    without a class token, and its first token stands for it.
-    """
-    layers = np.moveaxis(0.5 * maps.mean(2) + 0.5 * np.eye(maps.shape[-1]), 1, 0)
-    total = layers[0]
-    for layer in layers[1:]:
-        total = layer @ total
-    return total[:, 0]

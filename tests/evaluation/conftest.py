@@ -1,0 +1,18 @@
+"""What several tests of evaluation start from."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import randomise
+from vit_keras.models import VisionTransformer
+from vit_keras.weights import save
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A file in Google's format, of a small model for 32 x 32 pixels."""
+    model = VisionTransformer(32, 8, 24, 2, 3, 40, 7, classifier="gap", gelu="tanh")
+    randomise(model, np.random.default_rng(0))
+    folder = tmp_path_factory.mktemp("weights")
+    save(model, folder / "vit.npz", format="google")
+    return folder / "vit.npz"
