@@ -1,5 +1,7 @@
 """From a split to batches: every batch is a pure function of the seed and the step."""
 
+import os
+
 import numpy as np
 import tensorflow as tf
 
@@ -12,6 +14,8 @@ from vit_keras.data.preprocess import normalise, resize
 from vit_keras.data.splits import Split
 from vit_keras.models import Preprocessing
 
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+AHEAD = 2  # batches that are prepared while one is used
 HELD_OUT = -1  # in the place of a run's seed, for what is drawn for held-out images
 
 
@@ -67,7 +71,7 @@ def train_batches(
     if len(batches.element_spec) == 3:
         batches = _mapped(batches, whole)
     batches = batches.apply(tf.data.experimental.assert_cardinality(total_steps - start_step))
-    return batches.prefetch(tf.data.AUTOTUNE)
+    return untuned(batches)
 
 
 def eval_batches(
@@ -114,7 +118,7 @@ def eval_batches(
         batches = _mapped(batches, lambda images, _, *more: masking.batch(images, *more[::-1]))
     steps = -(-len(rows) // count)
     batches = batches.apply(tf.data.experimental.assert_cardinality(steps))
-    return batches.prefetch(tf.data.AUTOTUNE)
+    return untuned(batches)
 
 
 def sample_images(
@@ -171,10 +175,19 @@ def _without_rows(specs):
     return tf.nest.map_structure(lambda spec: tf.zeros((0, *spec.shape[1:]), spec.dtype), specs)
 
 
-def _mapped(dataset, function, parallel=tf.data.AUTOTUNE):
+def _mapped(dataset, function):
     """In order; without AutoGraph, which finds nothing to convert and takes half a minute."""
     function = tf.autograph.experimental.do_not_convert(function)
-    return dataset.map(function, num_parallel_calls=parallel)
+    return dataset.map(function, num_parallel_calls=CORES)
+
+
+def untuned(batches):
+    """Prepared ahead, without tf.data's tuner: at its end an iterator may wait until the tuner
+    wakes, after 10 ms, 20 ms, 40 ms and so on up to a minute.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return batches.prefetch(AHEAD).with_options(options)
 
 
 def _rows(batch, shard):

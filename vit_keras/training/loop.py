@@ -115,18 +115,22 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more):
     recorder = callbacks.Recorder(config, start, run.folder, topology)
     if start >= config.total_steps or out_of_patience(recorder.rows, config.patience):
         return recorder.rows
-    progress = callbacks.Progress(config, start)
+    progress, losses = (
+        kind(config, start) for kind in (callbacks.Progress, callbacks.StopOnNonFinite)
+    )
     images = None if start else keras.tree.flatten(next(iter(batches(0))))[0]
     with _noted(signal.SIGTERM) as signals, contextlib.closing(progress):
         watch = [
             callbacks.Continuation(config, start, model),
-            callbacks.StopOnNonFinite(config, start),
+            losses,
             callbacks.EvaluateAverage(),
             callbacks.PatchKeepRates(config),
             *more,
             recorder,
             callbacks.Patience(recorder, config.patience),
-            callbacks.Checkpoints(config, start, run.checkpoints, recorder, signals, topology),
+            callbacks.Checkpoints(
+                config, start, run.checkpoints, recorder, losses, signals, topology
+            ),
         ]
         if topology.is_chief:
             board = callbacks.TensorBoard(run, recorder, validation, images)
@@ -139,7 +143,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more):
                 epochs=segment.last,
                 steps_per_epoch=segment.steps * parts,
                 validation_data=held_out,
-                callbacks=watch,
+                callbacks=callbacks.CallbackList(watch, add_history=True, model=model),
                 shuffle=False,  # the pipeline has shuffled
                 verbose=0,
             )

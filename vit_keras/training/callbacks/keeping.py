@@ -5,7 +5,7 @@ import sys
 
 from vit_keras.training import checkpoints
 from vit_keras.training.callbacks.recording import Recorder, best_row
-from vit_keras.training.callbacks.steps import StepCounter
+from vit_keras.training.callbacks.steps import StepCounter, StopOnNonFinite
 from vit_keras.training.distribution import ALONE, Topology
 
 SIGTERM_EXIT = 128 + 15  # what a shell reports of a process that SIGTERM ended
@@ -26,12 +26,13 @@ class Checkpoints(StepCounter):
         start_step: int,
         folder: pathlib.Path,
         recorder: Recorder,
+        losses: StopOnNonFinite,
         signals,
         topology: Topology = ALONE,
     ):
         super().__init__(config, start_step)
         self.folder, self.recorder, self.signals = folder, recorder, signals
-        self.topology = topology
+        self.losses, self.topology = losses, topology
 
     def on_step(self, logs):
         if self.step % self.config.eval_every and self.step != self.config.total_steps:
@@ -49,6 +50,7 @@ class Checkpoints(StepCounter):
     def _save_if(self, due):
         stops = self.topology.gather(len(self.signals)).any()
         if due or stops:
+            self.losses.look()
             best = best_row(self.recorder.rows)
             best = best and {name: best[name] for name in ("step", "val_accuracy")}
             kept = self.config.keep_checkpoints

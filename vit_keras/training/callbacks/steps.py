@@ -35,18 +35,60 @@ class StepCounter(keras.callbacks.Callback):
         """Called after an update, or after all of an execution."""
 
 
-class StopOnNonFinite(StepCounter):
-    """Raises `NonFinite` after the first batch whose loss is NaN or infinite.
+class CallbackList(keras.callbacks.CallbackList):
+    """The callbacks of one call of `fit`. A `StepCounter` gets a batch's logs as the backend's.
 
-    fit's log is the mean over the epoch so far, which one such loss spoils for good, and fit has
-    brought it to the host already: looking at it costs nothing.
+    Keras brings them to the host for all, and so waits for the end of a batch before it prepares
+    the next; here that is done for a callback of another kind alone.
     """
 
     def on_train_batch_end(self, batch, logs=None):
+        for callback in self.callbacks:
+            if isinstance(callback, StepCounter):
+                callback.on_train_batch_end(batch, logs)
+            elif _looks_at_batches(callback):
+                callback.on_train_batch_end(batch, {name: _number(logs[name]) for name in logs})
+
+
+def _looks_at_batches(callback):
+    of = lambda name: getattr(getattr(callback, name), "__func__", None)
+    plain = keras.callbacks.Callback
+    return any(
+        of(name) is not getattr(plain, name) for name in ("on_train_batch_end", "on_batch_end")
+    )
+
+
+def _number(scalar):
+    return float(keras.ops.convert_to_numpy(scalar))
+
+
+class StopOnNonFinite(StepCounter):
+    """Raises `NonFinite` after a batch whose loss is NaN or infinite.
+
+    A batch's loss is looked at when the next one has been sent off, so that neither waits for the
+    host, and before anything is kept of it. fit's log is the mean over the epoch so far, which one
+    such loss spoils for good.
+    """
+
+    unseen = None  # an update and its loss
+
+    def on_train_batch_end(self, batch, logs=None):
         super().on_train_batch_end(batch, logs)
-        if not math.isfinite(logs["loss"]):
-            step = self.step + (self.parts > 0)
-            raise NonFinite(f"the loss of update {step} is {logs['loss']}")
+        self.look()
+        self.unseen = (self.step + (self.parts > 0), logs["loss"])
+
+    def on_test_begin(self, logs=None):
+        self.look()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.look()
+
+    def look(self):
+        """Looks at the loss of the last batch now."""
+        if self.unseen is not None:
+            (step, loss), self.unseen = self.unseen, None
+            if not math.isfinite(loss := _number(loss)):
+                raise NonFinite(f"the loss of update {step} is {loss}")
 
 
 class Progress(StepCounter):
