@@ -34,7 +34,7 @@ ARGUMENTS = [
 ]
 EVENTS = {
     "batch": ("keras.callbacks.CallbackList", "on_train_batch_begin"),
-    "update": ("keras.callbacks.CallbackList", "on_train_batch_end"),
+    "update": ("vit_keras.training.callbacks.CallbackList", "on_train_batch_end"),
     "evaluation": ("keras.callbacks.CallbackList", "on_test_batch_end"),
     "flush": ("os", "fsync"),
     "rename": ("os", "replace"),
@@ -51,7 +51,10 @@ def watch(kind, at):
     """Prepares the end: see `train`."""
     import keras
 
+    from vit_keras.training import callbacks
+
     homes = {"keras.callbacks.CallbackList": keras.callbacks.CallbackList}
+    homes |= {"vit_keras.training.callbacks.CallbackList": callbacks.CallbackList}
     homes |= {"os": os, "shutil": shutil}
     seen = []
 
