@@ -74,7 +74,8 @@ def main(given=None):
 
 
 def evaluate(options, predictor, dataset, splits, out):
-    from vit_keras import evaluation, figures, runs
+    from vit_keras import evaluation, figures
+    from vit_keras.files import write_text
 
     found = evaluation.evaluate(
         predictor,
@@ -85,7 +86,7 @@ def evaluate(options, predictor, dataset, splits, out):
         predictions=options.predictions,
         ignore_class_names=options.ignore_class_names,
     )
-    runs.write_text(out / "report.json", json.dumps(found, indent=1))
+    write_text(out / "report.json", json.dumps(found, indent=1))
     figures.confusion(found["confusion_matrix"], dataset.class_names, out / "confusion.png")
     figures.reliability(found["calibration"], out / "reliability.png")
     print(f"{evaluation.table(found)}\n{evaluation.line(found)}")
@@ -96,7 +97,8 @@ def evaluate(options, predictor, dataset, splits, out):
 
 
 def few_shot(options, predictor, dataset, splits, out):
-    from vit_keras import evaluation, runs
+    from vit_keras import evaluation
+    from vit_keras.files import write_text
 
     rows = evaluation.few_shot_of(
         predictor,
@@ -108,7 +110,7 @@ def few_shot(options, predictor, dataset, splits, out):
         l2=options.l2,
         seeds=options.seeds,
     )
-    runs.write_text(out / "fewshot.json", json.dumps(rows, indent=1))
+    write_text(out / "fewshot.json", json.dumps(rows, indent=1))
     print(f"{evaluation.few_shot_table(rows)}\nwritten: {out / 'fewshot.json'}")
     return {f"fewshot_{row['shots']}_l2_{row['l2']:g}": row["mean"] for row in rows}
 

@@ -89,7 +89,8 @@ def start(config, class_names):
 
 def finish(model, run, rows, dataset, feed, few_shot):
     """Writes the model, of a pretext its encoder, and what became of it."""
-    from vit_keras import evaluation, figures, models, runs, weights
+    from vit_keras import evaluation, figures, models, weights
+    from vit_keras.files import write_text
 
     config, names = run.config, dataset.class_names
     if config.pretext.is_active:
@@ -101,7 +102,7 @@ def finish(model, run, rows, dataset, feed, few_shot):
         found = few_shot.gain(start(config, names), model) if few_shot else {}
     else:
         found = evaluation.report(*evaluation.predict(model, feed.held_out()), names)
-    runs.write_text(run.folder / "report.json", json.dumps(found, indent=1))
+    write_text(run.folder / "report.json", json.dumps(found, indent=1))
     print(evaluation.headline(found))
     if dataset.unreadable.names:
         print(dataset.unreadable.report())

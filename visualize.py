@@ -26,8 +26,8 @@ def main(given=None):
     import numpy as np
 
     from vit_keras import data, evaluation, inspection, models, runs
+    from vit_keras.files import replacing
     from vit_keras.layers.base import check_positive
-    from vit_keras.weights.saving import replacing
 
     check_positive(count=options.count, show=options.show)
     model, run = runs.open_source(options.model)

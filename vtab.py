@@ -24,7 +24,7 @@ def main(given=None):
     options = arguments(given)
 
     from vit_keras.evaluation import vtab
-    from vit_keras.runs import write_text
+    from vit_keras.files import write_text
 
     out, accuracies, failed = pathlib.Path(options.out), {}, []
     configs = task_configs(options, out)

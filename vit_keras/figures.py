@@ -1,21 +1,20 @@
 """The pictures that the scripts draw, by matplotlib."""
 
 import os
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from vit_keras.files import replacing
 
 BLUE, ORANGE, GREY = "#2a6fbb", "#d9822b", "#8a8f98"
 
 
 def save_figure(figure, path: str | os.PathLike) -> None:
     """Writes a figure as PNG, at once: a reader finds the old one or the new, never a part."""
-    path = pathlib.Path(path)
-    partial = path.with_name(f".partial-{path.name}")
-    figure.savefig(partial, dpi=150, format="png", facecolor="white")
-    os.replace(partial, path)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=150, format="png", facecolor="white")
 
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):

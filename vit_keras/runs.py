@@ -12,8 +12,8 @@ import keras
 
 from vit_keras import cli
 from vit_keras.config import Config
+from vit_keras.files import write_text
 from vit_keras.weights import from_checkpoint, open_model, resolve
-from vit_keras.weights.saving import replacing
 
 PACKAGES = (
     "keras",
@@ -130,14 +130,6 @@ def environment() -> dict[str, str | int | None]:
         "cpus": os.cpu_count(),
         **versions,
     }
-
-
-def write_text(path: pathlib.Path, text: str) -> None:
-    """Replaces a file at once: a reader finds the old text or the new, never a part."""
-    with replacing(path) as temporary, open(temporary, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())  # else a power cut may leave the new name with nothing in it
 
 
 def _identity(config: Config) -> str:

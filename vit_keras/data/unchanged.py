@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from vit_keras.files import write_text
+
 FILE = "dataset.json"
 
 
@@ -28,12 +30,9 @@ def check_unchanged(dataset, folder) -> None:
 
     Raises ValueError that names what has changed: classes, images by class, or files.
     """
-    from vit_keras.weights.saving import replacing
-
     file, here = pathlib.Path(folder) / FILE, fingerprint(dataset)
     if not file.exists():
-        with replacing(str(file)) as temporary:
-            pathlib.Path(temporary).write_text(json.dumps(here, indent=1))
+        write_text(file, json.dumps(here, indent=1))
         return
     changes = _changes(json.loads(file.read_text()), here)
     if changes:

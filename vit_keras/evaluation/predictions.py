@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vit_keras.weights.saving import replacing
+from vit_keras.files import replacing
 
 
 def _write_parquet(table, path):

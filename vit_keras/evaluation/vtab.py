@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_keras.data.vtab import GROUPS, TASKS, Task
-from vit_keras.runs import write_text
+from vit_keras.files import write_text
 from vit_keras.weights import checkpoint
 
 SIZES = ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "classifier")

@@ -6,9 +6,10 @@ import pathlib
 import string
 from collections.abc import Mapping, Sequence
 
+from vit_keras.files import write_text
 from vit_keras.reproduce.results import Result, title_of
 from vit_keras.reproduce.writing import is_text, remarks, shown
-from vit_keras.runs import environment, write_text
+from vit_keras.runs import environment
 
 LEADS = {
     "digits": "Every table and figure of arXiv 2010.11929 that an experiment stands behind, run in "

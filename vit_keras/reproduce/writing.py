@@ -5,8 +5,8 @@ import io
 import pathlib
 from typing import Any
 
+from vit_keras.files import write_text
 from vit_keras.reproduce.results import Mean, Result
-from vit_keras.runs import write_text
 
 
 def write(result: Result, folder: pathlib.Path) -> list[pathlib.Path]:

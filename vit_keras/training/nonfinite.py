@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 
-from vit_keras.runs import write_text
+from vit_keras.files import write_text
 
 
 class NonFinite(FloatingPointError):

@@ -6,7 +6,8 @@ import pathlib
 import statistics
 from collections.abc import Callable
 
-from vit_keras.runs import default_workdir, write_text
+from vit_keras.files import write_text
+from vit_keras.runs import default_workdir
 
 
 def sweep(config, train_run: Callable[..., dict]) -> str:

@@ -5,6 +5,7 @@ import hashlib
 import os
 import zipfile
 
+from vit_keras.files import write_text
 from vit_keras.weights.transfer import forget
 
 SIZE_TOLERANCE = 0.02  # published sizes are rounded to MiB
@@ -84,7 +85,4 @@ def _record(target):
 
 def _write_record(target, digest):
     """In the form that `sha256sum --check` reads."""
-    draft = f"{_record(target)}.{os.getpid()}"
-    with open(draft, "w", encoding="utf-8") as file:
-        file.write(f"{digest}  {os.path.basename(target)}\n")
-    os.replace(draft, _record(target))
+    write_text(_record(target), f"{digest}  {os.path.basename(target)}\n")

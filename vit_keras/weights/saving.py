@@ -1,15 +1,14 @@
 """Writing a model's weights in a format, to a temporary name that then takes the file's place."""
 
-import contextlib
 import json
 import os
-import uuid
 import warnings
 import zipfile
 
 import keras
 import numpy as np
 
+from vit_keras.files import replacing
 from vit_keras.layers.base import check_choice
 from vit_keras.models import preprocessing_of
 from vit_keras.weights import checkpoint, registry
@@ -75,19 +74,6 @@ def save_model(model: keras.Model, path: str | os.PathLike) -> None:
     if not path.endswith(".keras"):
         raise ValueError(f"A model is saved to a path that ends in .keras. Received: {path!r}")
     _save_own(model, path)
-
-
-@contextlib.contextmanager
-def replacing(path: str):
-    """A temporary name beside `path`, which becomes it at the end; after an error it is gone."""
-    folder, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(folder, f".{uuid.uuid4().hex}-{name}")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(temporary)
 
 
 def numerics_of(model: keras.Model, arch) -> Numerics:

@@ -10,7 +10,7 @@ import time
 import keras
 import numpy as np
 
-from vit_keras.runs import write_text
+from vit_keras.files import write_text
 from vit_keras.training.averages import inner_optimizer
 from vit_keras.training.callbacks.steps import StepCounter
 from vit_keras.training.distribution import ALONE, Topology, read
