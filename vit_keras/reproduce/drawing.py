@@ -90,13 +90,24 @@ def lines(
             axis.set_xscale("log" if log else "linear")
             if log and len(places) <= 6:  # few enough to stand at the axis
                 axis.set_xticks(places, [f"{x:,g}" for x in places])
-                axis.minorticks_off()
+            elif log:
+                _ticks_at_one_and_three(axis.xaxis)
+            axis.xaxis.minorticks_off()
         axis.set_title(title, fontsize=10)
         axis.set_xlabel(labels[0])
         axis.grid(alpha=0.3)
         axis.legend(frameon=False, fontsize=8)
     axes[0, 0].set_ylabel(labels[1])
     save_figure(figure, path)
+
+
+def _ticks_at_one_and_three(axis):
+    """Of each power of ten: few enough to stand beside each other."""
+    from matplotlib import ticker
+
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
+    every = ticker.LogFormatterSciNotation(minor_thresholds=(np.inf, np.inf))
+    axis.set_major_formatter(every)
 
 
 def _bars_of(values):
