@@ -119,7 +119,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--augment", action="store_true", help="time the augmentation libraries")
     parser.add_argument("--images", type=int, default=512)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
 
     from vit_keras import data

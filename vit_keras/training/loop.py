@@ -115,9 +115,8 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more):
     recorder = callbacks.Recorder(config, start, run.folder, topology)
     if start >= config.total_steps or out_of_patience(recorder.rows, config.patience):
         return recorder.rows
-    progress, losses = (
-        kind(config, start) for kind in (callbacks.Progress, callbacks.StopOnNonFinite)
-    )
+    progress = callbacks.Progress(config, start)
+    losses = callbacks.StopOnNonFinite(config, start)
     images = None if start else keras.tree.flatten(next(iter(batches(0))))[0]
     with _noted(signal.SIGTERM) as signals, contextlib.closing(progress):
         watch = [

@@ -12,7 +12,7 @@ import numpy as np
 
 from vit_keras.files import write_text
 from vit_keras.training.averages import inner_optimizer
-from vit_keras.training.callbacks.steps import StepCounter
+from vit_keras.training.callbacks.steps import StepCounter, number
 from vit_keras.training.distribution import ALONE, Topology, read
 
 
@@ -44,8 +44,8 @@ class Recorder(StepCounter):
         optimizer = inner_optimizer(self.model)
         row = {
             "step": self.step,
-            "learning_rate": _number(optimizer.learning_rate),
-            "gradient_norm": _number(optimizer.gradient_norm),
+            "learning_rate": number(optimizer.learning_rate),
+            "gradient_norm": number(optimizer.gradient_norm),
             "weight_norm": weight_norm(self.model),
             "images_per_second": round(images / seconds, 1),
             **logs,
@@ -53,10 +53,6 @@ class Recorder(StepCounter):
         self.rows.append(row)
         if self.topology.is_chief:
             write_rows(self.folder, self.rows)
-
-
-def _number(scalar) -> float:
-    return float(keras.ops.convert_to_numpy(scalar))
 
 
 def weight_norm(model: keras.Model) -> float:

@@ -47,7 +47,7 @@ class CallbackList(keras.callbacks.CallbackList):
             if isinstance(callback, StepCounter):
                 callback.on_train_batch_end(batch, logs)
             elif _looks_at_batches(callback):
-                callback.on_train_batch_end(batch, {name: _number(logs[name]) for name in logs})
+                callback.on_train_batch_end(batch, {name: number(logs[name]) for name in logs})
 
 
 def _looks_at_batches(callback):
@@ -58,7 +58,8 @@ def _looks_at_batches(callback):
     )
 
 
-def _number(scalar):
+def number(scalar) -> float:
+    """A scalar of the backend's, brought to the host."""
     return float(keras.ops.convert_to_numpy(scalar))
 
 
@@ -87,7 +88,7 @@ class StopOnNonFinite(StepCounter):
         """Looks at the loss of the last batch now."""
         if self.unseen is not None:
             (step, loss), self.unseen = self.unseen, None
-            if not math.isfinite(loss := _number(loss)):
+            if not math.isfinite(loss := number(loss)):
                 raise NonFinite(f"the loss of update {step} is {loss}")
 
 
