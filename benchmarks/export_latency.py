@@ -3,8 +3,8 @@
     python benchmarks/export_latency.py Ti/16          # the model as it is, rewritten, int8
     python benchmarks/export_latency.py S/16 --keras   # the same models in Keras, 8 images a call
 
-Weights are initial ones: size and speed do not depend on them. Times are medians of interleaved
-rounds; `x` is how many times as fast as the first row.
+Weights are initial ones: size and speed do not depend on them. Times are medians of rounds in
+which all take turns; `x` is how many times as fast as the first row, turn by turn, and quartiles.
 """
 
 import argparse
@@ -24,7 +24,7 @@ ROWS = {
 
 
 def table(runs, rounds):
-    """Prints the median time of each `runs` function, round by round."""
+    """Times `runs` in turns and prints their medians, and the quartiles of what is gained."""
     times = {name: [] for name in runs}
     for run in runs.values():
         run()
@@ -33,10 +33,11 @@ def table(runs, rounds):
             start = time.process_time()
             run()
             times[name].append(1e3 * (time.process_time() - start))
-    first = np.median(next(iter(times.values())))
+    first = np.array(next(iter(times.values())))
     for name, found in times.items():
-        median, least = np.median(found), min(found)
-        print(f"{name:<36} {median:8.2f} ms CPU (least {least:8.2f})  x{first / median:.2f}")
+        low, middle, high = np.percentile(first / found, (25, 50, 75))
+        gained = f"x{middle:.3f} ({low:.3f} to {high:.3f})"
+        print(f"{name:<40} {np.median(found):8.2f} ms CPU  {gained}", flush=True)
 
 
 def main():

@@ -57,7 +57,9 @@ def teach(folder):
         given = {"image_size": size, "patch_size": patch, "channels": 1}
         model = build(**given, **SMALL, **arguments)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        rate = keras.optimizers.schedules.CosineDecay(0.0, 600, 0.0, None, 1e-3, 60)
+        rate = keras.optimizers.schedules.CosineDecay(
+            0.0, decay_steps=600, warmup_target=1e-3, warmup_steps=60
+        )
         model.compile(keras.optimizers.AdamW(rate, 0.05, global_clipnorm=1.0), loss)
         images, labels = digits(model, train=True)
         prepared = preprocessing_of(model).normalise(images)

@@ -70,7 +70,8 @@ def ours(case: Case):
     return fitting(model, images, labels), model.count_params()
 
 
-def keras_hub(case: Case):
+def keras_hub_model(case: Case):
+    """KerasHub's classifier of logits, without its preprocessing."""
     import keras
     from keras_hub.models import ViTBackbone, ViTImageClassifier
 
@@ -78,4 +79,8 @@ def keras_hub(case: Case):
     width, layers, heads, mlp = SIZES[case.size]
     backbone = ViTBackbone((IMAGE, IMAGE, 3), PATCH, layers, heads, width, mlp, dtype=dtype)
     model = ViTImageClassifier(backbone, CLASSES, preprocessor=None)
-    return keras_steps(keras.Model(model.input, model.output), case)
+    return keras.Model(model.input, model.output)
+
+
+def keras_hub(case: Case):
+    return keras_steps(keras_hub_model(case), case)

@@ -41,15 +41,18 @@ def _torch_steps(model, case, logits=lambda y: y):
     return train, parameters
 
 
-def timm(case: Case):
+def timm_model(case: Case):
     _torchvision_operators()
     from timm.models import VisionTransformer
 
     width, layers, heads, mlp = SIZES[case.size]
-    model = VisionTransformer(
+    return VisionTransformer(
         IMAGE, PATCH, embed_dim=width, depth=layers, num_heads=heads, mlp_ratio=mlp / width
     )
-    return _torch_steps(model, case)
+
+
+def timm(case: Case):
+    return _torch_steps(timm_model(case), case)
 
 
 def transformers(case: Case):
