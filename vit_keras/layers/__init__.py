@@ -3,6 +3,7 @@
 from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.blocks import EncoderBlock, MlpBlock, WithAttentionWeights
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
+from vit_keras.layers.group_norm import GroupNorm
 from vit_keras.layers.masking import CorruptTokens, RestoreTokens, TakeVisible
 from vit_keras.layers.patch_dropout import PatchDropout
 from vit_keras.layers.patches import (
@@ -30,6 +31,7 @@ __all__ = [
     "CorruptTokens",
     "DropClassToken",
     "EncoderBlock",
+    "GroupNorm",
     "MAPHead",
     "MlpBlock",
     "MultiHeadDotProductAttention",

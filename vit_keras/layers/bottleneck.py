@@ -4,14 +4,8 @@ import keras
 from keras import ops
 
 from vit_keras.layers.base import SeededLayer, check_choice, check_positive
+from vit_keras.layers.group_norm import GroupNorm
 from vit_keras.layers.std_conv import StdConv, strided_shape
-
-GROUPS = 32
-
-
-def group_norm(epsilon: float, name: str, **kwargs) -> keras.layers.GroupNormalization:
-    """Group normalisation (arXiv 1803.08494) of the last axis in 32 groups."""
-    return keras.layers.GroupNormalization(GROUPS, epsilon=epsilon, name=name, **kwargs)
 
 
 class _Unit(SeededLayer):
@@ -37,7 +31,8 @@ class _Unit(SeededLayer):
         return StdConv(filters, kernel_size, strides, self.padding, self.standardization, **part)
 
     def _norm(self, name, **kwargs):
-        return group_norm(self.group_norm_epsilon, name, dtype=self.dtype_policy, **kwargs)
+        given = {"epsilon": self.group_norm_epsilon, "dtype": self.dtype_policy}
+        return GroupNorm(name=name, **given, **kwargs)
 
     def _build_convolutions(self, input_shape):
         """Builds the convolutions; returns the shapes between them."""

@@ -5,9 +5,8 @@ import functools
 import keras
 
 from vit_keras.initializers import default_seed
-from vit_keras.layers import ResNetInput, StdConv
+from vit_keras.layers import GroupNorm, ResNetInput, StdConv
 from vit_keras.layers.base import pair
-from vit_keras.layers.bottleneck import group_norm
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.parts import image_input, layer_part
 from vit_keras.models.resnet import add_stages, root_width
@@ -57,7 +56,7 @@ def HybridViT(
 def _root(x, width, part, dtype, standardization, group_norm_epsilon):
     root = {"strides": 2, "standardization": standardization}
     x = StdConv(width, 7, **root, **part("conv_root"))(x)
-    x = group_norm(group_norm_epsilon, "gn_root", dtype=dtype)(x)
+    x = GroupNorm(epsilon=group_norm_epsilon, name="gn_root", dtype=dtype)(x)
     x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
     pool = {"padding": "same", "data_format": "channels_last", "dtype": dtype}
     return keras.layers.MaxPooling2D(3, 2, **pool, name="pool_root")(x)

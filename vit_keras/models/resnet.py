@@ -5,8 +5,8 @@ import functools
 import keras
 
 from vit_keras.initializers import default_seed
-from vit_keras.layers import ResNetStage, RootBlock
-from vit_keras.layers.bottleneck import GROUPS, group_norm
+from vit_keras.layers import GroupNorm, ResNetStage, RootBlock
+from vit_keras.layers.group_norm import GROUPS
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.parts import add_head, image_input, image_source, layer_part
 
@@ -48,7 +48,7 @@ def ResNet(
     x = RootBlock(width, **part("root_block"))(x)  # (B, H/4, W/4, 64w)
     unit = {"activation": "pre", "standardization": "bit", "group_norm_epsilon": 1e-5}
     x = add_stages(x, resnet_layers, width, unit, part)  # (B, H/32, W/32, 2048w)
-    x = group_norm(1e-5, "norm-pre-head", dtype=dtype)(x)
+    x = GroupNorm(epsilon=1e-5, name="norm-pre-head", dtype=dtype)(x)
     x = keras.layers.ReLU(dtype=dtype, name="relu")(x)
     pool = {"data_format": "channels_last", "dtype": dtype, "name": "avg_pool"}
     x = keras.layers.GlobalAveragePooling2D(**pool)(x)

@@ -1,0 +1,46 @@
+"""Group normalisation against NumPy in float64."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy
+from vit_keras.layers import GroupNorm
+
+
+def reference(x, groups, gamma, beta, epsilon):
+    """Of (B, H, W, C), group by group."""
+    y = np.empty(x.shape)
+    for group in np.array_split(np.arange(x.shape[-1]), groups):
+        own = x[..., group]
+        mean = own.mean((1, 2, 3), keepdims=True)
+        variance = ((own - mean) ** 2).mean((1, 2, 3), keepdims=True)
+        y[..., group] = (own - mean) / np.sqrt(variance + epsilon)
+    return y * gamma + beta
+
+
+@pytest.mark.parametrize("mean", [0, 300])
+def test_a_large_mean_costs_no_digits(rng, mean):
+    layer = GroupNorm(4, epsilon=1e-3)
+    x = (mean + rng.normal(size=(2, 5, 3, 12))).astype("float32")
+    layer.build(x.shape)
+    randomise(layer, rng)
+    weights = (to_numpy(layer.gamma.value), to_numpy(layer.beta.value))
+    expected = reference(x.astype("float64"), 4, *weights, 1e-3)
+    # What is left of the digits of x, when the mean is subtracted, is exact.
+    np.testing.assert_allclose(
+        to_numpy(layer(x)), expected, rtol=0, atol=1e-5 if mean == 0 else 1e-4
+    )
+
+
+def test_sides_need_not_be_known(rng):
+    images = keras.Input((None, None, 64))
+    layer = GroupNorm()
+    model = keras.Model(images, layer(images))
+    randomise(layer, rng)
+    copy = GroupNorm.from_config(layer.get_config())
+    copy.build((None, 4, 6, 64))
+    copy.set_weights(layer.get_weights())
+    x = rng.normal(size=(2, 4, 6, 64)).astype("float32")
+    np.testing.assert_allclose(to_numpy(model(x)), to_numpy(copy(x)), rtol=0, atol=1e-6)
+    assert "axis" not in layer.get_config() and copy.groups == 32
