@@ -6,8 +6,10 @@ import pytest
 
 from vit_keras.exporting import onnx_files, quantize, sensitivity
 from vit_keras.exporting.runtimes import open_file
+from vit_keras.exporting.targets import TARGETS
 
 pytestmark = pytest.mark.once  # files and numbers, no Keras
+INT8, HALF = (TARGETS["onnx"].precisions[precision] for precision in ("int8", "fp16"))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def source(tmp_path_factory):
 
 def test_the_layer_with_outliers_is_the_most_sensitive(source, images):
     assert quantize.layers(source) == ["hard/MatMul", "easy/MatMul"]
-    moved = sensitivity.report(quantize.onnx_int8, source, images)
+    moved = sensitivity.report(INT8, source, images)
     assert list(moved) == ["hard/MatMul", "easy/MatMul"]
     assert moved["hard/MatMul"] > 2 * moved["easy/MatMul"] > 0
 
@@ -53,12 +55,12 @@ def test_sensitive_layers_are_left_out_until_the_file_bears_it(source, images, t
     quantize.onnx_int8(source, path)
     whole = error(path)
     bears = lambda p: error(p) < whole / 2
-    excluded, moved = sensitivity.quantise_until(quantize.onnx_int8, source, path, bears, images)
+    excluded, moved = sensitivity.quantise_until(INT8, source, path, bears, images)
     assert excluded == ["hard/MatMul"] and len(moved) == 2 and error(path) < whole / 2
-    found = sensitivity.quantise_until(quantize.onnx_int8, source, path, lambda p: True, images)
+    found = sensitivity.quantise_until(INT8, source, path, lambda p: True, images)
     assert found == ([], {}) and error(path) == whole
     with pytest.raises(ValueError, match=r"small\.onnx loses too much even with 1 of 2 layers"):
-        sensitivity.quantise_until(quantize.onnx_int8, source, path, lambda p: False, images)
+        sensitivity.quantise_until(INT8, source, path, lambda p: False, images)
 
 
 def test_weights_are_stored_in_half(source, images, tmp_path):
@@ -71,6 +73,20 @@ def test_weights_are_stored_in_half(source, images, tmp_path):
     hard, easy = (weights[name].astype("float16").astype("float32") for name in ("hard", "easy"))
     expected = np.maximum(images @ hard, 0) @ easy
     np.testing.assert_allclose(open_file(path)(images), expected, rtol=1e-4, atol=1e-2)
+
+
+def test_weights_that_do_not_bear_half_are_left_out(source, images, tmp_path):
+    path, expected = str(tmp_path / "half.onnx"), open_file(source)(images)
+    change = lambda p: np.abs(open_file(p)(images) - expected).max()
+    onnx_files.store_in_half(source, path)
+    whole = change(path)
+    changes = []
+    bears = lambda p: (changes.append(change(p)), changes[-1] < whole)[1]
+    excluded, moved = sensitivity.quantise_until(HALF, source, path, bears, images)
+    assert sorted(moved) == HALF.layers(source) == ["easy", "hard"]
+    assert excluded == [max(moved, key=moved.get)] and changes[0] == whole > changes[-1] > 0
+    types = {t.name: onnx.numpy_helper.to_array(t).dtype for t in onnx.load(path).graph.initializer}
+    assert types[excluded[0]] == "float32" and "float16" in types.values()
 
 
 def test_an_operation_that_onnx_lacks_is_written_out(images, tmp_path):

@@ -1,6 +1,7 @@
 """From a plan to files in a folder, and what each of them answers."""
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -19,7 +20,6 @@ from vit_keras.exporting.targets import TARGETS
 from vit_keras.models import class_names_of, preprocessing_of
 from vit_keras.weights import save_model
 
-REDUCED = ("int8", "int4", "int8-static")  # whose layers are left out where they lose too much
 SENSITIVITY_IMAGES = 16
 
 
@@ -44,8 +44,8 @@ class Job:
         outputs = open_file(path)(self.inputs)
         return verify.compare(outputs, self.expected, self.plan.graph_output, self.labels)
 
-    def bears(self, path) -> bool:
-        return not verify.loses(self.compare(path), self.accuracy)
+    def keeps(self, precision, path) -> bool:
+        return verify.broken_promise(precision, self.compare(path), self.accuracy) is None
 
 
 def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> list[dict]:
@@ -62,12 +62,12 @@ def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> li
             if recipe.source is None:
                 continue
             source = str(paths[recipe.source, "fp32"])
-            if precision in REDUCED:
+            if recipe.layers:
                 notes[format, precision] = sensitivity.quantise_until(
-                    recipe.make,
+                    recipe,
                     source,
                     str(path),
-                    job.bears,
+                    functools.partial(job.keeps, precision),
                     job.inputs[:SENSITIVITY_IMAGES],
                     calibration,
                     job.report,

@@ -27,6 +27,19 @@ def repair(path) -> None:
         onnx.save(model, path)
 
 
+def large_weights(source) -> list[str]:
+    """Names of the weights that are worth storing in half."""
+    import onnx
+
+    return [tensor.name for tensor in onnx.load(source).graph.initializer if _is_large(tensor)]
+
+
+def _is_large(tensor):
+    import onnx
+
+    return tensor.data_type == onnx.TensorProto.FLOAT and np.prod(tensor.dims) >= LARGE
+
+
 def store_in_half(source, path, excluded=(), calibration=None) -> None:
     """Stores weights as float16 and casts them back: half the bytes, float32 arithmetic."""
     import onnx
@@ -34,10 +47,10 @@ def store_in_half(source, path, excluded=(), calibration=None) -> None:
     model = onnx.load(source)
     casts, kept = [], []
     for tensor in model.graph.initializer:
-        value = onnx.numpy_helper.to_array(tensor)
-        if value.dtype != np.float32 or value.size < LARGE:
+        if tensor.name in excluded or not _is_large(tensor):
             kept.append(tensor)
             continue
+        value = onnx.numpy_helper.to_array(tensor)
         half = f"{tensor.name}/half"
         kept.append(onnx.numpy_helper.from_array(value.astype("float16"), half))
         to = {"to": onnx.TensorProto.FLOAT}

@@ -17,10 +17,14 @@ from vit_keras.exporting import onnx_files, quantize
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How a precision is made: `make`, from the model or from the file of a `source` format."""
+    """How a precision is made: `make`, from the model or from the file of a `source` format.
+
+    `layers(source)` names what may stay in float32 of a file; None where all is made alike.
+    """
 
     make: Callable
     source: str | None = None
+    layers: Callable | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,10 +160,10 @@ TARGETS = {
         "model{}.tflite",
         {
             "fp32": Recipe(write_litert),
-            "int8": Recipe(quantize.litert_int8, "litert"),
-            "fp16": Recipe(quantize.litert_fp16, "litert"),
-            "int4": Recipe(quantize.litert_int4, "litert"),
-            "int8-static": Recipe(quantize.litert_int8_static, "litert"),
+            "int8": Recipe(quantize.litert_int8, "litert", quantize.layers),
+            "fp16": Recipe(quantize.litert_fp16, "litert", quantize.layers),
+            "int4": Recipe(quantize.litert_int4, "litert", quantize.layers),
+            "int8-static": Recipe(quantize.litert_int8_static, "litert", quantize.layers),
         },
         default=("fp32", "int8"),
         packages=QUANTIZER,
@@ -170,8 +174,8 @@ TARGETS = {
         "model{}.onnx",
         {
             "fp32": Recipe(write_onnx),
-            "int8": Recipe(quantize.onnx_int8, "onnx"),
-            "fp16": Recipe(onnx_files.store_in_half, "onnx"),
+            "int8": Recipe(quantize.onnx_int8, "onnx", quantize.layers),
+            "fp16": Recipe(onnx_files.store_in_half, "onnx", onnx_files.large_weights),
         },
         packages=KERAS_ONNX,
         attention=True,
