@@ -8,42 +8,37 @@ import sys
 
 def arguments(given):
     parser = argparse.ArgumentParser(prog="evaluate.py", description=__doc__)
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "models",
         nargs="+",
         metavar="MODEL",
         help="runs' folders, checkpoints of any format, exported SavedModel, TFLite or ONNX files",
     )
-    parser.add_argument("--dataset", help="what to evaluate on; by default a run's own")
-    parser.add_argument(
-        "--data_dir", help="folder of TensorFlow Datasets, for a MODEL that is no run"
-    )
-    parser.add_argument("--split", help="split, or a slice of it; by default what is held out")
-    parser.add_argument("--image_size", type=int, help="pixels; by default the model's")
-    parser.add_argument("--batch_eval", type=int, default=256, help="images per step (256)")
-    parser.add_argument("--real", metavar="FILE", help="ImageNet-ReaL's real.json: its accuracy")
-    parser.add_argument(
-        "--predictions", metavar="FILE", help="write each image's, .parquet or .csv"
-    )
-    parser.add_argument(
-        "--ignore_class_names", action="store_true", help="classes are only called differently"
-    )
-    parser.add_argument("--fewshot", type=int, nargs="+", metavar="SHOTS", help="such as 1 5 10")
-    parser.add_argument("--l2", type=float, nargs="+", default=[2.0**10], help="few-shot: (1024)")
-    parser.add_argument("--seeds", type=int, default=3, help="few-shot: draws of the shots (3)")
-    parser.add_argument(
-        "--representation", help="few-shot: the layer read; by default head's input"
-    )
-    parser.add_argument("--images", nargs="+", metavar="FILE", help="classify these pictures")
-    parser.add_argument("--out", help="folder of the report; by default the run's")
+    add("--dataset", help="what to evaluate on; by default a run's own")
+    add("--data_dir", help="folder of TensorFlow Datasets, for a MODEL that is no run")
+    add("--split", help="split, or a slice of it; by default what is held out")
+    add("--image_size", type=int, help="pixels; by default the model's")
+    add("--batch_eval", type=int, default=256, help="images per step (256)")
+    add("--real", metavar="FILE", help="ImageNet-ReaL's real.json: its accuracy")
+    add("--predictions", metavar="FILE", help="write each image's, .parquet or .csv")
+    add("--ignore_class_names", action="store_true", help="classes are only called differently")
+    add("--fewshot", type=int, nargs="+", metavar="SHOTS", help="such as 1 5 10")
+    add("--l2", type=float, nargs="+", default=[2.0**10], help="few-shot: (1024)")
+    add("--seeds", type=int, default=3, help="few-shot: draws of the shots (3)")
+    add("--representation", help="few-shot: the layer read; by default head's input")
+    add("--images", nargs="+", metavar="FILE", help="classify these pictures")
+    add("--out", help="folder of the report; by default the run's")
     return parser.parse_args(given)
 
 
 def main(given=None):
     options = arguments(given)
 
-    from vit_keras import data, evaluation
+    from vit_keras import data, evaluation, machine
     from vit_keras.config import DataConfig
+
+    machine.prepare()
 
     if options.predictions and len(options.models) > 1:
         raise ValueError("--predictions is of one model. Received: several")

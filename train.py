@@ -33,7 +33,7 @@ def train_run(config):
     from vit_keras.training import distribution
     from vit_keras.training.loop import train
 
-    machine.keep_compiled()
+    machine.prepare()
     keras.utils.clear_session()
     keras.utils.set_random_seed(config.seed)
     with distribution.open(config) as topology:

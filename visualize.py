@@ -25,10 +25,11 @@ def main(given=None):
 
     import numpy as np
 
-    from vit_keras import data, evaluation, inspection, models, runs
+    from vit_keras import data, evaluation, inspection, machine, models, runs
     from vit_keras.files import replacing
     from vit_keras.layers.base import check_positive
 
+    machine.prepare()
     check_positive(count=options.count, show=options.show)
     model, run = runs.open_source(options.model)
     if options.image_size:

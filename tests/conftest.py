@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py, before torch is loaded
+os.environ.setdefault("TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory=")  # keeps nothing
 
 
 @pytest.fixture

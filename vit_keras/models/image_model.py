@@ -1,5 +1,6 @@
 """A functional model that knows how its images are prepared and what its classes are called."""
 
+import contextlib
 import dataclasses
 
 import keras
@@ -53,6 +54,14 @@ class ImageModel(keras.Model):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
+
+    def make_train_function(self, force=False):
+        """Builds the optimiser before its first step, which TensorFlow would else trace twice."""
+        optimizer, strategy = self.optimizer, getattr(self, "distribute_strategy", None)
+        if optimizer is not None and not optimizer.built:
+            with strategy.scope() if strategy else contextlib.nullcontext():
+                optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
 
     def get_config(self):
         preprocessing = dataclasses.asdict(self.preprocessing)
