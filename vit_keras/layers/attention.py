@@ -104,18 +104,26 @@ class MultiHeadDotProductAttention(SeededLayer):
         return ops.reshape(x, (-1, like.shape[1], self.num_heads, self.head_size))
 
     def _explicit(self, query, key, value, training):
-        """The same sum written out, heads first: XLA on CPUs is slower with them in the middle."""
+        """The same sum written out, with (B, H) as one axis, as XLA on CPUs is fastest."""
         query = query * self.head_size**-0.5
         bias = None if self.relative is None else self.relative(query)
-        query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
-        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N_q, N_kv)
+        split = (-1, self.num_heads, query.shape[1])
+        query, key, value = map(self._heads_first, (query, key, value))  # (B·H, N, d)
+        logits = ops.matmul(query, ops.transpose(key, (0, 2, 1)))  # (B·H, N_q, N_kv)
         if bias is not None:
-            logits = logits + bias
+            logits = logits + ops.reshape(bias, (-1, *logits.shape[1:]))
         if keras.backend.standardize_dtype(logits.dtype) in ("float16", "bfloat16"):
             logits = ops.cast(logits, "float32")
         weights = ops.softmax(logits, axis=-1)
+        weights = ops.reshape(weights, (*split, weights.shape[-1]))  # (B, H, N_q, N_kv)
         dropped = self.attention_dropout(ops.cast(weights, value.dtype), training=training)
-        return ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3)), weights
+        dropped = ops.reshape(dropped, (-1, *dropped.shape[2:]))
+        x = ops.reshape(ops.matmul(dropped, value), (*split, self.head_size))
+        return ops.transpose(x, (0, 2, 1, 3)), weights
+
+    def _heads_first(self, x):
+        """`(B, N, H, d)` -> `(B·H, N, d)`."""
+        return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, x.shape[1], self.head_size))
 
     def compute_output_shape(self, q_shape, kv_shape=None):
         return q_shape
