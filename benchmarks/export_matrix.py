@@ -57,8 +57,9 @@ def teach(folder):
         given = {"image_size": size, "patch_size": patch, "channels": 1}
         model = build(**given, **SMALL, **arguments)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        peak = 3e-4 if hybrid else 1e-3  # at 1e-3 its own logits are float32's 1e-4 inexact
         rate = keras.optimizers.schedules.CosineDecay(
-            0.0, decay_steps=600, warmup_target=1e-3, warmup_steps=60
+            0.0, decay_steps=600, warmup_target=peak, warmup_steps=60
         )
         model.compile(keras.optimizers.AdamW(rate, 0.05, global_clipnorm=1.0), loss)
         images, labels = digits(model, train=True)

@@ -33,6 +33,7 @@ def rows(found: dict, case, steps: int) -> list[dict]:
                 "gflops": flops(case) / step / 1e9,
                 "of_gemm": _of_gemm(own, seconds.get(f"gemm-{CONTENDERS[name].backend}"), case),
                 "peak_gib": turns[-1]["peak_gib"],
+                "added_gib": turns[-1]["peak_gib"] - begun["base_gib"],  # to model and libraries
                 "first_step_s": begun["first_step_s"],
                 "compile_s": max(0.0, begun["first_step_s"] - step),
                 "parameters": begun["parameters"],
@@ -58,8 +59,8 @@ def _of_gemm(own, product, case) -> float | None:
 HEAD = (
     "| contender | size | mode | precision | first ÷ this | by CPU time "
     "| s a step | images/s | GFLOP/s "
-    "| of GEMM | peak GiB | first step s | compile s |\n"
-    "|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "| of GEMM | peak GiB | added GiB | first step s | compile s |\n"
+    "|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
@@ -74,7 +75,8 @@ def lines(rows: list[dict]) -> str:
             f"| {middle:.2f} ({low:.2f} to {high:.2f}) | {r['first_over_this_cpu'][1]:.2f} "
             f"| {r['step_s']:.3f} "
             f"| {r['images_per_second']:.2f} | {r['gflops']:.0f} | {part} "
-            f"| {r['peak_gib']:.2f} | {r['first_step_s']:.1f} | {r['compile_s']:.1f} |"
+            f"| {r['peak_gib']:.2f} | {r['added_gib']:.2f} "
+            f"| {r['first_step_s']:.1f} | {r['compile_s']:.1f} |"
         )
     return "\n".join(lines)
 

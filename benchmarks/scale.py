@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import pathlib
-import resource
 import statistics
 import subprocess
 import sys
@@ -18,6 +17,8 @@ import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+
+from benchmarks import memory  # noqa: E402
 
 BASE = {"image_size": 224, "patch_size": 16, "num_layers": 12, "batch": 2, "patch_keep_rate": 1.0}
 AXES = {
@@ -41,7 +42,7 @@ def point(how: dict, steps: int) -> dict:
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (batch, side, side, 3)).astype("float32")
     labels = rng.integers(0, 1000, batch)
-    before = _resident()
+    before = memory.resident()
     sizes = {"hidden_size": 192, "num_heads": 3, "mlp_dim": 768, "num_classes": 1000}
     model = VisionTransformer(**how, **sizes, gelu="tanh", seed=0)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -51,17 +52,7 @@ def point(how: dict, steps: int) -> dict:
         begin = time.process_time()
         model.train_on_batch(images, labels)
         seconds.append(time.process_time() - begin)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"cpu_s": statistics.median(seconds[2:]), "gib": peak - before}
-
-
-def _resident() -> float:
-    """GiB of this process that are in memory, its peak where that is not told."""
-    try:
-        pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return pages * resource.getpagesize() / 2**30
+    return {"cpu_s": statistics.median(seconds[2:]), "gib": memory.peak() - before}
 
 
 def measured(how: dict, steps: int) -> dict:

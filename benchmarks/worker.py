@@ -1,7 +1,6 @@
 """One contender in a process of its own: told how many steps to run, it says how long they took."""
 
 import json
-import resource
 import sys
 import time
 
@@ -12,6 +11,7 @@ def main():
     sys.stdout = sys.stderr  # what frameworks print is not part of the answers
     say = lambda **answer: print(json.dumps(answer), file=out, flush=True)
 
+    from benchmarks import memory
     from benchmarks.cases import Case
     from benchmarks.contenders import CONTENDERS
 
@@ -21,17 +21,17 @@ def main():
     except ImportError as error:
         say(missing=str(error))
         return
-    built = time.perf_counter()
+    base, built = memory.resident(), time.perf_counter()
     step(1)
     first = time.perf_counter()
     step(1)  # what the second run still compiles or allocates
-    say(build_s=built - began, first_step_s=first - built, parameters=parameters)
+    say(build_s=built - began, first_step_s=first - built, parameters=parameters, base_gib=base)
     for line in sys.stdin:
         begin, cpu = time.perf_counter(), time.process_time()
         step(int(line))
         cpu = time.process_time() - cpu
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        say(seconds=time.perf_counter() - begin, cpu_seconds=cpu, peak_gib=peak)
+        seconds = time.perf_counter() - begin
+        say(seconds=seconds, cpu_seconds=cpu, peak_gib=memory.peak())
 
 
 if __name__ == "__main__":
