@@ -83,7 +83,7 @@ def test_weights_that_do_not_bear_half_are_left_out(source, images, tmp_path):
     changes = []
     bears = lambda p: (changes.append(change(p)), changes[-1] < whole)[1]
     excluded, moved = sensitivity.quantise_until(HALF, source, path, bears, images)
-    assert sorted(moved) == HALF.layers(source) == ["easy", "hard"]
+    assert sorted(moved) == sorted(HALF.layers(source)) == ["easy", "hard"]
     assert excluded == [max(moved, key=moved.get)] and changes[0] == whole > changes[-1] > 0
     types = {t.name: onnx.numpy_helper.to_array(t).dtype for t in onnx.load(path).graph.initializer}
     assert types[excluded[0]] == "float32" and "float16" in types.values()
