@@ -1,0 +1,134 @@
+"""Accuracy over latency as more tokens are merged, for a run that train.py made.
+
+    python train.py --model.image_size 28 --model.patch_size 2 --total_steps 400 \\
+        --optimizer.warmup_steps 40 --eval_every 100 --checkpoint_every 200 --workdir runs/merging
+    python benchmarks/merging_curve.py runs/merging --out runs/merging/curve
+
+Every TFLite file answers the run's held-out images with one thread; milliseconds an image are CPU
+time, medians of rounds in which the files take turns. Without training: the run's weights.
+"""
+
+import argparse
+import pathlib
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+SHARES = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)  # of the tokens, by the last block
+
+
+def counts(model) -> list[int]:
+    """The r that merge SHARES of the tokens over all blocks."""
+    from vit_keras.layers import EncoderBlock
+
+    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
+    tokens = blocks[0].input.shape[1]
+    return sorted({round(share * tokens / len(blocks)) for share in SHARES})
+
+
+def files(model, folder):
+    """A TFLite file for each schedule and r, by (schedule, r)."""
+    from vit_keras.exporting import for_inference
+    from vit_keras.exporting.targets import write_litert
+    from vit_keras.exporting.token_merging import SCHEDULES
+
+    made = {}
+    for schedule in SCHEDULES:
+        for r in counts(model):
+            path = f"{folder}/{schedule}_{r}.tflite"
+            try:
+                write_litert(for_inference(model, r, schedule), path, 1)
+            except ValueError as error:  # the first blocks cannot merge so many
+                print(f"{schedule}, r = {r}: {error}")
+                continue
+            made[schedule, r] = path
+    return made
+
+
+def measured(paths, images, labels, rounds):
+    """Rows of accuracy and CPU milliseconds an image."""
+    from vit_keras.exporting import open_file
+
+    runs = {key: open_file(path, threads=1) for key, path in paths.items()}
+    times = {key: [] for key in runs}
+    answers = {key: run(images).argmax(axis=-1) for key, run in runs.items()}
+    for _ in range(rounds):
+        for key, run in runs.items():
+            begin = time.process_time()
+            run(images[:20])
+            times[key].append((time.process_time() - begin) * 1e3 / 20)
+    return [
+        {
+            "schedule": schedule,
+            "r": r,
+            "accuracy": float((answers[schedule, r] == labels).mean()),
+            "ms": float(np.median(times[schedule, r])),
+        }
+        for schedule, r in runs
+    ]
+
+
+def plot(rows, path):
+    from vit_keras.figures import BLUE, ORANGE, new_figure, save_figure
+
+    figure, axes = new_figure(5.5, 3.6)
+    axis = axes[0, 0]
+    for schedule, color in (("constant", BLUE), ("decreasing", ORANGE)):
+        own = [row for row in rows if row["schedule"] == schedule]
+        speed = [own[0]["ms"] / row["ms"] for row in own]
+        axis.plot(speed, [100 * row["accuracy"] for row in own], "o-", color=color, label=schedule)
+        for place, row in zip(speed, own):
+            axis.annotate(
+                f"{row['r']}",
+                (place, 100 * row["accuracy"]),
+                textcoords="offset points",
+                xytext=(0, 6 if schedule == "constant" else -13),
+                ha="center",
+                fontsize=8,
+                color=color,
+            )
+    axis.set(xlabel="times as fast as without merging", ylabel="accuracy (%)")
+    low, high = axis.get_ylim()
+    axis.set_ylim(min(low, high - 5) - 1, high + 1)  # one image more or less is no difference
+    axis.legend(title="r pairs a block", frameon=False, loc="lower left")
+    axis.grid(alpha=0.3)
+    save_figure(figure, path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("run")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=pathlib.Path, help="writes OUT.png")
+    options = parser.parse_args()
+
+    from vit_keras import runs
+    from vit_keras.exporting import samples
+    from vit_keras.models import preprocessing_of
+
+    model, run = runs.open_source(options.run)
+    if run is None:
+        raise SystemExit(f"{options.run} is no run of train.py, which has a data set")
+    how, shape = preprocessing_of(model), model.input_shape[1:]
+    images, labels = samples.labelled(run.config.dataset, shape, how, 2000, run.config.data)
+    images = how.normalise(images.astype("float32"))
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measured(files(model, folder), images, labels, options.rounds)
+    print("| schedule | r | accuracy | ms | times as fast |\n|---|--:|--:|--:|--:|")
+    for row in rows:
+        first = next(other for other in rows if other["schedule"] == row["schedule"])
+        print(
+            f"| {row['schedule']} | {row['r']} | {row['accuracy']:.2%} | {row['ms']:.2f} "
+            f"| {first['ms'] / row['ms']:.2f} |"
+        )
+    if options.out:
+        plot(rows, options.out.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()
