@@ -5,7 +5,7 @@ import re
 
 import keras
 
-from vit_keras.layers import GroupNorm, ResNetStage, RootBlock, StdConv
+from vit_keras.layers import ResNetStage, RootBlock, StdConv
 from vit_keras.weights.numerics import Numerics
 
 UNIT = [f"{kind}{part}" for kind in ("conv", "gn") for part in ("1", "2", "3", "_proj")]
@@ -113,5 +113,5 @@ def set_stem_numerics(model: keras.Model, numerics: Numerics) -> None:
     for part in parts:
         if isinstance(part, StdConv):
             part.standardization = convention
-        elif isinstance(part, GroupNorm):
+        elif isinstance(part, keras.layers.GroupNormalization):
             part.epsilon = epsilon
