@@ -31,7 +31,9 @@ def repeated(arrays, count):
         return (arrays for _ in range(count))
     import tensorflow as tf
 
-    return tf.data.Dataset.from_tensors(arrays).repeat(count)
+    from vit_keras.data.pipeline import untuned
+
+    return untuned(tf.data.Dataset.from_tensors(arrays).repeat(count))
 
 
 def fitting(model, images, labels):

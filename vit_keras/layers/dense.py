@@ -23,9 +23,15 @@ class Dense(keras.layers.Dense):
     """`keras.layers.Dense` on rows: `(M, K)` -> `(M, units)`."""
 
     def call(self, inputs, training=None):
-        if keras.backend.backend() != "torch":
-            return super().call(inputs)
-        return linear(inputs, self.kernel, self.bias, self.activation)
+        if keras.backend.backend() == "torch":
+            return linear(inputs, self.kernel, self.bias, self.activation)
+        if training and keras.backend.backend() == "tensorflow":
+            from vit_keras.layers import tensorflow_gelu
+
+            trained = {gelu: tensorflow_gelu.gelu, gelu_tanh: tensorflow_gelu.gelu_tanh}
+            activation = trained.get(self.activation, self.activation)
+            return linear(inputs, self.kernel, self.bias, activation)
+        return super().call(inputs)
 
 
 class HeadsDense(keras.layers.EinsumDense):

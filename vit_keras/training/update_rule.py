@@ -82,12 +82,18 @@ class UpdateRule(keras.optimizers.Optimizer):
         """Nothing: `update_step` decays with the variable's own rate."""
 
     def update_step(self, gradient, variable, learning_rate):
-        index = self._get_variable_index(variable)
+        index, rate, decay = self._terms(variable, learning_rate)
         step = self._direction(ops.cast(gradient, variable.dtype), index)
-        if self.weight_decay and self._use_weight_decay(variable):
-            step = step + self.weight_decay * variable
-        rate = ops.cast(learning_rate, variable.dtype) * self._multipliers[index]
+        if decay:
+            step = step + decay * variable
         self.assign_sub(variable, rate * step)
+
+    def _terms(self, variable, learning_rate):
+        """The variable's number, its own rate η_t · s and its λ."""
+        index = self._get_variable_index(variable)
+        rate = ops.cast(learning_rate, variable.dtype) * self._multipliers[index]
+        decay = self.weight_decay if self._use_weight_decay(variable) else 0.0
+        return index, rate, decay or 0.0
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         if keras.backend.backend() != "torch":
