@@ -5,6 +5,8 @@ import json
 import pathlib
 import sys
 
+import launch
+
 
 def arguments(given):
     parser = argparse.ArgumentParser(prog="evaluate.py", description=__doc__)
@@ -38,7 +40,7 @@ def main(given=None):
     from vit_keras import data, evaluation, machine
     from vit_keras.config import DataConfig
 
-    machine.prepare()
+    machine.keep_compiled()
 
     if options.predictions and len(options.models) > 1:
         raise ValueError("--predictions is of one model. Received: several")
@@ -111,6 +113,7 @@ def few_shot(options, predictor, dataset, splits, out):
 
 
 if __name__ == "__main__":
+    launch.prepare()
     try:
         main()
     except (ValueError, FileNotFoundError, ImportError) as error:

@@ -1,14 +1,12 @@
 """Reproduces a table or figure of the paper: `KERAS_BACKEND=jax python reproduce.py table8`."""
 
 import argparse
-import os
 import pathlib
 import sys
 
-CONFIGS = pathlib.Path(__file__).parent / "configs"
+import launch
 
-# As train.py, before torch is loaded.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+CONFIGS = pathlib.Path(__file__).parent / "configs"
 
 
 def arguments(given):
@@ -77,6 +75,7 @@ def setting(options, folder):
 
 
 if __name__ == "__main__":
+    launch.prepare()
     try:
         main()
     except (ValueError, OSError, FloatingPointError) as error:

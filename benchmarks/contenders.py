@@ -1,13 +1,15 @@
 """What is timed, one row each: a function that makes a training step or an inference.
 
 Each takes a `Case` and returns `step(count)`, which runs `count` of them on the same images and
-waits until they are done, and the model's number of parameters.
+waits until they are done, and the model's number of parameters. Its `modules` are imported before
+its memory is looked at: some of those libraries take as much as a model.
 """
 
 import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+import launch
 from benchmarks import gemm, keras_models, peers
 
 
@@ -16,29 +18,42 @@ class Contender(NamedTuple):
 
     make: Callable
     backend: str
+    modules: tuple[str, ...] = ()
 
 
+OURS = ("vit_keras.models", "vit_keras.training", "vit_keras.data")
+HUB = ("keras_hub.models", "vit_keras.data")  # whose pipelines both are fed by on TensorFlow
+TIMM = ("benchmarks.torchvision_operators", "timm.models")
+TORCHVISION = ("benchmarks.torchvision_operators", "torchvision.models")
 CONTENDERS = {
-    "ours-tensorflow": Contender(keras_models.ours, "tensorflow"),
-    "ours-jax": Contender(keras_models.ours, "jax"),
-    "ours-torch": Contender(keras_models.ours, "torch"),
-    "timm": Contender(peers.timm, "torch"),
-    "transformers": Contender(peers.transformers, "torch"),
-    "torchvision": Contender(peers.torchvision, "torch"),
-    "flax": Contender(peers.flax, "jax"),
-    "keras_hub-tensorflow": Contender(keras_models.keras_hub, "tensorflow"),
-    "keras_hub-jax": Contender(keras_models.keras_hub, "jax"),
-    "keras_hub-torch": Contender(keras_models.keras_hub, "torch"),
+    "ours-tensorflow": Contender(keras_models.ours, "tensorflow", OURS),
+    "ours-jax": Contender(keras_models.ours, "jax", OURS),
+    "ours-torch": Contender(keras_models.ours, "torch", OURS),
+    "timm": Contender(peers.timm, "torch", TIMM),
+    "transformers": Contender(
+        peers.transformers, "torch", ("transformers.models.vit.modeling_vit",)
+    ),
+    "torchvision": Contender(peers.torchvision, "torch", TORCHVISION),
+    "flax": Contender(peers.flax, "jax", ("optax", "tests.weights.flax_vit")),
+    "keras_hub-tensorflow": Contender(keras_models.keras_hub, "tensorflow", HUB),
+    "keras_hub-jax": Contender(keras_models.keras_hub, "jax", HUB),
+    "keras_hub-torch": Contender(keras_models.keras_hub, "torch", HUB),
     **{f"gemm-{backend}": Contender(gemm.of(backend), backend) for backend in gemm.PRODUCTS},
 }
 
 
 def environment(name: str) -> dict[str, str]:
-    """The variables that a contender's process starts with."""
+    """The variables that a contender's process starts with: ours has those of its scripts.
+
+    HUGE_PAGES=0 in the environment leaves ours as bare as its peers.
+    """
     backend = CONTENDERS[name].backend
-    return {
+    variables = {
         **os.environ,
         "KERAS_BACKEND": backend,
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "OMP_WAIT_POLICY": "PASSIVE",
     }
+    if name.startswith("ours") and os.environ.get("HUGE_PAGES") != "0":
+        variables["GLIBC_TUNABLES"] = f"{launch.TUNABLE}=1"
+    return variables

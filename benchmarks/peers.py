@@ -1,7 +1,5 @@
 """Peers in their own frameworks, run as their users run them."""
 
-import functools
-
 from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, pictures
 
 
@@ -42,8 +40,9 @@ def _torch_steps(model, case, logits=lambda y: y):
 
 
 def timm_model(case: Case):
-    _torchvision_operators()
     from timm.models import VisionTransformer
+
+    import benchmarks.torchvision_operators  # noqa: F401
 
     width, layers, heads, mlp = SIZES[case.size]
     return VisionTransformer(
@@ -66,26 +65,12 @@ def transformers(case: Case):
 
 
 def torchvision(case: Case):
-    _torchvision_operators()
     from torchvision.models import VisionTransformer
+
+    import benchmarks.torchvision_operators  # noqa: F401
 
     width, layers, heads, mlp = SIZES[case.size]
     return _torch_steps(VisionTransformer(IMAGE, PATCH, layers, heads, width, mlp), case)
-
-
-@functools.cache
-def _torchvision_operators():
-    """Declares two operators that a torchvision built for CUDA lacks beside a CPU torch.
-
-    Its import asks for them; no model here does. The library is kept, or it would be undone.
-    """
-    import torch
-
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
 
 
 def flax(case: Case):

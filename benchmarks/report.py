@@ -33,7 +33,7 @@ def rows(found: dict, case, steps: int) -> list[dict]:
                 "gflops": flops(case) / step / 1e9,
                 "of_gemm": _of_gemm(own, seconds.get(f"gemm-{CONTENDERS[name].backend}"), case),
                 "peak_gib": turns[-1]["peak_gib"],
-                "added_gib": turns[-1]["peak_gib"] - begun["base_gib"],  # to model and libraries
+                "added_gib": turns[-1]["peak_gib"] - begun["base_gib"],  # to the libraries
                 "first_step_s": begun["first_step_s"],
                 "compile_s": max(0.0, begun["first_step_s"] - step),
                 "parameters": begun["parameters"],

@@ -36,7 +36,8 @@ MAY_IMPORT = {  # rooms that a room may import, besides its own
     },
 }
 HOME = {"tensorflow": {"data", "exporting"}, "torch": set(), "jax": set(), "matplotlib": set()}
-BACKENDS_OWN = {"torch_products.py": "torch"}  # imported on that backend alone, by a function
+# Imported on that backend alone, by a function.
+BACKENDS_OWN = {"torch_products.py": "torch", "tensorflow_gelu.py": "tensorflow"}
 
 
 def room_of(path):
