@@ -5,8 +5,6 @@ import json
 import pathlib
 import sys
 
-import launch
-
 
 def arguments(given):
     parser = argparse.ArgumentParser(prog="evaluate.py", description=__doc__)
@@ -40,7 +38,7 @@ def main(given=None):
     from vit_keras import data, evaluation, machine
     from vit_keras.config import DataConfig
 
-    machine.keep_compiled()
+    machine.prepare()
 
     if options.predictions and len(options.models) > 1:
         raise ValueError("--predictions is of one model. Received: several")
@@ -113,7 +111,6 @@ def few_shot(options, predictor, dataset, splits, out):
 
 
 if __name__ == "__main__":
-    launch.prepare()
     try:
         main()
     except (ValueError, FileNotFoundError, ImportError) as error:

@@ -1,12 +1,14 @@
 """Reproduces a table or figure of the paper: `KERAS_BACKEND=jax python reproduce.py table8`."""
 
 import argparse
+import os
 import pathlib
 import sys
 
-import launch
-
 CONFIGS = pathlib.Path(__file__).parent / "configs"
+
+# As train.py, before torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def arguments(given):
@@ -75,7 +77,6 @@ def setting(options, folder):
 
 
 if __name__ == "__main__":
-    launch.prepare()
     try:
         main()
     except (ValueError, OSError, FloatingPointError) as error:

@@ -5,8 +5,6 @@ import os
 import pathlib
 import sys
 
-import launch
-
 
 def arguments(given):
     parser = argparse.ArgumentParser(prog="visualize.py", description=__doc__)
@@ -31,7 +29,7 @@ def main(given=None):
     from vit_keras.files import replacing
     from vit_keras.layers.base import check_positive
 
-    machine.keep_compiled()
+    machine.prepare()
     check_positive(count=options.count, show=options.show)
     model, run = runs.open_source(options.model)
     if options.image_size:
@@ -72,7 +70,6 @@ def main(given=None):
 
 
 if __name__ == "__main__":
-    launch.prepare()
     try:
         main()
     except (ValueError, FileNotFoundError) as error:

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-import launch
 from benchmarks import gemm, keras_models, peers
 
 
@@ -43,17 +42,11 @@ CONTENDERS = {
 
 
 def environment(name: str) -> dict[str, str]:
-    """The variables that a contender's process starts with: ours has those of its scripts.
-
-    HUGE_PAGES=0 in the environment leaves ours as bare as its peers.
-    """
+    """The variables that a contender's process starts with."""
     backend = CONTENDERS[name].backend
-    variables = {
+    return {
         **os.environ,
         "KERAS_BACKEND": backend,
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "OMP_WAIT_POLICY": "PASSIVE",
     }
-    if name.startswith("ours") and os.environ.get("HUGE_PAGES") != "0":
-        variables["GLIBC_TUNABLES"] = f"{launch.TUNABLE}=1"
-    return variables

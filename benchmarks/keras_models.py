@@ -1,5 +1,7 @@
 """Ours and KerasHub's models, run as their users run them: by `fit` and `predict`."""
 
+import os
+
 from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, pictures
 
 
@@ -53,11 +55,14 @@ GELU = {"torch": "exact", "tensorflow": "exact", "jax": "tanh"}  # the peers'
 
 
 def ours(case: Case):
-    """As train.py runs it, in the environment of `contenders.environment`."""
+    """As train.py runs it; KEEP_MEMORY=0 in the environment leaves malloc as it is."""
     import keras
 
+    from vit_keras import machine
     from vit_keras.models import VisionTransformer
 
+    if os.environ.get("KEEP_MEMORY") != "0":
+        machine.keep_memory()
     dtype = "mixed_bfloat16" if case.precision == "bf16" else "float32"
     sizes, gelu = SIZES[case.size], GELU[keras.backend.backend()]
     model = VisionTransformer(IMAGE, PATCH, *sizes, CLASSES, gelu=gelu, dtype=dtype, seed=0)

@@ -1,5 +1,7 @@
 """What is kept of a machine."""
 
+import os
+import platform
 import subprocess
 import sys
 
@@ -60,3 +62,34 @@ def test_what_tensorflow_compiled_is_there_for_the_next_start(monkeypatch, tmp_p
         files = {p: p.stat().st_mtime_ns for p in (machine.folder() / "tensorflow").iterdir()}
         found.append((run.stdout, files))
     assert found[0] == found[1] and float(found[0][0]) > 0 and found[0][1]
+
+
+MEMORY_CODE = """
+import ctypes, resource, sys
+from vit_keras import machine
+malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
+malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+free.argtypes = [ctypes.c_void_p]
+if sys.argv[1] == "keep":
+    machine.keep_memory()
+def turn():
+    block = malloc(2**28)
+    ctypes.memset(block, 1, 2**28)
+    free(block)
+turn()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+turn()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.once
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc is not glibc's")
+def test_memory_that_was_freed_is_not_cleared_again():
+    def faults(how):
+        command = [sys.executable, "-c", MEMORY_CODE, how]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        return int(run.stdout)
+
+    pages = 2**28 // os.sysconf("SC_PAGE_SIZE")
+    assert faults("keep") < pages / 100 and faults("leave") > pages / 2
