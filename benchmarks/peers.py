@@ -40,11 +40,11 @@ def _torch_steps(model, case, logits=lambda y: y):
 
 
 def timm_model(case: Case):
-    from timm.models import VisionTransformer
-
     import benchmarks.torchvision_operators  # noqa: F401
 
     width, layers, heads, mlp = SIZES[case.size]
+    from timm.models import VisionTransformer  # after the operators that its import asks for
+
     return VisionTransformer(
         IMAGE, PATCH, embed_dim=width, depth=layers, num_heads=heads, mlp_ratio=mlp / width
     )
@@ -65,11 +65,11 @@ def transformers(case: Case):
 
 
 def torchvision(case: Case):
-    from torchvision.models import VisionTransformer
-
     import benchmarks.torchvision_operators  # noqa: F401
 
     width, layers, heads, mlp = SIZES[case.size]
+    from torchvision.models import VisionTransformer  # after its operators
+
     return _torch_steps(VisionTransformer(IMAGE, PATCH, layers, heads, width, mlp), case)
 
 

@@ -76,7 +76,5 @@ def keep_memory() -> None:
         return
     mallopt(M_MMAP_MAX, 0)  # no blocks of their own, which are given back
     mallopt(M_TRIM_THRESHOLD, -1)  # nor the end of the heap
-    if (
-        keras.backend.backend() != "torch"
-    ):  # its threads would wait for each other, a third of a step
-        mallopt(M_ARENA_MAX, 1)  # those of JAX and TensorFlow have heaps too small for large blocks
+    if keras.backend.backend() != "torch":  # whose threads would wait for each other
+        mallopt(M_ARENA_MAX, 1)  # the heaps of threads are too small for large blocks

@@ -92,8 +92,10 @@ class UpdateRule(keras.optimizers.Optimizer):
         """The variable's number, its own rate η_t · s and its λ."""
         index = self._get_variable_index(variable)
         rate = ops.cast(learning_rate, variable.dtype) * self._multipliers[index]
-        decay = self.weight_decay if self._use_weight_decay(variable) else 0.0
-        return index, rate, decay or 0.0
+        return index, rate, self._decay(variable)
+
+    def _decay(self, variable) -> float:
+        return self.weight_decay or 0.0 if self._use_weight_decay(variable) else 0.0
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         if keras.backend.backend() != "torch":
@@ -101,8 +103,8 @@ class UpdateRule(keras.optimizers.Optimizer):
         groups = {}
         for gradient, variable in zip(grads, trainable_variables):
             index = self._get_variable_index(variable)
-            decay = self.weight_decay or 0.0 if self._use_weight_decay(variable) else 0.0
-            group = groups.setdefault((self._multipliers[index], decay), ([], [], []))
+            terms = self._multipliers[index], self._decay(variable)
+            group = groups.setdefault(terms, ([], [], []))
             for items, item in zip(group, (variable.value, gradient, index)):
                 items.append(item)
         for (multiplier, decay), group in groups.items():
