@@ -37,7 +37,12 @@ MAY_IMPORT = {  # rooms that a room may import, besides its own
 }
 HOME = {"tensorflow": {"data", "exporting"}, "torch": set(), "jax": set(), "matplotlib": set()}
 # Imported on that backend alone, by a function.
-BACKENDS_OWN = {"torch_products.py": "torch", "tensorflow_gelu.py": "tensorflow"}
+BACKENDS_OWN = {
+    "torch_attention.py": "torch",
+    "torch_measured.py": "torch",
+    "torch_products.py": "torch",
+    "tensorflow_gelu.py": "tensorflow",
+}
 
 
 def room_of(path):

@@ -94,8 +94,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         if explicit or not _has_fused_attention():
             x, weights = self._explicit(query, key, value, training)
         else:
-            scale = self.head_size**-0.5
-            x, weights = ops.dot_product_attention(query, key, value, scale=scale), None
+            x, weights = _fused_attention(query, key, value, self.head_size**-0.5), None
         x = self.out(ops.reshape(x, (-1, self.num_heads, self.head_size)))
         x = ops.reshape(x, (-1, q.shape[1], width))
         return (x, weights) if return_attention_weights else x
@@ -157,6 +156,15 @@ def _has_fused_attention() -> bool:
     """
     backend = keras.backend.backend()
     return backend == "torch" or (backend == "jax" and not _on_cpu())
+
+
+def _fused_attention(query, key, value, scale):
+    """softmax(scale q kᵀ) v of `(B, N, H, d)`: `(B, N, H, d)`."""
+    if keras.backend.backend() == "torch":
+        from vit_keras.layers import torch_attention
+
+        return torch_attention.attention(query, key, value, scale)
+    return ops.dot_product_attention(query, key, value, scale=scale)
 
 
 def _on_cpu() -> bool:

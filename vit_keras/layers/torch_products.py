@@ -1,28 +1,19 @@
 """Products of rows and kernels on torch, by the library that is faster on this machine.
 
 On CPUs torch multiplies float32 by MKL, which on some processors reaches half of what oneDNN does;
-torch has both. Which one is faster is measured once on a machine, for the product and for each of
-its two gradients, and kept in Keras' folder: a run that goes on computes the same bits.
+torch has both. Which one is faster is asked for the product and for each of its two gradients.
 """
 
 import functools
-import json
-import os
-import pathlib
-import tempfile
-import time
 from typing import NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from vit_keras import machine
+from vit_keras.layers import torch_measured
 from vit_keras.layers.dense import gelu, gelu_tanh
 
 LARGE = 2**25  # multiply-adds from which a product outweighs what calling it costs
-GAIN = 1.05  # less than this is noise
-# CPU time, which other work on the machine changes little; on Windows it is too coarse.
-CLOCK = time.process_time if os.name == "posix" else time.perf_counter
 FUSED = {gelu: ("gelu", [], "none"), gelu_tanh: ("gelu", [], "tanh")}  # as oneDNN knows them
 
 
@@ -88,22 +79,28 @@ class _Linear(torch.autograd.Function):
         x, kernel = context.saved_tensors
         needs, routes = context.needs_input_grad, context.routes
         gradient = gradient.contiguous()
-        multiply = {True: _onednn, False: torch.mm}
+        multiply = _onednn if routes.inputs else torch.mm
         return (
-            multiply[routes.inputs](gradient, kernel.t()) if needs[0] else None,
-            multiply[routes.kernel](x.t(), gradient) if needs[1] else None,
+            multiply(gradient, kernel.t()) if needs[0] else None,
+            _kernel_gradient(x, gradient, routes) if needs[1] else None,
             gradient.sum(0) if needs[2] else None,
             None,
         )
 
 
+def _kernel_gradient(x, gradient, routes):
+    """xᵀ g of `(M, K)` and `(M, N)`: oneDNN copies what it transposes, so that is the narrower."""
+    if not routes.kernel:
+        return torch.mm(x.t(), gradient)
+    if x.shape[1] > gradient.shape[1]:
+        return _onednn(gradient.t(), x).t().contiguous()
+    return _onednn(x.t(), gradient)
+
+
 @functools.cache
 def fastest() -> Routes:
     """The faster routes on this machine: what was measured before, or measured now."""
-    if not _has_onednn():
-        return Routes()
-    path = _record()
-    return _read(path) or _keep(path, measure())
+    return torch_measured.kept("products", Routes, measure) if _has_onednn() else Routes()
 
 
 def measure(rows=2048, narrow=384, wide=1024, rounds=5) -> Routes:
@@ -114,52 +111,12 @@ def measure(rows=2048, narrow=384, wide=1024, rounds=5) -> Routes:
             torch.linspace(-1, 1, a * b).reshape(a, b)
             for a, b in ((rows, width), (width, outputs), (rows, outputs))
         )
-        for found, pair in zip(pairs, ((x, kernel), (gradient, kernel.t()), (x.t(), gradient))):
+        for found, pair in zip(pairs, ((x, kernel), (gradient, kernel.t()), (x, gradient))):
             found.append(pair)
+    kernels = [
+        functools.partial(_kernel_gradient, routes=Routes(kernel=onednn))
+        for onednn in (True, False)
+    ]
+    contests = zip(((_onednn, torch.mm), (_onednn, torch.mm), kernels), pairs)
     with torch.no_grad():
-        return Routes(*(_is_faster(_onednn, torch.mm, found, rounds) for found in pairs))
-
-
-def _is_faster(new, old, operands, rounds) -> bool:
-    """Whether `new` takes less time for the products of all pairs of `operands` than `old`."""
-    seconds = {new: [], old: []}
-    for turn in range(rounds + 1):
-        for product in (new, old):
-            start = CLOCK()
-            for pair in operands:
-                product(*pair)
-            if turn:  # the first allocates
-                seconds[product].append(CLOCK() - start)
-    return min(seconds[old]) > GAIN * min(seconds[new])
-
-
-def _record() -> pathlib.Path:
-    """The file of this machine, number of threads and version of torch."""
-    threads = torch.get_num_threads()
-    return machine.folder() / f"torch_{torch.__version__}_products_{threads}_threads.json"
-
-
-def _read(path) -> Routes | None:
-    """What was kept; None, and no file any more, where it cannot be read."""
-    try:
-        return Routes(**json.loads(path.read_text()))
-    except (ValueError, TypeError):
-        path.unlink(missing_ok=True)
-    except OSError:
-        pass
-    return None
-
-
-def _keep(path, routes) -> Routes:
-    """Writes `routes` unless another process was first, whose choice then holds for both."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent) as file:
-            json.dump(routes._asdict(), file)
-            file.flush()
-            os.link(file.name, path)
-    except FileExistsError:
-        return _read(path) or routes
-    except OSError:  # nowhere to write: the choice holds for this process
-        pass
-    return routes
+        return Routes(*(torch_measured.is_faster(*two, found, rounds) for two, found in contests))

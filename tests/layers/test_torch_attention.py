@@ -1,0 +1,90 @@
+"""Attention written out in bfloat16 against its formula in float64."""
+
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.helpers import to_numpy
+from vit_keras.layers import MultiHeadDotProductAttention
+
+pytestmark = pytest.mark.on("torch")
+
+
+@pytest.fixture
+def attention(monkeypatch):
+    from vit_keras.layers import torch_attention
+
+    monkeypatch.setattr(torch_attention, "fastest", lambda: torch_attention.Choice(True))
+    return torch_attention
+
+
+def with_gradients(attend, values, gradient, dtype):
+    """The output `(B, N, H, d)` and the gradients to q, k and v, in float64."""
+    import torch
+
+    tensors = [torch.tensor(v, dtype=dtype, requires_grad=True) for v in values]
+    y = attend(*tensors, values[0].shape[-1] ** -0.5)
+    found = (y, *torch.autograd.grad(y, tensors, torch.tensor(gradient, dtype=dtype)))
+    return [f.detach().double().numpy() for f in found]
+
+
+def written_in_float64(query, key, value, scale):
+    import torch
+
+    weights = torch.softmax(torch.einsum("bnhd,bmhd->bhnm", query, key) * scale, -1)
+    return torch.einsum("bhnm,bmhd->bnhd", weights, value)
+
+
+@pytest.mark.parametrize("queries, keys", [(9, 9), (1, 9)])
+def test_it_is_attention_with_its_gradients(rng, attention, queries, keys):
+    import torch
+
+    values = [2 * rng.normal(size=(2, n, 3, 40)) for n in (queries, keys, keys)]
+    values = [torch.tensor(v).bfloat16().double().numpy() for v in values]
+    gradient = rng.normal(size=values[0].shape)
+    written = lambda *arguments: attention.attention(*arguments)
+    found = with_gradients(written, values, gradient, torch.bfloat16)
+    expected = with_gradients(written_in_float64, values, gradient, torch.float64)
+    for one, other in zip(found, expected):
+        assert np.linalg.norm(one - other) <= 0.02 * np.linalg.norm(other)
+
+
+def test_the_layer_attends_by_it_in_half_precision_alone(rng, attention, monkeypatch):
+    calls = []
+    written_out = attention._written_out
+    spy = lambda *arguments: calls.append(1) or written_out(*arguments)
+    monkeypatch.setattr(attention, "_written_out", spy)
+    x = rng.normal(size=(2, 5, 12)).astype("float32")
+    for dtype, tolerance in (("float32", 1e-5), ("mixed_bfloat16", 0.03)):
+        layer = MultiHeadDotProductAttention(3, seed=0, dtype=dtype)
+        layer.build(x.shape)
+        for weight in layer.weights:
+            weight.assign(rng.normal(0, 0.3, weight.shape))
+        found = to_numpy(layer(x)).astype("float32")
+        np.testing.assert_allclose(found, expected_of(layer, x), atol=tolerance)
+        assert len(calls) == (dtype != "float32")
+    monkeypatch.setattr(attention, "LONGEST", 4)
+    layer(x)
+    assert len(calls) == 1
+
+
+def expected_of(layer, x):
+    parts = {name: getattr(layer, name) for name in ("query", "key", "value", "out")}
+    weights = {f"a/{name}/kernel": to_numpy(part.kernel) for name, part in parts.items()}
+    weights |= {f"a/{name}/bias": to_numpy(part.bias) for name, part in parts.items()}
+    return reference.attention(x, x, weights, "a")[0]
+
+
+def test_what_is_measured_are_the_same_gradients(monkeypatch):
+    import torch
+
+    from vit_keras.layers import torch_attention, torch_measured
+
+    def compare(new, old, operands, rounds):
+        one, other = (to_numpy(way(*operands[0])[0].float()) for way in (new, old))
+        np.testing.assert_allclose(one, other, atol=0.02 * np.abs(other).max())
+        return True
+
+    monkeypatch.setattr(torch_measured, "is_faster", compare)
+    with torch.no_grad():
+        assert torch_attention.measure(1, 5, 2, 4) == torch_attention.Choice(True)

@@ -1,0 +1,95 @@
+"""Attention in bfloat16 on torch's CPUs, whose own kernel multiplies at a fifth of their speed.
+
+There the products are written out, for oneDNN, and the weights computed anew for the gradient, so
+that no more is kept than torch's own kernel keeps. Which is faster is asked.
+"""
+
+import functools
+from typing import NamedTuple
+
+import torch
+from keras import ops
+from torch.autograd.function import once_differentiable
+
+from vit_keras.layers import torch_measured
+
+LONGEST = 1024  # tokens, beyond which the weights of a layer are too much memory
+
+
+class Choice(NamedTuple):
+    """Whether attention in bfloat16 is written out."""
+
+    written_out: bool = False
+
+
+def attention(query, key, value, scale):
+    """softmax(scale q kᵀ) v of tensors `(B, N, H, d)`: `(B, N, H, d)`."""
+    return (_written_out if _is_written_out(query, key) else _fused)(query, key, value, scale)
+
+
+def _is_written_out(query, key) -> bool:
+    if query.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    short = max(query.shape[1], key.shape[1]) <= LONGEST
+    return short and query.dtype == key.dtype == torch.bfloat16 and fastest().written_out
+
+
+def _fused(query, key, value, scale):
+    return ops.dot_product_attention(query, key, value, scale=scale)
+
+
+def _written_out(query, key, value, scale):
+    images, heads = query.shape[0], query.shape[2]
+    x = _Attention.apply(*map(_heads_first, (query, key, value)), scale)
+    return x.view(images, heads, *x.shape[1:]).transpose(1, 2)
+
+
+def _heads_first(x):
+    """`(B, N, H, d)` -> `(B·H, N, d)`."""
+    return x.transpose(1, 2).reshape(-1, x.shape[1], x.shape[3])
+
+
+class _Attention(torch.autograd.Function):
+    """Of `(B·H, N, d)`."""
+
+    @staticmethod
+    def forward(context, query, key, value, scale):
+        context.save_for_backward(query, key, value)
+        context.scale = scale
+        return torch.bmm(_weights(query * scale, key), value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context, gradient):
+        query, key, value = context.saved_tensors
+        query = query * context.scale
+        weights = _weights(query, key)
+        value_gradient = torch.bmm(weights.transpose(1, 2), gradient)
+        logits = torch.bmm(gradient, value.transpose(1, 2))
+        logits = torch._softmax_backward_data(logits, weights, -1, weights.dtype)
+        query_gradient = torch.bmm(logits, key).mul_(context.scale)
+        return query_gradient, torch.bmm(logits.transpose(1, 2), query), value_gradient, None
+
+
+def _weights(query, key):
+    return torch.softmax(torch.bmm(query, key.transpose(1, 2)), -1)
+
+
+@functools.cache
+def fastest() -> Choice:
+    """The faster way on this machine: what was measured before, or measured now."""
+    return torch_measured.kept("attention", Choice, measure)
+
+
+def measure(images=4, tokens=197, heads=6, width=64, rounds=5) -> Choice:
+    """Times both on attention of this size with its gradients, half a second in all."""
+    count = images * tokens * heads * width
+    with torch.inference_mode(False), torch.enable_grad():
+        x = torch.linspace(-3, 3, count).reshape(images, tokens, heads, width)
+        x = x.bfloat16().requires_grad_()
+        both = (functools.partial(_with_gradients, f) for f in (_written_out, _fused))
+        return Choice(torch_measured.is_faster(*both, [(x,)], rounds))
+
+
+def _with_gradients(attend, x):
+    return torch.autograd.grad(attend(x, x, x, x.shape[-1] ** -0.5).sum(), x)
