@@ -55,10 +55,12 @@ class MultiHeadDotProductAttention(SeededLayer):
         self.head_size = width // self.num_heads
         heads = (self.num_heads, self.head_size)
         for name in ("query", "key", "value"):
-            setattr(self, name, self._projection("nd,dhk->nhk", heads, "hk", width, name))
-            getattr(self, name).build((None, width))
-        self.out = self._projection("nhk,hkd->nd", width, "d", width, "out")
-        self.out.build((None, *heads))
+            setattr(
+                self, name, self._projection("bnd,dhk->bnhk", (None, *heads), "hk", width, name)
+            )
+            getattr(self, name).build((None, None, width))
+        self.out = self._projection("bnhk,hkd->bnd", (None, width), "d", width, "out")
+        self.out.build((None, None, *heads))
         positions = self.relative or self.rotary
         if positions is None:
             return
@@ -81,12 +83,7 @@ class MultiHeadDotProductAttention(SeededLayer):
 
     def call(self, q, kv=None, training=None, return_attention_weights=False):
         kv = q if kv is None else kv
-        width = q.shape[-1]
-        q_tokens = ops.reshape(q, (-1, width))  # (B·N, D): one large product, not B small ones
-        kv_tokens = q_tokens if kv is q else ops.reshape(kv, (-1, width))
-        query = self._split(self.query(q_tokens), q)  # (B, N_q, H, d)
-        key = self._split(self.key(kv_tokens), kv)
-        value = self._split(self.value(kv_tokens), kv)
+        query, key, value = self.query(q), self.key(kv), self.value(kv)  # (B, N, H, d)
         if self.rotary is not None:
             query, key = self.rotary(query), self.rotary(key)
         dropout = training and self.attention_dropout_rate > 0
@@ -95,12 +92,8 @@ class MultiHeadDotProductAttention(SeededLayer):
             x, weights = self._explicit(query, key, value, training)
         else:
             x, weights = _fused_attention(query, key, value, self.head_size**-0.5), None
-        x = self.out(ops.reshape(x, (-1, self.num_heads, self.head_size)))
-        x = ops.reshape(x, (-1, q.shape[1], width))
+        x = self.out(x)
         return (x, weights) if return_attention_weights else x
-
-    def _split(self, x, like):
-        return ops.reshape(x, (-1, like.shape[1], self.num_heads, self.head_size))
 
     def _explicit(self, query, key, value, training):
         """The same sum written out, with (B, H) as one axis, as XLA on CPUs is fastest."""

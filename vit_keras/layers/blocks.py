@@ -3,7 +3,6 @@
 import functools
 
 import keras
-from keras import ops
 
 from vit_keras.initializers import Normal, xavier_uniform
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
@@ -56,10 +55,8 @@ class MlpBlock(SeededLayer):
         return dense
 
     def call(self, inputs, training=None):
-        x = ops.reshape(inputs, (-1, inputs.shape[-1]))  # (B·N, D)
-        x = self.dropout_0(self.dense_0(x), training=training)
-        x = self.dropout_1(self.dense_1(x), training=training)
-        return ops.reshape(x, (-1, *inputs.shape[1:]))
+        x = self.dropout_0(self.dense_0(inputs), training=training)
+        return self.dropout_1(self.dense_1(x), training=training)
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -52,8 +52,7 @@ class PatchEmbedding(SeededLayer):
         (rows, columns), (height, width) = self.grid(images.shape[1:3]), self.patch_size
         x = ops.reshape(images, (-1, rows, height, columns, width, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, p_h, p_w, C)
-        x = ops.reshape(x, (-1, height * width * channels))  # (B·N, P²·C)
-        x = linear(x, ops.reshape(self.kernel, (-1, self.hidden_size)), self.bias)
+        x = linear(x, self.kernel, self.bias)  # (B, rows, columns, D)
         return ops.reshape(x, (-1, rows * columns, self.hidden_size))
 
     def compute_output_shape(self, input_shape):

@@ -5,6 +5,7 @@ torch has both. Which one is faster is asked for the product and for each of its
 """
 
 import functools
+import math
 from typing import NamedTuple
 
 import torch
@@ -26,7 +27,15 @@ class Routes(NamedTuple):
 
 
 def linear(x, kernel, bias, activation=None):
-    """activation(x kernel + bias) of tensors `(M, K)`, `(K, N)` and `(N,)`: `(M, N)`."""
+    """activation(x kernel + bias) of tensors `(…, *K)`, `(*K, *N)` and `(*N,)`: `(…, *N)`."""
+    summed = kernel.dim() - bias.dim()
+    outer, size = x.shape[: x.dim() - summed], math.prod(kernel.shape[:summed])
+    y = _rows(x.reshape(-1, size), kernel.reshape(size, -1), bias.reshape(-1), activation)
+    return y.reshape(*outer, *bias.shape)
+
+
+def _rows(x, kernel, bias, activation):
+    """Of `(M, K)`, `(K, N)` and `(N,)`: `(M, N)`."""
     routes, training = _routes_of(x, kernel), torch.is_grad_enabled()
     if routes.forward and not training and activation in FUSED:
         return _onednn(x, kernel, bias, FUSED[activation])
