@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from vit_keras.config import Config, ModelConfig
-from vit_keras.data.pipeline import untuned
+from vit_keras.data.parallel import untuned
 from vit_keras.models import from_config
 from vit_keras.runs import Run
 from vit_keras.training.callbacks import recording

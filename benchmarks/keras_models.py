@@ -31,7 +31,7 @@ def repeated(arrays, count):
         return (arrays for _ in range(count))
     import tensorflow as tf
 
-    from vit_keras.data.pipeline import untuned
+    from vit_keras.data.parallel import untuned
 
     return untuned(tf.data.Dataset.from_tensors(arrays).repeat(count))
 

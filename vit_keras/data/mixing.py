@@ -15,6 +15,15 @@ def is_active(config) -> bool:
     return bool(config.mixup_alpha or config.cutmix_alpha)
 
 
+def check_pairs(config, batch: int, processes: int) -> None:
+    """ValueError where pairs are mixed and a process's part of a batch would split one."""
+    if is_active(config) and batch // processes % 2:
+        raise ValueError(
+            "MixUp and CutMix mix pairs of neighbours, so a process's part of a batch must be "
+            f"even. Received: batch={batch} over {processes} processes"
+        )
+
+
 class Mixing:
     """What an `AugmentConfig` mixes, for images of `size` (height, width)."""
 

@@ -1,7 +1,5 @@
 """From a split to batches: every batch is a pure function of the seed and the step."""
 
-import os
-
 import numpy as np
 import tensorflow as tf
 
@@ -10,12 +8,11 @@ from vit_keras.data import mixing
 from vit_keras.data.augment import Augmentation
 from vit_keras.data.datasets import load
 from vit_keras.data.masking import Masking
+from vit_keras.data.parallel import mapped, untuned
 from vit_keras.data.preprocess import normalise, resize
 from vit_keras.data.splits import Split
 from vit_keras.models import Preprocessing
 
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-AHEAD = 2  # batches that are prepared while one is used
 HELD_OUT = -1  # in the place of a run's seed, for what is drawn for held-out images
 
 
@@ -43,19 +40,13 @@ def train_batches(
     where n does not divide `batch`, or mixing would split a pair.
     """
     first, count = _rows(batch, shard)
-    if mixing.is_active(augment_config) and count % 2:
-        raise ValueError(
-            "MixUp and CutMix mix pairs of neighbours, so a process's part of a batch must be "
-            f"even. Received: batch={batch} over {shard[1]} processes"
-        )
+    mixing.check_pairs(augment_config, batch, shard[1])
     change = Augmentation(augment_config, image_size, preprocessing)
     size = len(split)
 
     def example(i, replace):
         i = i // count * batch + first + i % count  # its number in the whole row
-        epoch, place = tf.cast(i // size, tf.int32), tf.cast(i % size, tf.int32)
-        order = tf.stack([tf.constant(seed, tf.int32), epoch])
-        index = tf.random.experimental.index_shuffle(place, order, size - 1)
+        index = _shuffled(i, size, seed)
         key, pair = (tf.stack([tf.constant(seed, tf.int64), n]) for n in (i, -1 - i // 2))
         read = lambda window: split.example(index, window, replace)
         image, label, drawn = change.example(read, key, pair)
@@ -66,10 +57,10 @@ def train_batches(
         images, labels = change.batch(images, labels, drawn)
         return masking.batch(images, drawn) if masking else (images, labels)
 
-    examples = tf.data.Dataset.range(start_step * count, total_steps * count)
-    batches = _batched(examples, example, count, split)
+    numbers = tf.data.Dataset.range(start_step * count, total_steps * count)
+    batches = _batched(numbers, example, count, split)
     if len(batches.element_spec) == 3:
-        batches = _mapped(batches, whole)
+        batches = mapped(batches, whole)
     batches = batches.apply(tf.data.experimental.assert_cardinality(total_steps - start_step))
     return untuned(batches)
 
@@ -115,7 +106,7 @@ def eval_batches(
     examples = tf.data.Dataset.from_tensor_slices(rows)
     batches = _batched(examples, example, count, split)
     if masking:
-        batches = _mapped(batches, lambda images, _, *more: masking.batch(images, *more[::-1]))
+        batches = mapped(batches, lambda images, _, *more: masking.batch(images, *more[::-1]))
     steps = -(-len(rows) // count)
     batches = batches.apply(tf.data.experimental.assert_cardinality(steps))
     return untuned(batches)
@@ -140,6 +131,13 @@ def sample_images(
     return np.clip(np.round(np.stack(images)), 0, 255).astype("uint8")
 
 
+def _shuffled(number, size, seed):
+    """Which example of the split the endless row of epochs holds at `number`."""
+    epoch, place = tf.cast(number // size, tf.int32), tf.cast(number % size, tf.int32)
+    order = tf.stack([tf.constant(seed, tf.int32), epoch])
+    return tf.random.experimental.index_shuffle(place, order, size - 1)
+
+
 def _batched(numbers, example, count, split):
     """Batches of `example(number, replace)`, in order, computed in parallel.
 
@@ -149,8 +147,8 @@ def _batched(numbers, example, count, split):
     whole = numbers.cardinality().numpy() % count == 0
     batched = lambda dataset: dataset.batch(count, drop_remainder=whole)
     if split.origin is None or not split.origin.unreadable.stop:
-        return batched(_mapped(numbers, lambda i: example(i, True)))
-    quick = batched(_mapped(numbers, lambda i: (i, example(i, False))))
+        return batched(mapped(numbers, lambda i: example(i, True)))
+    quick = batched(mapped(numbers, lambda i: (i, example(i, False))))
     nothing = tf.data.Dataset.range(1).repeat().map(lambda _: _without_rows(quick.element_spec))
     found = quick.ignore_errors(log_warning=False).concatenate(nothing)
     steps = tf.data.Dataset.zip(batched(numbers), found)
@@ -168,26 +166,11 @@ def _batched(numbers, example, count, split):
             static = lambda x: tf.ensure_shape(tf.identity(x), (wanted.shape[0], *x.shape[1:]))
             return tf.nest.map_structure(static, batch)
 
-    return _mapped(steps, checked)
+    return mapped(steps, checked)
 
 
 def _without_rows(specs):
     return tf.nest.map_structure(lambda spec: tf.zeros((0, *spec.shape[1:]), spec.dtype), specs)
-
-
-def _mapped(dataset, function):
-    """In order; without AutoGraph, which finds nothing to convert and takes half a minute."""
-    function = tf.autograph.experimental.do_not_convert(function)
-    return dataset.map(function, num_parallel_calls=CORES)
-
-
-def untuned(batches):
-    """Prepared ahead, without tf.data's tuner: at its end an iterator may wait until the tuner
-    wakes, after 10 ms, 20 ms, 40 ms and so on up to a minute.
-    """
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return batches.prefetch(AHEAD).with_options(options)
 
 
 def _rows(batch, shard):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from vit_keras.config import DataConfig
 from vit_keras.data import images
 from vit_keras.data.labels import Label, feature
+from vit_keras.data.parallel import mapped, untuned
 from vit_keras.data.splits import Dataset, Origin, Split, Unreadable
 
 HEADER, FOOTER = 12, 4  # bytes about a TFRecord: its length, the length's checksum; its own
@@ -99,7 +100,7 @@ def _split(builder, split, image, label, channels, unreadable):
 
     def labels():
         indices = tf.data.Dataset.range(info.num_examples)
-        found = indices.map(lambda i: encoded(i)[1], num_parallel_calls=tf.data.AUTOTUNE)
+        found = untuned(mapped(indices, lambda i: encoded(i)[1]))
         return np.array(list(found.as_numpy_iterator()), "int32")
 
     name = lambda index: f"tfds:{builder.name} {split}[{index}]"
