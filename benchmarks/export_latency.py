@@ -9,10 +9,15 @@ which all take turns; `x` is how many times as fast as the first row, turn by tu
 
 import argparse
 import os
+import pathlib
+import sys
 import tempfile
-import time
 
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+
+from benchmarks.turns import table
 
 ROWS = {
     "as it is": None,
@@ -21,23 +26,6 @@ ROWS = {
     "token merging 8, decreasing": (8, "decreasing"),
     "token merging 13": (13, "constant"),
 }
-
-
-def table(runs, rounds):
-    """Times `runs` in turns and prints their medians, and the quartiles of what is gained."""
-    times = {name: [] for name in runs}
-    for run in runs.values():
-        run()
-    for _ in range(rounds):
-        for name, run in runs.items():
-            start = time.process_time()
-            run()
-            times[name].append(1e3 * (time.process_time() - start))
-    first = np.array(next(iter(times.values())))
-    for name, found in times.items():
-        low, middle, high = np.percentile(first / found, (25, 50, 75))
-        gained = f"x{middle:.3f} ({low:.3f} to {high:.3f})"
-        print(f"{name:<40} {np.median(found):8.2f} ms CPU  {gained}", flush=True)
 
 
 def main():

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case  # noqa: E402
 from benchmarks.contenders import environment  # noqa: E402
-from benchmarks.export_latency import table  # noqa: E402
+from benchmarks.turns import table  # noqa: E402
 
 
 def ours(size, path):

@@ -12,12 +12,13 @@ import argparse
 import pathlib
 import sys
 import tempfile
-import time
 
 import numpy as np
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+
+from benchmarks.turns import cpu_ms  # noqa: E402
 
 SHARES = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)  # of the tokens, by the last block
 
@@ -55,19 +56,15 @@ def measured(paths, images, labels, rounds):
     from vit_keras.exporting import open_file
 
     runs = {key: open_file(path, threads=1) for key, path in paths.items()}
-    times = {key: [] for key in runs}
     answers = {key: run(images).argmax(axis=-1) for key, run in runs.items()}
-    for _ in range(rounds):
-        for key, run in runs.items():
-            begin = time.process_time()
-            run(images[:20])
-            times[key].append((time.process_time() - begin) * 1e3 / 20)
+    few = images[:20]
+    times = cpu_ms({key: lambda run=run: run(few) for key, run in runs.items()}, rounds)
     return [
         {
             "schedule": schedule,
             "r": r,
             "accuracy": float((answers[schedule, r] == labels).mean()),
-            "ms": float(np.median(times[schedule, r])),
+            "ms": float(np.median(times[schedule, r])) / len(few),
         }
         for schedule, r in runs
     ]
