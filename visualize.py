@@ -20,6 +20,21 @@ def arguments(given):
     return parser.parse_args(given)
 
 
+def pictures_of(options, run, shape, preprocessing):
+    """`(N, H, W, C)` of this shape `(H, W, C)`: the files that were named, or the data set's."""
+    import numpy as np
+
+    from vit_keras import data
+
+    if options.images:
+        found = [data.read_image(path, shape[-1]) for path in options.images]
+        return np.stack([data.resize(picture, shape[:2], preprocessing) for picture in found])
+    name = options.dataset or (run.config.dataset if run else None)
+    if name is None:
+        raise ValueError(f"{options.model} is no run, which has a data set: give images")
+    return data.sample_images(name, shape, preprocessing, options.count)
+
+
 def main(given=None):
     options = arguments(given)
 
@@ -37,18 +52,10 @@ def main(given=None):
         model = models.with_image_size(model, size[0] if len(size) == 1 else size)
     views = inspection.views_of(model, options.views)
 
-    *size, channels = model.input_shape[1:]
-    if None in size:
+    if None in model.input_shape[1:]:
         raise ValueError(f"{options.model} takes images of any size: give an --image-size")
     preprocessing = models.preprocessing_of(model)
-    if options.images:
-        found = [data.read_image(path, channels) for path in options.images]
-        pictures = np.stack([data.resize(picture, size, preprocessing) for picture in found])
-    else:
-        name = options.dataset or (run.config.dataset if run else None)
-        if name is None:
-            raise ValueError(f"{options.model} is no run, which has a data set: give images")
-        pictures = data.sample_images(name, (*size, channels), preprocessing, options.count)
+    pictures = pictures_of(options, run, model.input_shape[1:], preprocessing)
     images = np.asarray(data.normalise(pictures.astype("float32"), preprocessing))
 
     first = slice(options.show)
@@ -63,7 +70,7 @@ def main(given=None):
     with replacing(os.path.join(options.out, "arrays.npz")) as path:
         np.savez(path, **arrays)
 
-    print(f"{model.name}: {len(images)} images of {size[0]}x{size[1]} pixels")
+    print("{}: {} images of {}x{} pixels".format(model.name, *images.shape[:3]))
     for view in found:
         print(pathlib.Path(options.out) / f"{view}.png")
     print(pathlib.Path(options.out) / "arrays.npz")

@@ -43,16 +43,11 @@ def export(
     check_folder(folder)
     if image_size is not None:
         model = with_image_size(model, image_size)
-    merging = plan.token_merging, plan.merging_schedule
     source = "given images" if images is not None else "crops of photographs"
     images = samples.photographs(model.input_shape[1:]) if images is None else images
     inputs = _inputs(images, model, plan)
-    rewritten = for_inference(model, *merging) if plan.token_merging else in_float32(model)
-    expected = _answers(rewritten, plan, inputs)
-    reference = {"source": source, **verify.compare(expected, expected, plan.graph_output, labels)}
-    if plan.token_merging:
-        whole = _answers(in_float32(model), plan, inputs)
-        reference["without_merging"] = verify.compare(whole, expected, plan.graph_output, labels)
+    expected, measured = _reference(model, plan, inputs, labels)
+    reference = {"source": source, **measured}
     job = making.Job(model, plan, inputs, expected, labels, reference.get("accuracy"), sensitivity)
     calibrating = inputs[:64] if calibration is None else _inputs(calibration, model, plan)
     with in_place_of(folder) as partial:
@@ -69,6 +64,18 @@ def _inputs(images, model, plan):
             f"Received: {images.dtype} of shape {images.shape}"
         )
     return preprocessing_of(model).normalise(images).astype("float32") if plan.raw else images
+
+
+def _reference(model, plan, inputs, labels):
+    """What Keras answers, and what the manifest says of it."""
+    whole = expected = _answers(in_float32(model), plan, inputs)
+    if plan.token_merging:
+        merged = for_inference(model, plan.token_merging, plan.merging_schedule)
+        expected = _answers(merged, plan, inputs)
+    reference = verify.compare(expected, expected, plan.graph_output, labels)
+    if plan.token_merging:
+        reference["without_merging"] = verify.compare(whole, expected, plan.graph_output, labels)
+    return expected, reference
 
 
 def _answers(model, plan, inputs):

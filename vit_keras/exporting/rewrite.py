@@ -34,10 +34,10 @@ def for_inference(
 
     What changes costs no accuracy: see `inference_layers`; the last block of a model that reads the
     class token computes that token alone; standardised filters are computed once; a softmax at the
-    end is left out. `token_merging` merges that many pairs of tokens a block, by
-    `merging_schedule` ("constant" or "decreasing"), which does cost some. `with_attention` adds a
-    second output `(B, h, w)`, the attention rollout over the patches. Raises ValueError where the
-    model has no attention, no tokens to merge or too few.
+    end is left out. `token_merging` merges that many pairs of tokens a block, by its schedule
+    ("constant" or "decreasing"), which does cost some. `with_attention` adds a second output
+    `(B, h, w)`, the attention rollout over the patches. Raises ValueError where the model has no
+    attention, no tokens to merge or too few.
     """
     if with_attention:
         attention.check(model, token_merging)
@@ -52,9 +52,7 @@ def for_inference(
             x, weights = layer(*args)
             maps.append(weights if len(weights.shape) == 3 else ops.mean(weights, axis=1))
             return x
-        if not token_merging:
-            return layer(*args, **kwargs)
-        if isinstance(layer, (InferenceBlock, InferenceMAPHead, WeightedMean)):
+        if token_merging and isinstance(layer, (InferenceBlock, InferenceMAPHead, WeightedMean)):
             x, *merged = keras.tree.flatten(layer(args[0], *sizes))
             sizes[:] = merged or sizes
             return x

@@ -30,11 +30,10 @@ def ResNet(
 
     `resnet_layers` are the units of each stage, (3, 4, 6, 3) for R50; `resnet_width` multiplies
     the 64 channels of the root and all that follow. The layers are `root_block`, `block1` …,
-    `norm-pre-head`, `relu`, `avg_pool` and `head`, which starts at zero but for
-    its biases, `head_bias`. `image_size` is pixels, an
-    int or (height, width), or None for images of any size. `num_classes=None` gives features. An
-    `input_tensor` stands for images, with its own size. Equal seeds give equal weights on every
-    backend.
+    `norm-pre-head`, `relu`, `avg_pool` and `head`, which starts at zero but for its biases,
+    `head_bias`. `image_size` is pixels, an int or (height, width), or None for images of any size.
+    `num_classes=None` gives features. An `input_tensor` stands for images, with its own size.
+    Equal seeds give equal weights on every backend.
     """
     width = root_width(resnet_layers, resnet_width)
     part = functools.partial(layer_part, default_seed() if seed is None else seed, dtype)

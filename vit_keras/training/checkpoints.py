@@ -57,18 +57,22 @@ def save(
     if generator_state() is not None:
         arrays[GENERATOR] = generator_state()
     with _beside(folder, final, sum(array.nbytes for array in arrays.values())) as partial:
-        with open(partial / "state.npz", "wb") as file:
-            np.savez(file, **{name: _storable(array) for name, array in arrays.items()})
-            _flush(file)
-        meta["sha256"] = _digest(partial / "state.npz")
-        with open(partial / "meta.json", "w") as file:
-            json.dump(meta, file)
-            _flush(file)
+        _write(partial, arrays, meta)
     older = [path for path in _newest_first(folder) if path.name <= final.name]
     for path in older[keep:]:
         if best is None or path.name != f"step_{best['step']:09d}":
             _discard(path)
     return final
+
+
+def _write(folder, arrays, meta):
+    """The two files of a checkpoint, on the disk when it returns."""
+    with open(folder / "state.npz", "wb") as file:
+        np.savez(file, **{name: _storable(array) for name, array in arrays.items()})
+        _flush(file)
+    with open(folder / "meta.json", "w") as file:
+        json.dump({**meta, "sha256": _digest(folder / "state.npz")}, file)
+        _flush(file)
 
 
 def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE) -> int:

@@ -106,12 +106,18 @@ def train(
     return rows
 
 
-def _train_from_checkpoint(model, run, batches, validation, topology, more):
-    config, parts = run.config, run.config.optimizer.accumulation_steps
+def _restored(model, run, topology) -> int:
+    """The step to go on from; with one to roll back to, if that is what is wanted."""
     start = checkpoints.restore(model, run.checkpoints, topology)
     topology.prepare(model)
-    if config.on_nan == "rollback" and checkpoints.newest(run.checkpoints) is None:
-        checkpoints.save(model, run.checkpoints, 0, config.keep_checkpoints)
+    if run.config.on_nan == "rollback" and checkpoints.newest(run.checkpoints) is None:
+        checkpoints.save(model, run.checkpoints, 0, run.config.keep_checkpoints)
+    return start
+
+
+def _train_from_checkpoint(model, run, batches, validation, topology, more):
+    config, parts = run.config, run.config.optimizer.accumulation_steps
+    start = _restored(model, run, topology)
     recorder = callbacks.Recorder(config, start, run.folder, topology)
     if start >= config.total_steps or out_of_patience(recorder.rows, config.patience):
         return recorder.rows
@@ -119,21 +125,21 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more):
     losses = callbacks.StopOnNonFinite(config, start)
     images = None if start else keras.tree.flatten(next(iter(batches(0))))[0]
     with _noted(signal.SIGTERM) as signals, contextlib.closing(progress):
+        keep = callbacks.Checkpoints(
+            config, start, run.checkpoints, recorder, losses, signals, topology
+        )
+        shown = []
+        if topology.is_chief:
+            board = callbacks.TensorBoard(run, recorder, validation, images)
+            shown = [progress, board, *callbacks.tracker(run)]
         watch = [
             callbacks.Continuation(config, start, model),
             losses,
             callbacks.EvaluateAverage(),
             callbacks.PatchKeepRates(config),
-            *more,
-            recorder,
-            callbacks.Patience(recorder, config.patience),
-            callbacks.Checkpoints(
-                config, start, run.checkpoints, recorder, losses, signals, topology
-            ),
+            *(*more, recorder, *shown),
+            *(callbacks.Patience(recorder, config.patience), keep),
         ]
-        if topology.is_chief:
-            board = callbacks.TensorBoard(run, recorder, validation, images)
-            watch[-2:-2] = [progress, board, *callbacks.tracker(run)]
         held_out = topology.batches(validation)
         for segment in segments(start, config.total_steps, config.eval_every):
             model.fit(
