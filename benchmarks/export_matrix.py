@@ -7,6 +7,7 @@ backend, a process of its own, opens and exports them. Every file then answers t
 images in its own runtime, beside Keras on that backend.
 """
 
+import argparse
 import functools
 import json
 import os
@@ -86,8 +87,7 @@ def measure(folder):
                 print(json.dumps({"model": name, **row}), flush=True)
 
 
-def main(folder, *backends):
-    folder = pathlib.Path(folder)
+def main(folder, backends):
     folder.mkdir(parents=True, exist_ok=True)
     run = functools.partial(_process, folder)
     if run("jax", "--teach").wait():
@@ -95,7 +95,7 @@ def main(folder, *backends):
     print("| backend | model | format | precision | largest difference | same class | accuracy |")
     print("|---|---|---|---|--:|--:|--:|")
     failed = 0
-    for backend in backends or BACKENDS:
+    for backend in backends:
         process = run(backend, "--measure")
         for line in filter(lambda line: line.startswith("{"), process.stdout):
             row = json.loads(line)
@@ -120,9 +120,20 @@ def _process(folder, backend, task):
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
 
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("backends", nargs="*", metavar="BACKEND", help="by default all three")
+    for task in TASKS:
+        parser.add_argument(f"--{task}", dest="task", action="store_const", const=task)
+    return parser.parse_args()
+
+
+TASKS = {"teach": teach, "measure": measure}  # each in a process of its own
+
 if __name__ == "__main__":
-    tasks = {"--teach": teach, "--measure": measure}
-    if sys.argv[-1] in tasks:
-        tasks[sys.argv[-1]](pathlib.Path(sys.argv[1]))
+    options = arguments()
+    if options.task:
+        TASKS[options.task](options.folder)
     else:
-        main(*sys.argv[1:])
+        main(options.folder, options.backends or BACKENDS)

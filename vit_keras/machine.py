@@ -66,15 +66,18 @@ def keep_memory() -> None:
     """Lets this process keep the memory that it frees, for what it allocates next.
 
     glibc gives large blocks back to the system at once, and a training step asks for the same ones
-    again: the system then clears each of their pages anew, a seventh of the time of a step on a
-    CPU. Only glibc is told so; elsewhere nothing changes. A program may call it, at its start; a
+    again: the system then clears each of their pages anew. Only glibc is told so; elsewhere nothing
+    changes, nor on JAX, which asks for all that a step needs as one block: what is kept is soon too
+    cut up to hold it, and the step takes a second one. A program may call it, at its start; a
     library should not.
     """
+    if keras.backend.backend() == "jax":
+        return
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return
     mallopt(M_MMAP_MAX, 0)  # no blocks of their own, which are given back
     mallopt(M_TRIM_THRESHOLD, -1)  # nor the end of the heap
-    if keras.backend.backend() != "torch":  # whose threads would wait for each other
+    if keras.backend.backend() == "tensorflow":  # torch's threads would wait for each other
         mallopt(M_ARENA_MAX, 1)  # the heaps of threads are too small for large blocks
