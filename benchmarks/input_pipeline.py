@@ -2,6 +2,7 @@
 
     KERAS_BACKEND=jax python benchmarks/input_pipeline.py              # against a bare loop
     KERAS_BACKEND=jax python benchmarks/input_pipeline.py --augment    # RandAugment and others
+    KERAS_BACKEND=jax python benchmarks/input_pipeline.py --cores 1 2 --out runs/cores
 
 Each round runs every pipeline once, in turn; reported are medians, and the median of the ratios
 within a round, so that other work on the machine bears on all alike. The clock runs from the
@@ -9,15 +10,18 @@ third batch to the last: an iterator's end waits for tf.data's tuner, which slee
 """
 
 import argparse
+import json
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import time
 
 import numpy as np
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-SIZE, BATCH, THREADS = (224, 224), 32, 2
+SIZE, BATCH = (224, 224), 32
 EPOCHS, BEFORE = 4, 2  # turns over the images in a round, and batches before the clock starts
 PICTURE = (387, 469)  # height and width, the means over ImageNet
 
@@ -40,7 +44,7 @@ def limited(dataset):
     import tensorflow as tf
 
     options = tf.data.Options()
-    options.threading.private_threadpool_size = THREADS
+    options.threading.private_threadpool_size = len(os.sched_getaffinity(0))
     return dataset.with_options(options)
 
 
@@ -90,7 +94,7 @@ def shipped(split, library):
 
 
 def compare(pipelines, rounds):
-    """Prints the medians, and the ratio of each pipeline to the first."""
+    """Prints the medians, which it returns, and the ratio of each pipeline to the first."""
     speeds = {name: [] for name in pipelines}
     for turn in range(rounds + 1):
         for name, dataset in pipelines.items():
@@ -113,6 +117,32 @@ def compare(pipelines, rounds):
             f"(quartiles {low:.3f} to {high:.3f})",
             flush=True,
         )
+    return {name: float(np.median(found)) for name, found in speeds.items()}
+
+
+def over_cores(counts, options):
+    """Measures in a process of its own on each number of cores, and draws it to OUT.png."""
+    from vit_keras.figures import BLUE, GREY, ORANGE, new_figure, save_figure
+
+    cores, found = sorted(os.sched_getaffinity(0)), {}
+    command = [sys.executable, __file__, "--images", options.images, "--rounds", options.rounds]
+    for count in counts:
+        print(f"{count} of {len(cores)} cores", flush=True)
+        with tempfile.NamedTemporaryFile("r") as answer:
+            os.sched_setaffinity(0, cores[:count])
+            try:
+                subprocess.run([*map(str, command), "--json", answer.name], check=True)
+            finally:
+                os.sched_setaffinity(0, cores)
+            found[count] = json.load(answer)
+    figure, axes = new_figure(5, 3.4)
+    for name, color in zip(found[counts[0]], (GREY, BLUE, ORANGE)):
+        speeds = [found[count][name] for count in counts]
+        axes[0, 0].plot(counts, speeds, "o-", color=color, label=name)
+    axes[0, 0].set(xlabel="cores", ylabel="images/s", xticks=counts, ylim=(0, None))
+    axes[0, 0].grid(alpha=0.3)
+    axes[0, 0].legend(frameon=False)
+    save_figure(figure, options.out.with_suffix(".png"))
 
 
 def main():
@@ -120,7 +150,12 @@ def main():
     parser.add_argument("--augment", action="store_true", help="time the augmentation libraries")
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--cores", type=int, nargs="+", help="once on each number of cores")
+    parser.add_argument("--out", type=pathlib.Path, default="cores", help="writes OUT.png of them")
+    parser.add_argument("--json", type=pathlib.Path, help="a file for the medians")
     options = parser.parse_args()
+    if options.cores:
+        return over_cores(options.cores, options)
 
     from vit_keras import data
     from vit_keras.config import DataConfig
@@ -145,7 +180,10 @@ def main():
                 "ours, resize": ours(split),
                 "ours, inception crop and flip": ours(split, crop="inception", flip=True),
             }
-        compare({name: limited(made) for name, made in pipelines.items()}, options.rounds)
+        speeds = compare({name: limited(made) for name, made in pipelines.items()}, options.rounds)
+    if options.json:
+        options.json.write_text(json.dumps(speeds))
+    return None
 
 
 if __name__ == "__main__":
