@@ -124,7 +124,8 @@ class RelativeLogits(SeededLayer):
 
     Row o of `embedding` `(2N - 1, d)`, which the heads share as in arXiv 1803.02155, belongs to the
     offset o - (N - 1) of a key from its query. Positions are those in the sequence, a class token's
-    is 0. The rows start as N(0, 0.02²). ValueError: there must be two tokens.
+    is 0. The rows start as N(0, 1/d), as in BoTNet (arXiv 2101.11605): small ones learn late.
+    ValueError: there must be two tokens.
     """
 
     def build(self, query_shape):
@@ -137,7 +138,7 @@ class RelativeLogits(SeededLayer):
         self.embedding = self.add_weight(
             name="embedding",
             shape=(2 * tokens - 1, head_size),
-            initializer=Normal(0.02, self.fold_in("embedding")),
+            initializer=Normal(head_size**-0.5, self.fold_in("embedding")),
         )
 
     def call(self, query):
