@@ -137,8 +137,11 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more):
             losses,
             callbacks.EvaluateAverage(),
             callbacks.PatchKeepRates(config),
-            *(*more, recorder, *shown),
-            *(callbacks.Patience(recorder, config.patience), keep),
+            *more,
+            recorder,
+            *shown,
+            callbacks.Patience(recorder, config.patience),
+            keep,
         ]
         held_out = topology.batches(validation)
         for segment in segments(start, config.total_steps, config.eval_every):
