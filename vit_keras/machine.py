@@ -1,14 +1,16 @@
 """What is kept of a machine: choices that were measured, compiled programs, memory."""
 
-import ctypes
+import functools
 import hashlib
 import os
 import pathlib
 import platform
+from ctypes import CDLL, c_size_t, c_void_p
 
 import keras
 
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
+ROOM, ROOMS = 2**26, 64  # bytes, and how many
 
 
 def folder() -> pathlib.Path:
@@ -67,17 +69,30 @@ def keep_memory() -> None:
 
     glibc gives large blocks back to the system at once, and a training step asks for the same ones
     again: the system then clears each of their pages anew. Only glibc is told so; elsewhere nothing
-    changes, nor on JAX, which asks for all that a step needs as one block: what is kept is soon too
-    cut up to hold it, and the step takes a second one. A program may call it, at its start; a
-    library should not.
+    changes. A program may call it, at its start; a library should not.
     """
-    if keras.backend.backend() == "jax":
-        return
+    backend = keras.backend.backend()
     try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt = CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return
     mallopt(M_MMAP_MAX, 0)  # no blocks of their own, which are given back
     mallopt(M_TRIM_THRESHOLD, -1)  # nor the end of the heap
-    if keras.backend.backend() == "tensorflow":  # torch's threads would wait for each other
+    if backend != "torch":  # whose threads would wait for each other
         mallopt(M_ARENA_MAX, 1)  # the heaps of threads are too small for large blocks
+    if backend == "jax":
+        _make_room()
+
+
+@functools.cache
+def _make_room():
+    """Frees every other one of many blocks of addresses; no page is taken before it is used.
+
+    XLA asks for all that a step needs as one block. Between steps smaller ones would be cut from
+    it, and the next step take a second; malloc cuts them from these, which are smaller.
+    """
+    libc = CDLL("libc.so.6")
+    malloc, free = libc.malloc, libc.free
+    malloc.restype, malloc.argtypes, free.argtypes = c_void_p, [c_size_t], [c_void_p]
+    for block in [malloc(ROOM) for _ in range(2 * ROOMS)][::2]:
+        free(block)
