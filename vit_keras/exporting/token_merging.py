@@ -42,30 +42,29 @@ def merge(x, size, metric, merged: int, class_token: bool):
     """
     if merged == 0:
         return x, size
-    order, partner = _matching(metric, class_token)
-    even, size_even, partner = _rows(x, 2 * order), _rows(size, 2 * order), _rows(partner, order)
-    (_, odd), (_, size_odd) = _even_and_odd(x), _even_and_odd(size)
-    kept = even.shape[1] - merged
-    joins = ops.one_hot(partner[:, kept:, 0], odd.shape[1])  # (B, merged, odds)
-    joins = ops.transpose(joins, (0, 2, 1))
-    total = size_odd + ops.matmul(joins, size_even[:, kept:])
-    added = ops.matmul(joins, even[:, kept:] * size_even[:, kept:])
-    odd = (odd * size_odd + added) / total
-    x = ops.concatenate([even[:, :kept], odd], axis=1)
-    return x, ops.concatenate([size_even[:, :kept], total], axis=1)
+    scores = _scores(metric, class_token)
+    kept = scores.shape[1] - merged
+    order = ops.cast(ops.top_k(-ops.max(scores, axis=-1), scores.shape[1])[1], "int32")
+    staying, going = order[:, :kept], order[:, kept:]  # even ones, the least similar first
+    partner = ops.top_k(_rows(scores, going), 1)[1][..., 0]  # (B, merged); TFLite has no argmax
+    odd = ops.zeros_like(order[:, :1]) + ops.arange(scores.shape[2], dtype="int32")
+    staying = ops.concatenate([2 * staying, 2 * odd + 1], axis=1)  # (B, N - merged)
+    place = kept + partner  # of the odd one, among those that stay
+    joins = ops.transpose(ops.one_hot(place, staying.shape[1]), (0, 2, 1))
+    added = _rows(size, 2 * going)
+    total = _rows(size, staying) + ops.matmul(joins, added)
+    moved = added / _rows(total, place) * (_rows(x, 2 * going) - _rows(x, 2 * partner + 1))
+    return _rows(x, staying) + ops.matmul(joins, moved), total
 
 
-def _matching(metric, class_token):
-    """The even tokens, least similar first, `(B, evens)`; each one's odd one `(B, evens, 1)`."""
+def _scores(metric, class_token):
+    """The cosines of even with odd tokens `(B, evens, odds)`; lower for the class token."""
     norm = ops.sqrt(ops.sum(ops.square(metric), axis=-1, keepdims=True) + 1e-12)
     even, odd = _even_and_odd(metric / norm)
-    scores = ops.matmul(even, ops.transpose(odd, (0, 2, 1)))  # (B, evens, odds)
-    best, partner = ops.top_k(scores, 1)  # (B, evens, 1); TFLite has no operation for an argmax
-    best = best[..., 0]
+    scores = ops.matmul(even, ops.transpose(odd, (0, 2, 1)))
     if class_token:  # a cosine is at least -1
-        best = best - 3.0 * ops.reshape(ops.one_hot(0, even.shape[1]), (1, -1))
-    order = ops.top_k(-best, even.shape[1])[1]
-    return ops.cast(order, "int32"), partner
+        scores = scores - 3.0 * ops.reshape(ops.one_hot(0, even.shape[1]), (1, -1, 1))
+    return scores
 
 
 def _even_and_odd(x):
