@@ -32,7 +32,8 @@ def merge_by_hand(x, size, metric, merged, class_token):
 def test_pairs_become_their_weighted_mean(rng, tokens, class_token):
     x, metric = rng.normal(size=(2, 3, tokens, 4)).astype("float32")
     size = rng.integers(1, 5, (3, tokens, 1)).astype("float32")
-    found, sizes = map(to_numpy, token_merging.merge(x, size, metric, 3, class_token))
+    tensors = map(keras.ops.convert_to_tensor, (x, size, metric))
+    found, sizes = map(to_numpy, token_merging.merge(*tensors, 3, class_token))
     assert found.shape == (3, tokens - 3, 4)
     for image in range(3):
         given = x[image], size[image, :, 0], metric[image]

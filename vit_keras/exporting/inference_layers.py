@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.exporting import token_merging
-from vit_keras.layers.dense import gelu_tanh
+from vit_keras.layers.dense import GELUS, Dense, gelu_tanh
 
 
 def normalise(x, epsilon: float):
@@ -21,11 +21,16 @@ def normalise(x, epsilon: float):
     return x * ops.rsqrt(ops.mean(x * x, axis=-1, keepdims=True) + epsilon)
 
 
-def gelu(x, kind: str):
-    """GELU; "exact" by erf, for which tf2onnx has no operation in any other spelling."""
-    if kind == "tanh":
-        return gelu_tanh(x)
+def gelu_by_erf(x):
+    """x Φ(x) as tf2onnx knows it."""
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+
+def gelu(kind: str):
+    """GELU, "exact" or "tanh"; torch's own makes it part of the product before it."""
+    if keras.backend.backend() == "torch":
+        return GELUS[kind]
+    return {"exact": gelu_by_erf, "tanh": gelu_tanh}[kind]
 
 
 def array(variable) -> np.ndarray:
@@ -48,19 +53,21 @@ def matrix(projection, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
 class _Block(keras.layers.Layer):
     """What an encoder block and an attention pool share: attention over heads, and the MLP."""
 
+    with_weights = False
+
     def __init__(self, num_heads, mlp_dim, gelu="exact", layer_norm_epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
         self.num_heads, self.mlp_dim = num_heads, mlp_dim
         self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
 
-    def _dense(self, fan_in, fan_out, name):
-        dense = keras.layers.Dense(fan_out, name=name, dtype=self.dtype_policy)
+    def _dense(self, fan_in, fan_out, name, activation=None):
+        dense = Dense(fan_out, activation, name=name, dtype=self.dtype_policy)
         dense.build((None, fan_in))
         return dense
 
     def _build_rest(self, width):
         self.out = self._dense(width, width, "out")
-        self.dense_0 = self._dense(width, self.mlp_dim, "Dense_0")
+        self.dense_0 = self._dense(width, self.mlp_dim, "Dense_0", gelu(self.gelu))
         self.dense_1 = self._dense(self.mlp_dim, width, "Dense_1")
 
     def _take_rest(self, attention, norm, mlp):
@@ -76,18 +83,25 @@ class _Block(keras.layers.Layer):
         return ops.transpose(x, (0, 2, 1, 3))  # (B, H, N, d)
 
     def _attend(self, query, key, value, size=None):
-        """Heads `(B, H, N, d)`, scaled queries -> `(B·N_q, D)` and weights `(B, H, N_q, N)`."""
-        logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N_q, N)
+        """Heads `(B, H, N, d)`, scaled queries -> `(B·N_q, D)` and weights `(B, H, N_q, N)`.
+
+        torch computes them in one kernel, which keeps no weights: None, unless they are wanted.
+        """
+        bias, weights = None, None
         if size is not None:  # a token of n patches takes n times the attention
-            logits = logits + ops.log(ops.reshape(size, (-1, 1, 1, size.shape[1])))
-        weights = ops.softmax(logits, axis=-1)
-        x = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
+            bias = ops.log(ops.reshape(size, (-1, 1, 1, size.shape[1])))
+        if keras.backend.backend() == "torch" and not self.with_weights:
+            heads_last = (ops.transpose(part, (0, 2, 1, 3)) for part in (query, key, value))
+            x = ops.dot_product_attention(*heads_last, bias=bias, scale=1.0)  # (B, N_q, H, d)
+        else:
+            logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N_q, N)
+            weights = ops.softmax(logits if bias is None else logits + bias, axis=-1)
+            x = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
         return ops.reshape(x, (-1, self.num_heads * x.shape[-1])), weights
 
     def _mlp(self, x):
         """x + MLP(LN(x)) of `(B·N, D)`."""
-        y = self.dense_0(normalise(x, self.layer_norm_epsilon))
-        return x + self.dense_1(gelu(y, self.gelu))
+        return x + self.dense_1(self.dense_0(normalise(x, self.layer_norm_epsilon)))
 
     def get_config(self):
         config = {
