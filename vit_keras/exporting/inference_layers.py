@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.exporting import token_merging
+from vit_keras.exporting.folding import array, fold, matrix
 from vit_keras.layers.dense import GELUS, Dense, gelu_tanh
 
 
@@ -31,23 +32,6 @@ def gelu(kind: str):
     if keras.backend.backend() == "torch":
         return GELUS[kind]
     return {"exact": gelu_by_erf, "tanh": gelu_tanh}[kind]
-
-
-def array(variable) -> np.ndarray:
-    """A copy of a variable's value: what two models shared, one could take from the other."""
-    return np.array(ops.convert_to_numpy(variable), "float32")
-
-
-def fold(norm, kernels, biases) -> list[np.ndarray]:
-    """Kernel `(D, K)` and bias of the product that follows a normalisation, with its affine map."""
-    kernel, bias = np.concatenate(kernels, axis=-1), np.concatenate(biases, axis=-1)
-    return [array(norm.gamma)[:, None] * kernel, bias + array(norm.beta) @ kernel]
-
-
-def matrix(projection, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Kernel `(D, D)` and bias `(D,)` of one of attention's query, key and value."""
-    kernel, bias = array(projection.kernel), array(projection.bias)
-    return kernel.reshape(len(kernel), -1) * scale, bias.reshape(-1) * scale
 
 
 class _Block(keras.layers.Layer):
@@ -77,6 +61,13 @@ class _Block(keras.layers.Layer):
         kernel, bias = array(mlp.dense_0.kernel), array(mlp.dense_0.bias)
         self.dense_0.set_weights(fold(norm, [kernel], [bias]))
         self.dense_1.set_weights([array(mlp.dense_1.kernel), array(mlp.dense_1.bias)])
+
+    def _split(self, x, tokens, parts):
+        """`(B·N, parts·D)` -> `parts` times the heads `(B, H, N, d)`."""
+        size = x.shape[-1] // parts // self.num_heads
+        x = ops.reshape(x, (-1, tokens, parts, self.num_heads, size))
+        x = ops.transpose(x, (2, 0, 3, 1, 4))  # at once, then by whole parts
+        return [ops.reshape(x[i : i + 1], (-1, *x.shape[2:])) for i in range(parts)]
 
     def _heads(self, x, tokens):
         x = ops.reshape(x, (-1, tokens, self.num_heads, x.shape[-1] // self.num_heads))
@@ -159,9 +150,7 @@ class InferenceBlock(_Block):
     def call(self, x, size=None):
         tokens, width = x.shape[1:]
         y = normalise(ops.reshape(x, (-1, width)), self.layer_norm_epsilon)  # (B·N, D)
-        qkv = self.qkv(y)
-        split = [qkv[:, i * width : (i + 1) * width] for i in range(qkv.shape[-1] // width)]
-        heads = [self._heads(part, tokens) for part in split]
+        heads = self._split(self.qkv(y), tokens, 2 if self.class_token_only else 3)
         if self.class_token_only:
             first = ops.reshape(y, (-1, tokens, width))[:, :1]
             heads.insert(0, self._heads(self.query(ops.reshape(first, (-1, width))), 1))
@@ -219,8 +208,7 @@ class InferenceMAPHead(_Block):
 
     def call(self, x, size=None):
         tokens, width = x.shape[1:]
-        pairs = self.key_value(ops.reshape(x, (-1, width)))
-        key, value = (self._heads(part, tokens) for part in (pairs[:, :width], pairs[:, width:]))
+        key, value = self._split(self.key_value(ops.reshape(x, (-1, width))), tokens, 2)
         query = self._heads(ops.convert_to_tensor(self.query), 1)  # (1, H, 1, d)
         return self._mlp(self.out(self._attend(query, key, value, size)[0]))
 
