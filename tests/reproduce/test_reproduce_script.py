@@ -22,9 +22,11 @@ def test_a_study_runs_from_pixels_to_its_files_and_is_taken_again(tmp_path, monk
         rows = list(csv.DictReader(file))
     ours = [row for row in rows if row["whose"] == "ours"]
     assert len(ours) == 1 and len(rows) == 1 + 18
-    # 17 tokens: two blocks of 12 D² and attention, patches, head; 3 passes of 4 x 64 images.
+    # 17 tokens: two blocks of 12 D² and attention, patches, head, five norms of 5 an element;
+    # 3 passes of 4 x 64 images.
     block = 17 * (4 * 32 * 32 + 2 * 32 * 64) + 2 * 17 * 17 * 32
-    flops = 2 * (2 * block + 16 * 16 * 32 + 32 * 7) * 3 * 256
+    norms = 5 * 5 * 17 * 32
+    flops = 2 * (2 * block + 16 * 16 * 32 + 32 * 7 + norms) * 3 * 256
     assert float(ours[0]["pre-training FLOPs"]) == pytest.approx(flops)
     assert 0 <= float(ours[0]["average accuracy (%)"]) <= 100
     text = (tmp_path / "figure5.md").read_text()
