@@ -25,8 +25,7 @@ def training_exaflops(
     analysis. The paper does not say so; of the conventions that `flops` has, this is the one under
     which all rows of its table lie within 3 % (docs/inspection.md). `model` is a functional model,
     or a variant's name, which is built at 224² pixels with `num_classes`; other arguments as
-    `flops`.
-    Raises ValueError for numbers of images or epochs that are not positive.
+    `flops`. Raises ValueError for numbers of images or epochs that are not positive.
     """
     _check_positive(images=images, epochs=epochs)
     forward = flops(model, image_size, padding=False, norms=True, num_classes=num_classes)

@@ -2,7 +2,7 @@
 
 Query, key and value come from one product that holds the factor 1/√d and the normalisation's
 scale and offset; LayerNorm and GELU are spelled out, since converters turn Keras' own into more
-nodes, or into operations that a runtime lacks.
+nodes, or into operations that a runtime lacks. On torch GELU and attention are its own kernels.
 """
 
 import math
@@ -68,10 +68,6 @@ class _Block(keras.layers.Layer):
         x = ops.reshape(x, (-1, tokens, parts, self.num_heads, size))
         x = ops.transpose(x, (2, 0, 3, 1, 4))  # at once, then by whole parts
         return [ops.reshape(x[i : i + 1], (-1, *x.shape[2:])) for i in range(parts)]
-
-    def _heads(self, x, tokens):
-        x = ops.reshape(x, (-1, tokens, self.num_heads, x.shape[-1] // self.num_heads))
-        return ops.transpose(x, (0, 2, 1, 3))  # (B, H, N, d)
 
     def _attend(self, query, key, value, size=None):
         """Heads `(B, H, N, d)`, scaled queries -> `(B·N_q, D)` and weights `(B, H, N_q, N)`.
@@ -153,7 +149,7 @@ class InferenceBlock(_Block):
         heads = self._split(self.qkv(y), tokens, 2 if self.class_token_only else 3)
         if self.class_token_only:
             first = ops.reshape(y, (-1, tokens, width))[:, :1]
-            heads.insert(0, self._heads(self.query(ops.reshape(first, (-1, width))), 1))
+            heads = self._split(self.query(ops.reshape(first, (-1, width))), 1, 1) + heads
             x, tokens = x[:, :1], 1
         y, weights = self._attend(*heads, size)
         x = ops.reshape(x, (-1, width)) + self.out(y)
@@ -209,7 +205,7 @@ class InferenceMAPHead(_Block):
     def call(self, x, size=None):
         tokens, width = x.shape[1:]
         key, value = self._split(self.key_value(ops.reshape(x, (-1, width))), tokens, 2)
-        query = self._heads(ops.convert_to_tensor(self.query), 1)  # (1, H, 1, d)
+        (query,) = self._split(ops.convert_to_tensor(self.query), 1, 1)  # (1, H, 1, d)
         return self._mlp(self.out(self._attend(query, key, value, size)[0]))
 
     def compute_output_shape(self, x_shape, size_shape=None):

@@ -48,13 +48,13 @@ def merge(x, size, metric, merged: int, class_token: bool):
     staying, going = order[:, :kept], order[:, kept:]  # even ones, the least similar first
     partner = ops.top_k(_rows(scores, going), 1)[1][..., 0]  # (B, merged); TFLite has no argmax
     odd = ops.zeros_like(order[:, :1]) + ops.arange(scores.shape[2], dtype="int32")
-    staying = ops.concatenate([2 * staying, 2 * odd + 1], axis=1)  # (B, N - merged)
-    place = kept + partner  # of the odd one, among those that stay
-    joins = ops.transpose(ops.one_hot(place, staying.shape[1]), (0, 2, 1))
+    left = ops.concatenate([2 * staying, 2 * odd + 1], axis=1)  # tokens, (B, N - merged)
+    place = kept + partner  # of the odd one, among those left
+    joins = ops.transpose(ops.one_hot(place, left.shape[1]), (0, 2, 1))
     added = _rows(size, 2 * going)
-    total = _rows(size, staying) + ops.matmul(joins, added)
+    total = _rows(size, left) + ops.matmul(joins, added)
     moved = added / _rows(total, place) * (_rows(x, 2 * going) - _rows(x, 2 * partner + 1))
-    return _rows(x, staying) + ops.matmul(joins, moved), total
+    return _rows(x, left) + ops.matmul(joins, moved), total
 
 
 def _scores(metric, class_token):
