@@ -8,7 +8,6 @@ nodes, or into operations that a runtime lacks. On torch GELU and attention are 
 import math
 
 import keras
-import numpy as np
 from keras import ops
 
 from vit_keras.exporting import token_merging
@@ -34,27 +33,25 @@ def gelu(kind: str):
     return {"exact": gelu_by_erf, "tanh": gelu_tanh}[kind]
 
 
-class _Block(keras.layers.Layer):
-    """What an encoder block and an attention pool share: attention over heads, and the MLP."""
-
-    with_weights = False
+class AttentionAndMLP(keras.layers.Layer):
+    """What blocks and the attention pool share: the output projection and the MLP behind it."""
 
     def __init__(self, num_heads, mlp_dim, gelu="exact", layer_norm_epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
         self.num_heads, self.mlp_dim = num_heads, mlp_dim
         self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
 
-    def _dense(self, fan_in, fan_out, name, activation=None):
+    def dense(self, fan_in, fan_out, name, activation=None):
         dense = Dense(fan_out, activation, name=name, dtype=self.dtype_policy)
         dense.build((None, fan_in))
         return dense
 
-    def _build_rest(self, width):
-        self.out = self._dense(width, width, "out")
-        self.dense_0 = self._dense(width, self.mlp_dim, "Dense_0", gelu(self.gelu))
-        self.dense_1 = self._dense(self.mlp_dim, width, "Dense_1")
+    def build_rest(self, width):
+        self.out = self.dense(width, width, "out")
+        self.dense_0 = self.dense(width, self.mlp_dim, "Dense_0", gelu(self.gelu))
+        self.dense_1 = self.dense(self.mlp_dim, width, "Dense_1")
 
-    def _take_rest(self, attention, norm, mlp):
+    def take_rest(self, attention, norm, mlp):
         """The weights of the output projection and of the MLP behind its normalisation."""
         kernel, bias = array(attention.out.kernel), array(attention.out.bias)
         self.out.set_weights([kernel.reshape(-1, kernel.shape[-1]), bias])
@@ -62,31 +59,7 @@ class _Block(keras.layers.Layer):
         self.dense_0.set_weights(fold(norm, [kernel], [bias]))
         self.dense_1.set_weights([array(mlp.dense_1.kernel), array(mlp.dense_1.bias)])
 
-    def _split(self, x, tokens, parts):
-        """`(B·N, parts·D)` -> `parts` times the heads `(B, H, N, d)`."""
-        size = x.shape[-1] // parts // self.num_heads
-        x = ops.reshape(x, (-1, tokens, parts, self.num_heads, size))
-        x = ops.transpose(x, (2, 0, 3, 1, 4))  # at once, then by whole parts
-        return [ops.reshape(x[i : i + 1], (-1, *x.shape[2:])) for i in range(parts)]
-
-    def _attend(self, query, key, value, size=None):
-        """Heads `(B, H, N, d)`, scaled queries -> `(B·N_q, D)` and weights `(B, H, N_q, N)`.
-
-        torch computes them in one kernel, which keeps no weights: None, unless they are wanted.
-        """
-        bias, weights = None, None
-        if size is not None:  # a token of n patches takes n times the attention
-            bias = ops.log(ops.reshape(size, (-1, 1, 1, size.shape[1])))
-        if keras.backend.backend() == "torch" and not self.with_weights:
-            heads_last = (ops.transpose(part, (0, 2, 1, 3)) for part in (query, key, value))
-            x = ops.dot_product_attention(*heads_last, bias=bias, scale=1.0)  # (B, N_q, H, d)
-        else:
-            logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N_q, N)
-            weights = ops.softmax(logits if bias is None else logits + bias, axis=-1)
-            x = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
-        return ops.reshape(x, (-1, self.num_heads * x.shape[-1])), weights
-
-    def _mlp(self, x):
+    def mlp(self, x):
         """x + MLP(LN(x)) of `(B·N, D)`."""
         return x + self.dense_1(self.dense_0(normalise(x, self.layer_norm_epsilon)))
 
@@ -101,14 +74,12 @@ class _Block(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class InferenceBlock(_Block):
+class InferenceBlock(AttentionAndMLP):
     """An `EncoderBlock` for inference: `(B, N, D)` -> `(B, N, D)`.
 
-    With `class_token_only`, for the last block, it computes that one token: `(B, 1, D)`. With
-    `merged` pairs of tokens, or called with sizes `(B, N, 1)`, it returns `(B, N - merged, D)` and
-    the sizes of these. `class_token` keeps the first token out of the merging. `with_weights`
-    returns also the attention `(B, N, N)`, or `(B, 1, N)`, as the mean over heads; it takes no
-    sizes.
+    With `merged` pairs of tokens, or called with sizes `(B, N, 1)`, it returns `(B, N - merged, D)`
+    and the sizes of these. `class_token` keeps the first token out of the merging. `with_weights`
+    returns also the attention `(B, N, N)` as the mean over heads; it takes no sizes.
     """
 
     def __init__(
@@ -116,100 +87,82 @@ class InferenceBlock(_Block):
         *args,
         merged: int = 0,
         class_token: bool = False,
-        class_token_only: bool = False,
         with_weights: bool = False,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
         self.merged, self.class_token = merged, class_token
-        self.class_token_only, self.with_weights = class_token_only, with_weights
+        self.with_weights = with_weights
 
     def build(self, x_shape, size_shape=None):
-        width = x_shape[-1]
-        if self.class_token_only:
-            self.query = self._dense(width, width, "query")
-        self.qkv = self._dense(width, (2 if self.class_token_only else 3) * width, "qkv")
-        self._build_rest(width)
+        self.qkv = self.dense(x_shape[-1], 3 * x_shape[-1], "qkv")
+        self.build_rest(x_shape[-1])
 
     def take(self, block):
         """Copies the weights of an `EncoderBlock`."""
         attention = block.attention
         query = matrix(attention.query, attention.head_size**-0.5)
-        parts = [matrix(attention.key), matrix(attention.value)]
-        if self.class_token_only:
-            self.query.set_weights(fold(block.norm_0, [query[0]], [query[1]]))
-        else:
-            parts = [query, *parts]
+        parts = [query, matrix(attention.key), matrix(attention.value)]
         self.qkv.set_weights(fold(block.norm_0, *zip(*parts)))
-        self._take_rest(attention, block.norm_2, block.mlp)
+        self.take_rest(attention, block.norm_2, block.mlp)
 
     def call(self, x, size=None):
         tokens, width = x.shape[1:]
-        y = normalise(ops.reshape(x, (-1, width)), self.layer_norm_epsilon)  # (B·N, D)
-        heads = self._split(self.qkv(y), tokens, 2 if self.class_token_only else 3)
-        if self.class_token_only:
-            first = ops.reshape(y, (-1, tokens, width))[:, :1]
-            heads = self._split(self.query(ops.reshape(first, (-1, width))), 1, 1) + heads
-            x, tokens = x[:, :1], 1
-        y, weights = self._attend(*heads, size)
-        x = ops.reshape(x, (-1, width)) + self.out(y)
-        if merges := (self.merged or size is not None) and not self.class_token_only:
-            metric = ops.mean(heads[1], axis=1)  # (B, N, d), of the keys
+        x = ops.reshape(x, (-1, width))
+        query, key, value = self._heads(normalise(x, self.layer_norm_epsilon), tokens)
+        y, weights = self._attend(query, key, value, size)
+        x = x + self.out(y)
+        if merges := self.merged or size is not None:
+            metric = ops.mean(key, axis=1)  # (B, N, d)
             x = ops.reshape(x, (-1, tokens, width))
             size = ops.ones_like(x[..., :1]) if size is None else size
             x, size = token_merging.merge(x, size, metric, self.merged, self.class_token)
             x, tokens = ops.reshape(x, (-1, width)), tokens - self.merged
-        x = ops.reshape(self._mlp(x), (-1, tokens, width))
+        x = ops.reshape(self.mlp(x), (-1, tokens, width))
         if self.with_weights:
             return x, ops.mean(weights, axis=1)
         return (x, size) if merges else x
 
+    def _heads(self, x, tokens):
+        """`(B·N, D)` -> query, key and value `(B, H, N, d)`."""
+        size = x.shape[-1] // self.num_heads
+        x = ops.reshape(self.qkv(x), (-1, tokens, 3, self.num_heads, size))
+        x = ops.transpose(x, (2, 0, 3, 1, 4))  # at once, then by whole parts
+        return [ops.reshape(x[i : i + 1], (-1, *x.shape[2:])) for i in range(3)]
+
+    def _attend(self, query, key, value, size):
+        """Heads `(B, H, N, d)`, scaled queries -> `(B·N, D)` and weights `(B, H, N, N)`.
+
+        torch computes them in one kernel, which keeps no weights: None, unless they are wanted.
+        """
+        bias, weights = None, None
+        if size is not None:  # a token of n patches takes n times the attention
+            bias = ops.log(ops.reshape(size, (-1, 1, 1, size.shape[1])))
+        if keras.backend.backend() == "torch" and not self.with_weights:
+            heads_last = (ops.transpose(part, (0, 2, 1, 3)) for part in (query, key, value))
+            x = ops.dot_product_attention(*heads_last, bias=bias, scale=1.0)  # (B, N, H, d)
+        else:
+            logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+            weights = ops.softmax(logits if bias is None else logits + bias, axis=-1)
+            x = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
+        return ops.reshape(x, (-1, self.num_heads * x.shape[-1])), weights
+
     def compute_output_shape(self, x_shape, size_shape=None):
         batch, tokens, width = x_shape
-        left = 1 if self.class_token_only else tokens - self.merged
+        left = tokens - self.merged
         x_shape = (batch, left, width)
         if self.with_weights:
             return x_shape, (batch, left, tokens)
-        merges = (self.merged or size_shape is not None) and not self.class_token_only
+        merges = self.merged or size_shape is not None
         return (x_shape, (batch, left, 1)) if merges else x_shape
 
     def get_config(self):
         config = {
             "merged": self.merged,
             "class_token": self.class_token,
-            "class_token_only": self.class_token_only,
             "with_weights": self.with_weights,
         }
         return {**super().get_config(), **config}
-
-
-@keras.saving.register_keras_serializable(package="vit_keras")
-class InferenceMAPHead(_Block):
-    """A `MAPHead` for inference: `(B, N, D)` -> `(B, D)`; the probe's query is a weight."""
-
-    def build(self, x_shape, size_shape=None):
-        width = x_shape[-1]
-        self.query = self.add_weight(name="query", shape=(1, width))
-        self.key_value = self._dense(width, 2 * width, "key_value")
-        self._build_rest(width)
-
-    def take(self, head):
-        """Copies the weights of a `MAPHead`."""
-        attention = head.attention
-        kernel, bias = matrix(attention.query, attention.head_size**-0.5)
-        self.query.assign(array(head.probe)[0] @ kernel + bias)
-        pairs = zip(matrix(attention.key), matrix(attention.value))
-        self.key_value.set_weights([np.concatenate(pair, axis=-1) for pair in pairs])
-        self._take_rest(attention, head.norm, head.mlp)
-
-    def call(self, x, size=None):
-        tokens, width = x.shape[1:]
-        key, value = self._split(self.key_value(ops.reshape(x, (-1, width))), tokens, 2)
-        (query,) = self._split(ops.convert_to_tensor(self.query), 1, 1)  # (1, H, 1, d)
-        return self._mlp(self.out(self._attend(query, key, value, size)[0]))
-
-    def compute_output_shape(self, x_shape, size_shape=None):
-        return (x_shape[0], x_shape[-1])
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -6,11 +6,8 @@ import keras
 from keras import ops
 
 from vit_keras.exporting import attention
-from vit_keras.exporting.inference_layers import (
-    InferenceBlock,
-    InferenceLayerNorm,
-    InferenceMAPHead,
-)
+from vit_keras.exporting.inference_layers import InferenceBlock, InferenceLayerNorm
+from vit_keras.exporting.one_query import InferenceLastBlock, InferenceMAPHead
 from vit_keras.exporting.token_merging import WeightedMean, most, schedule
 from vit_keras.layers import (
     EncoderBlock,
@@ -22,6 +19,7 @@ from vit_keras.layers import (
 from vit_keras.models.image_model import describe_like
 
 SIZES = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon")
+BLOCKS = (InferenceBlock, InferenceLastBlock)
 
 
 def for_inference(
@@ -48,11 +46,11 @@ def for_inference(
     maps = []  # (B, N, N), of each block
 
     def call(layer, *args, **kwargs):
-        if with_attention and isinstance(layer, (InferenceBlock, WithAttentionWeights)):
+        if with_attention and isinstance(layer, (*BLOCKS, WithAttentionWeights)):
             x, weights = layer(*args)
             maps.append(weights if len(weights.shape) == 3 else ops.mean(weights, axis=1))
             return x
-        if token_merging and isinstance(layer, (InferenceBlock, InferenceMAPHead, WeightedMean)):
+        if token_merging and isinstance(layer, (*BLOCKS, InferenceMAPHead, WeightedMean)):
             x, *merged = keras.tree.flatten(layer(args[0], *sizes))
             sizes[:] = merged or sizes
             return x
@@ -109,9 +107,11 @@ def _clone(layer, merged, last, with_attention):
     named = {"name": layer.name, "dtype": "float32"}
     sizes = {name: config[name] for name in SIZES if name in config}
     if isinstance(layer, EncoderBlock) and is_plain(layer):
+        named["with_weights"] = with_attention
+        if layer.name == last:
+            return InferenceLastBlock(**sizes, **named)
         merging = {"merged": merged[layer.name], "class_token": last is not None}
-        read = {"class_token_only": layer.name == last, "with_weights": with_attention}
-        return InferenceBlock(**sizes, **merging, **read, **named)
+        return InferenceBlock(**sizes, **merging, **named)
     if isinstance(layer, EncoderBlock) and with_attention:
         return WithAttentionWeights(type(layer).from_config(config), **named)
     if isinstance(layer, MAPHead):

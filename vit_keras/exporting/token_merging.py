@@ -50,20 +50,25 @@ def merge(x, size, metric, merged: int, class_token: bool):
     odd = ops.zeros_like(order[:, :1]) + ops.arange(scores.shape[2], dtype="int32")
     left = ops.concatenate([2 * staying, 2 * odd + 1], axis=1)  # tokens, (B, N - merged)
     place = kept + partner  # of the odd one, among those left
-    joins = ops.transpose(ops.one_hot(place, left.shape[1]), (0, 2, 1))
+    joined = ops.one_hot(place, left.shape[1])  # (B, merged, N - merged)
+    joins = ops.transpose(joined, (0, 2, 1))
     added = _rows(size, 2 * going)
     total = _rows(size, left) + ops.matmul(joins, added)
-    moved = added / _rows(total, place) * (_rows(x, 2 * going) - _rows(x, 2 * partner + 1))
+    moved = added / ops.matmul(joined, total) * (_rows(x, 2 * going) - _rows(x, 2 * partner + 1))
     return _rows(x, left) + ops.matmul(joins, moved), total
 
 
 def _scores(metric, class_token):
-    """The cosines of even with odd tokens `(B, evens, odds)`; lower for the class token."""
-    norm = ops.sqrt(ops.sum(ops.square(metric), axis=-1, keepdims=True) + 1e-12)
-    even, odd = _even_and_odd(metric / norm)
+    """d times the cosines of even with odd tokens `(B, evens, odds)`; lower for the class token.
+
+    As a mean, not a sum, which TFLite would make an operator that its fast kernels lack.
+    """
+    norm = ops.rsqrt(ops.mean(metric * metric, axis=-1, keepdims=True) + 1e-12)
+    even, odd = _even_and_odd(metric * norm)
     scores = ops.matmul(even, ops.transpose(odd, (0, 2, 1)))
-    if class_token:  # a cosine is at least -1
-        scores = scores - 3.0 * ops.reshape(ops.one_hot(0, even.shape[1]), (1, -1, 1))
+    if class_token:  # d times a cosine is at least -d
+        first = ops.reshape(ops.one_hot(0, even.shape[1]), (1, -1, 1))
+        scores = scores - 3.0 * metric.shape[-1] * first
     return scores
 
 
