@@ -1,7 +1,7 @@
 """Token merging (ToMe, arXiv 2210.09461): each block averages its r most similar pairs of tokens.
 
-Written with top-k, whole rows and one small one-hot product, whose shapes are static, so that it
-runs the same in Keras, LiteRT and ONNX, and takes little time there.
+Written with top-k and whole rows, whose shapes are static, so that it runs the same in Keras,
+LiteRT and ONNX, and takes little time there.
 """
 
 import keras
@@ -43,19 +43,28 @@ def merge(x, size, metric, merged: int, class_token: bool):
     if merged == 0:
         return x, size
     scores = _scores(metric, class_token)
-    kept = scores.shape[1] - merged
     order = ops.cast(ops.top_k(-ops.max(scores, axis=-1), scores.shape[1])[1], "int32")
-    staying, going = order[:, :kept], order[:, kept:]  # even ones, the least similar first
+    staying, going = order[:, :-merged], order[:, -merged:]  # even ones, the least similar first
     partner = ops.top_k(_rows(scores, going), 1)[1][..., 0]  # (B, merged); TFLite has no argmax
-    odd = ops.zeros_like(order[:, :1]) + ops.arange(scores.shape[2], dtype="int32")
-    left = ops.concatenate([2 * staying, 2 * odd + 1], axis=1)  # tokens, (B, N - merged)
-    place = kept + partner  # of the odd one, among those left
-    joined = ops.one_hot(place, left.shape[1])  # (B, merged, N - merged)
-    joins = ops.transpose(joined, (0, 2, 1))
-    added = _rows(size, 2 * going)
-    total = _rows(size, left) + ops.matmul(joins, added)
-    moved = added / ops.matmul(joined, total) * (_rows(x, 2 * going) - _rows(x, 2 * partner + 1))
-    return _rows(x, left) + ops.matmul(joins, moved), total
+    partner = ops.cast(partner, "int32")
+    means, sizes = _means(x, size, 2 * going, 2 * partner + 1)
+    behind = x.shape[1] + ops.arange(merged, dtype="float32")  # the means' places, after the tokens
+    places = ops.one_hot(partner, scores.shape[2]) * ops.expand_dims(behind, axis=1)
+    places = ops.cast(ops.max(places, axis=1), "int32")  # (B, odds), 0 for those without a pair
+    odd = ops.maximum(2 * ops.arange(scores.shape[2], dtype="int32") + 1, places)
+    left = ops.concatenate([2 * staying, odd], axis=1)  # (B, N - merged)
+    x, size = ops.concatenate([x, means], axis=1), ops.concatenate([size, sizes], axis=1)
+    return _rows(x, left), _rows(size, left)
+
+
+def _means(x, size, even, odd):
+    """What each of the pairs `(B, merged)` becomes, with all others of its odd token; and sizes."""
+    together = ops.equal(ops.expand_dims(odd, axis=2), ops.expand_dims(odd, axis=1))
+    together = ops.cast(together, "float32")  # (B, merged, merged)
+    added, first = _rows(size, even), _rows(x, odd)
+    total = together * ops.transpose(added, (0, 2, 1))
+    total = _rows(size, odd) + ops.sum(total, axis=2, keepdims=True)
+    return first + ops.matmul(together, added * (_rows(x, even) - first)) / total, total
 
 
 def _scores(metric, class_token):
