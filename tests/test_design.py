@@ -41,7 +41,7 @@ BACKENDS_OWN = {
     "torch_attention.py": "torch",
     "torch_measured.py": "torch",
     "torch_products.py": "torch",
-    "tensorflow_gelu.py": "tensorflow",
+    "tensorflow_training.py": "tensorflow",
 }
 
 

@@ -31,9 +31,23 @@ def check_choice(value, choices, name: str) -> None:
         raise ValueError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}")
 
 
-def layer_norm(epsilon: float, name: str, **kwargs) -> keras.layers.LayerNormalization:
+@keras.saving.register_keras_serializable(package="vit_keras")
+class LayerNormalization(keras.layers.LayerNormalization):
+    """`keras.layers.LayerNormalization` of the last axis, faster in training on TensorFlow."""
+
+    def call(self, inputs, training=None):
+        if training and keras.backend.backend() == "tensorflow":
+            from vit_keras.layers import tensorflow_training
+
+            x = keras.ops.convert_to_tensor(inputs)
+            y = tensorflow_training.layer_norm(x, self.gamma, self.beta, self.epsilon)
+            return keras.ops.cast(y, self.compute_dtype)
+        return super().call(inputs)
+
+
+def layer_norm(epsilon: float, name: str, **kwargs) -> LayerNormalization:
     """A layer normalisation over the last axis."""
-    return keras.layers.LayerNormalization(epsilon=epsilon, name=name, **kwargs)
+    return LayerNormalization(epsilon=epsilon, name=name, **kwargs)
 
 
 class SeededLayer(keras.layers.Layer):

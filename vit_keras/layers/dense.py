@@ -25,9 +25,9 @@ class Dense(keras.layers.Dense):
     def call(self, inputs, training=None):
         activation = self.activation
         if training and keras.backend.backend() == "tensorflow":
-            from vit_keras.layers import tensorflow_gelu
+            from vit_keras.layers import tensorflow_training
 
-            trained = {gelu: tensorflow_gelu.gelu, gelu_tanh: tensorflow_gelu.gelu_tanh}
+            trained = {gelu: tensorflow_training.gelu, gelu_tanh: tensorflow_training.gelu_tanh}
             activation = trained.get(activation, activation)
         return linear(inputs, self.kernel, self.bias, activation)
 
