@@ -116,8 +116,7 @@ def _restored(model, run, topology) -> int:
 
 
 def _train_from_checkpoint(model, run, batches, validation, topology, more):
-    config, parts = run.config, run.config.optimizer.accumulation_steps
-    start = _restored(model, run, topology)
+    config, start = run.config, _restored(model, run, topology)
     recorder = callbacks.Recorder(config, start, run.folder, topology)
     if start >= config.total_steps or out_of_patience(recorder.rows, config.patience):
         return recorder.rows
@@ -143,21 +142,27 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more):
             callbacks.Patience(recorder, config.patience),
             keep,
         ]
-        held_out = topology.batches(validation)
-        for segment in segments(start, config.total_steps, config.eval_every):
-            model.fit(
-                topology.batches(batches(recorder.step * parts)),
-                initial_epoch=segment.first,
-                epochs=segment.last,
-                steps_per_epoch=segment.steps * parts,
-                validation_data=held_out,
-                callbacks=callbacks.CallbackList(watch, add_history=True, model=model),
-                shuffle=False,  # the pipeline has shuffled
-                verbose=0,
-            )
-            if model.stop_training:
-                break
+        batches_from = lambda step: topology.batches(batches(step))
+        _fit(model, config, recorder, watch, batches_from, topology.batches(validation))
     return recorder.rows
+
+
+def _fit(model, config, recorder, watch, batches_from, held_out):
+    """`fit`, one evaluation at a time, from the step of `recorder` to the last or an early stop."""
+    parts = config.optimizer.accumulation_steps
+    for segment in segments(recorder.step, config.total_steps, config.eval_every):
+        model.fit(
+            batches_from(recorder.step * parts),
+            initial_epoch=segment.first,
+            epochs=segment.last,
+            steps_per_epoch=segment.steps * parts,
+            validation_data=held_out,
+            callbacks=callbacks.CallbackList(watch, add_history=True, model=model),
+            shuffle=False,  # the pipeline has shuffled
+            verbose=0,
+        )
+        if model.stop_training:
+            break
 
 
 def _go_back(model, run, error):
