@@ -1,10 +1,14 @@
 """Token merging beside a loop in NumPy, and inside whole models."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 
+from tests.exporting.builds import softmax
 from tests.helpers import randomise, to_numpy
+from vit_keras import exporting
 from vit_keras.exporting import for_inference, token_merging
 from vit_keras.models import ResNet, VisionTransformer
 
@@ -83,3 +87,29 @@ def test_the_rewritten_model_is_saved_and_opened(rng, tmp_path):
     rewritten.save(tmp_path / "fast.keras")
     found = keras.models.load_model(tmp_path / "fast.keras").predict(images, verbose=0)
     np.testing.assert_allclose(found, rewritten.predict_on_batch(images), atol=1e-5)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("classifier", ["token", "map"])
+def test_files_merge_as_keras_does(rng, tmp_path, classifier):
+    model = randomise(VisionTransformer(16, 4, **SIZES, classifier=classifier), rng)
+    images = rng.integers(0, 256, (6, 16, 16, 3), dtype="uint8")
+    prepared = (images / 127.5 - 1).astype("float32")
+    expected = softmax(for_inference(model, 3).predict_on_batch(prepared))
+    rows = exporting.export(
+        model,
+        tmp_path / "out",
+        images=images,
+        formats=["savedmodel", "litert", "onnx"],
+        precisions=["fp32"],
+        token_merging=3,
+        threads=(),
+    )
+    for row in rows:
+        found = exporting.open_file(tmp_path / "out" / row["file"])(images)
+        np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=row["file"])
+    whole = softmax(model.predict_on_batch(prepared))
+    agreement = (whole.argmax(axis=-1) == expected.argmax(axis=-1)).mean()
+    reference = json.loads((tmp_path / "out" / "manifest.json").read_text())["reference"]
+    assert reference["without_merging"]["agreement"] == agreement
+    assert np.abs(whole - expected).max() > 1e-3  # or nothing was merged
