@@ -33,12 +33,13 @@ def global_norm(tensors):
 
 
 def scaled(tensors, scale):
-    """New tensors, `scale` times as large."""
+    """The tensors times `scale`: on torch the same ones, as by `clip_grad_norm_`, elsewhere new."""
     if keras.backend.backend() != "torch":
         return [x * ops.cast(scale, x.dtype) for x in tensors]
     import torch
 
-    return torch._foreach_mul(tensors, scale)
+    torch._foreach_mul_(tensors, scale)
+    return tensors
 
 
 def move_towards(variables, targets, fraction):
