@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.exporting.builds import files
 from tests.helpers import randomise
 from vit_keras import exporting, inspection
 from vit_keras.exporting import for_inference
@@ -44,15 +45,7 @@ def test_files_have_it_beside_the_answer(rng, tmp_path):
 
     model = randomise(VisionTransformer((8, 12), 4, **SIZES), rng)
     images = rng.integers(0, 256, (2, 8, 12, 3), dtype="uint8")
-    rows = exporting.export(
-        model,
-        tmp_path / "out",
-        images=images,
-        formats=["savedmodel", "litert", "onnx"],
-        precisions=["fp32"],
-        attention=True,
-        threads=(),
-    )
+    rows = files(model, tmp_path / "out", images, attention=True)
     expected = rollout(model, (images / 127.5 - 1).astype("float32"))
     assert {row["format"] for row in rows} == {"savedmodel", "litert", "onnx"}
     session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")

@@ -136,8 +136,8 @@ class InferenceBlock(AttentionAndMLP):
         torch computes them in one kernel, which keeps no weights: None, unless they are wanted.
         """
         bias, weights = None, None
-        if size is not None:  # a token of n patches takes n times the attention
-            bias = ops.log(ops.reshape(size, (-1, 1, 1, size.shape[1])))
+        if size is not None:
+            bias = ops.expand_dims(token_merging.size_bias(size), axis=1)  # of all heads
         if keras.backend.backend() == "torch" and not self.with_weights:
             heads_last = (ops.transpose(part, (0, 2, 1, 3)) for part in (query, key, value))
             x = ops.dot_product_attention(*heads_last, bias=bias, scale=1.0)  # (B, N, H, d)

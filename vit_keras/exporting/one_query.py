@@ -10,6 +10,7 @@ from keras import ops
 
 from vit_keras.exporting.folding import array, fold, matrix
 from vit_keras.exporting.inference_layers import AttentionAndMLP, normalise
+from vit_keras.exporting.token_merging import size_bias
 
 
 class _OneQuery(AttentionAndMLP):
@@ -21,8 +22,8 @@ class _OneQuery(AttentionAndMLP):
 
     def attend(self, logits, y, size):
         """Logits `(B, H, N)`, tokens `(B, N, D)` -> `(B, D)` and the weights `(B, H, N)`."""
-        if size is not None:  # a token of n patches takes n times the attention
-            logits = logits + ops.log(ops.reshape(size, (-1, 1, size.shape[1])))
+        if size is not None:
+            logits = logits + size_bias(size)
         weights = ops.softmax(logits, axis=-1)
         x = self.value(ops.reshape(ops.matmul(weights, y), (-1, y.shape[-1])))  # (B·H, D)
         x = ops.reshape(x, (-1, self.num_heads, y.shape[-1]))

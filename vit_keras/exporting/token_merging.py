@@ -57,6 +57,11 @@ def merge(x, size, metric, merged: int, class_token: bool):
     return _rows(x, left), _rows(size, left)
 
 
+def size_bias(size):
+    """What sizes `(B, N, 1)` add to logits, `(B, 1, N)`: n patches take n times the attention."""
+    return ops.log(ops.reshape(size, (-1, 1, size.shape[1])))
+
+
 def _means(x, size, even, odd):
     """What each of the pairs `(B, merged)` becomes, with all others of its odd token; and sizes."""
     together = ops.equal(ops.expand_dims(odd, axis=2), ops.expand_dims(odd, axis=1))

@@ -39,8 +39,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         if training and keras.backend.backend() == "tensorflow":
             from vit_keras.layers import tensorflow_training
 
-            x = keras.ops.convert_to_tensor(inputs)
-            y = tensorflow_training.layer_norm(x, self.gamma, self.beta, self.epsilon)
+            y = tensorflow_training.layer_norm(inputs, self.gamma, self.beta, self.epsilon)
             return keras.ops.cast(y, self.compute_dtype)
         return super().call(inputs)
 
