@@ -48,6 +48,25 @@ def test_it_is_attention_with_its_gradients(rng, attention, queries, keys):
         assert np.linalg.norm(one - other) <= 0.02 * np.linalg.norm(other)
 
 
+def test_in_float32_it_copies_neither_its_inputs_nor_its_result(rng, attention):
+    import torch
+
+    values, kept = [rng.normal(size=(2, 9, 3, 8)) for _ in range(3)], {}
+    gradient = rng.normal(size=values[0].shape)
+    note = lambda x: kept.setdefault(x.untyped_storage().data_ptr(), x)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        tensors = [torch.tensor(v, dtype=torch.float32, requires_grad=True) for v in values]
+        y = attention.attention(*tensors, 0.5)
+        assert {x.untyped_storage().data_ptr() for x in (*tensors, y.flatten(2))} < kept.keys()
+    sums = 2 * 9 * 3 * 4  # bytes, of the softmax's denominators
+    assert sum(x.untyped_storage().nbytes() for x in kept.values()) <= 4 * y.nbytes + sums + 64
+    found = with_gradients(attention.attention, values, gradient, torch.float32)
+    for one, other in zip(
+        found, with_gradients(written_in_float64, values, gradient, torch.float64)
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
 def test_the_layer_attends_by_it_in_half_precision_alone(rng, attention, monkeypatch):
     calls = []
     written_out = attention._written_out

@@ -139,12 +139,14 @@ class InferenceBlock(AttentionAndMLP):
         if size is not None:
             bias = ops.expand_dims(token_merging.size_bias(size), axis=1)  # of all heads
         if keras.backend.backend() == "torch" and not self.with_weights:
-            heads_last = (ops.transpose(part, (0, 2, 1, 3)) for part in (query, key, value))
-            x = ops.dot_product_attention(*heads_last, bias=bias, scale=1.0)  # (B, N, H, d)
+            from vit_keras.layers import torch_attention
+
+            x = torch_attention.heads_first(query, key, value, scale=1.0, bias=bias)
         else:
             logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
             weights = ops.softmax(logits if bias is None else logits + bias, axis=-1)
-            x = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
+            x = ops.matmul(weights, value)
+        x = ops.transpose(x, (0, 2, 1, 3))
         return ops.reshape(x, (-1, self.num_heads * x.shape[-1])), weights
 
     def compute_output_shape(self, x_shape, size_shape=None):

@@ -1,4 +1,4 @@
-"""Attention in bfloat16 on torch's CPUs, whose own kernel multiplies at a fifth of their speed.
+"""Attention on torch: by its own kernel, but on CPUs in bfloat16, of which that makes a fifth.
 
 There the products are written out, for oneDNN, and the weights computed anew for the gradient, so
 that no more is kept than torch's own kernel keeps. Which is faster is asked.
@@ -8,8 +8,8 @@ import functools
 from typing import NamedTuple
 
 import torch
-from keras import ops
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import scaled_dot_product_attention
 
 from vit_keras.layers import torch_measured
 
@@ -35,7 +35,15 @@ def _is_written_out(query, key) -> bool:
 
 
 def _fused(query, key, value, scale):
-    return ops.dot_product_attention(query, key, value, scale=scale)
+    return heads_first(*(x.transpose(1, 2) for x in (query, key, value)), scale).transpose(1, 2)
+
+
+def heads_first(query, key, value, scale, bias=None):
+    """softmax(scale q kᵀ + bias) v of `(B, H, N, d)`, by torch's own kernel: `(B, H, N, d)`.
+
+    Keras' call of it copies q, k and v, and whoever flattens its result copies that; this does not.
+    """
+    return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
 
 
 def _written_out(query, key, value, scale):
