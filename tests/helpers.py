@@ -30,6 +30,17 @@ def weights_by_path(model):
     return {weight.path: to_numpy(weight.value) for weight in model.weights}
 
 
+def keeping(kept: dict):
+    """While it is open, what torch keeps for gradients goes into `kept`, one tensor a storage."""
+    import torch
+
+    def note(x):
+        kept.setdefault(x.untyped_storage().data_ptr(), x)
+        return x
+
+    return torch.autograd.graph.saved_tensors_hooks(note, lambda x: x)
+
+
 @contextlib.contextmanager
 def shapes_only():
     """Models built inside have weights without values, so that the largest takes no memory."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import to_numpy
+from tests.helpers import keeping, to_numpy
 from vit_keras.layers import MultiHeadDotProductAttention
 
 pytestmark = pytest.mark.on("torch")
@@ -53,8 +53,7 @@ def test_in_float32_it_copies_neither_its_inputs_nor_its_result(rng, attention):
 
     values, kept = [rng.normal(size=(2, 9, 3, 8)) for _ in range(3)], {}
     gradient = rng.normal(size=values[0].shape)
-    note = lambda x: kept.setdefault(x.untyped_storage().data_ptr(), x)
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+    with keeping(kept):
         tensors = [torch.tensor(v, dtype=torch.float32, requires_grad=True) for v in values]
         y = attention.attention(*tensors, 0.5)
         assert {x.untyped_storage().data_ptr() for x in (*tensors, y.flatten(2))} < kept.keys()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import randomise, to_numpy
+from tests.helpers import keeping, randomise, to_numpy
 from vit_keras.layers import EncoderBlock, MlpBlock, dense
 
 pytestmark = pytest.mark.on("torch")
@@ -68,6 +68,50 @@ def test_a_fused_gelu_is_the_one_that_trains(rng, products, monkeypatch, gelu):
         found = dense.linear(*half, dense.GELUS[gelu]).float()
     exact = reference.gelu(x[0] @ first[0] + first[1], gelu)
     np.testing.assert_allclose(found, exact, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("routes", [ROUTES[0], ROUTES[-1]])
+@pytest.mark.parametrize("gelu", dense.GELUS)
+def test_a_trained_mlp_keeps_what_goes_into_gelu_alone(rng, products, monkeypatch, gelu, routes):
+    import torch
+
+    monkeypatch.setattr(products, "fastest", lambda: products.Routes(*routes))
+    mlp = MlpBlock(10, gelu=gelu)
+    mlp.build((2, 6, 4))
+    for weight in mlp.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    x, gradient = (rng.normal(size=(2, 6, 4)) for _ in range(2))
+    inputs, kept = torch.tensor(x, dtype=torch.float32, requires_grad=True), {}
+    with keeping(kept):
+        y = mlp(inputs, training=True)
+    assert sum(t.shape == (12, 10) for t in kept.values()) == 1
+    y.backward(torch.tensor(gradient, dtype=torch.float32))
+    found = [inputs.grad, *(weight.value.grad for weight in mlp.trainable_weights)]
+
+    exact = [torch.tensor(to_numpy(w)).double().requires_grad_() for w in mlp.trainable_weights]
+    values = [torch.tensor(x, requires_grad=True), *exact]
+    hidden = values[0] @ exact[0] + exact[1]
+    approximate = "none" if gelu == "exact" else "tanh"
+    output = torch.nn.functional.gelu(hidden, approximate=approximate) @ exact[2] + exact[3]
+    np.testing.assert_allclose(to_numpy(y), output.detach(), atol=1e-4)
+    expected = torch.autograd.grad(output, values, torch.tensor(gradient))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(to_numpy(one), other, atol=1e-4)
+
+
+@pytest.mark.parametrize("frozen", ["Dense_0", "Dense_1"])
+def test_a_part_of_a_trained_mlp_may_be_frozen(rng, products, frozen):
+    import torch
+
+    mlp = MlpBlock(10)
+    mlp.build((2, 6, 4))
+    for layer in (mlp.dense_0, mlp.dense_1):
+        layer.trainable = layer.name != frozen
+    x = torch.tensor(rng.normal(size=(2, 6, 4)), dtype=torch.float32)
+    mlp(x, training=True).sum().backward()
+    for layer in (mlp.dense_0, mlp.dense_1):
+        assert (layer.kernel.value.grad is None) == (layer.name == frozen)
+        assert (layer.bias.value.grad is None) == (layer.name == frozen)
 
 
 def test_a_block_trains_alike_on_both(rng, products, monkeypatch):

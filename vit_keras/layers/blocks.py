@@ -55,6 +55,10 @@ class MlpBlock(SeededLayer):
         return dense
 
     def call(self, inputs, training=None):
+        if training and not self.dropout_rate and keras.backend.backend() == "torch":
+            from vit_keras.layers import torch_products
+
+            return torch_products.mlp(inputs, self.dense_0, self.dense_1)
         x = self.dropout_0(self.dense_0(inputs), training=training)
         return self.dropout_1(self.dense_1(x), training=training)
 

@@ -1,7 +1,8 @@
-"""Attention on torch: by its own kernel, but on CPUs in bfloat16, of which that makes a fifth.
+"""Attention on torch: by its own kernel, except in bfloat16 on CPUs.
 
-There the products are written out, for oneDNN, and the weights computed anew for the gradient, so
-that no more is kept than torch's own kernel keeps. Which is faster is asked.
+That multiplies there at a fifth of the speed of dense products. The products are written out
+there, for oneDNN, and the weights computed anew for the gradient, so that no more is kept than
+torch's own kernel keeps. Which is faster is asked.
 """
 
 import functools
