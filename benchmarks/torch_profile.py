@@ -1,0 +1,91 @@
+"""Where a step's time goes in torch: its operators by kind, as a table of milliseconds.
+
+    python benchmarks/torch_profile.py ours-torch timm --size S --mode train --precision fp32
+
+Each contender is profiled in a process of its own. What the dense products leave is all that any
+other model of the same size could save.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import cases  # noqa: E402
+from benchmarks.contenders import CONTENDERS, environment  # noqa: E402
+
+OPTIMIZER = "adamw sqrt lerp addcdiv addcmul linalg_vector_norm aten::mul_ aten::div Optimizer"
+KINDS = {  # by what an operator's name contains, the first that does
+    "attention": "scaled_dot_product aten::bmm softmax",
+    "dense products": "aten::mm addmm linear_pointwise convolution",
+    "GELU": "gelu",
+    "layer normalisation": "layer_norm",
+    "optimiser": OPTIMIZER,
+    "copies and casts": "copy aten::cat",
+    "sums and additions": "aten::sum aten::add",
+}
+REST = "the rest"
+
+
+def kind_of(operator: str) -> str:
+    found = (kind for kind, names in KINDS.items() if any(n in operator for n in names.split()))
+    return next(found, REST)
+
+
+def profiled(name: str, case: cases.Case, steps: int) -> dict[str, float]:
+    """Milliseconds a step of each kind, in this process."""
+    from torch.profiler import ProfilerActivity, profile
+
+    step, _ = CONTENDERS[name].make(case)
+    step(2)
+    with profile(activities=[ProfilerActivity.CPU]) as record:
+        step(steps)
+    spent = dict.fromkeys([*KINDS, REST], 0.0)
+    for event in record.key_averages():
+        spent[kind_of(event.key)] += event.self_cpu_time_total / 1000 / steps
+    return spent
+
+
+def elsewhere(name: str, case: cases.Case, steps: int) -> dict[str, float]:
+    """As `profiled`, in a process of its own."""
+    command = [sys.executable, __file__, "--json", name, "--steps", str(steps)]
+    for field, value in case._asdict().items():
+        command += [f"--{field}", str(value)]
+    done = subprocess.run(
+        command, env=environment(name), stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def table(columns: dict[str, dict[str, float]]) -> str:
+    lines = [f"| ms a step | {' | '.join(columns)} |", "|---|" + "--:|" * len(columns)]
+    for kind in [*KINDS, REST]:
+        lines.append(f"| {kind} | {' | '.join(f'{c[kind]:.0f}' for c in columns.values())} |")
+    lines.append(f"| all | {' | '.join(f'{sum(c.values()):.0f}' for c in columns.values())} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = [name for name, contender in CONTENDERS.items() if contender.backend == "torch"]
+    parser.add_argument("contenders", nargs="+", choices=names)
+    parser.add_argument("--size", choices=cases.SIZES, default="S")
+    parser.add_argument("--mode", choices=("train", "infer"), default="train")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="of one contender, in this process")
+    options = parser.parse_args()
+    case = cases.Case(options.size, options.mode, options.precision, options.batch)
+    if options.json:
+        print(json.dumps(profiled(options.contenders[0], case, options.steps)))
+        return
+    print(table({n: elsewhere(n, case, options.steps) for n in options.contenders}))
+
+
+if __name__ == "__main__":
+    main()
