@@ -2,7 +2,7 @@
 
 Query, key and value come from one product that holds the factor 1/√d and the normalisation's
 scale and offset; LayerNorm and GELU are spelled out, since converters turn Keras' own into more
-nodes, or into operations that a runtime lacks. On torch GELU and attention are its own kernels.
+nodes, or into operations that a runtime lacks. On torch they and attention are its own kernels.
 """
 
 import math
@@ -17,6 +17,8 @@ from vit_keras.layers.dense import GELUS, Dense, gelu_tanh
 
 def normalise(x, epsilon: float):
     """`x` with mean 0 and variance 1 along the last axis."""
+    if keras.backend.backend() == "torch":
+        return ops.layer_normalization(x, epsilon=epsilon)
     x = x - ops.mean(x, axis=-1, keepdims=True)
     return x * ops.rsqrt(ops.mean(x * x, axis=-1, keepdims=True) + epsilon)
 
