@@ -1,4 +1,4 @@
-"""Attention written out in bfloat16 against its formula in float64."""
+"""Attention on torch, written out in bfloat16 too, against its formula in float64."""
 
 import numpy as np
 import pytest
@@ -60,9 +60,8 @@ def test_in_float32_it_copies_neither_its_inputs_nor_its_result(rng, attention):
     sums = 2 * 9 * 3 * 4  # bytes, of the softmax's denominators
     assert sum(x.untyped_storage().nbytes() for x in kept.values()) <= 4 * y.nbytes + sums + 64
     found = with_gradients(attention.attention, values, gradient, torch.float32)
-    for one, other in zip(
-        found, with_gradients(written_in_float64, values, gradient, torch.float64)
-    ):
+    expected = with_gradients(written_in_float64, values, gradient, torch.float64)
+    for one, other in zip(found, expected):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 

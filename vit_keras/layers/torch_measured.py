@@ -21,6 +21,11 @@ GAIN = 1.05  # less than this is noise
 CLOCK = time.process_time if os.name == "posix" else time.perf_counter
 
 
+def concerns(x: torch.Tensor) -> bool:
+    """Whether such a choice is to be made: on CPUs, where torch does not compile the model."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def kept(name: str, kind: type[Choice], measure: Callable[[], Choice]) -> Choice:
     """The choice of this `kind` called `name`: what was measured before, or `measure()` now."""
     path = _record(name)

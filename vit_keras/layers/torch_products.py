@@ -16,7 +16,7 @@ from vit_keras.layers import torch_measured
 from vit_keras.layers.dense import gelu, gelu_tanh
 
 LARGE = 2**25  # multiply-adds from which a product outweighs what calling it costs
-FUSED = {gelu: ("gelu", [], "none"), gelu_tanh: ("gelu", [], "tanh")}  # as oneDNN knows them
+FUSED = {gelu: ("gelu", [], "none"), gelu_tanh: ("gelu", [], "tanh")}  # oneDNN's and torch's names
 
 
 class Routes(NamedTuple):
@@ -43,7 +43,7 @@ def mlp(x, first, second):
     """
     gelu = first.activation
     first, second = (map(convert_to_tensor, (part.kernel, part.bias)) for part in (first, second))
-    if gelu not in FUSED or not torch.is_grad_enabled() or not _runs_here(x):
+    if gelu not in FUSED or not torch.is_grad_enabled() or not torch_measured.concerns(x):
         return linear(linear(x, *first, gelu), *second)
     hidden, (kernel, bias) = linear(x, *first).flatten(0, -2), second
     y = _Linear.apply(hidden, kernel, bias, _routes_of(hidden, kernel), gelu)
@@ -64,16 +64,11 @@ def _rows(x, kernel, bias, activation):
 
 def _routes_of(x, kernel) -> Routes:
     large = x.shape[0] * kernel.shape[0] * kernel.shape[1] >= LARGE
-    if not large or not _runs_here(x):
+    if not large or not torch_measured.concerns(x):
         return Routes()
     if x.dtype == kernel.dtype == torch.float32:
         return fastest()
     return Routes(forward=x.dtype == kernel.dtype == torch.bfloat16 and _has_bfloat16())
-
-
-def _runs_here(x) -> bool:
-    """On this machine's CPUs, operator by operator: elsewhere torch knows better."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 @functools.cache
