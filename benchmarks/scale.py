@@ -72,8 +72,9 @@ def plot(rows: list[dict], path) -> None:
         own = [row for row in rows if row["axis"] == axis]
         places = [row[axis] for row in own]
         for cell, name, color in zip(column, ("cpu_s", "gib"), (BLUE, ORANGE)):
-            cell.plot(places, [row[name] for row in own], color=color, marker="o")
-            cell.set(xlabel=axis, ylim=(0, None))
+            values = [row[name] for row in own]
+            cell.plot(places, values, color=color, marker="o")
+            cell.set(xlabel=axis, ylim=(0, 1.1 * max(values)))
             cell.grid(alpha=0.3)
     axes[0, 0].set_ylabel("CPU seconds a step")
     axes[1, 0].set_ylabel("GiB")

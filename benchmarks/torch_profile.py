@@ -2,8 +2,8 @@
 
     python benchmarks/torch_profile.py ours-torch timm --size S --mode train --precision fp32
 
-Each contender is profiled in a process of its own. What the dense products leave is all that any
-other model of the same size could save.
+Each contender is profiled on CPUs, in a process of its own. What the dense products leave is all
+that any other model of the same size could save.
 """
 
 import argparse
