@@ -12,7 +12,7 @@ pytestmark = pytest.mark.on("torch")
 
 @pytest.fixture
 def attention(monkeypatch):
-    from vit_keras.layers import torch_attention
+    from vit_keras.layers.kernels import torch_attention
 
     monkeypatch.setattr(torch_attention, "fastest", lambda: torch_attention.Choice(True))
     return torch_attention
@@ -94,7 +94,7 @@ def expected_of(layer, x):
 def test_what_is_measured_are_the_same_gradients(monkeypatch):
     import torch
 
-    from vit_keras.layers import torch_attention, torch_measured
+    from vit_keras.layers.kernels import torch_attention, torch_measured
 
     def compare(new, old, operands, rounds):
         one, other = (to_numpy(way(*operands[0])[0].float()) for way in (new, old))

@@ -14,7 +14,7 @@ class Choice(NamedTuple):
 
 @pytest.fixture
 def measured():
-    from vit_keras.layers import torch_measured
+    from vit_keras.layers.kernels import torch_measured
 
     return torch_measured
 

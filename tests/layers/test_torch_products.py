@@ -15,7 +15,7 @@ pytestmark = pytest.mark.on("torch")
 
 @pytest.fixture
 def products(monkeypatch):
-    from vit_keras.layers import torch_products
+    from vit_keras.layers.kernels import torch_products
 
     monkeypatch.setattr(torch_products, "LARGE", 1)
     return torch_products
@@ -139,7 +139,7 @@ def test_small_products_stay_with_torch(products, monkeypatch):
 
 
 def test_measuring_chooses_the_faster_of_each(products, monkeypatch):
-    from vit_keras.layers import torch_measured
+    from vit_keras.layers.kernels import torch_measured
 
     answers = iter((True, False, True))
     monkeypatch.setattr(torch_measured, "is_faster", lambda *arguments: next(answers))

@@ -141,7 +141,7 @@ class InferenceBlock(AttentionAndMLP):
         if size is not None:
             bias = ops.expand_dims(token_merging.size_bias(size), axis=1)  # of all heads
         if keras.backend.backend() == "torch" and not self.with_weights:
-            from vit_keras.layers import torch_attention
+            from vit_keras.layers.kernels import torch_attention
 
             x = torch_attention.heads_first(query, key, value, scale=1.0, bias=bias)
         else:

@@ -154,7 +154,7 @@ def _has_fused_attention() -> bool:
 def _fused_attention(query, key, value, scale):
     """softmax(scale q kᵀ) v of `(B, N, H, d)`: `(B, N, H, d)`."""
     if keras.backend.backend() == "torch":
-        from vit_keras.layers import torch_attention
+        from vit_keras.layers.kernels import torch_attention
 
         return torch_attention.attention(query, key, value, scale)
     return ops.dot_product_attention(query, key, value, scale=scale)

@@ -37,7 +37,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
     def call(self, inputs, training=None):
         if training and keras.backend.backend() == "tensorflow":
-            from vit_keras.layers import tensorflow_training
+            from vit_keras.layers.kernels import tensorflow_training
 
             y = tensorflow_training.layer_norm(inputs, self.gamma, self.beta, self.epsilon)
             return keras.ops.cast(y, self.compute_dtype)

@@ -56,7 +56,7 @@ class MlpBlock(SeededLayer):
 
     def call(self, inputs, training=None):
         if training and not self.dropout_rate and keras.backend.backend() == "torch":
-            from vit_keras.layers import torch_products
+            from vit_keras.layers.kernels import torch_products
 
             return torch_products.mlp(inputs, self.dense_0, self.dense_1)
         x = self.dropout_0(self.dense_0(inputs), training=training)

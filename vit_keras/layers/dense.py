@@ -25,7 +25,7 @@ class Dense(keras.layers.Dense):
     def call(self, inputs, training=None):
         activation = self.activation
         if training and keras.backend.backend() == "tensorflow":
-            from vit_keras.layers import tensorflow_training
+            from vit_keras.layers.kernels import tensorflow_training
 
             trained = {gelu: tensorflow_training.gelu, gelu_tanh: tensorflow_training.gelu_tanh}
             activation = trained.get(activation, activation)
@@ -50,7 +50,7 @@ def linear(x, kernel, bias, activation=None):
     """
     kernel, bias = ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias)
     if keras.backend.backend() == "torch":
-        from vit_keras.layers import torch_products
+        from vit_keras.layers.kernels import torch_products
 
         return torch_products.linear(ops.convert_to_tensor(x), kernel, bias, activation)
     summed = len(kernel.shape) - len(bias.shape)

@@ -12,8 +12,8 @@ import torch
 from keras.ops import convert_to_tensor
 from torch.autograd.function import once_differentiable
 
-from vit_keras.layers import torch_measured
 from vit_keras.layers.dense import gelu, gelu_tanh
+from vit_keras.layers.kernels import torch_measured
 
 LARGE = 2**25  # multiply-adds from which a product outweighs what calling it costs
 FUSED = {gelu: ("gelu", [], "none"), gelu_tanh: ("gelu", [], "tanh")}  # oneDNN's and torch's names

@@ -12,7 +12,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
-from vit_keras.layers import torch_measured
+from vit_keras.layers.kernels import torch_measured
 
 LONGEST = 1024  # tokens, beyond which the weights of a layer are too much memory
 
