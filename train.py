@@ -79,7 +79,7 @@ def start(config, class_names):
     from vit_keras import models, runs, weights
 
     options = {"num_classes": len(class_names), "seed": config.seed, "name": config.name}
-    model = models.from_config(config.model, **options)
+    model = models.from_model_config(config.model, **options)
     if config.model.weights:
         path = runs.find_weights(config.model.weights, config.model.variant)
         weights.load(model, path, head="drop")  # ours starts at zero

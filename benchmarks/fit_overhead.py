@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from vit_keras.config import Config, ModelConfig
 from vit_keras.data.parallel import untuned
-from vit_keras.models import from_config
+from vit_keras.models import from_model_config
 from vit_keras.runs import Run
 from vit_keras.training.callbacks import recording
 from vit_keras.training.loop import compile_model, train
@@ -124,7 +124,7 @@ def measure(name, repeats, steps, clock):
         checkpoint_every=steps,
         model=model_config,
     )
-    model = from_config(config.model, num_classes=CLASSES, seed=0)
+    model = from_model_config(config.model, num_classes=CLASSES, seed=0)
     compile_model(model, config)
     data = untuned(tf.data.Dataset.from_tensors(batch_of(config)))
     few = dataclasses.replace(config, total_steps=2, eval_every=2, checkpoint_every=2)

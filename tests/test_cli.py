@@ -8,7 +8,7 @@ import pytest
 from tests.helpers import ROOT, shapes_only
 from vit_keras import cli
 from vit_keras.config import Config, ModelConfig
-from vit_keras.models import from_config, from_variant
+from vit_keras.models import from_model_config, from_variant
 
 pytestmark = pytest.mark.once
 
@@ -34,7 +34,7 @@ def test_arguments_stand_over_the_file_and_the_file_over_defaults(tmp_path):
     assert config.optimizer.learning_rate == 0.01
     assert config.model.arguments()["image_size"] == (32, 48)
     with shapes_only():
-        model = from_config(config.model, num_classes=3)
+        model = from_model_config(config.model, num_classes=3)
     assert model.get_layer("embedding").hidden_size == 192 and model.output_shape == (None, 3)
 
 
@@ -99,7 +99,7 @@ def test_configs_are_valid(file):
 
 def test_given_sizes_stand_over_the_variants():
     with shapes_only():
-        model = from_config(ModelConfig("B/16", num_layers=2, image_size=32), num_classes=3)
+        model = from_model_config(ModelConfig("B/16", num_layers=2, image_size=32), num_classes=3)
     assert model.get_layer("encoderblock_1").mlp_dim == 3072
     assert "encoderblock_2" not in [layer.name for layer in model.layers]
 
@@ -107,7 +107,9 @@ def test_given_sizes_stand_over_the_variants():
 @pytest.mark.parametrize("variant", ["R26+S/32", "R50x1"])
 def test_hybrids_and_resnets_are_built_like_transformers(variant):
     with shapes_only():
-        model = from_config(ModelConfig(variant, image_size=64, channels=1), num_classes=3, seed=1)
+        model = from_model_config(
+            ModelConfig(variant, image_size=64, channels=1), num_classes=3, seed=1
+        )
     assert model.input_shape == (None, 64, 64, 1) and model.output_shape == (None, 3)
     assert "block4" in [layer.name for layer in model.layers]
 
@@ -123,7 +125,7 @@ def test_resnets_and_stems_are_sized_by_the_config(variant):
     stem = {"resnet_layers": (2, 3), "resnet_width": 0.5}
     with shapes_only():
         built = [
-            from_config(ModelConfig(variant, image_size=32, **stem), num_classes=7, seed=0),
+            from_model_config(ModelConfig(variant, image_size=32, **stem), num_classes=7, seed=0),
             from_variant(variant, image_size=32, num_classes=7, seed=0, **stem),
         ]
         found, expected = ({w.path: w.shape for w in model.weights} for model in built)

@@ -13,7 +13,7 @@ from vit_keras.models import (
     Preprocessing,
     ResNet,
     VisionTransformer,
-    from_config,
+    from_model_config,
     pretext_model,
 )
 from vit_keras.training.loop import compile_model
@@ -67,7 +67,7 @@ def small(model: ModelConfig):
 def test_the_model_has_the_published_parameters(names):
     model = read(names).model
     with shapes_only():
-        found = from_config(dataclasses.replace(model, weights=None), num_classes=1000)
+        found = from_model_config(dataclasses.replace(model, weights=None), num_classes=1000)
         count = found.count_params()
     row, expected = variants.get(model.variant), COUNTS[model.variant]
     if model.representation_size:

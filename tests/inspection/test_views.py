@@ -9,7 +9,7 @@ from PIL import Image
 import visualize
 from tests.helpers import ROOT, randomise
 from vit_keras import data, inspection
-from vit_keras.inspection import figures
+from vit_keras.inspection import plots
 from vit_keras.models import ResNet, VisionTransformer, with_image_size
 from vit_keras.weights import open_model
 
@@ -20,7 +20,7 @@ SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num
 def drawn(monkeypatch):
     """Calls a function that draws and returns its figure, which is not written."""
     kept = []
-    monkeypatch.setattr(figures, "save_figure", lambda figure, path: kept.append(figure))
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: kept.append(figure))
 
     def draw(function, *arguments):
         function(*arguments, "nowhere")
@@ -37,7 +37,7 @@ def shown(axis):
 
 def test_heads_stand_over_their_layer(drawn, rng):
     pixels = rng.uniform(1, 9, (3, 4))
-    figure = drawn(figures.draw_attention_distance, pixels, (2, 2), (6, 8))
+    figure = drawn(plots.draw_attention_distance, pixels, (2, 2), (6, 8))
     axis = figure.axes[0]
     assert axis.get_ylabel() == "mean attention distance (pixels)"
     assert axis.get_xlabel() == "network depth (layer)"
@@ -47,14 +47,14 @@ def test_heads_stand_over_their_layer(drawn, rng):
     mean, even = (np.asarray(line.get_ydata()) for line in axis.lines)
     np.testing.assert_allclose(mean, pixels.mean(axis=1))
     np.testing.assert_allclose(even, (0 + 3 + 4 + 5) / 4)
-    figure = drawn(figures.draw_attention_entropy, pixels, 5)
+    figure = drawn(plots.draw_attention_entropy, pixels, 5)
     assert figure.axes[0].get_ylabel() == "mean entropy of attention (nats)"
     np.testing.assert_allclose(figure.axes[0].lines[1].get_ydata(), np.log(5))
 
 
 def test_similarities_lie_at_the_place_of_their_patch(drawn, rng):
     similarity = rng.uniform(-1, 1, (2, 3, 2, 3))
-    picture = shown(drawn(figures.draw_position_similarity, similarity).axes[0])
+    picture = shown(drawn(plots.draw_position_similarity, similarity).axes[0])
     cell, line = 16, 4
     for r, c, i, j in np.ndindex(similarity.shape):
         top, left = r * (2 * cell + line) + i * cell, c * (3 * cell + line) + j * cell
@@ -66,7 +66,7 @@ def test_similarities_lie_at_the_place_of_their_patch(drawn, rng):
 def test_filters_are_scaled_about_grey(drawn):
     filters = np.zeros((2, 1, 2, 3))
     filters[0, 0, :, 0], filters[1, 0, :, 2] = (0.5, -1), (4, 2)
-    figure = drawn(figures.draw_filters, filters, np.array([0.75, 0.25]))
+    figure = drawn(plots.draw_filters, filters, np.array([0.75, 0.25]))
     grey = 0.5
     np.testing.assert_allclose(shown(figure.axes[0])[0], [[0.75, grey, grey], [0, grey, grey]])
     np.testing.assert_allclose(shown(figure.axes[1])[0], [[grey, grey, 1], [grey, grey, 0.75]])
@@ -77,15 +77,15 @@ def test_features_share_their_scale_among_images(drawn):
     values = np.zeros((2, 1, 2, 3))
     values[0, 0], values[1, 0] = [(0, 1, 2), (2, 1, 2)], [(4, 1, 0), (1, 1, 1)]
     features = {"block1": values, "encoderblock_0": values}
-    figure = drawn(figures.draw_features, np.zeros((1, 4, 4, 1)), features, ["cat"])
+    figure = drawn(plots.draw_features, np.zeros((1, 4, 4, 1)), features, ["cat"])
     assert [axis.get_title() for axis in figure.axes] == ["", "stage 1", "layer 0"]
     np.testing.assert_allclose(shown(figure.axes[1])[0], [(0, 0, 1), (0.5, 0, 1)])
     with pytest.raises(ValueError, match="3 components, which need 4 patches or more"):
-        figures.draw_features(values, {"block1": values[..., :2]}, ["cat"], "nowhere")
+        plots.draw_features(values, {"block1": values[..., :2]}, ["cat"], "nowhere")
 
 
 def test_a_map_is_enlarged_from_the_centres_of_its_patches():
-    found = figures.enlarge(np.array([[0.0, 4.0]]), (2, 8))
+    found = plots.enlarge(np.array([[0.0, 4.0]]), (2, 8))
     np.testing.assert_allclose(found, [[0, 0, 0.5, 1.5, 2.5, 3.5, 4, 4]] * 2)
 
 

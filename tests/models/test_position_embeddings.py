@@ -12,7 +12,7 @@ from vit_keras.models import (
     HybridViT,
     VisionTransformer,
     attention_maps,
-    from_config,
+    from_model_config,
     positions_of,
     with_image_size,
 )
@@ -179,7 +179,7 @@ def test_mixed_precision_differs_by_its_rounding_alone(rng, kind):
 def test_the_configuration_chooses_positions():
     chosen = {"position_embedding": "sincos2d", "position_embedding_at": "shared"}
     config = ModelConfig("Ti/16", image_size=32, num_layers=2, **chosen)
-    assert positions_of(from_config(config, num_classes=3)) == ("sincos2d", "shared")
+    assert positions_of(from_model_config(config, num_classes=3)) == ("sincos2d", "shared")
     with pytest.raises(ValueError, match=r"no model\.position_embedding, model\.position_embed"):
         ModelConfig("R50x1", **chosen).arguments()
 

@@ -11,7 +11,7 @@ from tests import reference
 from tests.helpers import GOLDEN, randomise, shapes_only, to_numpy, weights_by_path
 from vit_keras import variants
 from vit_keras.config import ModelConfig
-from vit_keras.models import VisionTransformer, from_config
+from vit_keras.models import VisionTransformer, from_model_config
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 
@@ -123,7 +123,7 @@ def test_stochastic_depth_grows_linearly():
 def test_the_configured_head_bias_is_where_the_classifier_starts(variant):
     sizes = {} if variant == "R50x1" else {"num_layers": 1, "num_heads": 2}
     config = ModelConfig(variant, image_size=32, head_bias=-6.5, **sizes)
-    kernel, bias = from_config(config, num_classes=3).get_layer("head").get_weights()
+    kernel, bias = from_model_config(config, num_classes=3).get_layer("head").get_weights()
     np.testing.assert_array_equal(bias, [-6.5] * 3)
     assert not kernel.any()
 
@@ -131,7 +131,7 @@ def test_the_configured_head_bias_is_where_the_classifier_starts(variant):
 def test_the_configuration_decides_about_rematerialisation():
     config = ModelConfig("Ti/16", image_size=16, num_layers=1, rematerialise=True)
     with shapes_only():
-        assert from_config(config, num_classes=3).get_layer("encoderblock_0").rematerialise
+        assert from_model_config(config, num_classes=3).get_layer("encoderblock_0").rematerialise
     with pytest.raises(ValueError, match=r"'R50x1' has no model\.rematerialise"):
         ModelConfig("R50x1", rematerialise=True).arguments()
 

@@ -13,7 +13,7 @@ import numpy as np
 from vit_keras.data import Dataset
 from vit_keras.evaluation.predictors import Predictor, of_model
 from vit_keras.evaluation.summary import mean_and_std
-from vit_keras.models.image_model import describe_like
+from vit_keras.models.image_model import copy_description
 
 BIAS = 100.0  # a constant feature: so large that its weight is hardly regularised
 EPSILON = 1e-5  # added to the deviations
@@ -164,7 +164,7 @@ def features_of(model: keras.Model, representation: str | None = None) -> keras.
             f"which has {', '.join(map(repr, flat))}"
         )
     shared = type(model)(model.input, found, name=f"{model.name}_features")
-    return describe_like(shared, model)
+    return copy_description(shared, model)
 
 
 def extract(features: keras.Model, batches: Iterable) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ from vit_keras.layers import (
     TakeClassToken,
     WithAttentionWeights,
 )
-from vit_keras.models.image_model import describe_like
+from vit_keras.models.image_model import copy_description
 
 SIZES = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon")
 BLOCKS = (InferenceBlock, InferenceLastBlock)
@@ -61,7 +61,7 @@ def for_inference(
     for new in rewritten.layers:
         _take_weights(new, model)
     rewritten = attention.beside(rewritten, maps) if with_attention else rewritten
-    return describe_like(rewritten, model)
+    return copy_description(rewritten, model)
 
 
 def _merged(blocks, token_merging, merging_schedule):

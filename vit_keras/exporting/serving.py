@@ -3,7 +3,7 @@
 import keras
 
 from vit_keras.models import ImageModel, ends_in_softmax, preprocessing_of
-from vit_keras.models.image_model import describe_like
+from vit_keras.models.image_model import copy_description
 
 OUTPUTS = ("softmax", "logits", "features")
 
@@ -16,7 +16,7 @@ def in_float32(model: keras.Model) -> keras.Model:
 
     plain = keras.models.clone_model(model, clone_function=clone)
     plain.set_weights(model.get_weights())
-    return describe_like(plain, model)
+    return copy_description(plain, model)
 
 
 def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False) -> keras.Model:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
-from vit_keras.inspection import figures
+from vit_keras.inspection import plots
 from vit_keras.inspection.attention import AttentionViews, attention_views
 from vit_keras.inspection.features import feature_components
 from vit_keras.inspection.weights import filter_components, position_similarity
@@ -45,44 +45,44 @@ class Subject:
 
 def _filters(subject, path) -> Arrays:
     components, shares = filter_components(subject.model)
-    figures.draw_filters(components, shares, path)
+    plots.draw_filters(components, shares, path)
     return {"components": components, "variance_shares": shares}
 
 
 def _position_similarity(subject, path) -> Arrays:
     similarity = position_similarity(subject.model)
-    figures.draw_position_similarity(similarity, path)
+    plots.draw_position_similarity(similarity, path)
     return {"cosine": similarity}
 
 
 def _attention_distance(subject, path) -> Arrays:
     found = subject.attention.distance_px
     size = subject.model.input_shape[1:3]
-    figures.draw_attention_distance(found, patch_grid(subject.model), size, path)
+    plots.draw_attention_distance(found, patch_grid(subject.model), size, path)
     return {"pixels": found}
 
 
 def _attention_entropy(subject, path) -> Arrays:
     found = subject.attention
-    figures.draw_attention_entropy(found.entropy_nats, found.tokens, path)
+    plots.draw_attention_entropy(found.entropy_nats, found.tokens, path)
     return {"nats": found.entropy_nats}
 
 
 def _attention_rollout(subject, path) -> Arrays:
     found = subject.attention.rollout
-    figures.draw_rollout(subject.pictures, found, subject.titles, path)
+    plots.draw_rollout(subject.pictures, found, subject.titles, path)
     return {subject.heads: found}
 
 
 def _attention_last_layer(subject, path) -> Arrays:
     found = subject.attention.last_layer
-    figures.draw_last_layer(subject.pictures, found, subject.titles, path)
+    plots.draw_last_layer(subject.pictures, found, subject.titles, path)
     return {"weights": found}
 
 
 def _features(subject, path) -> Arrays:
     found = feature_components(subject.model, subject.images)
-    figures.draw_features(subject.pictures, found, subject.titles, path)
+    plots.draw_features(subject.pictures, found, subject.titles, path)
     return found
 
 

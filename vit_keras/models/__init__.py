@@ -1,16 +1,17 @@
 """Functional Keras models; they know nothing of files."""
 
-from vit_keras.models.constructors import from_config, from_variant
+from vit_keras.models.constructors import from_model_config, from_variant
 from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import (
     ImageModel,
     Preprocessing,
     class_names_of,
+    copy_description,
     ends_in_softmax,
     preprocessing_of,
 )
-from vit_keras.models.masked import copy_encoder, pretext_model
-from vit_keras.models.positions import positions_of
+from vit_keras.models.position_embeddings import positions_of
+from vit_keras.models.pretext import copy_encoder, pretext_model
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.rollout import attention_rollout
 from vit_keras.models.surgery import (
@@ -30,9 +31,10 @@ __all__ = [
     "attention_maps",
     "attention_rollout",
     "class_names_of",
+    "copy_description",
     "copy_encoder",
     "ends_in_softmax",
-    "from_config",
+    "from_model_config",
     "from_variant",
     "intermediates",
     "patch_grid",

@@ -23,7 +23,7 @@ def from_variant(variant: str, /, **arguments) -> ImageModel:
     return constructor(**variants.architecture(variant, **arguments))
 
 
-def from_config(config, **arguments) -> ImageModel:
+def from_model_config(config, **arguments) -> ImageModel:
     """The model of a run's `ModelConfig`; `arguments` go before what it says."""
     arguments = {**config.arguments(), **arguments}
     if config.variant is None:

@@ -7,8 +7,8 @@ import keras
 from vit_keras.initializers import default_seed
 from vit_keras.layers import GroupNorm, ResNetInput, StdConv
 from vit_keras.layers.base import pair
+from vit_keras.models.common import image_input, layer_options
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.parts import image_input, layer_part
 from vit_keras.models.resnet import add_stages, root_width
 from vit_keras.models.vit import VisionTransformer
 from vit_keras.variants import stem_stride
@@ -40,7 +40,7 @@ def HybridViT(
     """
     width = root_width(resnet_layers, resnet_width)
     seed = default_seed() if seed is None else seed
-    part = functools.partial(layer_part, seed, dtype)
+    part = functools.partial(layer_options, seed, dtype)
     stride = stem_stride(resnet_layers)
     total = tuple(stride * cells for cells in pair(patch_size, "patch_size"))
     unit = {"standardization": standardization, "group_norm_epsilon": group_norm_epsilon}

@@ -101,7 +101,7 @@ def _portable(config):
     return config
 
 
-def describe_like(model: keras.Model, source: keras.Model) -> keras.Model:
+def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
     """Gives `model` what `source` knows of its images and classes, and returns it."""
     if isinstance(source, ImageModel) and isinstance(model, ImageModel):
         model.preprocessing, model.class_names = source.preprocessing, source.class_names

@@ -7,8 +7,8 @@ import keras
 from vit_keras.initializers import default_seed
 from vit_keras.layers import GroupNorm, ResNetStage, RootBlock
 from vit_keras.layers.group_norm import GROUPS
+from vit_keras.models.common import add_head, image_input, image_source, layer_options
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.parts import add_head, image_input, image_source, layer_part
 
 WIDTH = 64  # of the root of a ResNet of width 1
 
@@ -36,7 +36,7 @@ def ResNet(
     Equal seeds give equal weights on every backend.
     """
     width = root_width(resnet_layers, resnet_width)
-    part = functools.partial(layer_part, default_seed() if seed is None else seed, dtype)
+    part = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
     x = input_tensor
     if x is None and image_size is None:
         x = keras.Input((None, None, channels), name="images")

@@ -10,7 +10,7 @@ from vit_keras.layers import (
     WithAttentionWeights,
 )
 from vit_keras.layers.base import pair
-from vit_keras.models.image_model import describe_like
+from vit_keras.models.image_model import copy_description
 from vit_keras.posembed import resize_axis_embeddings, resize_position_embeddings
 
 
@@ -95,7 +95,7 @@ def with_image_size(
             grids = patch_grid(model), patch_grid(resized)
             weights = RESIZE[type(old)](weights, *grids, interpolation)
         new.set_weights(weights)
-    return describe_like(resized, model)
+    return copy_description(resized, model)
 
 
 def _refuse_relative(old, new):

@@ -15,9 +15,13 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.base import check_choice, check_positive, layer_norm
 from vit_keras.layers.positions import IN_ATTENTION
+from vit_keras.models.common import add_head, image_input, image_source, layer_options
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.parts import add_head, image_input, image_source, layer_part
-from vit_keras.models.positions import added_positions, check_dropped_patches, check_positions
+from vit_keras.models.position_embeddings import (
+    added_positions,
+    check_dropped_patches,
+    check_positions,
+)
 
 CLASSIFIERS = ("token", "gap", "map", "gap_norm")
 
@@ -73,7 +77,7 @@ def VisionTransformer(
     check_positions(position_embedding, position_embedding_at)
     if patch_keep_rate != 1:
         check_dropped_patches(position_embedding, position_embedding_at)
-    part = functools.partial(layer_part, default_seed() if seed is None else seed, dtype)
+    part = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
     mlp = {"gelu": gelu, "layer_norm_epsilon": layer_norm_epsilon}
     head = {"num_heads": num_heads, "mlp_dim": mlp_dim, **mlp}
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}

@@ -8,7 +8,7 @@ from PIL import Image
 
 from vit_keras.figures import BLUE, GREY, ORANGE, new_figure, save_figure
 from vit_keras.files import replacing
-from vit_keras.inspection.figures import grid_of_grids
+from vit_keras.inspection.plots import grid_of_grids
 from vit_keras.reproduce.results import Mean
 
 # By what a series' name begins with: the paper's three families, then any others.

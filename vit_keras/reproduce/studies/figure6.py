@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 from vit_keras import data, evaluation, inspection, models
-from vit_keras.inspection.figures import draw_rollout
+from vit_keras.inspection.plots import draw_rollout
 from vit_keras.reproduce.results import Column, Result
 
 COUNT, SHOWN = 128, 10  # images that means are taken over, and those drawn

@@ -15,7 +15,7 @@ from vit_keras.layers import (
     TakeVisible,
 )
 from vit_keras.layers.base import layer_norm
-from vit_keras.models.parts import layer_part
+from vit_keras.models.common import layer_options
 from vit_keras.models.surgery import patch_grid
 
 MLP_RATIO = 4  # of the blocks of MAE's decoder
@@ -38,7 +38,7 @@ def pretext_model(encoder: keras.Model, config, seed: int | None = None) -> kera
         )
     embedding, grid = encoder.layers[1], patch_grid(encoder)
     part = functools.partial(
-        layer_part, default_seed() if seed is None else seed, embedding.dtype_policy
+        layer_options, default_seed() if seed is None else seed, embedding.dtype_policy
     )
     patches = grid[0] * grid[1]
     source = keras.Input((patches,), dtype="int32", name="source")

@@ -6,7 +6,7 @@ from vit_keras.initializers import fold_in, lecun_normal
 from vit_keras.layers.base import check_positive, pair
 
 
-def layer_part(seed, dtype, name):
+def layer_options(seed, dtype, name):
     """The arguments that the layer called `name` shares with all others."""
     return {"seed": fold_in(seed, name), "dtype": dtype, "name": name}
 
