@@ -13,7 +13,7 @@ from tests.helpers import ROOT
 from vit_keras import data, reproduce
 from vit_keras.config import Config, DataConfig
 from vit_keras.data.datasets import digits
-from vit_keras.reproduce import material, small
+from vit_keras.reproduce import digits_tables, small
 from vit_keras.reproduce.full import Full, epochs_of, variant_of
 
 pytestmark = pytest.mark.once
@@ -85,7 +85,7 @@ def test_a_changed_field_is_another_run(lab):
 
 
 def test_the_material_keeps_tasks_and_pre_training_apart(tmp_path):
-    tables = material.prepare(tmp_path / "data")
+    tables = digits_tables.write_tables(tmp_path / "data")
     rows = {}
     for name in tables:
         with open(tmp_path / "data" / f"{name}.csv") as file:
@@ -93,9 +93,9 @@ def test_the_material_keeps_tasks_and_pre_training_apart(tmp_path):
     paths = {
         name: {row["path"] for row in of if row["split"] == "train"} for name, of in rows.items()
     }
-    assert len(paths["upstream"]) == material.UPSTREAM_IMAGES
+    assert len(paths["upstream"]) == digits_tables.UPSTREAM_IMAGES
     assert not paths["upstream"] & paths["ten"] and paths["unseen"] < paths["ten"]
-    assert len(paths["ten"]) == 10 * material.POOL
+    assert len(paths["ten"]) == 10 * digits_tables.POOL
     assert {row["label"] for row in rows["upstream"]} == set("0123456")
     first = [row["label"] for row in rows["ten"][:100]]
     assert all(first.count(label) == 10 for label in "0123456789")  # slices are balanced

@@ -70,7 +70,7 @@ def lab(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", reproduce.NAMES)
 def test_every_study_finds_its_models_and_writes_its_files(lab, name, scale, tmp_path):
     result = reproduce.study(name)(lab(scale))
-    table, picture, fragment = reproduce.write(result, tmp_path)
+    table, picture, fragment = reproduce.write_result(result, tmp_path)
     with open(table) as file:
         assert len(list(csv.DictReader(file))) == len(result.rows) > 2
     assert np.asarray(Image.open(picture).convert("L")).std() > 5  # not blank

@@ -3,10 +3,10 @@
 from vit_keras.reproduce.full import Full
 from vit_keras.reproduce.lab import Lab, Trained, changed
 from vit_keras.reproduce.report import write_report
+from vit_keras.reproduce.result_files import as_csv, as_markdown, as_text, write_result
 from vit_keras.reproduce.results import Column, Mean, Result, published, rows_of, title_of
 from vit_keras.reproduce.small import Digits
 from vit_keras.reproduce.studies import NAMES, study
-from vit_keras.reproduce.writing import as_csv, as_markdown, as_text, write
 
 __all__ = [
     "NAMES",
@@ -25,6 +25,6 @@ __all__ = [
     "rows_of",
     "study",
     "title_of",
-    "write",
     "write_report",
+    "write_result",
 ]

@@ -7,8 +7,8 @@ import string
 from collections.abc import Mapping, Sequence
 
 from vit_keras.files import write_text
+from vit_keras.reproduce.result_files import is_text, remarks, shown
 from vit_keras.reproduce.results import Result, title_of
-from vit_keras.reproduce.writing import is_text, remarks, shown
 from vit_keras.runs import environment
 
 LEADS = {

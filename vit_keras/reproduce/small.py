@@ -9,13 +9,13 @@ import keras
 
 from vit_keras import runs
 from vit_keras.config import AugmentConfig, Config, DataConfig
-from vit_keras.reproduce import material
+from vit_keras.reproduce import digits_tables
 from vit_keras.reproduce.lab import Trained, changed, read
 
 # Fields of `model` of each model; a ViT is its letter and its patch in pixels of 16.
 SIZES = {"b": (32, 2, 2), "B": (48, 4, 4), "L": (64, 6, 4)}  # width, layers, heads
 BIT = {"BiT-R8": (1, 1), "BiT-R14": (2, 2), "BiT-R26": (3, 4)}
-UPSTREAMS = {"25": 25, "80": 80, "250": 250, "836": material.UPSTREAM_IMAGES}
+UPSTREAMS = {"25": 25, "80": 80, "250": 250, "836": digits_tables.UPSTREAM_IMAGES}
 STEPS, TRANSFER_STEPS = 400, 100
 CLASSES = {"ten digits": ("ten", 100), "unseen digits": ("unseen", 30)}  # table, images trained on
 
@@ -69,8 +69,8 @@ class Digits:
 
     @functools.cached_property
     def tables(self) -> dict[str, str]:
-        """What `dataset` calls each table of `material`."""
-        return material.prepare(self.folder / "data")
+        """What `dataset` calls each table of `digits_tables`."""
+        return digits_tables.write_tables(self.folder / "data")
 
     def base(self, model: str, steps: int) -> Config:
         """The main job's recipe for `model`, without augmentation and smoothing."""

@@ -6,9 +6,9 @@ import numpy as np
 
 from vit_keras import inspection, runs
 from vit_keras.inspection.attention import patch_distances
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
+from vit_keras.reproduce.digits_tables import UPSTREAM_IMAGES
 from vit_keras.reproduce.full import epochs_of
-from vit_keras.reproduce.material import UPSTREAM_IMAGES
 from vit_keras.reproduce.results import Column, Result, rows_of
 
 SMALLER = {
@@ -43,7 +43,7 @@ def run(lab) -> Result:
         f"patches {row[6]:.2f}"
         for row in rows
     )
-    draw = functools.partial(drawing.similarities, pictures)
+    draw = functools.partial(plots.similarities, pictures)
     return Result("figure10", COLUMNS, rows, draw, f"{finding}.", SMALLER[lab.scale])
 
 

@@ -2,7 +2,7 @@
 
 import functools
 
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Result, published
 from vit_keras.reproduce.studies.table5 import PLANS, paper_rows, transfers
 
@@ -31,7 +31,7 @@ def run(lab) -> Result:
         f"ours: {task}": ours,
         "paper: ImageNet": {m: dict(zip(names, numbers)) for m, numbers in paper.items()},
     }
-    draw = functools.partial(drawing.lines, panels, ("pre-training data", "top-1 accuracy (%)"))
+    draw = functools.partial(plots.lines, panels, ("pre-training data", "top-1 accuracy (%)"))
     finding = leaders(ours, upstreams, "pre-trained on")
     return Result("figure3", columns, rows, draw, finding, SMALLER[lab.scale])
 

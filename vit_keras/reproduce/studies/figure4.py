@@ -2,7 +2,7 @@
 
 import functools
 
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Result, published
 from vit_keras.reproduce.small import UPSTREAMS
 from vit_keras.reproduce.studies.figure3 import leaders
@@ -33,7 +33,7 @@ def run(lab) -> Result:
     columns = [Column("model"), *(Column(f"ours: {images:,} images", ".2f") for images in subsets)]
     rows = [[model, *found.values()] for model, found in ours.items()]
     labels = ("images to pre-train on", "5-shot linear accuracy (%)")
-    draw = functools.partial(drawing.lines, {"ours": ours}, labels)
+    draw = functools.partial(plots.lines, {"ours": ours}, labels)
     finding = leaders(ours, subsets, "of")
     return Result("figure4", columns, rows, draw, finding, SMALLER[lab.scale])
 

@@ -3,10 +3,10 @@
 import functools
 import statistics
 
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.costs import pretraining_flops
+from vit_keras.reproduce.digits_tables import UPSTREAM_IMAGES
 from vit_keras.reproduce.full import epochs_of
-from vit_keras.reproduce.material import UPSTREAM_IMAGES
 from vit_keras.reproduce.results import Column, Result, rows_of
 from vit_keras.reproduce.studies.table6 import family
 
@@ -47,7 +47,7 @@ def run(lab) -> Result:
     for whose, kind, _, _, flops, average in sorted(rows, key=lambda row: row[4]):
         panels[whose].setdefault(kind, {})[flops] = average
     labels = ("pre-training compute (FLOPs)", "average accuracy (%)")
-    draw = functools.partial(drawing.lines, panels, labels)
+    draw = functools.partial(plots.lines, panels, labels)
     return Result("figure5", COLUMNS, rows, draw, _finding(panels["ours"]), SMALLER[lab.scale])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from vit_keras import inspection
 from vit_keras.inspection.attention import patch_distances
 from vit_keras.models import patch_grid
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Result
 from vit_keras.reproduce.studies.figure6 import SMALLER, opened
 
@@ -44,4 +44,4 @@ def run(lab) -> Result:
 def _draw(subject, path):
     with tempfile.TemporaryDirectory() as folder:
         inspection.draw_views(subject, folder, VIEWS)
-        drawing.beside([f"{folder}/{view}.png" for view in VIEWS], path)
+        plots.side_by_side([f"{folder}/{view}.png" for view in VIEWS], path)

@@ -2,7 +2,7 @@
 
 import functools
 
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.costs import pretraining_flops
 from vit_keras.reproduce.results import Column, Mean, Result, published
 
@@ -59,7 +59,7 @@ def run(lab) -> Result:
         ordered = sorted(found.values())
         curves[name] = {flops / base_flops: accuracy for flops, accuracy in ordered}
     labels = ("pre-training compute over the base's", "5-shot linear accuracy (%)")
-    draw = functools.partial(drawing.lines, {"ours": curves}, labels)
+    draw = functools.partial(plots.lines, {"ours": curves}, labels)
     gains = {
         name: max(curve.values()).mean - min(curve.values()).mean for name, curve in curves.items()
     }

@@ -2,7 +2,7 @@
 
 import functools
 
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Mean, Result, published
 
 PLANS = {  # model, data, what multiplies the paper's rates, evaluations, seeds
@@ -38,7 +38,7 @@ def run(lab) -> Result:
         rows.append([classifier, rate, factor * rate, list(curve.values())[-1], held_out])
         curves[f"{classifier}, {factor * rate:g}"] = curve
     labels = ("updates", "5-shot linear accuracy (%)")
-    draw = functools.partial(drawing.lines, {"ours": curves}, labels, log=False)
+    draw = functools.partial(plots.lines, {"ours": curves}, labels, log=False)
     token, high, low = (row[3].mean for row in rows)
     finding = (
         f"against the class token, pooling is {high - token:+.1f} points at the same rate and "

@@ -4,7 +4,7 @@ import functools
 
 from vit_keras import compute, variants
 from vit_keras.layers import EncoderBlock
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Result, published, rows_of
 
 COLUMNS = (
@@ -26,7 +26,7 @@ def run(lab) -> Result:
         f"rounded millions, ours are at most {100 * furthest:.1f} % off."
     )
     points = {"paper, millions": millions, "published code": exact}
-    draw = functools.partial(drawing.parity, points, " (parameters)")
+    draw = functools.partial(plots.parity, points, " (parameters)")
     return Result("table1", COLUMNS, rows, draw, finding)
 
 

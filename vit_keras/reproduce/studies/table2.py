@@ -2,7 +2,7 @@
 
 import functools
 
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.costs import pretraining_flops
 from vit_keras.reproduce.results import Column, Mean, Result, published, rows_of
 
@@ -60,7 +60,7 @@ def run(lab) -> Result:
         "ours": {stand_ins[name]: _column(ours, name) for name in plan if plan[name]},
         "paper": {stand_ins[name]: _column(dict(paper), name) for name in plan},
     }
-    draw = functools.partial(drawing.bars, panels, "top-1 accuracy (%)")
+    draw = functools.partial(plots.bars, panels, "top-1 accuracy (%)")
     return Result("table2", columns, rows, draw, _finding(ours, stand_ins), SMALLER[lab.scale])
 
 

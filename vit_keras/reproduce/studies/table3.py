@@ -3,7 +3,7 @@
 import functools
 
 from vit_keras import cli
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Result, published, rows_of
 
 COLUMNS = (
@@ -36,7 +36,7 @@ def run(lab) -> Result:
         if not faults
         else f"other than printed: {', '.join(faults)}."
     )
-    return Result("table3", COLUMNS, rows, functools.partial(drawing.parity, points, ""), finding)
+    return Result("table3", COLUMNS, rows, functools.partial(plots.parity, points, ""), finding)
 
 
 KEYS = ("epochs", "learning_rate", "decay", "weight_decay", "dropout")

@@ -2,7 +2,7 @@
 
 import functools
 
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Result, published, rows_of
 
 PLANS = {  # models and, from small to large, the data that they are pre-trained on
@@ -40,7 +40,7 @@ def run(lab) -> Result:
         for task, model, *numbers in paper_rows()
         if task == "ImageNet"
     }
-    draw = functools.partial(drawing.lines, panels, ("pre-training data", "top-1 accuracy (%)"))
+    draw = functools.partial(plots.lines, panels, ("pre-training data", "top-1 accuracy (%)"))
     return Result("table5", columns, rows, draw, _finding(ours, upstreams), SMALLER[lab.scale])
 
 

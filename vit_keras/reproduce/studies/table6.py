@@ -3,7 +3,7 @@
 import functools
 
 from vit_keras import compute
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Result, rows_of
 
 COLUMNS = (
@@ -31,7 +31,7 @@ def run(lab) -> Result:
         f"{furthest[1]} epochs, {100 * (furthest[4] - 1):+.2f} %. The paper's 14 epochs of "
         "R50+ViT-L/16 cost 1.94 times what its 7 do."
     )
-    draw = functools.partial(drawing.parity, points, " (exaFLOPs)")
+    draw = functools.partial(plots.parity, points, " (exaFLOPs)")
     return Result("table6", COLUMNS, rows, draw, finding)
 
 

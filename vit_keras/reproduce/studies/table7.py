@@ -3,7 +3,7 @@
 import functools
 import statistics
 
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Result, rows_of
 
 PLANS = {  # the paper's models and ours, their data, and what SGD changes of the recipe
@@ -59,7 +59,7 @@ def run(lab) -> Result:
             name: _short({row["task"]: row[name] for row in rows_of("table7")}) for name in ours
         },
     }
-    draw = functools.partial(drawing.bars, panels, "top-1 accuracy (%)")
+    draw = functools.partial(plots.bars, panels, "top-1 accuracy (%)")
     better = {
         model: ours[f"{model} Adam"]["average"] - ours[f"{model} SGD"]["average"]
         for model in models

@@ -4,7 +4,7 @@ import functools
 import math
 import statistics
 
-from vit_keras.reproduce import drawing
+from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Mean, Result, rows_of
 
 FIELDS = {"none": "none", "1-D": "learned", "2-D": "learned_2d", "relative": "relative"}
@@ -53,7 +53,7 @@ def run(lab) -> Result:
         title: {"": {_called(row): row[column] for row in rows}}
         for title, column in (("ours, mean ± std over seeds", 2), ("paper", 4))
     }
-    draw = functools.partial(drawing.bars, panels, "5-shot linear accuracy (%)")
+    draw = functools.partial(plots.bars, panels, "5-shot linear accuracy (%)")
     finding = _finding(rows, len(seeds))
     return Result("table8", COLUMNS, rows, draw, finding, SMALLER[lab.scale])
 

@@ -24,7 +24,7 @@ TABLES = {  # classes, and whether the training images are those of the tasks
 UPSTREAM_IMAGES = 836  # of upstream's training split
 
 
-def prepare(folder: pathlib.Path) -> dict[str, str]:
+def write_tables(folder: pathlib.Path) -> dict[str, str]:
     """Writes the pictures and tables to `folder`, once; {name: what `dataset` calls the table}.
 
     Rows go round the classes, so that a slice of a split has as many of each.

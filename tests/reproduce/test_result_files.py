@@ -11,7 +11,7 @@ from PIL import Image
 
 from vit_keras import reproduce
 from vit_keras.figures import new_figure, save_figure
-from vit_keras.reproduce.drawing import bars, beside, lines
+from vit_keras.reproduce.plots import bars, lines, side_by_side
 from vit_keras.reproduce.results import Column, Mean, Result
 
 pytestmark = pytest.mark.once
@@ -84,7 +84,7 @@ class Page(html.parser.HTMLParser):
 
 
 def test_the_report_needs_nothing_beside_it(result, tmp_path):
-    files = reproduce.write(result, tmp_path)
+    files = reproduce.write_result(result, tmp_path)
     assert [path.name for path in files] == ["table8.csv", "table8.png", "table8.md"]
     report = tmp_path / "report.html"
     reproduce.write_report(report, [result], {"table2": "no <data> here"}, "digits")
@@ -123,7 +123,7 @@ def test_pictures_are_drawn_and_joined(tmp_path):
     curves = {"ViT-B": {1: 2.0, 10: Mean(3.0, 0.2)}, "ViT-L": {1: None, 10: 4.0}}
     lines({"ours": curves}, ("x", "y"), tmp_path / "lines.png")
     parts = [tmp_path / "bars.png", tmp_path / "lines.png"]
-    beside(parts, tmp_path / "both.png")
+    side_by_side(parts, tmp_path / "both.png")
     sizes = [Image.open(part).size for part in parts]
     both = np.asarray(Image.open(tmp_path / "both.png"))
     assert both.shape == (max(h for _, h in sizes), sum(w for w, _ in sizes), 3)

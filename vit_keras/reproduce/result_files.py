@@ -9,7 +9,7 @@ from vit_keras.files import write_text
 from vit_keras.reproduce.results import Mean, Result
 
 
-def write(result: Result, folder: pathlib.Path) -> list[pathlib.Path]:
+def write_result(result: Result, folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes NAME.csv, NAME.png and NAME.md to `folder`, each at once; their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     table, picture, fragment = (folder / f"{result.name}.{end}" for end in ("csv", "png", "md"))

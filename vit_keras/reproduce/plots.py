@@ -137,7 +137,7 @@ def similarities(pictures: Mapping[str, np.ndarray], path: pathlib.Path) -> None
     save_figure(figure, path)
 
 
-def beside(parts: Sequence[pathlib.Path], path: pathlib.Path) -> None:
+def side_by_side(parts: Sequence[pathlib.Path], path: pathlib.Path) -> None:
     """Pictures side by side, each in the middle of the height, on white."""
     pictures = [Image.open(part).convert("RGB") for part in parts]
     height = max(picture.height for picture in pictures)
