@@ -1,0 +1,142 @@
+"""Files and folders are replaced in one step, whatever interrupts it."""
+
+import contextlib
+import os
+import shutil
+
+import pytest
+
+from vit_keras import files
+
+pytestmark = pytest.mark.once
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing that runs afterwards may touch the disk."""
+
+
+@contextlib.contextmanager
+def killed_before(operation, monkeypatch):
+    """Lets `operation` flushes, renames and removals happen; every later one raises `Killed`."""
+    calls = []
+
+    def counted(original):
+        def call(*arguments, **options):
+            calls.append(original)
+            if len(calls) > operation:
+                raise Killed
+            return original(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for module, name in [(os, "fsync"), (os, "replace"), (os, "remove"), (shutil, "rmtree")]:
+            patch.setattr(module, name, counted(getattr(module, name)))
+        with contextlib.suppress(Killed):
+            yield
+
+
+def write_folder(folder, text, *more):
+    with files.replacing_folder(folder) as new:
+        (new / "deep").mkdir()
+        for name in ("text", "deep/text", *more):
+            (new / name).write_text(text)
+
+
+def read_folder(folder):
+    return {path.name: path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_text_replaces_a_file(tmp_path):
+    for text in ("old", "né\n"):
+        files.write_text(tmp_path / "file", text)
+        assert (tmp_path / "file").read_bytes() == text.encode()
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_an_error_leaves_the_old_file(tmp_path):
+    files.write_text(tmp_path / "file.txt", "old")
+    with pytest.raises(KeyError), files.replacing(tmp_path / "file.txt") as temporary:
+        assert temporary.endswith("file.txt")
+        with open(temporary, "w") as file:
+            file.write("half")
+        raise KeyError
+    assert (tmp_path / "file.txt").read_text() == "old"
+    assert os.listdir(tmp_path) == ["file.txt"]
+
+
+@pytest.mark.parametrize("operation", range(3))
+def test_a_file_is_never_seen_in_part(tmp_path, monkeypatch, operation):
+    files.write_text(tmp_path / "file", "old")
+    with killed_before(operation, monkeypatch):
+        files.write_text(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == ("new" if operation >= 2 else "old")
+
+
+def test_a_folder_replaces_all_of_another(tmp_path):
+    folder = tmp_path / "some" / "folder"
+    write_folder(folder, "old", "more")
+    assert set(read_folder(folder)) == {"text", "more"} and folder.stat().st_mode & 0o500 == 0o500
+    write_folder(folder, "new")
+    assert read_folder(folder) == {"text": "new"} and (folder / "deep" / "text").is_file()
+    assert os.listdir(folder.parent) == ["folder"]
+
+
+def test_a_folder_does_not_replace_a_file(tmp_path):
+    files.write_text(tmp_path / "file", "old")
+    with pytest.raises(NotADirectoryError, match="file', a file"):
+        write_folder(tmp_path / "file", "new")
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("fails", [None, 1, 2, 3])
+def test_an_error_leaves_the_old_folder(tmp_path, monkeypatch, fails):
+    """In the block, or in one of the three renames."""
+    write_folder(tmp_path / "folder", "old")
+    rename, calls = os.replace, []
+
+    def failing(*paths):
+        calls.append(paths)
+        if len(calls) == fails:
+            raise OSError("no rename")
+        rename(*paths)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with pytest.raises(OSError, match="no"), files.replacing_folder(tmp_path / "folder") as new:
+        (new / "text").write_text("new")
+        if fails is None:
+            raise OSError("no")
+    assert read_folder(tmp_path / "folder") == {"text": "old"}
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+@pytest.mark.parametrize("recovers", [True, False])
+@pytest.mark.parametrize("operation", range(9))
+def test_a_folder_is_never_seen_in_part(tmp_path, monkeypatch, operation, recovers):
+    """Flushes of two files and the folder, three renames, a removal, a flush of the parent."""
+    write_folder(tmp_path / "folder", "old")
+    with killed_before(operation, monkeypatch):
+        write_folder(tmp_path / "folder", "new")
+    if (tmp_path / "folder").exists():
+        assert (tmp_path / "folder" / "deep").is_dir()
+        expected = "new" if operation >= 6 else "old"
+        assert read_folder(tmp_path / "folder") == {"text": expected}
+    else:
+        assert operation == 5  # between two renames
+    if recovers:
+        files.recover(tmp_path)
+        expected = "new" if operation >= 4 else "old"
+        assert os.listdir(tmp_path) == ["folder"]
+    else:
+        write_folder(tmp_path / "folder", expected := "newer")
+    assert read_folder(tmp_path / "folder") == {"text": expected}
+    assert not list(tmp_path.glob(f"{files.COMPLETE}*"))
+
+
+def test_a_folder_is_removed_at_once(tmp_path, monkeypatch):
+    write_folder(tmp_path / "folder", "old")
+    with killed_before(1, monkeypatch):
+        files.remove_folder(tmp_path / "folder")
+    assert not (tmp_path / "folder").exists() and len(os.listdir(tmp_path)) == 1
+    files.recover(tmp_path)
+    assert os.listdir(tmp_path) == []
