@@ -25,7 +25,7 @@ from vit_keras.config import Config, ModelConfig
 from vit_keras.data.parallel import untuned
 from vit_keras.models import from_model_config
 from vit_keras.runs import Run
-from vit_keras.training.callbacks import recording
+from vit_keras.training.callbacks import recorder
 from vit_keras.training.loop import compile_model, train
 
 SIZES = {
@@ -57,7 +57,7 @@ def batch_of(config):
 
 def through_fit(model, config, data, clock) -> float:
     """Seconds a step, as the run's own record has them."""
-    clocks = mock.patch.object(recording, "time", types.SimpleNamespace(perf_counter=clock))
+    clocks = mock.patch.object(recorder, "time", types.SimpleNamespace(perf_counter=clock))
     with tempfile.TemporaryDirectory() as folder, clocks:
         run = Run(pathlib.Path(folder), config)
         rows = train(model, run, lambda start: data.repeat(config.total_steps), data)

@@ -20,8 +20,8 @@ from tests.training.small import (
     without_rate,
 )
 from vit_keras.training import callbacks, checkpoints
-from vit_keras.training.callbacks.recording import best_row, out_of_patience
 from vit_keras.training.loop import segments
+from vit_keras.training.metrics_table import best_row, out_of_patience
 
 ALL = {"optimizer": {"ema_decay": 0.8, "accumulation_steps": 2, "weight_decay": 0.1}}
 
@@ -70,7 +70,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, straigh
         small_run(tmp_path, **ALL)
     assert checkpoints.newest(tmp_path / "checkpoints").name == "step_000000003"
 
-    class Terminating(callbacks.Continuation):
+    class Terminating(callbacks.RestoreFitState):
         batches = 0
 
         def on_train_batch_begin(self, batch, logs=None):
@@ -81,7 +81,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, straigh
 
     handler = signal.getsignal(signal.SIGTERM)
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as stopped:
-        patch.setattr(callbacks, "Continuation", Terminating)
+        patch.setattr(callbacks, "RestoreFitState", Terminating)
         small_run(tmp_path, **ALL)
     assert stopped.value.code == 143 and signal.getsignal(signal.SIGTERM) is handler
     assert "stopped by SIGTERM after update 5 of 12, checkpoint" in capsys.readouterr().err

@@ -21,8 +21,8 @@ import keras
 import numpy as np
 
 from vit_keras.training.distribution import ALONE, Topology, read
-from vit_keras.training.generator import generator_state, set_generator_state
-from vit_keras.training.nonfinite import NonFinite
+from vit_keras.training.rollbacks import NonFinite
+from vit_keras.training.torch_generator import generator_state, set_generator_state
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 GENERATOR = "generator"

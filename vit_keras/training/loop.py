@@ -9,13 +9,13 @@ from typing import NamedTuple
 import keras
 
 from vit_keras.runs import Run
-from vit_keras.training import averages, callbacks, checkpoints
-from vit_keras.training.callbacks.recording import best_row, out_of_patience
+from vit_keras.training import callbacks, checkpoints, weight_average
 from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.layer_rules import freeze
 from vit_keras.training.losses import build_loss
-from vit_keras.training.nonfinite import NonFinite, read_rollbacks, record_rollback, slowed
+from vit_keras.training.metrics_table import best_row, out_of_patience
 from vit_keras.training.optimizers import build_optimizer
+from vit_keras.training.rollbacks import NonFinite, read_rollbacks, record_rollback, slowed
 
 
 class Segment(NamedTuple):
@@ -102,7 +102,7 @@ def train(
     if run.config.patience is not None and rows:
         _load_best(model, run, rows)
     if rows:
-        averages.use(model)
+        weight_average.use(model)
     return rows
 
 
@@ -124,15 +124,15 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more):
     losses = callbacks.StopOnNonFinite(config, start)
     images = None if start else keras.tree.flatten(next(iter(batches(0))))[0]
     with _noted(signal.SIGTERM) as signals, contextlib.closing(progress):
-        keep = callbacks.Checkpoints(
+        keep = callbacks.StateSaver(
             config, start, run.checkpoints, recorder, losses, signals, topology
         )
         shown = []
         if topology.is_chief:
             board = callbacks.TensorBoard(run, recorder, validation, images)
-            shown = [progress, board, *callbacks.tracker(run)]
+            shown = [progress, board, *callbacks.tracker_callbacks(run)]
         watch = [
-            callbacks.Continuation(config, start, model),
+            callbacks.RestoreFitState(config, start, model),
             losses,
             callbacks.EvaluateAverage(),
             callbacks.PatchKeepRates(config),

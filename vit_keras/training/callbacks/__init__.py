@@ -1,25 +1,28 @@
 """What looks on while `model.fit` trains: progress, records, checkpoints, pictures."""
 
-from vit_keras.training.callbacks.continuation import Continuation
-from vit_keras.training.callbacks.dropping import PatchKeepRates
-from vit_keras.training.callbacks.evaluation import EvaluateAverage, Patience
-from vit_keras.training.callbacks.keeping import Checkpoints
-from vit_keras.training.callbacks.recording import Recorder
-from vit_keras.training.callbacks.steps import CallbackList, Progress, StepCounter, StopOnNonFinite
-from vit_keras.training.callbacks.tracking import tracker
-from vit_keras.training.callbacks.watching import TensorBoard
+from vit_keras.training.callbacks.evaluate_average import EvaluateAverage
+from vit_keras.training.callbacks.fit_state import RestoreFitState
+from vit_keras.training.callbacks.patch_keep_rates import PatchKeepRates
+from vit_keras.training.callbacks.patience import Patience
+from vit_keras.training.callbacks.progress import Progress
+from vit_keras.training.callbacks.recorder import Recorder
+from vit_keras.training.callbacks.state_saver import StateSaver
+from vit_keras.training.callbacks.steps import CallbackList, StepCounter
+from vit_keras.training.callbacks.stop_on_nonfinite import StopOnNonFinite
+from vit_keras.training.callbacks.tensorboard import TensorBoard
+from vit_keras.training.callbacks.trackers import tracker_callbacks
 
 __all__ = [
     "CallbackList",
-    "Checkpoints",
-    "Continuation",
     "EvaluateAverage",
     "PatchKeepRates",
     "Patience",
     "Progress",
     "Recorder",
+    "RestoreFitState",
+    "StateSaver",
     "StepCounter",
     "StopOnNonFinite",
     "TensorBoard",
-    "tracker",
+    "tracker_callbacks",
 ]

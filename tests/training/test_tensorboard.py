@@ -13,8 +13,8 @@ from tests.training.small import small_batches, small_config, small_run
 from vit_keras import models
 from vit_keras.models import VisionTransformer
 from vit_keras.runs import Run
-from vit_keras.training.callbacks import tracker
-from vit_keras.training.callbacks.watching import TensorBoard
+from vit_keras.training.callbacks import tracker_callbacks
+from vit_keras.training.callbacks.tensorboard import TensorBoard
 
 
 def events(folder):
@@ -114,7 +114,7 @@ def test_attention_of_held_out_pictures(tmp_path, rng, classifier):
 def test_a_tracker_knows_the_run(tmp_path, monkeypatch, name, callback, begin, identity):
     calls = []
     fake(monkeypatch, name, callback, **{begin: lambda **options: calls.append(options)})
-    (made,) = tracker(Run(tmp_path / "mine", small_config(tmp_path, tracker=name)))
+    (made,) = tracker_callbacks(Run(tmp_path / "mine", small_config(tmp_path, tracker=name)))
     assert type(made) is Logger
     assert calls[0][identity] == "mine"
 
@@ -123,4 +123,4 @@ def test_a_tracker_knows_the_run(tmp_path, monkeypatch, name, callback, begin, i
 def test_a_tracker_that_is_missing_is_named(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match=f"tracker='{name}' needs its package .*pip install"):
-        tracker(Run(tmp_path, small_config(tmp_path, tracker=name)))
+        tracker_callbacks(Run(tmp_path, small_config(tmp_path, tracker=name)))

@@ -5,7 +5,7 @@ import numpy as np
 
 from vit_keras.models import attention_maps, attention_rollout, patch_grid
 from vit_keras.runs import Run
-from vit_keras.training.callbacks.recording import Recorder
+from vit_keras.training.callbacks.recorder import Recorder
 
 PICTURES = 8
 

@@ -3,10 +3,10 @@
 import keras
 
 from vit_keras.training.distribution import read
-from vit_keras.training.generator import generator_state, set_generator_state
+from vit_keras.training.torch_generator import generator_state, set_generator_state
 
 
-class Continuation(keras.callbacks.Callback):
+class RestoreFitState(keras.callbacks.Callback):
     """Lets `fit` go on where the model stands, in the middle of an epoch too.
 
     The metrics, which `fit` sets to 0, continue from the values they have now. On torch the global

@@ -4,14 +4,16 @@ import pathlib
 import sys
 
 from vit_keras.training import checkpoints
-from vit_keras.training.callbacks.recording import Recorder, best_row
-from vit_keras.training.callbacks.steps import StepCounter, StopOnNonFinite
+from vit_keras.training.callbacks.recorder import Recorder
+from vit_keras.training.callbacks.steps import StepCounter
+from vit_keras.training.callbacks.stop_on_nonfinite import StopOnNonFinite
 from vit_keras.training.distribution import ALONE, Topology
+from vit_keras.training.metrics_table import best_row
 
 SIGTERM_EXIT = 128 + 15  # what a shell reports of a process that SIGTERM ended
 
 
-class Checkpoints(StepCounter):
+class StateSaver(StepCounter):
     """A checkpoint every `checkpoint_every` updates, after the last one and after the best.
 
     One that falls on an evaluation is written after it, so that a resumed run has its row. After

@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.small import RATE, small_config, small_model, small_run
 from vit_keras.training import callbacks, checkpoints
-from vit_keras.training.nonfinite import NonFinite
+from vit_keras.training.rollbacks import NonFinite
 
 
 def spoiling(step, *, times):

@@ -8,7 +8,7 @@ import keras
 from vit_keras.runs import Run
 
 
-def tracker(run: Run) -> list[keras.callbacks.Callback]:
+def tracker_callbacks(run: Run) -> list[keras.callbacks.Callback]:
     """The callback of the run's `tracker`, [] for none.
 
     Raises ValueError with the command that installs it where it is missing.

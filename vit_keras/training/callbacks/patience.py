@@ -1,0 +1,18 @@
+"""Stops a run that no longer improves."""
+
+import keras
+
+from vit_keras.training.callbacks.recorder import Recorder
+from vit_keras.training.metrics_table import out_of_patience
+
+
+class Patience(keras.callbacks.Callback):
+    """Stops after `patience` evaluations without a better `val_loss`; reads the recorded rows."""
+
+    def __init__(self, recorder: Recorder, patience: int | None):
+        super().__init__()
+        self.recorder, self.patience = recorder, patience
+
+    def on_epoch_end(self, epoch, logs=None):
+        if out_of_patience(self.recorder.rows, self.patience):
+            self.model.stop_training = True

@@ -1,0 +1,40 @@
+"""The rows of a run, one for each evaluation, in `metrics.csv` and `metrics.json`."""
+
+import csv
+import io
+import json
+import math
+import pathlib
+
+from vit_keras.files import write_text
+
+
+def read_rows(folder: pathlib.Path) -> list[dict[str, float]]:
+    """The rows recorded so far in a run's folder."""
+    path = folder / "metrics.json"
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(folder / "metrics.csv", text.getvalue())
+    write_text(folder / "metrics.json", json.dumps(rows, indent=1))
+
+
+def best_row(rows: list[dict[str, float]]) -> dict[str, float] | None:
+    """The row of the best `val_accuracy`, the earliest of equals; None before an evaluation."""
+    rows = [row for row in rows if "val_accuracy" in row]
+    return max(rows, key=lambda row: row["val_accuracy"], default=None)
+
+
+def out_of_patience(rows: list[dict[str, float]], patience: int | None) -> bool:
+    """Whether the last `patience` evaluations brought no `val_loss` below all before them."""
+    losses = [row["val_loss"] for row in rows if "val_loss" in row]
+    if patience is None or not losses:
+        return False
+    best = min(range(len(losses)), key=lambda i: (math.isnan(losses[i]), losses[i]))
+    return len(losses) - 1 - best >= patience
