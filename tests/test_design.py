@@ -10,14 +10,13 @@ pytestmark = pytest.mark.once
 
 PACKAGE = ROOT / "vit_keras"
 MAY_IMPORT = {  # rooms that a room may import, besides its own
-    "layers": {"initializers", "machine", "posembed"},
-    "models": {"initializers", "layers", "posembed", "variants"},
+    "layers": {"initializers", "machine"},
+    "models": {"initializers", "layers", "resizing", "variants"},
     "variants": set(),
-    "posembed": set(),
-    "patchembed": {"posembed"},
+    "resizing": set(),
     "initializers": set(),
     "machine": set(),
-    "weights": {"files", "models", "layers", "patchembed", "posembed", "variants"},
+    "weights": {"files", "models", "layers", "resizing", "variants"},
     "applications": {"layers", "models", "variants", "weights"},
     "config": {"variants"},
     "cli": {"config"},
@@ -30,7 +29,7 @@ MAY_IMPORT = {  # rooms that a room may import, besides its own
     "training": {"files", "initializers", "models", "runs"},
     "exporting": {"data", "layers", "models", "weights"},
     "compute": {"layers", "models"},
-    "inspection": {"figures", "layers", "models", "posembed"},
+    "inspection": {"figures", "layers", "models", "resizing"},
     "reproduce": {
         *("cli", "compute", "config", "data", "evaluation", "figures", "files"),
         *("inspection", "layers", "models", "runs", "training", "variants", "weights"),

@@ -16,8 +16,8 @@ from vit_keras.models import (
     positions_of,
     with_image_size,
 )
-from vit_keras.posembed import resize_position_embeddings
-from vit_keras.weights import registry
+from vit_keras.resizing import resize_position_embeddings
+from vit_keras.weights.formats import registry
 
 SIZES = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
 GRID = (3, 2)  # of 12x8 images in patches of 4

@@ -15,7 +15,7 @@ from vit_keras.models import (
     patch_grid,
     with_image_size,
 )
-from vit_keras.posembed import resize_position_embeddings
+from vit_keras.resizing import resize_position_embeddings
 
 
 @pytest.fixture(scope="module")

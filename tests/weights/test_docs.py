@@ -7,7 +7,7 @@ import numpy as np
 from tests.helpers import ROOT
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
-from vit_keras.weights import registry
+from vit_keras.weights.formats import registry
 
 
 def test_the_example_of_a_new_format_works(rng, tmp_path, monkeypatch):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tests.weights.server import BODY, ROW, beside
-from vit_keras.weights import download, fetch, integrity, lookup, resolve
+from vit_keras.weights import fetch, lookup, resolve
+from vit_keras.weights.published import download, integrity
 
 pytestmark = pytest.mark.once
 
@@ -163,5 +164,5 @@ def test_read_only_cache_serves_what_it_has(serve, target, monkeypatch):
         raise PermissionError(target)
 
     monkeypatch.setattr(integrity, "_write_record", refuse)
-    monkeypatch.delattr(download, "exclusive")
+    monkeypatch.delattr(download, "exclusive_lock")
     assert fetch(ROW) == str(target)

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tests.weights.server import BODY, ROW, beside
-from vit_keras.weights import download, fetch
+from vit_keras.weights import fetch
+from vit_keras.weights.published import download
 
 pytestmark = pytest.mark.once
 

@@ -6,11 +6,11 @@ import urllib.parse
 import pytest
 
 from vit_keras import variants
-from vit_keras.weights import table
+from vit_keras.weights.published import table
 
 pytestmark = pytest.mark.once
 
-ROWS = list(table.CHECKPOINTS.values())
+ROWS = list(table.PUBLISHED_FILES.values())
 HYBRIDS = {"R+Ti/16", "R26+S/32", "R50+B/16", "R50+L/32"}
 RESNETS = {"R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4"}
 

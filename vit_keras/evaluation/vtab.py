@@ -10,7 +10,7 @@ from typing import Any
 
 from vit_keras.data.vtab import GROUPS, TASKS, Task
 from vit_keras.files import write_text
-from vit_keras.weights import checkpoint
+from vit_keras.weights import weight_file
 
 SIZES = ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "classifier")
 SGD = {"name": "sgd", "momentum": 0.9, "weight_decay": 0.0, "grad_norm_clip": 1.0}
@@ -73,7 +73,7 @@ def task_config(
 
 def architecture(path: str | os.PathLike) -> dict[str, Any]:
     """The fields of `ModelConfig` that a Vision Transformer's checkpoint tells by itself."""
-    with checkpoint.opened(path, None) as file:
+    with weight_file.open_weight_file(path, None) as file:
         found = file.infer()
     if "hidden_size" not in found or found.get("resnet_layers") is not None:
         return {}  # a ResNet or a hybrid: `model.variant` is asked of the user

@@ -8,7 +8,7 @@ import numpy as np
 
 from vit_keras.figures import BLUE, GREY, ORANGE, new_figure, save_figure
 from vit_keras.inspection.attention import patch_distances
-from vit_keras.posembed import INTERPOLATIONS
+from vit_keras.resizing import INTERPOLATIONS
 
 Path = str | os.PathLike
 

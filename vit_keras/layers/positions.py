@@ -11,7 +11,7 @@ from keras import ops
 
 from vit_keras.initializers import Normal
 from vit_keras.layers.base import SeededLayer, pair
-from vit_keras.posembed import rotary_angles_2d, sincos_2d
+from vit_keras.layers.position_tables import rotary_angles_2d, sincos_2d
 
 
 def class_tokens(tokens: int, grid: tuple[int, int]) -> int:
@@ -96,7 +96,7 @@ class AddPositionEmbs2D(SeededLayer):
 class AddSinCosPositions(keras.layers.Layer):
     """Adds fixed sines and cosines of columns and rows: `(B, N, D)` -> `(B, N, D)`.
 
-    The numbers are `posembed.sincos_2d`'s, as in big_vision; a class token gets none. There are no
+    The numbers are `sincos_2d`'s, as in big_vision; a class token gets none. There are no
     weights. ValueError: 4 must divide D.
     """
 
@@ -161,7 +161,7 @@ class RotaryPositions(keras.layers.Layer):
     """Turns queries or keys by their places: `(B, N, H, d)` -> `(B, N, H, d)`.
 
     The pairs (i, i + d/2) turn by the row for i < d/4 and by the column for the rest, through
-    `posembed.rotary_angles_2d`, so that a logit depends on the offset of two patches alone (axial
+    `rotary_angles_2d`, so that a logit depends on the offset of two patches alone (axial
     RoPE, arXiv 2403.13298). A class token is not turned. There are no weights. ValueError: 4 must
     divide d.
     """

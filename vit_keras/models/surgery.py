@@ -11,7 +11,7 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.base import pair
 from vit_keras.models.image_model import copy_description
-from vit_keras.posembed import resize_axis_embeddings, resize_position_embeddings
+from vit_keras.resizing import resize_axis_embeddings, resize_position_embeddings
 
 
 def intermediates(model: keras.Model) -> keras.Model:

@@ -7,19 +7,19 @@ would take longer to import than the models.
 import importlib
 from typing import TYPE_CHECKING
 
-from vit_keras.weights.table import lookup, names
+from vit_keras.weights.published.table import lookup, names
 
 if TYPE_CHECKING:
-    from vit_keras.weights.download import fetch, resolve
-    from vit_keras.weights.files import from_checkpoint, load, open_model
+    from vit_keras.weights.loading import from_checkpoint, load, open_model
+    from vit_keras.weights.published.download import fetch, resolve
     from vit_keras.weights.saving import save, save_model
 
 _HOMES = {
-    "fetch": "download",
-    "from_checkpoint": "files",
-    "load": "files",
-    "open_model": "files",
-    "resolve": "download",
+    "fetch": "published.download",
+    "from_checkpoint": "loading",
+    "load": "loading",
+    "open_model": "loading",
+    "resolve": "published.download",
     "save": "saving",
     "save_model": "saving",
 }

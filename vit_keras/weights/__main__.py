@@ -9,7 +9,7 @@ import json
 import sys
 
 from vit_keras.weights import from_checkpoint, save
-from vit_keras.weights.registry import FORMATS
+from vit_keras.weights.formats.registry import FORMATS
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,202 +1,124 @@
-"""Copying a checkpoint into a model, all of it or nothing."""
+"""Weights in and out: `load`, `save`, `from_checkpoint`."""
 
 import dataclasses
+import inspect
 import os
-import warnings
+from typing import Any
 
 import keras
-import numpy as np
 
-from vit_keras.layers.base import check_choice
-from vit_keras.models import ImageModel
-from vit_keras.patchembed import adapt_patch_kernel, change_channels
-from vit_keras.posembed import INTERPOLATIONS, resize_position_embeddings
-from vit_keras.weights import architecture, stems
-from vit_keras.weights.checkpoint import Checkpoint
-from vit_keras.weights.formats import Link, Numerics
+from vit_keras.models import HybridViT, ResNet, VisionTransformer
+from vit_keras.weights import strict_copy, weight_file
+from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.formats import native
+from vit_keras.weights.formats.native import open_model
+from vit_keras.weights.numerics import Numerics
 
-HEADS = ("keep", "drop", "reset")
-HEAD = "head/"
-POSITIONS, PATCHES = "posembed_input/pos_embedding", "embedding/kernel"
-ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
-FITTED = (POSITIONS, PATCHES, *ROOTS)
+REQUIRED = (
+    "classifier",
+    "image_size",
+    "patch_size",
+    "hidden_size",
+    "num_layers",
+    "num_heads",
+    "mlp_dim",
+)
+# What the source decides unless it is overridden; the last two are a hybrid's.
+COMPUTATION = ("gelu", "layer_norm_epsilon", "standardization", "group_norm_epsilon")
+KEEP = "as in the file"
 
 
-def copy(model: keras.Model, file: Checkpoint, head: str, interpolation: str | None) -> None:
-    """Assigns the file's tensors to the model's variables, or raises and leaves them as they are.
+def load(
+    model: keras.Model,
+    path: str | os.PathLike,
+    source: str | None = None,
+    head: str = "keep",
+    interpolation: str | None = None,
+) -> keras.Model:
+    """Copies the weights of a file or folder into `model`, and returns it.
 
-    Shapes are compared from headers, and checksums, before the first variable changes; then one
-    tensor at a time is in memory.
+    Args:
+        source: the format's name, such as "timm"; detected from the names where None.
+        head: "keep" takes the file's classifier, "drop" leaves the model's as it is, "reset" sets
+            it to zero, as a fine-tuning starts.
+        interpolation: of position embeddings on another grid; the source's own where None.
+
+    The model computes as the source from then on: GELU, epsilon, preprocessing. Raises
+    FileNotFoundError where there is no file; ValueError where it is damaged, of no known format,
+    or does not fit: then all differences are listed, and the model stays as it was.
     """
-    check_choice(head, HEADS, "head")
-    numerics = file.numerics()
-    if interpolation is None:
-        interpolation = (numerics or Numerics()).interpolation
-    check_choice(interpolation, INTERPOLATIONS, "interpolation")
-    plan = _Plan(model, file, head, interpolation)
-    plan.check()
-    file.tensors.verify()
-    for link in plan.links:
-        plan.assign(link)
-    if head == "reset":
-        for path, variable in plan.variables.items():
-            if path.startswith(HEAD):
-                variable.assign(np.zeros(variable.shape, "float32"))
-    if numerics is not None:
-        adopt(model, numerics)
-    if head == "keep":
-        _warn_of_zero_head(plan.variables, file)
+    with weight_file.open_weight_file(path, source) as file:
+        strict_copy.copy(model, file, head, interpolation)
+    return model
 
 
-class _Plan:
-    """What goes where, compared before anything is assigned."""
+def from_checkpoint(
+    path: str | os.PathLike,
+    source: str | None = None,
+    interpolation: str | None = None,
+    **overrides: Any,
+) -> keras.Model:
+    """The model in a file or folder, built and loaded.
 
-    def __init__(self, model, file, head, interpolation):
-        self.model, self.file = model, file
-        self.keep_head, self.interpolation = head == "keep", interpolation
-        self.arch = file.format.describe(model)
-        self.variables = {variable.path: variable for variable in model.weights}
-        if len(self.variables) != len(model.weights):
-            raise ValueError(f"Two variables of model {model.name!r} have one path; rename a layer")
-        links = file.format.links(self.arch, set(file.names))
-        self.links = [k for k in links if self.keep_head or not k.ours[0].startswith(HEAD)]
-        self.shapes, self.fitted = file.shapes, {}
+    `overrides` are arguments of `VisionTransformer`, `HybridViT` or `ResNet`: what the file and
+    its config do not say, such as `num_heads` of a bare timm file, or what is to differ: another
+    `image_size`, `patch_size` or `channels` adapts the weights, another `num_classes` starts a
+    head at zero. ValueError names what is missing; otherwise as `load`.
+    """
+    if os.fspath(path).endswith(".keras"):
+        return native.open_with(os.fspath(path), overrides)
+    with weight_file.open_weight_file(path, source) as file:
+        inferred = file.infer()
+        numerics = file.numerics()
+        model = _build(inferred, numerics, overrides, file)
+        head = _head(inferred.get("num_classes"), overrides.get("num_classes", KEEP))
+        strict_copy.copy(model, file, head, interpolation)
+    own_choice = {key: value for key, value in overrides.items() if key in COMPUTATION}
+    if own_choice and numerics is not None:
+        architecture.set_numerics(model, dataclasses.replace(numerics, **own_choice))
+    return model
 
-    def check(self):
-        """One ValueError with a line for everything that does not fit."""
-        faults = [fault for link in self.links for fault in self._faults(link)]
-        faults += [
-            f"not in the model: {self.file.names[name]}, {self.shapes[name]}"
-            for name in self._left_over()
-        ]
-        linked = {path for link in self.links for path in link.ours}
-        faults += [
-            f"missing in the file: {path}, {tuple(variable.shape)} in the model"
-            for path, variable in self.variables.items()
-            if path not in linked and (self.keep_head or not path.startswith(HEAD))
-        ]
-        if faults:
-            raise ValueError(self._title() + "\n  " + "\n  ".join(faults))
 
-    def assign(self, link: Link):
-        """Reads one link's tensors and assigns its variables."""
-        arrays = self.fitted.get(link.ours[0])
-        if arrays is None:
-            arrays = link.read(*(self.file.read(name) for name in link.theirs))
-        for path, array in zip(link.ours, arrays):
-            self.variables[path].assign(np.ascontiguousarray(array))
+def _build(inferred, numerics, overrides, file):
+    """A model with random weights: a ResNet, a hybrid or a plain Vision Transformer."""
+    if "hidden_size" not in inferred:
+        constructors, required, computation = (ResNet,), (), ()
+        inferred = {"image_size": None, **inferred}
+    elif inferred.get("resnet_layers") is None:
+        constructors, required, computation = (VisionTransformer,), REQUIRED, COMPUTATION[:2]
+    else:
+        constructors = (HybridViT, VisionTransformer)
+        required, computation = REQUIRED, COMPUTATION
+    known = {name for build in constructors for name in inspect.signature(build).parameters}
+    unknown = [name for name in overrides if name not in known]
+    if unknown:
+        names = " and ".join(build.__name__ for build in constructors)
+        raise ValueError(f"Overrides are arguments of {names}. Received: {', '.join(unknown)}")
+    architecture.check_plausible(inferred, file)
+    if numerics is None:  # our own `.weights.h5`, which holds no GELU: it is asked for
+        required, numerics = (*required, *computation[:1]), Numerics()
+        computation = computation[1:]
+    arguments = {"num_classes": None, **{key: getattr(numerics, key) for key in computation}}
+    arguments |= {**inferred, **overrides}
+    _check_complete(arguments, required, file)
+    return constructors[0](**{key: arguments[key] for key in arguments if key in known})
 
-    def _faults(self, link):
-        ours = ", ".join(link.ours)
-        absent = [name for name in link.theirs if name not in self.shapes]
-        if absent:
-            return [f"missing in the file: {name} -> {ours}" for name in absent]
-        if link.ours[0] in FITTED:
-            try:
-                arrays = link.read(*(self.file.read(name) for name in link.theirs))
-                self.fitted[link.ours[0]] = (self._fit(link.ours[0], *arrays),)
-            except ValueError as error:
-                return [f"{', '.join(link.theirs)} -> {ours}: {error}"]
-            return []
-        blank = [np.broadcast_to(np.float32(0), self.variables[p].shape) for p in link.ours]
-        return [
-            f"{name} -> {ours} is {self.shapes[name]} in the file, {wanted.shape} in the model"
-            for name, wanted in zip(link.theirs, link.write(*blank))
-            if not link.fits(self.shapes[name], wanted.shape)
-        ]
 
-    def _left_over(self):
-        used = {name for link in self.links for name in link.theirs}
-        form = self.file.format
-        ignored = form.ignored + (() if self.keep_head else form.head)
-        return [name for name in self.shapes if name not in used and not name.startswith(ignored)]
-
-    def _fit(self, path, array):
-        """Position embeddings on the model's grid, a patch kernel of its size and channels."""
-        shape = tuple(self.variables[path].shape)
-        if array.shape == shape:
-            return array
-        if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
-            raise ValueError(f"{array.shape} in the file, {shape} in the model")
-        if path in ROOTS and array.shape[:2] == shape[:2]:
-            return change_channels(array, shape[2])
-        if path in ROOTS:
-            raise ValueError(f"{array.shape} in the file, {shape} in the model")
-        if path == PATCHES:
-            how = {"bilinear": "bilinear_half_pixel"}.get(self.interpolation, self.interpolation)
-            return adapt_patch_kernel(array, shape[:2], shape[2], how)
-        token = self.arch.classifier == "token"
-        rows, columns = self._grid(array.shape[1], token)
-        if token and array.shape[1] == rows * columns:  # no slot for the class token: zero
-            array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
-        return resize_position_embeddings(
-            array, (rows, columns), self.arch.grid, self.interpolation
-        )
-
-    def _grid(self, positions, token):
-        """The file's rows and columns of patches."""
-        possible = (positions, positions - token)
-        found = _inferred(self.file)
-        candidates = [self.arch.grid]
-        if "image_size" in found:
-            sizes = (found.get(key) for key in ("image_size", "patch_size", "resnet_layers"))
-            candidates.insert(0, architecture.grid_of(*sizes))
-        for rows, columns in candidates:
-            if rows * columns in possible:
-                return rows, columns
+def _check_complete(arguments, required, file):
+    missing = [name for name in required if name not in arguments]
+    if missing:
+        given = ", ".join(f"{name}=..." for name in missing)
         raise ValueError(
-            f"the file has {positions} positions of a grid that is not square and that no config "
-            "beside it describes; open it with from_checkpoint(path, image_size=(height, width)) "
-            "and change its size with vit_keras.models.with_image_size"
+            f"{file.path!r} ({file.format.name}) and what lies beside it do not say "
+            f"{' and '.join(f'`{name}`' for name in missing)}; give it as "
+            f"from_checkpoint(path, {given})"
         )
 
-    def _title(self):
-        title = f"{self.file.path!r} ({self.file.format.name}) does not fit model "
-        title += f"{self.model.name!r}"
-        theirs = architecture.variant_name(_inferred(self.file))
-        ours = architecture.variant_name(_sizes(self.model))
-        if theirs != ours and theirs and ours:
-            title += f": the file is for {theirs}, the model is {ours}"
-        hint = '; head="drop" leaves the model\'s head as it is' if self._only_head() else ""
-        return title + hint + ":"
 
-    def _only_head(self):
-        left = self._left_over()
-        return self.keep_head and left and all(n.startswith(self.file.format.head) for n in left)
+def _head(theirs, ours):
+    if ours in (theirs, KEEP):
+        return "keep"
+    return "drop" if ours is None else "reset"
 
 
-def _sizes(model):
-    """What is known of a model, whatever the format."""
-    for describe in (architecture.describe, stems.describe):
-        try:
-            return dataclasses.asdict(describe(model))
-        except ValueError:
-            continue
-    return {}
-
-
-def _inferred(file: Checkpoint) -> dict:
-    try:
-        return file.infer()
-    except ValueError:
-        return {}
-
-
-def adopt(model: keras.Model, numerics: Numerics) -> None:
-    """Makes the model compute, and say that it prepares images, as the source of its weights."""
-    architecture.set_numerics(model, numerics)
-    if isinstance(model, ImageModel):
-        model.preprocessing = numerics.preprocessing
-        names = numerics.class_names
-        if names is not None and len(names) == model.output_shape[-1]:
-            model.class_names = tuple(names)
-
-
-def _warn_of_zero_head(variables, file):
-    kernel = variables.get(f"{HEAD}kernel")
-    if kernel is not None and not np.any(keras.ops.convert_to_numpy(kernel)):
-        warnings.warn(
-            f"The classifier in {os.path.basename(file.path)!r} is all zero, as in the raw "
-            "ImageNet-21k files: all classes get the same logit until it is trained",
-            stacklevel=4,
-        )
+__all__ = ["from_checkpoint", "load", "open_model"]

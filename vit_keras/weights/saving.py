@@ -11,8 +11,9 @@ import numpy as np
 from vit_keras.files import replacing
 from vit_keras.layers.base import check_choice
 from vit_keras.models import preprocessing_of
-from vit_keras.weights import checkpoint, registry
-from vit_keras.weights.formats import Format
+from vit_keras.weights import weight_file
+from vit_keras.weights.formats import registry
+from vit_keras.weights.formats.base import Format
 from vit_keras.weights.numerics import Numerics
 
 UNITS = {
@@ -112,7 +113,7 @@ def _tensors(model, form, arch):
 
 def _warn_of_numerics(form: Format, arch, numerics: Numerics, configs: dict) -> None:
     """Says where the format's own code will compute differently."""
-    theirs = form.numerics(checkpoint.merge(configs))
+    theirs = form.numerics(weight_file.merge(configs))
     # BiT has neither; a stem's belong to hybrids.
     count = 0 if not hasattr(arch, "gelu") else 2 if arch.resnet_layers is None else 4
     for field in COMPUTATION[:count]:
@@ -135,7 +136,7 @@ def _write_npz(path, tensors, note):
 def _write_safetensors(path, tensors, note):
     from safetensors.numpy import save_file
 
-    save_file(dict(tensors), path, metadata={"format": "pt", checkpoint.NOTE: note})
+    save_file(dict(tensors), path, metadata={"format": "pt", weight_file.NOTE: note})
 
 
 def _write_torch(path, tensors, note):

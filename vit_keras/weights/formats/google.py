@@ -7,8 +7,9 @@ and training states have the prefix `opt/target/`; both are read, the original i
 import re
 
 from vit_keras.models import Preprocessing
-from vit_keras.weights import architecture, stems
-from vit_keras.weights.formats import Format, Link, Numerics, same, unpadded
+from vit_keras.weights.architectures import resnet as stems
+from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.formats.base import Format, Link, Numerics, same, unpadded
 
 TRANSFORMER = ("encoderblock_", "encoder_norm/", "posembed_input/")
 NORM = re.compile(r"/(gamma|beta)$")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vit_keras.posembed import INTERPOLATIONS
+from vit_keras.resizing.interpolation import INTERPOLATIONS
 
 
 def adapt_patch_kernel(

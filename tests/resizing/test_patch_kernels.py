@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 
-from vit_keras.patchembed import adapt_patch_kernel, change_channels, resample_patch_kernel
-from vit_keras.posembed import INTERPOLATIONS
+from vit_keras.resizing import (
+    INTERPOLATIONS,
+    adapt_patch_kernel,
+    change_channels,
+    resample_patch_kernel,
+)
 
 pytestmark = pytest.mark.once
 

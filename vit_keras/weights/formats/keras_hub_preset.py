@@ -2,7 +2,7 @@
 
 import keras
 
-from vit_keras.weights import architecture
+from vit_keras.weights.architectures import vision_transformer as architecture
 from vit_keras.weights.numerics import Numerics
 
 PATCHES, ENCODER = "vit_patching_and_embedding", "vit_encoder"

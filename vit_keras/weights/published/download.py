@@ -12,8 +12,8 @@ variables are read:
 import os
 import urllib.parse
 
-from vit_keras.weights import integrity, table, transfer
-from vit_keras.weights.locking import exclusive
+from vit_keras.weights.published import http_download, integrity, table
+from vit_keras.weights.published.file_lock import exclusive_lock
 
 MIRROR, TIMEOUT = "VIT_KERAS_MIRROR", "VIT_KERAS_TIMEOUT"
 DEFAULT_TIMEOUT_SECONDS = 30.0
@@ -36,7 +36,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
     then and on every use. An interrupted download is taken up where it ended.
 
     Args:
-        row: a `table.Checkpoint`.
+        row: a `PublishedFile`.
         cache_dir: instead of `$KERAS_HOME` or `~/.keras`.
         timeout: seconds without a byte after which a connection counts as stalled.
         retries: how many times a broken, stalled or refused connection is tried again.
@@ -52,10 +52,12 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
         raise ValueError(f"`retries` must be 0 or more. Received: retries={retries}")
     if not os.path.isfile(target):
         _folder(target)
-        with exclusive(f"{target}.lock", lambda: _say(f"Waiting for the process that gets {url}")):
+        with exclusive_lock(
+            f"{target}.lock", lambda: _say(f"Waiting for the process that gets {url}")
+        ):
             if not os.path.isfile(target):  # else whoever held the lock has downloaded it
                 _say(f"Downloading {url}")
-                transfer.transfer(url, part, target, timeout, retries)
+                http_download.download_part(url, part, target, timeout, retries)
                 integrity.admit(row, part, target, url)
                 return target
     integrity.check_cached(row, target)  # without the lock: a cache may be read-only

@@ -2,8 +2,8 @@
 
 import re
 
-from vit_keras.weights import stems
-from vit_keras.weights.formats import Format, Link, Numerics, same, unpadded
+from vit_keras.weights.architectures import resnet as stems
+from vit_keras.weights.formats.base import Format, Link, Numerics, same, unpadded
 
 PARTS = {"a": "1", "b": "2", "c": "3"}
 LEGACY = {part: letter for letter, part in PARTS.items()}

@@ -33,7 +33,7 @@ class Accuracy:
 
 
 @dataclasses.dataclass(frozen=True)
-class Checkpoint:
+class PublishedFile:
     """A published file of weights; None stands for what is not published.
 
     Attributes:
@@ -70,7 +70,7 @@ def _google(variant, weights, folder, resolution=224, num_classes=1000, suffix="
     stem, _, size = variant.replace("/", "_").rpartition("+")
     name = f"{stem}+ViT-{size}" if stem else f"ViT-{size}"
     path = f"vit_models/{folder}/{name}{suffix}.npz"
-    return Checkpoint(variant, weights, path, resolution, num_classes, **facts)
+    return PublishedFile(variant, weights, path, resolution, num_classes, **facts)
 
 
 def _augreg(variant, weights, recipe, rate=None, resolution=224, data="i21k", **facts):
@@ -85,12 +85,12 @@ def _augreg(variant, weights, recipe, rate=None, resolution=224, data="i21k", **
         name += f"--imagenet2012-steps_20k-lr_{rate}-res_{resolution}"
     classes = 21843 if rate is None and data == "i21k" else 1000
     path = f"vit_models/augreg/{name}.npz"
-    return Checkpoint(variant, weights, path, resolution, classes, **facts)
+    return PublishedFile(variant, weights, path, resolution, classes, **facts)
 
 
 def _bit(variant, weights, name, resolution, num_classes, **facts):
     path = f"bit_models/{name}.npz"
-    return Checkpoint(variant, weights, path, resolution, num_classes, format="bit", **facts)
+    return PublishedFile(variant, weights, path, resolution, num_classes, format="bit", **facts)
 
 
 def _timm(top1=None, real=None):
@@ -216,18 +216,18 @@ def _bit_rows():
         yield _bit("R50x1", f"distilled-{name}", path, size, 1000, accuracies=accuracies)
 
 
-CHECKPOINTS = {(row.variant, row.weights): row for row in _rows()}
+PUBLISHED_FILES = {(row.variant, row.weights): row for row in _rows()}
 
 
 def names(variant: str) -> list[str]:
     """The published weights of `variant`, such as "B/16"; empty where there are none."""
-    return [weights for of, weights in CHECKPOINTS if of == variant]
+    return [weights for of, weights in PUBLISHED_FILES if of == variant]
 
 
-def lookup(variant: str, weights: str) -> Checkpoint:
+def lookup(variant: str, weights: str) -> PublishedFile:
     """The row of `weights` for `variant`; ValueError lists the names that there are."""
-    if (variant, weights) in CHECKPOINTS:
-        return CHECKPOINTS[variant, weights]
+    if (variant, weights) in PUBLISHED_FILES:
+        return PUBLISHED_FILES[variant, weights]
     known = names(variant)
     if not known:
         raise ValueError(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import GOLDEN
-from vit_keras.posembed import INTERPOLATIONS, resize_position_embeddings
+from vit_keras.resizing import INTERPOLATIONS, resize_position_embeddings
 
 pytestmark = pytest.mark.once
 

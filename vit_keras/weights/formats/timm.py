@@ -8,9 +8,18 @@ import re
 
 from vit_keras import variants
 from vit_keras.models import Preprocessing
-from vit_keras.weights import architecture, stems
-from vit_keras.weights.formats import Format, Link, Numerics, same
-from vit_keras.weights.torch_layouts import conv, dense, fused, heads_in, heads_out, kernel, norm
+from vit_keras.weights.architectures import resnet as stems
+from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.formats.base import Format, Link, Numerics, same
+from vit_keras.weights.formats.torch_layouts import (
+    conv,
+    dense,
+    fused,
+    heads_in,
+    heads_out,
+    kernel,
+    norm,
+)
 
 POOLS = {"token": "token", "gap": "avg", "gap_norm": "avg", "map": "map"}
 TANH = ("gelu_tanh", "gelu_pytorch_tanh")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vit_keras.weights.formats import Link, same, transposed
+from vit_keras.weights.formats.base import Link, same, transposed
 
 
 def dense(theirs: str, ours: str) -> list[Link]:

@@ -6,9 +6,9 @@ Kernels have our layouts. A class token that is averaged with the patches has no
 import re
 
 from vit_keras.models import Preprocessing
-from vit_keras.weights import architecture
-from vit_keras.weights import keras_hub_preset as preset
-from vit_keras.weights.formats import Format, Link, Numerics, reshaped, same
+from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.formats import keras_hub_preset as preset
+from vit_keras.weights.formats.base import Format, Link, Numerics, reshaped, same
 
 PATCHES, ENCODER = preset.PATCHES, preset.ENCODER
 BLOCK = f"{ENCODER}/transformer_block_"

@@ -5,10 +5,10 @@ import dataclasses
 import json
 import os
 
-from vit_keras.weights import registry
-from vit_keras.weights.formats import Format, Numerics
-from vit_keras.weights.keras_files import KERAS_CONFIG, KerasTensors, model_config
-from vit_keras.weights.tensors import DamagedFile, NpzTensors, Safetensors, TorchTensors
+from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG, KerasTensors, model_config
+from vit_keras.weights.containers.tensors import DamagedFile, NpzTensors, Safetensors, TorchTensors
+from vit_keras.weights.formats import registry
+from vit_keras.weights.formats.base import Format, Numerics
 
 READERS = {
     ".npz": NpzTensors,
@@ -31,7 +31,7 @@ LARGEST_CONFIG = 2**24
 
 
 @dataclasses.dataclass
-class Checkpoint:
+class WeightFile:
     """An opened file of weights; `names` maps canonical names to the file's."""
 
     path: str
@@ -85,8 +85,8 @@ class Checkpoint:
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike, source: str | None = None):
-    """The `Checkpoint` in a file or a folder.
+def open_weight_file(path: str | os.PathLike, source: str | None = None):
+    """The `WeightFile` in a file or a folder.
 
     Raises FileNotFoundError where there is none, ValueError where it is damaged or of no format.
     """
@@ -97,7 +97,7 @@ def opened(path: str | os.PathLike, source: str | None = None):
     with contextlib.closing(reader(path)) as tensors:
         form, names = registry.choose(tensors.shapes, source, path)
         config = {**read_config(folder), KERAS_CONFIG: model_config(tensors.metadata)}
-        yield Checkpoint(path, tensors, form, names, config)
+        yield WeightFile(path, tensors, form, names, config)
 
 
 def locate(path: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import math
 import os
 import zipfile
 
-from vit_keras.weights.tensors import DamagedFile, as_float, check_claim
+from vit_keras.weights.containers.tensors import DamagedFile, as_float, check_claim
 
 
 class KerasTensors:

@@ -5,7 +5,7 @@ import time
 
 
 @contextlib.contextmanager
-def exclusive(path, on_wait):
+def exclusive_lock(path, on_wait):
     """Holds the lock of the file at `path`; calls `on_wait` once where another holds it already.
 
     The kernel's lock on an open file, not the mere existence of a file: it ends with the process

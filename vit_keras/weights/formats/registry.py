@@ -1,17 +1,17 @@
 """The formats, one row each, and which of them a file is."""
 
 from vit_keras.layers.base import check_choice
-from vit_keras.weights import (
+from vit_keras.weights.formats import (
     big_vision,
     bit,
     google,
     huggingface,
     keras_hub,
-    own,
+    native,
     timm,
     torchvision,
 )
-from vit_keras.weights.formats import Format
+from vit_keras.weights.formats.base import Format
 
 # The order in which a file's names are asked for.
 FORMATS = {
@@ -24,7 +24,7 @@ FORMATS = {
         torchvision.FORMAT,
         keras_hub.FORMAT,
         bit.FORMAT,
-        own.FORMAT,
+        native.FORMAT,
     )
 }
 

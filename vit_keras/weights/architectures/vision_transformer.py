@@ -9,7 +9,7 @@ import keras
 from vit_keras import variants
 from vit_keras.layers import EncoderBlock, MAPHead, PatchEmbedding
 from vit_keras.models import positions_of
-from vit_keras.weights import stems
+from vit_keras.weights.architectures import resnet as stems
 from vit_keras.weights.numerics import Numerics
 
 ATTENTION = ("query", "key", "value", "out")

@@ -7,9 +7,9 @@ of a `ViTModel` is our `pre_logits`; a mask token is left out.
 import re
 
 from vit_keras.models import Preprocessing
-from vit_keras.weights import architecture
-from vit_keras.weights.formats import Format, Link, Numerics, same
-from vit_keras.weights.torch_layouts import conv, dense, heads_in, heads_out, norm
+from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.formats.base import Format, Link, Numerics, same
+from vit_keras.weights.formats.torch_layouts import conv, dense, heads_in, heads_out, norm
 
 GELU = {"gelu": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
 RESAMPLE = {"bilinear": 2, "bicubic": 3}  # PIL's numbers

@@ -6,7 +6,7 @@ import os
 import zipfile
 
 from vit_keras.files import write_text
-from vit_keras.weights.transfer import forget
+from vit_keras.weights.published.http_download import forget
 
 SIZE_TOLERANCE = 0.02  # published sizes are rounded to MiB
 _TABLE, _RECORD = "the table of published checkpoints", "the record of the first download"

@@ -10,10 +10,11 @@ import re
 
 import numpy as np
 
+from vit_keras.layers.position_tables import sincos_2d
 from vit_keras.models import Preprocessing
-from vit_keras.posembed import sincos_2d
-from vit_keras.weights import architecture, google
-from vit_keras.weights.formats import Format, Link, Numerics
+from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.formats import google
+from vit_keras.weights.formats.base import Format, Link, Numerics
 
 POSITIONS = "pos_embedding"
 SCANNED = "Transformer/encoderblock"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.weights import architecture
+from vit_keras.weights.architectures import vision_transformer as architecture
 from vit_keras.weights.numerics import Numerics
 
 

@@ -11,7 +11,7 @@ TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 LONGEST_PAUSE_SECONDS = 8
 
 
-def transfer(url, part, target, timeout, retries):
+def download_part(url, part, target, timeout, retries):
     """Downloads `url` into the file `part`, going on from what is there of it.
 
     `target` is where the file will be, for messages. Raises FileNotFoundError where the server has

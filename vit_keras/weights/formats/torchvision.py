@@ -3,9 +3,9 @@
 import re
 
 from vit_keras.models import Preprocessing
-from vit_keras.weights import architecture
-from vit_keras.weights.formats import Format, Link, Numerics, same
-from vit_keras.weights.torch_layouts import conv, dense, fused, heads_out, norm
+from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.formats.base import Format, Link, Numerics, same
+from vit_keras.weights.formats.torch_layouts import conv, dense, fused, heads_out, norm
 
 LAYERS = "encoder.layers.encoder_layer_"
 PREPROCESSING = Preprocessing(

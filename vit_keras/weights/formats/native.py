@@ -13,11 +13,12 @@ import keras
 
 from vit_keras.layers import PatchEmbedding
 from vit_keras.models import with_image_size
-from vit_keras.weights import architecture, stems
-from vit_keras.weights.formats import Format, Link, same
-from vit_keras.weights.keras_files import KERAS_CONFIG
+from vit_keras.weights.architectures import resnet as stems
+from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
+from vit_keras.weights.containers.tensors import check_claim
+from vit_keras.weights.formats.base import Format, Link, same
 from vit_keras.weights.numerics import Numerics
-from vit_keras.weights.tensors import check_claim
 
 
 @dataclasses.dataclass(frozen=True)

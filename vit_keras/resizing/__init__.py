@@ -1,0 +1,18 @@
+"""Weights for other sizes: position embeddings on other grids, patch kernels of other sizes."""
+
+from vit_keras.resizing.interpolation import INTERPOLATIONS
+from vit_keras.resizing.patch_kernels import (
+    adapt_patch_kernel,
+    change_channels,
+    resample_patch_kernel,
+)
+from vit_keras.resizing.positions import resize_axis_embeddings, resize_position_embeddings
+
+__all__ = [
+    "INTERPOLATIONS",
+    "adapt_patch_kernel",
+    "change_channels",
+    "resample_patch_kernel",
+    "resize_axis_embeddings",
+    "resize_position_embeddings",
+]

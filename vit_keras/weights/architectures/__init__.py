@@ -1,0 +1,1 @@
+"""The sizes that decide the names and shapes of a model's variables."""

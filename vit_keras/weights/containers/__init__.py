@@ -1,0 +1,1 @@
+"""Readers of tensors in `.npz`, safetensors, PyTorch and Keras files."""

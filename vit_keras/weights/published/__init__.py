@@ -1,0 +1,1 @@
+"""The table of published weight files, and their download into the Keras cache."""
