@@ -65,7 +65,7 @@ def main(given=None):
         how = few_shot if options.fewshot else evaluate
         reports.append(how(options, predictor, dataset, splits, out))
     if len(reports) > 1:
-        print(f"{len(reports)} models: {evaluation.line(evaluation.summarise(reports))}")
+        print(f"{len(reports)} models: {evaluation.summary_line(evaluation.summarise(reports))}")
 
 
 def evaluate(options, predictor, dataset, splits, out):
@@ -84,7 +84,7 @@ def evaluate(options, predictor, dataset, splits, out):
     write_text(out / "report.json", json.dumps(found, indent=1))
     figures.confusion(found["confusion_matrix"], dataset.class_names, out / "confusion.png")
     figures.reliability(found["calibration"], out / "reliability.png")
-    print(f"{evaluation.table(found)}\n{evaluation.line(found)}")
+    print(f"{evaluation.report_table(found)}\n{evaluation.summary_line(found)}")
     if dataset.unreadable.names:
         print(dataset.unreadable.report())
     print(f"written: {out / 'report.json'}, {out / 'confusion.png'}, {out / 'reliability.png'}")
@@ -95,7 +95,7 @@ def few_shot(options, predictor, dataset, splits, out):
     from vit_keras import evaluation
     from vit_keras.files import write_text
 
-    rows = evaluation.few_shot_of(
+    rows = evaluation.evaluate_few_shot(
         predictor,
         dataset,
         splits=splits,

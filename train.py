@@ -43,13 +43,13 @@ def train_run(config):
         with topology.chief_first():
             run = runs.open_run(config)
             data.check_unchanged(dataset, run.folder)
-        dataset.unreadable.keep(run.folder / "unreadable.txt")
+        dataset.unreadable.record_in(run.folder / "unreadable.txt")
 
         wanted = encoder.input_shape[1:3], encoder.preprocessing
         feed = data.Feed(dataset, config, *wanted, topology.shard)
         few_shot = None
         if config.fewshot_every:
-            how = {"every": config.fewshot_every, "encoder": encoder, **feed.prepared}
+            how = {"every": config.fewshot_every, "encoder": encoder, **feed.eval_options}
             held_out = feed.held_out(), feed.num_classes
             few_shot = evaluation.few_shot_callback(feed.train, *held_out, **how)
         if topology.is_chief:

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from vit_keras.config import Config, ModelConfig
-from vit_keras.data.parallel import untuned
+from vit_keras.data.parallel import prefetch_untuned
 from vit_keras.models import from_model_config
 from vit_keras.runs import Run
 from vit_keras.training.callbacks import recorder
@@ -126,7 +126,7 @@ def measure(name, repeats, steps, clock):
     )
     model = from_model_config(config.model, num_classes=CLASSES, seed=0)
     compile_model(model, config)
-    data = untuned(tf.data.Dataset.from_tensors(batch_of(config)))
+    data = prefetch_untuned(tf.data.Dataset.from_tensors(batch_of(config)))
     few = dataclasses.replace(config, total_steps=2, eval_every=2, checkpoint_every=2)
     timed = [lambda config, run=run: run(model, config, data, CLOCKS[clock]) for run in RUNS]
     for run in timed:

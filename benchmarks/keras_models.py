@@ -31,9 +31,9 @@ def repeated(arrays, count):
         return (arrays for _ in range(count))
     import tensorflow as tf
 
-    from vit_keras.data.parallel import untuned
+    from vit_keras.data.parallel import prefetch_untuned
 
-    return untuned(tf.data.Dataset.from_tensors(arrays).repeat(count))
+    return prefetch_untuned(tf.data.Dataset.from_tensors(arrays).repeat(count))
 
 
 def fitting(model, images, labels):

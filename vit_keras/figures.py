@@ -70,7 +70,7 @@ def confusion(matrix: Sequence, class_names: Sequence[str], path: str | os.PathL
 
 
 def reliability(calibration: dict[str, Any], path: str | os.PathLike) -> None:
-    """Accuracy over confidence, of `evaluation.calibration`; below, the share of the images."""
+    """Draws accuracy over confidence; below, the share of the images in each bin."""
     rows = [row for row in calibration["bins"] if row["images"]]
     total = sum(row["images"] for row in rows)
     middle = [(row["lower"] + row["upper"]) / 2 for row in rows]

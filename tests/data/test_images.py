@@ -8,7 +8,7 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from vit_keras import data
-from vit_keras.data import images
+from vit_keras.data import tf_images
 
 pytestmark = pytest.mark.once
 
@@ -34,7 +34,7 @@ def with_alpha(picture):
 
 def exif(orientation):
     tags = Image.Exif()
-    tags[images.ORIENTATION] = orientation
+    tags[tf_images.ORIENTATION] = orientation
     return tags
 
 
@@ -66,7 +66,7 @@ def test_every_format_has_pillows_pixels(picture, way):
     theirs = Image.open(io.BytesIO(written)).convert("RGB")
     tolerance = 1 if "webp" in way else 0  # each links a libwebp of its own
     for channels, mode in ((3, "RGB"), (1, "L")):
-        found = images.decode(tf.constant(written), channels).numpy().astype(int)
+        found = tf_images.decode(tf.constant(written), channels).numpy().astype(int)
         expected = np.asarray(theirs.convert(mode)).reshape(40, 56, channels)
         assert found.shape == expected.shape
         assert np.abs(found - expected).max() <= tolerance
@@ -78,12 +78,12 @@ def test_pictures_stand_upright(picture, form, orientation):
     lossless = {"lossless": True} if form == "WEBP" else {}
     written = stored(picture, form, exif=exif(orientation), **lossless)
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(written))).convert("RGB")
-    found = images.decode(tf.constant(written), 3).numpy()
+    found = tf_images.decode(tf.constant(written), 3).numpy()
     np.testing.assert_array_equal(found, np.asarray(upright))
     window = lambda shape: tf.stack([shape[0] // 4, shape[1] // 3, 8, 9])  # of the upright one
     top, left = upright.height // 4, upright.width // 3
     np.testing.assert_array_equal(
-        images.decode(tf.constant(written), 3, window).numpy().astype(int),
+        tf_images.decode(tf.constant(written), 3, window).numpy().astype(int),
         np.asarray(upright)[top : top + 8, left : left + 9],
     )
 
@@ -91,14 +91,14 @@ def test_pictures_stand_upright(picture, form, orientation):
 def test_sixteen_bits_are_scaled_to_eight(rng):
     deep = rng.integers(0, 65536, (20, 30), dtype="uint16")
     deep[0, :2] = 0, 65535
-    found = images.decode(tf.constant(stored(Image.fromarray(deep), "PNG")), 3).numpy()
+    found = tf_images.decode(tf.constant(stored(Image.fromarray(deep), "PNG")), 3).numpy()
     np.testing.assert_array_equal(found, np.round(deep / 257)[..., None].repeat(3, axis=-1))
 
 
 def test_a_part_of_a_jpeg_is_that_part_of_it(picture):
     written = tf.constant(stored(picture, "JPEG", quality=90))
-    whole = images.decode(written, 3).numpy().astype(int)
-    part = images.decode(written, 3, lambda shape: tf.constant([5, 11, 20, 30])).numpy()
+    whole = tf_images.decode(written, 3).numpy().astype(int)
+    part = tf_images.decode(written, 3, lambda shape: tf.constant([5, 11, 20, 30])).numpy()
     difference = np.abs(part - whole[5:25, 11:41])
     assert difference[1:-1, 1:-1].max() == 0  # chroma at a cut edge has one neighbour less
 

@@ -26,27 +26,27 @@ def formula(probabilities, labels, bins):
 def test_error_is_the_formulas(rng, bins):
     probabilities = rng.dirichlet(np.full(6, 0.4), 300)
     labels = rng.integers(0, 6, 300)
-    found = evaluation.calibration(probabilities, labels, bins)
+    found = evaluation.measure_calibration(probabilities, labels, bins)
     assert found["ece"] == pytest.approx(formula(probabilities, labels, bins), abs=1e-12)
     assert sum(row["images"] for row in found["bins"]) == 300 and len(found["bins"]) == bins
 
 
 def test_bins_are_closed_above_and_empty_ones_have_no_rate():
     probabilities = np.array([[0.6, 0.4], [0.75, 0.25], [1.0, 0.0], [0.2, 0.8]])
-    found = evaluation.calibration(probabilities, np.array([0, 1, 0, 0]), bins=4)
+    found = evaluation.measure_calibration(probabilities, np.array([0, 1, 0, 0]), bins=4)
     rows = [(row["images"], row["accuracy"], row["confidence"]) for row in found["bins"]]
     assert rows == [(0, None, None), (0, None, None), (2, 0.5, 0.675), (2, 0.5, 0.9)]
     assert found["ece"] == pytest.approx(0.5 * 0.175 + 0.5 * 0.4)
 
 
 def test_a_confidence_rounded_above_one_counts():
-    found = evaluation.calibration(np.array([[1.0000001, 0.0]], "float32"), np.array([0]))
+    found = evaluation.measure_calibration(np.array([[1.0000001, 0.0]], "float32"), np.array([0]))
     assert found["bins"][-1]["images"] == 1
 
 
 def test_reliability_is_drawn(rng, tmp_path):
     probabilities, labels = rng.dirichlet(np.full(10, 0.3), 200), rng.integers(0, 10, 200)
-    figures.reliability(evaluation.calibration(probabilities, labels), tmp_path / "a.png")
+    figures.reliability(evaluation.measure_calibration(probabilities, labels), tmp_path / "a.png")
     pixels = np.asarray(Image.open(tmp_path / "a.png").convert("RGB"))
     for color in (figures.BLUE, figures.ORANGE, figures.GREY):
         rgb = [int(color[i : i + 2], 16) for i in (1, 3, 5)]

@@ -32,7 +32,7 @@ def test_classes_without_images_or_predictions_have_no_rate():
     found = evaluation.report(np.array([[1.0, 0, 0], [1, 0, 0]]), np.array([0, 1]), "abc")
     rates = [(row["precision"], row["recall"]) for row in found["classes"]]
     assert rates == [(0.5, 1.0), (None, 0.0), (None, None)]
-    text = evaluation.table(found)
+    text = evaluation.report_table(found)
     assert "accuracy 50.00% of 2 images" in text and "0.00%" in text
 
 
@@ -100,8 +100,8 @@ def test_runs_are_summarised_by_mean_and_deviation():
     found = evaluation.summarise(reports)
     mean, std = np.mean([0.90, 0.94, 0.95]), np.std([0.90, 0.94, 0.95], ddof=1)
     assert found == {"accuracy": (pytest.approx(mean), pytest.approx(std))}
-    assert evaluation.line(found) == "accuracy 93.00 ± 2.65%"
-    assert evaluation.line({"accuracy": 0.5, "images_per_second": 12.345, "images": 3}) == (
+    assert evaluation.summary_line(found) == "accuracy 93.00 ± 2.65%"
+    assert evaluation.summary_line({"accuracy": 0.5, "images_per_second": 12.345, "images": 3}) == (
         "accuracy 50.00%, images per second 12.35"
     )
     assert evaluation.mean_and_std([0.25]) == (0.25, 0.0)

@@ -46,7 +46,7 @@ def test_a_few_shot_evaluation_of_a_run(folders, capsys):
     printed = capsys.readouterr().out
     predictor, _ = evaluation.open_predictor(folders[0])
     dataset = data.load("digits", 1)
-    features = evaluation.features_of(predictor.model)
+    features = evaluation.feature_model(predictor.model)
     train_set, test_set = (
         evaluation.extract(features, predictor.batches(dataset.split(name), 200))
         for name in ("train", "test")

@@ -8,7 +8,7 @@ from tests.helpers import randomise, to_numpy
 from vit_keras import evaluation
 from vit_keras.config import Config
 from vit_keras.evaluation.fewshot import draw
-from vit_keras.evaluation.predictors import of_model
+from vit_keras.evaluation.predictors import make_predictor
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, intermediates
 
 
@@ -103,14 +103,14 @@ BEFORE = {"vit": "pre_logits", "hybrid": "token", "resnet": "avg_pool", "no head
 def test_features_are_what_the_head_reads(rng, name):
     model = randomise(MODELS[name](), rng)
     images = rng.uniform(-1, 1, (5, *model.input_shape[1:])).astype("float32")
-    features = evaluation.features_of(model)
+    features = evaluation.feature_model(model)
     expected = to_numpy(intermediates(model)(images)[BEFORE[name]])
     np.testing.assert_allclose(to_numpy(features(images)), expected, atol=1e-5)
-    assert of_model(features).preprocessing is model.preprocessing
+    assert make_predictor(features).preprocessing is model.preprocessing
 
 
 def test_features_keep_the_order_of_the_images(rng):
-    features = evaluation.features_of(randomise(MODELS["vit"](), rng))
+    features = evaluation.feature_model(randomise(MODELS["vit"](), rng))
     images = rng.uniform(-1, 1, (5, 8, 8, 3)).astype("float32")
     found, labels = evaluation.extract(features, [(images[:3], [1, 2, 3]), (images[3:], [4, 5])])
     np.testing.assert_allclose(found, to_numpy(features(images)), atol=1e-5)
@@ -120,15 +120,15 @@ def test_features_keep_the_order_of_the_images(rng):
 def test_a_missing_representation_is_named(rng):
     model = MODELS["resnet"]()
     with pytest.raises(ValueError, match=r"'pre_logits' for model 'resnet', which has 'avg_pool'"):
-        evaluation.features_of(model, "pre_logits")
+        evaluation.feature_model(model, "pre_logits")
     with pytest.raises(ValueError, match="representation='relu'"):
-        evaluation.features_of(model, "relu")
-    assert evaluation.features_of(model, "avg_pool").output_shape == (None, 128)
+        evaluation.feature_model(model, "relu")
+    assert evaluation.feature_model(model, "avg_pool").output_shape == (None, 128)
     import keras
 
     images = keras.Input((4, 4, 3))
     other = keras.Model(images, keras.layers.Dense(3, name="top")(keras.layers.Flatten()(images)))
     with pytest.raises(ValueError, match="representation=None for model .*'top'"):
-        evaluation.features_of(other)
+        evaluation.feature_model(other)
     with pytest.raises(ValueError, match="needs at least one image"):
-        evaluation.extract(evaluation.features_of(model), [])
+        evaluation.extract(evaluation.feature_model(model), [])

@@ -73,7 +73,7 @@ def test_files_without_what_lies_beside_them(exported, tmp_path):
     with pytest.raises(ValueError, match="size of an exported file is fixed.*image_size=16"):
         evaluation.open_predictor(file, image_size=16)
     with pytest.raises(ValueError, match="features, which an exported file does not give"):
-        evaluation.few_shot_of(predictor, None, batch=4)
+        evaluation.evaluate_few_shot(predictor, None, batch=4)
 
 
 def with_manifest(path, name, **known):
@@ -167,19 +167,19 @@ def test_a_missing_runtime_is_named(tmp_path, monkeypatch, name, module, package
 
 def test_another_image_size(rng):
     model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng)
-    predictor = evaluation.of_model(model, image_size=16)
+    predictor = evaluation.make_predictor(model, image_size=16)
     found = predictor.predict(predictor.batches(split(rng), 4))
     assert predictor.input_shape == (16, 16, 3) and len(found.labels) == 11
     network = randomise(ResNet(None, (1,), 0.5, 5), rng)
-    assert evaluation.of_model(network, 32).input_shape == (32, 32, 3)
+    assert evaluation.make_predictor(network, 32).input_shape == (32, 32, 3)
     with pytest.raises(ValueError, match="takes images of any size: give an image_size"):
-        evaluation.of_model(network)
+        evaluation.make_predictor(network)
 
 
 def model_of(classes=5, names=NAMES):
     model = VisionTransformer(8, 4, 12, 1, 3, 20, classes)
     model.class_names = names
-    return evaluation.of_model(model)
+    return evaluation.make_predictor(model)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_what_goes_wrong_is_named_before_the_images_are_read(rng, tmp_path):
 def test_everything_about_a_model_at_once(rng, tmp_path):
     predictor, images = model_of(), split(rng, 40)
     named = data.splits.Origin(
-        None, lambda index: f"image {index}", None, 3, data.splits.Unreadable()
+        None, lambda index: f"image {index}", None, 3, data.splits.UnreadableImages()
     )
     images = data.Split(images.labels, images.read, origin=named)
     randomise(predictor.model, rng, 0.6)
@@ -234,7 +234,7 @@ def test_everything_about_a_model_at_once(rng, tmp_path):
     assert found["real_accuracy"] == pytest.approx(np.mean(right))
     assert found["real_images"] == len(right)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    expected = evaluation.calibration(probabilities, labels)["ece"]
+    expected = evaluation.measure_calibration(probabilities, labels)["ece"]
     assert found["ece"] == pytest.approx(expected, abs=1e-5)
     lines = (tmp_path / "a.csv").read_text().splitlines()
     assert len(lines) == 41 and lines[-1].startswith(f'39,"image 39",{labels[39]},{best[39]},')

@@ -83,7 +83,7 @@ def test_a_run_leaves_the_encoder_that_it_trained(tmp_path):
     fresh = train.start(dataclasses.replace(config, model=model), [str(i) for i in range(10)])
     for one, two in zip(start.weights, fresh.weights):
         np.testing.assert_array_equal(to_numpy(one), to_numpy(two))
-    assert evaluation.features_of(fresh).output_shape == (None, 16)
+    assert evaluation.feature_model(fresh).output_shape == (None, 16)
 
 
 VIT = ModelConfig(None, 16, 1, 4, 16, 1, 2, 16, classifier="gap")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data import files, images, tfds, vtab
+from vit_keras.data import folder, table, tf_images, tfds, vtab
 from vit_keras.data.splits import Dataset, from_arrays
 
 
@@ -32,8 +32,8 @@ def _digits_dataset(channels: int, config: DataConfig) -> Dataset:
 
 DATASETS: dict[str, Callable[[int, DataConfig], Dataset]] = {"digits": _digits_dataset}
 KINDS: dict[str, Callable[[str, int, DataConfig], Dataset]] = {  # by what stands before the colon
-    "folder": files.folder,
-    "table": files.table,
+    "folder": folder.load,
+    "table": table.load,
     "tfds": tfds.load,
     "vtab": vtab.load,
 }
@@ -46,7 +46,7 @@ def load(name: str, channels: int, config: DataConfig | None = None) -> Dataset:
     TensorFlow Datasets keeps its files, what is held out and what an unreadable image does. Raises
     ValueError or FileNotFoundError that says what is wrong with the name or what it leads to.
     """
-    images.check_channels(channels)
+    tf_images.check_channels(channels)
     kind, colon, rest = name.partition(":")
     known = KINDS if colon else DATASETS
     if kind not in known or (colon and not rest):

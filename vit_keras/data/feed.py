@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from vit_keras.data.development import train_and_test
+from vit_keras.data.held_out import train_and_test
 from vit_keras.data.masking import Masking
 from vit_keras.data.pipeline import eval_batches, train_batches
 from vit_keras.data.splits import Dataset
@@ -13,7 +13,7 @@ class Feed:
     """Training and held-out batches of a `Dataset` by a run's `Config`.
 
     `shard` (r, n) gives process r of n its rows of each batch. Attributes: `train`, `test`, the
-    splits; `prepared`, the arguments of `eval_batches` that the model and the run decide.
+    splits; `eval_options`, the arguments of `eval_batches` that the model and the run decide.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Feed:
         self.train, self.test = train_and_test(dataset, config.data)
         self.num_classes = len(dataset.class_names)
         self.images = {"image_size": image_size, "preprocessing": preprocessing}
-        self.prepared = {"batch": config.batch_eval, **self.images}
+        self.eval_options = {"batch": config.batch_eval, **self.images}
         self.masking = None
         if config.pretext.is_active:
             sizes = image_size, config.model.patch
@@ -60,8 +60,8 @@ class Feed:
         """
         how = {"num_classes": self.num_classes, "shard": self.shard, "pad": pad}
         how["masking"] = self.masking
-        return eval_batches(self.test, **how, **self.prepared)
+        return eval_batches(self.test, **how, **self.eval_options)
 
     def held_out(self) -> tf.data.Dataset:
         """All held-out images once, with labels `(B,)`."""
-        return eval_batches(self.test, **self.prepared)
+        return eval_batches(self.test, **self.eval_options)

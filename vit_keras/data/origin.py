@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 
-class Unreadable:
+class UnreadableImages:
     """The pictures that could not be read, and what to do about one.
 
     Attributes:
@@ -17,7 +17,7 @@ class Unreadable:
     def __init__(self, stop: bool = True):
         self.stop, self.names, self.file = stop, set(), None
 
-    def keep(self, file) -> None:
+    def record_in(self, file) -> None:
         """Goes on with the names in `file` and writes every new one there."""
         self.file = file
         if file.is_file():
@@ -60,7 +60,7 @@ class Origin:
     name: Callable[[int], str]
     reason: Callable[[int], str]
     channels: int
-    unreadable: Unreadable
+    unreadable: UnreadableImages
     pixel_scale: int = 1
 
     def part(self, indices: np.ndarray) -> "Origin":

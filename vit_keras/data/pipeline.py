@@ -8,7 +8,7 @@ from vit_keras.data import mixing
 from vit_keras.data.augment import Augmentation
 from vit_keras.data.datasets import load
 from vit_keras.data.masking import Masking
-from vit_keras.data.parallel import mapped, untuned
+from vit_keras.data.parallel import parallel_map, prefetch_untuned
 from vit_keras.data.preprocess import normalise, resize
 from vit_keras.data.splits import Split
 from vit_keras.models import Preprocessing
@@ -60,9 +60,9 @@ def train_batches(
     numbers = tf.data.Dataset.range(start_step * count, total_steps * count)
     batches = _batched(numbers, example, count, split)
     if len(batches.element_spec) == 3:
-        batches = mapped(batches, whole)
+        batches = parallel_map(batches, whole)
     batches = batches.apply(tf.data.experimental.assert_cardinality(total_steps - start_step))
-    return untuned(batches)
+    return prefetch_untuned(batches)
 
 
 def eval_batches(
@@ -106,10 +106,10 @@ def eval_batches(
     examples = tf.data.Dataset.from_tensor_slices(rows)
     batches = _batched(examples, example, count, split)
     if masking:
-        batches = mapped(batches, lambda images, _, *more: masking.batch(images, *more[::-1]))
+        batches = parallel_map(batches, lambda images, _, *more: masking.batch(images, *more[::-1]))
     steps = -(-len(rows) // count)
     batches = batches.apply(tf.data.experimental.assert_cardinality(steps))
-    return untuned(batches)
+    return prefetch_untuned(batches)
 
 
 def sample_images(
@@ -147,8 +147,8 @@ def _batched(numbers, example, count, split):
     whole = numbers.cardinality().numpy() % count == 0
     batched = lambda dataset: dataset.batch(count, drop_remainder=whole)
     if split.origin is None or not split.origin.unreadable.stop:
-        return batched(mapped(numbers, lambda i: example(i, True)))
-    quick = batched(mapped(numbers, lambda i: (i, example(i, False))))
+        return batched(parallel_map(numbers, lambda i: example(i, True)))
+    quick = batched(parallel_map(numbers, lambda i: (i, example(i, False))))
     nothing = tf.data.Dataset.range(1).repeat().map(lambda _: _without_rows(quick.element_spec))
     found = quick.ignore_errors(log_warning=False).concatenate(nothing)
     steps = tf.data.Dataset.zip(batched(numbers), found)
@@ -166,7 +166,7 @@ def _batched(numbers, example, count, split):
             static = lambda x: tf.ensure_shape(tf.identity(x), (wanted.shape[0], *x.shape[1:]))
             return tf.nest.map_structure(static, batch)
 
-    return mapped(steps, checked)
+    return parallel_map(steps, checked)
 
 
 def _without_rows(specs):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from vit_keras.data.images import FAULTS, cut, decode
-from vit_keras.data.origin import Origin, Unreadable
+from vit_keras.data.origin import Origin, UnreadableImages
+from vit_keras.data.tf_images import FAULTS, cut, decode
 
 HELD_OUT = ("test", "validation", "val")  # "test" means the first of these that there is
 SLICE = re.compile(r"([^\[\]]+)(?:\[(-?[\d.]+%?)?:(-?[\d.]+%?)?\])?")
@@ -53,8 +53,8 @@ class Split:
     def example(self, index: tf.Tensor, window=None, replace=True) -> tuple[tf.Tensor, tf.Tensor]:
         """Image and label, a scalar int32, at an index, or at the next that can be read.
 
-        `window` may choose a part of the image, as in `images.decode`. Without `replace` an image
-        that cannot be read is TensorFlow's error, which costs less to look out for.
+        `window` may choose a part of the image, as in `tf_images.decode`. Without `replace` an
+        image that cannot be read raises TensorFlow's error, which costs less to look out for.
         """
         if self._encoded is None:
             return cut(self._read(index), window), tf.gather(self.labels, index)
@@ -165,7 +165,7 @@ class Dataset:
     name: str
     splits: dict[str, Split]
     class_names: tuple[str, ...]
-    unreadable: Unreadable = dataclasses.field(default_factory=Unreadable)
+    unreadable: UnreadableImages = dataclasses.field(default_factory=UnreadableImages)
 
     def split(self, name: str) -> Split:
         """The split called `name`, or a slice of it: `train[:90%]`, `train[10%:]`, `train[5:20]`.
@@ -199,8 +199,8 @@ class Dataset:
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """What shows that the data have changed: see `unchanged.fingerprint`."""
-        from vit_keras.data.unchanged import fingerprint
+        """What shows that the data have changed: see `fingerprints.fingerprint`."""
+        from vit_keras.data.fingerprints import fingerprint
 
         return fingerprint(self)
 

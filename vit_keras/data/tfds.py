@@ -9,10 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from vit_keras.config import DataConfig
-from vit_keras.data import images
+from vit_keras.data import tf_images
 from vit_keras.data.labels import Label, feature
-from vit_keras.data.parallel import mapped, untuned
-from vit_keras.data.splits import Dataset, Origin, Split, Unreadable
+from vit_keras.data.parallel import parallel_map, prefetch_untuned
+from vit_keras.data.splits import Dataset, Origin, Split, UnreadableImages
 
 HEADER, FOOTER = 12, 4  # bytes about a TFRecord: its length, the length's checksum; its own
 
@@ -26,7 +26,7 @@ def load(name: str, channels: int, config: DataConfig, label: Label | None = Non
     """
     builder = _prepared(name, config)
     image, label = _features(builder, label)
-    unreadable = Unreadable(config.on_corrupt == "stop")
+    unreadable = UnreadableImages(config.on_corrupt == "stop")
     splits = {
         split: _split(builder, split, image, label, channels, unreadable)
         for split, info in builder.info.splits.items()
@@ -100,7 +100,7 @@ def _split(builder, split, image, label, channels, unreadable):
 
     def labels():
         indices = tf.data.Dataset.range(info.num_examples)
-        found = untuned(mapped(indices, lambda i: encoded(i)[1]))
+        found = prefetch_untuned(parallel_map(indices, lambda i: encoded(i)[1]))
         return np.array(list(found.as_numpy_iterator()), "int32")
 
     name = lambda index: f"tfds:{builder.name} {split}[{index}]"
@@ -116,9 +116,9 @@ def _split(builder, split, image, label, channels, unreadable):
 
 def _reason(name, data, channels):
     try:
-        images.decode(data, channels)
-    except images.FAULTS as error:
-        return images.unreadable(name, error)
+        tf_images.decode(data, channels)
+    except tf_images.FAULTS as error:
+        return tf_images.unreadable(name, error)
     return f"{name} could not be read at first"
 
 

@@ -1,53 +1,53 @@
 """Evaluation: arrays in, numbers out."""
 
-from vit_keras.evaluation.calibration import calibration
-from vit_keras.evaluation.callbacks import FewShot, few_shot_callback
+from vit_keras.evaluation.calibration import measure_calibration
+from vit_keras.evaluation.callbacks import FewShotCallback, few_shot_callback
 from vit_keras.evaluation.classification import (
     classify,
     predict,
     probabilities,
     report,
-    table,
+    report_table,
     top_k_accuracy,
 )
 from vit_keras.evaluation.fewshot import (
     LeastSquares,
+    evaluate_few_shot,
     extract,
-    features_of,
+    feature_model,
     few_shot,
-    few_shot_of,
     few_shot_table,
 )
+from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
 from vit_keras.evaluation.predictions import write_predictions
-from vit_keras.evaluation.predictors import Predictor, of_model, open_predictor
-from vit_keras.evaluation.real import read_real, real_accuracy
-from vit_keras.evaluation.summary import evaluate, headline, line, mean_and_std, summarise
+from vit_keras.evaluation.predictors import Predictor, make_predictor, open_predictor
+from vit_keras.evaluation.summary import evaluate, headline, mean_and_std, summarise, summary_line
 
 __all__ = [
-    "FewShot",
+    "FewShotCallback",
     "LeastSquares",
     "Predictor",
-    "calibration",
     "classify",
     "evaluate",
+    "evaluate_few_shot",
     "extract",
-    "features_of",
+    "feature_model",
     "few_shot",
     "few_shot_callback",
-    "few_shot_of",
     "few_shot_table",
     "headline",
-    "line",
+    "make_predictor",
     "mean_and_std",
-    "of_model",
+    "measure_calibration",
     "open_predictor",
     "predict",
     "probabilities",
-    "read_real",
+    "read_real_labels",
     "real_accuracy",
     "report",
+    "report_table",
     "summarise",
-    "table",
+    "summary_line",
     "top_k_accuracy",
     "write_predictions",
 ]

@@ -7,7 +7,9 @@ import numpy as np
 BINS = 15
 
 
-def calibration(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> dict[str, Any]:
+def measure_calibration(
+    probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS
+) -> dict[str, Any]:
     """The expected calibration error of probabilities `(N, K)`, and what it is made of.
 
     Confidence, the largest probability, falls into one of `bins` intervals (lower, upper] of equal

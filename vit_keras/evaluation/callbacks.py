@@ -12,13 +12,13 @@ from vit_keras.evaluation.fewshot import (
     accuracies,
     draw,
     extract,
-    features_of,
+    feature_model,
 )
 
 SHOTS = (1, 5, 10)
 
 
-class FewShot(keras.callbacks.Callback):
+class FewShotCallback(keras.callbacks.Callback):
     """Every `every` epochs the few-shot accuracies, as `fewshot_1` … in the epoch's logs.
 
     They are of the features of `encoder`, by default of the model that trains.
@@ -57,13 +57,13 @@ class FewShot(keras.callbacks.Callback):
         self.found = {}
         if self.epoch % self.every == 0:
             if self.features is None:
-                self.features = features_of(self.encoder or self.model)
+                self.features = feature_model(self.encoder or self.model)
             rows = self._rows(self.features)
             self.found = {f"fewshot_{row['shots']}": row["mean"] for row in rows}
 
     def gain(self, before: keras.Model, after: keras.Model) -> dict[str, list[dict[str, Any]]]:
         """The rows of `few_shot` of two models on the images of the run: what training brought."""
-        rows = [self._rows(features_of(model)) for model in (before, after)]
+        rows = [self._rows(feature_model(model)) for model in (before, after)]
         return {"fewshot_before": rows[0], "fewshot": rows[1]}
 
     def _rows(self, features):
@@ -80,8 +80,8 @@ def few_shot_callback(
     seeds: int = SEEDS,
     encoder: keras.Model | None = None,
     **how,
-) -> FewShot:
-    """A `FewShot` on a training split, unaugmented; `how` are arguments of `data.eval_batches`."""
+) -> FewShotCallback:
+    """A `FewShotCallback` on a training split; `how` are arguments of `data.eval_batches`."""
     drawn = draw(split.labels, num_classes, shots, seeds)
     train = eval_batches(split.part(drawn.images), **how)
-    return FewShot(train, drawn, test, num_classes, every, encoder)
+    return FewShotCallback(train, drawn, test, num_classes, every, encoder)

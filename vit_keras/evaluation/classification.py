@@ -7,20 +7,20 @@ import keras
 import numpy as np
 
 from vit_keras.data import normalise, read_image, resize
-from vit_keras.evaluation.predictors import Predictor, of_model
+from vit_keras.evaluation.predictors import Predictor, make_predictor
 
 TOP = 5
 
 
 def predict(model: keras.Model, batches: Iterable) -> tuple[np.ndarray, np.ndarray]:
     """The model's outputs `(N, K)` float32 and labels `(N,)` of batches of images and labels."""
-    outputs, labels, _ = of_model(model).outputs(batches)
+    outputs, labels, _ = make_predictor(model).outputs(batches)
     return outputs, labels
 
 
 def probabilities(model: keras.Model, images: np.ndarray) -> np.ndarray:
     """Softmax of the model's logits, `(N, K)`, or its outputs where it ends in a softmax."""
-    predictor = of_model(model)
+    predictor = make_predictor(model)
     return predictor.as_probabilities(predictor.run(images).astype("float32"))
 
 
@@ -31,7 +31,7 @@ def classify(
 
     Raises FileNotFoundError or ValueError with the path of a picture that cannot be read.
     """
-    predictor = source if isinstance(source, Predictor) else of_model(source)
+    predictor = source if isinstance(source, Predictor) else make_predictor(source)
     height, width, channels = predictor.input_shape
     pictures = [read_image(path, channels) for path in paths]
     images = [resize(picture, (height, width), predictor.preprocessing) for picture in pictures]
@@ -110,7 +110,7 @@ def _check(labels, count, class_names):
         )
 
 
-def table(found: dict[str, Any]) -> str:
+def report_table(found: dict[str, Any]) -> str:
     """A `report` as text for a terminal: one line a class, the accuracy last."""
     width = max(5, *(len(row["name"]) for row in found["classes"]))
     percent = lambda share: "      -" if share is None else f"{100 * share:6.2f}%"

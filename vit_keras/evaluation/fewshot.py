@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from vit_keras.data import Dataset
-from vit_keras.evaluation.predictors import Predictor, of_model
+from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.evaluation.summary import mean_and_std
 from vit_keras.models.image_model import copy_description
 
@@ -143,7 +143,7 @@ def few_shot_table(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def features_of(model: keras.Model, representation: str | None = None) -> keras.Model:
+def feature_model(model: keras.Model, representation: str | None = None) -> keras.Model:
     """The model up to its representation `(B, D)`: the input of `head`, or a layer's output.
 
     Weights are shared. ValueError, with the layers that could be read, where there is no such
@@ -168,11 +168,11 @@ def features_of(model: keras.Model, representation: str | None = None) -> keras.
 
 
 def extract(features: keras.Model, batches: Iterable) -> tuple[np.ndarray, np.ndarray]:
-    """Features `(N, D)` float32 and labels `(N,)` of batches; `features` is from `features_of`."""
-    return of_model(features).outputs(batches)[:2]
+    """Features `(N, D)` float32 and labels `(N,)` of batches, by a `feature_model`."""
+    return make_predictor(features).outputs(batches)[:2]
 
 
-def few_shot_of(
+def evaluate_few_shot(
     predictor: Predictor,
     dataset: Dataset,
     *,
@@ -195,7 +195,7 @@ def few_shot_of(
         )
     split, classes = dataset.split(splits[0]), len(dataset.class_names)
     drawn = draw(split.labels, classes, shots, seeds)
-    features = features_of(predictor.model, representation)
+    features = feature_model(predictor.model, representation)
     train, test = (
         extract(features, predictor.batches(images, batch))
         for images in (split.part(drawn.images), dataset.split(splits[1]))

@@ -20,7 +20,7 @@ NO_IMAGES = "An evaluation needs at least one image. Received: none"
 BAKED_IN = {"mean": (0.0,), "std": (1 / 255,)}
 
 
-class Predicted(NamedTuple):
+class Predictions(NamedTuple):
     """What a predictor says of N labelled images.
 
     Attributes:
@@ -36,7 +36,7 @@ class Predicted(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-    """What classifies batches of images; `open_predictor` and `of_model` make one.
+    """What classifies batches of images; `open_predictor` and `make_predictor` make one.
 
     Attributes:
         run: images `(B, H, W, C)`, scaled as `preprocessing` says -> outputs `(B, K)` float32.
@@ -92,10 +92,10 @@ class Predictor:
             raise ValueError(f"Outputs must be finite. Received: {bad} images with NaN or infinity")
         return found, np.concatenate(labels), images_timed / seconds
 
-    def predict(self, batches: Iterable) -> Predicted:
+    def predict(self, batches: Iterable) -> Predictions:
         """Probabilities, labels and speed over all batches of images and labels."""
         outputs, labels, speed = self.outputs(batches)
-        return Predicted(self.as_probabilities(outputs), labels, speed)
+        return Predictions(self.as_probabilities(outputs), labels, speed)
 
     def as_probabilities(self, outputs: np.ndarray) -> np.ndarray:
         """The outputs, through a softmax where they are logits."""
@@ -112,7 +112,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return exponents / exponents.sum(axis=-1, keepdims=True)
 
 
-def of_model(model: keras.Model, image_size: int | None = None) -> Predictor:
+def make_predictor(model: keras.Model, image_size: int | None = None) -> Predictor:
     """A Keras model as a predictor; `image_size` where it is to see another size than its own.
 
     Position embeddings are interpolated then. ValueError where a model takes any size and none is
@@ -147,7 +147,7 @@ def open_predictor(
     if kind_of(path):
         return _of_file(pathlib.Path(path), image_size), None
     model, run = runs.open_source(path)
-    return of_model(model, image_size), run
+    return make_predictor(model, image_size), run
 
 
 def _of_file(path, image_size):

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from vit_keras.data import Split
-from vit_keras.evaluation.calibration import calibration
+from vit_keras.evaluation.calibration import measure_calibration
 from vit_keras.evaluation.classification import check_classes, report
+from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
 from vit_keras.evaluation.predictions import write_predictions, writer_of
 from vit_keras.evaluation.predictors import Predictor
-from vit_keras.evaluation.real import read_real, real_accuracy
 
 # What a line calls the figures of a report: name, factor, unit.
 SHOWN = {
@@ -42,10 +42,10 @@ def evaluate(
     paths = split.origin and [split.origin.name(index) for index in range(len(split))]
     if predictions is not None:
         writer_of(predictions)
-    sets = real and read_real(real, len(split), predictor.num_classes, paths)
+    sets = real and read_real_labels(real, len(split), predictor.num_classes, paths)
     found = predictor.predict(predictor.batches(split, batch))
     rows = report(found.probabilities, found.labels, class_names)
-    rows["calibration"] = calibration(found.probabilities, found.labels)
+    rows["calibration"] = measure_calibration(found.probabilities, found.labels)
     rows["ece"] = rows["calibration"]["ece"]
     rows["images_per_second"] = found.images_per_second
     if real:
@@ -57,7 +57,7 @@ def evaluate(
 
 
 def headline(found: dict[str, Any]) -> str:
-    """What a run says at its end, of a `report` or of a `FewShot.gain`."""
+    """What a run says at its end, of a `report` or of a `FewShotCallback.gain`."""
     if "accuracy" in found:
         return f"accuracy {100 * found['accuracy']:.2f}% of {found['images']} held-out images"
     if not found:
@@ -84,7 +84,7 @@ def summarise(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float
     }
 
 
-def line(found: dict[str, Any]) -> str:
+def summary_line(found: dict[str, Any]) -> str:
     """The figures of one evaluation, or of several as mean ± standard deviation, on one line."""
     texts = []
     for key, value in found.items():

@@ -11,7 +11,7 @@ from typing import Any
 
 from vit_keras import cli, data, runs
 from vit_keras.config import Config
-from vit_keras.evaluation import few_shot_of, open_predictor
+from vit_keras.evaluation import evaluate_few_shot, open_predictor
 from vit_keras.files import write_text
 from vit_keras.reproduce.results import Mean
 from vit_keras.training.sweep import sweep
@@ -110,7 +110,7 @@ class Lab:
             found = data.load(name, predictor.input_shape[-1], config)
             splits = config.train_split, config.test_split
             how = {"batch": 256, "splits": splits, "shots": (SHOTS,), "l2": (l2,)}
-            rows = few_shot_of(predictor, found, **how)
+            rows = evaluate_few_shot(predictor, found, **how)
             write_text(file, json.dumps(rows, indent=1))
         row = json.loads(file.read_text())[0]
         return Mean.of([100 * accuracy for accuracy in row["accuracies"]])

@@ -10,7 +10,7 @@ import numpy as np
 FILE_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 
 
-def read_real(
+def read_real_labels(
     path: str | os.PathLike, images: int, num_classes: int, paths: Sequence[str] | None = None
 ) -> list[set[int]]:
     """The labels of each image, from the published `real.json`: one list of labels an image.

@@ -1,0 +1,91 @@
+"""Data sets in a CSV or Parquet table of paths and labels."""
+
+import os
+import pathlib
+
+import numpy as np
+
+from vit_keras.config import DataConfig
+from vit_keras.data.held_out import choose_held_out
+from vit_keras.data.image_files import from_files
+from vit_keras.data.splits import Dataset, UnreadableImages
+
+COLUMNS = ("path", "label")
+
+
+def load(path: str, channels: int, config: DataConfig) -> Dataset:
+    """A CSV or Parquet file with columns path, label and, if wanted, split.
+
+    Paths are relative to the table. Rows keep their order. Without a column split,
+    `config.test_percent` of each class is held out.
+    """
+    columns = _columns(path)
+    root = os.path.dirname(os.path.abspath(path))
+    files = [str(file) for file in columns["path"]]
+    missing = [file for file in files if not os.path.isfile(os.path.join(root, file))]
+    if missing:
+        raise ValueError(
+            f"{path!r} names {len(missing)} files that do not exist, such as {missing[:5]}. Paths "
+            f"are relative to {root!r}"
+        )
+    names = sorted(set(columns["label"]))  # numbers by value, text by letters
+    order = {name: i for i, name in enumerate(names)}
+    labels = np.array([order[label] for label in columns["label"]], "int32")
+    parts = columns.get("split")
+    if parts is None:
+        held_out = choose_held_out(files, columns["label"], config)
+        parts = np.where(held_out, "test", "train")
+    _check_trained(path, np.asarray(parts), labels, names)
+    unreadable = UnreadableImages(config.on_corrupt == "stop")
+    splits = {}
+    for split in sorted(set(parts)):
+        rows = [i for i, part in enumerate(parts) if part == split]
+        paths = [files[i] for i in rows]
+        splits[str(split)] = from_files(root, paths, labels[rows], channels, unreadable)
+    return Dataset(f"table:{path}", splits, tuple(map(str, names)), unreadable)
+
+
+def _columns(path):
+    """The columns of a table as lists, by name; ValueError that says what is wrong with it."""
+    import pyarrow
+    from pyarrow import csv, parquet
+
+    readers = {".csv": csv.read_csv, ".parquet": parquet.read_table}
+    suffix = pathlib.Path(path).suffix.lower()
+    if suffix not in readers:
+        raise ValueError(f"`dataset` table:FILE needs a .csv or .parquet. Received: {path!r}")
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There is no table at {path!r}.")
+    try:
+        columns = readers[suffix](path).to_pydict()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path!r} cannot be read as a {suffix} table ({error})") from error
+    lacking = [name for name in COLUMNS if name not in columns]
+    if lacking:
+        raise ValueError(
+            f"{path!r} needs the columns path and label. Received: {list(columns)}, without "
+            f"{' and '.join(lacking)}"
+        )
+    for name in {*COLUMNS, "split"} & set(columns):
+        rows = [i for i, value in enumerate(columns[name]) if value is None or value == ""]
+        if rows:
+            raise ValueError(
+                f"Every row of {path!r} needs a {name}. Received: {len(rows)} without one, such "
+                f"as row {rows[0]}"
+            )
+    return columns
+
+
+def _check_trained(path, parts, labels, names):
+    """Raises ValueError unless there is a split train that has all classes."""
+    if "train" not in parts:
+        raise ValueError(
+            f"{path!r} needs rows of the split train. Received: {sorted(set(parts.tolist()))}"
+        )
+    trained = set(labels[parts == "train"])
+    untrained = [name for i, name in enumerate(names) if i not in trained]
+    if untrained:
+        raise ValueError(
+            f"Every class must have training images. Received: {untrained} of {path!r} in "
+            "other splits alone"
+        )
