@@ -59,10 +59,12 @@ def ours(case: Case):
     import keras
 
     from vit_keras import machine
+    from vit_keras.layers import kernels
     from vit_keras.models import VisionTransformer
 
     if os.environ.get("KEEP_MEMORY") != "0":
         machine.keep_memory()
+    kernels.use(kernels.measure())
     dtype = "mixed_bfloat16" if case.precision == "bf16" else "float32"
     sizes, gelu = SIZES[case.size], GELU[keras.backend.backend()]
     model = VisionTransformer(IMAGE, PATCH, *sizes, CLASSES, gelu=gelu, dtype=dtype, seed=0)

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.once
 
 PACKAGE = ROOT / "vit_keras"
 MAY_IMPORT = {  # rooms that a room may import, besides its own
-    "layers": {"initializers", "machine"},
+    "layers": {"initializers"},
     "models": {"initializers", "layers", "resizing", "variants"},
     "variants": set(),
     "resizing": set(),
@@ -39,7 +39,7 @@ HOME = {"tensorflow": {"data", "exporting"}, "torch": set(), "jax": set(), "matp
 # Imported on that backend alone, by a function.
 BACKENDS_OWN = {
     "torch_attention.py": "torch",
-    "torch_measured.py": "torch",
+    "torch_choices.py": "torch",
     "torch_products.py": "torch",
     "tensorflow_training.py": "tensorflow",
 }

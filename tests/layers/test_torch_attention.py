@@ -5,17 +5,15 @@ import pytest
 
 from tests import reference
 from tests.helpers import keeping, to_numpy
-from vit_keras.layers import MultiHeadDotProductAttention
+from vit_keras.layers import MultiHeadDotProductAttention, kernels
+from vit_keras.layers.attention import fused_attention
 
 pytestmark = pytest.mark.on("torch")
 
 
-@pytest.fixture
-def attention(monkeypatch):
-    from vit_keras.layers.kernels import torch_attention
-
-    monkeypatch.setattr(torch_attention, "fastest", lambda: torch_attention.Choice(True))
-    return torch_attention
+@pytest.fixture(autouse=True)
+def written_out(default_choices):
+    kernels.use({"torch_attention": {"written_out": True}})
 
 
 def with_gradients(attend, values, gradient, dtype):
@@ -36,52 +34,46 @@ def written_in_float64(query, key, value, scale):
 
 
 @pytest.mark.parametrize("queries, keys", [(9, 9), (1, 9)])
-def test_it_is_attention_with_its_gradients(rng, attention, queries, keys):
+def test_it_is_attention_with_its_gradients(rng, queries, keys):
     import torch
 
     values = [2 * rng.normal(size=(2, n, 3, 40)) for n in (queries, keys, keys)]
     values = [torch.tensor(v).bfloat16().double().numpy() for v in values]
     gradient = rng.normal(size=values[0].shape)
-    found = with_gradients(attention.attention, values, gradient, torch.bfloat16)
+    found = with_gradients(fused_attention, values, gradient, torch.bfloat16)
     expected = with_gradients(written_in_float64, values, gradient, torch.float64)
     for one, other in zip(found, expected):
         assert np.linalg.norm(one - other) <= 0.02 * np.linalg.norm(other)
 
 
-def test_in_float32_it_copies_neither_its_inputs_nor_its_result(rng, attention):
+def test_in_float32_it_copies_neither_its_inputs_nor_its_result(rng):
     import torch
 
     values, kept = [rng.normal(size=(2, 9, 3, 8)) for _ in range(3)], {}
     gradient = rng.normal(size=values[0].shape)
     with keeping(kept):
         tensors = [torch.tensor(v, dtype=torch.float32, requires_grad=True) for v in values]
-        y = attention.attention(*tensors, 0.5)
+        y = fused_attention(*tensors, 0.5)
         assert {x.untyped_storage().data_ptr() for x in (*tensors, y.flatten(2))} < kept.keys()
     sums = 2 * 9 * 3 * 4  # bytes, of the softmax's denominators
     assert sum(x.untyped_storage().nbytes() for x in kept.values()) <= 4 * y.nbytes + sums + 64
-    found = with_gradients(attention.attention, values, gradient, torch.float32)
+    found = with_gradients(fused_attention, values, gradient, torch.float32)
     expected = with_gradients(written_in_float64, values, gradient, torch.float64)
     for one, other in zip(found, expected):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_the_layer_attends_by_it_in_half_precision_alone(rng, attention, monkeypatch):
-    calls = []
-    written_out = attention._written_out
-    spy = lambda *arguments: calls.append(1) or written_out(*arguments)
-    monkeypatch.setattr(attention, "_written_out", spy)
+@pytest.mark.parametrize("chosen", (False, True))
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("mixed_bfloat16", 0.03)])
+def test_the_layer_gives_the_formula_by_either_choice(rng, dtype, tolerance, chosen):
+    kernels.use({"torch_attention": {"written_out": chosen}})
     x = rng.normal(size=(2, 5, 12)).astype("float32")
-    for dtype, tolerance in (("float32", 1e-5), ("mixed_bfloat16", 0.03)):
-        layer = MultiHeadDotProductAttention(3, seed=0, dtype=dtype)
-        layer.build(x.shape)
-        for weight in layer.weights:
-            weight.assign(rng.normal(0, 0.3, weight.shape))
-        found = to_numpy(layer(x)).astype("float32")
-        np.testing.assert_allclose(found, expected_of(layer, x), atol=tolerance)
-        assert len(calls) == (dtype != "float32")
-    monkeypatch.setattr(attention, "LONGEST", 4)
-    layer(x)
-    assert len(calls) == 1
+    layer = MultiHeadDotProductAttention(3, seed=0, dtype=dtype)
+    layer.build(x.shape)
+    for weight in layer.weights:
+        weight.assign(rng.normal(0, 0.3, weight.shape))
+    y = to_numpy(layer(x)).astype("float32")
+    np.testing.assert_allclose(y, expected_of(layer, x), atol=tolerance)
 
 
 def expected_of(layer, x):
@@ -89,18 +81,3 @@ def expected_of(layer, x):
     weights = {f"a/{name}/kernel": to_numpy(part.kernel) for name, part in parts.items()}
     weights |= {f"a/{name}/bias": to_numpy(part.bias) for name, part in parts.items()}
     return reference.attention(x, x, weights, "a")[0]
-
-
-def test_what_is_measured_are_the_same_gradients(monkeypatch):
-    import torch
-
-    from vit_keras.layers.kernels import torch_attention, torch_measured
-
-    def compare(new, old, operands, rounds):
-        one, other = (to_numpy(way(*operands[0])[0].float()) for way in (new, old))
-        np.testing.assert_allclose(one, other, atol=0.02 * np.abs(other).max())
-        return True
-
-    monkeypatch.setattr(torch_measured, "is_faster", compare)
-    with torch.no_grad():
-        assert torch_attention.measure(1, 5, 2, 4) == torch_attention.Choice(True)

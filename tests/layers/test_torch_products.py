@@ -1,4 +1,4 @@
-"""The products of torch's two libraries, against NumPy, and the choice between them."""
+"""The products of torch's two libraries, against NumPy."""
 
 import itertools
 
@@ -8,17 +8,22 @@ import pytest
 
 from tests import reference
 from tests.helpers import keeping, randomise, to_numpy
-from vit_keras.layers import EncoderBlock, MlpBlock, dense
+from vit_keras.layers import EncoderBlock, MlpBlock, dense, kernels
 
 pytestmark = pytest.mark.on("torch")
 
 
-@pytest.fixture
-def products(monkeypatch):
+@pytest.fixture(autouse=True)
+def small_products_count(monkeypatch, default_choices):
+    """Products as small as those of a test go the way that was chosen for large ones."""
     from vit_keras.layers.kernels import torch_products
 
     monkeypatch.setattr(torch_products, "LARGE", 1)
-    return torch_products
+
+
+def use(routes, bfloat16=False):
+    options = dict(zip(("forward", "inputs", "kernel"), routes))
+    kernels.use({"torch_products": {**options, "bfloat16": bfloat16}})
 
 
 ROUTES = list(itertools.product((False, True), repeat=3))
@@ -32,12 +37,10 @@ SHAPES = {
 
 @pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("routes", ROUTES)
-def test_every_route_gives_the_product_and_its_gradients(
-    rng, products, monkeypatch, routes, shapes
-):
+def test_every_route_gives_the_product_and_its_gradients(rng, routes, shapes):
     import torch
 
-    monkeypatch.setattr(products, "fastest", lambda: products.Routes(*routes))
+    use(routes)
     x, kernel, bias, gradient = (rng.normal(size=s) for s in shapes)
     tensors = [torch.tensor(v, dtype=torch.float32, requires_grad=True) for v in (x, kernel, bias)]
     y = dense.linear(*tensors)
@@ -50,10 +53,12 @@ def test_every_route_gives_the_product_and_its_gradients(
 
 
 @pytest.mark.parametrize("gelu", dense.GELUS)
-def test_a_fused_gelu_is_the_one_that_trains(rng, products, monkeypatch, gelu):
+def test_a_fused_gelu_is_the_one_that_trains(rng, gelu):
     import torch
 
-    monkeypatch.setattr(products, "fastest", lambda: products.Routes(True, True, True))
+    from vit_keras.layers.kernels import torch_choices
+
+    use(ROUTES[-1], bfloat16=torch_choices.has_onednn_bfloat16())
     mlp = MlpBlock(10, gelu=gelu)
     mlp.build((2, 6, 12))
     x = rng.normal(size=(2, 6, 12)).astype("float32")
@@ -72,10 +77,10 @@ def test_a_fused_gelu_is_the_one_that_trains(rng, products, monkeypatch, gelu):
 
 @pytest.mark.parametrize("routes", [ROUTES[0], ROUTES[-1]])
 @pytest.mark.parametrize("gelu", dense.GELUS)
-def test_a_trained_mlp_keeps_what_goes_into_gelu_alone(rng, products, monkeypatch, gelu, routes):
+def test_a_trained_mlp_keeps_what_goes_into_gelu_alone(rng, gelu, routes):
     import torch
 
-    monkeypatch.setattr(products, "fastest", lambda: products.Routes(*routes))
+    use(routes)
     mlp = MlpBlock(10, gelu=gelu)
     mlp.build((2, 6, 4))
     for weight in mlp.weights:
@@ -100,7 +105,7 @@ def test_a_trained_mlp_keeps_what_goes_into_gelu_alone(rng, products, monkeypatc
 
 
 @pytest.mark.parametrize("frozen", ["Dense_0", "Dense_1"])
-def test_a_part_of_a_trained_mlp_may_be_frozen(rng, products, frozen):
+def test_a_part_of_a_trained_mlp_may_be_frozen(rng, frozen):
     import torch
 
     mlp = MlpBlock(10)
@@ -114,33 +119,14 @@ def test_a_part_of_a_trained_mlp_may_be_frozen(rng, products, frozen):
         assert (layer.bias.value.grad is None) == (layer.name == frozen)
 
 
-def test_a_block_trains_alike_on_both(rng, products, monkeypatch):
+def test_a_block_trains_alike_on_both(rng):
     x = rng.normal(size=(2, 6, 12)).astype("float32")
     found = []
     for routes in (ROUTES[0], ROUTES[-1]):
-        monkeypatch.setattr(products, "fastest", lambda routes=routes: products.Routes(*routes))
+        use(routes)
         inputs = keras.Input((6, 12))
         model = keras.Model(inputs, EncoderBlock(3, 10, rematerialise=True, seed=1)(inputs))
         model = randomise(model, np.random.default_rng(0))
         model.compile(keras.optimizers.SGD(0.1), "mse")
         found.append([model.train_on_batch(x, -x) for _ in range(3)])
     np.testing.assert_allclose(*found, rtol=1e-5)
-
-
-def test_small_products_stay_with_torch(products, monkeypatch):
-    import torch
-
-    monkeypatch.setattr(products, "fastest", lambda: products.Routes(True, True, True))
-    x, kernel = torch.ones(4, 3), torch.ones(3, 2)
-    assert any(products._routes_of(x, kernel))
-    assert not any(products._routes_of(x.double(), kernel.double()))
-    monkeypatch.setattr(products, "LARGE", 4 * 3 * 2 + 1)
-    assert not any(products._routes_of(x, kernel))
-
-
-def test_measuring_chooses_the_faster_of_each(products, monkeypatch):
-    from vit_keras.layers.kernels import torch_measured
-
-    answers = iter((True, False, True))
-    monkeypatch.setattr(torch_measured, "is_faster", lambda *arguments: next(answers))
-    assert products.measure() == products.Routes(forward=True, inputs=False, kernel=True)

@@ -4,9 +4,19 @@ import keras
 from keras import ops
 
 from vit_keras.initializers import xavier_uniform
+from vit_keras.layers import kernels
 from vit_keras.layers.base import SeededLayer, check_choice, check_positive, pair
 from vit_keras.layers.dense import HeadsDense
 from vit_keras.layers.positions import IN_ATTENTION, RelativeLogits, RotaryPositions
+
+
+@kernels.dispatch
+def fused_attention(query, key, value, scale):
+    """softmax(scale q kᵀ) v of `(B, N, H, d)` by one kernel: torch's, or JAX's on accelerators.
+
+    None where the backend has no such kernel; the layer then writes the sum out.
+    """
+    return None
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -87,11 +97,11 @@ class MultiHeadDotProductAttention(SeededLayer):
         if self.rotary is not None:
             query, key = self.rotary(query), self.rotary(key)
         dropout = training and self.attention_dropout_rate > 0
-        explicit = return_attention_weights or dropout or self.relative is not None
-        if explicit or not _has_fused_attention():
+        x = weights = None
+        if not (return_attention_weights or dropout or self.relative is not None):
+            x = fused_attention(query, key, value, self.head_size**-0.5)
+        if x is None:
             x, weights = self._explicit(query, key, value, training)
-        else:
-            x, weights = _fused_attention(query, key, value, self.head_size**-0.5), None
         x = self.out(x)
         return (x, weights) if return_attention_weights else x
 
@@ -140,25 +150,3 @@ class MultiHeadDotProductAttention(SeededLayer):
 def weights_dtype(compute_dtype: str) -> str:
     """The type of attention weights: at least float32, whatever the products are done in."""
     return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype
-
-
-def _has_fused_attention() -> bool:
-    """Whether Keras' attention is one kernel: torch's everywhere, JAX's on accelerators.
-
-    TensorFlow's is written out as well, as is JAX's on CPUs, where it has no float16.
-    """
-    backend = keras.backend.backend()
-    return backend == "torch" or (backend == "jax" and not _on_cpu())
-
-
-def _fused_attention(query, key, value, scale):
-    """softmax(scale q kᵀ) v of `(B, N, H, d)`: `(B, N, H, d)`."""
-    if keras.backend.backend() == "torch":
-        from vit_keras.layers.kernels import torch_attention
-
-        return torch_attention.attention(query, key, value, scale)
-    return ops.dot_product_attention(query, key, value, scale=scale)
-
-
-def _on_cpu() -> bool:
-    return all(device.startswith("cpu") for device in keras.distribution.list_devices())

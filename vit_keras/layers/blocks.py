@@ -5,10 +5,17 @@ import functools
 import keras
 
 from vit_keras.initializers import Normal, xavier_uniform
+from vit_keras.layers import kernels
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
 from vit_keras.layers.base import SeededLayer, check_choice, check_positive, layer_norm
 from vit_keras.layers.dense import GELUS, Dense
 from vit_keras.layers.remat import Dropout, rematerialise
+
+
+@kernels.dispatch
+def train_mlp(x, first, second):
+    """second(first(x)) of two `Dense` layers in training, `(…, D)` -> `(…, D)`."""
+    return second(first(x))
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -55,10 +62,8 @@ class MlpBlock(SeededLayer):
         return dense
 
     def call(self, inputs, training=None):
-        if training and not self.dropout_rate and keras.backend.backend() == "torch":
-            from vit_keras.layers.kernels import torch_products
-
-            return torch_products.mlp(inputs, self.dense_0, self.dense_1)
+        if training and not self.dropout_rate:
+            return train_mlp(inputs, self.dense_0, self.dense_1)
         x = self.dropout_0(self.dense_0(inputs), training=training)
         return self.dropout_1(self.dense_1(x), training=training)
 

@@ -1,26 +1,19 @@
-"""Attention on torch: by its own kernel, except in bfloat16 on CPUs.
+"""Attention on torch: by torch's own kernel, or in bfloat16 on CPUs by products written out.
 
-That multiplies there at a fifth of the speed of dense products. The products are written out
-there, for oneDNN, and the weights computed anew for the gradient, so that no more is kept than
-torch's own kernel keeps. Which is faster is asked.
+On some processors torch's kernel multiplies bfloat16 at a fifth of the speed of dense products.
+Written out, the products are oneDNN's. The gradient computes the weights again, so that no more is
+kept than torch's own kernel keeps. `choices` says whether they are written out.
 """
 
 import functools
-from typing import NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
-from vit_keras.layers.kernels import torch_measured
+from vit_keras.layers.kernels import choices, torch_choices
 
-LONGEST = 1024  # tokens, beyond which the weights of a layer are too much memory
-
-
-class Choice(NamedTuple):
-    """Whether attention in bfloat16 is written out."""
-
-    written_out: bool = False
+LONGEST = 1024  # tokens; of more, the weights of a layer would take too much memory
 
 
 def attention(query, key, value, scale):
@@ -29,10 +22,11 @@ def attention(query, key, value, scale):
 
 
 def _is_written_out(query, key) -> bool:
-    if not torch_measured.concerns(query):
+    if not torch_choices.concerns(query):
         return False
-    short = max(query.shape[1], key.shape[1]) <= LONGEST
-    return short and query.dtype == key.dtype == torch.bfloat16 and fastest().written_out
+    if max(query.shape[1], key.shape[1]) > LONGEST or query.dtype != key.dtype:
+        return False
+    return query.dtype == torch.bfloat16 and choices.options_of("torch_attention")["written_out"]
 
 
 def _fused(query, key, value, scale):
@@ -42,7 +36,8 @@ def _fused(query, key, value, scale):
 def heads_first(query, key, value, scale, bias=None):
     """softmax(scale q kᵀ + bias) v of `(B, H, N, d)`, by torch's own kernel: `(B, H, N, d)`.
 
-    Keras' call of it copies q, k and v, and whoever flattens its result copies that; this does not.
+    `keras.ops.dot_product_attention` copies q, k and v, and flattening its result is another copy.
+    This function copies nothing.
     """
     return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
 
@@ -59,7 +54,7 @@ def _heads_first(x):
 
 
 class _Attention(torch.autograd.Function):
-    """Of `(B·H, N, d)`."""
+    """softmax(scale q kᵀ) v of `(B·H, N, d)`; the weights are computed again for the gradient."""
 
     @staticmethod
     def forward(context, query, key, value, scale):
@@ -84,20 +79,14 @@ def _weights(query, key):
     return torch.softmax(torch.bmm(query, key.transpose(1, 2)), -1)
 
 
-@functools.cache
-def fastest() -> Choice:
-    """The faster way on this machine: what was measured before, or measured now."""
-    return torch_measured.kept("attention", Choice, measure)
-
-
-def measure(images=4, tokens=197, heads=6, width=64, rounds=5) -> Choice:
+def measure(images=4, tokens=197, heads=6, width=64, rounds=5) -> dict[str, bool]:
     """Times both on attention of this size with its gradients, half a second in all."""
     count = images * tokens * heads * width
     with torch.inference_mode(False), torch.enable_grad():
         x = torch.linspace(-3, 3, count).reshape(images, tokens, heads, width)
         x = x.bfloat16().requires_grad_()
         both = (functools.partial(_with_gradients, f) for f in (_written_out, _fused))
-        return Choice(torch_measured.is_faster(*both, [(x,)], rounds))
+        return {"written_out": torch_choices.is_faster(*both, [(x,)], rounds)}
 
 
 def _with_gradients(attend, x):

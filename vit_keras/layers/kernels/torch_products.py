@@ -1,7 +1,7 @@
-"""Products of rows and kernels on torch, by the library that is faster on this machine.
+"""Products of rows and kernels on torch, by either of the libraries that torch has.
 
-On CPUs torch multiplies float32 by MKL, which on some processors reaches half of what oneDNN does;
-torch has both. Which one is faster is asked for the product and for each of its two gradients.
+On CPUs torch multiplies float32 by MKL, which on some processors reaches half of oneDNN's speed;
+torch has both. `choices` says which one computes the product and each of its two gradients.
 """
 
 import functools
@@ -12,15 +12,15 @@ import torch
 from keras.ops import convert_to_tensor
 from torch.autograd.function import once_differentiable
 
-from vit_keras.layers.dense import gelu, gelu_tanh
-from vit_keras.layers.kernels import torch_measured
+from vit_keras.layers.kernels import choices, torch_choices
+from vit_keras.layers.kernels.activations import gelu, gelu_tanh
 
-LARGE = 2**25  # multiply-adds from which a product outweighs what calling it costs
+LARGE = 2**25  # multiply-adds from which a product outweighs the cost of the call
 FUSED = {gelu: ("gelu", [], "none"), gelu_tanh: ("gelu", [], "tanh")}  # oneDNN's and torch's names
 
 
 class Routes(NamedTuple):
-    """Which products go to oneDNN: x w + b, its gradient to x, and that to w."""
+    """Which products oneDNN computes: x w + b, its gradient to x, and its gradient to w."""
 
     forward: bool = False
     inputs: bool = False
@@ -29,6 +29,7 @@ class Routes(NamedTuple):
 
 def linear(x, kernel, bias, activation=None):
     """activation(x kernel + bias) of tensors `(…, *K)`, `(*K, *N)` and `(*N,)`: `(…, *N)`."""
+    x, kernel, bias = map(convert_to_tensor, (x, kernel, bias))
     summed = kernel.dim() - bias.dim()
     outer, size = x.shape[: x.dim() - summed], math.prod(kernel.shape[:summed])
     y = _rows(x.reshape(-1, size), kernel.reshape(size, -1), bias.reshape(-1), activation)
@@ -38,12 +39,14 @@ def linear(x, kernel, bias, activation=None):
 def mlp(x, first, second):
     """second(first(x)) of two `Dense` layers in training, `(…, D)` -> `(…, D)`.
 
-    On CPUs it keeps of the hidden units what goes into GELU alone: that is computed anew for the
-    gradient, which takes half a hundredth of a step and saves a sixth of its memory.
+    On CPUs only the input of GELU is kept of the hidden units. The gradient computes GELU again,
+    which takes 0.5 % of a step and saves a sixth of its memory.
     """
     gelu = first.activation
-    first, second = (map(convert_to_tensor, (part.kernel, part.bias)) for part in (first, second))
-    if gelu not in FUSED or not torch.is_grad_enabled() or not torch_measured.concerns(x):
+    first, second = (
+        map(convert_to_tensor, (layer.kernel, layer.bias)) for layer in (first, second)
+    )
+    if gelu not in FUSED or not torch.is_grad_enabled() or not torch_choices.concerns(x):
         return linear(linear(x, *first, gelu), *second)
     hidden, (kernel, bias) = linear(x, *first).flatten(0, -2), second
     y = _Linear.apply(hidden, kernel, bias, _routes_of(hidden, kernel), gelu)
@@ -51,7 +54,7 @@ def mlp(x, first, second):
 
 
 def _rows(x, kernel, bias, activation):
-    """Of `(M, K)`, `(K, N)` and `(N,)`: `(M, N)`."""
+    """`(M, K)`, `(K, N)` and `(N,)` -> `(M, N)`."""
     routes, training = _routes_of(x, kernel), torch.is_grad_enabled()
     if routes.forward and not training and activation in FUSED:
         return _onednn(x, kernel, bias, FUSED[activation])
@@ -64,21 +67,12 @@ def _rows(x, kernel, bias, activation):
 
 def _routes_of(x, kernel) -> Routes:
     large = x.shape[0] * kernel.shape[0] * kernel.shape[1] >= LARGE
-    if not large or not torch_measured.concerns(x):
+    if not large or not torch_choices.concerns(x) or x.dtype != kernel.dtype:
         return Routes()
-    if x.dtype == kernel.dtype == torch.float32:
-        return fastest()
-    return Routes(forward=x.dtype == kernel.dtype == torch.bfloat16 and _has_bfloat16())
-
-
-@functools.cache
-def _has_bfloat16() -> bool:
-    """Whether oneDNN has products in bfloat16 here; torch's own are the same."""
-    return _has_onednn() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
-def _has_onednn() -> bool:
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    options = choices.options_of("torch_products")
+    if x.dtype == torch.float32:
+        return Routes(options["forward"], options["inputs"], options["kernel"])
+    return Routes(forward=x.dtype == torch.bfloat16 and options["bfloat16"])
 
 
 def _onednn(x, kernel, bias=None, activation=("none", [], "")):
@@ -92,7 +86,7 @@ def _forward(x, kernel, bias, routes):
 
 
 class _Linear(torch.autograd.Function):
-    """x kernel + bias, or gelu(x) kernel + bias, which keeps x alone."""
+    """x kernel + bias, or gelu(x) kernel + bias; x is kept for the gradient, gelu(x) is not."""
 
     @staticmethod
     def forward(context, x, kernel, bias, routes, gelu=None):
@@ -119,7 +113,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _kernel_gradient(x, gradient, routes):
-    """xᵀ g of `(M, K)` and `(M, N)`: oneDNN copies what it transposes, so that is the narrower."""
+    """xᵀ g of `(M, K)` and `(M, N)`; oneDNN copies what it transposes, so the narrower one is."""
     if not routes.kernel:
         return torch.mm(x.t(), gradient)
     if x.shape[1] > gradient.shape[1]:
@@ -127,27 +121,44 @@ def _kernel_gradient(x, gradient, routes):
     return _onednn(x.t(), gradient)
 
 
-@functools.cache
-def fastest() -> Routes:
-    """The faster routes on this machine: what was measured before, or measured now."""
-    return torch_measured.kept("products", Routes, measure) if _has_onednn() else Routes()
+def measure(rows=2048, hidden_size=384, mlp_dim=1536, rounds=5) -> dict[str, bool]:
+    """Times both libraries in turns on the six products of a block, in a second or two.
 
-
-def measure(rows=2048, hidden_size=384, mlp_dim=1536, rounds=5) -> Routes:
-    """Times both libraries in turns on a block's six products, in a second or two."""
+    Returns:
+        Whether oneDNN is faster for the product, each of its gradients, and a product with GELU in
+        bfloat16.
+    """
+    if not torch_choices.has_onednn():
+        return {}
     mlp_shapes = (hidden_size, mlp_dim), (mlp_dim, hidden_size)
-    shapes, pairs = [(hidden_size, hidden_size)] * 4 + [*mlp_shapes], ([], [], [])
-    for width, outputs in shapes:
-        x, kernel, gradient = (
-            torch.linspace(-1, 1, a * b).reshape(a, b)
-            for a, b in ((rows, width), (width, outputs), (rows, outputs))
-        )
-        for found, pair in zip(pairs, ((x, kernel), (gradient, kernel.t()), (x, gradient))):
-            found.append(pair)
-    kernels = [
-        functools.partial(_kernel_gradient, routes=Routes(kernel=onednn))
-        for onednn in (True, False)
-    ]
-    contests = zip(((_onednn, torch.mm), (_onednn, torch.mm), kernels), pairs)
+    sizes = [(rows, *shape) for shape in [(hidden_size, hidden_size)] * 4 + [*mlp_shapes]]
+    onednn, standard = (
+        functools.partial(_kernel_gradient, routes=Routes(kernel=kernel))
+        for kernel in (True, False)
+    )
+    triples = [(_matrix(m, k), _matrix(k, n), _matrix(m, n)) for m, k, n in sizes]
+    contests = {
+        "forward": (_onednn, torch.mm, [(x, kernel) for x, kernel, _ in triples]),
+        "inputs": (_onednn, torch.mm, [(gradient, w.t()) for _, w, gradient in triples]),
+        "kernel": (onednn, standard, [(x, gradient) for x, _, gradient in triples]),
+    }
+    if torch_choices.has_onednn_bfloat16():
+        x, kernel, _ = (matrix.bfloat16() for matrix in triples[-2])
+        bias = torch.zeros(mlp_dim, dtype=torch.bfloat16)
+        contests["bfloat16"] = (_fused_gelu, _gelu_after, [(x, kernel, bias)])
     with torch.no_grad():
-        return Routes(*(torch_measured.is_faster(*two, found, rounds) for two, found in contests))
+        return {
+            name: torch_choices.is_faster(*contest, rounds) for name, contest in contests.items()
+        }
+
+
+def _matrix(rows, columns):
+    return torch.linspace(-1, 1, rows * columns).reshape(rows, columns)
+
+
+def _fused_gelu(x, kernel, bias):
+    return _onednn(x, kernel, bias, FUSED[gelu])
+
+
+def _gelu_after(x, kernel, bias):
+    return gelu(_forward(x, kernel, bias, Routes()))

@@ -1,0 +1,119 @@
+"""The choices between implementations: measured on request, recorded, and used again."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, run_script, to_numpy
+from vit_keras.layers import EncoderBlock, kernels
+
+pytestmark = pytest.mark.usefixtures("default_choices")
+
+FIRST_CALL = """
+import time
+import numpy as np
+import keras
+from vit_keras.layers import EncoderBlock
+
+def read(*_):
+    raise AssertionError("a layer reads the clock")
+
+for clock in ("process_time", "perf_counter"):
+    setattr(time, clock, read)
+for dtype in ("float32", "mixed_bfloat16"):
+    block = EncoderBlock(4, 512, dtype=dtype)
+    for training in (False, True):
+        block(np.ones((4, 200, 128), "float32"), training=training)
+"""
+
+
+def a_step(choices):
+    """The losses of three updates of a block, and its weights, bit by bit."""
+    kernels.use(choices)
+    x = np.random.default_rng(1).normal(size=(4, 200, 128)).astype("float32")
+    inputs = keras.Input((200, 128))
+    model = keras.Model(inputs, EncoderBlock(4, 512, seed=1)(inputs))
+    randomise(model, np.random.default_rng(0))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    losses = [model.train_on_batch(x, -x) for _ in range(3)]
+    return [np.asarray(losses), *(to_numpy(weight) for weight in model.weights)]
+
+
+def test_what_is_measured_is_plain_json_with_the_names_of_the_defaults():
+    measured = kernels.measure()
+    assert json.loads(json.dumps(measured)) == measured
+    assert {name: set(options) for name, options in measured.items()} == {
+        name: set(options) for name, options in kernels.chosen().items()
+    }
+    assert all(type(v) is bool for options in measured.values() for v in options.values())
+    assert not any(v for options in kernels.chosen().values() for v in options.values())
+
+
+def test_what_is_used_is_what_is_chosen_until_it_is_replaced():
+    measured = kernels.measure()
+    kernels.use(measured)
+    assert kernels.chosen() == measured
+    kernels.chosen().clear()  # a copy
+    assert kernels.chosen() == measured
+    kernels.use({})
+    assert not any(v for options in kernels.chosen().values() for v in options.values())
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"colors": {"new": True}},
+        {"torch_products": {"sideways": True}},
+        {"torch_attention": {"written_out": 1}},
+        {"torch_attention": True},
+        [],
+    ],
+    ids=str,
+)
+def test_unknown_choices_are_refused_and_change_nothing(mapping):
+    before = kernels.chosen()
+    with pytest.raises(ValueError, match="Received"):
+        kernels.use(mapping)
+    assert kernels.chosen() == before
+
+
+@pytest.mark.on("torch")
+def test_choices_that_are_recorded_and_used_again_give_the_same_bits():
+    from vit_keras.layers.kernels import torch_choices
+
+    products = dict.fromkeys(("forward", "inputs", "kernel"), torch_choices.has_onednn())
+    recorded = json.dumps({"torch_products": products, "torch_attention": {"written_out": True}})
+    first = a_step(json.loads(recorded))
+    a_step({})
+    again = a_step(json.loads(recorded))
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_first_call_of_a_layer_reads_no_clock_and_leaves_no_files(tmp_path):
+    run_script("-c", FIRST_CALL, KERAS_HOME=str(tmp_path / "home"), cwd=tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if "vit_keras" in path.parts]
+
+
+@pytest.mark.on("torch")
+def test_measuring_tells_a_slow_product_from_a_fast_one():
+    import torch
+
+    from vit_keras.layers.kernels.torch_choices import is_faster
+
+    slow = lambda a, b: [torch.mm(a, b) for _ in range(20)]
+    operands = [(torch.ones(200, 300), torch.ones(300, 200))]
+    assert is_faster(torch.mm, slow, operands, 3)
+    assert not is_faster(slow, torch.mm, operands, 3)
+
+
+@pytest.mark.on("torch")
+def test_choices_that_this_machine_cannot_run_are_refused(monkeypatch):
+    from vit_keras.layers.kernels import torch_choices
+
+    monkeypatch.setattr(torch_choices, "has_onednn_bfloat16", lambda: False)
+    with pytest.raises(ValueError, match="bfloat16 on a machine without"):
+        kernels.use({"torch_products": {"bfloat16": True}})
+    assert not kernels.chosen()["torch_products"]["bfloat16"]

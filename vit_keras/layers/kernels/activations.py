@@ -1,0 +1,19 @@
+"""GELU, in the two ways that published models compute it."""
+
+from keras import ops
+
+from vit_keras.layers.kernels.table import lookup
+
+
+def gelu(x):
+    """x Φ(x), by erf."""
+    return ops.gelu(x, approximate=False)
+
+
+def gelu_tanh(x):
+    """The approximation by tanh, as the published Flax code has it."""
+    return ops.gelu(x, approximate=True)
+
+
+GELUS = {"exact": gelu, "tanh": gelu_tanh}
+IN_TRAINING = {gelu: lookup("train_gelu", gelu), gelu_tanh: lookup("train_gelu_tanh", gelu_tanh)}

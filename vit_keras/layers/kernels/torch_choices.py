@@ -1,0 +1,74 @@
+"""What torch has on this machine, and which of its implementations is faster there."""
+
+import functools
+import os
+import time
+from collections.abc import Callable
+
+import keras
+import torch
+
+GAIN = 1.05  # less than this is noise
+# CPU time, which other work on the machine changes little; on Windows it is too coarse.
+CLOCK = time.process_time if os.name == "posix" else time.perf_counter
+
+
+def concerns(x: torch.Tensor) -> bool:
+    """Whether the choices apply to `x`: on CPUs, where torch does not compile the model."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+@functools.cache
+def has_onednn() -> bool:
+    """Whether this torch can call oneDNN's products."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+@functools.cache
+def has_onednn_bfloat16() -> bool:
+    """Whether oneDNN has products in bfloat16 on this processor."""
+    return has_onednn() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def check(choices: dict[str, dict[str, bool]]) -> None:
+    """Checks that this machine can run the chosen implementations.
+
+    Raises:
+        ValueError: if it cannot.
+    """
+    products = choices["torch_products"]
+    needed = {"bfloat16": has_onednn_bfloat16} | dict.fromkeys(
+        ("forward", "inputs", "kernel"), has_onednn
+    )
+    missing = [name for name, has in needed.items() if products[name] and not has()]
+    if missing:
+        raise ValueError(
+            "The chosen products need oneDNN, in bfloat16 also a processor that it supports. "
+            f"Received: torch_products with {', '.join(missing)} on a machine without. Resume the "
+            "run on the machine that began it, or begin a new one here"
+        )
+
+
+def measure() -> dict[str, dict[str, bool]]:
+    """The faster implementations on this machine; {} where models run on an accelerator."""
+    from vit_keras.layers.kernels import torch_attention, torch_products
+
+    if not concerns(keras.ops.zeros(())):
+        return {}
+    return {
+        "torch_products": torch_products.measure(),
+        "torch_attention": torch_attention.measure(),
+    }
+
+
+def is_faster(new: Callable, old: Callable, operands: list[tuple], rounds: int) -> bool:
+    """Whether `new` takes less time for all `operands` than `old`, called in turns with it."""
+    seconds = {new: [], old: []}
+    for turn in range(rounds + 1):
+        for function in (new, old):
+            start = CLOCK()
+            for arguments in operands:
+                function(*arguments)
+            if turn:  # the first turn allocates
+                seconds[function].append(CLOCK() - start)
+    return min(seconds[old]) > GAIN * min(seconds[new])
