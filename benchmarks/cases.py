@@ -1,4 +1,4 @@
-"""What is measured: the sizes, the images, and the floating-point operations of a step."""
+"""The work that is measured: model sizes, images, and the floating-point operations of a step."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ SIZES = {  # hidden_size, num_layers, num_heads, mlp_dim
 
 
 class Case(NamedTuple):
-    """One measurement: `mode` is "train" or "infer", `precision` "fp32" or "bf16"."""
+    """One measurement: `mode` is "train" or "infer", `precision` is "fp32" or "bf16"."""
 
     size: str
     mode: str
@@ -22,14 +22,18 @@ class Case(NamedTuple):
     batch: int
 
 
-def pictures(batch: int) -> tuple[np.ndarray, np.ndarray]:
+def random_batch(batch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images `(batch, 224, 224, 3)` in [-1, 1] and labels `(batch,)`, the same at every call."""
     rng = np.random.default_rng(0)
     images = rng.uniform(-1, 1, (batch, IMAGE, IMAGE, 3)).astype("float32")
     return images, rng.integers(0, CLASSES, batch)
 
 
 def flops(case: Case) -> float:
-    """Of the products in a step: 2 a multiply-add, three times the forward pass in training."""
+    """The floating-point operations of a step's matrix products.
+
+    A multiply-add counts as 2, and a training step as three forward passes.
+    """
     width, layers, _, mlp = SIZES[case.size]
     patches = (IMAGE // PATCH) ** 2
     tokens = patches + 1

@@ -1,8 +1,7 @@
-"""What is timed, one row each: a function that makes a training step or an inference.
+"""The contenders that `benchmarks.run` times, one row each.
 
-Each takes a `Case` and returns `step(count)`, which runs `count` of them on the same images and
-waits until they are done, and the model's number of parameters. Its `modules` are imported before
-its memory is looked at: some of those libraries take as much as a model.
+A contender's `make(case)` returns `step(count)` and the model's number of parameters. `step(count)`
+runs `count` training steps or inferences on the same images and returns when they are done.
 """
 
 import os
@@ -13,7 +12,14 @@ from benchmarks import gemm, keras_models, peers
 
 
 class Contender(NamedTuple):
-    """`make(case)` gives a step; `backend` is the framework, for its GEMM peak and environment."""
+    """One row of the comparison.
+
+    Attributes:
+        make: makes `(step, number of parameters)` from a `Case`.
+        backend: the framework, which decides the environment and the matrix product to compare to.
+        modules: modules to import before memory is measured, since some of these libraries take as
+            much memory as a model.
+    """
 
     make: Callable
     backend: str
@@ -21,7 +27,7 @@ class Contender(NamedTuple):
 
 
 OURS = ("vit_keras.models", "vit_keras.training", "vit_keras.data")
-HUB = ("keras_hub.models", "vit_keras.data")  # whose pipelines both are fed by on TensorFlow
+HUB = ("keras_hub.models", "vit_keras.data")  # on TensorFlow, vit_keras.data feeds both
 TIMM = ("benchmarks.torchvision_operators", "timm.models")
 TORCHVISION = ("benchmarks.torchvision_operators", "torchvision.models")
 CONTENDERS = {
@@ -37,12 +43,12 @@ CONTENDERS = {
     "keras_hub-tensorflow": Contender(keras_models.keras_hub, "tensorflow", HUB),
     "keras_hub-jax": Contender(keras_models.keras_hub, "jax", HUB),
     "keras_hub-torch": Contender(keras_models.keras_hub, "torch", HUB),
-    **{f"gemm-{backend}": Contender(gemm.of(backend), backend) for backend in gemm.PRODUCTS},
+    **{f"gemm-{backend}": Contender(gemm.contender(backend), backend) for backend in gemm.PRODUCTS},
 }
 
 
 def environment(name: str) -> dict[str, str]:
-    """The variables that a contender's process starts with."""
+    """The environment variables of a contender's process."""
     backend = CONTENDERS[name].backend
     return {
         **os.environ,

@@ -1,9 +1,12 @@
-"""One run in several ways that must not matter: `python -m benchmarks.equality [sgd]`.
+"""Compares the losses of one run that is made in several ways: `python -m benchmarks.equality`.
 
-Trains the main job's model without dropout for 200 updates: on each backend as it is, in four parts
-a batch, and on two processes with half of each batch. Prints the largest relative difference
-between the losses of two runs, means over ten updates, as a table for docs/training.md. AdamW
-divides rounding by roots of squares as small; `sgd`, at 0.01, does not amplify it.
+The default recipe's model, without dropout, trains for 200 updates on each backend: as it is, with
+each batch in four parts, and on two processes with half of each batch. The table, which is for
+docs/training.md, has the largest relative difference between the losses of two runs, where each
+loss is a mean over ten updates.
+
+`python -m benchmarks.equality sgd` trains with SGD at 0.01. AdamW divides gradients by roots of
+their squares and so amplifies rounding; SGD does not.
 """
 
 import contextlib
@@ -28,7 +31,7 @@ WAYS = {
 
 
 def losses(backend: str, way: str, optimizer: str, folder: pathlib.Path) -> list[float]:
-    """The training losses that a run recorded."""
+    """Trains once and returns the losses that the run recorded."""
     workdir = folder / f"{backend}-{way}"
     fields = {**SHARED, **WAYS[way], **OPTIMIZERS[optimizer], "workdir": workdir}
     command = [sys.executable, "train.py", *(f"--{name}={value}" for name, value in fields.items())]
@@ -50,27 +53,27 @@ def losses(backend: str, way: str, optimizer: str, folder: pathlib.Path) -> list
     return [row["loss"] for row in json.loads((workdir / "metrics.json").read_text())]
 
 
-def difference(found: list[float], expected: list[float], steps: int) -> float:
+def difference(ours: list[float], expected: list[float], steps: int) -> float:
     """The largest relative difference over the first `steps` updates."""
     rows = steps // EVERY
-    return max(abs(a - b) / b for a, b in zip(found[:rows], expected[:rows]))
+    return max(abs(a - b) / b for a, b in zip(ours[:rows], expected[:rows]))
 
 
 def main(optimizer="adamw"):
     print("| backend | against | first 20 updates | 200 updates |")
     print("|---|---|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
-        found = {}
+        curves = {}
         for backend in BACKENDS:
             for way in WAYS:
-                found[backend, way] = losses(backend, way, optimizer, pathlib.Path(folder))
+                curves[backend, way] = losses(backend, way, optimizer, pathlib.Path(folder))
         rows = [
             (b, "the same run on tensorflow", "one", ("tensorflow", "one")) for b in BACKENDS[1:]
         ]
         rows += [(b, "itself, a batch in 4 parts", "parts", (b, "one")) for b in BACKENDS]
         rows += [(b, "itself, 2 processes", "processes", (b, "one")) for b in BACKENDS]
         for backend, against, way, other in rows:
-            pair = found[backend, way], found[other]
+            pair = curves[backend, way], curves[other]
             print(
                 f"| {backend} | {against} | {difference(*pair, FIRST):.1e} "
                 f"| {difference(*pair, STEPS):.1e} |",

@@ -1,26 +1,23 @@
-"""Size and one-thread latency of a variant's TFLite files, interleaved: what each rewrite brings.
+"""Measures the size and the latency of a variant's TFLite files before and after each rewrite.
 
-    python benchmarks/export_latency.py Ti/16          # the model as it is, rewritten, int8
-    python benchmarks/export_latency.py S/16 --batch 8 # several images a call
-    python benchmarks/export_latency.py S/16 --batch 8 --keras  # the same models in Keras
+    python -m benchmarks.export_latency Ti/16                     # fp32 and int8 files
+    python -m benchmarks.export_latency S/16 --batch 8            # eight images a call
+    python -m benchmarks.export_latency S/16 --batch 8 --keras    # the same models in Keras
 
-Weights are initial ones: size and speed do not depend on them. Times are medians of rounds in
-which all take turns; `x` is how many times as fast as the first row, turn by turn, and quartiles.
+The files take turns, and each runs on one thread. The table has the median time and `x`, how many
+times as fast as the first row a file is: the median over the turns, with quartiles. Weights are
+initial values, since size and speed do not depend on them.
 """
 
 import argparse
 import os
-import pathlib
-import sys
 import tempfile
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from benchmarks.turns import print_cpu_times
 
-from benchmarks.turns import table
-
-ROWS = {
+REWRITES = {  # the arguments of `for_inference`: pairs merged a block, and the schedule
     "as it is": None,
     "rewritten": (0, "constant"),
     "token merging 8": (8, "constant"),
@@ -32,10 +29,12 @@ ROWS = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("variant")
-    parser.add_argument("--keras", action="store_true", help="time Keras, not LiteRT")
-    parser.add_argument("--batch", type=int, default=1, help="images a call")
+    parser.add_argument(
+        "--keras", action="store_true", help="time the models in Keras instead of LiteRT"
+    )
+    parser.add_argument("--batch", type=int, default=1, help="images per call")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=1, help="of LiteRT")
+    parser.add_argument("--threads", type=int, default=1, help="threads of LiteRT")
     options = parser.parse_args()
 
     from vit_keras import models
@@ -43,23 +42,26 @@ def main():
     from vit_keras.exporting.targets import write_litert
 
     model = models.from_variant(options.variant, image_size=224, num_classes=1000)
-    made = {name: for_inference(model, *how) if how else model for name, how in ROWS.items()}
+    rewritten = {
+        name: for_inference(model, *arguments) if arguments else model
+        for name, arguments in REWRITES.items()
+    }
     images = np.random.default_rng(0).normal(size=(options.batch, 224, 224, 3)).astype("float32")
     if options.keras:
-        runs = {name: lambda m=m: m.predict_on_batch(images) for name, m in made.items()}
-        return table(runs, options.rounds)
+        runs = {name: lambda m=m: m.predict_on_batch(images) for name, m in rewritten.items()}
+        return print_cpu_times(runs, options.rounds)
     runs = {}
     with tempfile.TemporaryDirectory() as folder:
-        for i, (name, rewritten) in enumerate(made.items()):  # files are mapped while they run
-            path, small = f"{folder}/{i}.tflite", f"{folder}/{i}_int8.tflite"
-            write_litert(rewritten, path, options.batch)
-            quantize.litert_int8(path, small)
-            for label, file in ((name, path), (f"{name}, int8", small)):
+        for i, (name, variation) in enumerate(rewritten.items()):
+            fp32, int8 = f"{folder}/{i}.tflite", f"{folder}/{i}_int8.tflite"
+            write_litert(variation, fp32, options.batch)
+            quantize.litert_int8(fp32, int8)
+            for label, file in ((name, fp32), (f"{name}, int8", int8)):
                 metadata.attach(file, options.variant, None, 3)
                 run = open_file(file, options.threads)
                 runs[label] = lambda run=run: run(images)
                 print(f"{label:<36} {os.path.getsize(file) / 1e6:8.2f} MB")
-    return table(runs, options.rounds)
+        return print_cpu_times(runs, options.rounds)  # the files must exist while they run
 
 
 if __name__ == "__main__":

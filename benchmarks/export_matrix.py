@@ -1,10 +1,10 @@
-"""Parity of exported files: backends × formats × precisions × models, as a table.
+"""Compares exported files with Keras: backends × models × formats × precisions, as a table.
 
     python -m benchmarks.export_matrix FOLDER [BACKEND ...]
 
-Small models of every kind learn scikit-learn's digits for a minute and are kept in FOLDER; each
-backend, a process of its own, opens and exports them. Every file then answers the 360 held-out
-images in its own runtime, beside Keras on that backend.
+Small models of every kind train on scikit-learn's digits for a minute each and stay in FOLDER. Each
+backend, in a process of its own, opens and exports them. Every file then classifies the 360 test
+images in its own runtime, and the table compares its answers with those of Keras on that backend.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import tempfile
 
 BACKENDS = ("tensorflow", "jax", "torch")
 PLAN = {"formats": ["savedmodel", "litert", "onnx"], "precisions": ["fp32", "int8"]}
-HALF = {"formats": ["litert", "onnx"], "precisions": ["fp16"]}  # of the first model
+HALF = {"formats": ["litert", "onnx"], "precisions": ["fp16"]}  # for the first model alone
 SMALL = {"hidden_size": 48, "num_layers": 3, "num_heads": 3, "mlp_dim": 96, "num_classes": 10}
 MODELS = {
     "token": {},
@@ -33,17 +33,17 @@ MODELS = {
 
 
 def digits(model, train=False):
-    """Images `(N, H, W, 1)` uint8 and labels of the digits as a model sees them."""
+    """Images `(N, H, W, 1)` uint8 of the size that `model` takes, and their labels."""
     from vit_keras.config import DataConfig
     from vit_keras.exporting import samples
     from vit_keras.models import preprocessing_of
 
-    shape, how = model.input_shape[1:], preprocessing_of(model)
-    return samples.labelled("digits", shape, how, 2000, DataConfig(), train)
+    shape, preprocessing = model.input_shape[1:], preprocessing_of(model)
+    return samples.labelled("digits", shape, preprocessing, 2000, DataConfig(), train)
 
 
 def teach(folder):
-    """Each model of MODELS that `folder` has not yet, trained for a few hundred steps."""
+    """Trains each of `MODELS` that `folder` does not hold yet, for a few hundred steps."""
     import keras
 
     from vit_keras.models import HybridViT, VisionTransformer, preprocessing_of
@@ -55,10 +55,9 @@ def teach(folder):
         keras.utils.set_random_seed(0)
         hybrid = "resnet_layers" in arguments
         build, size, patch = (HybridViT, 64, 1) if hybrid else (VisionTransformer, 16, 4)
-        given = {"image_size": size, "patch_size": patch, "channels": 1}
-        model = build(**given, **SMALL, **arguments)
+        model = build(image_size=size, patch_size=patch, channels=1, **SMALL, **arguments)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        peak = 3e-4 if hybrid else 1e-3  # at 1e-3 its own logits are float32's 1e-4 inexact
+        peak = 3e-4 if hybrid else 1e-3  # after 1e-3, float32 rounds its logits by 1e-4
         rate = keras.optimizers.schedules.CosineDecay(
             0.0, decay_steps=600, warmup_target=peak, warmup_steps=60
         )
@@ -70,17 +69,19 @@ def teach(folder):
 
 
 def measure(folder):
-    """Prints a JSON line for each file, on this process's backend."""
+    """Exports every model on this process's backend, and prints a JSON line for each file."""
     from vit_keras.exporting import export
     from vit_keras.weights import open_model
 
     for name in MODELS:
         model = open_model(folder / f"{name}.keras")
-        given = dict(zip(("images", "labels"), digits(model)))
+        images, labels = digits(model)
         for plan in (PLAN, HALF) if name == "token" else (PLAN,):
             with tempfile.TemporaryDirectory() as out:
                 try:
-                    rows = export(model, f"{out}/out", **given, **plan, threads=())
+                    rows = export(
+                        model, f"{out}/out", images=images, labels=labels, **plan, threads=()
+                    )
                 except (RuntimeError, ValueError) as error:
                     rows = [{"error": str(error)[-2000:]}]
             for row in rows:
@@ -89,14 +90,14 @@ def measure(folder):
 
 def main(folder, backends):
     folder.mkdir(parents=True, exist_ok=True)
-    run = functools.partial(_process, folder)
-    if run("jax", "--teach").wait():
-        sys.exit("no models")
+    start = functools.partial(_start, folder)
+    if start("jax", "--teach").wait():
+        sys.exit("the models were not trained")
     print("| backend | model | format | precision | largest difference | same class | accuracy |")
     print("|---|---|---|---|--:|--:|--:|")
     failed = 0
     for backend in backends:
-        process = run(backend, "--measure")
+        process = start(backend, "--measure")
         for line in filter(lambda line: line.startswith("{"), process.stdout):
             row = json.loads(line)
             if "error" in row:
@@ -111,10 +112,10 @@ def main(folder, backends):
             )
         failed += process.wait() != 0
     if failed:
-        sys.exit(f"{failed} failed")
+        sys.exit(f"{failed} exports failed")
 
 
-def _process(folder, backend, task):
+def _start(folder, backend, task):
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-m", "benchmarks.export_matrix", folder, task]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -123,7 +124,7 @@ def _process(folder, backend, task):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("backends", nargs="*", metavar="BACKEND", help="by default all three")
+    parser.add_argument("backends", nargs="*", metavar="BACKEND", help="default: all three")
     for task in TASKS:
         parser.add_argument(f"--{task}", dest="task", action="store_const", const=task)
     return parser.parse_args()

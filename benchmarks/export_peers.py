@@ -1,11 +1,12 @@
-"""One-thread latency of our exported files beside peers' through their own exporters.
+"""Compares the latency of our exported files with files that other libraries export themselves.
 
-    python benchmarks/export_peers.py Ti                # and S, B
-    python benchmarks/export_peers.py Ti --write timm-litert FILE
+    python -m benchmarks.export_peers Ti                # or S, or B
+    python -m benchmarks.export_peers Ti --write timm-litert FILE
 
-Every exporter runs in a process of its own; int8 files come from each fp32 file by the same
-quantiser. The files then answer one image in turns. `x` is how many times as fast as ours, by CPU
-time. Weights are initial ones. Peers that are not installed are skipped with a message.
+Every exporter runs in a process of its own, and the same quantizer makes an int8 file from each
+fp32 file. The files then take turns at one image, on one thread. `x` is how many times as fast as
+ours a file is, by CPU time. Weights are initial values. A library that is not installed is skipped
+with a message.
 """
 
 import argparse
@@ -17,12 +18,11 @@ import tempfile
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case
+from benchmarks.contenders import environment
+from benchmarks.turns import print_cpu_times
 
-from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case  # noqa: E402
-from benchmarks.contenders import environment  # noqa: E402
-from benchmarks.turns import table  # noqa: E402
+ROOT = pathlib.Path(__file__).parents[1]
 
 
 def ours(size, path):
@@ -32,7 +32,7 @@ def ours(size, path):
     model = for_inference(VisionTransformer(IMAGE, PATCH, *SIZES[size], CLASSES))
     write = {".tflite": (targets.write_litert, 1), ".onnx": (targets.write_onnx, None)}
     function, batch = write[pathlib.Path(path).suffix]
-    model(np.zeros((1, *model.input_shape[1:]), "float32"))  # Keras' ONNX exporter asks for a call
+    model(np.zeros((1, *model.input_shape[1:]), "float32"))  # Keras' ONNX exporter needs one call
     function(model, path, batch)
 
 
@@ -44,9 +44,9 @@ def keras_hub(size, path, fixed_batch=False):
     model = keras_hub_model(Case(size, "infer", "fp32", 1))
     model(np.zeros((1, *model.input_shape[1:]), "float32"))
     shape = keras.InputSpec(shape=(1, *model.input_shape[1:]), dtype="float32", name="images")
-    given = {"input_signature": [shape]} if fixed_batch else {}
+    signature = {"input_signature": [shape]} if fixed_batch else {}
     kind = {".tflite": "litert", ".onnx": "onnx"}[pathlib.Path(path).suffix]
-    model.export(path, format=kind, verbose=False, **given)
+    model.export(path, format=kind, verbose=False, **signature)
 
 
 def keras_hub_fixed(size, path):
@@ -68,7 +68,7 @@ def timm(size, path):
     return litert_torch.convert(model, (torch.zeros(1, 3, IMAGE, IMAGE),)).export(path)
 
 
-WRITERS = {  # the name, the file, the function and the backend of its process
+WRITERS = {  # the file, the function, and the contender whose environment its process has
     "ours-litert": ("ours.tflite", ours, "ours-tensorflow"),
     "timm-litert": ("timm.tflite", timm, "timm"),
     "keras_hub-litert": ("keras_hub.tflite", keras_hub, "keras_hub-tensorflow"),
@@ -79,11 +79,11 @@ WRITERS = {  # the name, the file, the function and the backend of its process
 }
 
 
-def written(name, size, folder):
-    """The file of a writer's process, or None with a message."""
+def write_apart(name, size, folder):
+    """Runs a writer in a process of its own; returns its file, or prints a message."""
     file, _, contender = WRITERS[name]
     path = folder / file
-    command = [sys.executable, __file__, size, "--write", name, str(path)]
+    command = [sys.executable, "-m", "benchmarks.export_peers", size, "--write", name, str(path)]
     run = subprocess.run(
         command, env=environment(contender), cwd=ROOT, capture_output=True, text=True
     )
@@ -95,14 +95,14 @@ def written(name, size, folder):
 
 
 def runner(name, path):
-    """A function that answers one image with one thread, or None with a message."""
+    """Returns a function that classifies one image on one thread, or prints a message."""
     from vit_keras.exporting import open_file
 
     try:
         run = open_file(path, threads=1)
         image = np.random.default_rng(0).normal(size=(1, *run.input_shape)).astype("float32")
         run(image)
-    except Exception as error:  # a runtime raises its own classes
+    except Exception as error:  # every runtime raises classes of its own
         print(f"{name}: skipped, its runtime says {str(error).splitlines()[0][:200]}", flush=True)
         return None
     return lambda: run(image)
@@ -111,21 +111,21 @@ def runner(name, path):
 def compare(size, rounds):
     from vit_keras.exporting import quantize
 
-    smaller = {".tflite": quantize.litert_int8, ".onnx": quantize.onnx_int8}
+    quantizers = {".tflite": quantize.litert_int8, ".onnx": quantize.onnx_int8}
     with tempfile.TemporaryDirectory() as folder:
-        found = {name: written(name, size, pathlib.Path(folder)) for name in WRITERS}
-        for suffix, quantise in smaller.items():
-            whole = {n: p for n, p in found.items() if p and p.suffix == suffix}
-            small = {n: p.with_stem(f"{p.stem}_int8") for n, p in whole.items()}
-            for name, path in whole.items():
-                quantise(path, small[name])
-            for precision, files in (("fp32", whole), ("int8", small)):
+        paths = {name: write_apart(name, size, pathlib.Path(folder)) for name in WRITERS}
+        for suffix, quantize_file in quantizers.items():
+            fp32 = {n: p for n, p in paths.items() if p and p.suffix == suffix}
+            int8 = {n: p.with_stem(f"{p.stem}_int8") for n, p in fp32.items()}
+            for name, path in fp32.items():
+                quantize_file(path, int8[name])
+            for precision, files in (("fp32", fp32), ("int8", int8)):
                 runs = {n: runner(n, p) for n, p in files.items()}
-                sized = {
+                labels = {
                     n: f"{n}, {precision}, {p.stat().st_size / 1e6:.2f} MB"
                     for n, p in files.items()
                 }
-                table({sized[n]: run for n, run in runs.items() if run}, rounds)
+                print_cpu_times({labels[n]: run for n, run in runs.items() if run}, rounds)
 
 
 def main():
@@ -133,7 +133,7 @@ def main():
     parser.add_argument("size", choices=SIZES)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument(
-        "--write", nargs=2, metavar=("NAME", "FILE"), help="one exporter, no timing"
+        "--write", nargs=2, metavar=("NAME", "FILE"), help="run one exporter and time nothing"
     )
     options = parser.parse_args()
     if options.write is None:

@@ -1,17 +1,16 @@
-"""What training through `fit` with all its callbacks costs over the compiled step alone.
+"""Measures what `fit` with all its callbacks costs on top of the compiled training step.
 
     KERAS_BACKEND=jax python -m benchmarks.fit_overhead
 
-Both run the same compiled step of the same model on the same batch, in turns, so that other load
-on the machine meets both; the figure is the median of the paired ratios. Evaluations and
-checkpoints, which a run has few of, are left out of both. With `--clock cpu` the time is that of
-all threads of this process, which other programs on the machine do not lengthen.
+Both run the same compiled step of the same model on the same batch. They take turns, so that other
+load on the machine affects both alike, and the result is the median of the paired ratios. Neither
+includes evaluations and checkpoints, since a run has few of them. `--clock cpu` takes the time of
+all threads of this process, which other programs on the machine hardly change.
 """
 
 import argparse
 import dataclasses
 import pathlib
-import statistics
 import tempfile
 import time
 import types
@@ -21,6 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.turns import take_turns
 from vit_keras.config import Config, ModelConfig
 from vit_keras.data.parallel import prefetch_untuned
 from vit_keras.models import from_model_config
@@ -56,7 +56,7 @@ def batch_of(config):
 
 
 def through_fit(model, config, data, clock) -> float:
-    """Seconds a step, as the run's own record has them."""
+    """Seconds per step through `fit`, computed from the speed that the run records."""
     clocks = mock.patch.object(recorder, "time", types.SimpleNamespace(perf_counter=clock))
     with tempfile.TemporaryDirectory() as folder, clocks:
         run = Run(pathlib.Path(folder), config)
@@ -65,7 +65,7 @@ def through_fit(model, config, data, clock) -> float:
 
 
 def bare(model, config, data, clock) -> float:
-    """Seconds a step of the compiled train function, called in a plain loop."""
+    """Seconds per step of the compiled train function in a plain loop."""
     model.make_train_function()
     seconds = LOOPS[keras.backend.backend()](model, data, config.total_steps, clock)
     return seconds / config.total_steps
@@ -78,11 +78,11 @@ def _jax(model, data, steps, clock):
     names = ("trainable", "non_trainable", "optimizer", "metrics")
     flags = {f"{name}_variables": True for name in names}
     state = model._get_jax_state(**flags, purge_model_variables=True)
-    began = clock()
+    start = clock()
     for _ in range(steps):
         _, state = model.train_function(state, iter([batch]))
     jax.block_until_ready(state)
-    seconds = clock() - began
+    seconds = clock() - start
     model._jax_state_synced = False
     model._jax_state = {f"{name}_variables": values for name, values in zip(names, state)}
     model.jax_state_sync()
@@ -92,11 +92,11 @@ def _jax(model, data, steps, clock):
 
 def _tensorflow(model, data, steps, clock):
     batches = iter(data.repeat(steps))
-    began = clock()
+    start = clock()
     for _ in range(steps):
         logs = model.train_function(batches)
     float(logs["loss"])
-    return clock() - began
+    return clock() - start
 
 
 def _torch(model, data, steps, clock):
@@ -104,14 +104,13 @@ def _torch(model, data, steps, clock):
 
     batch = tuple(map(torch.from_numpy, map(np.copy, next(data.as_numpy_iterator()))))
     model.train()
-    began = clock()
+    start = clock()
     for _ in range(steps):
         logs = model.train_function([batch])
     float(logs["loss"])
-    return clock() - began
+    return clock() - start
 
 
-RUNS = (bare, through_fit)
 LOOPS = {"jax": _jax, "tensorflow": _tensorflow, "torch": _torch}
 
 
@@ -128,12 +127,18 @@ def measure(name, repeats, steps, clock):
     compile_model(model, config)
     data = prefetch_untuned(tf.data.Dataset.from_tensors(batch_of(config)))
     few = dataclasses.replace(config, total_steps=2, eval_every=2, checkpoint_every=2)
-    timed = [lambda config, run=run: run(model, config, data, CLOCKS[clock]) for run in RUNS]
-    for run in timed:
-        run(few)  # compiles
-    pairs = [[run(config) for run in timed] for _ in range(repeats)]
-    ratio = statistics.median(alone / fitted for alone, fitted in pairs)
-    alone, fitted = (1000 * statistics.median(times) for times in zip(*pairs))
+    for run in (bare, through_fit):
+        run(model, few, data, CLOCKS[clock])  # compiles
+    seconds = take_turns(
+        {
+            run: lambda run=run: run(model, config, data, CLOCKS[clock])
+            for run in (bare, through_fit)
+        },
+        repeats,
+        warm_up=False,
+    )
+    ratio = np.median(seconds[bare] / seconds[through_fit])
+    alone, fitted = (1000 * np.median(seconds[run]) for run in (bare, through_fit))
     print(
         f"{keras.backend.backend()} {name}, {clock} clock: step alone {alone:.1f} ms, through fit "
         f"{fitted:.1f} ms;"
@@ -144,7 +149,9 @@ def measure(name, repeats, steps, clock):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--repeats", type=int, default=21, help="pairs of measurements (21)")
+    parser.add_argument(
+        "--repeats", type=int, default=21, help="pairs of measurements (default: 21)"
+    )
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The speed of one large matrix product in a framework: what a model could reach at most."""
+"""One large matrix product in each framework: a bound on the speed that a model can reach."""
 
 import functools
 
@@ -9,6 +9,7 @@ TYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 def flops(precision: str) -> float:
+    """The floating-point operations of one product."""
     return 2.0 * SIZE[precision] ** 3
 
 
@@ -44,8 +45,8 @@ def _tensorflow(precision):
 PRODUCTS = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
 
 
-def of(backend: str):
-    """A contender whose step is one product."""
+def contender(backend: str):
+    """Returns a contender's `make`, whose step is one product."""
     return functools.partial(_make, backend)
 
 

@@ -1,12 +1,13 @@
-"""Images a second of the input pipeline, beside a bare tf.data loop and the libraries as shipped.
+"""Compares the input pipeline's images per second with a bare tf.data loop.
 
-    KERAS_BACKEND=jax python benchmarks/input_pipeline.py              # against a bare loop
-    KERAS_BACKEND=jax python benchmarks/input_pipeline.py --augment    # RandAugment and others
-    KERAS_BACKEND=jax python benchmarks/input_pipeline.py --cores 1 2 --out runs/cores
+    KERAS_BACKEND=jax python -m benchmarks.input_pipeline              # against a bare loop
+    KERAS_BACKEND=jax python -m benchmarks.input_pipeline --augment    # RandAugment and others
+    KERAS_BACKEND=jax python -m benchmarks.input_pipeline --cores 1 2 --out runs/cores
 
-Each round runs every pipeline once, in turn; reported are medians, and the median of the ratios
-within a round, so that other work on the machine bears on all alike. The clock runs from the
-third batch to the last: an iterator's end waits for tf.data's tuner, which sleeps ever longer.
+With `--augment`, the augmentation libraries are timed as the pipeline calls them and as they are
+shipped. Pipelines take turns, so that other load on the machine affects all of them alike; the
+results are medians, and medians of the ratios within a round. The clock runs from the third batch
+to the last, because the end of an iterator waits for tf.data's tuner, which sleeps ever longer.
 """
 
 import argparse
@@ -20,14 +21,16 @@ import time
 
 import numpy as np
 
+from benchmarks.turns import quartiles, take_turns
+
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 SIZE, BATCH = (224, 224), 32
-EPOCHS, BEFORE = 4, 2  # turns over the images in a round, and batches before the clock starts
-PICTURE = (387, 469)  # height and width, the means over ImageNet
+EPOCHS, UNTIMED = 4, 2  # epochs in a round, and batches before the clock starts
+PICTURE = (387, 469)  # ImageNet's mean height and width
 
 
 def write_images(folder: pathlib.Path, count: int) -> None:
-    """`count` crops of scikit-learn's two photographs, as JPEGs of quality 90."""
+    """Writes `count` crops of scikit-learn's two photographs as JPEGs of quality 90."""
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
@@ -40,7 +43,8 @@ def write_images(folder: pathlib.Path, count: int) -> None:
         crop.save(folder / "ab"[i % 2] / f"{i}.jpg", quality=90)
 
 
-def limited(dataset):
+def limit_threads(dataset):
+    """Gives `dataset` as many threads as this process may use cores."""
     import tensorflow as tf
 
     options = tf.data.Options()
@@ -49,7 +53,7 @@ def limited(dataset):
 
 
 def bare(paths):
-    """What any loop must do: read, decode, resize, batch, prefetch."""
+    """A pipeline that does only what every pipeline must: read, decode, resize, batch, prefetch."""
     import tensorflow as tf
 
     def read(path):
@@ -62,7 +66,7 @@ def bare(paths):
 
 
 def ours(split, pixels=False, **augment):
-    """Our batches, in [-1, 1] or as `pixels` in [0, 255]."""
+    """Our pipeline's batches, in [-1, 1] or, with `pixels`, in [0, 255]."""
     from vit_keras import data
     from vit_keras.config import AugmentConfig
     from vit_keras.models import Preprocessing
@@ -81,7 +85,7 @@ def ours(split, pixels=False, **augment):
 
 
 def shipped(split, library):
-    """RandAugment as its library means it: a layer called on each batch."""
+    """RandAugment as its library is meant to be used: a layer that is called on each batch."""
     import tensorflow as tf
 
     if library == "keras":
@@ -93,39 +97,38 @@ def shipped(split, library):
     return plain.map(lambda images, labels: (layer(images), labels), tf.data.AUTOTUNE)
 
 
+def images_per_second(dataset) -> float:
+    """Iterates over `dataset` once."""
+    batches = iter(dataset)
+    for _ in range(UNTIMED):
+        next(batches)
+    start = time.perf_counter()
+    for _ in range(len(dataset) - UNTIMED):
+        next(batches)
+    seconds = time.perf_counter() - start
+    return (len(dataset) - UNTIMED) * BATCH / seconds
+
+
 def compare(pipelines, rounds):
-    """Prints the medians, which it returns, and the ratio of each pipeline to the first."""
-    speeds = {name: [] for name in pipelines}
-    for turn in range(rounds + 1):
-        for name, dataset in pipelines.items():
-            batches = iter(dataset)
-            for _ in range(BEFORE):
-                next(batches)
-            start = time.perf_counter()
-            for _ in range(len(dataset) - BEFORE):
-                next(batches)
-            taken = time.perf_counter() - start
-            if turn:  # the first is a warm-up
-                speeds[name].append((len(dataset) - BEFORE) * BATCH / taken)
-            del batches
-    first = np.array(next(iter(speeds.values())))
-    for name, found in speeds.items():
-        ratios = np.array(found) / first
-        low, middle, high = np.percentile(ratios, (25, 50, 75))
-        print(
-            f"{name:<40} {np.median(found):7.1f} images/s   ratio {middle:.3f} "
-            f"(quartiles {low:.3f} to {high:.3f})",
-            flush=True,
-        )
-    return {name: float(np.median(found)) for name, found in speeds.items()}
+    """Prints and returns each pipeline's median speed; prints its ratio to the first pipeline."""
+    speeds = take_turns(
+        {name: lambda made=made: images_per_second(made) for name, made in pipelines.items()},
+        rounds,
+    )
+    first = next(iter(speeds.values()))
+    for name, values in speeds.items():
+        ratio = quartiles(values / first)
+        print(f"{name:<40} {np.median(values):7.1f} images/s   ratio {ratio}", flush=True)
+    return {name: float(np.median(values)) for name, values in speeds.items()}
 
 
 def over_cores(counts, options):
-    """Measures in a process of its own on each number of cores, and draws it to OUT.png."""
+    """Measures on each number of cores, in a process of its own, and draws OUT.png."""
     from vit_keras.figures import BLUE, GREY, ORANGE, new_figure, save_figure
 
-    cores, found = sorted(os.sched_getaffinity(0)), {}
-    command = [sys.executable, __file__, "--images", options.images, "--rounds", options.rounds]
+    cores, speeds = sorted(os.sched_getaffinity(0)), {}
+    command = [sys.executable, "-m", "benchmarks.input_pipeline"]
+    command += ["--images", options.images, "--rounds", options.rounds]
     for count in counts:
         print(f"{count} of {len(cores)} cores", flush=True)
         with tempfile.NamedTemporaryFile("r") as answer:
@@ -134,11 +137,11 @@ def over_cores(counts, options):
                 subprocess.run([*map(str, command), "--json", answer.name], check=True)
             finally:
                 os.sched_setaffinity(0, cores)
-            found[count] = json.load(answer)
+            speeds[count] = json.load(answer)
     figure, axes = new_figure(5, 3.4)
-    for name, color in zip(found[counts[0]], (GREY, BLUE, ORANGE)):
-        speeds = [found[count][name] for count in counts]
-        axes[0, 0].plot(counts, speeds, "o-", color=color, label=name)
+    for name, color in zip(speeds[counts[0]], (GREY, BLUE, ORANGE)):
+        values = [speeds[count][name] for count in counts]
+        axes[0, 0].plot(counts, values, "o-", color=color, label=name)
     axes[0, 0].set(xlabel="cores", ylabel="images/s", xticks=counts, ylim=(0, None))
     axes[0, 0].grid(alpha=0.3)
     axes[0, 0].legend(frameon=False)
@@ -150,9 +153,13 @@ def main():
     parser.add_argument("--augment", action="store_true", help="time the augmentation libraries")
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--cores", type=int, nargs="+", help="once on each number of cores")
-    parser.add_argument("--out", type=pathlib.Path, default="cores", help="writes OUT.png of them")
-    parser.add_argument("--json", type=pathlib.Path, help="a file for the medians")
+    parser.add_argument(
+        "--cores", type=int, nargs="+", help="measure on each of these numbers of cores"
+    )
+    parser.add_argument(
+        "--out", type=pathlib.Path, default="cores", help="with --cores: draw OUT.png"
+    )
+    parser.add_argument("--json", type=pathlib.Path, help="write the medians to this file")
     options = parser.parse_args()
     if options.cores:
         return over_cores(options.cores, options)
@@ -180,7 +187,9 @@ def main():
                 "ours, resize": ours(split),
                 "ours, inception crop and flip": ours(split, crop="inception", flip=True),
             }
-        speeds = compare({name: limited(made) for name, made in pipelines.items()}, options.rounds)
+        speeds = compare(
+            {name: limit_threads(made) for name, made in pipelines.items()}, options.rounds
+        )
     if options.json:
         options.json.write_text(json.dumps(speeds))
     return None

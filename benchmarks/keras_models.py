@@ -1,61 +1,17 @@
-"""Ours and KerasHub's models, run as their users run them: by `fit` and `predict`."""
+"""Our models and KerasHub's, run as their users run them: through `fit` and `predict`."""
 
 import os
 
-from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, pictures
+from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, random_batch
 
-
-def keras_steps(model, case: Case):
-    """Steps of a Keras model through its own `fit` or `predict` functions, as its users run it."""
-    import keras
-
-    images, labels = pictures(case.batch)
-    if case.mode == "infer":
-        return predicting(model, images), model.count_params()
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(adamw(), loss)
-    return fitting(model, images, labels), model.count_params()
-
-
-def adamw():
-    import keras
-
-    return keras.optimizers.AdamW(1e-4, weight_decay=0.1, global_clipnorm=1.0)
-
-
-def repeated(arrays, count):
-    """`arrays` as a batch, `count` times; by tf.data on TensorFlow alone, which is large."""
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        return (arrays for _ in range(count))
-    import tensorflow as tf
-
-    from vit_keras.data.parallel import prefetch_untuned
-
-    return prefetch_untuned(tf.data.Dataset.from_tensors(arrays).repeat(count))
-
-
-def fitting(model, images, labels):
-    def step(count):
-        batches = repeated((images, labels), count)
-        model.fit(batches, steps_per_epoch=count, verbose=0)
-
-    return step
-
-
-def predicting(model, images):
-    def step(count):
-        model.predict(repeated((images,), count), steps=count, verbose=0)
-
-    return step
-
-
-GELU = {"torch": "exact", "tensorflow": "exact", "jax": "tanh"}  # the peers'
+GELU = {"torch": "exact", "tensorflow": "exact", "jax": "tanh"}  # as each backend's peer computes
 
 
 def ours(case: Case):
-    """As train.py runs it; KEEP_MEMORY=0 in the environment leaves malloc as it is."""
+    """Our model as the `train` command runs it.
+
+    With `KEEP_MEMORY=0` in the environment, malloc keeps its defaults.
+    """
     import keras
 
     from vit_keras import machine
@@ -65,32 +21,76 @@ def ours(case: Case):
     if os.environ.get("KEEP_MEMORY") != "0":
         machine.keep_memory()
     kernels.use(kernels.measure())
-    dtype = "mixed_bfloat16" if case.precision == "bf16" else "float32"
     sizes, gelu = SIZES[case.size], GELU[keras.backend.backend()]
-    model = VisionTransformer(IMAGE, PATCH, *sizes, CLASSES, gelu=gelu, dtype=dtype, seed=0)
+    model = VisionTransformer(IMAGE, PATCH, *sizes, CLASSES, gelu=gelu, dtype=_dtype(case), seed=0)
     if case.mode == "infer":
-        return keras_steps(model, case)
+        return _keras_steps(model, case)
     from vit_keras.config import OptimizerConfig
     from vit_keras.training import build_optimizer
 
-    images, labels = pictures(case.batch)
     optimizer = build_optimizer(OptimizerConfig(weight_decay=0.1), 1000, model)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer, loss)
-    return fitting(model, images, labels), model.count_params()
+    return _keras_steps(model, case, optimizer)
+
+
+def keras_hub(case: Case):
+    """KerasHub's model with Keras' own AdamW."""
+    return _keras_steps(keras_hub_model(case), case)
 
 
 def keras_hub_model(case: Case):
-    """KerasHub's classifier of logits, without its preprocessing."""
+    """KerasHub's classifier: images to logits, without its preprocessing."""
     import keras
     from keras_hub.models import ViTBackbone, ViTImageClassifier
 
-    dtype = "mixed_bfloat16" if case.precision == "bf16" else "float32"
     width, layers, heads, mlp = SIZES[case.size]
-    backbone = ViTBackbone((IMAGE, IMAGE, 3), PATCH, layers, heads, width, mlp, dtype=dtype)
+    backbone = ViTBackbone((IMAGE, IMAGE, 3), PATCH, layers, heads, width, mlp, dtype=_dtype(case))
     model = ViTImageClassifier(backbone, CLASSES, preprocessor=None)
     return keras.Model(model.input, model.output)
 
 
-def keras_hub(case: Case):
-    return keras_steps(keras_hub_model(case), case)
+def _dtype(case):
+    return "mixed_bfloat16" if case.precision == "bf16" else "float32"
+
+
+def _keras_steps(model, case, optimizer=None):
+    import keras
+
+    images, labels = random_batch(case.batch)
+    if case.mode == "infer":
+        return _predict_steps(model, images), model.count_params()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    if optimizer is None:
+        optimizer = keras.optimizers.AdamW(1e-4, weight_decay=0.1, global_clipnorm=1.0)
+    model.compile(optimizer, loss)
+    return _fit_steps(model, images, labels), model.count_params()
+
+
+def _fit_steps(model, images, labels):
+    def step(count):
+        batches = _repeated((images, labels), count)
+        model.fit(batches, steps_per_epoch=count, verbose=0)
+
+    return step
+
+
+def _predict_steps(model, images):
+    def step(count):
+        model.predict(_repeated((images,), count), steps=count, verbose=0)
+
+    return step
+
+
+def _repeated(batch, count):
+    """The same batch `count` times: a tf.data dataset on TensorFlow, else a generator.
+
+    Other backends do not import TensorFlow, which takes much memory.
+    """
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return (batch for _ in range(count))
+    import tensorflow as tf
+
+    from vit_keras.data.parallel import prefetch_untuned
+
+    return prefetch_untuned(tf.data.Dataset.from_tensors(batch).repeat(count))

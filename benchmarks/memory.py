@@ -1,4 +1,4 @@
-"""Memory of this process, in GiB."""
+"""The memory that this process uses, in GiB."""
 
 import os
 import pathlib
@@ -6,11 +6,12 @@ import resource
 
 
 def peak() -> float:
+    """The largest resident memory so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def resident() -> float:
-    """What is in memory now; the peak where the system does not tell."""
+    """The resident memory now; on systems without /proc, the peak."""
     try:
         pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
     except OSError:

@@ -1,30 +1,27 @@
-"""Accuracy over latency as more tokens are merged, for a run that train.py made.
+"""Draws accuracy over latency as more tokens are merged, for a training run.
 
     python train.py --model.image_size 28 --model.patch_size 2 --total_steps 400 \\
         --optimizer.warmup_steps 40 --eval_every 100 --checkpoint_every 200 --workdir runs/merging
-    python benchmarks/merging_curve.py runs/merging --out runs/merging/curve
+    python -m benchmarks.merging_curve runs/merging --out runs/merging/curve
 
-Every TFLite file answers the run's held-out images with one thread; milliseconds an image are CPU
-time, medians of rounds in which the files take turns. Without training: the run's weights.
+Every TFLite file classifies the run's held-out images. Files take turns on one thread, and the
+milliseconds per image are medians of CPU time. All files have the run's weights: nothing is trained
+after the merging.
 """
 
 import argparse
 import pathlib
-import sys
 import tempfile
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+from benchmarks.turns import cpu_ms, take_turns
 
-from benchmarks.turns import cpu_ms  # noqa: E402
-
-SHARES = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)  # of the tokens, by the last block
+SHARES = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)  # of the tokens, in all blocks
 
 
-def counts(model) -> list[int]:
-    """The r that merge SHARES of the tokens over all blocks."""
+def merge_counts(model) -> list[int]:
+    """The numbers r of pairs per block that merge `SHARES` of the tokens over all blocks."""
     from vit_keras.layers import EncoderBlock
 
     blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
@@ -32,33 +29,33 @@ def counts(model) -> list[int]:
     return sorted({round(share * tokens / len(blocks)) for share in SHARES})
 
 
-def files(model, folder):
-    """A TFLite file for each schedule and r, by (schedule, r)."""
+def write_files(model, folder):
+    """Writes a TFLite file for each schedule and r; returns `{(schedule, r): path}`."""
     from vit_keras.exporting import for_inference
     from vit_keras.exporting.targets import write_litert
     from vit_keras.exporting.token_merging import SCHEDULES
 
-    made = {}
+    paths = {}
     for schedule in SCHEDULES:
-        for r in counts(model):
+        for r in merge_counts(model):
             path = f"{folder}/{schedule}_{r}.tflite"
             try:
                 write_litert(for_inference(model, r, schedule), path, 1)
             except ValueError as error:  # the first blocks cannot merge so many
                 print(f"{schedule}, r = {r}: {error}")
                 continue
-            made[schedule, r] = path
-    return made
+            paths[schedule, r] = path
+    return paths
 
 
-def measured(paths, images, labels, rounds):
-    """Rows of accuracy and CPU milliseconds an image."""
+def measure(paths, images, labels, rounds):
+    """Measures the accuracy and the CPU milliseconds per image of each file."""
     from vit_keras.exporting import open_file
 
     runs = {key: open_file(path, threads=1) for key, path in paths.items()}
     answers = {key: run(images).argmax(axis=-1) for key, run in runs.items()}
     few = images[:20]
-    times = cpu_ms({key: lambda run=run: run(few) for key, run in runs.items()}, rounds)
+    times = take_turns({key: cpu_ms(lambda run=run: run(few)) for key, run in runs.items()}, rounds)
     return [
         {
             "schedule": schedule,
@@ -76,10 +73,12 @@ def plot(rows, path):
     figure, axes = new_figure(5.5, 3.6)
     axis = axes[0, 0]
     for schedule, color in (("constant", BLUE), ("decreasing", ORANGE)):
-        own = [row for row in rows if row["schedule"] == schedule]
-        speed = [own[0]["ms"] / row["ms"] for row in own]
-        axis.plot(speed, [100 * row["accuracy"] for row in own], "o-", color=color, label=schedule)
-        for place, row in zip(speed, own):
+        points = [row for row in rows if row["schedule"] == schedule]
+        speed = [points[0]["ms"] / row["ms"] for row in points]
+        axis.plot(
+            speed, [100 * row["accuracy"] for row in points], "o-", color=color, label=schedule
+        )
+        for place, row in zip(speed, points):
             axis.annotate(
                 f"{row['r']}",
                 (place, 100 * row["accuracy"]),
@@ -91,8 +90,8 @@ def plot(rows, path):
             )
     axis.set(xlabel="times as fast as without merging", ylabel="accuracy (%)")
     low, high = axis.get_ylim()
-    axis.set_ylim(min(low, high - 5) - 1, high + 1)  # one image more or less is no difference
-    axis.legend(title="r pairs a block", frameon=False, loc="lower left")
+    axis.set_ylim(min(low, high - 5) - 1, high + 1)  # keeps one image's difference small
+    axis.legend(title="r pairs per block", frameon=False, loc="lower left")
     axis.grid(alpha=0.3)
     save_figure(figure, path)
 
@@ -101,7 +100,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("run")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--out", type=pathlib.Path, help="writes OUT.png")
+    parser.add_argument("--out", type=pathlib.Path, help="write OUT.png")
     options = parser.parse_args()
 
     from vit_keras import runs
@@ -110,12 +109,17 @@ def main():
 
     model, run = runs.open_source(options.run)
     if run is None:
-        raise SystemExit(f"{options.run} is no run of train.py, which has a data set")
-    how, shape = preprocessing_of(model), model.input_shape[1:]
-    images, labels = samples.labelled(run.config.dataset, shape, how, 2000, run.config.data)
-    images = how.normalise(images.astype("float32"))
+        raise SystemExit(
+            f"The benchmark needs the folder of a training run, which names its data set. "
+            f"Received: {options.run}"
+        )
+    preprocessing, shape = preprocessing_of(model), model.input_shape[1:]
+    images, labels = samples.labelled(
+        run.config.dataset, shape, preprocessing, 2000, run.config.data
+    )
+    images = preprocessing.normalise(images.astype("float32"))
     with tempfile.TemporaryDirectory() as folder:
-        rows = measured(files(model, folder), images, labels, options.rounds)
+        rows = measure(write_files(model, folder), images, labels, options.rounds)
     print("| schedule | r | accuracy | ms | times as fast |\n|---|--:|--:|--:|--:|")
     for row in rows:
         first = next(other for other in rows if other["schedule"] == row["schedule"])

@@ -1,6 +1,6 @@
-"""Peers in their own frameworks, run as their users run them."""
+"""Other libraries' models, run in their own frameworks as their users run them."""
 
-from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, pictures
+from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, random_batch
 
 
 def _torch_steps(model, case, logits=lambda y: y):
@@ -8,7 +8,7 @@ def _torch_steps(model, case, logits=lambda y: y):
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    images, labels = (torch.from_numpy(array).to(device) for array in pictures(case.batch))
+    images, labels = (torch.from_numpy(array).to(device) for array in random_batch(case.batch))
     images = images.permute(0, 3, 1, 2).contiguous()
     model.to(device)
     half = torch.autocast(device, torch.bfloat16, enabled=case.precision == "bf16")
@@ -40,10 +40,11 @@ def _torch_steps(model, case, logits=lambda y: y):
 
 
 def timm_model(case: Case):
+    """timm's model of the case's size."""
     import benchmarks.torchvision_operators  # noqa: F401
 
     width, layers, heads, mlp = SIZES[case.size]
-    from timm.models import VisionTransformer  # after the operators that its import asks for
+    from timm.models import VisionTransformer  # needs the operators above
 
     return VisionTransformer(
         IMAGE, PATCH, embed_dim=width, depth=layers, num_heads=heads, mlp_ratio=mlp / width
@@ -51,10 +52,12 @@ def timm_model(case: Case):
 
 
 def timm(case: Case):
+    """timm's VisionTransformer."""
     return _torch_steps(timm_model(case), case)
 
 
 def transformers(case: Case):
+    """Hugging Face's ViTForImageClassification."""
     from transformers import ViTConfig, ViTForImageClassification
 
     width, layers, heads, mlp = SIZES[case.size]
@@ -65,16 +68,17 @@ def transformers(case: Case):
 
 
 def torchvision(case: Case):
+    """torchvision's VisionTransformer."""
     import benchmarks.torchvision_operators  # noqa: F401
 
     width, layers, heads, mlp = SIZES[case.size]
-    from torchvision.models import VisionTransformer  # after its operators
+    from torchvision.models import VisionTransformer  # needs the operators above
 
     return _torch_steps(VisionTransformer(IMAGE, PATCH, layers, heads, width, mlp), case)
 
 
 def flax(case: Case):
-    """The model written after the published code, with its optimiser's optax equivalent."""
+    """The model written after the published code, with the equivalent optimizer of optax."""
     import jax
     import jax.numpy as jnp
     import optax
@@ -83,16 +87,19 @@ def flax(case: Case):
 
     dtype = jnp.bfloat16 if case.precision == "bf16" else jnp.float32
     model = FlaxVisionTransformer(PATCH, *SIZES[case.size], CLASSES)
-    images, labels = pictures(case.batch)
+    images, labels = random_batch(case.batch)
     cast = lambda tree: jax.tree.map(lambda x: x.astype(dtype), tree)
     parameters = jax.jit(model.init)(jax.random.PRNGKey(0), images[:1])
-    count_of = sum(x.size for x in jax.tree.leaves(parameters))
+    num_parameters = sum(x.size for x in jax.tree.leaves(parameters))
     apply = lambda p, x: model.apply(cast(p), x.astype(dtype)).astype(jnp.float32)
     if case.mode == "infer":
         forward = jax.jit(apply)
-        return lambda count: [
-            forward(parameters, images).block_until_ready() for _ in range(count)
-        ], (count_of)
+
+        def infer(count):
+            for _ in range(count):
+                forward(parameters, images).block_until_ready()
+
+        return infer, num_parameters
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-4, weight_decay=0.1))
     state = [parameters, jax.jit(optimizer.init)(parameters)]
 
@@ -112,4 +119,4 @@ def flax(case: Case):
             *state[:], value = update(*state, images, labels)
         value.block_until_ready()
 
-    return train, count_of
+    return train, num_parameters

@@ -1,4 +1,4 @@
-"""What the turns of `benchmarks.run` say: rows, a table, a plot."""
+"""The results of `benchmarks.run` as rows, a table and a plot."""
 
 import os
 import platform
@@ -9,50 +9,62 @@ from benchmarks.cases import flops
 from benchmarks.contenders import CONTENDERS
 
 
-def rows(found: dict, case, steps: int) -> list[dict]:
-    """A row a contender; ratios are to the first, fractions to the product of its framework."""
+def rows(answers: dict, case, steps: int) -> list[dict]:
+    """One row a contender.
+
+    Ratios compare to the first contender, `of_gemm` to the matrix product of the same framework.
+
+    Args:
+        answers: `{contender: (its first answer, its answers turn by turn)}`.
+        case: what was measured.
+        steps: how many steps a turn had.
+    """
     seconds, cpu = (
-        {n: [t[kind] / steps for t in turns] for n, (_, turns) in found.items()}
+        {n: [t[kind] / steps for t in turns] for n, (_, turns) in answers.items()}
         for kind in ("seconds", "cpu_seconds")
     )
     first = next(iter(seconds))
-    made = []
-    for name, (begun, turns) in found.items():
+    table = []
+    for name, (start, turns) in answers.items():
         if name.startswith("gemm-"):
             continue
-        own = seconds[name]
-        step = statistics.median(own)
-        made.append(
+        step = statistics.median(seconds[name])
+        table.append(
             {
                 "contender": name,
                 **case._asdict(),
                 "step_s": step,
                 "images_per_second": case.batch / step,
-                "first_over_this": _spread(seconds[first], own),
+                "first_over_this": _spread(seconds[first], seconds[name]),
                 "first_over_this_cpu": _spread(cpu[first], cpu[name]),
                 "gflops": flops(case) / step / 1e9,
-                "of_gemm": _of_gemm(own, seconds.get(f"gemm-{CONTENDERS[name].backend}"), case),
+                "of_gemm": _of_gemm(seconds[name], seconds.get(product_of(name)), case),
                 "peak_gib": turns[-1]["peak_gib"],
-                "added_gib": turns[-1]["peak_gib"] - begun["base_gib"],  # to the libraries
-                "first_step_s": begun["first_step_s"],
-                "compile_s": max(0.0, begun["first_step_s"] - step),
-                "parameters": begun["parameters"],
+                "added_gib": turns[-1]["peak_gib"] - start["base_gib"],  # to the libraries
+                "first_step_s": start["first_step_s"],
+                "compile_s": max(0.0, start["first_step_s"] - step),
+                "parameters": start["parameters"],
             }
         )
-    return made
+    return table
 
 
-def _spread(first, own) -> list[float]:
-    """The least, the median and the largest ratio of speeds, turn by turn."""
-    values = sorted(theirs / f for theirs, f in zip(own, first))
+def product_of(contender: str) -> str:
+    """The contender that multiplies matrices in the same framework."""
+    return f"gemm-{CONTENDERS[contender].backend}"
+
+
+def _spread(first, seconds) -> list[float]:
+    """The smallest, the median and the largest ratio of seconds to `first`, turn by turn."""
+    values = sorted(this / other for this, other in zip(seconds, first))
     return [values[0], statistics.median(values), values[-1]]
 
 
-def _of_gemm(own, product, case) -> float | None:
-    """The fraction of the speed of a large product, turn by turn."""
+def _of_gemm(seconds, product, case) -> float | None:
+    """The speed as a fraction of a large product's: the median over the turns."""
     if product is None:
         return None
-    speeds = (flops(case) / s * p / gemm.flops(case.precision) for s, p in zip(own, product))
+    speeds = (flops(case) / s * p / gemm.flops(case.precision) for s, p in zip(seconds, product))
     return statistics.median(speeds)
 
 
@@ -65,16 +77,16 @@ HEAD = (
 
 
 def lines(rows: list[dict]) -> str:
-    """Rows of a Markdown table under `HEAD`."""
+    """`rows` as lines of a Markdown table, to stand below `HEAD`."""
     lines = []
     for r in rows:
         low, middle, high = r["first_over_this"]
-        part = "" if r["of_gemm"] is None else f"{r['of_gemm']:.2f}"
+        of_gemm = "" if r["of_gemm"] is None else f"{r['of_gemm']:.2f}"
         lines.append(
             f"| {r['contender']} | {r['size']} | {r['mode']} | {r['precision']} "
             f"| {middle:.2f} ({low:.2f} to {high:.2f}) | {r['first_over_this_cpu'][1]:.2f} "
             f"| {r['step_s']:.3f} "
-            f"| {r['images_per_second']:.2f} | {r['gflops']:.0f} | {part} "
+            f"| {r['images_per_second']:.2f} | {r['gflops']:.0f} | {of_gemm} "
             f"| {r['peak_gib']:.2f} | {r['added_gib']:.2f} "
             f"| {r['first_step_s']:.1f} | {r['compile_s']:.1f} |"
         )
@@ -82,7 +94,7 @@ def lines(rows: list[dict]) -> str:
 
 
 def machine() -> dict[str, str]:
-    """The processor, its cores and the versions of the frameworks that are installed."""
+    """The processor, the number of cores, and the versions of the installed frameworks."""
     import importlib.metadata
 
     versions = {}
@@ -95,6 +107,7 @@ def machine() -> dict[str, str]:
 
 
 def processor() -> str:
+    """The processor's model name, where the system tells it."""
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo") as file:
             for line in file:
@@ -104,16 +117,16 @@ def processor() -> str:
 
 
 def plot(rows: list[dict], path) -> None:
-    """Images per second of every contender, a panel for each case."""
+    """Draws the images per second of every contender, one panel for each case."""
     from vit_keras.figures import BLUE, GREY, new_figure, save_figure
 
     cases = list(dict.fromkeys((r["size"], r["mode"], r["precision"]) for r in rows))
     figure, axes = new_figure(7, 0.8 + 1.6 * len(cases), rows=len(cases))
     for axis, case in zip(axes[:, 0], cases):
-        own = [r for r in rows if (r["size"], r["mode"], r["precision"]) == case][::-1]
-        colors = [BLUE if r["contender"].startswith("ours") else GREY for r in own]
+        bars = [r for r in rows if (r["size"], r["mode"], r["precision"]) == case][::-1]
+        colors = [BLUE if r["contender"].startswith("ours") else GREY for r in bars]
         axis.barh(
-            [r["contender"] for r in own], [r["images_per_second"] for r in own], color=colors
+            [r["contender"] for r in bars], [r["images_per_second"] for r in bars], color=colors
         )
         axis.set_title("{}/16, {}, {}".format(*case), fontsize=10)
         axis.set_xlabel("images/s")

@@ -1,10 +1,11 @@
-"""Ours and its peers on the same work, and the largest product of their frameworks.
+"""Compares our models with other libraries', and with one large matrix product.
 
-    python benchmarks/run.py --backend torch --size S,B --mode train,infer --precision fp32,bf16
+    python -m benchmarks.run --backend torch --size S,B --mode train,infer --precision fp32,bf16
 
-Every contender has a process of its own; they take turns, so that what else the machine does falls
-on all alike. Ratios are medians over the pairs of neighbouring turns, in images per second; those
-by CPU time tell more where other work shares the cores. It uses the GPU that the frameworks use.
+Every contender runs in its own process. The processes take turns, so that other load on the machine
+affects all of them alike. A ratio is the median over pairs of neighboring turns. Where other work
+shares the cores, the ratios by CPU time are the more reliable ones. Frameworks that find a GPU use
+it.
 """
 
 import argparse
@@ -15,16 +16,20 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+from benchmarks import report
+from benchmarks.cases import SIZES, Case
+from benchmarks.contenders import CONTENDERS, environment
 
-from benchmarks import report  # noqa: E402
-from benchmarks.cases import SIZES, Case  # noqa: E402
-from benchmarks.contenders import CONTENDERS, environment  # noqa: E402
+ROOT = pathlib.Path(__file__).parents[1]
 
 
 class Process:
-    """A contender's process; `missing` says why there is none."""
+    """The process of one contender.
+
+    Attributes:
+        start: the first answer: what building the model and its first step took.
+        missing: why the contender cannot run, or None.
+    """
 
     def __init__(self, name: str, case: Case):
         command = [sys.executable, "-m", "benchmarks.worker", name, json.dumps(case._asdict())]
@@ -34,11 +39,11 @@ class Process:
         self.process = subprocess.Popen(
             command, text=True, env=environment(name), cwd=ROOT, **pipes
         )
-        self.begun = self._answer()
-        self.missing = self.begun.get("missing")
+        self.start = self._answer()
+        self.missing = self.start.get("missing")
 
     def turn(self, steps: int) -> dict:
-        """Runs `steps` steps; their seconds and the process' peak memory so far."""
+        """Runs `steps` steps; returns their seconds and the peak memory of the process so far."""
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
         return self._answer()
@@ -57,7 +62,7 @@ class Process:
 
 
 def compare(names: list[str], case: Case, rounds: int, steps: int) -> dict:
-    """By contender, what its process said when it began and at each of its turns."""
+    """`{contender: (its first answer, its answers turn by turn)}`."""
     with contextlib.ExitStack() as stack:
         processes = []
         for name in names:
@@ -71,32 +76,38 @@ def compare(names: list[str], case: Case, rounds: int, steps: int) -> dict:
         for _ in range(rounds):
             for process in processes:
                 turns[process.name].append(process.turn(steps))
-        return {process.name: (process.begun, turns[process.name]) for process in processes}
+        return {process.name: (process.start, turns[process.name]) for process in processes}
 
 
 def names_of(options) -> list[str]:
-    """Ours on the backends first, then the peers, then the products; or what was asked for."""
+    """The contenders that `options` name, else our models, then the peers, then the products."""
     if options.contenders:
         return options.contenders
     of_backend = [n for n, c in CONTENDERS.items() if c.backend in options.backend]
     return sorted(of_backend, key=lambda n: (not n.startswith("ours"), n.startswith("gemm")))
 
 
-def listed(text: str) -> list[str]:
+def comma_separated(text: str) -> list[str]:
     return text.split(",")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--backend", type=listed, default=["tensorflow", "jax", "torch"])
-    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, help="in place of --backend")
-    parser.add_argument("--size", type=listed, default=["S"], help=",".join(SIZES))
-    parser.add_argument("--mode", type=listed, default=["train", "infer"])
-    parser.add_argument("--precision", type=listed, default=["fp32"], help="fp32,bf16")
+    backends = ["tensorflow", "jax", "torch"]
+    parser.add_argument("--backend", type=comma_separated, default=backends)
+    parser.add_argument(
+        "--contenders",
+        nargs="+",
+        choices=CONTENDERS,
+        help="run these instead of all those of --backend",
+    )
+    parser.add_argument("--size", type=comma_separated, default=["S"], help=",".join(SIZES))
+    parser.add_argument("--mode", type=comma_separated, default=["train", "infer"])
+    parser.add_argument("--precision", type=comma_separated, default=["fp32"], help="fp32,bf16")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=1, help="steps a turn")
-    parser.add_argument("--out", type=pathlib.Path, help="writes OUT.json and OUT.png")
+    parser.add_argument("--steps", type=int, default=1, help="steps per turn")
+    parser.add_argument("--out", type=pathlib.Path, help="write OUT.json and OUT.png")
     options = parser.parse_args()
     rows = []
     print(report.HEAD)
@@ -104,10 +115,10 @@ def main():
         for mode in options.mode:
             for precision in options.precision:
                 case = Case(size, mode, precision, options.batch)
-                found = compare(names_of(options), case, options.rounds, options.steps)
-                made = report.rows(found, case, options.steps)
-                print(report.lines(made), flush=True)
-                rows += made
+                answers = compare(names_of(options), case, options.rounds, options.steps)
+                table = report.rows(answers, case, options.steps)
+                print(report.lines(table), flush=True)
+                rows += table
     if options.out:
         record = {"machine": report.machine(), "rows": rows}
         options.out.with_suffix(".json").write_text(json.dumps(record, indent=1))

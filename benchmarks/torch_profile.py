@@ -1,9 +1,9 @@
-"""Where a step's time goes in torch: its operators by kind, as a table of milliseconds.
+"""Shows where a step's time goes in PyTorch: milliseconds by kind of operator.
 
-    python benchmarks/torch_profile.py ours-torch timm --size S --mode train --precision fp32
+    python -m benchmarks.torch_profile ours-torch timm --size S --mode train --precision fp32
 
-Each contender is profiled on CPUs, in a process of its own. What the dense products leave is all
-that any other model of the same size could save.
+Each contender is profiled on the CPU in a process of its own. Whatever is not spent on dense
+products is all that another model of the same size could save.
 """
 
 import argparse
@@ -12,19 +12,18 @@ import pathlib
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+from benchmarks import cases
+from benchmarks.contenders import CONTENDERS, environment
 
-from benchmarks import cases  # noqa: E402
-from benchmarks.contenders import CONTENDERS, environment  # noqa: E402
+ROOT = pathlib.Path(__file__).parents[1]
 
 OPTIMIZER = "adamw sqrt lerp addcdiv addcmul linalg_vector_norm aten::mul_ aten::div Optimizer"
-KINDS = {  # by what an operator's name contains, the first that does
+KINDS = {  # the first kind of which a word occurs in the operator's name
     "attention": "scaled_dot_product aten::bmm softmax",
     "dense products": "aten::mm addmm linear_pointwise convolution",
     "GELU": "gelu",
-    "layer normalisation": "layer_norm",
-    "optimiser": OPTIMIZER,
+    "layer normalization": "layer_norm",
+    "optimizer": OPTIMIZER,
     "copies and casts": "copy aten::cat",
     "sums and additions": "aten::sum aten::add",
 }
@@ -32,12 +31,13 @@ REST = "the rest"
 
 
 def kind_of(operator: str) -> str:
-    found = (kind for kind, names in KINDS.items() if any(n in operator for n in names.split()))
-    return next(found, REST)
+    """The kind of an operator, by its name."""
+    kinds = (kind for kind, names in KINDS.items() if any(n in operator for n in names.split()))
+    return next(kinds, REST)
 
 
-def profiled(name: str, case: cases.Case, steps: int) -> dict[str, float]:
-    """Milliseconds a step of each kind, in this process."""
+def profile_steps(name: str, case: cases.Case, steps: int) -> dict[str, float]:
+    """Milliseconds per step of each kind, measured in this process."""
     from torch.profiler import ProfilerActivity, profile
 
     step, _ = CONTENDERS[name].make(case)
@@ -50,19 +50,28 @@ def profiled(name: str, case: cases.Case, steps: int) -> dict[str, float]:
     return spent
 
 
-def elsewhere(name: str, case: cases.Case, steps: int) -> dict[str, float]:
-    """As `profiled`, in a process of its own."""
-    command = [sys.executable, __file__, "--json", name, "--steps", str(steps)]
+def profile_apart(name: str, case: cases.Case, steps: int) -> dict[str, float]:
+    """As `profile_steps`, in a process of its own."""
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.torch_profile",
+        "--json",
+        name,
+        "--steps",
+        str(steps),
+    ]
     for field, value in case._asdict().items():
         command += [f"--{field}", str(value)]
     done = subprocess.run(
-        command, env=environment(name), stdout=subprocess.PIPE, text=True, check=True
+        command, cwd=ROOT, env=environment(name), stdout=subprocess.PIPE, text=True, check=True
     )
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def table(columns: dict[str, dict[str, float]]) -> str:
-    lines = [f"| ms a step | {' | '.join(columns)} |", "|---|" + "--:|" * len(columns)]
+    """A Markdown table with a column for each contender."""
+    lines = [f"| ms per step | {' | '.join(columns)} |", "|---|" + "--:|" * len(columns)]
     for kind in [*KINDS, REST]:
         lines.append(f"| {kind} | {' | '.join(f'{c[kind]:.0f}' for c in columns.values())} |")
     lines.append(f"| all | {' | '.join(f'{sum(c.values()):.0f}' for c in columns.values())} |")
@@ -78,13 +87,13 @@ def main():
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--json", action="store_true", help="of one contender, in this process")
+    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     case = cases.Case(options.size, options.mode, options.precision, options.batch)
     if options.json:
-        print(json.dumps(profiled(options.contenders[0], case, options.steps)))
+        print(json.dumps(profile_steps(options.contenders[0], case, options.steps)))
         return
-    print(table({n: elsewhere(n, case, options.steps) for n in options.contenders}))
+    print(table({n: profile_apart(n, case, options.steps) for n in options.contenders}))
 
 
 if __name__ == "__main__":

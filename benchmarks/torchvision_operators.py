@@ -1,11 +1,13 @@
-"""Declares two operators that a torchvision built for CUDA lacks beside a CPU torch.
+"""Declares two operators that a torchvision built for CUDA does not find in a CPU build of torch.
 
-Import it before torchvision, or timm, whose import asks for them; no model here does.
+Import this module before torchvision or timm. Their import needs the operators; no model here does.
 """
 
 import torch
 
-LIBRARY = torch.library.Library("torchvision", "FRAGMENT")  # kept, or it would be undone
+LIBRARY = torch.library.Library(
+    "torchvision", "FRAGMENT"
+)  # a reference must stay, or torch removes them
 for _name in ("nms", "qnms"):
     if not hasattr(torch.ops.torchvision, _name):
         LIBRARY.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
