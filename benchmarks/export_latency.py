@@ -40,6 +40,7 @@ def main():
     from vit_keras import models
     from vit_keras.exporting import for_inference, metadata, open_file, quantize
     from vit_keras.exporting.targets import write_litert
+    from vit_keras.layers import kernels
 
     model = models.from_variant(options.variant, image_size=224, num_classes=1000)
     rewritten = {
@@ -48,6 +49,7 @@ def main():
     }
     images = np.random.default_rng(0).normal(size=(options.batch, 224, 224, 3)).astype("float32")
     if options.keras:
+        kernels.use(kernels.measure())
         runs = {name: lambda m=m: m.predict_on_batch(images) for name, m in rewritten.items()}
         return print_cpu_times(runs, options.rounds)
     runs = {}

@@ -23,6 +23,7 @@ import tensorflow as tf
 from benchmarks.turns import take_turns
 from vit_keras.config import Config, ModelConfig
 from vit_keras.data.parallel import prefetch_untuned
+from vit_keras.layers import kernels
 from vit_keras.models import from_model_config
 from vit_keras.runs import Run
 from vit_keras.training.callbacks import recorder
@@ -155,6 +156,7 @@ def main():
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     options = parser.parse_args()
+    kernels.use(kernels.measure())
     for name in options.sizes:
         measure(name, options.repeats, {"digits": 100, "Ti/16": 20}[name], options.clock)
 
