@@ -9,7 +9,8 @@ import pytest
 from tests.helpers import randomise, to_numpy
 from vit_keras import compute
 from vit_keras.compute.__main__ import main
-from vit_keras.models import HybridViT, ResNet, VisionTransformer, attention_maps
+from vit_keras.config import PretextConfig
+from vit_keras.models import HybridViT, ResNet, VisionTransformer, attention_maps, pretext_model
 
 BACKEND = keras.backend.backend()
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
@@ -20,8 +21,21 @@ MODELS = {
     "hybrid": lambda: HybridViT((32, 24), (1, 2), 0.5, 1, **SMALL),
     "resnet": lambda: ResNet((30, 37), (1, 2), 0.5, 5),
     "attention": lambda: attention_without_stack(VisionTransformer((12, 8), 4, **SMALL)),
+    "relative": lambda: VisionTransformer((12, 8), 4, **SMALL, position_embedding="relative"),
+    "rope2d": lambda: VisionTransformer((12, 8), 4, **SMALL, position_embedding="rope2d"),
+    "sincos2d": lambda: VisionTransformer((12, 8), 4, **SMALL, position_embedding="sincos2d"),
+    "shared": lambda: VisionTransformer(
+        (12, 8), 4, **SMALL, position_embedding="learned_2d", position_embedding_at="shared"
+    ),
+    "masked_patch": lambda: pretext("masked_patch"),
+    "mae": lambda: pretext("mae", decoder_hidden_size=8, decoder_num_layers=1, decoder_num_heads=2),
     "keras": lambda: keras_layers(),
 }
+
+
+def pretext(objective, **decoder):
+    encoder = VisionTransformer((12, 8), 4, **SMALL)
+    return pretext_model(encoder, PretextConfig(objective, **decoder))
 
 
 def attention_without_stack(model):
@@ -48,9 +62,9 @@ def test_torch_counts_the_same_operations(name, monkeypatch):
     fused = "vit_keras.layers.attention._has_fused_attention"
     monkeypatch.setattr(fused, lambda: False)  # torch does not count its own on CPUs
     model = MODELS[name]()
-    images = np.zeros((2, *model.input_shape[1:]), "float32")
+    inputs = [np.zeros((2, *x.shape[1:]), x.dtype) for x in model.inputs]
     with FlopCounterMode(display=False) as counter:
-        model(images)
+        model(inputs if len(inputs) > 1 else inputs[0])
     assert counter.get_total_flops() == 2 * compute.flops(model).flops
 
 
@@ -162,20 +176,31 @@ def test_tables_end_with_the_sums(capsys):
 def test_what_cannot_be_counted_is_named():
     images = keras.Input((8, 8, 3))
     unknown = keras.Model(images, keras.layers.DepthwiseConv2D(3, name="odd")(images))
-    with pytest.raises(ValueError, match="layer 'odd' are not known: it is a DepthwiseConv2D"):
+    with pytest.raises(ValueError, match=r"layer 'odd', a Depthwise.*`vit_keras\.compute\.RULES`"):
         compute.flops(unknown)
+    joined = attention_maps(VisionTransformer(8, 4, **SMALL))
+    with pytest.raises(ValueError, match="needs a cost rule.*a Stack, which has none"):
+        compute.flops(joined)
     dilated = keras.Model(images, keras.layers.Conv2D(2, 3, dilation_rate=2, name="far")(images))
-    with pytest.raises(ValueError, match="'far' is dilated"):
+    with pytest.raises(ValueError, match=r"must not be dilated.*'far'"):
         compute.flops(dilated)
-    dense = keras.layers.Dense(3, name="twice")
-    shared = keras.Model(images, dense(dense(images)))
-    with pytest.raises(ValueError, match="'twice' is called 2 times"):
-        compute.flops(shared)
     wide = keras.layers.EinsumDense("...d,dk->...k", 4, name="wide")
-    with pytest.raises(ValueError, match=r"'wide' has '\.\.\.' in its equation"):
+    with pytest.raises(ValueError, match=r"name every axis.*'wide'.*'\.\.\.d,dk"):
         compute.flops(keras.Model(images, wide(images)))
-    with pytest.raises(ValueError, match="takes images of any size: give an `image_size`"):
+    with pytest.raises(ValueError, match="takes images of any size; give an `image_size`"):
         compute.flops(ResNet(None, (1,), 0.5, 5))
+    with pytest.raises(ValueError, match="images as its only input.* with 2 inputs"):
+        compute.flops(pretext("masked_patch"), 16)
+
+
+def test_a_shared_layer_counts_once_for_each_call_in_the_model():
+    images = keras.Input((8, 8, 3))
+    dense = keras.layers.Dense(3)
+    once = keras.Model(images, dense(images))
+    twice = keras.Model(images, dense(dense(images)))
+    assert compute.flops(once).macs == 8 * 8 * 3 * 3
+    assert compute.flops(twice).macs == 2 * 8 * 8 * 3 * 3
+    assert compute.flops(once).params == compute.flops(twice).params == 3 * 3 + 3
 
 
 @pytest.mark.parametrize(
@@ -185,7 +210,7 @@ def test_what_cannot_be_counted_is_named():
         (lambda: compute.training_exaflops("B/32", epochs=-1), "`epochs` must be a positive"),
         (lambda: compute.device_days(0, 1), "`exaflops` must be a positive"),
         (lambda: compute.device_days(1, float("inf")), "`device_tflops` must be a positive"),
-        (lambda: compute.device_days(1, 1, 1.5), "`utilisation` is a share, at most 1"),
+        (lambda: compute.device_days(1, 1, 1.5), "`utilisation` must be at most 1"),
     ],
 )
 def test_wrong_numbers_are_named(call, message):

@@ -186,8 +186,9 @@ def test_equal_seeds_are_equal_models(rng):
         np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
 
 
-def test_a_pretext_model_is_saved_like_any(rng, tmp_path):
-    model = pretext_model(encoder(), PretextConfig("mae", **DECODER), seed=5)
+@pytest.mark.parametrize("classifier", ["token", "gap"])
+def test_a_pretext_model_is_saved_like_any(rng, tmp_path, classifier):
+    model = pretext_model(encoder(classifier), PretextConfig("mae", **DECODER), seed=5)
     randomise(model, rng)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")

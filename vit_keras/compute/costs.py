@@ -2,7 +2,8 @@
 
 import concurrent.futures
 import dataclasses
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 
 import keras
 
@@ -13,10 +14,15 @@ from vit_keras.models import from_variant
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One layer: parameters, multiply-adds and activations of one image.
+    """The costs of one layer for one image.
 
-    `activations` are the elements that its convolutions and matrix products put out, attention
-    included, as fvcore counts them.
+    Attributes:
+        name: The layer's name.
+        kind: The name of the layer's class.
+        params: Number of weights.
+        macs: Multiply-adds, summed over all calls of the layer in the model.
+        activations: Elements in the results of its convolutions and matrix products, attention
+            included, as fvcore counts them.
     """
 
     name: str
@@ -28,7 +34,13 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """The layers of a model and, over all of them, the sums."""
+    """The costs of a model for one image: a row for each layer, and the sums.
+
+    Attributes:
+        model: The model's name, or the name of the variant.
+        image_size: (height, width) in pixels.
+        rows: One `Row` for each layer, in the order of the computation.
+    """
 
     model: str
     image_size: tuple[int, int]
@@ -36,31 +48,45 @@ class Costs:
 
     @property
     def params(self) -> int:
+        """Number of weights."""
         return sum(row.params for row in self.rows)
 
     @property
     def macs(self) -> int:
+        """Multiply-adds."""
         return sum(row.macs for row in self.rows)
 
     @property
     def activations(self) -> int:
+        """Elements in the results of convolutions and matrix products."""
         return sum(row.activations for row in self.rows)
 
     @property
     def flops(self) -> int:
-        """2 × multiply-adds, the paper's convention."""
+        """Twice the multiply-adds, which is the paper's convention."""
         return 2 * self.macs
 
     @property
     def gmacs(self) -> float:
+        """Multiply-adds in billions."""
         return self.macs / 1e9
 
 
 def abstract_model(build: str | Callable[[], keras.Model], **arguments) -> keras.Model:
-    """`build()`, or the model of a variant's name, with shapes of weights but no values.
+    """Builds a model whose weights have shapes but no values, so that it takes no memory.
 
-    It takes no memory, counts and describes itself, and computes nothing:
-    `abstract_model("H/14", image_size=224, num_classes=1000)`. `arguments` are `from_variant`'s.
+    Such a model can be counted and described, but it computes nothing.
+
+    Args:
+        build: A variant's name, or a function without arguments that returns a model.
+        **arguments: The arguments of `vit_keras.models.from_variant`, for a variant's name.
+
+    Returns:
+        The model.
+
+    Example:
+        >>> abstract_model("H/14", image_size=224, num_classes=1000).count_params()
+        632045800
     """
     if isinstance(build, str):
         variant, build = build, lambda: from_variant(variant, **arguments)
@@ -69,8 +95,8 @@ def abstract_model(build: str | Callable[[], keras.Model], **arguments) -> keras
         with keras.StatelessScope(initialize_variables=False):
             return build()
 
-    # Keras lists variables without values by thread, and fills those of the thread's list at the
-    # end of its next stateless scope: this thread has none.
+    # Keras keeps a list of variables without values for each thread, and gives them values at the
+    # end of the thread's next stateless scope. The thread that ends here has no next scope.
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         return thread.submit(without_values).result()
 
@@ -83,13 +109,30 @@ def flops(
     norms: bool = False,
     num_classes: int | None = 1000,
 ) -> Costs:
-    """The costs of a forward pass of one image, counted layer by layer.
+    """Counts the costs of a forward pass of one image, layer by layer.
 
-    `model` is a functional model, or a variant's name, which is built without memory at 224² pixels
-    for `num_classes`. `image_size` is pixels, an int or (height, width), by default the model's
-    own. Multiply-adds are those of all weights and of attention; `padding` and `norms` are
-    `Convention`'s. Raises ValueError for a layer whose multiply-adds are not known, naming it, and
-    where the size of the images is not.
+    Products with weights and the products of attention count: q kᵀ, relative logits and the
+    weighted sum of v. Biases, activation functions, softmax and the standardization of filters do
+    not. A layer that a model calls several times counts as often.
+
+    Args:
+        model: A functional model whose first input is the images, or a variant's name. A variant is
+            built without memory.
+        image_size: Pixels, an int or (height, width). By default the model's own size, and 224 for
+            a variant.
+        padding: Whether to count the products with zeros that pad a convolution's input.
+        norms: Whether to count 5 multiply-adds for each normalized element.
+        num_classes: The size of the classifier of a variant; None builds none.
+
+    Returns:
+        `Costs`.
+
+    Raises:
+        ValueError: A layer has no cost rule, or the size of the images is not known.
+
+    Example:
+        >>> flops("B/16").gmacs  # torchvision publishes 17.56
+        17.5638...
     """
     name = model if isinstance(model, str) else model.name
     if isinstance(model, str):
@@ -97,42 +140,67 @@ def flops(
         model = abstract_model(model, image_size=size, num_classes=num_classes)
     elif image_size is not None:
         model = _abstract_copy(model, pair(image_size, "image_size"))
-    size = tuple(model.input_shape[1:3])
+    size = tuple(model.inputs[0].shape[1:3])
     if None in size:
-        raise ValueError(f"Model {name!r} takes images of any size: give an `image_size`")
-    _check_called_once(model)
-    convention = Convention(padding, norms)
-    layers = [x for x in model.operations if not isinstance(x, keras.layers.InputLayer)]
-    return Costs(name, size, tuple(_row(layer, convention) for layer in layers))
-
-
-def _check_called_once(model):
-    for layer in model.get_config()["layers"]:
-        if (calls := len(layer["inbound_nodes"])) > 1:
-            raise ValueError(
-                f"Each layer must be called once to be counted. {layer['name']!r} is called "
-                f"{calls} times"
-            )
+        raise ValueError(
+            "The size of the images must be known to count a model. Received: model "
+            f"{name!r}, which takes images of any size; give an `image_size`"
+        )
+    return Costs(name, size, tuple(_rows(model, Convention(padding, norms))))
 
 
 def _abstract_copy(model, image_size):
-    shape = (*image_size, model.input_shape[-1])
+    if len(model.inputs) > 1:
+        raise ValueError(
+            "`image_size` needs a model with images as its only input. "
+            f"Received: model {model.name!r} with {len(model.inputs)} inputs"
+        )
+    images = model.inputs[0]
+    shape = (*image_size, images.shape[-1])
 
     def copy():
-        images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
-        return keras.models.clone_model(model, input_tensors=images)
+        resized = keras.Input(shape, dtype=images.dtype, name=images.name)
+        return keras.models.clone_model(model, input_tensors=resized)
 
     return abstract_model(copy)
 
 
-def _row(layer, convention):
-    products = list(count(layer, layer.input.shape, convention))
-    macs, activations = (sum(column) for column in zip(*products)) if products else (0, 0)
-    return Row(layer.name, type(layer).__name__, layer.count_params(), macs, activations)
+def _rows(model, convention) -> Iterator[Row]:
+    # A shared layer has more calls than the model's own, so the calls are read from the config.
+    calls = {layer["name"]: layer["inbound_nodes"] for layer in model.get_config()["layers"]}
+    for layer in model.operations:
+        if isinstance(layer, keras.layers.InputLayer):
+            continue
+        shapes = [
+            next(_tensor_shapes([call["args"], call["kwargs"]])) for call in calls[layer.name]
+        ]
+        products = itertools.chain(*(count(layer, shape, convention) for shape in shapes))
+        macs, activations = (sum(column) for column in zip((0, 0), *products))
+        yield Row(layer.name, type(layer).__name__, layer.count_params(), macs, activations)
+
+
+def _tensor_shapes(arguments) -> Iterator[tuple]:
+    """Yields the shapes of the tensors in the serialized arguments of a call."""
+    if isinstance(arguments, dict) and arguments.get("class_name") == "__keras_tensor__":
+        yield tuple(arguments["config"]["shape"])
+    elif isinstance(arguments, (dict, list, tuple)):
+        values = arguments.values() if isinstance(arguments, dict) else arguments
+        for value in values:
+            yield from _tensor_shapes(value)
 
 
 def table(model: Costs | keras.Model | str, **arguments) -> str:
-    """`flops` as text: one line a layer that costs or holds anything, the sums last."""
+    """Formats the costs of a model as text: a line for each layer, then the sums.
+
+    Layers without weights and multiply-adds are left out.
+
+    Args:
+        model: `Costs`, or a model or variant's name to count.
+        **arguments: The other arguments of `flops`, for a model or a name.
+
+    Returns:
+        The table, with lines separated by newlines.
+    """
     costs = model if isinstance(model, Costs) else flops(model, **arguments)
     rows = [row for row in costs.rows if row.params or row.macs]
     total = Row("total", "", costs.params, costs.macs, costs.activations)

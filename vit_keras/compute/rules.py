@@ -1,29 +1,30 @@
-"""How many multiply-adds each kind of layer does for one image.
+"""Cost rules: the multiply-adds that each kind of layer does for one image.
 
-A rule takes a layer, the shape of its input and a `Convention`, and gives for each of the layer's
-products (multiply-adds, elements that it puts out).
+A rule is a function of a built layer, the shape of the layer's (first) input with the batch axis,
+and a `Convention`. It yields one pair for each product that the layer computes for one image: the
+multiply-adds of the product, and the number of elements in its result.
 """
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 
 from vit_keras import layers
-from vit_keras.layers.bottleneck import PreActivationUnit
 
-NORM_MACS = 5  # an element, as fvcore counts LayerNorm
+NORM_MACS = 5  # for each element, as fvcore counts LayerNorm
 
 
 @dataclasses.dataclass(frozen=True)
 class Convention:
-    """What counts besides the products of weights and of attention.
+    """What counts besides the products with weights and the products of attention.
 
     Attributes:
-        padding: products with the zeros that a convolution pads its input with. fvcore and timm
-            count them, XLA's cost analysis does not.
-        norms: 5 multiply-adds for each element that is normalised, as fvcore counts LayerNorm.
+        padding: Whether to count the products with the zeros that pad a convolution's input.
+            fvcore and timm count them; XLA's cost analysis does not.
+        norms: Whether to count 5 multiply-adds for each normalized element, as fvcore counts
+            LayerNorm.
     """
 
     padding: bool = True
@@ -31,16 +32,30 @@ class Convention:
 
 
 Products = Iterator[tuple[int, int]]
+Shape = tuple[int | None, ...]
+Rule = Callable[[keras.layers.Layer, Shape, Convention], Products]
 
 
-def count(layer, shape, convention: Convention) -> Products:
-    """The products of one layer on `shape` (B, ...); ValueError where no rule is known for it."""
+def count(layer, shape: Shape, convention: Convention) -> Products:
+    """Yields (multiply-adds, elements in the result) for each product of `layer`.
+
+    A layer without a rule of its own is counted by the rule of its nearest base class.
+
+    Args:
+        layer: A built layer.
+        shape: The shape of the layer's first input, `(B, ...)`. The batch size is ignored.
+        convention: What counts besides products with weights.
+
+    Raises:
+        ValueError: No rule covers the layer, or the rule does not cover its arguments.
+    """
     for kind in type(layer).__mro__:
         if kind in RULES:
             return RULES[kind](layer, shape, convention)
     raise ValueError(
-        f"The multiply-adds of layer {layer.name!r} are not known: it is a "
-        f"{type(layer).__name__}. Give it a rule in vit_keras.compute.rules.RULES"
+        f"Every layer needs a cost rule to be counted. Received: layer {layer.name!r}, a "
+        f"{type(layer).__name__}, which has none. Add a rule for its class to "
+        "`vit_keras.compute.RULES`; CONTRIBUTING.md shows how, under 'A new layer'"
     )
 
 
@@ -49,16 +64,19 @@ def _nothing(layer, shape, convention) -> Products:
 
 
 def _dense(layer, shape, convention) -> Products:
-    """Every position times the whole kernel: `(..., D)`, `(D, D')`."""
+    """Multiplies each position by the whole kernel: `(..., D)` by `(D, D')`."""
     positions = math.prod(shape[1:-1])
     yield positions * math.prod(layer.kernel.shape), positions * layer.kernel.shape[-1]
 
 
 def _einsum_dense(layer, shape, convention) -> Products:
-    """The product of the sizes of all axes that the equation names, but for the batch's."""
+    """Multiplies the sizes of all axes in the equation except the batch axis."""
     inputs, kernel = layer.equation.split("->")[0].split(",")
     if "..." in inputs:
-        raise ValueError(f"Layer {layer.name!r} has '...' in its equation: {layer.equation!r}")
+        raise ValueError(
+            "The equation of an EinsumDense must name every axis to be counted. Received: layer "
+            f"{layer.name!r} with equation={layer.equation!r}"
+        )
     sizes = {**dict(zip(inputs, shape)), **dict(zip(kernel, layer.kernel.shape))}
     sizes[inputs[0]] = 1
     outputs = layer.equation.split("->")[1]
@@ -76,9 +94,15 @@ def _norm(layer, shape, convention) -> Products:
 
 
 def _convolution(layer, shape, convention) -> Products:
-    """Filters times the taps of each place; `(k, k, C / groups, filters)` and `(B, H, W, C)`."""
+    """Multiplies the kernel's taps at all places by the channels and filters.
+
+    The kernel is `(k, k, C / groups, filters)`, the input `(B, H, W, C)`.
+    """
     if getattr(layer, "dilation_rate", (1, 1)) not in (1, (1, 1)):
-        raise ValueError(f"Layer {layer.name!r} is dilated, which is not counted")
+        raise ValueError(
+            "A convolution must not be dilated to be counted. Received: layer "
+            f"{layer.name!r} with dilation_rate={layer.dilation_rate}"
+        )
     strides = layer.strides if isinstance(layer.strides, tuple) else (layer.strides,) * 2
     sides = zip(shape[1:3], layer.kernel.shape[:2], strides)
     rows, columns = (_taps(*side, layer.padding, convention.padding) for side in sides)
@@ -88,7 +112,7 @@ def _convolution(layer, shape, convention) -> Products:
 
 
 def _taps(size: int, kernel: int, stride: int, padding: str, count_zeros: bool) -> int:
-    """Along one axis, the taps of all places, with or without those on padded zeros."""
+    """Counts the taps of all places along one axis, with or without those on padded zeros."""
     places = {
         "valid": (size - kernel) // stride + 1,
         "same": -(-size // stride),
@@ -106,14 +130,26 @@ def _taps(size: int, kernel: int, stride: int, padding: str, count_zeros: bool) 
 
 
 def _attention(layer, shape, convention, tokens_out: int | None = None) -> Products:
-    """Projections, q kᵀ and the weighted sum of v, for N tokens, or from `tokens_out` to N."""
+    """Counts the projections, q kᵀ, relative logits and the weighted sum of v.
+
+    N tokens attend to N tokens, or `tokens_out` queries to N tokens.
+    """
     tokens, width = shape[1:]
     queries = tokens if tokens_out is None else tokens_out
     projections = ((layer.query, queries), (layer.key, tokens), (layer.value, tokens))
     for projection, positions in (*projections, (layer.out, queries)):
         yield positions * math.prod(projection.kernel.shape), positions * width
     yield queries * tokens * width, layer.num_heads * queries * tokens
+    if layer.relative is not None:
+        heads = (shape[0], tokens, layer.num_heads, layer.head_size)
+        yield from count(layer.relative, heads, convention)
     yield queries * tokens * width, queries * width
+
+
+def _relative_logits(layer, shape, convention) -> Products:
+    """Multiplies each query `(N, H, d)` by the embeddings `(N, d)` of its offsets to all keys."""
+    _, tokens, heads, head_size = shape
+    yield tokens * heads * head_size * tokens, heads * tokens * tokens
 
 
 def _mlp(layer, shape, convention) -> Products:
@@ -126,8 +162,8 @@ def _wrapped_block(layer, shape, convention) -> Products:
 
 
 def _block(layer, shape, convention) -> Products:
-    for part in (layer.norm_0, layer.attention, layer.norm_2, layer.mlp):
-        yield from count(part, shape, convention)
+    for sublayer in (layer.norm_0, layer.attention, layer.norm_2, layer.mlp):
+        yield from count(sublayer, shape, convention)
 
 
 def _map_head(layer, shape, convention) -> Products:
@@ -141,14 +177,14 @@ def _root(layer, shape, convention) -> Products:
     yield from count(layer.conv_root, shape, convention)
 
 
-UNIT_PARTS = ("conv1", "conv2", "conv3", "conv_proj", "gn1", "gn2", "gn3", "gn_proj")
+UNIT_SUBLAYERS = ("conv1", "conv2", "conv3", "conv_proj", "gn1", "gn2", "gn3", "gn_proj")
 
 
 def _unit(layer, shape, convention) -> Products:
-    """Each part on the shape that the unit has built it for."""
-    for part in (getattr(layer, name, None) for name in UNIT_PARTS):
-        if part is not None:
-            yield from count(part, part.get_build_config()["input_shape"], convention)
+    """Counts each sublayer on the shape that the unit built it for."""
+    for sublayer in (getattr(layer, name, None) for name in UNIT_SUBLAYERS):
+        if sublayer is not None:
+            yield from count(sublayer, sublayer.get_build_config()["input_shape"], convention)
 
 
 def _stage(layer, shape, convention) -> Products:
@@ -157,7 +193,7 @@ def _stage(layer, shape, convention) -> Products:
         shape = unit.compute_output_shape(shape)
 
 
-RULES = {
+RULES: dict[type, Rule] = {
     keras.layers.Dense: _dense,
     keras.layers.EinsumDense: _einsum_dense,
     keras.layers.Conv2D: _convolution,
@@ -166,6 +202,7 @@ RULES = {
     keras.layers.BatchNormalization: _norm,
     layers.PatchEmbedding: _patch_embedding,
     layers.MultiHeadDotProductAttention: _attention,
+    layers.RelativeLogits: _relative_logits,
     layers.MlpBlock: _mlp,
     layers.EncoderBlock: _block,
     layers.WithAttentionWeights: _wrapped_block,
@@ -173,9 +210,9 @@ RULES = {
     layers.StdConv: _convolution,
     layers.RootBlock: _root,
     layers.BottleneckUnit: _unit,
-    PreActivationUnit: _unit,
+    layers.PreActivationUnit: _unit,
     layers.ResNetStage: _stage,
-    **dict.fromkeys(
+    **dict.fromkeys(  # layers that multiply nothing by weights
         (
             keras.layers.Activation,
             keras.layers.Dropout,
@@ -189,11 +226,17 @@ RULES = {
             keras.layers.Rescaling,
             keras.layers.Reshape,
             layers.AddPositionEmbs,
+            layers.AddPositionEmbs2D,
+            layers.AddSinCosPositions,
             layers.ClassToken,
+            layers.CorruptTokens,
             layers.DropClassToken,
             layers.PatchDropout,
             layers.ResNetInput,
+            layers.RestoreTokens,
+            layers.RotaryPositions,
             layers.TakeClassToken,
+            layers.TakeVisible,
         ),
         _nothing,
     ),

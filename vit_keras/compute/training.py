@@ -1,4 +1,4 @@
-"""The cost of a whole training, by the convention of the paper's Table 6."""
+"""The cost of training a model, by the convention of the paper's Table 6."""
 
 import math
 
@@ -8,7 +8,7 @@ from vit_keras.compute.costs import flops
 
 JFT_IMAGES = 303_000_000
 JFT_CLASSES = 18_291  # Section 4.1 says 18k
-STEP = 3  # forward passes that a training step costs: its own, and twice that backward
+STEP = 3  # a training step in forward passes: one forward, and a backward pass that costs two
 
 
 def training_exaflops(
@@ -18,14 +18,29 @@ def training_exaflops(
     image_size: int | tuple[int, int] | None = None,
     num_classes: int | None = JFT_CLASSES,
 ) -> float:
-    """10¹⁸ floating-point operations of training on `images` for `epochs` (Table 6).
+    """Counts the floating-point operations of training, in units of 10¹⁸ (Table 6).
 
-    A multiply-add is 2 operations and a training step 3 forward passes. Products of weights and of
-    attention count, and normalisation, but none with the zeros around a map, as in XLA's cost
-    analysis. The paper does not say so; of the conventions that `flops` has, this is the one under
-    which all rows of its table lie within 3 % (docs/inspection.md). `model` is a functional model,
-    or a variant's name, which is built at 224² pixels with `num_classes`; other arguments as
-    `flops`. Raises ValueError for numbers of images or epochs that are not positive.
+    A multiply-add is 2 operations and a training step 3 forward passes. Products with weights,
+    products of attention and normalization count; products with the zeros that pad a map do not,
+    as in XLA's cost analysis. The paper does not state its convention. Of those that `flops`
+    offers, this is the one under which all rows of Table 6 lie within 3 % (docs/inspection.md).
+
+    Args:
+        model: A functional model, or a variant's name, which is built at 224² pixels.
+        images: Images in an epoch; by default those of JFT-300M.
+        epochs: Number of epochs.
+        image_size: As in `flops`.
+        num_classes: As in `flops`; by default the 18k classes of JFT-300M.
+
+    Returns:
+        ExaFLOPs.
+
+    Raises:
+        ValueError: `images` or `epochs` is not positive, or `flops` cannot count the model.
+
+    Example:
+        >>> training_exaflops("L/16", epochs=7)  # the paper prints 783
+        784.2...
     """
     _check_positive(images=images, epochs=epochs)
     forward = flops(model, image_size, padding=False, norms=True, num_classes=num_classes)
@@ -33,14 +48,22 @@ def training_exaflops(
 
 
 def device_days(exaflops: float, device_tflops: float, utilisation: float = 1.0) -> float:
-    """Days that one device takes for `exaflops`, of which it does `utilisation` × its rate.
+    """Converts the cost of a training into days on one device.
 
-    `device_tflops` is the device's rate in 10¹² operations a second, 61.5 for a TPUv3 core.
-    Raises ValueError for a rate or cost that is not positive or a utilisation not in (0, 1].
+    Args:
+        exaflops: The cost in 10¹⁸ floating-point operations.
+        device_tflops: The device's peak rate in 10¹² operations a second: 61.5 for a TPUv3 core.
+        utilisation: The share of the peak rate that the training reaches, in (0, 1].
+
+    Returns:
+        Days.
+
+    Raises:
+        ValueError: A number is not positive, or `utilisation` is above 1.
     """
     _check_positive(exaflops=exaflops, device_tflops=device_tflops, utilisation=utilisation)
     if utilisation > 1:
-        raise ValueError(f"`utilisation` is a share, at most 1. Received: {utilisation!r}")
+        raise ValueError(f"`utilisation` must be at most 1. Received: utilisation={utilisation!r}")
     return exaflops * 1e18 / (device_tflops * 1e12 * utilisation) / 86_400
 
 

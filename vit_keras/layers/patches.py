@@ -64,8 +64,15 @@ class PatchEmbedding(SeededLayer):
         return {**super().get_config(), **config}
 
 
+class _TokenLayer(keras.layers.Layer):
+    """A layer without arguments, whose `dtype` may be a policy object."""
+
+    def get_config(self):  # Keras' default refuses policy objects
+        return super().get_config()
+
+
 @keras.saving.register_keras_serializable(package="vit_keras")
-class ClassToken(keras.layers.Layer):
+class ClassToken(_TokenLayer):
     """Prepends one learned token: `(B, N, D)` -> `(B, 1 + N, D)` (Eq. 1)."""
 
     def build(self, input_shape):
@@ -81,7 +88,7 @@ class ClassToken(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class TakeClassToken(keras.layers.Layer):
+class TakeClassToken(_TokenLayer):
     """The class token of each image: `(B, 1 + N, D)` -> `(B, D)` (Eq. 4)."""
 
     def call(self, x):
@@ -92,7 +99,7 @@ class TakeClassToken(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class DropClassToken(keras.layers.Layer):
+class DropClassToken(_TokenLayer):
     """The patches' tokens alone: `(B, 1 + N, D)` -> `(B, N, D)`."""
 
     def call(self, x):

@@ -1,0 +1,123 @@
+"""Cost rules: every layer has one, and models of every kind cost what formulas say."""
+
+import functools
+import itertools
+import math
+
+import keras
+import pytest
+
+from vit_keras import compute
+from vit_keras.models import HybridViT, VisionTransformer
+from vit_keras.models.position_embeddings import POSITION_EMBEDDINGS
+from vit_keras.models.vit import CLASSIFIERS
+
+pytestmark = pytest.mark.once
+
+WIDTH, DEPTH, HEADS, MLP_DIM, CLASSES = 24, 2, 3, 40, 5
+SIZES = {
+    "hidden_size": WIDTH,
+    "num_layers": DEPTH,
+    "num_heads": HEADS,
+    "mlp_dim": MLP_DIM,
+    "num_classes": CLASSES,
+}
+IMAGE, PATCH, ROOT = (16, 24), 4, 32
+GRID = (IMAGE[0] // PATCH, IMAGE[1] // PATCH)
+PATCHES = math.prod(GRID)
+# The products of each stem, as (places, multiply-adds at a place, elements at a place).
+ROOT_PRODUCTS = [(math.prod(IMAGE) // 4, 7 * 7 * 3 * ROOT, ROOT)]
+UNIT_PRODUCTS = [  # on a map of 4 x 6 places
+    (PATCHES, ROOT * ROOT, ROOT),
+    (PATCHES, 3 * 3 * ROOT * ROOT, ROOT),
+    (PATCHES, ROOT * 4 * ROOT, 4 * ROOT),
+    (PATCHES, ROOT * 4 * ROOT, 4 * ROOT),  # the projection of the shortcut
+]
+STEMS = {
+    "patches": (
+        lambda **arguments: VisionTransformer(IMAGE, PATCH, **arguments),
+        [(PATCHES, PATCH**2 * 3 * WIDTH, WIDTH)],
+    ),
+    "root": (
+        lambda **arguments: HybridViT(IMAGE, (), 0.5, 1, **arguments),
+        [*ROOT_PRODUCTS, (PATCHES, ROOT * WIDTH, WIDTH)],
+    ),
+    "stage": (
+        lambda **arguments: HybridViT(IMAGE, (1,), 0.5, 1, **arguments),
+        [*ROOT_PRODUCTS, *UNIT_PRODUCTS, (PATCHES, 4 * ROOT * WIDTH, WIDTH)],
+    ),
+}
+ADDED = {"learned", "learned_2d", "sincos2d"}
+PLACEMENTS = [
+    (kind, place)
+    for kind, place in itertools.product(POSITION_EMBEDDINGS, ("stem", "every", "shared"))
+    if place == "stem" or kind in ADDED
+]
+
+
+def attention_products(queries, keys):
+    """q, k, v and out, then q kᵀ and the weighted sum of v."""
+    return [
+        *[(queries, WIDTH * WIDTH, WIDTH)] * 2,
+        *[(keys, WIDTH * WIDTH, WIDTH)] * 2,
+        (queries * keys, WIDTH, HEADS),
+        (queries, keys * WIDTH, WIDTH),
+    ]
+
+
+def mlp_products(tokens):
+    return [(tokens, WIDTH * MLP_DIM, MLP_DIM), (tokens, MLP_DIM * WIDTH, WIDTH)]
+
+
+def expected_costs(stem, kind, classifier):
+    """Multiply-adds and activations, written from Eq. 1-4 and Appendix D.4."""
+    tokens = PATCHES + (classifier == "token")
+    block = attention_products(tokens, tokens) + mlp_products(tokens)
+    if kind == "relative":
+        block.append((tokens * tokens, WIDTH, HEADS))
+    products = STEMS[stem][1] + DEPTH * block
+    if classifier == "map":
+        products += attention_products(1, tokens) + mlp_products(1)
+    products.append((1, WIDTH * CLASSES, CLASSES))
+    return tuple(sum(places * each[i] for places, *each in products) for i in (0, 1))
+
+
+@pytest.mark.parametrize(("kind", "place"), PLACEMENTS)
+def test_every_position_embedding_classifier_and_stem_costs_what_the_formula_says(kind, place):
+    positions = {"position_embedding": kind, "position_embedding_at": place}
+    for stem, classifier in itertools.product(STEMS, CLASSIFIERS):
+        arguments = {**SIZES, **positions, "classifier": classifier}
+        model = compute.abstract_model(functools.partial(STEMS[stem][0], **arguments))
+        costs = compute.flops(model)
+        expected = expected_costs(stem, kind, classifier)
+        assert (costs.macs, costs.activations) == expected, (stem, classifier)
+        assert costs.params == model.count_params(), (stem, classifier)
+
+
+REGISTERED = [  # all layers of vit_keras.layers that Keras can load by name
+    registered
+    for registered in keras.saving.get_custom_objects().values()
+    if registered.__module__.startswith("vit_keras.layers.")
+    and issubclass(registered, keras.layers.Layer)
+]
+
+
+@pytest.mark.parametrize("kind", REGISTERED, ids=lambda kind: kind.__name__)
+def test_every_registered_layer_has_a_cost_rule(kind):
+    bases = [base for base in kind.__mro__ if base in compute.RULES]
+    assert bases, (
+        f"{kind.__name__} has no cost rule. Add one to vit_keras.compute.RULES; CONTRIBUTING.md "
+        "shows how, under 'A new layer'."
+    )
+
+
+def test_a_layer_of_a_user_is_counted_by_a_rule_of_its_own(monkeypatch):
+    class Doubling(keras.layers.Layer):
+        def call(self, x):
+            return 2 * x
+
+    monkeypatch.setitem(
+        compute.RULES, Doubling, lambda layer, shape, convention: iter([(math.prod(shape[1:]), 0)])
+    )
+    images = keras.Input((4, 6, 3))
+    assert compute.flops(keras.Model(images, Doubling()(images))).macs == 4 * 6 * 3
