@@ -10,6 +10,7 @@ import pytest
 
 import export as script
 from tests.exporting.builds import small, softmax
+from tests.exporting.integer_products import check_products
 from tests.helpers import randomise, to_numpy
 from vit_keras import applications, exporting
 from vit_keras.exporting import making, samples
@@ -38,6 +39,12 @@ def test_every_file_answers_in_its_runtime_as_keras_does(exported):
         agreement = (found.argmax(axis=-1) == expected.argmax(axis=-1)).mean()
         assert row["agreement"] == row["accuracy"] == agreement == 1
         assert row["latency_ms"]["1"] > 0
+
+
+@pytest.mark.once
+def test_integers_of_the_onnx_file_are_exact_on_this_processor(exported):
+    folder, _, images, _ = exported
+    assert check_products(folder / "model_int8.onnx", images) == 15
 
 
 @pytest.mark.once

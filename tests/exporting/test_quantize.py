@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.exporting.integer_products import check_products
 from vit_keras.exporting import onnx_files, quantize, sensitivity
 from vit_keras.exporting.runtimes import open_file
 from vit_keras.exporting.targets import TARGETS
@@ -25,21 +26,40 @@ def source(tmp_path_factory):
     rng = np.random.default_rng(0)
     hard, easy = rng.normal(size=(2, 64, 64)).astype("float32")
     hard[0] *= 300
-    weights = {"hard": hard, "easy": easy, "small": np.ones(64, "float32")}
-    make, kind = onnx.helper.make_node, onnx.TensorProto.FLOAT
+    make = onnx.helper.make_node
     nodes = [
         make("MatMul", ["x", "hard"], ["a"], "hard/MatMul"),
         make("Relu", ["a"], ["b"], "relu"),
         make("MatMul", ["b", "easy"], ["c"], "easy/MatMul"),
         make("Mul", ["c", "small"], ["y"], "mul"),
     ]
-    ends = [onnx.helper.make_tensor_value_info(name, kind, (None, 64)) for name in "xy"]
+    path = tmp_path_factory.mktemp("quantize") / "model.onnx"
+    write_onnx(path, nodes, hard=hard, easy=easy, small=np.ones(64, "float32"))
+    return str(path)
+
+
+def write_onnx(path, nodes, width=64, **weights):
+    """Saves a graph from `x` `(N, width)` to `y` `(N, width)`."""
+    kind = onnx.TensorProto.FLOAT
+    ends = [onnx.helper.make_tensor_value_info(name, kind, (None, width)) for name in "xy"]
     stored = [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()]
     graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], stored)
     opset = [onnx.helper.make_opsetid("", 17)]
-    path = tmp_path_factory.mktemp("quantize") / "model.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), path)
-    return str(path)
+
+
+def test_integers_of_an_onnx_file_are_exact_where_16_bits_would_overflow(tmp_path):
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(384, 384)).astype("float32")
+    weight[:, :192] = 1 + weight[:, :192] / 100  # sums of two products of 8 bits exceed 15 bits
+    x = rng.uniform(0.5, 1, (197, 384)).astype("float32")
+    node = onnx.helper.make_node("MatMul", ["x", "weight"], ["y"], "product/MatMul")
+    write_onnx(tmp_path / "float.onnx", [node], 384, weight=weight)
+    quantize.onnx_int8(str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx"))
+    assert check_products(tmp_path / "int8.onnx", x) == 1
+    exact = x.astype("float64") @ weight
+    error = open_file(tmp_path / "int8.onnx")(x) - exact
+    assert np.sqrt(np.mean(error**2)) < 0.01 * np.sqrt(np.mean(exact**2))
 
 
 def test_the_layer_with_outliers_is_the_most_sensitive(source, images):
@@ -92,11 +112,7 @@ def test_weights_that_do_not_bear_half_are_left_out(source, images, tmp_path):
 def test_an_operation_that_onnx_lacks_is_written_out(images, tmp_path):
     from scipy.special import erfc
 
-    path, kind = str(tmp_path / "erfc.onnx"), onnx.TensorProto.FLOAT
-    ends = [onnx.helper.make_tensor_value_info(name, kind, (None, 64)) for name in "xy"]
-    node = onnx.helper.make_node("Erfc", ["x"], ["y"], "gelu/Erfc")
-    graph = onnx.helper.make_graph([node], "g", ends[:1], ends[1:])
-    opset = [onnx.helper.make_opsetid("", 17)]
-    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    path = str(tmp_path / "erfc.onnx")
+    write_onnx(path, [onnx.helper.make_node("Erfc", ["x"], ["y"], "gelu/Erfc")])
     onnx_files.repair(path)
     np.testing.assert_allclose(open_file(path)(images), erfc(images), atol=1e-5)

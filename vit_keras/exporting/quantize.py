@@ -103,7 +103,15 @@ def _samples(source, images):
 
 
 def onnx_int8(source, path, excluded=(), calibration=None):
-    """Dynamic range: int8 weights with one scale a channel, in the products with weights."""
+    """Quantizes products with weights to 8 bits, one scale a channel; activations when they run.
+
+    Weights are unsigned. ONNX Runtime multiplies unsigned activations by signed weights with an
+    instruction (`vpmaddubsw`) that saturates at 16 bits on x86 processors that have AVX2 and no
+    VNNI: there a product of full-range weights is up to 25 % off, by the file's own integers.
+    Unsigned weights are exact everywhere. Ti/16 takes 28.9 ms with them on AVX2, against 24.7 ms
+    with 7-bit signed weights, which are exact as well but double a small model's error in its
+    logits (0.032 against 0.019 rms). With VNNI both run on the same kernel.
+    """
     from onnxruntime import quantization
 
     with _silence():
@@ -111,6 +119,6 @@ def onnx_int8(source, path, excluded=(), calibration=None):
             source,
             path,
             per_channel=True,
-            weight_type=quantization.QuantType.QInt8,
+            weight_type=quantization.QuantType.QUInt8,
             nodes_to_quantize=[name for name in layers(source) if name not in excluded],
         )
