@@ -15,7 +15,7 @@ import numpy as np
 import train
 from vit_keras import cli
 from vit_keras.training import checkpoints, distribution
-from vit_keras.training.distribution import Topology, read
+from vit_keras.training.distribution import Topology, read_variable
 
 
 class Trained(Exception):
@@ -30,7 +30,7 @@ def several_runs(folder, arguments):
     config = cli.parse(arguments, "train.py", default="")
 
     def keep(model, build):
-        arrays = [read(variable) for variable in model.trainable_variables]
+        arrays = [read_variable(variable) for variable in model.trainable_variables]
         np.savez(folder / f"process_{topology.process_index}.npz", *arrays)
         raise Trained
 

@@ -20,7 +20,7 @@ import warnings
 import keras
 import numpy as np
 
-from vit_keras.training.distribution import ALONE, Topology, read
+from vit_keras.training.distribution import ALONE, Topology, read_variable
 from vit_keras.training.rollbacks import NonFinite
 from vit_keras.training.torch_generator import generator_state, set_generator_state
 
@@ -143,7 +143,9 @@ def _variables(model) -> dict[str, keras.Variable]:
 
 def _read_all(variables, topology):
     total = topology.read_total
-    return {n: total(v) if n.startswith("metrics/") else read(v) for n, v in variables.items()}
+    return {
+        n: total(v) if n.startswith("metrics/") else read_variable(v) for n, v in variables.items()
+    }
 
 
 def _check_finite(variables, arrays, step):

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from vit_keras.training.distribution import read
+from vit_keras.training.distribution import read_variable
 
 
 def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:
@@ -19,8 +19,8 @@ def use(model: keras.Model) -> list[np.ndarray]:
     optimizer = inner_optimizer(model)
     if not optimizer.use_ema:
         return []
-    weights = [read(v) for v in model.trainable_variables]
-    put_back(model, [read(v) for v in optimizer._model_variables_moving_average])
+    weights = [read_variable(v) for v in model.trainable_variables]
+    put_back(model, [read_variable(v) for v in optimizer._model_variables_moving_average])
     return weights
 
 

@@ -2,7 +2,7 @@
 
 import keras
 
-from vit_keras.training.distribution import read
+from vit_keras.training.distribution import read_variable
 from vit_keras.training.torch_generator import generator_state, set_generator_state
 
 
@@ -18,7 +18,7 @@ class RestoreFitState(keras.callbacks.Callback):
         super().__init__()
         self.metrics = []
         if start_step % config.eval_every:
-            self.metrics = [read(v) for v in model.metrics_variables]
+            self.metrics = [read_variable(v) for v in model.metrics_variables]
         self.generator = generator_state()
 
     def on_epoch_begin(self, epoch, logs=None):

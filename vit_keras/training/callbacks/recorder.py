@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from vit_keras.training.callbacks.steps import StepCounter, number
-from vit_keras.training.distribution import ALONE, Topology, read
+from vit_keras.training.distribution import ALONE, Topology, read_variable
 from vit_keras.training.metrics_table import read_rows, write_rows
 from vit_keras.training.weight_average import inner_optimizer
 
@@ -54,5 +54,5 @@ class Recorder(StepCounter):
 
 def weight_norm(model: keras.Model) -> float:
     """The Euclidean norm of all trainable weights together."""
-    arrays = map(read, model.trainable_variables)
+    arrays = map(read_variable, model.trainable_variables)
     return math.sqrt(sum(float(np.sum(np.square(a, dtype="float64"))) for a in arrays))

@@ -1,8 +1,9 @@
-"""Training on several devices or processes: which, by `Config.distribution`, and how, by backend.
+"""Training on several devices or processes, as `Config.distribution` says.
 
-with distribution.open(config) as topology:
-    with topology.scope():
-        model = ...
+Example:
+    with distribution.open(config) as topology:
+        with topology.scope():
+            model = ...
 """
 
 import contextlib
@@ -13,9 +14,17 @@ import keras
 from vit_keras.training.distribution import on_tensorflow, on_torch
 from vit_keras.training.distribution.environment import Cluster, find_cluster
 from vit_keras.training.distribution.on_jax import JaxTopology
-from vit_keras.training.distribution.topology import ALONE, Topology, read
+from vit_keras.training.distribution.topology import ALONE, Topology, read_variable
 
-__all__ = ["ALONE", "Cluster", "Topology", "find_cluster", "open", "read", "reduce_gradients"]
+__all__ = [
+    "ALONE",
+    "Cluster",
+    "Topology",
+    "find_cluster",
+    "open",
+    "read_variable",
+    "reduce_gradients",
+]
 
 ENGINES = {
     "jax": JaxTopology,
@@ -26,22 +35,26 @@ REDUCTIONS = {
     "tensorflow": on_tensorflow.sum_over_replicas,
     "torch": on_torch.mean_over_processes,
 }
-REFUSED = {
-    ("torch", "data_parallel"): "start one process a GPU by torchrun, with multi_worker",
-    ("torch", "model_parallel"): "KERAS_BACKEND=jax has it",
-    ("tensorflow", "model_parallel"): "KERAS_BACKEND=jax has it",
+UNSUPPORTED = {  # (backend, distribution): what to do instead
+    ("torch", "data_parallel"): "Start one process for each GPU with torchrun, with multi_worker",
+    ("torch", "model_parallel"): "Use KERAS_BACKEND=jax",
+    ("tensorflow", "model_parallel"): "Use KERAS_BACKEND=jax",
 }
-# Keras' trainers are patched or relied upon inside (on_tensorflow.py, on_torch.py); its 3.16
+# on_tensorflow.py and on_torch.py patch Keras' trainers or depend on their internals. Keras 3.16
 # averages torch's gradients itself.
 TESTED_KERAS = "3.15."
 
 
 @contextlib.contextmanager
 def open(config):
-    """The `Topology` of a run's `Config`; models are made inside, after it is open.
+    """Yields the `Topology` of a run's `Config`; models are built inside the block.
 
-    Where there are several processes an error ends this one at once, so that the others end too.
-    Raises ValueError for a distribution that the backend, the devices or the batch do not allow.
+    Where there are several processes, an error ends this process at once, so that the others end
+    too.
+
+    Raises:
+        ValueError: the backend, the devices, the batch or another field of `config` does not allow
+            the distribution.
     """
     cluster = find_cluster()
     mode = _mode(config.distribution, cluster)
@@ -61,13 +74,14 @@ def open(config):
         topology.leave()
 
 
-def reduce_gradients(grads: list) -> list:
-    """Gradients over the whole batch, before they are clipped; the same where nothing is shared.
+def reduce_gradients(gradients: list) -> list:
+    """Turns the gradients of this replica or process into those of the whole batch.
 
-    On JAX they are so already: its program runs on the whole batch.
+    Optimizers call it before they clip. It changes nothing on one device, nor on JAX, whose program
+    runs on the whole batch.
     """
     reduction = REDUCTIONS.get(keras.backend.backend())
-    return reduction(grads) if reduction else grads
+    return reduction(gradients) if reduction else gradients
 
 
 def _mode(distribution, cluster):
@@ -75,14 +89,15 @@ def _mode(distribution, cluster):
         return "multi_worker" if cluster else "data_parallel" if _accelerators() > 1 else "none"
     if cluster and distribution in ("none", "data_parallel"):
         raise ValueError(
-            f"`distribution` of {cluster.count} processes must be multi_worker, or model_parallel "
-            f"on JAX. Received: distribution={distribution}; without the launcher's variables "
-            "(WORLD_SIZE, TF_CONFIG, KERAS_DISTRIBUTION_*) there is one"
+            "`distribution` must be multi_worker, or model_parallel on JAX, where a launcher names "
+            f"several processes. Received: distribution={distribution}, {cluster.count} processes. "
+            "To train in one process, unset the launcher's variables (WORLD_SIZE, TF_CONFIG, "
+            "KERAS_DISTRIBUTION_*)"
         )
     if not cluster and distribution == "multi_worker":
         raise ValueError(
-            "`distribution` multi_worker needs several processes, as torchrun starts them: set "
-            "RANK, WORLD_SIZE of 2 or more, MASTER_ADDR and MASTER_PORT. Received: "
+            "`distribution` multi_worker needs several processes, as torchrun starts them. Set "
+            "RANK, WORLD_SIZE (2 or more), MASTER_ADDR and MASTER_PORT. Received: "
             f"WORLD_SIZE={os.environ.get('WORLD_SIZE')}"
         )
     return distribution
@@ -90,36 +105,39 @@ def _mode(distribution, cluster):
 
 def _check(config, mode, cluster):
     backend = keras.backend.backend()
-    if instead := REFUSED.get((backend, mode)):
-        raise ValueError(f"There is no `distribution` {mode} on {backend}: {instead}")
+    if instead := UNSUPPORTED.get((backend, mode)):
+        raise ValueError(f"`distribution` {mode} does not exist on {backend}. {instead}")
     if mode == "none":
         return
     if config.on_nan == "rollback":
         raise ValueError(
-            "`on_nan` rollback needs one process on one device, which alone sees the loss. With "
-            f"`distribution` {mode} use on_nan stop, and start again with a smaller rate"
+            "`on_nan` rollback needs one process on one device, since each process sees its own "
+            f"loss first. Received: distribution={mode}. Use on_nan=stop, and start the run again "
+            "with a smaller learning rate"
         )
     for name in ("watch_every", "fewshot_every"):
         if cluster and getattr(config, name):
             raise ValueError(
-                f"`{name}` must be 0 with several processes: the one that writes cannot ask the "
-                f"model alone. Received: {name}={getattr(config, name)}"
+                f"`{name}` must be 0 with several processes, because the first process cannot run "
+                f"the model alone. Received: {name}={getattr(config, name)}"
             )
     if backend != "jax":
         _check_engine(config, mode, backend)
 
 
 def _check_engine(config, mode, backend):
-    """What TensorFlow's strategies and torch's processes cannot do."""
+    """Refuses what TensorFlow's strategies and torch's processes cannot do."""
     if mode == "multi_worker" and not keras.__version__.startswith(TESTED_KERAS):
         raise ValueError(
-            f"multi_worker on {backend} reaches into Keras and is tested with {TESTED_KERAS}* "
-            f"alone. Received: Keras {keras.__version__}; KERAS_BACKEND=jax has it with any"
+            f"multi_worker on {backend} depends on Keras' internals and is tested with Keras "
+            f"{TESTED_KERAS}* only. Received: Keras {keras.__version__}. Use KERAS_BACKEND=jax, "
+            "which works with every version"
         )
     if config.model.dtype == "mixed_float16":
         raise ValueError(
-            f"`distribution` {mode} on {backend} has no loss scaling: each copy of the model would "
-            "skip steps of its own. Use model.dtype mixed_bfloat16, or KERAS_BACKEND=jax"
+            f"`distribution` {mode} on {backend} cannot scale the loss: each copy of the model "
+            "would skip other updates. Received: model.dtype=mixed_float16. Use mixed_bfloat16, or "
+            "KERAS_BACKEND=jax"
         )
     for name, value in (
         ("optimizer.accumulation_steps", config.optimizer.accumulation_steps),
@@ -128,7 +146,7 @@ def _check_engine(config, mode, backend):
         if backend == "tensorflow" and value > 1:
             raise ValueError(
                 f"`{name}` must be 1 with `distribution` {mode} on tensorflow, whose strategies "
-                f"fail otherwise. Received: {name}={value}; KERAS_BACKEND=jax has it"
+                f"fail otherwise. Received: {name}={value}. KERAS_BACKEND=jax allows more"
             )
 
 
@@ -150,7 +168,7 @@ def _check_devices(config, mode, topology):
 
 
 def _accelerators():
-    """How many GPUs or TPUs this process sees."""
+    """Counts the GPUs or TPUs that this process sees."""
     backend = keras.backend.backend()
     if backend == "torch":
         import torch
@@ -160,5 +178,5 @@ def _accelerators():
         import tensorflow as tf
 
         return len(tf.config.list_physical_devices("GPU"))
-    found = keras.distribution.list_devices()
-    return len([device for device in found if not device.startswith("cpu")])
+    devices = keras.distribution.list_devices()
+    return len([device for device in devices if not device.startswith("cpu")])

@@ -1,4 +1,4 @@
-"""Which processes take part in a run, from the variables that their launcher sets."""
+"""The processes that take part in a run, from the environment variables that a launcher sets."""
 
 import dataclasses
 import json
@@ -14,8 +14,8 @@ class Cluster:
     """The processes of a run.
 
     Attributes:
-        index: of this process; 0 is the chief
-        count: of processes
+        index: the number of this process; 0 is the chief
+        count: the number of processes
         addresses: host:port of the chief or of every process; empty where the backend reads them
     """
 
@@ -25,15 +25,20 @@ class Cluster:
 
 
 def find_cluster() -> Cluster | None:
-    """The processes that the environment names, or None where this one is alone.
+    """Reads the processes that the environment names.
 
-    Every backend reads torchrun's RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; TensorFlow also
-    TF_CONFIG and JAX also KERAS_DISTRIBUTION_*, which come first. Raises ValueError for half of
-    these.
+    Every backend reads torchrun's RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. TF_CONFIG on
+    TensorFlow and KERAS_DISTRIBUTION_* on JAX take precedence.
+
+    Returns:
+        The processes, or None where there is only this one.
+
+    Raises:
+        ValueError: some of these variables are missing, or a value is not valid.
     """
-    own = {"tensorflow": _from_tf_config, "jax": _from_keras}.get(keras.backend.backend())
-    found = (own and own()) or _from_torchrun()
-    return found if found and found.count > 1 else None
+    read_own = {"tensorflow": _from_tf_config, "jax": _from_keras}.get(keras.backend.backend())
+    cluster = (read_own and read_own()) or _from_torchrun()
+    return cluster if cluster and cluster.count > 1 else None
 
 
 def _from_tf_config():
@@ -51,16 +56,19 @@ def _from_tf_config():
 
 
 def _from_keras():
-    found = _read("KERAS_DISTRIBUTION_", "PROCESS_ID", "NUM_PROCESSES", "JOB_ADDRESSES")
-    return found and Cluster(_int(found[0]), _int(found[1]), (found[2].split(",")[0],))
+    values = _read("KERAS_DISTRIBUTION_", "PROCESS_ID", "NUM_PROCESSES", "JOB_ADDRESSES")
+    if not values:
+        return None
+    index, count, addresses = values
+    return Cluster(_int(index), _int(count), (addresses.split(",")[0],))
 
 
 def _from_torchrun():
-    found = _read("", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    if not found:
+    values = _read("", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if not values:
         return None
-    index, count, port = map(_int, (found[0], found[1], found[3]))
-    host, backend = found[2], keras.backend.backend()
+    index, count, port = map(_int, (values[0], values[1], values[3]))
+    host, backend = values[2], keras.backend.backend()
     # torchrun itself listens on MASTER_PORT, where only torch joins it.
     if backend == "torch":
         return Cluster(index, count)
@@ -68,8 +76,9 @@ def _from_torchrun():
         return Cluster(index, count, (f"{host}:{port + 1}",))
     if host not in LOOPBACK:
         raise ValueError(
-            "TensorFlow needs the address of every process, which MASTER_ADDR gives only on one "
-            f"machine (127.0.0.1): set TF_CONFIG instead. Received: MASTER_ADDR={host}"
+            "TensorFlow needs the address of every process, and MASTER_ADDR names them only where "
+            "all run on one machine (127.0.0.1). For several machines, set TF_CONFIG instead. "
+            f"Received: MASTER_ADDR={host}"
         )
     return Cluster(index, count, tuple(f"{host}:{port + 1 + i}" for i in range(count)))
 
@@ -81,7 +90,8 @@ def _read(prefix, *names):
         return None
     if missing := [name for name, value in zip(names, values) if not value]:
         raise ValueError(
-            f"Processes are named by {', '.join(names)} together. Missing: {', '.join(missing)}"
+            f"{', '.join(names)} must be set together to name the processes. "
+            f"Missing: {', '.join(missing)}"
         )
     return values
 
@@ -89,7 +99,7 @@ def _read(prefix, *names):
 def _int(text):
     if not text.isdecimal():
         raise ValueError(
-            "The number of a process, of processes and of a port must be a whole number. "
+            "The number of a process, the number of processes and a port must be whole numbers. "
             f"Received: {text!r}"
         )
     return int(text)

@@ -1,13 +1,13 @@
-"""JAX: one program over all devices of all processes, by `keras.distribution`."""
+"""JAX: `keras.distribution` runs one program over all devices of all processes."""
 
 import keras
 import numpy as np
 
 from vit_keras.training.distribution.topology import Topology
 
-# Heads and hidden units are split, so that each pair of products needs one sum over the devices
-# (Megatron-LM, arXiv 1909.08053, Section 3). The head is split over D, not over its classes: their
-# number, such as 21 843, need not divide.
+# Attention heads and the hidden units of MLPs are split, so that each pair of products needs one
+# sum over the devices (Megatron-LM, arXiv 1909.08053, Section 3). The classifier is split over its
+# D inputs, because the number of classes (such as 21 843) may not be divisible.
 LAYOUT = {
     r".*/(query|key|value)/kernel": (None, "model", None),  # (D, H, d)
     r".*/(query|key|value)/bias": ("model", None),  # (H, d)
@@ -20,7 +20,7 @@ LAYOUT = {
 
 
 class JaxTopology(Topology):
-    """`DataParallel`, or `ModelParallel` with each copy of the model on `model_devices`."""
+    """`DataParallel`, or `ModelParallel` where `model_devices` devices share one copy."""
 
     distributed = True
 
@@ -30,17 +30,17 @@ class JaxTopology(Topology):
         super().__init__(cluster)
         if cluster:
             keras.distribution.initialize(cluster.addresses[0], cluster.count, cluster.index)
-            self._left.callback(jax.distributed.shutdown)
+            self._exit_stack.callback(jax.distributed.shutdown)
         devices = keras.distribution.list_devices()
         self.devices = len(devices)
         if mode == "model_parallel":
-            made = model_parallel(devices, config.model_devices)
+            distribution = model_parallel(devices, config.model_devices)
         else:
-            made = keras.distribution.DataParallel(auto_shard_dataset=False)
-        self.replicas = made.num_model_replicas
-        self.shard = (made.data_shard_id, min(self.process_count, self.replicas))
-        keras.distribution.set_distribution(made)
-        self._left.callback(keras.distribution.set_distribution, None)
+            distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
+        self.replicas = distribution.num_model_replicas
+        self.shard = (distribution.data_shard_id, min(self.process_count, self.replicas))
+        keras.distribution.set_distribution(distribution)
+        self._exit_stack.callback(keras.distribution.set_distribution, None)
 
     def gather(self, value):
         from jax.experimental import multihost_utils
@@ -49,22 +49,29 @@ class JaxTopology(Topology):
 
 
 def model_parallel(devices: list[str], model_devices: int) -> keras.distribution.ModelParallel:
-    """Copies of the model that `model_devices` devices share by `LAYOUT`; ValueError for a rest."""
+    """A distribution where each `model_devices` of `devices` share a copy, split by `LAYOUT`.
+
+    Raises:
+        ValueError: `model_devices` is below 2 or does not divide the number of devices.
+    """
     if model_devices < 2 or len(devices) % model_devices:
         raise ValueError(
-            "`model_devices`, which share one copy of the model, must be 2 or more and divide the "
-            f"number of devices. Received: model_devices={model_devices}, {len(devices)} devices"
+            "`model_devices`, the devices that share one copy of the model, must be 2 or more and "
+            f"divide the number of devices. Received: model_devices={model_devices}, "
+            f"{len(devices)} devices"
         )
     shape = (len(devices) // model_devices, model_devices)
     mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
     layout_map = keras.distribution.LayoutMap(mesh)
     for path, axes in LAYOUT.items():
         layout_map[path] = axes
-    return _Divided(layout_map=layout_map, batch_dim_name="batch", auto_shard_dataset=False)
+    return _CheckedModelParallel(
+        layout_map=layout_map, batch_dim_name="batch", auto_shard_dataset=False
+    )
 
 
-class _Divided(keras.distribution.ModelParallel):
-    """Names the dimension that does not divide, where JAX would name a sharding."""
+class _CheckedModelParallel(keras.distribution.ModelParallel):
+    """Raises an error that names the dimension which does not divide; JAX names a sharding."""
 
     def get_variable_layout(self, variable):
         layout = super().get_variable_layout(variable)

@@ -1,5 +1,4 @@
-"""TensorFlow: `MirroredStrategy` over a machine's devices, `MultiWorkerMirroredStrategy` over
-processes."""
+"""TensorFlow: `MirroredStrategy` on one machine, `MultiWorkerMirroredStrategy` over processes."""
 
 import contextlib
 
@@ -19,7 +18,7 @@ class TensorFlowTopology(Topology):
         super().__init__(cluster)
         if cluster:
             self.strategy = tf.distribute.MultiWorkerMirroredStrategy(_resolver(cluster))
-            self._left.enter_context(_first_replica_logs(self.strategy))
+            self._exit_stack.enter_context(_first_replica_logs(self.strategy))
         else:
             self.strategy = tf.distribute.MirroredStrategy(devices())
         self._gather = tf.function(
@@ -31,11 +30,11 @@ class TensorFlowTopology(Topology):
         return self.strategy.scope()
 
     def prepare(self, model):
-        """Keras would build from the mean of a batch over processes, and fail (keras#20585)."""
-        model._maybe_symbolic_build = lambda **_: None  # compile_model has built all
+        """Stops Keras from building the model from a batch's mean over processes (keras#20585)."""
+        model._maybe_symbolic_build = lambda **_: None  # compile_model has built everything
 
     def batches(self, dataset):
-        """Keras splits a batch over one machine's devices; over processes it is split already."""
+        """Keras splits a batch over the devices of one machine; processes feed their own parts."""
         if self.process_count == 1:
             return dataset
         local = self.replicas // self.process_count
@@ -49,30 +48,30 @@ class TensorFlowTopology(Topology):
 
         if self.process_count == 1:
             return super().gather(value)
-        found = self._gather(tf.constant(value)).numpy()
-        return found[:: self.replicas // self.process_count]
+        values = self._gather(tf.constant(value)).numpy()  # one for each replica
+        return values[:: self.replicas // self.process_count]
 
     def _gather_in_graph(self, value):
         return self.strategy.gather(self.strategy.run(lambda: value[None]), axis=0)
 
 
 def devices() -> list[str]:
-    """This process' GPUs; its CPUs, of which there may be several logical ones, without any."""
+    """Names this process' GPUs or, where it has none, its logical CPUs."""
     import tensorflow as tf
 
-    found = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    return [device.name for device in found]
+    logical = tf.config.list_logical_devices
+    return [device.name for device in logical("GPU") or logical("CPU")]
 
 
-def sum_over_replicas(grads):
-    """The sum of each gradient over the replicas, whose losses Keras has divided by their number.
+def sum_over_replicas(gradients: list) -> list:
+    """Sums each gradient over the replicas; Keras has divided their losses by their number.
 
-    Keras itself would sum after the clipping, so that each replica clipped by a norm of its own.
+    Keras itself would sum after clipping, so that each replica would clip by its own norm.
     """
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, grads) if context else grads
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, gradients) if context else gradients
 
 
 def _resolver(cluster):
@@ -86,15 +85,16 @@ def _resolver(cluster):
 
 @contextlib.contextmanager
 def _first_replica_logs(strategy):
-    """Step logs of this process' first replica, as Keras' own mean fails for scalars.
+    """Makes a step's logs those of this process' first replica; Keras' mean fails for scalars.
 
-    Logs of an epoch or an evaluation are read from the metrics, which sum over all replicas.
+    The logs of an epoch or an evaluation come from the metrics, which sum over all replicas.
     """
     from keras.src.backend.tensorflow import trainer
 
-    kept, first = trainer.reduce_per_replica, lambda v: strategy.experimental_local_results(v)[0]
+    original = trainer.reduce_per_replica
+    first = lambda value: strategy.experimental_local_results(value)[0]
     trainer.reduce_per_replica = lambda values, *_, **__: keras.tree.map_structure(first, values)
     try:
         yield
     finally:
-        trainer.reduce_per_replica = kept
+        trainer.reduce_per_replica = original

@@ -1,4 +1,4 @@
-"""torch: one process a device, which average their gradients by `torch.distributed`."""
+"""torch: one process for each device; `torch.distributed` averages their gradients."""
 
 import functools
 import os
@@ -6,11 +6,11 @@ import os
 import numpy as np
 
 from vit_keras.initializers import fold_in
-from vit_keras.training.distribution.topology import Topology, read
+from vit_keras.training.distribution.topology import Topology, read_variable
 
 
 class TorchTopology(Topology):
-    """One of several processes, each with a device of its own."""
+    """One of several processes, each of which has its own device."""
 
     distributed = True
 
@@ -23,23 +23,24 @@ class TorchTopology(Topology):
         if self._device == "cuda":
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
         torch.distributed.init_process_group("nccl" if self._device == "cuda" else "gloo")
-        self._left.callback(torch.distributed.destroy_process_group)
+        self._exit_stack.callback(torch.distributed.destroy_process_group)
 
     def prepare(self, model):
-        """Gives each process dropout masks of its own, and logs the sums of their metrics.
+        """Gives each process its own dropout masks, and makes logs sum metrics over processes.
 
-        What a checkpoint knows of metrics is their sum, which the chief then goes on with.
+        A checkpoint holds the sums of the metrics over all processes. After a restore, the chief
+        continues from these sums and the other processes from 0.
         """
         if "_get_metrics_result_or_logs" not in vars(model):
-            local = model._get_metrics_result_or_logs
-            model._get_metrics_result_or_logs = functools.partial(_over_all, model, local)
+            read_logs = model._get_metrics_result_or_logs
+            model._get_metrics_result_or_logs = functools.partial(_summed_logs, model, read_logs)
         if self.is_chief:
             return
         for variable in model.metrics_variables:
             variable.assign(np.zeros(variable.shape, "float32"))
         for variable in model.variables:
             if variable.path.endswith("seed_generator_state"):
-                seed, counter = read(variable)
+                seed, counter = read_variable(variable)
                 seed = fold_in(int(seed), f"process_{self.process_index}")
                 variable.assign(np.array([seed, counter], variable.dtype))
 
@@ -49,38 +50,38 @@ class TorchTopology(Topology):
     def gather(self, value):
         import torch
 
-        places = torch.zeros(self.process_count, dtype=torch.int64, device=self._device)
-        places[self.process_index] = value
-        return _all_reduce([places])[0].cpu().numpy()
+        values = torch.zeros(self.process_count, dtype=torch.int64, device=self._device)
+        values[self.process_index] = value
+        return _all_reduce([values])[0].cpu().numpy()
 
 
-def _over_all(model, local, logs):
-    """`local(logs)`, which reads the metrics, while they hold the sums over the processes."""
+def _summed_logs(model, read_logs, logs):
+    """Calls `read_logs(logs)` while the metrics hold their sums over the processes."""
     variables = model.metrics_variables
-    kept = [variable.value.clone() for variable in variables]
-    for variable, total in zip(variables, _all_reduce(kept)):
+    values = [variable.value.clone() for variable in variables]
+    for variable, total in zip(variables, _all_reduce(values)):
         variable.assign(total)
-    found = local(logs)
-    for variable, value in zip(variables, kept):
+    summed = read_logs(logs)
+    for variable, value in zip(variables, values):
         variable.assign(value)
-    return found
+    return summed
 
 
-def mean_over_processes(grads):
-    """The mean of each gradient over the processes; itself where there is one process."""
+def mean_over_processes(gradients: list) -> list:
+    """Averages each gradient over the processes; changes nothing where there is only one."""
     import torch
 
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return grads
+        return gradients
     count = torch.distributed.get_world_size()
-    return [total / count for total in _all_reduce(grads)]
+    return [total / count for total in _all_reduce(gradients)]
 
 
 def _all_reduce(tensors):
-    """The sums over the processes, in one message."""
+    """Sums tensors over the processes, in one message."""
     import torch
 
     flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
     torch.distributed.all_reduce(flat)
-    parts = flat.split([tensor.numel() for tensor in tensors])
-    return [part.reshape(tensor.shape) for part, tensor in zip(parts, tensors)]
+    sums = flat.split([tensor.numel() for tensor in tensors])
+    return [total.reshape(tensor.shape) for total, tensor in zip(sums, tensors)]

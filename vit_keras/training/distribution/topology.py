@@ -12,13 +12,14 @@ from vit_keras.training.distribution.environment import Cluster
 
 
 class Topology:
-    """One process on one device; an engine's subclass overrides what it does otherwise.
+    """One process on one device; a subclass for each backend overrides what differs there.
 
     Attributes:
-        process_index, process_count: of this process, and of all
-        devices: number of devices of all processes
-        replicas: copies of the model, each of which computes its part of a batch
-        shard: which part of every batch this process feeds, as (index, count)
+        process_index: the number of this process
+        process_count: the number of processes
+        devices: the number of devices of all processes
+        replicas: the copies of the model, each of which computes a part of every batch
+        shard: the part of every batch that this process feeds, as (index, count)
         distributed: whether there is more than one device or process
     """
 
@@ -29,35 +30,35 @@ class Topology:
         self.process_index = cluster.index if cluster else 0
         self.process_count = cluster.count if cluster else 1
         self.shard = (self.process_index, self.process_count)
-        self._left = contextlib.ExitStack()
+        self._exit_stack = contextlib.ExitStack()
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes the files of the run and prints."""
+        """Whether this process writes the files of the run and prints messages."""
         return self.process_index == 0
 
     def scope(self):
-        """A context to build and compile the model in."""
+        """Returns the context in which the model is built and compiled."""
         return contextlib.nullcontext()
 
     def prepare(self, model: keras.Model) -> None:
-        """Makes a compiled model train here; call it after every restore from a checkpoint."""
+        """Prepares a compiled model for training here. Call it after every restore."""
 
     def batches(self, dataset):
-        """This process' batches as `fit` and `evaluate` take them."""
+        """Returns this process' batches in the form that `fit` and `evaluate` take."""
         return dataset
 
     def read_total(self, variable) -> np.ndarray:
-        """The value over all processes of a metric's variable; all must ask for it."""
-        return read(variable)
+        """Reads a metric's variable summed over all processes; all processes must call it."""
+        return read_variable(variable)
 
     def gather(self, value) -> np.ndarray:
-        """A number of every process, `(process_count,)`; all processes must call it."""
+        """Collects a number of every process, `(process_count,)`; all processes must call it."""
         return np.asarray([value])
 
     @contextlib.contextmanager
     def chief_first(self):
-        """The chief goes through the block before the other processes do."""
+        """Lets the chief run the block before the other processes do."""
         if not self.is_chief:
             self.gather(0)
         yield
@@ -65,14 +66,17 @@ class Topology:
             self.gather(0)
 
     def local(self, model: keras.Model, build) -> keras.Model:
-        """Ends the distribution; returns `model` on this process' first device alone.
+        """Ends the distribution and returns `model` on this process' first device.
 
-        There it can be saved and asked by the chief without the others. `build()` makes a compiled
-        model like it.
+        The chief can then save and run the model without the other processes.
+
+        Args:
+            model: the trained model.
+            build: a function without arguments that builds and compiles such a model.
         """
         if not self.distributed:
             return model
-        arrays = [read(variable) for variable in _variables(model)]
+        arrays = [read_variable(variable) for variable in _variables(model)]
         self.leave()
         model = build()
         for variable, array in zip(_variables(model), arrays):
@@ -80,19 +84,19 @@ class Topology:
         return model
 
     def leave(self) -> None:
-        """Ends the distribution; a second call does nothing."""
-        self._left.close()
+        """Ends the distribution. A second call does nothing."""
+        self._exit_stack.close()
 
     def fail(self) -> None:
-        """Ends this process of several at once, after an error, so that the others end as well.
+        """Prints the error and ends this process at once, so that the other processes end too.
 
-        A usual exit would wait for them, and they for this one.
+        An ordinary exit would wait for the other processes, which wait for this one.
         """
         traceback.print_exc()
         print(
-            f"Process {self.process_index} of {self.process_count} ended: the cause stands above, "
-            "or in the output of the process that ended first. Start all again: they go on from "
-            "the newest checkpoint",
+            f"Process {self.process_index} of {self.process_count} ended. The cause is printed "
+            "above, or in the output of the process that ended first. Start all processes again: "
+            "they go on from the newest checkpoint",
             file=sys.stderr,
         )
         sys.stdout.flush()
@@ -103,12 +107,12 @@ class Topology:
 ALONE = Topology()
 
 
-def read(variable) -> np.ndarray:
-    """A copy of the whole value of a variable, wherever its parts lie.
+def read_variable(variable) -> np.ndarray:
+    """Copies the whole value of a variable, which several devices may hold in parts.
 
-    Where processes share one copy of the model all must ask for it, in the same order.
+    Where processes share one copy of the model, all must call it for the same variables in order.
     """
-    value = keras.ops.convert_to_tensor(variable)  # a metric's on TensorFlow: over all replicas
+    value = keras.ops.convert_to_tensor(variable)  # on TensorFlow, metrics sum over replicas
     if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:
         return np.array(keras.ops.convert_to_numpy(value))
     from jax.experimental import multihost_utils
@@ -117,5 +121,5 @@ def read(variable) -> np.ndarray:
 
 
 def _variables(model):
-    """All that training changes: of the model, dropout's seeds too, and of the optimiser."""
+    """All variables that training changes, including dropout's seeds."""
     return [*model.variables, *model.optimizer.variables]
