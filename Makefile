@@ -4,10 +4,11 @@ KERAS_BACKEND ?= jax
 WORKDIR ?= runs/digits
 VENV := .venv
 BIN := $(VENV)/bin
+PROSE := *.md *.py docs configs vit_keras tests benchmarks tools
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train test lint clean
+.PHONY: train test lint prose clean
 
 train: $(VENV)/installed
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python train.py --workdir $(WORKDIR)
@@ -21,6 +22,11 @@ test: lint
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# Spelling in American English, style, and the phrases and names that the project avoids.
+prose: $(VENV)/installed
+	$(BIN)/codespell $(PROSE)
+	$(BIN)/python tools/prose.py $(PROSE)
 
 test-once: $(VENV)/installed
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m once
