@@ -38,9 +38,10 @@ def main():
     options = parser.parse_args()
 
     from vit_keras import models
-    from vit_keras.exporting import for_inference, metadata, open_file, quantize
+    from vit_keras.exporting import for_inference, metadata, quantize
     from vit_keras.exporting.targets import write_litert
     from vit_keras.layers import kernels
+    from vit_keras.runtimes import open_file
 
     model = models.from_variant(options.variant, image_size=224, num_classes=1000)
     rewritten = {

@@ -96,7 +96,7 @@ def write_apart(name, size, folder):
 
 def runner(name, path):
     """Returns a function that classifies one image on one thread, or prints a message."""
-    from vit_keras.exporting import open_file
+    from vit_keras.runtimes import open_file
 
     try:
         run = open_file(path, threads=1)

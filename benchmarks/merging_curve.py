@@ -50,7 +50,7 @@ def write_files(model, folder):
 
 def measure(paths, images, labels, rounds):
     """Measures the accuracy and the CPU milliseconds per image of each file."""
-    from vit_keras.exporting import open_file
+    from vit_keras.runtimes import open_file
 
     runs = {key: open_file(path, threads=1) for key, path in paths.items()}
     answers = {key: run(images).argmax(axis=-1) for key, run in runs.items()}

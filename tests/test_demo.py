@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers import ROOT, randomise, run_script
-from vit_keras import exporting
+from vit_keras import exporting, runtimes
 from vit_keras.exporting import samples
 from vit_keras.models import VisionTransformer
 
@@ -87,7 +87,7 @@ def test_a_click_shows_the_classes_and_where_they_come_from(export, served, tmp_
 def check(found, export, image):
     """The page's answer beside that of the same file in LiteRT for Python."""
     chosen = found["chosen"]
-    expected = exporting.open_file(export / "model.tflite")(image[None])[0]
+    expected = runtimes.open_file(export / "model.tflite")(image[None])[0]
     names = np.array((export / "labels.txt").read_text().split())
     order = np.argsort(-expected)
     assert [row["name"] for row in chosen["classes"]] == list(names[order])

@@ -24,10 +24,11 @@ MAY_IMPORT = {  # rooms that a room may import, besides its own
     "files": set(),
     "figures": {"files"},
     "data": {"config", "files", "models"},
-    "evaluation": {"config", "data", "exporting", "files", "models", "runs", "weights"},
+    "evaluation": {"config", "data", "files", "models", "runs", "runtimes", "weights"},
+    "runtimes": set(),
     "runs": {"cli", "config", "files", "weights"},
     "training": {"files", "initializers", "models", "runs"},
-    "exporting": {"data", "layers", "models", "weights"},
+    "exporting": {"data", "layers", "models", "runtimes", "weights"},
     "compute": {"layers", "models"},
     "inspection": {"figures", "layers", "models", "resizing"},
     "reproduce": {

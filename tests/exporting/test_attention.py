@@ -7,8 +7,8 @@ from tests.exporting.builds import files
 from tests.helpers import randomise
 from vit_keras import exporting, inspection
 from vit_keras.exporting import for_inference
-from vit_keras.exporting.runtimes import litert_interpreter
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, patch_grid
+from vit_keras.runtimes import litert_interpreter
 
 SIZES = {"hidden_size": 12, "num_layers": 3, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
 

@@ -12,9 +12,8 @@ import export as script
 from tests.exporting.builds import small, softmax
 from tests.exporting.integer_products import check_products
 from tests.helpers import randomise, to_numpy
-from vit_keras import applications, exporting
+from vit_keras import applications, exporting, runtimes
 from vit_keras.exporting import making, samples
-from vit_keras.exporting.runtimes import RUNTIMES
 from vit_keras.exporting.serving import serving_model
 from vit_keras.models import Preprocessing
 
@@ -33,7 +32,7 @@ def test_every_file_answers_in_its_runtime_as_keras_does(exported):
     folder, rows, images, expected = exported
     assert {row["file"]: row["precision"] for row in rows} == FILES
     for row in rows:
-        found = exporting.open_file(folder / row["file"])(images)
+        found = runtimes.open_file(folder / row["file"])(images)
         bound = 1e-5 if row["precision"] == "fp32" else 0.05
         assert np.abs(found - expected).max() < bound, row["file"]
         agreement = (found.argmax(axis=-1) == expected.argmax(axis=-1)).mean()
@@ -175,7 +174,7 @@ def test_a_broken_promise_is_an_error_with_its_numbers(rng, tmp_path, monkeypatc
             path.write_bytes(b"")
 
     monkeypatch.setattr(making, "_convert", write)
-    monkeypatch.setitem(RUNTIMES, ".onnx", lambda path, threads: lambda images: answer)
+    monkeypatch.setitem(runtimes.RUNTIMES, ".onnx", lambda path, threads: lambda images: answer)
     with pytest.raises(ValueError, match=r"model\.onnx: differs from Keras by .*1e-04 of fp32"):
         given = {"images": rng.integers(0, 256, (64, 8, 12, 3), dtype="uint8")}
         given |= {"formats": ["onnx"], "output": "logits"}
@@ -196,7 +195,7 @@ def test_photographs_are_real_and_always_the_same(channels):
 @pytest.mark.once
 def test_a_file_of_no_runtime_is_refused():
     with pytest.raises(ValueError, match=r"are \.tflite, \.onnx, \.xml, \.pt2 and the folder"):
-        exporting.open_file("model.mlpackage")
+        runtimes.open_file("model.mlpackage")
 
 
 @pytest.mark.once

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from tests.helpers import randomise
-from vit_keras.exporting import flat_file, for_inference, metadata, open_file, quantize
+from vit_keras.exporting import flat_file, for_inference, metadata, quantize
 from vit_keras.exporting.serving import serving_model
 from vit_keras.exporting.targets import write_litert
 from vit_keras.models import from_variant
+from vit_keras.runtimes import open_file
 
 pytestmark = [pytest.mark.once, pytest.mark.on("tensorflow")]
 

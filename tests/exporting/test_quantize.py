@@ -6,8 +6,8 @@ import pytest
 
 from tests.exporting.integer_products import check_products
 from vit_keras.exporting import onnx_files, quantize, sensitivity
-from vit_keras.exporting.runtimes import open_file
 from vit_keras.exporting.targets import TARGETS
+from vit_keras.runtimes import open_file
 
 pytestmark = pytest.mark.once  # files and numbers, no Keras
 INT8, HALF = (TARGETS["onnx"].precisions[precision] for precision in ("int8", "fp16"))

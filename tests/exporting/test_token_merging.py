@@ -8,7 +8,7 @@ import pytest
 
 from tests.exporting.builds import files, softmax
 from tests.helpers import randomise, to_numpy
-from vit_keras import exporting
+from vit_keras import runtimes
 from vit_keras.exporting import for_inference, token_merging
 from vit_keras.models import ResNet, VisionTransformer
 
@@ -99,7 +99,7 @@ def test_files_merge_as_keras_does(rng, tmp_path, classifier):
     rows = files(model, tmp_path / "out", images, token_merging=3)
     assert {row["format"] for row in rows} == {"savedmodel", "litert", "onnx"}
     for row in rows:
-        found = exporting.open_file(tmp_path / "out" / row["file"])(images)
+        found = runtimes.open_file(tmp_path / "out" / row["file"])(images)
         np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=row["file"])
     whole = softmax(model.predict_on_batch(prepared))
     agreement = (whole.argmax(axis=-1) == expected.argmax(axis=-1)).mean()

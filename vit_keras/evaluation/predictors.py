@@ -12,8 +12,8 @@ import keras
 import numpy as np
 
 from vit_keras import data, runs
-from vit_keras.exporting.runtimes import kind_of, open_file
 from vit_keras.models import Preprocessing, ends_in_softmax, preprocessing_of, with_image_size
+from vit_keras.runtimes import format_of, open_file
 
 NO_IMAGES = "An evaluation needs at least one image. Received: none"
 # Pixels stay in [0, 255]: the exported file scales them itself.
@@ -144,7 +144,7 @@ def open_predictor(
     and `labels.txt` are read where they are; without a manifest a file's answers to noise tell
     whether it gives probabilities or logits.
     """
-    if kind_of(path):
+    if format_of(path):
         return _of_file(pathlib.Path(path), image_size), None
     model, run = runs.open_source(path)
     return make_predictor(model, image_size), run

@@ -2,7 +2,6 @@
 
 from vit_keras.exporting.export import export
 from vit_keras.exporting.rewrite import for_inference
-from vit_keras.exporting.runtimes import open_file
 from vit_keras.exporting.targets import TARGETS
 
-__all__ = ["TARGETS", "export", "for_inference", "open_file"]
+__all__ = ["TARGETS", "export", "for_inference"]

@@ -15,9 +15,9 @@ import numpy as np
 from vit_keras.exporting import metadata, sensitivity, verify
 from vit_keras.exporting.documents import describe_file
 from vit_keras.exporting.plan import Plan
-from vit_keras.exporting.runtimes import delegate_partitions, open_file
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.models import class_names_of, preprocessing_of
+from vit_keras.runtimes import delegate_partitions, open_file
 from vit_keras.weights import save_model
 
 SENSITIVITY_IMAGES = 16

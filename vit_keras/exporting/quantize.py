@@ -10,7 +10,7 @@ import logging
 import os
 import re
 
-from vit_keras.exporting.runtimes import litert_interpreter
+from vit_keras.runtimes import litert_interpreter
 
 PRODUCTS = {".tflite": ("FULLY_CONNECTED", "CONV_2D"), ".onnx": ("MatMul", "Gemm")}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vit_keras.exporting.runtimes import open_file
+from vit_keras.runtimes import open_file
 
 
 def report(recipe, source, images: np.ndarray, calibration=None) -> dict[str, float]:

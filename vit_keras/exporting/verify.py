@@ -9,7 +9,7 @@ import tempfile
 
 import numpy as np
 
-from vit_keras.exporting import runtimes
+from vit_keras import runtimes
 
 DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2}  # of a logit, at most
 AGREEMENT = 0.99  # of the first class, for fewer bits

@@ -1,4 +1,4 @@
-"""Exported files in the runtimes that are to run them; needs NumPy and those runtimes alone.
+"""ExportedModel files in the runtimes that are to run them; needs NumPy and those runtimes alone.
 
 As a program, `python runtimes.py THREADS IMAGES.npy FILE ...`, it prints the milliseconds that each
 file takes for one batch, in a process whose runtimes have only so many threads.
@@ -19,7 +19,7 @@ SAVED_MODEL = "SavedModel"
 
 
 @dataclasses.dataclass(frozen=True)
-class Exported:
+class ExportedModel:
     """An exported file, opened; called with images `(N, H, W, C)` it gives outputs `(N, K)`.
 
     Attributes:
@@ -53,7 +53,7 @@ def _exported(run, dtype, input_shape, num_outputs):
     batch, *sides = input_shape
     fixed = isinstance(batch, (int, np.integer)) and batch > 0
     sides = tuple(int(side) for side in sides)
-    return Exported(run, dtype, sides, int(num_outputs), int(batch) if fixed else None)
+    return ExportedModel(run, dtype, sides, int(num_outputs), int(batch) if fixed else None)
 
 
 def _answer(shapes) -> int:
@@ -70,7 +70,7 @@ def _runtime(module, package, path):
         ) from error
 
 
-def saved_model(path, threads=None) -> Exported:
+def saved_model(path, threads=None) -> ExportedModel:
     """TensorFlow, without Keras; its threads are the process's."""
     tf = _runtime("tensorflow", "tensorflow", path)
     loaded = tf.saved_model.load(os.fspath(path))
@@ -85,7 +85,7 @@ def saved_model(path, threads=None) -> Exported:
     return _exported(run, source.dtype.name, source.shape, outputs[key].shape[-1])
 
 
-def litert(path, threads=None) -> Exported:
+def litert(path, threads=None) -> ExportedModel:
     """LiteRT's interpreter with XNNPACK, its default on phones."""
     interpreter = litert_interpreter(path, threads)
     source, targets = interpreter.get_input_details()[0], interpreter.get_output_details()
@@ -118,7 +118,7 @@ def delegate_partitions(path) -> int:
     return names.count("DELEGATE")
 
 
-def onnx(path, threads=None) -> Exported:
+def onnx(path, threads=None) -> ExportedModel:
     """ONNX Runtime on the CPU."""
     onnxruntime = _runtime("onnxruntime", "onnxruntime", path)
     options = onnxruntime.SessionOptions()
@@ -134,7 +134,7 @@ def onnx(path, threads=None) -> Exported:
     return _exported(run, dtype, source.shape, target.shape[-1])
 
 
-def openvino(path, threads=None) -> Exported:
+def openvino(path, threads=None) -> ExportedModel:
     """OpenVINO on the CPU, in float32: its own choice can be bfloat16, far less exact."""
     core = _runtime("openvino", "openvino", path).Core()
     options = {"INFERENCE_PRECISION_HINT": "f32"}
@@ -148,7 +148,7 @@ def openvino(path, threads=None) -> Exported:
     return _exported(run, dtype, shape, target[len(target) - 1].get_length())
 
 
-def pt2(path, threads=None) -> Exported:
+def pt2(path, threads=None) -> ExportedModel:
     """PyTorch's exported program."""
     torch = _runtime("torch", "torch", path)
     if threads:
@@ -175,7 +175,7 @@ RUNTIMES = {
 }
 
 
-def kind_of(path: str | os.PathLike) -> str | None:
+def format_of(path: str | os.PathLike) -> str | None:
     """Which of `RUNTIMES` runs what lies at `path`; None for anything but an exported file."""
     path = pathlib.Path(path)
     if (path / "saved_model.pb").is_file():
@@ -183,17 +183,17 @@ def kind_of(path: str | os.PathLike) -> str | None:
     return path.suffix if path.suffix in RUNTIMES and path.is_file() else None
 
 
-def open_file(path: str | os.PathLike, threads: int | None = None) -> Exported:
+def open_file(path: str | os.PathLike, threads: int | None = None) -> ExportedModel:
     """A `.tflite`, `.onnx`, `.xml` (OpenVINO) or `.pt2` file or a SavedModel's folder, opened.
 
     It runs on `threads` threads or as many as its runtime likes. ValueError for any other file;
     ImportError with the pip command where the runtime is not installed.
     """
-    kind = kind_of(path)
+    kind = format_of(path)
     if kind is None:
         known = ", ".join(suffix for suffix in RUNTIMES if suffix != SAVED_MODEL)
         raise ValueError(
-            f"Exported files that can be run here are {known} and the folder of a SavedModel. "
+            f"ExportedModel files that can be run here are {known} and the folder of a SavedModel. "
             f"Received: {os.fspath(path)!r}"
         )
     return RUNTIMES[kind](path, threads)
