@@ -35,7 +35,7 @@ def main(given=None):
 
     from vit_keras import models, runs
     from vit_keras.config import DataConfig
-    from vit_keras.exporting import documents, export, samples
+    from vit_keras.exporting import export, manifest, samples
 
     model, run = runs.open_source(options.model)
     if run is None and not options.out:
@@ -67,7 +67,7 @@ def main(given=None):
         **compared,
     )
     for row in rows:
-        print(f"{folder / row['file']}: {documents.summary(row)}")
+        print(f"{folder / row['file']}: {manifest.summary(row)}")
     print(f"{folder / 'manifest.json'}")
 
 

@@ -38,7 +38,7 @@ def main():
     options = parser.parse_args()
 
     from vit_keras import models
-    from vit_keras.exporting import for_inference, metadata, quantize
+    from vit_keras.exporting import for_inference, quantization, tflite_metadata
     from vit_keras.exporting.targets import write_litert
     from vit_keras.layers import kernels
     from vit_keras.runtimes import open_file
@@ -58,9 +58,9 @@ def main():
         for i, (name, variation) in enumerate(rewritten.items()):
             fp32, int8 = f"{folder}/{i}.tflite", f"{folder}/{i}_int8.tflite"
             write_litert(variation, fp32, options.batch)
-            quantize.litert_int8(fp32, int8)
+            quantization.litert_int8(fp32, int8)
             for label, file in ((name, fp32), (f"{name}, int8", int8)):
-                metadata.attach(file, options.variant, None, 3)
+                tflite_metadata.attach(file, options.variant, None, 3)
                 run = open_file(file, options.threads)
                 runs[label] = lambda run=run: run(images)
                 print(f"{label:<36} {os.path.getsize(file) / 1e6:8.2f} MB")

@@ -13,7 +13,7 @@ from tests.exporting.builds import small, softmax
 from tests.exporting.integer_products import check_products
 from tests.helpers import randomise, to_numpy
 from vit_keras import applications, exporting, runtimes
-from vit_keras.exporting import making, samples
+from vit_keras.exporting import jobs, samples
 from vit_keras.exporting.serving import serving_model
 from vit_keras.models import Preprocessing
 
@@ -158,7 +158,7 @@ def test_a_failed_export_leaves_what_was_there(rng, tmp_path, monkeypatch, fault
             (partial / "model.tflite").write_bytes(b"half a")
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(making, "make", stopped)
+        monkeypatch.setattr(jobs, "make", stopped)
         error = pytest.raises(KeyboardInterrupt)
     with error:
         exporting.export(small(rng), folder)
@@ -173,7 +173,7 @@ def test_a_broken_promise_is_an_error_with_its_numbers(rng, tmp_path, monkeypatc
         for path in paths.values():
             path.write_bytes(b"")
 
-    monkeypatch.setattr(making, "_convert", write)
+    monkeypatch.setattr(jobs, "_convert", write)
     monkeypatch.setitem(runtimes.RUNTIMES, ".onnx", lambda path, threads: lambda images: answer)
     with pytest.raises(ValueError, match=r"model\.onnx: differs from Keras by .*1e-04 of fp32"):
         given = {"images": rng.integers(0, 256, (64, 8, 12, 3), dtype="uint8")}

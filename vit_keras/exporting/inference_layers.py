@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from vit_keras.exporting import token_merging
-from vit_keras.exporting.folding import array, fold, matrix
+from vit_keras.exporting.folded_weights import array, fold, matrix
 from vit_keras.layers.dense import GELUS, Dense, gelu_tanh
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import keras
 
-from vit_keras.exporting import onnx_files, quantize
+from vit_keras.exporting import onnx_files, quantization
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,10 +160,10 @@ TARGETS = {
         "model{}.tflite",
         {
             "fp32": Recipe(write_litert),
-            "int8": Recipe(quantize.litert_int8, "litert", quantize.layers),
-            "fp16": Recipe(quantize.litert_fp16, "litert", quantize.layers),
-            "int4": Recipe(quantize.litert_int4, "litert", quantize.layers),
-            "int8-static": Recipe(quantize.litert_int8_static, "litert", quantize.layers),
+            "int8": Recipe(quantization.litert_int8, "litert", quantization.layers),
+            "fp16": Recipe(quantization.litert_fp16, "litert", quantization.layers),
+            "int4": Recipe(quantization.litert_int4, "litert", quantization.layers),
+            "int8-static": Recipe(quantization.litert_int8_static, "litert", quantization.layers),
         },
         default=("fp32", "int8"),
         packages=QUANTIZER,
@@ -174,7 +174,7 @@ TARGETS = {
         "model{}.onnx",
         {
             "fp32": Recipe(write_onnx),
-            "int8": Recipe(quantize.onnx_int8, "onnx", quantize.layers),
+            "int8": Recipe(quantization.onnx_int8, "onnx", quantization.layers),
             "fp16": Recipe(onnx_files.store_in_half, "onnx", onnx_files.large_weights),
         },
         packages=KERAS_ONNX,

@@ -5,9 +5,9 @@ import functools
 import keras
 from keras import ops
 
-from vit_keras.exporting import attention
+from vit_keras.exporting import attention_output
 from vit_keras.exporting.inference_layers import InferenceBlock, InferenceLayerNorm
-from vit_keras.exporting.one_query import InferenceLastBlock, InferenceMAPHead
+from vit_keras.exporting.one_query_layers import InferenceLastBlock, InferenceMAPHead
 from vit_keras.exporting.token_merging import WeightedMean, most, schedule
 from vit_keras.layers import (
     EncoderBlock,
@@ -38,7 +38,7 @@ def for_inference(
     attention, no tokens to merge or too few.
     """
     if with_attention:
-        attention.check(model, token_merging)
+        attention_output.check(model, token_merging)
     blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
     merged = _merged(blocks, token_merging, merging_schedule)
     last = _read_for_its_class_token(model)
@@ -60,7 +60,7 @@ def for_inference(
     rewritten = keras.models.clone_model(model, clone_function=clone, call_function=call)
     for new in rewritten.layers:
         _take_weights(new, model)
-    rewritten = attention.beside(rewritten, maps) if with_attention else rewritten
+    rewritten = attention_output.beside(rewritten, maps) if with_attention else rewritten
     return copy_description(rewritten, model)
 
 

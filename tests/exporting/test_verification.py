@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vit_keras.exporting import verify
+from vit_keras.exporting import verification
 
 pytestmark = pytest.mark.once  # files and numbers, no Keras
 
@@ -11,29 +11,31 @@ pytestmark = pytest.mark.once  # files and numbers, no Keras
 def test_promises_are_numbers():
     expected = np.eye(4, dtype="float32")[[0, 1, 2, 3] * 50]  # 200 images
     labels = expected.argmax(axis=-1)
-    near = verify.compare(expected + 9e-5, expected, "logits", labels)
+    near = verification.compare(expected + 9e-5, expected, "logits", labels)
     assert near["largest_difference"] == pytest.approx(9e-5, rel=1e-3) and near["accuracy"] == 1
-    assert verify.broken_promise("fp32", near, 1.0) is None
-    far = verify.compare(expected + 0.02, expected, "logits")
-    assert "more than the 1e-02 of fp16" in verify.broken_promise("fp16", far, None)
+    assert verification.broken_promise("fp32", near, 1.0) is None
+    far = verification.compare(expected + 0.02, expected, "logits")
+    assert "more than the 1e-02 of fp16" in verification.broken_promise("fp16", far, None)
     flipped = expected.copy()
     flipped[:2] = flipped[:2, ::-1]  # two images of 200 answer another class
-    row = verify.compare(flipped, expected, "logits", labels)
+    row = verification.compare(flipped, expected, "logits", labels)
     assert row["agreement"] == row["accuracy"] == 0.99
-    assert verify.broken_promise("int8", {**row, "accuracy": 0.996}, 1.0) is None
-    assert "99.00% of Keras' 100.00%" in verify.broken_promise("int8", row, 1.0)
-    broken = verify.compare(expected * np.nan, expected, "logits")
-    assert "answers nan" in verify.broken_promise("int8", broken, None)
+    assert verification.broken_promise("int8", {**row, "accuracy": 0.996}, 1.0) is None
+    assert "99.00% of Keras' 100.00%" in verification.broken_promise("int8", row, 1.0)
+    broken = verification.compare(expected * np.nan, expected, "logits")
+    assert "answers nan" in verification.broken_promise("int8", broken, None)
 
 
 def test_probabilities_are_compared_as_logits(rng):
     logits = rng.normal(size=(6, 5))
     moved = logits + [[0.3, 0, 0, 0, 0]]
     log = lambda x: x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
-    row = verify.compare(np.exp(log(moved)), np.exp(log(logits)), "softmax")
+    row = verification.compare(np.exp(log(moved)), np.exp(log(logits)), "softmax")
     assert row["largest_difference"] == pytest.approx(np.abs(log(moved) - log(logits)).max())
 
 
 def test_features_are_compared_by_their_angle():
-    found = verify.compare(np.array([[2.0, 0], [3, 3]]), np.array([[1.0, 0], [0, 1]]), "features")
+    found = verification.compare(
+        np.array([[2.0, 0], [3, 3]]), np.array([[1.0, 0], [0, 1]]), "features"
+    )
     assert found["agreement"] == pytest.approx((1 + np.sqrt(0.5)) / 2)

@@ -22,18 +22,18 @@ def attach(path: str | os.PathLike, name: str, class_names, channels: int, norma
     of float images. `class_names` None leaves the labels out, for a model of features. An output
     that is not `(B, K)` is one of attention.
     """
-    from vit_keras.exporting import flat_file
+    from vit_keras.exporting import tflite_file
 
-    model = flat_file.read(path)
+    model = tflite_file.read(path)
     graph = model.subgraphs[0]
     answers = [len(graph.tensors[i].shape) == 2 for i in graph.outputs]
     described = _describe(name, class_names is not None, channels, normalization, answers)
-    buffer, entry = flat_file.schema.BufferT(), flat_file.schema.MetadataT()
+    buffer, entry = tflite_file.schema.BufferT(), tflite_file.schema.MetadataT()
     buffer.data = np.frombuffer(described, "uint8")
     model.buffers.append(buffer)
     entry.name, entry.buffer = "TFLITE_METADATA", len(model.buffers) - 1
     model.metadata = [*(model.metadata or []), entry]
-    packed = io.BytesIO(flat_file.pack(model))
+    packed = io.BytesIO(tflite_file.pack(model))
     if class_names is not None:
         packed.seek(0, io.SEEK_END)
         with zipfile.ZipFile(packed, "a", zipfile.ZIP_STORED) as archive:

@@ -12,8 +12,8 @@ import tempfile
 import keras
 import numpy as np
 
-from vit_keras.exporting import metadata, sensitivity, verify
-from vit_keras.exporting.documents import describe_file
+from vit_keras.exporting import sensitivity, tflite_metadata, verification
+from vit_keras.exporting.manifest import describe_file
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.models import class_names_of, preprocessing_of
@@ -42,10 +42,10 @@ class Job:
     def compare(self, path) -> dict:
         """What the file at `path` answers in its own runtime, beside Keras."""
         outputs = open_file(path)(self.inputs)
-        return verify.compare(outputs, self.expected, self.plan.graph_output, self.labels)
+        return verification.compare(outputs, self.expected, self.plan.graph_output, self.labels)
 
     def keeps(self, precision, path) -> bool:
-        return verify.broken_promise(precision, self.compare(path), self.accuracy) is None
+        return verification.broken_promise(precision, self.compare(path), self.accuracy) is None
 
 
 def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> list[dict]:
@@ -108,7 +108,7 @@ def _convert(job, paths, scratch):
         }
         job_file = pathlib.Path(scratch) / "job.json"
         job_file.write_text(json.dumps(described))
-        _run("vit_keras.exporting.convert", job_file, backend)
+        _run("vit_keras.exporting.conversion", job_file, backend)
 
 
 def _run(module, argument, backend):
@@ -128,7 +128,7 @@ def _describe(job, path):
     prepared = preprocessing_of(job.model)
     scaled = [[255 * value for value in values] for values in (prepared.mean, prepared.std)]
     normalization = scaled if job.plan.raw else None
-    metadata.attach(path, job.model.name, names, job.model.input_shape[-1], normalization)
+    tflite_metadata.attach(path, job.model.name, names, job.model.input_shape[-1], normalization)
 
 
 def _verify(job, folder, wanted, notes, threads):
@@ -143,7 +143,7 @@ def _verify(job, folder, wanted, notes, threads):
         row |= {"float_layers": excluded} | ({"sensitivity": moved} if moved else {})
         if format != "coreml":  # runs on macOS alone
             row |= job.compare(path)
-            if broken := verify.broken_promise(precision, row, job.accuracy):
+            if broken := verification.broken_promise(precision, row, job.accuracy):
                 missed.append(f"{name}: {broken}")
         if format == "litert":
             row["delegate_partitions"] = delegate_partitions(path)
@@ -159,7 +159,7 @@ def _time(job, wanted, rows, threads):
     images = np.resize(job.inputs[:batch], (batch, *job.inputs.shape[1:]))
     timed = [str(path) for (format, _), path in wanted.items() if format != "coreml"]
     for count in threads if timed else ():
-        found = verify.latencies(timed, images, count)
+        found = verification.latencies(timed, images, count)
         for row, path in zip(rows, wanted.values()):
             if str(path) in found:
                 row.setdefault("latency_ms", {})[str(count)] = round(found[str(path)], 3)

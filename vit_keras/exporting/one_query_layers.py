@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.exporting.folding import array, fold, matrix
+from vit_keras.exporting.folded_weights import array, fold, matrix
 from vit_keras.exporting.inference_layers import AttentionAndMLP, normalise
 from vit_keras.exporting.token_merging import size_bias
 

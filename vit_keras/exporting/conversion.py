@@ -1,4 +1,4 @@
-"""A process of its own with one backend: `python -m vit_keras.exporting.convert JOB.json`.
+"""A process of its own with one backend: `python -m vit_keras.exporting.conversion JOB.json`.
 
 TensorFlow's converters take models of TensorFlow alone and torch's those of torch, so a model that
 another backend trained is opened again here from its `.keras` file.
@@ -8,7 +8,7 @@ import json
 import pathlib
 import sys
 
-from vit_keras.exporting.rewrite import for_inference
+from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.serving import serving_model
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.weights import open_model

@@ -9,9 +9,9 @@ import tempfile
 import keras
 import numpy as np
 
-from vit_keras.exporting import attention, documents, making, samples, verify
+from vit_keras.exporting import attention_output, jobs, manifest, samples, verification
+from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan
-from vit_keras.exporting.rewrite import for_inference
 from vit_keras.exporting.serving import in_float32, serving_model
 from vit_keras.models import preprocessing_of, with_image_size
 
@@ -39,7 +39,7 @@ def export(
     """
     plan, folder = Plan(**plan), pathlib.Path(folder)
     if plan.attention:
-        attention.check(model, plan.token_merging)
+        attention_output.check(model, plan.token_merging)
     check_folder(folder)
     if image_size is not None:
         model = with_image_size(model, image_size)
@@ -48,12 +48,12 @@ def export(
     inputs = _inputs(images, model, plan)
     expected, measured = _reference(model, plan, inputs, labels)
     reference = {"source": source, **measured}
-    job = making.Job(model, plan, inputs, expected, labels, reference.get("accuracy"), sensitivity)
+    job = jobs.Job(model, plan, inputs, expected, labels, reference.get("accuracy"), sensitivity)
     calibrating = inputs[:64] if calibration is None else _inputs(calibration, model, plan)
     with in_place_of(folder) as partial:
-        rows = making.make(job, partial, calibrating, threads)
-        found = documents.manifest(model, plan, reference, rows)
-        documents.write_documents(partial, model, found)
+        rows = jobs.make(job, partial, calibrating, threads)
+        found = manifest.manifest(model, plan, reference, rows)
+        manifest.write_documents(partial, model, found)
     return rows
 
 
@@ -72,9 +72,11 @@ def _reference(model, plan, inputs, labels):
     if plan.token_merging:
         merged = for_inference(model, plan.token_merging, plan.merging_schedule)
         expected = _answers(merged, plan, inputs)
-    reference = verify.compare(expected, expected, plan.graph_output, labels)
+    reference = verification.compare(expected, expected, plan.graph_output, labels)
     if plan.token_merging:
-        reference["without_merging"] = verify.compare(whole, expected, plan.graph_output, labels)
+        reference["without_merging"] = verification.compare(
+            whole, expected, plan.graph_output, labels
+        )
     return expected, reference
 
 

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from tests.exporting.integer_products import check_products
-from vit_keras.exporting import onnx_files, quantize, sensitivity
+from vit_keras.exporting import onnx_files, quantization, sensitivity
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.runtimes import open_file
 
@@ -55,7 +55,7 @@ def test_integers_of_an_onnx_file_are_exact_where_16_bits_would_overflow(tmp_pat
     x = rng.uniform(0.5, 1, (197, 384)).astype("float32")
     node = onnx.helper.make_node("MatMul", ["x", "weight"], ["y"], "product/MatMul")
     write_onnx(tmp_path / "float.onnx", [node], 384, weight=weight)
-    quantize.onnx_int8(str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx"))
+    quantization.onnx_int8(str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx"))
     assert check_products(tmp_path / "int8.onnx", x) == 1
     exact = x.astype("float64") @ weight
     error = open_file(tmp_path / "int8.onnx")(x) - exact
@@ -63,7 +63,7 @@ def test_integers_of_an_onnx_file_are_exact_where_16_bits_would_overflow(tmp_pat
 
 
 def test_the_layer_with_outliers_is_the_most_sensitive(source, images):
-    assert quantize.layers(source) == ["hard/MatMul", "easy/MatMul"]
+    assert quantization.layers(source) == ["hard/MatMul", "easy/MatMul"]
     moved = sensitivity.report(INT8, source, images)
     assert list(moved) == ["hard/MatMul", "easy/MatMul"]
     assert moved["hard/MatMul"] > 2 * moved["easy/MatMul"] > 0
@@ -72,7 +72,7 @@ def test_the_layer_with_outliers_is_the_most_sensitive(source, images):
 def test_sensitive_layers_are_left_out_until_the_file_bears_it(source, images, tmp_path):
     path, expected = str(tmp_path / "small.onnx"), open_file(source)(images)
     error = lambda p: np.abs(open_file(p)(images) - expected).max() / np.abs(expected).max()
-    quantize.onnx_int8(source, path)
+    quantization.onnx_int8(source, path)
     whole = error(path)
     bears = lambda p: error(p) < whole / 2
     excluded, moved = sensitivity.quantise_until(INT8, source, path, bears, images)
