@@ -1,5 +1,7 @@
 """The part of the patches that training sees, over a run."""
 
+import pathlib
+
 import keras
 import numpy as np
 import pytest
@@ -7,20 +9,22 @@ import pytest
 from tests.helpers import weights_by_path
 from vit_keras.config import Config, ModelConfig
 from vit_keras.models import VisionTransformer
+from vit_keras.runs import Run
 from vit_keras.training.callbacks import PatchKeepRates
 
 SIZES = (12, 4, 8, 1, 2, 16, 3)  # 9 patches
 
 
-def config(*rates, **fields):
+def run(*rates, **fields):
     sizes = {"total_steps": 12, "eval_every": 2, **fields}
-    return Config(batch=4, patch_keep_rates=rates, model=ModelConfig(patch_keep_rate=0.5), **sizes)
+    model = ModelConfig(patch_keep_rate=0.5)
+    return Run(pathlib.Path(), Config(batch=4, patch_keep_rates=rates, model=model, **sizes))
 
 
 def test_each_rate_has_an_equal_part_of_the_run():
-    found = PatchKeepRates(config(0.5, 0.75, 1.0))
+    found = PatchKeepRates(run(0.5, 0.75, 1.0))
     assert [found.rate(epoch) for epoch in range(6)] == [0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
-    found = PatchKeepRates(config(0.5, 1.0, eval_every=5))  # the second part begins in an epoch
+    found = PatchKeepRates(run(0.5, 1.0, eval_every=5))  # the second part begins in an epoch
     assert [found.rate(epoch) for epoch in range(3)] == [0.5, 0.5, 1.0]
 
 
@@ -35,7 +39,7 @@ def test_training_goes_on_with_the_next_rate(rng):
     y = rng.normal(size=(8, 3)).astype("float32")
     given = {"batch_size": 4, "shuffle": False, "verbose": 0}
     changed, by_hand = model(), model()
-    watch = [PatchKeepRates(config(0.3, 1.0, total_steps=4))]
+    watch = [PatchKeepRates(run(0.3, 1.0, total_steps=4))]
     changed.fit(x, y, epochs=2, callbacks=watch, **given)
     for rate in (0.3, 1.0):
         by_hand.get_layer("patch_dropout").keep_rate = rate
@@ -53,7 +57,7 @@ def test_rates_without_dropped_patches_are_refused(rng):
     whole = VisionTransformer(*SIZES)
     whole.compile("sgd", "mse")
     x = rng.normal(size=(2, 12, 12, 3)).astype("float32")
-    with pytest.raises(ValueError, match=r"give also `model.patch_keep_rate`"):
-        whole.fit(x, np.zeros((2, 3)), verbose=0, callbacks=[PatchKeepRates(config(0.5, 1.0))])
+    with pytest.raises(ValueError, match=r"set `model.patch_keep_rate` below 1 as well"):
+        whole.fit(x, np.zeros((2, 3)), verbose=0, callbacks=[PatchKeepRates(run(0.5, 1.0))])
     with pytest.raises(ValueError, match=r"above 0 and at most 1. Received: \[0.5, 2\]"):
-        config(0.5, 2)
+        run(0.5, 2)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.training.small import RATE, small_config, small_model, small_run
+from vit_keras.runs import Run
 from vit_keras.training import callbacks, checkpoints
 from vit_keras.training.rollbacks import NonFinite
 
@@ -50,8 +51,8 @@ def test_the_run_stops_at_the_update(tmp_path):
     assert steps_of(tmp_path)[-1] == 6
 
 
-def test_a_loss_is_looked_at_one_batch_later_or_when_asked(tmp_path):
-    watch = callbacks.StopOnNonFinite(small_config(tmp_path), 0)
+def test_a_loss_is_checked_one_batch_later_or_when_asked(tmp_path):
+    watch = callbacks.StopOnNonFinite(Run(tmp_path, small_config(tmp_path)), 0)
     seen = []
     others = [
         keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs)),

@@ -1,4 +1,4 @@
-"""Training: optimisers and schedules, losses, callbacks, checkpoints, the folder of a run."""
+"""Training: optimizers, schedules, losses, callbacks, checkpoints, and the loop around `fit`."""
 
 from vit_keras.training.layer_rules import freeze
 from vit_keras.training.losses import SigmoidCrossentropy

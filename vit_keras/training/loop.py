@@ -1,4 +1,4 @@
-"""`model.fit` over the steps of a run that are left, in epochs of `eval_every` updates."""
+"""Calls `model.fit` for the remaining updates of a run, in epochs of `eval_every` updates."""
 
 import contextlib
 import signal
@@ -15,11 +15,11 @@ from vit_keras.training.layer_rules import freeze
 from vit_keras.training.losses import build_loss
 from vit_keras.training.metrics_table import best_row, out_of_patience
 from vit_keras.training.optimizers import build_optimizer
-from vit_keras.training.rollbacks import NonFinite, read_rollbacks, record_rollback, slowed
+from vit_keras.training.rollbacks import NonFinite, halve_rate, read_rollbacks, record_rollback
 
 
 class Segment(NamedTuple):
-    """One call of `fit`: epochs `first` up to `last`, each of `steps` updates."""
+    """One call of `fit`: the epochs from `first` up to `last`, each of `steps` updates."""
 
     first: int
     last: int
@@ -27,35 +27,40 @@ class Segment(NamedTuple):
 
 
 def segments(start_step: int, total_steps: int, eval_every: int) -> list[Segment]:
-    """The calls of `fit` from `start_step` on: what is left of an epoch, whole ones, the rest."""
-    found, step = [], start_step
+    """Splits the updates from `start_step` on into calls of `fit`.
+
+    The first call finishes an epoch that has begun, the next one trains the whole epochs, and the
+    last one trains the rest.
+    """
+    calls, step = [], start_step
     while step < total_steps:
         epoch = step // eval_every
         steps = min((epoch + 1) * eval_every, total_steps) - step
-        whole = (total_steps - step) // eval_every if steps == eval_every else 1
-        found.append(Segment(epoch, epoch + whole, steps))
-        step += whole * steps
-    return found
+        epochs = (total_steps - step) // eval_every if steps == eval_every else 1
+        calls.append(Segment(epoch, epoch + epochs, steps))
+        step += epochs * steps
+    return calls
 
 
 def compile_model(model: keras.Model, config) -> None:
-    """Compiles `model` with a run's loss and optimiser, its frozen layers frozen.
+    """Freezes layers of `model` and compiles it with the loss and optimizer of a run's `Config`.
 
-    Of `accumulation_steps` parts of an update each is a batch of `fit`. Raises ValueError for
-    `steps_per_execution` on torch, where Keras runs one step at a time.
+    Raises:
+        ValueError: `steps_per_execution` is above 1 on torch, where Keras runs one step at a time,
+            or `optimizer` does not fit the model (see `freeze` and `build_optimizer`).
     """
-    looks = config.steps_per_execution
-    if looks > 1 and keras.backend.backend() == "torch":
+    executed = config.steps_per_execution
+    if executed > 1 and keras.backend.backend() == "torch":
         raise ValueError(
             "`steps_per_execution` must be 1 on the torch backend, where Keras runs one step at a "
-            f"time. Received: {looks}"
+            f"time. Received: {executed}"
         )
     freeze(model, config.optimizer.freeze)
     model.compile(
         optimizer=build_optimizer(config.optimizer, config.total_steps, model),
         loss=build_loss(config),
-        weighted_metrics=_metrics(config),  # the padding of held-out batches weighs 0
-        steps_per_execution=looks * config.optimizer.accumulation_steps if looks > 1 else 1,
+        weighted_metrics=["accuracy"] if _predicts_classes(config) else [],  # padding weighs 0
+        steps_per_execution=executed * config.optimizer.accumulation_steps if executed > 1 else 1,
     )
     model.optimizer.build(model.trainable_variables)
     one = lambda x: keras.KerasTensor((1, *x.shape[1:]), x.dtype)
@@ -63,11 +68,11 @@ def compile_model(model: keras.Model, config) -> None:
     if config.pretext.is_active and config.pretext.predicts_colours:
         targets = keras.KerasTensor(targets.shape[:-1], "int32")
     batch = keras.tree.map_structure(one, model.input), targets
-    model._symbolic_build(data_batch=batch)  # makes the metrics' variables: a checkpoint has them
+    model._symbolic_build(data_batch=batch)  # creates the metrics' variables for checkpoints
 
 
-def _metrics(config):
-    return [] if config.pretext.is_active and not config.pretext.predicts_colours else ["accuracy"]
+def _predicts_classes(config):
+    return config.pretext.predicts_colours if config.pretext.is_active else True
 
 
 def train(
@@ -76,29 +81,40 @@ def train(
     batches: Callable,
     validation,
     topology: Topology = ALONE,
-    more: Sequence = (),
+    more_callbacks: Sequence[keras.callbacks.Callback] = (),
 ) -> list[dict[str, float]]:
-    """Trains a compiled `model` from its newest checkpoint on; returns the rows recorded.
+    """Trains a compiled model from the newest checkpoint of `run` to the end of the run.
 
-    `batches(start)` gives the training data from a batch of fit on: with
-    `optimizer.accumulation_steps` = k, a kth part of an update. Of several processes each gives
-    its part of them, and of `validation`. `more` callbacks come before those that record logs.
+    Afterwards `model` has the weights that represent the run: the last ones or, with `patience`,
+    those of the best held-out accuracy. With `ema_decay`, they are the average of the weights.
 
-    At the end `model` has the weights that the run is to be known by: the last ones, with
-    `patience` those of the best held-out accuracy; their average where `ema_decay` is set.
+    Args:
+        model: the model, compiled by `compile_model` with `run.config`.
+        run: the run's folder and configuration.
+        batches: a function that takes the number of a batch and returns the training data from
+            this batch on. With `optimizer.accumulation_steps` = k, a batch is a kth of an update's
+            images. Where there are several processes, it is this process' part of those.
+        validation: the held-out batches, or this process' part of them.
+        topology: the devices and processes of the run.
+        more_callbacks: callbacks that add to the logs; they run before the logs are recorded.
 
-    Raises NonFinite after a loss that is not finite, where `on_nan` and `max_rollbacks` do not let
-    the run go back; SystemExit 143 after SIGTERM.
+    Returns:
+        The rows of `metrics.json`, one for each evaluation.
+
+    Raises:
+        NonFinite: a loss is not finite, and `on_nan` and `max_rollbacks` do not allow the run to
+            go back.
+        SystemExit: with code 143, after SIGTERM and a checkpoint.
     """
     if rollbacks := len(read_rollbacks(run.folder)):
-        compile_model(model, slowed(run.config, rollbacks))
+        compile_model(model, halve_rate(run.config, rollbacks))
     while True:
         try:
-            rows = _train_from_checkpoint(model, run, batches, validation, topology, more)
+            rows = _train_from_checkpoint(model, run, batches, validation, topology, more_callbacks)
             break
         except NonFinite as error:
             _go_back(model, run, error)
-    topology.gather(0)  # the chief has written the last checkpoint
+    topology.gather(0)  # waits until the chief has written the last checkpoint
     if run.config.patience is not None and rows:
         _load_best(model, run, rows)
     if rows:
@@ -106,8 +122,37 @@ def train(
     return rows
 
 
-def _restored(model, run, topology) -> int:
-    """The step to go on from; with one to roll back to, if that is what is wanted."""
+def _train_from_checkpoint(model, run, batches, validation, topology, more_callbacks):
+    start = _restore(model, run, topology)
+    recorder = callbacks.Recorder(run, start, topology)
+    if start >= run.config.total_steps or out_of_patience(recorder.rows, run.config.patience):
+        return recorder.rows
+    progress = callbacks.Progress(run, start)
+    images = None if start else keras.tree.flatten(next(iter(batches(0))))[0]
+    shown = []
+    if topology.is_chief:
+        board = callbacks.TensorBoard(run, recorder, validation, images)
+        shown = [progress, board, *callbacks.tracker_callbacks(run)]
+    with _collected(signal.SIGTERM) as signals, contextlib.closing(progress):
+        loss_check = callbacks.StopOnNonFinite(run, start)
+        watching = [
+            callbacks.RestoreFitState(run, start, model),
+            loss_check,
+            callbacks.EvaluateAverage(),
+            callbacks.PatchKeepRates(run),
+            *more_callbacks,
+            recorder,
+            *shown,
+            callbacks.Patience(run, recorder),
+            callbacks.StateSaver(run, recorder, loss_check, signals, topology),
+        ]
+        batches_from = lambda number: topology.batches(batches(number))
+        _fit(model, run, recorder, watching, batches_from, topology.batches(validation))
+    return recorder.rows
+
+
+def _restore(model, run, topology) -> int:
+    """Restores the newest checkpoint, and writes one if `on_nan` may need it; returns the step."""
     start = checkpoints.restore(model, run.checkpoints, topology)
     topology.prepare(model)
     if run.config.on_nan == "rollback" and checkpoints.newest(run.checkpoints) is None:
@@ -115,49 +160,18 @@ def _restored(model, run, topology) -> int:
     return start
 
 
-def _train_from_checkpoint(model, run, batches, validation, topology, more):
-    config, start = run.config, _restored(model, run, topology)
-    recorder = callbacks.Recorder(config, start, run.folder, topology)
-    if start >= config.total_steps or out_of_patience(recorder.rows, config.patience):
-        return recorder.rows
-    progress = callbacks.Progress(config, start)
-    losses = callbacks.StopOnNonFinite(config, start)
-    images = None if start else keras.tree.flatten(next(iter(batches(0))))[0]
-    with _noted(signal.SIGTERM) as signals, contextlib.closing(progress):
-        keep = callbacks.StateSaver(
-            config, start, run.checkpoints, recorder, losses, signals, topology
-        )
-        shown = []
-        if topology.is_chief:
-            board = callbacks.TensorBoard(run, recorder, validation, images)
-            shown = [progress, board, *callbacks.tracker_callbacks(run)]
-        watch = [
-            callbacks.RestoreFitState(config, start, model),
-            losses,
-            callbacks.EvaluateAverage(),
-            callbacks.PatchKeepRates(config),
-            *more,
-            recorder,
-            *shown,
-            callbacks.Patience(recorder, config.patience),
-            keep,
-        ]
-        batches_from = lambda step: topology.batches(batches(step))
-        _fit(model, config, recorder, watch, batches_from, topology.batches(validation))
-    return recorder.rows
-
-
-def _fit(model, config, recorder, watch, batches_from, held_out):
-    """`fit`, one evaluation at a time, from the step of `recorder` to the last or an early stop."""
-    parts = config.optimizer.accumulation_steps
+def _fit(model, run, recorder, watching, batches_from, validation):
+    """Calls `fit` for each segment, until the last update or until the run stops early."""
+    config = run.config
+    accumulated = config.optimizer.accumulation_steps
     for segment in segments(recorder.step, config.total_steps, config.eval_every):
         model.fit(
-            batches_from(recorder.step * parts),
+            batches_from(recorder.step * accumulated),
             initial_epoch=segment.first,
             epochs=segment.last,
-            steps_per_epoch=segment.steps * parts,
-            validation_data=held_out,
-            callbacks=callbacks.CallbackList(watch, add_history=True, model=model),
+            steps_per_epoch=segment.steps * accumulated,
+            validation_data=validation,
+            callbacks=callbacks.CallbackList(watching, add_history=True, model=model),
             shuffle=False,  # the pipeline has shuffled
             verbose=0,
         )
@@ -166,7 +180,7 @@ def _fit(model, config, recorder, watch, batches_from, held_out):
 
 
 def _go_back(model, run, error):
-    """Records a rollback and compiles `model` with half the rate, or raises `error` in full."""
+    """Records a rollback and compiles `model` with half the rate, or raises a complete error."""
     config, rollbacks = run.config, len(read_rollbacks(run.folder))
     last = checkpoints.newest(run.checkpoints)
     if config.on_nan == "stop" or rollbacks >= config.max_rollbacks:
@@ -176,9 +190,10 @@ def _go_back(model, run, error):
             "--workdir and a smaller --optimizer.learning_rate, or --on_nan rollback"
         ) from error
     record_rollback(run.folder, str(error), str(last))
-    slow = slowed(config, rollbacks + 1)
-    print(f"{error}: back to {last}, learning rate {slow.optimizer.learning_rate:g} from now on")
-    compile_model(model, slow)
+    slower = halve_rate(config, rollbacks + 1)
+    rate = slower.optimizer.learning_rate
+    print(f"{error}: back to {last}, learning rate {rate:g} from now on")
+    compile_model(model, slower)
 
 
 def _load_best(model, run, rows):
@@ -188,24 +203,24 @@ def _load_best(model, run, rows):
         checkpoints.load(model, path)
     except (OSError, KeyError, ValueError) as error:
         raise ValueError(
-            f"The best checkpoint {path} is damaged ({error}). Delete the checkpoints from it on, "
-            "and the same command trains those steps again"
+            f"The best checkpoint {path} is damaged ({error}). Delete this checkpoint and all "
+            "later ones; the same command then trains those steps again"
         ) from error
 
 
 @contextlib.contextmanager
-def _noted(number):
-    """A list that a signal is put into, instead of what it does; a second one does it."""
+def _collected(number):
+    """Yields a list that collects the signal `number`; a second signal has its usual effect."""
     signals = []
     if threading.current_thread() is not threading.main_thread():
         yield signals  # only the main thread may set handlers
         return
 
-    def note(*_):
+    def collect(*_):
         signal.signal(number, previous)
         signals.append(number)
 
-    previous = signal.signal(number, note)
+    previous = signal.signal(number, collect)
     try:
         yield signals
     finally:

@@ -1,4 +1,4 @@
-"""The rows of a run, one for each evaluation, in `metrics.csv` and `metrics.json`."""
+"""The rows of `metrics.csv` and `metrics.json`, one for each evaluation of a run."""
 
 import csv
 import io
@@ -10,12 +10,13 @@ from vit_keras.files import write_text
 
 
 def read_rows(folder: pathlib.Path) -> list[dict[str, float]]:
-    """The rows recorded so far in a run's folder."""
+    """Reads the rows of a run's folder; there are none before the first evaluation."""
     path = folder / "metrics.json"
     return json.loads(path.read_text()) if path.exists() else []
 
 
 def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:
+    """Replaces `metrics.csv` and `metrics.json` in a run's folder."""
     text = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(text, names, lineterminator="\n")
@@ -26,13 +27,13 @@ def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:
 
 
 def best_row(rows: list[dict[str, float]]) -> dict[str, float] | None:
-    """The row of the best `val_accuracy`, the earliest of equals; None before an evaluation."""
+    """Returns the row of the highest `val_accuracy`, the earliest of equals; None without any."""
     rows = [row for row in rows if "val_accuracy" in row]
     return max(rows, key=lambda row: row["val_accuracy"], default=None)
 
 
 def out_of_patience(rows: list[dict[str, float]], patience: int | None) -> bool:
-    """Whether the last `patience` evaluations brought no `val_loss` below all before them."""
+    """Returns whether none of the last `patience` evaluations lowered the best `val_loss`."""
     losses = [row["val_loss"] for row in rows if "val_loss" in row]
     if patience is None or not losses:
         return False

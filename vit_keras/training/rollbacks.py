@@ -1,4 +1,4 @@
-"""A loss that is not finite: the way back from it, and the record of it."""
+"""Rollbacks: how a run continues after a loss that is not finite, and the record of it."""
 
 import dataclasses
 import json
@@ -8,23 +8,27 @@ from vit_keras.files import write_text
 
 
 class NonFinite(FloatingPointError):
-    """A loss or a state of training with NaN or infinity; says which, of which update."""
+    """A loss or a variable is NaN or infinite; the message names it and the update."""
 
 
 def read_rollbacks(folder: pathlib.Path) -> list[dict[str, str]]:
-    """How often a run has gone back, and from what: its `rollbacks.json`."""
+    """Reads `rollbacks.json` of a run's folder: for each rollback, its cause and checkpoint."""
     path = folder / "rollbacks.json"
     return json.loads(path.read_text()) if path.exists() else []
 
 
-def record_rollback(folder: pathlib.Path, cause: str, to: str) -> None:
-    """Written before the run goes back, so that it keeps the lower rate if it is stopped then."""
-    rollbacks = [*read_rollbacks(folder), {"cause": cause, "to": to}]
+def record_rollback(folder: pathlib.Path, cause: str, checkpoint: str) -> None:
+    """Adds a rollback to `rollbacks.json`.
+
+    It is written before the run goes back, so that a run which is stopped in between resumes with
+    the lower learning rate.
+    """
+    rollbacks = [*read_rollbacks(folder), {"cause": cause, "to": checkpoint}]
     write_text(folder / "rollbacks.json", json.dumps(rollbacks, indent=1))
 
 
-def slowed(config, rollbacks: int):
-    """A run's `Config` with the learning rate that it has after so many rollbacks."""
+def halve_rate(config, rollbacks: int):
+    """Returns a run's `Config` with the learning rate halved once for each rollback."""
     rate = config.optimizer.learning_rate / 2**rollbacks
     optimizer = dataclasses.replace(config.optimizer, learning_rate=rate)
     return dataclasses.replace(config, optimizer=optimizer)

@@ -1,11 +1,11 @@
-"""Torch's global generator; the other backends have none."""
+"""The state of torch's global random generator; the other backends have no such state."""
 
 import keras
 import numpy as np
 
 
 def generator_state() -> np.ndarray | None:
-    """The state of torch's global generator, uint8; None on other backends, which have none."""
+    """Returns the state as uint8, or None on other backends."""
     if keras.backend.backend() != "torch":
         return None
     import torch
@@ -14,6 +14,7 @@ def generator_state() -> np.ndarray | None:
 
 
 def set_generator_state(state: np.ndarray) -> None:
+    """Sets a state that `generator_state` returned; only on torch."""
     import torch
 
     torch.set_rng_state(torch.from_numpy(state))

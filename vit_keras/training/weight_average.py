@@ -1,4 +1,4 @@
-"""Polyak's average of the weights (`ema_decay`), in the place of the weights."""
+"""Polyak's average of the weights (`ema_decay`), used as the weights of the model."""
 
 import keras
 import numpy as np
@@ -7,14 +7,16 @@ from vit_keras.training.distribution import read_variable
 
 
 def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:
-    """The optimiser itself, where Keras has wrapped it to scale the loss (mixed_float16)."""
+    """Returns the optimizer itself, without the loss scaling that mixed_float16 puts around it."""
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)
 
 
 def use(model: keras.Model) -> list[np.ndarray]:
-    """Gives `model` the average of its weights; returns copies of the weights themselves.
+    """Replaces the trainable weights of `model` by their average.
 
-    Does nothing and returns [] where the optimiser keeps no average.
+    Returns:
+        Copies of the weights, for `put_back`; [] if the optimizer keeps no average, in which case
+        the weights stay as they are.
     """
     optimizer = inner_optimizer(model)
     if not optimizer.use_ema:
@@ -25,6 +27,6 @@ def use(model: keras.Model) -> list[np.ndarray]:
 
 
 def put_back(model: keras.Model, weights: list[np.ndarray]) -> None:
-    """Assigns what `use` returned."""
+    """Assigns the weights that `use` returned."""
     for variable, value in zip(model.trainable_variables, weights):
         variable.assign(value)

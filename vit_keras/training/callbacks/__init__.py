@@ -1,4 +1,4 @@
-"""What looks on while `model.fit` trains: progress, records, checkpoints, pictures."""
+"""Callbacks of `model.fit`: counting, records, checkpoints, progress, early stopping."""
 
 from vit_keras.training.callbacks.evaluate_average import EvaluateAverage
 from vit_keras.training.callbacks.fit_state import RestoreFitState

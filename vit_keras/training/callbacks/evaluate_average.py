@@ -1,4 +1,4 @@
-"""Evaluations of the average of the weights."""
+"""Evaluates the average of the weights."""
 
 import keras
 
@@ -6,10 +6,10 @@ from vit_keras.training import weight_average
 
 
 class EvaluateAverage(keras.callbacks.Callback):
-    """Evaluates the average of the weights where the optimiser keeps one (`ema_decay`).
+    """Evaluates the average of the weights if the optimizer keeps one (`ema_decay`).
 
-    The weights come back to the bit. Keras' `SwapEMAWeights` does not manage that: on TensorFlow
-    it swaps by addition, and on torch its copy is a view of what it overwrites.
+    Afterwards the weights are the same to the bit. Keras' `SwapEMAWeights` does not ensure this:
+    on TensorFlow it swaps by addition, and on torch its copy is a view of what it overwrites.
     """
 
     def on_test_begin(self, logs=None):

@@ -1,23 +1,24 @@
-"""What `fit` resets at its beginning, given back."""
+"""Restores what `fit` resets when it begins."""
 
 import keras
 
+from vit_keras.runs import Run
 from vit_keras.training.distribution import read_variable
 from vit_keras.training.torch_generator import generator_state, set_generator_state
 
 
 class RestoreFitState(keras.callbacks.Callback):
-    """Lets `fit` go on where the model stands, in the middle of an epoch too.
+    """Lets `fit` continue a run, also in the middle of an epoch, as if it had not been stopped.
 
-    The metrics, which `fit` sets to 0, continue from the values they have now. On torch the global
-    generator is as it was after the last batch: making an iterator over data, to train on or to
-    evaluate, draws from it.
+    `fit` sets the metrics to 0; this callback gives them back the values that they have when it is
+    created. On torch, an iterator over training or evaluation data draws from the global generator
+    when it is made; this callback sets the generator back to its state after the last batch.
     """
 
-    def __init__(self, config, start_step: int, model: keras.Model):
+    def __init__(self, run: Run, start_step: int, model: keras.Model):
         super().__init__()
         self.metrics = []
-        if start_step % config.eval_every:
+        if start_step % run.config.eval_every:
             self.metrics = [read_variable(v) for v in model.metrics_variables]
         self.generator = generator_state()
 

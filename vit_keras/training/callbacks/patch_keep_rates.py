@@ -1,34 +1,39 @@
-"""The part of the patches that training sees, over a run."""
+"""Changes the part of the patches that training sees in the course of a run."""
 
 import keras
 
+from vit_keras.runs import Run
+
 
 class PatchKeepRates(keras.callbacks.Callback):
-    """Gives `patch_dropout` the rates of `patch_keep_rates`, one for each equal part of a run.
+    """Gives the layer `patch_dropout` the rates of `patch_keep_rates`, each for an equal part.
 
-    A rate holds from the first epoch (`eval_every` updates) that begins in its part, whenever the
-    run was stopped. Another number of tokens is another program: each rate compiles once. Raises
-    ValueError where the model keeps all patches.
+    A rate applies from the first epoch (of `eval_every` updates) that begins in its part of the
+    run. This does not depend on whether the run was stopped. Every rate gives another number of
+    tokens, so the model compiles once for each.
+
+    Raises:
+        ValueError: the model keeps all patches.
     """
 
-    def __init__(self, config):
+    def __init__(self, run: Run):
         super().__init__()
-        self.rates, self.total_steps = config.patch_keep_rates, config.total_steps
-        self.eval_every = config.eval_every
+        self.config = run.config
 
     def rate(self, epoch: int) -> float:
-        """Of the epoch that begins after `epoch` others."""
-        part = epoch * self.eval_every * len(self.rates) // self.total_steps
-        return self.rates[min(part, len(self.rates) - 1)]
+        """Returns the rate of the epoch with this number; the first has the number 0."""
+        rates = self.config.patch_keep_rates
+        part = epoch * self.config.eval_every * len(rates) // self.config.total_steps
+        return rates[min(part, len(rates) - 1)]
 
     def on_epoch_begin(self, epoch, logs=None):
-        if not self.rates:
+        if not self.config.patch_keep_rates:
             return
         layers = {layer.name: layer for layer in self.model.layers}
         if "patch_dropout" not in layers:
             raise ValueError(
-                "`patch_keep_rates` are of a model that drops patches: give also "
-                f"`model.patch_keep_rate`, below 1. Received: {list(self.rates)}"
+                "`patch_keep_rates` need a model that drops patches: set `model.patch_keep_rate` "
+                f"below 1 as well. Received: {list(self.config.patch_keep_rates)}"
             )
         if layers["patch_dropout"].keep_rate != self.rate(epoch):
             layers["patch_dropout"].keep_rate = self.rate(epoch)

@@ -1,20 +1,21 @@
 """The progress bar of a run."""
 
+from vit_keras import extras
+from vit_keras.runs import Run
 from vit_keras.training.callbacks.steps import StepCounter
 
 SHOWN = ("loss", "accuracy", "val_loss", "val_accuracy")
 
 
 class Progress(StepCounter):
-    """A bar with images per second and the time left, by tqdm."""
+    """Shows images per second and the remaining time in a bar of tqdm."""
 
-    def __init__(self, config, start_step: int):
-        super().__init__(config, start_step)
+    def __init__(self, run: Run, start_step: int):
+        super().__init__(run, start_step)
         self.bar = None
 
     def on_train_begin(self, logs=None):
-        from tqdm import tqdm
-
+        tqdm = extras.require("tqdm", extra="train", purpose="The progress bar").tqdm
         if self.bar is None:
             total, done = (n * self.config.batch for n in (self.config.total_steps, self.step))
             self.bar = tqdm(

@@ -1,48 +1,48 @@
-"""The rows of a run, one an evaluation, in `metrics.csv` and `metrics.json`."""
+"""Records a row of metrics at each evaluation."""
 
 import math
-import pathlib
 import time
 
 import keras
 import numpy as np
 
-from vit_keras.training.callbacks.steps import StepCounter, number
+from vit_keras.runs import Run
+from vit_keras.training.callbacks.steps import StepCounter, to_float
 from vit_keras.training.distribution import ALONE, Topology, read_variable
 from vit_keras.training.metrics_table import read_rows, write_rows
 from vit_keras.training.weight_average import inner_optimizer
 
 
 class Recorder(StepCounter):
-    """Adds a row at each evaluation.
+    """Adds a row to `metrics.csv` and `metrics.json` at each evaluation.
 
-    A resumed run keeps the rows up to the checkpoint that it goes on from. All numbers but
-    `images_per_second` are those of a run that was never stopped.
+    A resumed run keeps the rows up to the checkpoint that it starts from. All numbers except
+    `images_per_second` equal those of a run that was never stopped.
     """
 
-    def __init__(self, config, start_step: int, folder: pathlib.Path, topology: Topology = ALONE):
-        super().__init__(config, start_step)
-        self.folder, self.topology = folder, topology
-        self.rows = [row for row in read_rows(folder) if row["step"] <= start_step]
+    def __init__(self, run: Run, start_step: int, topology: Topology = ALONE):
+        super().__init__(run, start_step)
+        self.folder, self.topology = run.folder, topology
+        self.rows = [row for row in read_rows(run.folder) if row["step"] <= start_step]
 
     def on_epoch_begin(self, epoch, logs=None):
         self.began, self.first_step = time.perf_counter(), self.step
-        self.evaluated = 0.0
+        self.evaluation_seconds = 0.0
 
     def on_test_begin(self, logs=None):
         self.paused = time.perf_counter()
 
     def on_test_end(self, logs=None):
-        self.evaluated += time.perf_counter() - self.paused
+        self.evaluation_seconds += time.perf_counter() - self.paused
 
     def on_epoch_end(self, epoch, logs=None):
-        seconds = time.perf_counter() - self.began - self.evaluated
+        seconds = time.perf_counter() - self.began - self.evaluation_seconds
         images = (self.step - self.first_step) * self.config.batch
         optimizer = inner_optimizer(self.model)
         row = {
             "step": self.step,
-            "learning_rate": number(optimizer.learning_rate),
-            "gradient_norm": number(optimizer.gradient_norm),
+            "learning_rate": to_float(optimizer.learning_rate),
+            "gradient_norm": to_float(optimizer.gradient_norm),
             "weight_norm": weight_norm(self.model),
             "images_per_second": round(images / seconds, 1),
             **logs,
@@ -53,6 +53,6 @@ class Recorder(StepCounter):
 
 
 def weight_norm(model: keras.Model) -> float:
-    """The Euclidean norm of all trainable weights together."""
+    """Returns the Euclidean norm of all trainable weights together."""
     arrays = map(read_variable, model.trainable_variables)
     return math.sqrt(sum(float(np.sum(np.square(a, dtype="float64"))) for a in arrays))

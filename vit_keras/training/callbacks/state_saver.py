@@ -1,8 +1,8 @@
-"""When checkpoints are written."""
+"""Decides when a run writes checkpoints."""
 
-import pathlib
 import sys
 
+from vit_keras.runs import Run
 from vit_keras.training import checkpoints
 from vit_keras.training.callbacks.recorder import Recorder
 from vit_keras.training.callbacks.steps import StepCounter
@@ -10,31 +10,36 @@ from vit_keras.training.callbacks.stop_on_nonfinite import StopOnNonFinite
 from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.metrics_table import best_row
 
-SIGTERM_EXIT = 128 + 15  # what a shell reports of a process that SIGTERM ended
+SIGTERM_EXIT = 128 + 15  # the exit code that a shell reports for a process that SIGTERM ended
 
 
 class StateSaver(StepCounter):
-    """A checkpoint every `checkpoint_every` updates, after the last one and after the best.
+    """Writes a checkpoint every `checkpoint_every` updates, after the last and after the best.
 
-    One that falls on an evaluation is written after it, so that a resumed run has its row. After
-    SIGTERM, which `signals` then lists, one is written at the end of the update, after an
-    evaluation that is running or due, and the process leaves with exit code 143; of several
-    processes all do as soon as one has the signal.
+    If an evaluation is due at the same update, the checkpoint follows it, so that a resumed run has
+    its row. When `signals` holds a SIGTERM, the callback writes a checkpoint at the end of the
+    update, after an evaluation that is running or due, and ends the process with exit code 143.
+    Several processes all end as soon as one of them has the signal.
+
+    Args:
+        run: the run.
+        recorder: the callback that records the evaluations; it must run earlier in the list.
+        loss_check: the callback that checks the last loss before it is saved.
+        signals: a list that collects SIGTERM.
+        topology: the devices and processes of the run.
     """
 
     def __init__(
         self,
-        config,
-        start_step: int,
-        folder: pathlib.Path,
+        run: Run,
         recorder: Recorder,
-        losses: StopOnNonFinite,
-        signals,
+        loss_check: StopOnNonFinite,
+        signals: list,
         topology: Topology = ALONE,
     ):
-        super().__init__(config, start_step)
-        self.folder, self.recorder, self.signals = folder, recorder, signals
-        self.losses, self.topology = losses, topology
+        super().__init__(run, recorder.step)
+        self.folder, self.recorder, self.signals = run.checkpoints, recorder, signals
+        self.loss_check, self.topology = loss_check, topology
 
     def on_step(self, logs):
         if self.step % self.config.eval_every and self.step != self.config.total_steps:
@@ -52,11 +57,11 @@ class StateSaver(StepCounter):
     def _save_if(self, due):
         stops = self.topology.gather(len(self.signals)).any()
         if due or stops:
-            self.losses.look()
+            self.loss_check.check()
             best = best_row(self.recorder.rows)
             best = best and {name: best[name] for name in ("step", "val_accuracy")}
-            kept = self.config.keep_checkpoints
-            path = checkpoints.save(self.model, self.folder, self.step, kept, best, self.topology)
+            keep = self.config.keep_checkpoints
+            path = checkpoints.save(self.model, self.folder, self.step, keep, best, self.topology)
         if stops:
             print(
                 f"stopped by SIGTERM after update {self.step} of {self.config.total_steps}, "

@@ -1,4 +1,4 @@
-"""What TensorBoard shows: the rows, some training images, where the model attends."""
+"""Writes records, training images and attention maps for TensorBoard."""
 
 import keras
 import numpy as np
@@ -11,10 +11,16 @@ PICTURES = 8
 
 
 class TensorBoard(keras.callbacks.Callback):
-    """Writes each recorded row, over the updates, to `tensorboard/train` and `/validation`.
+    """Writes each recorded row to `tensorboard/train` and `tensorboard/validation`.
 
-    With `watch_every`, also the attention rollout of the first held-out pictures after every so
-    many evaluations. `images` are pictures for the beginning of a run: what training sees.
+    Every `watch_every` evaluations (0 for never), it also draws the attention rollout of the first
+    held-out pictures.
+
+    Args:
+        run: the run.
+        recorder: the callback that records the rows; it must run earlier in the list.
+        validation: the held-out batches.
+        images: training images `(B, H, W, C)` to show once, at the beginning of a run.
     """
 
     def __init__(self, run: Run, recorder: Recorder, validation, images=None):
@@ -55,15 +61,15 @@ class TensorBoard(keras.callbacks.Callback):
 
     def _write_attention(self, step):
         maps = keras.ops.convert_to_numpy(self.maps(self.pictures))
-        heat = attention_rollout(maps)[:, 0]  # of the first token, which stands for the image
+        heat = attention_rollout(maps)[:, 0]  # the first token represents the image
         heat = heat[:, -np.prod(patch_grid(self.model)) :]  # without a class token
-        heat = heat.reshape(-1, *patch_grid(self.model), 1)
+        heat = heat.reshape(-1, *patch_grid(self.model), 1)  # (B, h, w, 1)
         heat = self.tf.image.resize(to_unit(heat), self.pictures.shape[1:3]).numpy()
         self._write_images("attention", to_unit(self.pictures) * heat, step)
 
 
 def to_unit(images: np.ndarray) -> np.ndarray:
-    """Each of `(B, H, W, C)` stretched to [0, 1]."""
+    """Stretches the values of each image of `(B, H, W, C)` to [0, 1]."""
     images = np.asarray(images, "float32")
     low, high = (f(images, axis=(1, 2, 3), keepdims=True) for f in (np.min, np.max))
     return (images - low) / np.maximum(high - low, 1e-12)

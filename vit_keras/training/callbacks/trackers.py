@@ -1,4 +1,4 @@
-"""Experiment trackers, each through the Keras callback that it comes with."""
+"""Experiment trackers, each through the Keras callback that it provides."""
 
 import dataclasses
 import importlib
@@ -9,9 +9,10 @@ from vit_keras.runs import Run
 
 
 def tracker_callbacks(run: Run) -> list[keras.callbacks.Callback]:
-    """The callback of the run's `tracker`, [] for none.
+    """Returns the callback of the run's `tracker` in a list, which is empty for "none".
 
-    Raises ValueError with the command that installs it where it is missing.
+    Raises:
+        ValueError: the tracker's package is missing; the message gives the command to install it.
     """
     name = run.config.tracker
     return [] if name == "none" else [TRACKERS[name](run)]
@@ -24,7 +25,7 @@ def _mlflow(run):
 
 
 def _wandb(run):
-    """Goes on with the run of the same folder: its name is the identity there."""
+    """Continues the run of the same folder, whose name identifies it there."""
     wandb = _import("wandb.integration.keras", "wandb")
     wandb.init(
         id=run.folder.name,
