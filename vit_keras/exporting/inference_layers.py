@@ -12,13 +12,15 @@ from keras import ops
 
 from vit_keras.exporting import token_merging
 from vit_keras.exporting.folded_weights import array, fold, matrix
-from vit_keras.layers.dense import GELUS, Dense, gelu_tanh
+from vit_keras.layers import kernels
+from vit_keras.layers.dense import Dense, gelu_tanh
+
+heads_first_attention = kernels.lookup("heads_first_attention")
 
 
+@kernels.dispatch("inference_normalize")
 def normalise(x, epsilon: float):
     """`x` with mean 0 and variance 1 along the last axis."""
-    if keras.backend.backend() == "torch":
-        return ops.layer_normalization(x, epsilon=epsilon)
     x = x - ops.mean(x, axis=-1, keepdims=True)
     return x * ops.rsqrt(ops.mean(x * x, axis=-1, keepdims=True) + epsilon)
 
@@ -28,10 +30,9 @@ def gelu_by_erf(x):
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 
+@kernels.dispatch("inference_gelu")
 def gelu(kind: str):
     """GELU, "exact" or "tanh"; torch's own makes it part of the product before it."""
-    if keras.backend.backend() == "torch":
-        return GELUS[kind]
     return {"exact": gelu_by_erf, "tanh": gelu_tanh}[kind]
 
 
@@ -140,10 +141,8 @@ class InferenceBlock(AttentionAndMLP):
         bias, weights = None, None
         if size is not None:
             bias = ops.expand_dims(token_merging.size_bias(size), axis=1)  # of all heads
-        if keras.backend.backend() == "torch" and not self.with_weights:
-            from vit_keras.layers.kernels import torch_attention
-
-            x = torch_attention.heads_first(query, key, value, scale=1.0, bias=bias)
+        if heads_first_attention is not None and not self.with_weights:
+            x = heads_first_attention(query, key, value, scale=1.0, bias=bias)
         else:
             logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
             weights = ops.softmax(logits if bias is None else logits + bias, axis=-1)

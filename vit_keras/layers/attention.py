@@ -10,7 +10,7 @@ from vit_keras.layers.dense import HeadsDense
 from vit_keras.layers.positions import IN_ATTENTION, RelativeLogits, RotaryPositions
 
 
-@kernels.dispatch
+@kernels.dispatch("fused_attention")
 def fused_attention(query, key, value, scale):
     """softmax(scale q kᵀ) v of `(B, N, H, d)` by one kernel: torch's, or JAX's on accelerators.
 

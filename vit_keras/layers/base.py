@@ -33,7 +33,7 @@ def check_choice(value, choices, name: str) -> None:
         raise ValueError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}")
 
 
-@kernels.dispatch
+@kernels.dispatch("train_layer_norm")
 def train_layer_norm(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis, with its gradient."""
     return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)

@@ -12,7 +12,7 @@ from vit_keras.layers.dense import GELUS, Dense
 from vit_keras.layers.remat import Dropout, rematerialise
 
 
-@kernels.dispatch
+@kernels.dispatch("train_mlp")
 def train_mlp(x, first, second):
     """second(first(x)) of two `Dense` layers in training, `(…, D)` -> `(…, D)`."""
     return second(first(x))

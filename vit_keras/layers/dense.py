@@ -11,7 +11,7 @@ from vit_keras.layers.kernels.activations import GELUS, IN_TRAINING, gelu, gelu_
 __all__ = ["GELUS", "Dense", "HeadsDense", "gelu", "gelu_tanh", "linear"]
 
 
-@kernels.dispatch
+@kernels.dispatch("linear")
 def linear(x, kernel, bias, activation=None):
     """activation(x kernel + bias), `(B, …, *K)` -> `(B, …, *N)` by a kernel `(*K, *N)`.
 

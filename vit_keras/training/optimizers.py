@@ -4,9 +4,12 @@ import keras
 import ml_dtypes
 from keras import ops
 
+from vit_keras.layers import kernels
 from vit_keras.training.layer_rules import num_blocks
 from vit_keras.training.schedules import WarmupDecay
 from vit_keras.training.update_rule import UpdateRule
+
+adam_update = kernels.lookup("adam_update")
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -50,45 +53,33 @@ class AdamW(UpdateRule):
         return m / (1 - ops.power(self.beta_1, update)) / (corrected + self.epsilon)
 
     def update_step(self, gradient, variable, learning_rate):
-        """On TensorFlow in its own operator: written out an update is 30, each of them a pass."""
-        if keras.backend.backend() != "tensorflow":
+        """On TensorFlow its own operator does the update in one pass."""
+        if adam_update is None:
             return super().update_step(gradient, variable, learning_rate)
-        import tensorflow as tf
-
         index, rate, decay = self._terms(variable, learning_rate)
         if decay:
             self.assign(variable, (1 - rate * decay) * variable)
-        m, v = self._momentums[index].value, self._velocities[index].value
-        update = ops.cast(self.iterations + 1, variable.dtype)
-        power_1, power_2 = ops.power(self.beta_1, update), ops.power(self.beta_2, update)
-        tf.raw_ops.ResourceApplyAdam(
-            var=getattr(variable, "_value", variable).handle,
-            m=m.handle,
-            v=v.handle,
-            beta1_power=power_1,
-            beta2_power=power_2,
-            lr=rate,
-            beta1=self.beta_1,
-            beta2=self.beta_2,
-            epsilon=self.epsilon * ops.sqrt(1 - power_2),  # which it adds to √v, not to √v̂
-            grad=ops.cast(gradient, variable.dtype),
+        adam_update(
+            variable,
+            ops.cast(gradient, variable.dtype),
+            self._momentums[index],
+            self._velocities[index],
+            ops.cast(self.iterations + 1, variable.dtype),
+            rate=rate,
+            **self._constants(),
         )
 
-    def _torch_step(self, weights, gradients, indices, rate, weight_decay):
-        import torch
-
-        moments = ([slot[i].value for i in indices] for slot in (self._momentums, self._velocities))
-        update = (self.iterations + 1).to(torch.float32)
-        torch._fused_adamw_(
-            *(weights, gradients, *moments, [], [update] * len(weights)),
-            lr=rate,
-            beta1=self.beta_1,
-            beta2=self.beta_2,
+    def update_group(self, weights, gradients, indices, rate, weight_decay):
+        moments = ([slot[i] for i in indices] for slot in (self._momentums, self._velocities))
+        kernels.lookup("adamw_update")(
+            *(weights, gradients, *moments, self.iterations + 1),
+            rate=rate,
             weight_decay=weight_decay,
-            eps=self.epsilon,
-            amsgrad=False,
-            maximize=False,
+            **self._constants(),
         )
+
+    def _constants(self):
+        return {"betas": (self.beta_1, self.beta_2), "epsilon": self.epsilon}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -134,17 +125,10 @@ class SGD(UpdateRule):
         self.assign(trace, ops.cast(new, trace.dtype))
         return new
 
-    def _torch_step(self, weights, gradients, indices, rate, weight_decay):
-        import torch
-
-        traces = [self._traces[i].value for i in indices]
-        new = [trace.float() for trace in traces]  # float32 traces themselves
-        torch._foreach_mul_(new, self._momentum)
-        torch._foreach_add_(new, gradients)
-        torch._foreach_copy_(traces, new)
-        if weight_decay:
-            torch._foreach_mul_(weights, 1 - rate * weight_decay)
-        torch._foreach_add_(weights, new, alpha=-rate)
+    def update_group(self, weights, gradients, indices, rate, weight_decay):
+        traces = [self._traces[index] for index in indices]
+        update = kernels.lookup("sgd_update")
+        update(weights, gradients, traces, self._momentum, rate=rate, weight_decay=weight_decay)
 
 
 def build_optimizer(config, total_steps: int, model: keras.Model) -> UpdateRule:

@@ -3,8 +3,11 @@
 import keras
 from keras import ops
 
-from vit_keras.training import distribution, lists
+from vit_keras.layers import kernels
+from vit_keras.training import distribution, list_ops
 from vit_keras.training.layer_rules import rate_multiplier
+
+update_groups = kernels.lookup("update_groups")  # None: the backend updates one variable at a time
 
 
 class UpdateRule(keras.optimizers.Optimizer):
@@ -12,7 +15,7 @@ class UpdateRule(keras.optimizers.Optimizer):
 
     η_t is the schedule's rate, s the layer's multiplier (`layer_decay`), λ `weight_decay`, of
     variables called `kernel` alone. A subclass gives `_direction(gradient, index)`, u for the
-    variable of that number, and for speed `_torch_step(weights, gradients, indices, rate,
+    variable of that number, and for speed `update_group(weights, gradients, indices, rate,
     weight_decay)`, the whole update of some variables as torch tensors.
 
     What differs from the optimisers of Keras:
@@ -98,19 +101,14 @@ class UpdateRule(keras.optimizers.Optimizer):
         return self.weight_decay or 0.0 if self._use_weight_decay(variable) else 0.0
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        if keras.backend.backend() != "torch":
+        if update_groups is None:
             return super()._backend_update_step(grads, trainable_variables, learning_rate)
         groups = {}
         for gradient, variable in zip(grads, trainable_variables):
             index = self._get_variable_index(variable)
-            terms = self._multipliers[index], self._decay(variable)
-            group = groups.setdefault(terms, ([], [], []))
-            for items, item in zip(group, (variable.value, gradient, index)):
-                items.append(item)
-        for (multiplier, decay), group in groups.items():
-            self._torch_step(*group, float(learning_rate) * multiplier, decay)
-        for variable in trainable_variables:
-            variable.value.grad = None  # Keras keeps it until the next forward pass is done
+            terms = float(learning_rate) * self._multipliers[index], self._decay(variable)
+            groups.setdefault(terms, []).append((variable, gradient, index))
+        update_groups(groups, self.update_group)
 
     def _backend_apply_gradients(self, grads, trainable_variables):
         grads = self._reduce_gradients(grads)
@@ -129,42 +127,27 @@ class UpdateRule(keras.optimizers.Optimizer):
             self._backend_increment_gradient_accumulators(grads, sums)
 
         changed = [*self._trainable_variables, *self.variables]
-        _cond(ops.equal((self._iterations + 1) % parts, 0), update, add, changed)
+        list_ops.update_if(ops.equal((self._iterations + 1) % parts, 0), update, add, changed)
 
     def _update(self, grads, variables):
-        with lists.no_grad():
+        with list_ops.no_grad():
             grads = self._clip_gradients(grads)
             self._backend_update_step(grads, variables, self.learning_rate)
             self._update_model_variables_moving_average(self._trainable_variables)
 
     def _clip_gradients(self, grads):
-        norm = lists.global_norm(grads)
+        norm = list_ops.global_norm(grads)
         self.gradient_norm.assign(norm)
         if not self.global_clipnorm:
             return super()._clip_gradients(grads)
         scale = ops.where(norm < self.global_clipnorm, 1.0, self.global_clipnorm / norm)
-        return lists.scaled(grads, scale)
+        return list_ops.scale_tensors(grads, scale)
 
     def _update_model_variables_moving_average(self, trainable_variables):
         if not self.use_ema:
             return
         rate = ops.where(ops.equal(self.iterations, 0), 1.0, 1 - self.ema_momentum)
-        lists.move_towards(self._model_variables_moving_average, trainable_variables, rate)
+        list_ops.move_towards(self._model_variables_moving_average, trainable_variables, rate)
 
     def finalize_variable_values(self, var_list):
         """Nothing: Keras would put the average in the place of the weights after each `fit`."""
-
-
-def _cond(condition, true_fn, false_fn, changed):
-    """`ops.cond` of functions that assign to the variables `changed`, on JAX as well."""
-    if keras.backend.backend() != "jax":
-        return ops.cond(condition, true_fn, false_fn)
-
-    def values_after(function):
-        with keras.StatelessScope([(v, v.value) for v in changed]) as scope:
-            function()
-        return [scope.get_current_value(v) for v in changed]
-
-    values = ops.cond(condition, lambda: values_after(true_fn), lambda: values_after(false_fn))
-    for variable, value in zip(changed, values):
-        variable.assign(value)

@@ -3,7 +3,7 @@
 `TABLE` says which operations a backend computes by code of its own; the layers hold the portable
 version, in `keras.ops`, and `dispatch` replaces it where the table has a row:
 
-    @kernels.dispatch
+    @kernels.dispatch("linear")
     def linear(x, kernel, bias):
         return ops.matmul(x, kernel) + bias
 

@@ -1,18 +1,39 @@
 """Which operations a backend computes by code of its own: operation -> backend -> function."""
 
+import functools
 import importlib
 from collections.abc import Callable
 
 import keras
 
 TABLE = {
-    "train_layer_norm": {"tensorflow": "tensorflow_training.layer_norm"},
+    # layers
+    "linear": {"torch": "torch_products.linear"},
+    "train_mlp": {"torch": "torch_products.mlp"},
     "train_gelu": {"tensorflow": "tensorflow_training.gelu"},
     "train_gelu_tanh": {"tensorflow": "tensorflow_training.gelu_tanh"},
-    "train_mlp": {"torch": "torch_products.mlp"},
-    "linear": {"torch": "torch_products.linear"},
+    "train_layer_norm": {"tensorflow": "tensorflow_training.layer_norm"},
     "fused_attention": {"torch": "torch_attention.attention", "jax": "jax_attention.attention"},
+    # training
+    "no_grad": {"torch": "torch_training.no_grad"},
+    "global_norm": {
+        "torch": "torch_training.global_norm",
+        "tensorflow": "tensorflow_training.global_norm",
+    },
+    "scale_tensors": {"torch": "torch_training.scale_tensors"},
+    "move_towards": {"torch": "torch_training.move_towards"},
+    "update_if": {"jax": "jax_training.update_if"},
+    "update_groups": {"torch": "torch_training.update_groups"},
+    "adamw_update": {"torch": "torch_training.adamw_update"},
+    "sgd_update": {"torch": "torch_training.sgd_update"},
+    "adam_update": {"tensorflow": "tensorflow_training.adam_update"},
+    "generator_state": {"torch": "torch_generator.generator_state"},
+    "set_generator_state": {"torch": "torch_generator.set_generator_state"},
+    # models for inference
     "heads_first_attention": {"torch": "torch_attention.heads_first"},
+    "inference_normalize": {"torch": "torch_inference.normalize"},
+    "inference_gelu": {"torch": "torch_inference.gelu_of_kind"},
+    # choices
     "measure_choices": {"torch": "torch_choices.measure"},
     "check_choices": {"torch": "torch_choices.check"},
 }
@@ -33,10 +54,12 @@ def lookup(operation: str, default: Callable | None = None) -> Callable | None:
     return getattr(importlib.import_module(f"{__package__}.{module}"), function)
 
 
-def dispatch(portable: Callable) -> Callable:
-    """Decorates a portable function: the backend's own function replaces it where `TABLE` has one.
+def dispatch(operation: str) -> Callable[[Callable], Callable]:
+    """Decorates the portable function of `operation`; the backend's own, if any, replaces it.
 
-    The row is the one called as the function is. The choice is made once, when the decorated
-    function is defined, so a call costs nothing more.
+    The choice is made once, when the decorated function is defined, so a call costs nothing more.
+
+    Raises:
+        KeyError: if `TABLE` has no row called `operation`.
     """
-    return lookup(portable.__name__, portable)
+    return functools.partial(lookup, operation)
