@@ -40,6 +40,9 @@ class TakeVisible(keras.layers.Layer):
         check_positive(visible=visible)
         self.visible = visible
 
+    def build(self, x_shape, source_shape):
+        pass  # Keras' own takes the shape of one input alone
+
     def call(self, x, source):
         before = x.shape[1] - source.shape[1]
         order = ops.argsort(source, axis=1)[:, : self.visible]  # those masked are N, and come last

@@ -1,0 +1,153 @@
+"""Every public layer passes Keras' own test of a layer, and has a cost rule.
+
+`run_layer_test` builds the layer, calls it on symbols and on numbers, saves and loads its
+configuration, trains it for a step and runs it in mixed precision, where the backend can.
+"""
+
+import dataclasses
+
+import keras
+import pytest
+from keras.src import testing
+
+from vit_keras import compute, layers
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The model does not have any trainable weights"),
+    pytest.mark.filterwarnings("ignore:`shuffle=True` was passed"),
+]
+
+TOKENS = (2, 6, 12)  # images, tokens and width
+GRID = (2, 3)  # of 6 patches
+MAP = (2, 4, 6, 32)  # a feature map
+MASKED = {"x_shape": (2, 6, 12), "source_shape": (2, 6)}
+ATTENTION = 4 * 6 * 12 * 12 + 2 * 6 * 6 * 12  # projections; q kᵀ and the sum of v
+MLP = 2 * 6 * 12 * 8
+UNIT = 4 * 6 * (32 * 32 + 9 * 32 * 32 + 32 * 128 + 32 * 128)  # conv1, conv2, conv3, conv_proj
+
+
+@dataclasses.dataclass
+class Case:
+    """What a layer does with an input.
+
+    Attributes:
+        arguments: Arguments of the layer.
+        input_shape: Shape of the input, or shapes by the argument's name + "_shape".
+        output_shape: Shape of the output, or a tuple of shapes.
+        weights: Number of trainable weights.
+        macs: Multiply-adds for one image, by hand.
+        seeds: Number of seed generators; dropout has one each.
+        trains: Whether to train a step, which takes one input and one output.
+    """
+
+    arguments: dict
+    input_shape: tuple | dict
+    output_shape: tuple
+    weights: int = 0
+    macs: int = 0
+    seeds: int = 0
+    trains: bool = True
+
+    @property
+    def has_source(self) -> bool:
+        """Whether the layer takes `x` and `source`, as those that corrupt tokens do."""
+        return isinstance(self.input_shape, dict)
+
+    @property
+    def x_shape(self) -> tuple:
+        return self.input_shape["x_shape"] if self.has_source else self.input_shape
+
+
+BLOCK = {"num_heads": 3, "mlp_dim": 8}
+RATES = {"dropout_rate": 0.5, "attention_dropout_rate": 0.5, "stochastic_depth_rate": 0.5}
+CASES = {
+    "AddPositionEmbs": Case({}, TOKENS, TOKENS, 1),
+    "AddPositionEmbs2D": Case({"grid": GRID}, TOKENS, TOKENS, 2),
+    "AddSinCosPositions": Case({"grid": GRID}, TOKENS, TOKENS),
+    "BottleneckUnit": Case({"filters": 32}, MAP, (2, 4, 6, 128), 12, UNIT),
+    "ClassToken": Case({}, TOKENS, (2, 7, 12), 1),
+    "CorruptTokens": Case({}, MASKED, TOKENS, 1, trains=False),
+    "DropClassToken": Case({}, TOKENS, (2, 5, 12)),
+    "EncoderBlock": Case({**BLOCK, **RATES}, TOKENS, TOKENS, 16, ATTENTION + MLP, seeds=6),
+    "GroupNorm": Case({"groups": 8}, MAP, MAP, 2),
+    "MAPHead": Case(BLOCK, TOKENS, (2, 12), 15, (2 + 2 * 6) * 12 * 12 + 2 * 6 * 12 + MLP // 6),
+    "MlpBlock": Case({"mlp_dim": 8, "dropout_rate": 0.5}, TOKENS, TOKENS, 4, MLP, seeds=2),
+    "MultiHeadDotProductAttention": Case({"num_heads": 3}, TOKENS, TOKENS, 8, ATTENTION),
+    "PatchDropout": Case({"keep_rate": 0.5}, TOKENS, TOKENS, seeds=1),
+    "PatchEmbedding": Case(
+        {"hidden_size": 12, "patch_size": (2, 3)}, (2, 4, 6, 5), (2, 4, 12), 2, 4 * 2 * 3 * 5 * 12
+    ),
+    "PreActivationUnit": Case({"filters": 32}, MAP, (2, 4, 6, 128), 10, UNIT),
+    "RelativeLogits": Case({}, (2, 6, 3, 4), (2, 3, 6, 6), 1, 6 * 6 * 12),
+    "ResNetInput": Case({"total_stride": 2}, MAP, MAP),
+    "ResNetStage": Case({"num_units": 1, "filters": 32}, MAP, (2, 4, 6, 128), 12, UNIT),
+    "RestoreTokens": Case({"visible": 6}, MASKED, TOKENS, 1, trains=False),
+    "RootBlock": Case({"filters": 8}, (2, 8, 9, 3), (2, 2, 3, 8), 1, 4 * 5 * 7 * 7 * 3 * 8),
+    "RotaryPositions": Case({"grid": GRID}, (2, 6, 3, 4), (2, 6, 3, 4)),
+    "StdConv": Case(
+        {"filters": 5, "kernel_size": 3, "strides": 2}, MAP, (2, 2, 3, 5), 1, 6 * 9 * 32 * 5
+    ),
+    "TakeClassToken": Case({}, TOKENS, (2, 12)),
+    "TakeVisible": Case({"visible": 3}, MASKED, (2, 3, 12), trains=False),
+    "WithAttentionWeights": Case(
+        {"block": layers.EncoderBlock(**BLOCK)},
+        TOKENS,
+        (TOKENS, (2, 3, 6, 6)),
+        16,
+        ATTENTION + MLP,
+        trains=False,
+    ),
+}
+
+
+def test_every_public_layer_has_a_case():
+    assert sorted(CASES) == sorted(layers.__all__)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layer_keeps_the_contract_of_keras(name):
+    case, harness = CASES[name], testing.TestCase()
+    dtypes = {"x_shape": "float32", "source_shape": "int32"} if case.has_source else None
+    try:
+        harness.run_layer_test(
+            getattr(layers, name),
+            case.arguments,
+            input_shape=case.input_shape,
+            input_dtype=dtypes,
+            expected_output_shape=case.output_shape,
+            expected_num_trainable_weights=case.weights,
+            expected_num_non_trainable_weights=0,
+            expected_num_seed_generators=case.seeds,
+            run_training_check=case.trains,
+            # JAX compiles each operation again for it, and torch has no float16 on CPUs.
+            run_mixed_precision_check=keras.backend.backend() == "tensorflow",
+        )
+    finally:
+        harness.doCleanups()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layer_costs_what_was_counted_by_hand(name):
+    layer = built(name)
+    products = compute.count(layer, CASES[name].x_shape, compute.Convention())
+    assert sum(macs for macs, _ in products) == CASES[name].macs
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_layer_is_saved_with_a_policy_object(name):
+    """Keras refuses to save a layer that leaves `get_config` to it and gets such an object."""
+    policy = keras.DTypePolicy("mixed_bfloat16")
+    layer = getattr(layers, name)(**CASES[name].arguments, dtype=policy)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    assert again.get_config() == layer.get_config()
+    assert again.compute_dtype == "bfloat16"
+
+
+def built(name):
+    case = CASES[name]
+    layer = getattr(layers, name)(**case.arguments)
+    if case.has_source:
+        layer.build(**case.input_shape)
+    else:
+        layer.build(case.input_shape)
+    return layer
