@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import resource
+import shutil
 
 import keras
 import numpy as np
@@ -27,7 +28,7 @@ def bias(model):
     return to_numpy(model.get_layer("head").bias)[0]
 
 
-def test_a_damaged_checkpoint_is_passed_over(tmp_path, model):
+def test_a_damaged_checkpoint_is_skipped(tmp_path, model):
     for step in (1, 2, 3, 4):
         set_bias(model, step)
         checkpoints.save(model, tmp_path, step, keep=4)
@@ -38,7 +39,9 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, model):
     (tmp_path / "step_000000003" / "meta.json").write_text('{"step"')
     (tmp_path / "step_000000002" / "state.npz").unlink()
     (tmp_path / ".partial-x").mkdir()
-    with pytest.warns(UserWarning, match=r"step_00000000\d is damaged .*passed over") as warned:
+    with pytest.warns(
+        UserWarning, match=r"step_00000000\d is damaged .*the one before it is used"
+    ) as warned:
         assert checkpoints.restore(model, tmp_path) == 1
     assert len(warned) == 3 and bias(model) == 1.0
     assert not (tmp_path / ".partial-x").exists()
@@ -53,7 +56,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, model):
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, model):
     checkpoints.save(model, tmp_path, 1, keep=1)
     other = small_model(small_config(tmp_path, optimizer={"name": "sgd"}))
-    with pytest.raises(ValueError, match="step_000000001' does not fit this run"):
+    with pytest.raises(ValueError, match="step_000000001', which does not fit this run"):
         checkpoints.restore(other, tmp_path)
 
 
@@ -114,7 +117,7 @@ def test_a_checkpoint_that_is_replaced_is_never_missing(tmp_path, model, monkeyp
         return call
 
     with monkeypatch.context() as patch:
-        for module, name in [(os, "replace"), (os, "fsync"), (checkpoints.shutil, "rmtree")]:
+        for module, name in [(os, "replace"), (os, "fsync"), (shutil, "rmtree")]:
             patch.setattr(module, name, counted(getattr(module, name)))
         with contextlib.suppress(Killed):
             checkpoints.save(model, folder, 5, keep=1)
@@ -145,7 +148,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(tmp_path, model, monkeypatch, nu
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert stopped.value.errno == number and stopped.value.filename == str(tmp_path)
     assert "checkpoint step_000000002 takes 0.0 MB, and " in str(stopped.value)
-    assert "MB are free. The checkpoints before it are whole" in str(stopped.value)
+    assert "MB are free. The earlier checkpoints are whole" in str(stopped.value)
     assert [path.name for path in tmp_path.iterdir()] == ["step_000000001"]
     set_bias(model, 0)
     assert checkpoints.restore(model, tmp_path) == 1 and bias(model) == 1.0

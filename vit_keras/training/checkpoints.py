@@ -1,10 +1,9 @@
-"""Checkpoints of a run: whole, atomic, verified; the newest few and the best are kept.
+"""The checkpoints of a run: written in one step, verified by a checksum.
 
-A checkpoint is a folder `step_NNNNNNNNN` with `state.npz`, all variables of the model (dropout's
-seeds too, which `.keras` files leave out), of the optimiser and of the metrics, and `meta.json`:
-step, backend, paths and shapes of the variables, checksum, and which step had the best
-`val_accuracy` so far. It is written beside under another name, flushed to the disk and renamed, so
-that it is there whole or not at all.
+A checkpoint is a folder `step_NNNNNNNNN` with two files. `state.npz` holds all variables of the
+model (including dropout's seeds, which `.keras` files leave out), of the optimizer and of the
+metrics. `meta.json` holds the step, the backend, the paths and shapes of the variables, the
+checksum of `state.npz`, and the step that had the best `val_accuracy` so far.
 """
 
 import contextlib
@@ -14,12 +13,12 @@ import json
 import os
 import pathlib
 import shutil
-import tempfile
 import warnings
 
 import keras
 import numpy as np
 
+from vit_keras.files import recover, remove_folder, replacing_folder
 from vit_keras.training.distribution import ALONE, Topology, read_variable
 from vit_keras.training.rollbacks import NonFinite
 from vit_keras.training.torch_generator import generator_state, set_generator_state
@@ -36,11 +35,25 @@ def save(
     best: dict | None = None,
     topology: Topology = ALONE,
 ) -> pathlib.Path:
-    """Writes the state of a compiled `model` after `step` updates.
+    """Writes the state of a compiled model, and deletes old checkpoints.
 
-    Every process of `topology` must call it, with its part of a state; the chief writes.
-    Keeps the newest `keep` and that of step `best["step"]`. Raises NonFinite, and writes nothing,
-    for a state with NaN or infinity; OSError where the disk is full, and leaves all as it was.
+    Every process of `topology` must call it; the chief writes.
+
+    Args:
+        model: the model, compiled and built.
+        folder: the folder of the run's checkpoints.
+        step: the number of updates so far.
+        keep: how many of the newest checkpoints stay.
+        best: the step and `val_accuracy` of the best evaluation; its checkpoint stays too.
+        topology: the devices and processes of the run.
+
+    Returns:
+        The folder of the checkpoint.
+
+    Raises:
+        NonFinite: a variable is NaN or infinite. Nothing is written.
+        OSError: the checkpoint cannot be written, such as on a full disk. The earlier checkpoints
+            stay as they are.
     """
     variables = _variables(model)
     arrays = _read_all(variables, topology)
@@ -56,30 +69,37 @@ def save(
     }
     if generator_state() is not None:
         arrays[GENERATOR] = generator_state()
-    with _beside(folder, final, sum(array.nbytes for array in arrays.values())) as partial:
-        _write(partial, arrays, meta)
-    older = [path for path in _newest_first(folder) if path.name <= final.name]
-    for path in older[keep:]:
-        if best is None or path.name != f"step_{best['step']:09d}":
-            _discard(path)
+    with _replacing(folder, final, sum(array.nbytes for array in arrays.values())) as new:
+        _write(new, arrays, meta)
+    _remove_old(folder, final, keep, best)
     return final
 
 
+def _remove_old(folder, last, keep, best):
+    """Removes all checkpoints up to `last` but the newest `keep` and the best."""
+    older = [path for path in _newest_first(folder) if path.name <= last.name]
+    for path in older[keep:]:
+        if best is None or path.name != f"step_{best['step']:09d}":
+            remove_folder(path)
+
+
 def _write(folder, arrays, meta):
-    """The two files of a checkpoint, on the disk when it returns."""
     with open(folder / "state.npz", "wb") as file:
         np.savez(file, **{name: _storable(array) for name, array in arrays.items()})
-        _flush(file)
-    with open(folder / "meta.json", "w") as file:
-        json.dump({**meta, "sha256": _digest(folder / "state.npz")}, file)
-        _flush(file)
+    meta = {**meta, "sha256": _digest(folder / "state.npz")}
+    (folder / "meta.json").write_text(json.dumps(meta))
 
 
 def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE) -> int:
-    """Brings a compiled `model` to the newest whole checkpoint in `folder`; returns its step, or 0.
+    """Restores a compiled model from the newest checkpoint in `folder` that is not damaged.
 
-    A damaged checkpoint is passed over with a warning. Raises ValueError where a whole one does
-    not fit the model, or where processes find different ones.
+    A damaged checkpoint causes a warning, and the one before it is used.
+
+    Returns:
+        The step of the checkpoint, or 0 if there is none.
+
+    Raises:
+        ValueError: the checkpoint does not fit the model, or processes see different checkpoints.
     """
     with topology.chief_first():
         path = newest(folder)
@@ -87,38 +107,41 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
     if len(steps := set(topology.gather(step).tolist())) > 1:
         raise ValueError(
             "All processes must see the same `workdir`, on a disk that the machines share. "
-            f"Received: {str(folder)!r} with newest checkpoints of steps {sorted(steps)}"
+            f"Received: {str(folder)!r}, where the newest checkpoints of the processes are of "
+            f"steps {sorted(steps)}"
         )
     return 0 if path is None else load(model, path)
 
 
 def newest(folder: pathlib.Path) -> pathlib.Path | None:
-    """The newest whole checkpoint in `folder`; tidies up after a process that was killed."""
-    for partial in folder.glob(".partial-*"):
-        shutil.rmtree(partial)
-    for path in folder.glob("step_*-new"):
-        _take_place(path, path.with_name(path.name.removesuffix("-new")))
+    """Returns the newest checkpoint that is not damaged; removes remains of a killed process."""
+    recover(folder)
     for path in _newest_first(folder):
         try:
             _read_meta(path)
             return path
         except (OSError, ValueError, KeyError) as error:
-            warnings.warn(f"Checkpoint {path} is damaged ({error}): passed over", stacklevel=3)
+            warnings.warn(
+                f"Checkpoint {path} is damaged ({error}): the one before it is used", stacklevel=3
+            )
     return None
 
 
 def load(model: keras.Model, path: pathlib.Path) -> int:
-    """Brings a compiled `model` to the checkpoint at `path`; returns its step.
+    """Restores a compiled model from the checkpoint at `path`; returns its step.
 
-    Raises OSError, ValueError or KeyError where it is missing or damaged.
+    Raises:
+        OSError, KeyError: the checkpoint is missing or damaged.
+        ValueError: the checkpoint is damaged or does not fit the model.
     """
     meta, variables = _read_meta(path), _variables(model)
     if {n: list(v.shape) for n, v in variables.items()} != {
         name: shape for name, (_, shape, _) in meta["variables"].items()
     }:
         raise ValueError(
-            f"Checkpoint {str(path)!r} does not fit this run: it holds {len(meta['variables'])} "
-            f"variables of other shapes than the model's and optimiser's {len(variables)}"
+            "A checkpoint must hold the variables of the run's model, optimizer and metrics. "
+            f"Received: {str(path)!r}, which does not fit this run: its {len(meta['variables'])} "
+            f"variables have other shapes than the run's {len(variables)}. Give another --workdir"
         )
     with np.load(path / "state.npz", allow_pickle=False) as state:
         for name, variable in variables.items():
@@ -132,13 +155,13 @@ def load(model: keras.Model, path: pathlib.Path) -> int:
 
 
 def _variables(model) -> dict[str, keras.Variable]:
-    """By group and place: paths depend on what else a process has built."""
+    """Names variables by group and place, since paths depend on what else a process has built."""
     groups = {
         "model": model.variables,
         "optimizer": model.optimizer.variables,
         "metrics": model.metrics_variables,
     }
-    return {f"{group}/{i:05d}": v for group, found in groups.items() for i, v in enumerate(found)}
+    return {f"{group}/{i:05d}": v for group, held in groups.items() for i, v in enumerate(held)}
 
 
 def _read_all(variables, topology):
@@ -155,46 +178,21 @@ def _check_finite(variables, arrays, step):
 
 
 @contextlib.contextmanager
-def _beside(folder, final, size):
-    """A folder that takes the place of `final` at the end; after an error it is gone."""
-    partial = None
+def _replacing(folder, final, size):
+    """`replacing_folder(final)`, with an error for a full disk that says what to do."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = pathlib.Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
-        yield partial
-        _flush_folder(partial)
-    except BaseException as error:
-        if partial is not None:
-            shutil.rmtree(partial)
-        if isinstance(error, OSError) and error.errno in FULL:
-            raise OSError(
-                error.errno,
-                f"{os.strerror(error.errno)}: checkpoint {final.name} takes {size / 1e6:.1f} MB, "
-                f"and {shutil.disk_usage(folder).free / 1e6:.1f} MB are free. The checkpoints "
-                "before it are whole: make room, and the same command goes on",
-                str(folder),
-            ) from error
-        raise
-    if final.exists():  # the new one is there before the old one goes
-        new = final.with_name(f"{final.name}-new")
-        os.replace(partial, new)
-        _take_place(new, final)
-    else:
-        os.replace(partial, final)
-    _flush_folder(folder)
-
-
-def _take_place(new, final):
-    if final.exists():
-        _discard(final)
-    os.replace(new, final)
-
-
-def _discard(path):
-    """Deletes a checkpoint; its name is gone first, so that none is left in part."""
-    gone = path.with_name(f".partial-{path.name}")
-    os.replace(path, gone)
-    shutil.rmtree(gone)
+        with replacing_folder(final) as new:
+            yield new
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise OSError(
+            error.errno,
+            f"{os.strerror(error.errno)}: checkpoint {final.name} takes {size / 1e6:.1f} MB, "
+            f"and {shutil.disk_usage(folder).free / 1e6:.1f} MB are free. The earlier checkpoints "
+            "are whole. Free some space and run the same command again: it resumes from there",
+            str(folder),
+        ) from error
 
 
 def _newest_first(folder):
@@ -209,20 +207,9 @@ def _read_meta(path):
 
 
 def _storable(array):
-    return array.view("uint16") if array.dtype.name == "bfloat16" else array  # .npz has none
+    return array.view("uint16") if array.dtype.name == "bfloat16" else array  # .npz has no bfloat16
 
 
 def _digest(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(file):
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _flush_folder(folder):
-    handle = os.open(folder, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)
