@@ -20,6 +20,7 @@ pytestmark = [
 TOKENS = (2, 6, 12)  # images, tokens and width
 GRID = (2, 3)  # of 6 patches
 MAP = (2, 4, 6, 32)  # a feature map
+SOURCE_DTYPES = {"x_shape": "float32", "source_shape": "int32"}
 MASKED = {"x_shape": (2, 6, 12), "source_shape": (2, 6)}
 ATTENTION = 4 * 6 * 12 * 12 + 2 * 6 * 6 * 12  # projections; q kᵀ and the sum of v
 MLP = 2 * 6 * 12 * 8
@@ -106,31 +107,12 @@ def test_every_public_layer_has_a_case():
 
 @pytest.mark.parametrize("name", CASES)
 def test_layer_keeps_the_contract_of_keras(name):
-    case, harness = CASES[name], testing.TestCase()
-    dtypes = {"x_shape": "float32", "source_shape": "int32"} if case.has_source else None
-    try:
-        harness.run_layer_test(
-            getattr(layers, name),
-            case.arguments,
-            input_shape=case.input_shape,
-            input_dtype=dtypes,
-            expected_output_shape=case.output_shape,
-            expected_num_trainable_weights=case.weights,
-            expected_num_non_trainable_weights=0,
-            expected_num_seed_generators=case.seeds,
-            run_training_check=case.trains,
-            # JAX compiles each operation again for it, and torch has no float16 on CPUs.
-            run_mixed_precision_check=keras.backend.backend() == "tensorflow",
-        )
-    finally:
-        harness.doCleanups()
+    check_contract(getattr(layers, name), CASES[name])
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_layer_costs_what_was_counted_by_hand(name):
-    layer = built(name)
-    products = compute.count(layer, CASES[name].x_shape, compute.Convention())
-    assert sum(macs for macs, _ in products) == CASES[name].macs
+    check_cost(getattr(layers, name), CASES[name])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -143,11 +125,33 @@ def test_layer_is_saved_with_a_policy_object(name):
     assert again.compute_dtype == "bfloat16"
 
 
-def built(name):
-    case = CASES[name]
-    layer = getattr(layers, name)(**case.arguments)
+def check_contract(kind, case):
+    """Runs Keras' test of the layer class `kind`."""
+    harness = testing.TestCase()
+    try:
+        harness.run_layer_test(
+            kind,
+            case.arguments,
+            input_shape=case.input_shape,
+            input_dtype=SOURCE_DTYPES if case.has_source else None,
+            expected_output_shape=case.output_shape,
+            expected_num_trainable_weights=case.weights,
+            expected_num_non_trainable_weights=0,
+            expected_num_seed_generators=case.seeds,
+            run_training_check=case.trains,
+            # JAX compiles each operation again for it, and torch has no float16 on CPUs.
+            run_mixed_precision_check=keras.backend.backend() == "tensorflow",
+        )
+    finally:
+        harness.doCleanups()
+
+
+def check_cost(kind, case):
+    """Compares the layer's cost rule with the count in its case."""
+    layer = kind(**case.arguments)
     if case.has_source:
         layer.build(**case.input_shape)
     else:
         layer.build(case.input_shape)
-    return layer
+    products = compute.count(layer, case.x_shape, compute.Convention())
+    assert sum(macs for macs, _ in products) == case.macs
