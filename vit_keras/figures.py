@@ -1,4 +1,4 @@
-"""The pictures that the scripts draw, by matplotlib."""
+"""Figures of training and evaluation, drawn with matplotlib."""
 
 import os
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ BLUE, ORANGE, GREY = "#2a6fbb", "#d9822b", "#8a8f98"
 
 
 def save_figure(figure, path: str | os.PathLike) -> None:
-    """Writes a figure as PNG, at once: a reader finds the old one or the new, never a part."""
+    """Writes a matplotlib figure as a PNG file, which replaces an old one in a single step."""
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150, format="png", facecolor="white")
 
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):
-    """A figure of `width` and `height` inches, and its axes `(rows, columns)`."""
-    from matplotlib.figure import Figure  # no pyplot: it would look for a screen
+    """Returns a figure of `width` x `height` inches, and its axes as an array `(rows, columns)`."""
+    from matplotlib.figure import Figure  # pyplot would look for a screen
 
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -29,48 +29,84 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):
 
 
 def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
-    """Loss and accuracies over the updates of a run: training, held-out and few-shot."""
-    shown = [("loss", 1, {"loss": "training", "val_loss": "held out"})]
-    shown += [("accuracy", 100, {"accuracy": "training", "val_accuracy": "held out"})]
-    shots = [name for name in rows[-1] if name.startswith("fewshot_")]
-    shown += [("few-shot accuracy", 100, {name: f"{name[8:]}-shot" for name in shots})]
-    shown = [row for row in shown if all(name in rows[-1] for name in row[2]) and row[2]]
-    figure, axes = new_figure(4.5 * len(shown), 3.4, columns=len(shown))
-    for axis, (title, scale, names) in zip(axes[0], shown):
-        for (name, label), color in zip(names.items(), (GREY, BLUE, ORANGE)):
-            found = [row for row in rows if name in row]
-            values = [scale * row[name] for row in found]
-            axis.plot([row["step"] for row in found], values, ".-", color=color, label=label)
+    """Draws the loss and the accuracies of a run over its updates.
+
+    The panels show training beside held-out images, and few-shot accuracy where a run measured it.
+    The last row decides which panels there are.
+
+    Args:
+        rows: The metrics of the run: one dictionary for each record, with the number of updates as
+            `step`.
+        path: The PNG file to write.
+    """
+    panels = [("loss", 1, {"loss": "training", "val_loss": "held out"})]
+    panels += [("accuracy", 100, {"accuracy": "training", "val_accuracy": "held out"})]
+    few_shot = {name: f"{name[8:]}-shot" for name in rows[-1] if name.startswith("fewshot_")}
+    panels += [("few-shot accuracy", 100, few_shot)]
+    panels = [panel for panel in panels if panel[2] and all(name in rows[-1] for name in panel[2])]
+    figure, axes = new_figure(4.5 * len(panels), 3.4, columns=len(panels))
+    for axis, (title, scale, labels) in zip(axes[0], panels):
+        for (name, label), color in zip(labels.items(), (GREY, BLUE, ORANGE)):
+            measured = [row for row in rows if name in row]
+            values = [scale * row[name] for row in measured]
+            axis.plot([row["step"] for row in measured], values, ".-", color=color, label=label)
         axis.set(xlabel="updates", ylabel=title if scale == 1 else f"{title} (%)")
         axis.grid(alpha=0.3)
         axis.legend(frameon=False)
-        if "val_accuracy" in names:
+        if "val_accuracy" in labels:
             last = 100 * rows[-1]["val_accuracy"]
             axis.set_title(f"held out at the end: {last:.2f} %", fontsize=10)
     save_figure(figure, path)
 
 
+LABELED_CLASSES = 30  # a matrix of more classes has no room for names and counts
+CELL, CHARACTER = 0.35, 0.085  # inches: the side of a cell, and the width of a character
+LONGEST_NAME = 32  # characters
+
+
 def confusion(matrix: Sequence, class_names: Sequence[str], path: str | os.PathLike) -> None:
-    """A confusion matrix, true classes down and predicted ones across; errors stand out."""
+    """Draws a confusion matrix, with true classes as rows and predicted classes as columns.
+
+    The color of a cell is the square root of its share of the row, so that single errors stand
+    out. Up to 30 classes, cells show their counts and axes the names of the classes.
+
+    Args:
+        matrix: Numbers of images, `(classes, classes)`.
+        class_names: The names of the classes, in order.
+        path: The PNG file to write.
+    """
     matrix, count = np.asarray(matrix), len(class_names)
-    side = min(3 + 0.35 * count, 16)
-    figure, axes = new_figure(side, side)
+    names = [
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+        for name in map(str, class_names)
+    ]
+    is_labeled = count <= LABELED_CLASSES
+    name_width = CHARACTER * max(map(len, names)) if is_labeled else 0.0
+    side = min(3 + CELL * count, 16)
+    is_turned = name_width > CELL  # names side by side would run into each other
+    figure, axes = new_figure(side + name_width, side + is_turned * name_width)
     axis = axes[0, 0]
     share = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-    axis.imshow(np.sqrt(share), cmap="Blues", vmin=0, vmax=1)  # the root lets single errors show
-    if count <= 30:
+    axis.imshow(np.sqrt(share), cmap="Blues", vmin=0, vmax=1)
+    if is_labeled:
         for i, j in zip(*np.nonzero(matrix)):
             color = "white" if share[i, j] > 0.4 else "black"
             axis.text(j, i, matrix[i, j], ha="center", va="center", color=color, fontsize=8)
-        axis.set_xticks(range(count), class_names, rotation=0 if count <= 12 else 90)
-        axis.set_yticks(range(count), class_names)
+        axis.set_xticks(range(count), names, rotation=90 if is_turned else 0)
+        axis.set_yticks(range(count), names)
     accuracy = 100 * np.trace(matrix) / max(matrix.sum(), 1)
     axis.set(xlabel="predicted", ylabel="true", title=f"{accuracy:.2f} % of {matrix.sum()} images")
     save_figure(figure, path)
 
 
 def reliability(calibration: dict[str, Any], path: str | os.PathLike) -> None:
-    """Draws accuracy over confidence; below, the share of the images in each bin."""
+    """Draws accuracy over confidence, and below it the share of the images in each bin.
+
+    Args:
+        calibration: The expected calibration error and the bins of confidence, as
+            `vit_keras.evaluation` computes them.
+        path: The PNG file to write.
+    """
     rows = [row for row in calibration["bins"] if row["images"]]
     total = sum(row["images"] for row in rows)
     middle = [(row["lower"] + row["upper"]) / 2 for row in rows]
