@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from vit_keras import data
 from vit_keras.config import AugmentConfig
-from vit_keras.data import from_arrays, preprocess
+from vit_keras.data import from_arrays, tf_preprocess
 from vit_keras.data.mixing import Mixing
 from vit_keras.data.randaugment import Equalization, on_tensorflow, randaugment
 from vit_keras.models import Preprocessing
@@ -75,7 +75,7 @@ def drawn(function, count):
 def windows():
     """Five thousand inception crops of 300x400 pixels, `(N, 4)`."""
     shape = tf.constant([300, 400, 3])
-    return drawn(lambda key: preprocess.inception_window(shape, key), 5000).numpy()
+    return drawn(lambda key: tf_preprocess.inception_window(shape, key), 5000).numpy()
 
 
 def test_inception_crops_are_spread_as_published(windows):
@@ -103,7 +103,7 @@ def test_inception_crops_are_spread_as_published(windows):
 
 def test_an_inception_crop_is_a_part_at_the_size_of_the_model(split):
     key = tf.constant([3, 0], tf.int64)
-    window = lambda shape: preprocess.inception_window(shape, key)
+    window = lambda shape: tf_preprocess.inception_window(shape, key)
     part, label = split.example(tf.constant(4), window)
     top, left, height, width = window(tf.constant([30, 26, 3])).numpy()
     whole = split.read(tf.constant(4)).numpy()
@@ -118,7 +118,7 @@ def test_bit_crops_lie_in_a_larger_picture(side, larger):
     places = []
     for i in range(60):
         picture = tf.constant(np.stack([y, x], axis=-1))
-        found = preprocess.bit_crop(picture, SIZE, Preprocessing(), [1, i]).numpy()
+        found = tf_preprocess.bit_crop(picture, SIZE, Preprocessing(), [1, i]).numpy()
         whole = tf.image.resize(picture, larger).numpy()
         differences = {
             (top, left): np.abs(whole[top : top + 24, left : left + 20] - found).max()
@@ -136,7 +136,7 @@ def test_half_of_the_images_are_mirrored(split):
     image = split.read(tf.constant(0))
     mirrored = 0
     for i in range(200):
-        found = preprocess.flip(image, [2, i]).numpy()
+        found = tf_preprocess.flip(image, [2, i]).numpy()
         is_mirrored = not np.array_equal(found, image)
         np.testing.assert_array_equal(found, image[:, ::-1] if is_mirrored else image)
         mirrored += is_mirrored

@@ -1,4 +1,4 @@
-"""Pictures of every format against Pillow."""
+"""Both readers of pictures, in TensorFlow's graph and by Pillow alone, on every format."""
 
 import io
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from vit_keras import data
-from vit_keras.data import tf_images
+from vit_keras.data import pillow_images, tf_images
 
 pytestmark = pytest.mark.once
 
@@ -18,6 +18,19 @@ def picture(rng):
     """A smooth picture 40x56 of all colours."""
     coarse = rng.integers(0, 256, (5, 7, 3), dtype="uint8")
     return Image.fromarray(coarse).resize((56, 40), Image.Resampling.BICUBIC)
+
+
+@pytest.fixture(params=["tensorflow", "pillow"])
+def read(request, tmp_path):
+    """Reads an encoded picture: `(bytes, channels) -> (H, W, channels)` uint8."""
+
+    def by_pillow(written, channels):
+        (tmp_path / "picture").write_bytes(written)
+        return data.read_image(tmp_path / "picture", channels)
+
+    by_tensorflow = lambda written, channels: tf_images.decode(tf.constant(written), channels)
+    chosen = by_pillow if request.param == "pillow" else by_tensorflow
+    return lambda written, channels: np.asarray(chosen(written, channels))
 
 
 def stored(picture, form, **options):
@@ -32,9 +45,13 @@ def with_alpha(picture):
     return picture
 
 
+def picture_of(written):
+    return Image.open(io.BytesIO(written))
+
+
 def exif(orientation):
     tags = Image.Exif()
-    tags[tf_images.ORIENTATION] = orientation
+    tags[pillow_images.ORIENTATION] = orientation
     return tags
 
 
@@ -61,12 +78,12 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_format_has_pillows_pixels(picture, way):
+def test_every_format_has_pillows_pixels(picture, read, way):
     written = WAYS[way](picture)
     theirs = Image.open(io.BytesIO(written)).convert("RGB")
     tolerance = 1 if "webp" in way else 0  # each links a libwebp of its own
     for channels, mode in ((3, "RGB"), (1, "L")):
-        found = tf_images.decode(tf.constant(written), channels).numpy().astype(int)
+        found = read(written, channels).astype(int)
         expected = np.asarray(theirs.convert(mode)).reshape(40, 56, channels)
         assert found.shape == expected.shape
         assert np.abs(found - expected).max() <= tolerance
@@ -74,13 +91,18 @@ def test_every_format_has_pillows_pixels(picture, way):
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
-def test_pictures_stand_upright(picture, form, orientation):
+def test_pictures_stand_upright(picture, read, form, orientation):
     lossless = {"lossless": True} if form == "WEBP" else {}
     written = stored(picture, form, exif=exif(orientation), **lossless)
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(written))).convert("RGB")
-    found = tf_images.decode(tf.constant(written), 3).numpy()
-    np.testing.assert_array_equal(found, np.asarray(upright))
-    window = lambda shape: tf.stack([shape[0] // 4, shape[1] // 3, 8, 9])  # of the upright one
+    np.testing.assert_array_equal(read(written, 3), np.asarray(upright))
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_window_is_a_part_of_the_upright_picture(picture, orientation):
+    written = stored(picture, "PNG", exif=exif(orientation))
+    upright = ImageOps.exif_transpose(picture_of(written))
+    window = lambda shape: tf.stack([shape[0] // 4, shape[1] // 3, 8, 9])
     top, left = upright.height // 4, upright.width // 3
     np.testing.assert_array_equal(
         tf_images.decode(tf.constant(written), 3, window).numpy().astype(int),
@@ -88,10 +110,10 @@ def test_pictures_stand_upright(picture, form, orientation):
     )
 
 
-def test_sixteen_bits_are_scaled_to_eight(rng):
+def test_sixteen_bits_are_scaled_to_eight(rng, read):
     deep = rng.integers(0, 65536, (20, 30), dtype="uint16")
     deep[0, :2] = 0, 65535
-    found = tf_images.decode(tf.constant(stored(Image.fromarray(deep), "PNG")), 3).numpy()
+    found = read(stored(Image.fromarray(deep), "PNG"), 3)
     np.testing.assert_array_equal(found, np.round(deep / 257)[..., None].repeat(3, axis=-1))
 
 
@@ -106,10 +128,10 @@ def test_a_part_of_a_jpeg_is_that_part_of_it(picture):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "Input is empty"),
-        (b"BM", ".*cannot identify image"),
-        (b"not a picture", "Unknown image file format"),
-        (b"\xff\xd8\xff", ".*Invalid JPEG data"),
+        (b"", "the file is empty"),
+        (b"BM", "cannot identify image file"),
+        (b"not a picture", "cannot identify image file"),
+        (b"\xff\xd8\xff", "cannot identify image file"),
     ],
 )
 def test_what_is_no_picture_is_named(tmp_path, content, reason):
@@ -129,5 +151,5 @@ def test_a_truncated_picture_is_named(tmp_path, picture, way):
 def test_wrong_arguments_of_a_reader_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no image at 'nowhere\.png'"):
         data.read_image("nowhere.png", 3)
-    with pytest.raises(ValueError, match="1 or 3 channels. Received: channels=2"):
+    with pytest.raises(ValueError, match="must be 1 .* or 3 .*Received: channels=2"):
         data.read_image(tmp_path, 2)

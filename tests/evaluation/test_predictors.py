@@ -9,6 +9,8 @@ from PIL import Image
 
 from tests.helpers import randomise
 from vit_keras import data, evaluation, exporting
+from vit_keras.data import tf_preprocess
+from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.models import Preprocessing, ResNet, VisionTransformer
 from vit_keras.weights import save_model
 
@@ -112,7 +114,7 @@ def test_onnx_files_see_rounded_pixels(rng, tmp_path, batch):
     assert run is None and predictor.num_classes == 3 and predictor.class_names is None
     found, labels, _ = predictor.outputs(predictor.batches(images, 2))
     how = Preprocessing(crop_fraction=0.8)
-    pixels = [np.round(data.resize(images.read(i), (8, 8), how)) for i in range(5)]
+    pixels = [np.round(tf_preprocess.resize(images.read(i), (8, 8), how)) for i in range(5)]
     expected = np.stack(pixels).mean(axis=(1, 2))
     np.testing.assert_allclose(found, expected, atol=1e-3)
     np.testing.assert_array_equal(labels, images.labels)
@@ -129,7 +131,7 @@ def test_onnx_files_of_prepared_images(rng, tmp_path):
     with_manifest(file, "model.onnx", output="logits", preprocessing_is_inside=False)
     predictor, _ = evaluation.open_predictor(file)
     how = Preprocessing(crop_fraction=0.8)
-    pixels = np.stack([data.resize(images.read(i), (8, 8), how) for i in range(5)])
+    pixels = np.stack([tf_preprocess.resize(images.read(i), (8, 8), how) for i in range(5)])
     expected = (pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
     found, _, _ = predictor.outputs(predictor.batches(images, 2))
     np.testing.assert_allclose(found, expected.mean(axis=(1, 2)), atol=1e-5)
@@ -211,9 +213,7 @@ def test_what_goes_wrong_is_named_before_the_images_are_read(rng, tmp_path):
 
 def test_everything_about_a_model_at_once(rng, tmp_path):
     predictor, images = model_of(), split(rng, 40)
-    named = data.splits.Origin(
-        None, lambda index: f"image {index}", None, 3, data.splits.UnreadableImages()
-    )
+    named = Origin(None, lambda index: f"image {index}", None, 3, UnreadableImages())
     images = data.Split(images.labels, images.read, origin=named)
     randomise(predictor.model, rng, 0.6)
     lists = [[int(k) for k in rng.choice(5, rng.integers(0, 3), replace=False)] for _ in range(40)]

@@ -1,14 +1,38 @@
-"""Images and labels as `tf.data`, for every backend."""
+"""Labeled images as `tf.data`, for every backend.
 
-from vit_keras.data.datasets import DATASETS, load
-from vit_keras.data.feed import Feed
+`read_image` needs Pillow, and `resize` and `normalise` need NumPy alone. All other names need
+TensorFlow, and their modules are imported when the names are first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from vit_keras import extras
 from vit_keras.data.fingerprints import check_unchanged
-from vit_keras.data.held_out import train_and_test
-from vit_keras.data.masking import Masking
-from vit_keras.data.pipeline import eval_batches, sample_images, train_batches
-from vit_keras.data.preprocess import normalise, resize
-from vit_keras.data.splits import Dataset, Split, from_arrays
-from vit_keras.data.tf_images import read_image
+from vit_keras.data.numpy_preprocess import normalise, resize
+from vit_keras.data.pillow_images import read_image
+
+if TYPE_CHECKING:
+    from vit_keras.data.datasets import DATASETS, load
+    from vit_keras.data.feed import Feed
+    from vit_keras.data.held_out import train_and_test
+    from vit_keras.data.masking import Masking
+    from vit_keras.data.pipeline import eval_batches, sample_images, train_batches
+    from vit_keras.data.splits import Dataset, Split, from_arrays
+
+MODULES = {  # where the names that need TensorFlow are defined
+    "DATASETS": "datasets",
+    "Dataset": "splits",
+    "Feed": "feed",
+    "Masking": "masking",
+    "Split": "splits",
+    "eval_batches": "pipeline",
+    "from_arrays": "splits",
+    "load": "datasets",
+    "sample_images": "pipeline",
+    "train_and_test": "held_out",
+    "train_batches": "pipeline",
+}
 
 __all__ = [
     "DATASETS",
@@ -27,3 +51,10 @@ __all__ = [
     "train_and_test",
     "train_batches",
 ]
+
+
+def __getattr__(name: str):
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    extras.check("tensorflow", extra="data", purpose=f"`vit_keras.data.{name}`")
+    return getattr(importlib.import_module(f"{__name__}.{MODULES[name]}"), name)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from vit_keras.data import affine, mixing, preprocess
+from vit_keras.data import affine, mixing, tf_preprocess
 from vit_keras.data.randaugment import randaugment
 
 
@@ -29,12 +29,12 @@ class Augmentation:
         image, label = self._part(read, keys[0])
         image = tf.ensure_shape(image, (*self.size, image.shape[-1]))
         if config.flip:
-            image = preprocess.flip(image, keys[1])
+            image = tf_preprocess.flip(image, keys[1])
         if self.randaugment:
             if image.shape[-1] != 3:
                 raise ValueError(f"RandAugment needs 3 channels. Received: {image.shape[-1]}")
             image = self.randaugment(image, keys[2])
-        image, drawn = preprocess.normalise(image, self.preprocessing), {}
+        image, drawn = self.preprocessing.normalise(image), {}
         if affine.is_active(config):
             drawn["map"] = affine.draw(keys[3], self.size, config)
         if self.mixing:
@@ -51,9 +51,9 @@ class Augmentation:
 
     def _part(self, read, key):
         if self.config.crop == "inception":
-            image, label = read(lambda shape: preprocess.inception_window(shape, key))
-            return preprocess.squeeze(image, self.size, self.preprocessing), label
+            image, label = read(lambda shape: tf_preprocess.inception_window(shape, key))
+            return tf_preprocess.squeeze(image, self.size, self.preprocessing), label
         image, label = read(None)
         if self.config.crop == "bit":
-            return preprocess.bit_crop(image, self.size, self.preprocessing, key), label
-        return preprocess.resize(image, self.size, self.preprocessing), label
+            return tf_preprocess.bit_crop(image, self.size, self.preprocessing, key), label
+        return tf_preprocess.resize(image, self.size, self.preprocessing), label

@@ -1,22 +1,23 @@
 """One row a kind of data set: how its splits and the names of its classes are found."""
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
 
+from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data import folder, table, tf_images, tfds, vtab
+from vit_keras.data import folder, table, tfds, vtab
+from vit_keras.data.pillow_images import check_channels
 from vit_keras.data.splits import Dataset, from_arrays
 
 
 def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Scikit-learn's handwritten digits: 1797 images 8x8x1 of the UCI test set, 360 held out."""
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
-    data = load_digits()
+    require = functools.partial(extras.require, extra="data", purpose="The digits data set")
+    data = require("sklearn.datasets").load_digits()
     images = np.round(data.images * (255 / 16)).astype("uint8")[..., None]  # ink is 0 to 16
-    train, test = train_test_split(
+    train, test = require("sklearn.model_selection").train_test_split(
         np.arange(len(images)), test_size=360, stratify=data.target, random_state=0
     )
     return {name: (images[i], data.target[i]) for name, i in (("train", train), ("test", test))}
@@ -46,7 +47,7 @@ def load(name: str, channels: int, config: DataConfig | None = None) -> Dataset:
     TensorFlow Datasets keeps its files, what is held out and what an unreadable image does. Raises
     ValueError or FileNotFoundError that says what is wrong with the name or what it leads to.
     """
-    tf_images.check_channels(channels)
+    check_channels(channels)
     kind, colon, rest = name.partition(":")
     known = KINDS if colon else DATASETS
     if kind not in known or (colon and not rest):

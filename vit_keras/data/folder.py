@@ -3,9 +3,9 @@
 import os
 
 from vit_keras.config import DataConfig
-from vit_keras.data import tf_images
 from vit_keras.data.held_out import choose_held_out, path_hash
 from vit_keras.data.image_files import from_files
+from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.data.splits import HELD_OUT, Dataset, UnreadableImages
 
 
@@ -61,11 +61,11 @@ def _images(root, classes):
             os.path.relpath(os.path.join(at, file), root)
             for at, _, files in os.walk(os.path.join(root, name), followlinks=True)
             for file in files
-            if file.lower().endswith(tf_images.SUFFIXES) and not file.startswith(".")
+            if file.lower().endswith(SUFFIXES) and not file.startswith(".")
         ]
         found += inside
         empty += [] if inside else [name]
-    kinds = ", ".join(tf_images.SUFFIXES)
+    kinds = ", ".join(SUFFIXES)
     if not found:
         raise ValueError(f"A folder of images holds CLASS/x of {kinds}. Received: {root!r}, none")
     if empty:

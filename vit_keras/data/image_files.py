@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from vit_keras import extras
 from vit_keras.data import tf_images
 from vit_keras.data.splits import Origin, Split, UnreadableImages
 
@@ -14,6 +15,7 @@ def from_files(
     root: str, paths: Sequence[str], labels: np.ndarray, channels: int, unreadable: UnreadableImages
 ) -> Split:
     """A split of the image files at `paths`, relative to the folder `root`."""
+    extras.check("PIL", extra="data", purpose="Reading pictures")
     places = [os.path.join(root, path) for path in paths]
     labels = np.asarray(labels, "int32")
     known, files = tf.constant(labels), tf.constant(places)
@@ -33,7 +35,7 @@ def from_files(
 
 def _reason(path, channels):
     try:
-        tf_images.read_image(path, channels)
-    except (FileNotFoundError, ValueError) as error:
-        return str(error).removesuffix(".")
+        tf_images.decode(tf.io.read_file(path), channels)
+    except tf_images.FAULTS as error:
+        return tf_images.fault_message(repr(path), error)
     return f"{path!r} could not be read at first"

@@ -9,8 +9,8 @@ from vit_keras.data.augment import Augmentation
 from vit_keras.data.datasets import load
 from vit_keras.data.masking import Masking
 from vit_keras.data.parallel import parallel_map, prefetch_untuned
-from vit_keras.data.preprocess import normalise, resize
 from vit_keras.data.splits import Split
+from vit_keras.data.tf_preprocess import resize
 from vit_keras.models import Preprocessing
 
 HELD_OUT = -1  # in the place of a run's seed, for what is drawn for held-out images
@@ -96,7 +96,7 @@ def eval_batches(
 
     def example(row, replace):
         image, label = split.example(tf.minimum(row, size - 1), None, replace)
-        image = normalise(resize(image, image_size, preprocessing), preprocessing)
+        image = preprocessing.normalise(resize(image, image_size, preprocessing))
         image = tf.ensure_shape(image, (*image_size, image.shape[-1]))
         label = label if num_classes is None else tf.one_hot(label, num_classes)
         found = (tf.cast(row < size, tf.float32) * weight,) if pad else ()

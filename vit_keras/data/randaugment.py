@@ -12,6 +12,8 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from vit_keras import extras
+
 MAX_MAGNITUDE = 30
 
 
@@ -83,12 +85,13 @@ def _keras(layers, factor):
 
 
 def _keras_cv(layers, factor):
-    from keras_cv.core import FactorSampler, NormalFactorSampler, UniformFactorSampler
-    from keras_cv.layers import RandAugment
+    core, cv_layers = (
+        extras.require(name, extra="data", purpose="`augment.library: keras_cv`")
+        for name in ("keras_cv.core", "keras_cv.layers")
+    )
+    layer = cv_layers.RandAugment((0, 255), layers, factor, dtype="float32")
 
-    layer = RandAugment((0, 255), layers, factor, dtype="float32")
-
-    class Normal(FactorSampler):
+    class Normal(core.FactorSampler):
         def __init__(self, old, keys):
             self.old, self.keys = old, keys
 
@@ -100,7 +103,7 @@ def _keras_cv(layers, factor):
         def __call__(self, shape=(), dtype="float32"):
             return self.keys.uniform(shape, self.old.lower, self.old.upper, dtype)
 
-    keyed = {NormalFactorSampler: Normal, UniformFactorSampler: Uniform}
+    keyed = {core.NormalFactorSampler: Normal, core.UniformFactorSampler: Uniform}
 
     places = [
         (part, name, value)

@@ -5,6 +5,7 @@ import pathlib
 
 import numpy as np
 
+from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data.held_out import choose_held_out
 from vit_keras.data.image_files import from_files
@@ -47,9 +48,10 @@ def load(path: str, channels: int, config: DataConfig) -> Dataset:
 
 def _columns(path):
     """The columns of a table as lists, by name; ValueError that says what is wrong with it."""
-    import pyarrow
-    from pyarrow import csv, parquet
-
+    pyarrow, csv, parquet = (
+        extras.require(name, extra="data", purpose="Reading tables of images")
+        for name in ("pyarrow", "pyarrow.csv", "pyarrow.parquet")
+    )
     readers = {".csv": csv.read_csv, ".parquet": parquet.read_table}
     suffix = pathlib.Path(path).suffix.lower()
     if suffix not in readers:

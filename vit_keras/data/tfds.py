@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data import tf_images
 from vit_keras.data.labels import Label, feature
@@ -24,6 +25,7 @@ def load(name: str, channels: int, config: DataConfig, label: Label | None = Non
     Raises ValueError for an unknown name, with the nearest ones; for one that cannot be prepared,
     with the command that does; for one without an image and a label, with what it has.
     """
+    extras.check("PIL", extra="data", purpose="Reading pictures")
     builder = _prepared(name, config)
     image, label = _features(builder, label)
     unreadable = UnreadableImages(config.on_corrupt == "stop")
@@ -37,8 +39,13 @@ def load(name: str, channels: int, config: DataConfig, label: Label | None = Non
     return Dataset(f"tfds:{name}", splits, names, unreadable)
 
 
+def _tfds():
+    purpose = "Reading TensorFlow Datasets"
+    return extras.require("tensorflow_datasets", extra="data", purpose=purpose)
+
+
 def _prepared(name, config):
-    import tensorflow_datasets as tfds
+    tfds = _tfds()
 
     try:
         builder = tfds.builder(name, data_dir=config.data_dir)
@@ -66,7 +73,7 @@ def _prepared(name, config):
 
 def _features(builder, label):
     """The name of the image, and the label."""
-    import tensorflow_datasets as tfds
+    tfds = _tfds()
 
     features, kinds = builder.info.features, {}
     for kind in (tfds.features.Image, tfds.features.ClassLabel):
@@ -85,7 +92,7 @@ def _features(builder, label):
 
 
 def _split(builder, split, image, label, channels, unreadable):
-    import tensorflow_datasets as tfds
+    tfds = _tfds()
 
     info = builder.info.splits[split]
     get = _reader(builder, split)
@@ -118,13 +125,13 @@ def _reason(name, data, channels):
     try:
         tf_images.decode(data, channels)
     except tf_images.FAULTS as error:
-        return tf_images.unreadable(name, error)
+        return tf_images.fault_message(name, error)
     return f"{name} could not be read at first"
 
 
 def _reader(builder, split) -> Callable[[np.ndarray], bytes]:
     """Index -> the record's bytes."""
-    import tensorflow_datasets as tfds
+    tfds = _tfds()
 
     form = builder.info.file_format
     if form == tfds.core.FileFormat.TFRECORD:

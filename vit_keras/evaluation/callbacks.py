@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from vit_keras.data import Split, eval_batches
+from vit_keras import data
 from vit_keras.evaluation.fewshot import (
     SEEDS,
     Draw,
@@ -72,7 +72,7 @@ class FewShotCallback(keras.callbacks.Callback):
 
 
 def few_shot_callback(
-    split: Split,
+    split: "data.Split",
     test: Iterable,
     num_classes: int,
     every: int,
@@ -83,5 +83,5 @@ def few_shot_callback(
 ) -> FewShotCallback:
     """A `FewShotCallback` on a training split; `how` are arguments of `data.eval_batches`."""
     drawn = draw(split.labels, num_classes, shots, seeds)
-    train = eval_batches(split.part(drawn.images), **how)
+    train = data.eval_batches(split.part(drawn.images), **how)
     return FewShotCallback(train, drawn, test, num_classes, every, encoder)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from vit_keras.data import Dataset
+from vit_keras import data
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.evaluation.summary import mean_and_std
 from vit_keras.models.image_model import copy_description
@@ -174,7 +174,7 @@ def extract(features: keras.Model, batches: Iterable) -> tuple[np.ndarray, np.nd
 
 def evaluate_few_shot(
     predictor: Predictor,
-    dataset: Dataset,
+    dataset: "data.Dataset",
     *,
     batch: int,
     splits: tuple[str, str] = ("train", "test"),

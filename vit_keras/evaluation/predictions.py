@@ -6,19 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vit_keras import extras
 from vit_keras.files import replacing
 
 
-def _write_parquet(table, path):
-    import pyarrow.parquet
+def _pyarrow(module):
+    return extras.require(module, extra="data", purpose="Writing predictions to a file")
 
-    pyarrow.parquet.write_table(table, path)
+
+def _write_parquet(table, path):
+    _pyarrow("pyarrow.parquet").write_table(table, path)
 
 
 def _write_csv(table, path):
-    import pyarrow.csv
-
-    pyarrow.csv.write_csv(table, path)
+    _pyarrow("pyarrow.csv").write_csv(table, path)
 
 
 WRITERS = {".parquet": _write_parquet, ".csv": _write_csv}
@@ -46,8 +47,6 @@ def write_predictions(
     `label` and `predicted` are classes 0 to K − 1, `confidence` is the probability of `predicted`.
     The file's ending decides: .parquet or .csv. It is replaced whole.
     """
-    import pyarrow
-
     write = writer_of(path)
     predicted = probabilities.argmax(axis=-1)
     columns = {
@@ -58,7 +57,8 @@ def write_predictions(
         "confidence": probabilities.max(axis=-1),
         "correct": predicted == labels,
     }
-    table = pyarrow.table({name: values for name, values in columns.items() if values is not None})
+    columns = {name: values for name, values in columns.items() if values is not None}
+    table = _pyarrow("pyarrow").table(columns)
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(os.fspath(path)) as temporary:
         write(table, temporary)

@@ -56,7 +56,7 @@ class Predictor:
     class_names: tuple[str, ...] | None = None
     model: keras.Model | None = None
 
-    def batches(self, split: data.Split, batch: int):
+    def batches(self, split: "data.Split", batch: int):
         """A split's images once, in order, as `run` takes them, with their labels."""
         if not len(split):
             raise ValueError(NO_IMAGES)

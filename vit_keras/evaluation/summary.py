@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.data import Split
+from vit_keras import data
 from vit_keras.evaluation.calibration import measure_calibration
 from vit_keras.evaluation.classification import check_classes, report
 from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
@@ -25,7 +25,7 @@ SHOWN = {
 
 def evaluate(
     predictor: Predictor,
-    split: Split,
+    split: "data.Split",
     class_names: Sequence[str],
     *,
     batch: int,

@@ -84,8 +84,3 @@ def _resize_and_crop(images, size, preprocessing):
     images = _resized(images, scaled, preprocessing)
     top = tf.cast(tf.round(tf.cast(scaled - tf.constant(size), tf.float64) / 2), tf.int32)
     return images[..., top[0] : top[0] + size[0], top[1] : top[1] + size[1], :]
-
-
-def normalise(images, preprocessing: Preprocessing):
-    """Pixels from [0, 255] to what the model wants, by default [-1, 1]."""
-    return preprocessing.normalise(images)

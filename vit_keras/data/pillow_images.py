@@ -1,0 +1,103 @@
+"""Reads picture files with Pillow, which gives the pixels that `tf_images` gives to training."""
+
+import io
+import os
+
+import numpy as np
+
+from vit_keras import extras
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp")
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP")  # Pillow's names of these
+EXIF_MARKS = (b"Exif\x00\x00", b"eXIf", b"EXIF")  # in JPEG, PNG, and WebP files
+ORIENTATION = 0x0112  # the EXIF tag; 1 means upright, and 2 to 8 are turned or mirrored
+
+
+def check_channels(channels: int) -> None:
+    """Raises ValueError unless pictures can have that number of channels."""
+    if channels not in (1, 3):
+        raise ValueError(
+            f"`channels` must be 1 (grayscale) or 3 (RGB). Received: channels={channels}"
+        )
+
+
+def pillow_image(purpose: str = "Reading pictures"):
+    """Imports `PIL.Image`; ImportError names the extra to install where Pillow is missing."""
+    return extras.require("PIL.Image", extra="data", purpose=purpose)
+
+
+def read_image(path: str | os.PathLike, channels: int) -> np.ndarray:
+    """Reads a picture and turns it upright as its EXIF orientation says.
+
+    Reads JPEG, PNG, GIF (the first frame), WebP, and BMP. Drops transparency, and scales
+    16 bits per channel to 8.
+
+    Args:
+        path: The file.
+        channels: 1 for grayscale or 3 for RGB.
+
+    Returns:
+        The pixels as uint8, `(H, W, channels)`.
+
+    Raises:
+        FileNotFoundError: If there is no file at `path`.
+        ValueError: If the file is not a whole picture; the message names it.
+        ImportError: If Pillow is not installed.
+
+    Example:
+        ```python
+        picture = data.read_image("cat.jpg", channels=3)
+        pixels = data.resize(picture, (224, 224), model.preprocessing)
+        images = data.normalise(pixels, model.preprocessing)[None]  # (1, 224, 224, 3)
+        ```
+    """
+    check_channels(channels)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There is no image at {os.fspath(path)!r}.")
+    image = pillow_image()
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        with image.open(io.BytesIO(data), formats=FORMATS) as picture:
+            pixels = _pixels(picture, channels)
+    except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:
+        reason = str(error) if data else "the file is empty"
+        raise ValueError(unreadable_message(repr(os.fspath(path)), reason)) from error
+    return np.ascontiguousarray(turn_upright(pixels, exif_orientation(data)))
+
+
+def unreadable_message(name: str, reason: str) -> str:
+    """Says that a picture cannot be read, why, and which files can."""
+    kinds = ", ".join(suffix[1:] for suffix in SUFFIXES)
+    return f"{name} cannot be read as an image ({reason}). It must be a whole {kinds} file"
+
+
+def exif_orientation(data: bytes) -> int:
+    """Reads the EXIF orientation, from 1 to 8, of an encoded picture."""
+    if not any(mark in data for mark in EXIF_MARKS):
+        return 1
+    try:
+        with pillow_image().open(io.BytesIO(data)) as picture:
+            orientation = picture.getexif().get(ORIENTATION, 1)
+    except (OSError, SyntaxError, ValueError):  # the decoder says what is wrong with the file
+        return 1
+    return orientation if orientation in range(1, 9) else 1
+
+
+def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """Turns and mirrors pixels `(H, W, C)` as an EXIF orientation requires."""
+    if orientation >= 5:
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    return pixels
+
+
+def _pixels(picture, channels):
+    if picture.mode.startswith("I"):  # 16 bits of gray, which Pillow would clip to 8
+        gray = np.round(np.asarray(picture) / 257).astype("uint8")
+        return np.repeat(gray[..., None], channels, axis=-1)
+    rgb = picture.convert("RGB")  # first, since grayscale is computed from RGB, not from CMYK
+    return np.asarray(rgb) if channels == 3 else np.asarray(rgb.convert("L"))[..., None]
