@@ -151,6 +151,7 @@ def test_augreg_presets_stand_over_its_recipes(preset):
 def test_a_recipe_states_command_cost_and_result(path):
     head = path.read_text().split("\nname:")[0].split("\naugment:")[0]
     assert all(line.startswith("#") for line in head.splitlines())
-    assert re.search(rf"^#   .*python train.py .*--config {path.relative_to(ROOT)}", head, re.M)
+    name = path.relative_to(CONFIGS).with_suffix("")
+    assert re.search(rf"^#   .*python train.py .*--config {name}( |$)", head, re.M)
     assert re.search(r"^# Cost[^:]*: \S", head, re.M)
     assert re.search(r"Result[^:]*: \S|Result: \S", head)

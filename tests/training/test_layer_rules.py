@@ -26,11 +26,17 @@ def test_freeze_leaves_the_others(rng, patterns, trained):
 
 
 def test_freeze_of_nothing_or_all_is_refused(rng):
-    with pytest.raises(ValueError, match="'encoderblok_\\*', which matches none. Near: encoderb"):
+    with pytest.raises(
+        ValueError, match="'encoderblok_\\*', which matches none. Similar names: encoderb"
+    ):
         freeze(small_model(rng), ["encoderblok_*"])
-    with pytest.raises(ValueError, match="'posembed_dropout', which matches none. Near: posembed_"):
+    with pytest.raises(
+        ValueError, match="'posembed_dropout', which matches none. Similar names: posembed_"
+    ):
         freeze(small_model(rng), ["posembed_dropout"])  # it has no weights
-    with pytest.raises(ValueError, match="must leave a layer that trains.*'\\*'.*embedding, cls"):
+    with pytest.raises(
+        ValueError, match="must leave at least one layer that trains.*'\\*'.*embedding, cls"
+    ):
         freeze(small_model(rng), ["*"])
 
 
@@ -53,7 +59,7 @@ def test_stems_are_the_first_layer():
 
 
 def test_layer_decay_needs_blocks():
-    with pytest.raises(ValueError, match=r"from one encoderblock_\{i\} to the next.*'resnet'"):
+    with pytest.raises(ValueError, match=r"needs a model with layers encoderblock_\{i\}.*'resnet'"):
         build_optimizer(OptimizerConfig(layer_decay=0.5), 10, ResNet(32, (1,), 0.5, 5))
 
 

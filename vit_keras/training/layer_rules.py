@@ -1,4 +1,4 @@
-"""What differs from layer to layer: its learning rate, and whether it trains at all."""
+"""Rules for single layers: their learning rates, and which layers do not train."""
 
 import difflib
 import fnmatch
@@ -11,10 +11,11 @@ FIRST = re.compile(r"embedding|cls|posembed_input|conv_root|gn_root|block\d+")
 
 
 def rate_multiplier(path: str, layer_decay: float, num_layers: int) -> float:
-    """`layer_decay` to the power of the layers above the variable called `path` (BEiT, MAE).
+    """Returns the factor of the learning rate for the variable at `path` (as in BEiT and MAE).
 
-    The embeddings and a ResNet stem have depth 0, `encoderblock_{i}` i + 1, all that follows
-    `num_layers` + 1, which gives 1.
+    The factor is `layer_decay` to the power of `num_layers` + 1 - depth. The embeddings and a
+    ResNet stem have depth 0, `encoderblock_{i}` has depth i + 1, and all later layers have depth
+    `num_layers` + 1, so that their factor is 1.
     """
     layer = path.split("/")[0]
     if block := BLOCK.fullmatch(layer):
@@ -25,23 +26,35 @@ def rate_multiplier(path: str, layer_decay: float, num_layers: int) -> float:
 
 
 def num_blocks(model: keras.Model) -> int:
-    """How many transformer blocks `model` has; ValueError for none."""
-    found = sum(BLOCK.fullmatch(layer.name) is not None for layer in model.layers)
-    if not found:
+    """Counts the transformer blocks of `model`.
+
+    Raises:
+        ValueError: there are none.
+    """
+    count = sum(BLOCK.fullmatch(layer.name) is not None for layer in model.layers)
+    if not count:
         raise ValueError(
-            "`layer_decay` goes from one encoderblock_{i} to the next. "
-            f"Received: model {model.name!r} without any"
+            "`layer_decay` needs a model with layers encoderblock_{i}. "
+            f"Received: model {model.name!r}, which has none"
         )
-    return found
+    return count
 
 
 def freeze(model: keras.Model, patterns) -> None:
-    """Stops the training of the layers whose names match a pattern with `*`, `?` or `[!h]`.
+    """Freezes the layers whose names match a pattern. Call it before `compile`.
 
-    `["embedding", "encoderblock_*"]` leaves the norm, the positions and the head; `["[!h]*"]`, all
-    that does not begin with h, leaves the head alone: a linear probe. Dropout goes on in frozen
-    layers. To be called before `compile`. Raises ValueError for a pattern that matches no layer
-    with weights, and where nothing is left that trains.
+    Dropout stays active in frozen layers.
+
+    Args:
+        model: the model whose layers are frozen.
+        patterns: names of layers, in which `*`, `?` and `[!h]` have the meaning of `fnmatch`.
+
+    Raises:
+        ValueError: a pattern matches no layer with weights, or no layer is left to train.
+
+    Example:
+        freeze(model, ["embedding", "encoderblock_*"])  # positions, the last norm and head train
+        freeze(model, ["[!h]*"])  # all names that do not begin with h: a linear probe
     """
     layers = {layer.name: layer for layer in model.layers if layer.weights}
     for pattern in patterns:
@@ -49,13 +62,13 @@ def freeze(model: keras.Model, patterns) -> None:
         if not names:
             near = difflib.get_close_matches(pattern, layers, n=3, cutoff=0.3) or list(layers)
             raise ValueError(
-                f"`freeze` must match names of layers with weights. Received: {pattern!r}, which "
-                f"matches none. Near: {', '.join(near)}"
+                "`freeze` must hold patterns that match names of layers with weights. Received: "
+                f"{pattern!r}, which matches none. Similar names: {', '.join(near)}"
             )
         for name in names:
             layers[name].trainable = False
     if not model.trainable_variables:
         raise ValueError(
-            "`freeze` must leave a layer that trains, such as the head. "
+            "`freeze` must leave at least one layer that trains, such as the head. "
             f"Received: {list(patterns)}, which match all of {', '.join(layers)}"
         )

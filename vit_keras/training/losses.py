@@ -1,4 +1,4 @@
-"""The losses of a run."""
+"""The losses that a run can minimize."""
 
 import keras
 from keras import ops
@@ -6,9 +6,9 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class SigmoidCrossentropy(keras.losses.Loss):
-    """One binary cross-entropy a class, of logits `(B, C)` and targets `(B, C)` in [0, 1].
+    """The sum over classes of binary cross-entropies, as big_vision's `sigmoid_xent`.
 
-    Summed over the classes, then the mean over the images: big_vision's `sigmoid_xent`.
+    It compares logits `(B, C)` with targets `(B, C)` in [0, 1] and averages over the images.
     """
 
     def call(self, y_true, y_pred):
@@ -17,9 +17,11 @@ class SigmoidCrossentropy(keras.losses.Loss):
 
 
 def build_loss(config) -> keras.losses.Loss:
-    """The loss of a run's `Config`: of logits and one-hot or mixed targets, `(B, C)`.
+    """Builds the loss of a run's `Config`.
 
-    With a pretext, of logits `(B, N, K)` and classes `(B, N)`, or squared error of `(B, N, D)`.
+    Without a pretext, it compares logits and one-hot or mixed targets, both `(B, C)`. With a
+    pretext, it compares logits `(B, N, K)` with classes `(B, N)`, or predictions with targets, both
+    `(B, N, D)`.
     """
     if config.pretext.is_active:
         if config.pretext.predicts_colours:

@@ -1,4 +1,4 @@
-"""AdamW and SGD as the published training code has them, and the optimiser of a run."""
+"""AdamW and SGD with the update rules of the published training code."""
 
 import keras
 import ml_dtypes
@@ -16,8 +16,19 @@ adam_update = kernels.lookup("adam_update")
 class AdamW(UpdateRule):
     """Adam with decoupled weight decay: u = m̂ / (√v̂ + ε), as in optax and Adam's Algorithm 1.
 
-    Keras adds its `epsilon` to √v before the bias is corrected, which in the first updates is up to
-    32 times as much. The arguments after `epsilon` are `UpdateRule`'s.
+    Keras adds `epsilon` to √v before it corrects the bias. In the first updates, this is equivalent
+    to an ε that is up to 32 times as large.
+
+    Args:
+        learning_rate: a rate or a schedule of rates.
+        weight_decay: λ, which is multiplied by the learning rate and applies to kernels only.
+        beta_1: the decay of the mean of the gradients, m.
+        beta_2: the decay of the mean of their squares, v.
+        epsilon: ε.
+        **kwargs: the arguments of `UpdateRule` and `keras.optimizers.Optimizer`.
+
+    Example:
+        model.compile(AdamW(WarmupDecay(1e-3, total_steps=1000, warmup_steps=100), 0.1), loss)
     """
 
     def __init__(
@@ -33,8 +44,8 @@ class AdamW(UpdateRule):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def get_config(self):
-        own = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
-        return {**super().get_config(), **own}
+        constants = {"beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
+        return {**super().get_config(), **constants}
 
     def build(self, variables):
         if self.built:
@@ -53,7 +64,7 @@ class AdamW(UpdateRule):
         return m / (1 - ops.power(self.beta_1, update)) / (corrected + self.epsilon)
 
     def update_step(self, gradient, variable, learning_rate):
-        """On TensorFlow its own operator does the update in one pass."""
+        """Updates a variable; TensorFlow has an operator that does it in one pass."""
         if adam_update is None:
             return super().update_step(gradient, variable, learning_rate)
         index, rate, decay = self._terms(variable, learning_rate)
@@ -86,9 +97,17 @@ class AdamW(UpdateRule):
 class SGD(UpdateRule):
     """Gradient descent with momentum μ: u ← μ · u + g, as in optax (Table 4).
 
-    Keras keeps η · u instead, which differs while η changes. `momentum_dtype` "bfloat16" stores u
-    as the published fine-tuning does; μ is rounded to it as there, to 0.8984 for 0.9, and the
-    update is computed in float32. The arguments after it are `UpdateRule`'s.
+    Keras stores η · u instead of u, which gives other updates while the learning rate η changes.
+
+    Args:
+        learning_rate: a rate or a schedule of rates.
+        momentum: μ.
+        momentum_dtype: the type that stores u. "bfloat16" repeats the published fine-tuning: it
+            rounds μ as well (0.9 to 0.8984) and computes the update in float32.
+        **kwargs: the arguments of `UpdateRule` and `keras.optimizers.Optimizer`.
+
+    Raises:
+        ValueError: `momentum_dtype` is neither "float32" nor "bfloat16".
     """
 
     def __init__(self, learning_rate=0.01, momentum=0.9, momentum_dtype="float32", **kwargs):
@@ -102,8 +121,8 @@ class SGD(UpdateRule):
         self._momentum = float(rounded[momentum_dtype](momentum))
 
     def get_config(self):
-        own = {"momentum": self.momentum, "momentum_dtype": self.momentum_dtype}
-        return {**super().get_config(), **own}
+        arguments = {"momentum": self.momentum, "momentum_dtype": self.momentum_dtype}
+        return {**super().get_config(), **arguments}
 
     def build(self, variables):
         if self.built:
@@ -131,10 +150,16 @@ class SGD(UpdateRule):
         update(weights, gradients, traces, self._momentum, rate=rate, weight_decay=weight_decay)
 
 
-def build_optimizer(config, total_steps: int, model: keras.Model) -> UpdateRule:
-    """The optimiser of an `OptimizerConfig`, for `model` and `total_steps` updates.
+def build_optimizer(config, total_steps: int, model: keras.Model | None) -> UpdateRule:
+    """Builds the optimizer that an `OptimizerConfig` describes.
 
-    Raises ValueError for `layer_decay` and a model without transformer blocks.
+    Args:
+        config: the `optimizer` field of a run's `Config`.
+        total_steps: the number of updates of the run, for the schedule.
+        model: the model to train; only `layer_decay` needs it, otherwise it may be None.
+
+    Raises:
+        ValueError: `layer_decay` is set and `model` has no transformer blocks.
     """
     schedule = (config.learning_rate, total_steps, config.warmup_steps, config.decay_type)
     shared = {

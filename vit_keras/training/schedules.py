@@ -1,21 +1,27 @@
-"""The schedule of the learning rate (Tables 3 and 4; BiT's)."""
+"""The schedules of the learning rate in the paper (Tables 3 and 4) and in BiT."""
 
 import math
 
 import keras
 from keras import ops
 
-STAIRS = (30, 60, 90)  # percent of the updates
+STAIRS = (30, 60, 90)  # percent of the updates, at which "staircase" divides the rate by 10
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warmup from 0, then cosine or linear decay to 0 at `total_steps` updates, or stairs.
+    """Warms the rate up from 0 linearly, then decays it to 0 or in stairs.
 
-    At update t the rate is base · f(p) · min(1, t / warmup_steps), where p goes from 0 to 1 over
-    the updates after the warmup, f(p) = (1 + cos πp) / 2 or 1 - p: the published code's rule.
-    With "staircase" f is divided by 10 at 30, 60 and 90 % of all updates, as BiT's HyperRule says
-    (arXiv 1912.11370, 3.3).
+    At update t, the rate is learning_rate · f(p) · min(1, t / warmup_steps), as in the published
+    code. p goes from 0 to 1 over the updates after the warmup.
+
+    Args:
+        learning_rate: the highest rate, per update.
+        total_steps: the number of updates of the run.
+        warmup_steps: the number of updates over which the rate rises.
+        decay_type: "cosine", where f(p) = (1 + cos πp) / 2; "linear", where f(p) = 1 - p; or
+            "staircase", where f is divided by 10 at 30, 60 and 90 % of all updates (BiT's
+            HyperRule, arXiv 1912.11370, Section 3.3).
     """
 
     def __init__(
