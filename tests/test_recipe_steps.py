@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import ROOT, shapes_only, to_numpy
-from vit_keras import cli, data, variants
-from vit_keras.config import ModelConfig
+from vit_keras import data, variants
+from vit_keras.config import ModelConfig, parse_config
 from vit_keras.models import (
     HybridViT,
     Preprocessing,
@@ -43,8 +43,8 @@ SIZES = {"hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 8}
 
 
 def read(names):
-    words = [word for name in names for word in ("--config", str(CONFIGS / f"{name}.yaml"))]
-    return cli.parse(words, "train.py", default="")
+    words = [word for name in names for word in ("--config", name)]
+    return parse_config(words, default="")
 
 
 def small(model: ModelConfig):

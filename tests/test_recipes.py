@@ -6,8 +6,7 @@ import re
 import pytest
 
 from tests.helpers import ROOT
-from vit_keras import cli
-from vit_keras.config import PretextConfig
+from vit_keras.config import PretextConfig, parse_config
 
 pytestmark = pytest.mark.once
 CONFIGS = ROOT / "configs"
@@ -52,9 +51,8 @@ FILES = sorted(CONFIGS.rglob("*.yaml"))
 
 
 def read(name, *more):
-    files = [f"configs/{name}.yaml", *(f"configs/{other}.yaml" for other in more)]
-    arguments = [word for file in files for word in ("--config", str(ROOT / file))]
-    return cli.parse(arguments, "train.py", default="")
+    arguments = [word for recipe in (name, *more) for word in ("--config", recipe)]
+    return parse_config(arguments, default="")
 
 
 def test_every_table_has_its_files():

@@ -10,8 +10,7 @@ import platform
 
 import keras
 
-from vit_keras import cli
-from vit_keras.config import Config
+from vit_keras.config import Config, dump_config, read_config
 from vit_keras.files import write_text
 from vit_keras.weights import from_checkpoint, open_model, resolve
 
@@ -67,7 +66,7 @@ def open_run(config: Config) -> Run:
         )
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "environment.json", json.dumps(environment(), indent=2))
-    write_text(described, cli.dump(config))
+    write_text(described, dump_config(config))
     return Run(folder, config)
 
 
@@ -76,7 +75,7 @@ def find_run(folder: str | os.PathLike) -> Run:
     folder = pathlib.Path(folder)
     if not (folder / "config.yaml").is_file():
         raise FileNotFoundError(f"{str(folder)!r} is no run's folder: it has no config.yaml.")
-    run = Run(folder, cli.read(str(folder / "config.yaml")))
+    run = Run(folder, read_config(str(folder / "config.yaml")))
     if not run.model_file.is_file():
         raise FileNotFoundError(
             f"The run in {str(folder)!r} has no model.keras yet: the command that began it goes on "
@@ -133,7 +132,7 @@ def environment() -> dict[str, str | int | None]:
 
 
 def _identity(config: Config) -> str:
-    return cli.dump(dataclasses.replace(config, workdir=None))
+    return dump_config(dataclasses.replace(config, workdir=None))
 
 
 def _check_same(folder, config):

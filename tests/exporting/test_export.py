@@ -8,7 +8,6 @@ import zipfile
 import numpy as np
 import pytest
 
-import export as script
 from tests.exporting.builds import small, softmax
 from tests.exporting.integer_products import check_products
 from tests.helpers import randomise, to_numpy
@@ -200,8 +199,9 @@ def test_a_file_of_no_runtime_is_refused():
 
 @pytest.mark.once
 def test_a_model_that_is_no_run_needs_a_folder(tmp_path, rng):
+    from vit_keras.commands import run
     from vit_keras.weights import save_model
 
     save_model(small(rng), tmp_path / "a.keras")
-    with pytest.raises(ValueError, match="is no run, which has a folder: give an --out"):
-        script.main([str(tmp_path / "a.keras")])
+    with pytest.raises(ValueError, match="is not a run, so `--out` must be given"):
+        run(["export", str(tmp_path / "a.keras")])

@@ -1,14 +1,12 @@
 """What the figures show, and the script that draws them."""
 
-import runpy
-
 import numpy as np
 import pytest
 from PIL import Image
 
-import visualize
-from tests.helpers import ROOT, randomise
+from tests.helpers import randomise
 from vit_keras import data, inspection
+from vit_keras.commands import run
 from vit_keras.inspection import plots
 from vit_keras.models import ResNet, VisionTransformer, with_image_size
 from vit_keras.weights import open_model
@@ -104,8 +102,17 @@ def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, pictures):
     model.class_names = ("cat", "dog")
     model.save(tmp_path / "model.keras")
     out = tmp_path / "out"
-    visualize.main(
-        [str(tmp_path / "model.keras"), *pictures, "--image-size", "8", "16", "--out", str(out)]
+    run(
+        [
+            "visualize",
+            str(tmp_path / "model.keras"),
+            *pictures,
+            "--image-size",
+            "8",
+            "16",
+            "--out",
+            str(out),
+        ]
     )
     assert "2 images of 8x16 pixels" in capsys.readouterr().out
     names = {path.name for path in out.iterdir()}
@@ -133,27 +140,33 @@ def test_the_script_takes_images_of_a_data_set(tmp_path, capsys):
     model.save(tmp_path / "model.keras")
     arguments = ["--dataset", "digits", "--count", "5", "--show", "2", "--heads", "max"]
     arguments += ["--views", "attention_rollout", "--out", str(tmp_path / "out")]
-    visualize.main([str(tmp_path / "model.keras"), *arguments])
+    run(["visualize", str(tmp_path / "model.keras"), *arguments])
     assert "5 images of 8x8 pixels" in capsys.readouterr().out
     with np.load(tmp_path / "out" / "arrays.npz") as arrays:
         assert arrays.files == ["attention_rollout/max"]
         assert arrays["attention_rollout/max"].shape == (5, 2, 2)
 
 
-def test_the_script_names_what_is_missing(tmp_path, pictures, monkeypatch):
+def test_the_script_names_what_is_missing(tmp_path, pictures):
     file, out = str(tmp_path / "bit.keras"), ["--out", str(tmp_path / "out")]
     ResNet(None, (1, 1), 0.5, 4, name="bit").save(file)
-    with pytest.raises(ValueError, match=r"takes images of any size: give an --image-size"):
-        visualize.main([file, *pictures, *out])
-    with pytest.raises(ValueError, match=r"is no run, which has a data set: give images"):
-        visualize.main([file, "--image-size", "32", *out])
+    with pytest.raises(ValueError, match=r"takes images of any size, so give an --image_size"):
+        run(["visualize", file, *pictures, *out])
+    with pytest.raises(ValueError, match=r"is not a run, so give pictures or a --dataset"):
+        run(["visualize", file, "--image-size", "32", *out])
     with pytest.raises(ValueError, match=r"'bit' has none. It has the views filters, features"):
-        visualize.main(
-            [file, *pictures, "--image-size", "32", "--views", "attention_entropy", *out]
+        run(
+            [
+                "visualize",
+                file,
+                *pictures,
+                "--image-size",
+                "32",
+                "--views",
+                "attention_entropy",
+                *out,
+            ]
         )
     assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match="`show` must be a positive int. Received: show=0"):
-        visualize.main([file, *pictures, "--show", "0", *out])
-    monkeypatch.setattr("sys.argv", ["visualize.py", "nowhere", *out])
-    with pytest.raises(SystemExit, match="^visualize.py: error: There is no run and no checkpoint"):
-        runpy.run_path(str(ROOT / "visualize.py"), run_name="__main__")
+        run(["visualize", file, *pictures, "--show", "0", *out])

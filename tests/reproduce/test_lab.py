@@ -120,7 +120,7 @@ def test_names_stand_for_models():
 
 
 def test_full_scale_is_the_recipes(tmp_path):
-    full = Full(CONFIGS, data_dir="there", jft="folder:photos")
+    full = Full(data_dir="there", jft="folder:photos")
     config = full.pretraining("ViT-L/32", "JFT-300M[9000000]", {"seed": 2})
     assert (config.dataset, config.data.train_split) == ("folder:photos", "train[:9000000]")
     assert (config.model.variant, config.model.representation_size) == ("L/32", 1024)
@@ -139,7 +139,7 @@ def test_full_scale_is_the_recipes(tmp_path):
 
 def test_fine_tuning_at_full_scale_is_a_sweep(tmp_path):
     runs = Runs()
-    lab = reproduce.Lab(tmp_path, Full(CONFIGS), CONFIGS, runs)
+    lab = reproduce.Lab(tmp_path, Full(), CONFIGS, runs)
     config = lab.setting.pretraining("ViT-B/16", "JFT-300M", {})
     trained = reproduce.Trained(tmp_path / "trained", config, {})
     mean = lab.finetune(trained, "Pets")
@@ -150,12 +150,12 @@ def test_fine_tuning_at_full_scale_is_a_sweep(tmp_path):
 
 def test_missing_data_are_named_before_anything_is_trained(tmp_path):
     runs = Runs()
-    lab = reproduce.Lab(tmp_path, Full(CONFIGS), CONFIGS, runs)
+    lab = reproduce.Lab(tmp_path, Full(), CONFIGS, runs)
     with pytest.raises(
         FileNotFoundError, match=r"no table at 'jft300m\.parquet'\. JFT-300M is not"
     ):
         reproduce.study("table8")(lab)
-    nowhere = Full(CONFIGS, data_dir=str(tmp_path), jft="folder:nowhere")
+    nowhere = Full(data_dir=str(tmp_path), jft="folder:nowhere")
     lab = reproduce.Lab(tmp_path, nowhere, CONFIGS, runs)
     with pytest.raises(ValueError, match="needs a folder. Received: 'nowhere'.*--jft table:FILE"):
         reproduce.study("table7")(lab)

@@ -12,8 +12,8 @@ from unittest import mock
 import keras
 import numpy as np
 
-import train
-from vit_keras import cli
+from vit_keras.commands import run
+from vit_keras.config import parse_config
 from vit_keras.training import checkpoints, distribution
 from vit_keras.training.distribution import Topology, read_variable
 
@@ -27,7 +27,7 @@ def several_runs(folder, arguments):
 
     Process 1 of that is told to stop after update 8, and in the next try dies after 12.
     """
-    config = cli.parse(arguments, "train.py", default="")
+    config = parse_config(arguments, default="")
 
     def keep(model, build):
         arrays = [read_variable(variable) for variable in model.trainable_variables]
@@ -46,15 +46,15 @@ def several_runs(folder, arguments):
         kept = mock.patch.object(keras.utils, "clear_session")  # it would end the distribution
         with again, kept, mock.patch.object(topology, "local", keep):
             with contextlib.suppress(Trained):
-                train.main([*arguments, "--workdir", str(folder / "straight")])
+                run(["train", *arguments, "--workdir", str(folder / "straight")])
             with mock.patch.object(checkpoints, "save", save):
                 for _ in range(2):
                     with contextlib.suppress(SystemExit):
-                        train.main([*arguments, "--workdir", str(folder / "stopped")])
+                        run(["train", *arguments, "--workdir", str(folder / "stopped")])
 
 
 def one_run(folder, arguments):
-    train.main([*arguments, "--workdir", str(folder / "stopped")])
+    run(["train", *arguments, "--workdir", str(folder / "stopped")])
 
 
 def several_devices(folder, arguments):
@@ -69,11 +69,11 @@ def several_devices(folder, arguments):
     kinds += ["model_parallel"] if keras.backend.backend() == "jax" else []
     for kind in kinds:
         with mock.patch.object(Topology, "local", _with_shards(folder / f"{kind}.json")):
-            train.main([*arguments, "--distribution", kind, "--workdir", str(folder / kind)])
+            run(["train", *arguments, "--distribution", kind, "--workdir", str(folder / kind)])
     shutil.copytree(folder / kind, folder / "resumed")
     for path in sorted((folder / "resumed" / "checkpoints").iterdir())[2:]:
         shutil.rmtree(path)  # the second is of step 8
-    train.main([*arguments, "--distribution", kind, "--workdir", str(folder / "resumed")])
+    run(["train", *arguments, "--distribution", kind, "--workdir", str(folder / "resumed")])
 
 
 def _with_shards(path, local=Topology.local):

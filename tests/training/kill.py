@@ -153,9 +153,9 @@ def main():
     if sys.argv[1:2] == ["run"]:
         kind, at = sys.argv[2], float(sys.argv[3])
         watch(kind, at)
-        import train as script
+        from vit_keras import commands
 
-        return script.main(sys.argv[4:])
+        return commands.main(["train", *sys.argv[4:]])
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--points", type=int, default=20, help="how often to kill (20)")
     parser.add_argument("--seed", type=int, default=0, help="decides the moments (0)")

@@ -10,10 +10,10 @@ import keras
 import numpy as np
 import pytest
 
-import train
 from tests.helpers import ROOT, randomise, run_script
 from vit_keras import data
-from vit_keras.cli import read
+from vit_keras.commands import run
+from vit_keras.config import read_config as read
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.training import checkpoints
 from vit_keras.training.distribution import Topology
@@ -41,7 +41,7 @@ RUNS = ("straight", "stopped")
 def alone(tmp_path_factory):
     """The folder of the run in one process on one device."""
     folder = tmp_path_factory.mktemp("distribution") / "alone"
-    train.main([*RUN, "--workdir", str(folder)])
+    run(["train", *RUN, "--workdir", str(folder)])
     return folder
 
 

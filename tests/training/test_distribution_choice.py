@@ -8,7 +8,7 @@ import keras
 import pytest
 
 from tests.helpers import ROOT, to_numpy
-from vit_keras.cli import read
+from vit_keras.config import read_config as read
 from vit_keras.models import VisionTransformer
 from vit_keras.training import distribution
 from vit_keras.training.distribution import Topology, environment, on_jax

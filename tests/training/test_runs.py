@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import ROOT
 from vit_keras import runs
-from vit_keras.cli import read
+from vit_keras.config import read_config as read
 
 DIGITS = read(str(ROOT / "configs" / "digits.yaml"))
 

@@ -1,9 +1,11 @@
-"""What a run is, as frozen dataclasses."""
+"""What a run is: frozen dataclasses, their YAML files and command lines, and the recipes."""
 
 from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.model import ModelConfig
 from vit_keras.config.optimizer import OptimizerConfig
+from vit_keras.config.parsing import UsageError, dump_config, parse_config, parser, read_config
 from vit_keras.config.pretext import PretextConfig
+from vit_keras.config.recipes import find_recipe, recipe_folder, recipe_names
 from vit_keras.config.run import Config, GridConfig
 
 __all__ = [
@@ -14,4 +16,12 @@ __all__ = [
     "ModelConfig",
     "OptimizerConfig",
     "PretextConfig",
+    "UsageError",
+    "dump_config",
+    "find_recipe",
+    "parse_config",
+    "parser",
+    "read_config",
+    "recipe_folder",
+    "recipe_names",
 ]

@@ -1,6 +1,5 @@
 """What the names of the studies stand for at the paper's scale: the recipes in configs/."""
 
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,16 +51,16 @@ class Full:
     scale = "full"
     l2 = L2
 
-    def __init__(self, configs: pathlib.Path, data_dir: str | None = None, **given: str | None):
+    def __init__(self, data_dir: str | None = None, **given: str | None):
         """`given` are data sets by their options, jft and imagenet21k; None for the recipes'."""
-        self.configs, self.data_dir = configs, data_dir
+        self.data_dir = data_dir
         self.given = {JFT: given.get("jft"), IMAGENET_21K: given.get("imagenet21k")}
 
     def pretraining(self, model: str, upstream: str, changes: Mapping[str, Any]) -> Config:
         """Table 3; `upstream` is a data set, or "JFT-300M[9000000]" for the first of its images."""
         source, _, count = upstream.removesuffix("]").partition("[")
         variant = variant_of(model)
-        config = read(str(self.configs / "pretrain" / f"{_recipe(source, variant)}.yaml"))
+        config = read(f"pretrain/{_recipe(source, variant)}")
         config = self._located(config, source)
         fields = {"name": f"{variant}-{source}".replace("/", ""), "model.variant": variant}
         if config.model.representation_size is not None:
@@ -72,7 +71,7 @@ class Full:
 
     def transfer(self, trained: Trained, task: str) -> Config:
         """Table 4, the learning rate chosen by a sweep."""
-        config = read(str(self.configs / "finetune" / f"{TASKS[task]}.yaml"))
+        config = read(f"finetune/{TASKS[task]}")
         fields = {
             "name": f"{trained.config.name}-to-{TASKS[task]}",
             "sweep": True,
@@ -98,10 +97,10 @@ class Full:
         """
         for name in dict.fromkeys(upstream.partition("[")[0] for upstream in upstreams):
             recipe = next(iter(ELSEWHERE.get(name, RECIPES).values()))
-            config = read(str(self.configs / "pretrain" / f"{recipe}.yaml"))
+            config = read(f"pretrain/{recipe}")
             self._open(self._located(config, name), HINTS.get(name))
         for name in tasks:
-            config = read(str(self.configs / "finetune" / f"{TASKS[name]}.yaml"))
+            config = read(f"finetune/{TASKS[name]}")
             self._open(self._located(config, name))
 
     def _located(self, config, name):

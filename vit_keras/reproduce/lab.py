@@ -6,15 +6,15 @@ import functools
 import json
 import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vit_keras import cli, data, runs
-from vit_keras.config import Config
+from vit_keras import data, runs
+from vit_keras.config import Config, read_config
 from vit_keras.evaluation import evaluate_few_shot, open_predictor
+from vit_keras.experiments import rate_sweep, training_run
 from vit_keras.files import write_text
 from vit_keras.reproduce.results import Mean
-from vit_keras.training.sweep import sweep
 
 SHOTS = 5  # of the few-shot evaluations
 
@@ -41,20 +41,12 @@ class Trained:
 class Lab:
     """The runs of the studies, in `folder`/runs, one folder a configuration.
 
-    `train_run(config)` trains a run, or goes on with it, and gives its report; `setting` says what
-    the names of models, data sets and tasks stand for; `configs` is the folder of the recipes. What
-    the many short runs on the digits print goes to runs.log.
+    `setting` says what the names of models, data sets and tasks stand for. What the many short runs
+    on the digits print goes to runs.log.
     """
 
-    def __init__(
-        self,
-        folder: pathlib.Path,
-        setting,
-        configs: pathlib.Path,
-        train_run: Callable[[Config], Mapping[str, Any]],
-    ):
-        self.folder, self.setting, self.configs = pathlib.Path(folder), setting, configs
-        self.train_run, self.trained = train_run, 0
+    def __init__(self, folder: pathlib.Path, setting):
+        self.folder, self.setting, self.trained = pathlib.Path(folder), setting, 0
 
     @property
     def scale(self) -> str:
@@ -73,7 +65,7 @@ class Lab:
         if not report.is_file():
             begun = time.monotonic()
             with self._log():
-                self.train_run(config)
+                training_run.train_run(config)
             self.trained += 1
             seconds = time.monotonic() - begun
             print(f"  trained {folder.name} in {seconds:.0f} s", flush=True)
@@ -98,7 +90,7 @@ class Lab:
         """The test accuracies of a sweep, one a seed of its grid."""
         folder = self.folder / runs.default_workdir(config)
         if not (folder / "sweep.json").is_file():
-            sweep(dataclasses.replace(config, workdir=str(folder)), self.train_run)
+            rate_sweep.sweep(dataclasses.replace(config, workdir=str(folder)))
         return list(json.loads((folder / "sweep.json").read_text())["test"].values())
 
     def few_shot(self, trained: Trained) -> Mean:
@@ -129,7 +121,7 @@ class Lab:
             yield
 
 
-read = functools.cache(cli.read)  # a study reads a recipe for each of its runs
+read = functools.cache(read_config)  # a study reads a recipe for each of its runs
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:

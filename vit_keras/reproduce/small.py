@@ -56,8 +56,8 @@ class Digits:
     # Few-shot evaluation has 2^10 for some 5000 images and 768 features: as much for 50 and 48.
     l2 = 1.0
 
-    def __init__(self, folder: pathlib.Path, configs: pathlib.Path, steps: int | None = None):
-        self.folder, self.recipe = folder, configs / "digits.yaml"
+    def __init__(self, folder: pathlib.Path, steps: int | None = None):
+        self.folder, self.recipe = folder, "digits"
         self.steps, self.transfer_steps = steps or STEPS, min(steps or STEPS, TRANSFER_STEPS)
 
     def updates(self, factor: float) -> dict[str, int]:
@@ -77,7 +77,7 @@ class Digits:
         fields = KINDS[model.split("-")[0]](model)
         changes = {f"model.{name}": value for name, value in fields.items()}
         plain = {"augment": AugmentConfig(), "label_smoothing": 0.0}
-        return changed(read(str(self.recipe)), {**changes, **plain, **_once(steps)})
+        return changed(read(self.recipe), {**changes, **plain, **_once(steps)})
 
     def pretraining(self, model: str, upstream: str, changes: Mapping[str, Any]) -> Config:
         """Table 3 in small: `upstream` is one of `UPSTREAMS`."""
@@ -116,7 +116,7 @@ class Digits:
 
     def inspected(self, lab) -> tuple[keras.Model, str, DataConfig]:
         """The main job's model of 6 layers and 64 patches, its data set and where that lies."""
-        recipe = read(str(self.recipe))
+        recipe = read(self.recipe)
         sizes = {"model.image_size": 32, "model.hidden_size": 48, "model.num_layers": 6}
         trained = lab.train(changed(recipe, {"name": "inspected", **self.updates(1.5), **sizes}))
         model, _ = runs.open_source(trained.folder)

@@ -2,7 +2,7 @@
 
 import functools
 
-from vit_keras import cli
+from vit_keras.config import read_config
 from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Result, published, rows_of
 
@@ -19,7 +19,7 @@ def run(lab) -> Result:
     """Each row beside the configuration that states it."""
     rows, points, faults = [], {"epochs": [], "learning rate": [], "weight decay": []}, []
     for paper in rows_of("table3"):
-        config = cli.read(str(lab.configs / "pretrain" / f"{paper['config']}.yaml"))
+        config = read_config(f"pretrain/{paper['config']}")
         ours, faulty = _values(config, paper), _shared_faults(config)
         theirs = [paper[key] for key in KEYS]
         equal = round(ours[0]) in paper["epochs"] and ours[1:] == theirs[1:]

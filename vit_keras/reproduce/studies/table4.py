@@ -2,7 +2,7 @@
 
 import functools
 
-from vit_keras import cli
+from vit_keras.config import read_config
 from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Result, published, rows_of
 
@@ -16,7 +16,7 @@ def run(lab) -> Result:
     """Each row beside the configuration that states it."""
     rows, points, faults = [], {"steps": [], "learning rate": []}, []
     for paper in rows_of("table4"):
-        config = cli.read(str(lab.configs / "finetune" / f"{paper['config']}.yaml"))
+        config = read_config(f"finetune/{paper['config']}")
         rates = _rates(config, paper)
         equal = config.total_steps == paper["steps"] and rates == paper["learning_rates"]
         faults += [] if equal and not _shared_faults(config) else [paper["config"]]

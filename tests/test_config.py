@@ -6,24 +6,29 @@ import pathlib
 import pytest
 
 from tests.helpers import ROOT, shapes_only
-from vit_keras import cli
-from vit_keras.config import Config, ModelConfig
+from vit_keras.config import (
+    Config,
+    ModelConfig,
+    UsageError,
+    dump_config,
+    find_recipe,
+    parse_config,
+    parser,
+    read_config,
+)
 from vit_keras.models import from_model_config, from_variant
 
 pytestmark = pytest.mark.once
 
-DIGITS = str(ROOT / "configs" / "digits.yaml")
-
 
 def parse(*arguments):
-    return cli.parse(list(arguments), "train.py", default=DIGITS)
+    return parse_config(list(arguments))
 
 
-def refused(capsys, *arguments):
-    with pytest.raises(SystemExit) as exit:
+def refused(*arguments):
+    with pytest.raises((UsageError, FileNotFoundError)) as error:
         parse(*arguments)
-    assert exit.value.code == 2
-    return " ".join(capsys.readouterr().err.split())
+    return " ".join(str(error.value).split())
 
 
 def test_arguments_stand_over_the_file_and_the_file_over_defaults(tmp_path):
@@ -40,12 +45,12 @@ def test_arguments_stand_over_the_file_and_the_file_over_defaults(tmp_path):
 
 def test_what_is_written_is_read_again(tmp_path):
     config = parse("--seed", "5", "--model.patch_size", "[4, 2]", "--workdir", "runs/x")
-    (tmp_path / "config.yaml").write_text(cli.dump(config))
-    assert cli.read(str(tmp_path / "config.yaml")) == config
+    (tmp_path / "config.yaml").write_text(dump_config(config))
+    assert read_config(tmp_path / "config.yaml") == config
 
 
 def test_every_field_is_explained():
-    text = cli.parser("train.py").format_help().split("\noptions:")[1]
+    text = parser("train.py").format_help().split("\noptions:")[1]
     pending = [("", Config)]
     while pending:
         prefix, cls = pending.pop()
@@ -72,10 +77,10 @@ def test_every_field_is_explained():
         ("total_steps: -1", "`total_steps` must be at least 0"),
     ],
 )
-def test_faults_of_a_file_are_named(capsys, tmp_path, text, message):
+def test_faults_of_a_file_are_named(tmp_path, text, message):
     file = tmp_path / "a.yaml"
     file.write_text(text)
-    assert message in refused(capsys, "--config", str(file))
+    assert message in refused("--config", str(file))
 
 
 @pytest.mark.parametrize(
@@ -87,13 +92,22 @@ def test_faults_of_a_file_are_named(capsys, tmp_path, text, message):
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
-def test_faults_of_arguments_are_named(capsys, arguments, message):
-    assert message in refused(capsys, *arguments)
+def test_faults_of_arguments_are_named(arguments, message):
+    assert message in refused(*arguments)
+
+
+def test_a_recipe_is_found_by_name_or_path():
+    file = ROOT / "configs" / "finetune" / "pets.yaml"
+    for name in ("finetune/pets", "finetune/pets.yaml", "configs/finetune/pets.yaml", file):
+        assert find_recipe(name).samefile(file)
+    assert parse("--config", "finetune/pets") == parse("--config=configs/finetune/pets.yaml")
+    with pytest.raises(FileNotFoundError, match="no recipe 'finetune/pet'. Did you mean finetune/"):
+        find_recipe("finetune/pet")
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda p: p.stem)
 def test_configs_are_valid(file):
-    config = cli.read(str(file))
+    config = read_config(file)
     assert config.name == pathlib.Path(file).stem
 
 

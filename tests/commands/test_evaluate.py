@@ -7,9 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-import evaluate
-import train
 from vit_keras import data, evaluation
+from vit_keras.commands import run
 from vit_keras.weights import open_model, save_model
 
 SMALL = [
@@ -23,7 +22,7 @@ SMALL = [
 def folders(tmp_path_factory):
     """A small run on digits, and one that takes all for ones."""
     first, second = (tmp_path_factory.mktemp("runs") / f"run{i}" for i in (0, 1))
-    train.main([*SMALL, "--workdir", str(first)])
+    run(["train", *SMALL, "--workdir", str(first)])
     shutil.copytree(first, second)
     model = open_model(second / "model.keras")
     model.get_layer("head").bias.assign([0, 99, 0, 0, 0, 0, 0, 0, 0, 0])
@@ -42,7 +41,7 @@ def test_few_shot_accuracies_are_among_the_metrics(folders):
 
 
 def test_a_few_shot_evaluation_of_a_run(folders, capsys):
-    evaluate.main([folders[0], "--fewshot", "1", "5", "--l2", "1024", "16", "--seeds", "2"])
+    run(["evaluate", folders[0], "--fewshot", "1", "5", "--l2", "1024", "16", "--seeds", "2"])
     printed = capsys.readouterr().out
     predictor, _ = evaluation.open_predictor(folders[0])
     dataset = data.load("digits", 1)
@@ -59,11 +58,11 @@ def test_a_few_shot_evaluation_of_a_run(folders, capsys):
         np.testing.assert_allclose(row["accuracies"], other["accuracies"], atol=0.006)
         assert f"{row['shots']}-shot accuracy {100 * row['mean']:.2f} ±" in printed
     with pytest.raises(ValueError, match="200 shots need as many images of each class"):
-        evaluate.main([folders[0], "--fewshot", "200"])
+        run(["evaluate", folders[0], "--fewshot", "200"])
 
 
 def test_several_runs_end_with_mean_and_deviation(folders, tmp_path, capsys):
-    evaluate.main([*folders, "--out", str(tmp_path)])
+    run(["evaluate", *folders, "--out", str(tmp_path)])
     printed = capsys.readouterr().out.splitlines()
     reports = [
         json.loads((tmp_path / f"{i + 1}-run{i}" / "report.json").read_text()) for i in (0, 1)
@@ -74,5 +73,7 @@ def test_several_runs_end_with_mean_and_deviation(folders, tmp_path, capsys):
     assert printed[-1].startswith(f"2 models: accuracy {mean:.2f} ± {std:.2f}%, top-5 ")
     assert "calibration error" in printed[-1] and "images per second" in printed[-1]
     assert [line for line in printed if line in folders] == folders
-    with pytest.raises(ValueError, match="--predictions is of one model"):
-        evaluate.main([*folders, "--predictions", "a.csv"])
+    with pytest.raises(
+        ValueError, match="writes one file, so it takes one model. Received: 2 models"
+    ):
+        run(["evaluate", *folders, "--predictions", "a.csv"])

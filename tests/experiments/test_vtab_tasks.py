@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-import vtab as script
 from vit_keras import data, evaluation
+from vit_keras.commands import run
 from vit_keras.config import DataConfig
 from vit_keras.data.vtab import TASKS
 from vit_keras.models import Preprocessing
@@ -127,15 +127,15 @@ def test_a_checkpoint_is_fine_tuned_on_a_task(weights, data_dir, tmp_path, capsy
         "total_steps: 3\nbatch: 4\nmodel: {image_size: 32}\noptimizer: {warmup_steps: 1}"
     )
     out = tmp_path / "out"
-    command = [str(weights), "--out", str(out), "--data_dir", data_dir]
+    command = ["vtab", str(weights), "--out", str(out), "--data_dir", data_dir]
     command += ["--config", str(tmp_path / "fields.yaml"), "--tasks", "kitti_distance"]
-    script.main(command)
+    run(command)
     printed = capsys.readouterr().out
-    predictor, run = evaluation.open_predictor(out / "kitti_distance")
-    assert run.config.augment.crop == "resize" and predictor.num_classes == 4
-    kitti = data.load(run.config.dataset, 3, run.config.data)
+    predictor, trained = evaluation.open_predictor(out / "kitti_distance")
+    assert trained.config.augment.crop == "resize" and predictor.num_classes == 4
+    kitti = data.load(trained.config.dataset, 3, trained.config.data)
     found = evaluation.evaluate(predictor, kitti.split("test"), kitti.class_names, batch=13)
     assert f"kitti_distance: {100 * found['accuracy']:.2f}%" in printed
     before = (out / "kitti_distance" / "model.keras").stat().st_mtime_ns
-    script.main(command)
+    run(command)
     assert (out / "kitti_distance" / "model.keras").stat().st_mtime_ns == before

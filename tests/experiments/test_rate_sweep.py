@@ -7,18 +7,16 @@ import statistics
 import numpy as np
 import pytest
 
-import train
-from tests.helpers import ROOT
 from vit_keras import data
-from vit_keras.cli import read
-from vit_keras.config import DataConfig, GridConfig
-from vit_keras.training.sweep import sweep
+from vit_keras.commands import run
+from vit_keras.config import DataConfig, GridConfig, read_config
+from vit_keras.experiments import sweep, training_run
 
-DIGITS = read(str(ROOT / "configs" / "digits.yaml"))
+DIGITS = read_config("digits")
 GRID = GridConfig(learning_rates=(0.1, 0.001, 0.01), seeds=(3, 4, 5), dev_percent=20.0)
 
 
-def test_the_best_rate_trains_on_all(tmp_path):
+def test_the_best_rate_trains_on_all(tmp_path, monkeypatch):
     ran = []
 
     def train_run(config):
@@ -27,8 +25,9 @@ def test_the_best_rate_trains_on_all(tmp_path):
             return {"accuracy": {0.001: 0.5, 0.01: 0.75, 0.1: 0.75}[config.optimizer.learning_rate]}
         return {"accuracy": {3: 0.70, 4: 0.80, 5: 0.75}[config.seed]}
 
+    monkeypatch.setattr(training_run, "train_run", train_run)
     config = dataclasses.replace(DIGITS, grid=GRID, sweep=True, workdir=str(tmp_path))
-    table = sweep(config, train_run)
+    table = sweep(config)
     trials, last = ran[:3], ran[3:]
     assert [run.optimizer.learning_rate for run in trials] == [0.001, 0.01, 0.1]
     assert all(run.data.dev_percent == 20 and run.seed == config.seed for run in trials)
@@ -42,7 +41,7 @@ def test_the_best_rate_trains_on_all(tmp_path):
     assert json.loads((tmp_path / "sweep.json").read_text())["best"] == 0.01
 
 
-def test_each_classifier_has_a_rate_of_its_own(tmp_path):
+def test_each_classifier_has_a_rate_of_its_own(tmp_path, monkeypatch):
     ran, best = [], {"token": 0.01, "gap": 0.001}
 
     def train_run(config):
@@ -50,9 +49,10 @@ def test_each_classifier_has_a_rate_of_its_own(tmp_path):
         off = abs(np.log(config.optimizer.learning_rate / best[config.model.classifier]))
         return {"accuracy": 0.9 - 0.01 * off}
 
+    monkeypatch.setattr(training_run, "train_run", train_run)
     grid = dataclasses.replace(GRID, classifiers=("token", "gap"))
     config = dataclasses.replace(DIGITS, grid=grid, sweep=True, workdir=str(tmp_path))
-    table = sweep(config, train_run)
+    table = sweep(config)
     assert [run.model.classifier for run in ran] == ["token"] * 6 + ["gap"] * 6
     assert [run.optimizer.learning_rate for run in ran[3:6] + ran[9:]] == [0.01] * 3 + [0.001] * 3
     assert len({run.workdir for run in ran}) == 12
@@ -100,7 +100,7 @@ def test_a_sweep_of_real_runs_goes_on_where_it_was(tmp_path, capsys):
         *("--sweep", "--grid.learning_rates", "[0.0001,0.01]", "--grid.seeds", "[0,1]"),
         *("--workdir", str(tmp_path)),
     ]
-    train.main(small)
+    run(["train", *small])
     table = (tmp_path / "sweep.md").read_text()
     assert table in capsys.readouterr().out
     found = json.loads((tmp_path / "sweep.json").read_text())
@@ -111,5 +111,5 @@ def test_a_sweep_of_real_runs_goes_on_where_it_was(tmp_path, capsys):
     labels = data.load("digits", 1).split("train").labels
     held_out = sum(round(0.1 * count) for count in np.bincount(labels))
     assert report["images"] == held_out and report["accuracy"] == found["dev"]["0.01"]
-    train.main(small)  # finished runs are not trained again
+    run(["train", *small])  # finished runs are not trained again
     assert (tmp_path / "sweep.md").read_text() == table

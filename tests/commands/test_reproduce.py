@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-import reproduce as script
 from vit_keras import reproduce
+from vit_keras.commands import run
 from vit_keras.reproduce.studies import figure5
 
 pytestmark = pytest.mark.once
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.once
 def test_a_study_runs_from_pixels_to_its_files_and_is_taken_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(figure5, "SMALL", ("ViT-b/4",))
     monkeypatch.setitem(figure5.TASKS, "digits", ("unseen digits",))
-    command = ["figure5", "--out", str(tmp_path), "--steps", "4"]
-    script.main(command)
+    command = ["reproduce", "figure5", "--out", str(tmp_path), "--steps", "4"]
+    run(command)
     printed = capsys.readouterr().out
     assert printed.count("  trained ViT-b4-on-836") == 2  # and fine-tuned
     with open(tmp_path / "figure5.csv") as file:
@@ -33,12 +33,12 @@ def test_a_study_runs_from_pixels_to_its_files_and_is_taken_again(tmp_path, monk
     assert "Figure 5. Performance over pre-training compute" in text and "Made smaller:" in text
     assert (tmp_path / "figure5.png").stat().st_size > 10_000
 
-    script.main(command)
+    run(command)
     assert "  trained" not in capsys.readouterr().out
 
 
 def test_names_are_listed(capsys):
-    script.main(["--list"])
+    run(["reproduce", "--list"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(reproduce.NAMES)
     assert lines[7].split(maxsplit=1)[1] == "Position embeddings"
@@ -46,13 +46,13 @@ def test_names_are_listed(capsys):
 
 def test_an_unknown_name_is_answered_with_all():
     with pytest.raises(ValueError, match="must be one of 'table1'.*'figure10'.*name='table9'"):
-        script.main(["table9"])
+        run(["reproduce", "table9"])
 
 
 def test_all_tells_what_lacks_and_reports_the_rest(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(reproduce, "NAMES", ("table4", "table8"))
     with pytest.raises(ValueError, match="1 of 2 have no result: table8"):
-        script.main(["all", "--scale", "full", "--out", str(tmp_path)])
+        run(["reproduce", "all", "--scale", "full", "--out", str(tmp_path)])
     assert "not measured: There is no table at 'jft300m.parquet'" in capsys.readouterr().out
     page = (tmp_path / "report.html").read_text()
     assert "Table 4. Hyperparameters of fine-tuning" in page

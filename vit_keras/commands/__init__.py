@@ -1,0 +1,108 @@
+"""The command `vit-keras`: one file a subcommand, over the shared options of `options.py`.
+
+Exit codes: 0 for success, 1 for an error in data, files or models, 2 for a wrong command line, 130
+after Ctrl-C; 143 when a training run was ended by SIGTERM and has written its checkpoint.
+"""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+
+import keras
+
+import vit_keras
+from vit_keras.commands.options import Command, spell_out
+from vit_keras.config import UsageError
+
+__all__ = ["COMMANDS", "command", "main", "run"]
+
+# In the order of the help; a command is the module of its name.
+COMMANDS = (
+    *("train", "evaluate", "export", "visualize", "convert"),
+    *("vtab", "reproduce"),
+)
+ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line and prints its errors.
+
+    Args:
+        arguments: the command and its options; by default those of the process.
+
+    Returns:
+        The exit code.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    program = " ".join(["vit-keras", *[name for name in arguments[:1] if name in COMMANDS]])
+    try:
+        run(arguments)
+    except UsageError as error:
+        return _fail(program, f"{error}\nusage: {program} --help", 2)
+    except BrokenPipeError:  # the reader of a pipe, such as `head`, has gone
+        sys.stderr.close()
+        return 1
+    except ERRORS as error:
+        return _fail(program, error, 1)
+    except KeyboardInterrupt:
+        return _fail(program, "interrupted", 130)
+    return 0
+
+
+def _fail(program, message, code):
+    print(f"{program}: error: {message}", file=sys.stderr)
+    return code
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Runs a command line, and raises its errors instead of printing them.
+
+    Raises:
+        UsageError: no such command or option, or a value that the option does not take.
+        ValueError, OSError, FloatingPointError, ImportError: as the command's documentation says.
+    """
+    if not arguments or arguments[0] in ("--help", "-h"):
+        print(_help())
+    elif arguments[0] == "--version":
+        print(version())
+    else:
+        name, *options = arguments
+        chosen = command(name)
+        options = spell_out(options)
+        if "--help" in options or "-h" in options:
+            print(chosen.help(f"vit-keras {name}"))
+        else:
+            chosen.run(chosen.parse(options, f"vit-keras {name}"))
+
+
+def command(name: str) -> Command:
+    """The command of that name.
+
+    Raises:
+        UsageError: there is no such command.
+    """
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(COMMANDS)}."
+        raise UsageError(f"There is no command {name!r}. {hint}")
+    return importlib.import_module(f"vit_keras.commands.{name}").COMMAND
+
+
+def version() -> str:
+    """The versions of vit_keras and Keras, and the backend."""
+    return (
+        f"vit-keras {vit_keras.__version__} "
+        f"(Keras {keras.__version__} on {keras.backend.backend()})"
+    )
+
+
+def _help():
+    rows = "\n".join(f"  {name:<11} {command(name).summary}" for name in COMMANDS)
+    return (
+        "usage: vit-keras COMMAND [options]\n\n"
+        f"{vit_keras.__doc__}\n\n"
+        f"commands:\n{rows}\n\n"
+        "`vit-keras COMMAND --help` explains a command. KERAS_BACKEND chooses the backend: "
+        "jax, tensorflow or torch."
+    )

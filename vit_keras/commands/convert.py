@@ -1,0 +1,62 @@
+"""`vit-keras convert`: a checkpoint in another project's format."""
+
+import argparse
+import json
+
+from vit_keras.commands import options as shared
+from vit_keras.config import UsageError
+
+EXAMPLES = (
+    "vit-keras convert ViT-B_16.npz vit_b16.keras",
+    "vit-keras convert runs/digits/model.keras folder --to huggingface",
+    "vit-keras convert weights.npz out.safetensors --to timm --num_heads 12",
+)
+
+
+class Convert(shared.Command):
+    """`convert` also takes arguments of VisionTransformer, as `--num_heads 12`."""
+
+    def parse(self, arguments, prog):
+        options, rest = self.parser(prog).parse_known_args(arguments)
+        return argparse.Namespace(**vars(options), overrides=_overrides(rest))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    from vit_keras.weights.formats.registry import FORMATS
+
+    parser.add_argument("input", metavar="IN", help="file or folder of weights")
+    parser.add_argument("output", metavar="OUT", help="file; a folder if it has no suffix")
+    names = {"choices": FORMATS, "metavar": "FORMAT"}
+    parser.add_argument("--source", help=f"format of IN (detected): {', '.join(FORMATS)}", **names)
+    parser.add_argument("--to", help="format of OUT (Keras' own)", **names)
+    text = "any argument of VisionTransformer that IN does not hold, such as --num_heads 12"
+    parser.add_argument_group("what IN does not say", text)
+
+
+def run(options: argparse.Namespace) -> None:
+    from vit_keras.weights import from_checkpoint, save
+
+    model = from_checkpoint(options.input, source=options.source, **options.overrides)
+    save(model, options.output, format=options.to)
+    print(f"{options.output}: {model.count_params():,} parameters")
+
+
+def _overrides(rest):
+    """`--name value` pairs, with values as JSON where they are JSON."""
+    if len(rest) % 2 or not all(name.startswith("--") for name in rest[::2]):
+        raise UsageError(
+            "Arguments of VisionTransformer are pairs of --name and value. "
+            f"Received: {' '.join(rest)}"
+        )
+    return {name[2:]: _value(text) for name, text in zip(rest[::2], rest[1::2])}
+
+
+def _value(text):
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return tuple(value) if isinstance(value, list) else value
+
+
+COMMAND = Convert("Write a checkpoint in another project's format.", EXAMPLES, add_options, run)

@@ -1,0 +1,111 @@
+"""`vit-keras evaluate`: accuracy, calibration and few-shot probes of models on a data set."""
+
+import argparse
+import json
+import pathlib
+
+from vit_keras.commands import options as shared
+from vit_keras.config import UsageError
+
+EXAMPLES = (
+    "vit-keras evaluate runs/digits",
+    "vit-keras evaluate model.tflite --dataset folder:photos --out report",
+    "vit-keras evaluate runs/a runs/b runs/c                  # and their mean and deviation",
+    "vit-keras evaluate runs/digits --fewshot 1 5 10",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    shared.add_model(parser, several=True)
+    shared.add_dataset(parser)
+    parser.add_argument("--split", help="split to evaluate on, or a slice of it (the held-out one)")
+    shared.add_image_size(parser)
+    parser.add_argument("--batch_eval", type=int, default=256, metavar="N", help="per step (256)")
+    shared.add_out(parser, "folder of the report (the run's)")
+    parser.add_argument("--predictions", metavar="FILE", help="also write a .csv or .parquet")
+    parser.add_argument("--real", metavar="FILE", help="labels of ImageNet-ReaL, real.json")
+    parser.add_argument("--ignore_class_names", action="store_true", help="compare by order alone")
+    few = parser.add_argument_group("few-shot probes instead of the accuracy")
+    few.add_argument("--fewshot", type=int, nargs="+", metavar="SHOTS", help="such as 1 5 10")
+    few.add_argument("--l2", type=float, nargs="+", default=[2.0**10], help="penalties (1024)")
+    few.add_argument("--seeds", type=int, default=3, metavar="N", help="draws of the shots (3)")
+    few.add_argument("--representation", metavar="LAYER", help="features (the head's input)")
+
+
+def run(options: argparse.Namespace) -> None:
+    from vit_keras import data, evaluation, machine
+    from vit_keras.config import DataConfig
+
+    machine.prepare()
+    if options.predictions and len(options.models) > 1:
+        raise UsageError(
+            "`--predictions` writes one file, so it takes one model. "
+            f"Received: {len(options.models)} models. Run the command once for each"
+        )
+    reports = []
+    for number, path in enumerate(options.models, 1):
+        predictor, trained = evaluation.open_predictor(path, shared.image_size(options))
+        for name in ("dataset", "out"):
+            if trained is None and not getattr(options, name):
+                raise UsageError(f"{path} is not a run, so `--{name}` must be given")
+        out = pathlib.Path(options.out or trained.folder)
+        if options.out and len(options.models) > 1:
+            out /= f"{number}-{pathlib.Path(path).name}"
+        source = trained.config.data if trained else DataConfig(data_dir=options.data_dir)
+        dataset = data.load(
+            options.dataset or trained.config.dataset, predictor.input_shape[-1], source
+        )
+        splits = source.train_split, options.split or source.test_split
+        out.mkdir(parents=True, exist_ok=True)
+        print(path)
+        measure = _few_shot if options.fewshot else _evaluate
+        reports.append(measure(options, predictor, dataset, splits, out))
+    if len(reports) > 1:
+        print(f"{len(reports)} models: {evaluation.summary_line(evaluation.summarise(reports))}")
+
+
+def _evaluate(options, predictor, dataset, splits, out):
+    from vit_keras import evaluation, figures
+    from vit_keras.files import write_text
+
+    report = evaluation.evaluate(
+        predictor,
+        dataset.split(splits[1]),
+        dataset.class_names,
+        batch=options.batch_eval,
+        real=options.real,
+        predictions=options.predictions,
+        ignore_class_names=options.ignore_class_names,
+    )
+    write_text(out / "report.json", json.dumps(report, indent=1))
+    figures.confusion(report["confusion_matrix"], dataset.class_names, out / "confusion.png")
+    figures.reliability(report["calibration"], out / "reliability.png")
+    print(f"{evaluation.report_table(report)}\n{evaluation.summary_line(report)}")
+    if dataset.unreadable.names:
+        print(dataset.unreadable.report())
+    print(f"written: {out / 'report.json'}, {out / 'confusion.png'}, {out / 'reliability.png'}")
+    return report
+
+
+def _few_shot(options, predictor, dataset, splits, out):
+    from vit_keras import evaluation
+    from vit_keras.files import write_text
+
+    rows = evaluation.evaluate_few_shot(
+        predictor,
+        dataset,
+        splits=splits,
+        batch=options.batch_eval,
+        representation=options.representation,
+        shots=options.fewshot,
+        l2=options.l2,
+        seeds=options.seeds,
+    )
+    write_text(out / "fewshot.json", json.dumps(rows, indent=1))
+    print(f"{evaluation.few_shot_table(rows)}\nwritten: {out / 'fewshot.json'}")
+    return {f"fewshot_{row['shots']}_l2_{row['l2']:g}": row["mean"] for row in rows}
+
+
+COMMAND = shared.Command(
+    "Evaluate runs, checkpoints or exported files on a data set.", EXAMPLES, add_options, run
+)

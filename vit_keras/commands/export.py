@@ -1,0 +1,95 @@
+"""`vit-keras export`: files for servers, phones and browsers, each compared with Keras."""
+
+import argparse
+import pathlib
+import signal
+import sys
+
+from vit_keras.commands import options as shared
+from vit_keras.config import UsageError
+
+EXAMPLES = (
+    "vit-keras export runs/digits                             # SavedModel, TFLite and int8",
+    "vit-keras export runs/digits --format onnx --precision fp32 int8",
+    "vit-keras export vit-base-patch16-224/ --out files --dataset folder:photos",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    several = {"nargs": "+", "metavar": "NAME"}
+    shared.add_model(parser)
+    formats = "savedmodel litert onnx openvino pt2 coreml (savedmodel litert)"
+    add("--format", default=["savedmodel", "litert"], help=formats, **several)
+    add("--precision", help="fp32 fp16 int8 int4 int8-static (by format)", **several)
+    shared.add_out(parser, "folder of the files (MODEL/export)")
+    add("--output", default="softmax", help="softmax, logits or features (softmax)")
+    add("--raw", action="store_true", help="prepared float images in, logits out")
+    add("--static_batch", type=int, metavar="N", help="images a call (1 on phones, else any)")
+    add("--dynamic_batch", action="store_true", help="any number of images a call, everywhere")
+    shared.add_image_size(parser)
+    add("--token_merging", type=int, default=0, metavar="R", help="token pairs merged a block (0)")
+    add("--merging_schedule", default="constant", help="constant or decreasing (constant)")
+    add("--attention", action="store_true", help="add an output: attention over the patches")
+    add("--sensitivity", action="store_true", help="report what each layer loses in fewer bits")
+    shared.add_dataset(parser)
+    add("--num_images", type=int, default=512, metavar="N", help="held-out images compared (512)")
+
+
+def run(options: argparse.Namespace) -> None:
+    from vit_keras import runs
+    from vit_keras.exporting import export, manifest
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exporting then removes its rest
+    model, trained = runs.open_source(options.model)
+    if trained is None and not options.out:
+        raise UsageError(f"{options.model} is not a run, so `--out` must be given")
+    size = shared.image_size(options)
+    folder = pathlib.Path(options.out or trained.folder / "export")
+    try:
+        rows = export(
+            model,
+            folder,
+            formats=options.format,
+            precisions=options.precision,
+            image_size=size,
+            sensitivity=options.sensitivity,
+            output=options.output,
+            raw=options.raw,
+            batch=options.static_batch,
+            dynamic_batch=options.dynamic_batch,
+            token_merging=options.token_merging,
+            merging_schedule=options.merging_schedule,
+            attention=options.attention,
+            **_compared(options, model, trained, size),
+        )
+    except RuntimeError as error:  # a converter that failed, with the end of its output
+        raise ValueError(str(error)) from error
+    for row in rows:
+        print(f"{folder / row['file']}: {manifest.summary(row)}")
+    print(f"{folder / 'manifest.json'}")
+
+
+def _compared(options, model, trained, size):
+    """Held-out images with labels and training images, where there is a data set."""
+    from vit_keras import models
+    from vit_keras.config import DataConfig
+    from vit_keras.exporting import samples
+
+    name = options.dataset or (trained.config.dataset if trained else None)
+    if name is None:
+        return {}
+    shape = (*(size or model.input_shape[1:3]), model.input_shape[-1])
+    preprocessing = models.preprocessing_of(model)
+    source = trained.config.data if trained else DataConfig(data_dir=options.data_dir)
+    images, labels = samples.labelled(name, shape, preprocessing, options.num_images, source)
+    calibration, _ = samples.labelled(name, shape, preprocessing, 64, source, train=True)
+    return {"images": images, "labels": labels, "calibration": calibration}
+
+
+COMMAND = shared.Command(
+    "Export a model for servers, phones and browsers; every file is compared with Keras.",
+    EXAMPLES,
+    add_options,
+    run,
+)

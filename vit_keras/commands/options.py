@@ -1,0 +1,115 @@
+"""What all commands share: how a command is described, and how its options are spelled."""
+
+import argparse
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vit_keras.config import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A subcommand of `vit-keras`.
+
+    Attributes:
+        summary: what it does, in one sentence.
+        examples: command lines, shown at the end of the help.
+        add_options: adds the arguments and options to a parser.
+        run: does the work, with the parsed options.
+    """
+
+    summary: str
+    examples: Sequence[str]
+    add_options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[Any], None]
+
+    def parser(self, prog: str) -> "Parser":
+        """The parser of the command's options."""
+        parser = Parser(
+            prog=prog,
+            description=self.summary,
+            epilog="examples:\n" + "\n".join(f"  {line}" for line in self.examples),
+        )
+        self.add_options(parser)
+        return parser
+
+    def parse(self, arguments: Sequence[str], prog: str) -> Any:
+        """The options in `arguments`; raises UsageError for a wrong one."""
+        return self.parser(prog).parse_args(arguments)
+
+    def help(self, prog: str) -> str:
+        """The help, which fits on one screen."""
+        return self.parser(prog).format_help().rstrip()
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser that raises UsageError, with the nearest right name of an option."""
+
+    def __init__(self, **arguments):
+        formatter = argparse.RawDescriptionHelpFormatter
+        super().__init__(allow_abbrev=False, formatter_class=formatter, **arguments)
+
+    def error(self, message):
+        unknown = re.search(r"unrecognized arguments:.*?--(\w+)", message)
+        names = [name[2:] for name in self._option_string_actions if name.startswith("--")]
+        near = difflib.get_close_matches(unknown[1], names, n=1) if unknown else []
+        raise UsageError(message + (f". Did you mean --{near[0]}?" if near else ""))
+
+
+def spell_out(arguments: Sequence[str]) -> list[str]:
+    """Options with underscores, however they are written: `--image-size` as `--image_size`."""
+    return [
+        re.sub(r"^--[\w.-]+", lambda name: "--" + name[0][2:].replace("-", "_"), argument)
+        for argument in arguments
+    ]
+
+
+def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
+    """`MODEL`: a run or a checkpoint, and where `several` may be given, also exported files."""
+    if several:
+        text = "run, checkpoint of any format, or exported file"
+        parser.add_argument("models", nargs="+", metavar="MODEL", help=text)
+    else:
+        parser.add_argument("model", metavar="MODEL", help="run, or checkpoint of any format")
+
+
+def add_dataset(parser: argparse.ArgumentParser) -> None:
+    """`--dataset` and `--data_dir`, as in a training run."""
+    parser.add_argument(
+        "--dataset",
+        metavar="NAME",
+        help="digits, folder:PATH, table:FILE, tfds:NAME or vtab:TASK (the run's own)",
+    )
+    parser.add_argument("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
+
+
+def add_image_size(parser: argparse.ArgumentParser) -> None:
+    """`--image_size`: one side, or height and width."""
+    parser.add_argument(
+        "--image_size",
+        type=int,
+        nargs="+",
+        metavar="PIXELS",
+        help="side of the images, or height and width (the model's)",
+    )
+
+
+def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
+    """Height and width from `--image_size`, None without it; raises UsageError for a third size."""
+    sizes = options.image_size
+    if sizes is None:
+        return None
+    if len(sizes) > 2 or min(sizes) < 1:
+        raise UsageError(
+            "--image_size takes one positive side, or height and width. "
+            f"Received: {' '.join(map(str, sizes))}"
+        )
+    return sizes[0], sizes[-1]
+
+
+def add_out(parser: argparse.ArgumentParser, text: str, required: bool = False) -> None:
+    """`--out`: where the results are written."""
+    parser.add_argument("--out", metavar="PATH", required=required, help=text)

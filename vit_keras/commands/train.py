@@ -1,0 +1,94 @@
+"""`vit-keras train`: a run, or a sweep over learning rates, from a recipe and its fields."""
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from vit_keras import config
+from vit_keras.commands.options import Command
+
+# The fields that the short help shows; `--help_all` shows the others too.
+ESSENTIAL = {
+    "dataset": "NAME",
+    "workdir": "DIR",
+    "total_steps": "N",
+    "batch": "N",
+    "seed": "N",
+    "sweep": "",
+    "patience": "N",
+    "distribution": "MODE",
+    "model.variant": "NAME",
+    "model.weights": "SOURCE",
+    "model.image_size": "PIXELS",
+    "model.dtype": "POLICY",
+    "optimizer.learning_rate": "RATE",
+    "optimizer.freeze": "LAYERS",
+    "data.test_split": "SPLIT",
+    "data.on_corrupt": "stop|skip",
+    "augment.flip": "",
+}
+EXAMPLES = (
+    "vit-keras train                                          # the handwritten digits",
+    "vit-keras train --config finetune/pets --sweep           # a recipe of the paper",
+    "vit-keras train --config finetune/pets --dataset folder:photos --model.weights ViT-B_16.npz",
+    "vit-keras train --config my.yaml --seed 1 --workdir runs/mine",
+    "torchrun --nproc-per-node 4 -m vit_keras train --distribution multi_worker",
+)
+
+
+class Train(Command):
+    """`train` reads a `Config` instead of a few options."""
+
+    def parse(self, arguments: Sequence[str], prog: str) -> Any:
+        if arguments in (["--help_all"], ["--list"]):
+            return arguments[0]
+        return config.parse_config(arguments, prog)
+
+    def parser(self, prog):
+        """The essential fields as options, for the help and for the shell's completion."""
+        parser = super().parser(prog)
+        parser.usage = f"{prog} [--config RECIPE] [--FIELD VALUE ...]"
+        return parser
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    recipe = "recipe's name or YAML file; a later one overrides fields of an earlier one (digits)"
+    parser.add_argument("--config", metavar="RECIPE", help=recipe)
+    for name, metavar in ESSENTIAL.items():
+        shown = {"metavar": metavar} if metavar else {"action": "store_true"}
+        parser.add_argument(f"--{name}", help=_explanation(name), **shown)
+    parser.add_argument("--list", action="store_true", help="print the names of the recipes")
+    parser.add_argument("--help_all", action="store_true", help="print all fields")
+
+
+def _explanation(name):
+    """The first clause of a field's explanation in its dataclass."""
+    kind = config.Config
+    *groups, field = name.split(".")
+    for group in groups:
+        kind = kind.__dataclass_fields__[group].type
+    text = re.search(rf"\n +{field}: (.*?)(?=\n +\w+: |\n *$)", kind.__doc__, re.DOTALL)[1]
+    return re.split(r"[;.] ", " ".join(text.split()))[0].replace("%", "%%")
+
+
+def run(options: Any) -> None:
+    """Trains, or prints what `--list` and `--help_all` ask for."""
+    if options == "--list":
+        print("\n".join(config.recipe_names()))
+        return
+    if options == "--help_all":
+        print(config.parser("vit-keras train").format_help().rstrip())
+        return
+
+    from vit_keras import experiments
+
+    if options.sweep:
+        print(experiments.sweep(options))
+    else:
+        experiments.train_run(options)
+
+
+COMMAND = Train(
+    "Train a model on a data set, or continue a run that was stopped.", EXAMPLES, add_options, run
+)

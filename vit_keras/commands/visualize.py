@@ -1,0 +1,87 @@
+"""`vit-keras visualize`: filters, positions, attention and features of a model as pictures."""
+
+import argparse
+import os
+import pathlib
+
+from vit_keras.commands import options as shared
+from vit_keras.config import UsageError
+
+EXAMPLES = (
+    "vit-keras visualize runs/digits --out figures",
+    "vit-keras visualize ViT-B_16.npz cat.jpg dog.jpg --out figures --views rollout",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    shared.add_model(parser)
+    parser.add_argument("images", nargs="*", metavar="IMAGE", help="pictures (of the data set)")
+    shared.add_out(parser, "folder of the figures and arrays", required=True)
+    shared.add_dataset(parser)
+    parser.add_argument("--count", type=int, default=128, metavar="N", help="images read (128)")
+    parser.add_argument("--show", type=int, default=10, metavar="N", help="images drawn (10)")
+    parser.add_argument("--views", nargs="+", metavar="VIEW", help="figures to draw (all)")
+    shared.add_image_size(parser)
+    parser.add_argument("--heads", default="mean", help="rollout: mean or max over heads (mean)")
+
+
+def run(options: argparse.Namespace) -> None:
+    import numpy as np
+
+    from vit_keras import data, evaluation, inspection, machine, models, runs
+    from vit_keras.files import replacing
+    from vit_keras.layers.base import check_positive
+
+    machine.prepare()
+    check_positive(count=options.count, show=options.show)
+    model, trained = runs.open_source(options.model)
+    if size := shared.image_size(options):
+        model = models.with_image_size(model, size)
+    views = inspection.views_of(model, options.views)
+    if None in model.input_shape[1:]:
+        raise UsageError(f"{options.model} takes images of any size, so give an --image_size")
+    preprocessing = models.preprocessing_of(model)
+    pictures = _pictures(options, trained, model.input_shape[1:], preprocessing)
+    images = np.asarray(data.normalise(pictures.astype("float32"), preprocessing))
+
+    shown = slice(options.show)
+    titles = [pathlib.Path(path).stem for path in options.images] or range(len(images))
+    titles = [str(title) for title in titles[shown]]
+    if names := model.class_names:
+        rows = evaluation.probabilities(model, images[shown])
+        titles = [f"{names[row.argmax()]}  {100 * row.max():.0f} %" for row in rows]
+    subject = inspection.Subject(model, images, pictures[shown], titles, options.heads)
+    drawn = inspection.draw_views(subject, options.out, views)
+    arrays = {f"{view}/{key}": array for view in drawn for key, array in drawn[view].items()}
+    with replacing(os.path.join(options.out, "arrays.npz")) as path:
+        np.savez(path, **arrays)
+
+    print("{}: {} images of {}x{} pixels".format(model.name, *images.shape[:3]))
+    for view in drawn:
+        print(pathlib.Path(options.out) / f"{view}.png")
+    print(pathlib.Path(options.out) / "arrays.npz")
+
+
+def _pictures(options, trained, shape, preprocessing):
+    """`(N, H, W, C)` of this shape `(H, W, C)`: the given files, or images of the data set."""
+    import numpy as np
+
+    from vit_keras import data
+    from vit_keras.config import DataConfig
+
+    if options.images:
+        pictures = [data.read_image(path, shape[-1]) for path in options.images]
+        return np.stack([data.resize(picture, shape[:2], preprocessing) for picture in pictures])
+    name = options.dataset or (trained.config.dataset if trained else None)
+    if name is None:
+        raise UsageError(f"{options.model} is not a run, so give pictures or a --dataset")
+    source = trained.config.data if trained else DataConfig(data_dir=options.data_dir)
+    return data.sample_images(name, shape, preprocessing, options.count, source)
+
+
+COMMAND = shared.Command(
+    "Draw what a model has learned: filters, positions, attention, features.",
+    EXAMPLES,
+    add_options,
+    run,
+)

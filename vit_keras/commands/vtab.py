@@ -1,0 +1,47 @@
+"""`vit-keras vtab`: a checkpoint on the 19 tasks of VTAB-1k."""
+
+import argparse
+import pathlib
+
+from vit_keras.commands import options as shared
+
+EXAMPLES = (
+    "vit-keras vtab ViT-B_16.npz --out vtab                   # all 19 tasks",
+    "vit-keras vtab ViT-B_16.npz --out vtab --tasks cifar100 dtd",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", help="file or folder of any format")
+    shared.add_out(parser, "folder of the runs and the results", required=True)
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="(all 19)")
+    parser.add_argument("--setting", default="paper", help="paper, or bit for the BiT-HyperRule")
+    parser.add_argument("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
+    parser.add_argument("--manual_dir", metavar="DIR", help="archives downloaded by hand")
+    parser.add_argument(
+        "--config", metavar="FILE", help="YAML of fields that replace the setting's"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    from vit_keras import experiments, extras
+
+    changes = None
+    if options.config:
+        yaml = extras.require("yaml", extra="train", purpose="`--config`")
+        changes = yaml.safe_load(pathlib.Path(options.config).read_text())
+    experiments.fine_tune_tasks(
+        options.checkpoint,
+        options.out,
+        tasks=options.tasks,
+        setting=options.setting,
+        data={"data_dir": options.data_dir, "manual_dir": options.manual_dir},
+        changes=changes,
+    )
+    out = pathlib.Path(options.out)
+    print(f"{(out / 'vtab.md').read_text()}written: {out / 'vtab.csv'}, {out / 'vtab.md'}")
+
+
+COMMAND = shared.Command(
+    "Fine-tune a checkpoint on the tasks of VTAB-1k.", EXAMPLES, add_options, run
+)

@@ -1,0 +1,89 @@
+"""The paper's way to a learning rate: chosen on a development split, then trained on all images.
+
+See Table 4 and Appendix B.1.1.
+"""
+
+import dataclasses
+import json
+import pathlib
+import statistics
+
+from vit_keras.config import Config
+from vit_keras.experiments import training_run
+from vit_keras.files import write_text
+from vit_keras.runs import default_workdir
+
+
+def sweep(config: Config) -> str:
+    """Tries each learning rate of `config.grid`, then trains with the best one.
+
+    A trial trains without `grid.dev_percent` of the training images, which judge it; of rates that
+    do equally well, the smaller one is chosen. The final runs, one for each seed of the grid, train
+    on all training images and are judged by the test images. With `grid.classifiers`, every
+    classifier gets a choice of its own. Each run has a folder inside the sweep's folder, so a sweep
+    that was stopped continues with the run that it had reached.
+
+    Args:
+        config: the run that all others are variations of; its `workdir` is the sweep's folder.
+
+    Returns:
+        The table in Markdown, as `sweep.md` holds it; `sweep.json` holds the numbers.
+
+    Raises:
+        ValueError, OSError, FloatingPointError: as `train_run`.
+    """
+    folder = pathlib.Path(config.workdir or default_workdir(config))
+    if not config.grid.classifiers:
+        table, numbers = _choose(config, folder)
+    else:
+        tables, numbers = [], {}
+        for classifier in config.grid.classifiers:
+            model = dataclasses.replace(config.model, classifier=classifier)
+            varied = dataclasses.replace(config, model=model)
+            table, numbers[classifier] = _choose(varied, folder / classifier)
+            tables.append(f"## {classifier}\n\n{table}")
+        table = "\n".join(tables)
+    write_text(folder / "sweep.md", table)
+    write_text(folder / "sweep.json", json.dumps(numbers))
+    return table
+
+
+def _choose(config, folder):
+    """One choice of a learning rate: its table and its numbers."""
+    grid = config.grid
+    trials = {
+        rate: _accuracy(config, folder / f"dev-lr-{rate:g}", rate, config.seed, dev=True)
+        for rate in sorted(grid.learning_rates)
+    }
+    best = max(trials, key=trials.get)
+    final = {
+        seed: _accuracy(config, folder / f"test-seed-{seed}", best, seed) for seed in grid.seeds
+    }
+    return _table(trials, best, final), {"dev": trials, "best": best, "test": final}
+
+
+def _accuracy(config, folder, rate, seed, dev=False):
+    config = dataclasses.replace(
+        config,
+        sweep=False,
+        workdir=str(folder),
+        seed=seed,
+        optimizer=dataclasses.replace(config.optimizer, learning_rate=rate),
+        data=dataclasses.replace(config.data, dev_percent=config.grid.dev_percent if dev else 0.0),
+    )
+    return training_run.train_run(config)["accuracy"]
+
+
+def _table(trials, best, final):
+    """Markdown: the trials, then the final runs with their mean and standard deviation."""
+    lines = ["| learning rate | accuracy on the development split |", "|--:|--:|"]
+    lines += [
+        f"| {rate:g}{' (chosen)' if rate == best else ''} | {100 * accuracy:.2f} % |"
+        for rate, accuracy in trials.items()
+    ]
+    lines += ["", f"| seed | accuracy on the test split, learning rate {best:g} |", "|--:|--:|"]
+    lines += [f"| {seed} | {100 * accuracy:.2f} % |" for seed, accuracy in final.items()]
+    percents = [100 * accuracy for accuracy in final.values()]
+    spread = f" ± {statistics.stdev(percents):.2f}" if len(percents) > 1 else ""
+    lines += [f"| mean{' ± std' if spread else ''} | {statistics.mean(percents):.2f}{spread} % |"]
+    return "\n".join(lines) + "\n"

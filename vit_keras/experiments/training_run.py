@@ -1,0 +1,112 @@
+"""A training run from its configuration to its report; every command and study trains by it."""
+
+import json
+from typing import Any
+
+import keras
+
+from vit_keras import data, evaluation, figures, machine, models, runs, weights
+from vit_keras.config import Config
+from vit_keras.files import write_text
+from vit_keras.training import distribution
+from vit_keras.training.loop import compile_model, train
+
+
+def train_run(config: Config) -> dict[str, Any] | None:
+    """Trains the run that `config` describes, or continues it from its newest checkpoint.
+
+    Args:
+        config: the run. Its folder is `config.workdir`, by default `runs/NAME-BACKEND-HASH`.
+
+    Returns:
+        The report on the held-out images, as `report.json` in the run's folder holds it. None in
+        every process but the first when several processes train together.
+
+    Raises:
+        ValueError: the configuration does not fit the data, the devices or the run's folder.
+        OSError: the data set or the weights cannot be read, or the folder cannot be written.
+        FloatingPointError: the loss is not finite, and `config.on_nan` stops the run.
+        SystemExit: with code 143, after SIGTERM and a last checkpoint.
+    """
+    machine.prepare()
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(config.seed)
+    with distribution.open(config) as topology:
+        dataset = data.load(config.dataset, config.model.channels, config.data)
+        with topology.scope():
+            model, encoder = _build(config, dataset.class_names)
+        with topology.chief_first():
+            run = runs.open_run(config)
+            data.check_unchanged(dataset, run.folder)
+        dataset.unreadable.record_in(run.folder / "unreadable.txt")
+
+        feed = data.Feed(
+            dataset, config, encoder.input_shape[1:3], encoder.preprocessing, topology.shard
+        )
+        few_shot = _few_shot(config, encoder, feed)
+        if topology.is_chief:
+            size = f"{model.count_params():,} parameters"
+            print(f"{run.folder}: {size}, {config.total_steps} updates")
+        validation = feed.validation(pad=topology.distributed)
+        rows = train(model, run, feed.training, validation, topology, few_shot)
+        model = topology.local(model, lambda: _build(config, dataset.class_names)[0])
+    return _finish(model, run, rows, dataset, feed, few_shot) if topology.is_chief else None
+
+
+def _build(config, class_names):
+    """The compiled model that a run trains, and the encoder in it: itself, without a pretext."""
+    model = encoder = initial_model(config, class_names)
+    if config.pretext.is_active:
+        model = models.pretext_model(encoder, config.pretext, config.seed)
+    compile_model(model, config)
+    return model, encoder
+
+
+def initial_model(config, class_names):
+    """The model with the weights that the run starts from."""
+    options = {"num_classes": len(class_names), "seed": config.seed, "name": config.name}
+    model = models.from_model_config(config.model, **options)
+    if config.model.weights:
+        path = runs.find_weights(config.model.weights, config.model.variant)
+        weights.load(model, path, head="drop")  # the run's own head starts at zero
+    model.class_names = class_names
+    return model
+
+
+def _few_shot(config, encoder, feed):
+    """The callback of `config.fewshot_every`, in a list that is empty without one."""
+    if not config.fewshot_every:
+        return []
+    return [
+        evaluation.few_shot_callback(
+            feed.train,
+            feed.held_out(),
+            feed.num_classes,
+            every=config.fewshot_every,
+            encoder=encoder,
+            **feed.eval_options,
+        )
+    ]
+
+
+def _finish(model, run, rows, dataset, feed, few_shot):
+    """Writes the model (after a pretext, its encoder), the curves and the report."""
+    config, class_names = run.config, dataset.class_names
+    if config.pretext.is_active:
+        model = models.copy_encoder(model, initial_model(config, class_names))
+    weights.save_model(model, run.model_file)
+    if rows:
+        figures.curves(rows, run.folder / "curves.png")
+    if not config.pretext.is_active:
+        outputs, labels = evaluation.predict(model, feed.held_out())
+        report = evaluation.report(outputs, labels, class_names)
+    elif few_shot:
+        report = few_shot[0].gain(initial_model(config, class_names), model)
+    else:
+        report = {}
+    write_text(run.folder / "report.json", json.dumps(report, indent=1))
+    print(evaluation.headline(report))
+    if dataset.unreadable.names:
+        print(dataset.unreadable.report())
+    print(f"next: vit-keras evaluate {run.folder} ; vit-keras export {run.folder}")
+    return report
