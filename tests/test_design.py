@@ -30,7 +30,7 @@ HOME = {
     "jax": {"exporting", "runtimes", "layers/kernels"},
 }
 # Inside functions a few others need them: state that a framework keeps for itself.
-ALSO_INSIDE_FUNCTIONS = {"training", "machine", "keras_internals"}
+ALSO_INSIDE_FUNCTIONS = {"training", "machine", "keras_internals", "weights"}
 
 
 def room_of(path):
@@ -42,7 +42,7 @@ def module_of(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-FILES = [path for path in sorted(PACKAGE.rglob("*.py"))]
+FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = [path for path in FILES if path.parent != PACKAGE or room_of(path) in set().union(*LEVELS)]
 MODULES = {module_of(path): path for path in FILES}
 

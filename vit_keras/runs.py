@@ -1,6 +1,7 @@
-"""The folder of a run: what it is, where its files lie, whose it is."""
+"""The folder of a run: its configuration, its files, and the check that they belong together."""
 
 import dataclasses
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -10,8 +11,10 @@ import platform
 
 import keras
 
+from vit_keras import extras
 from vit_keras.config import Config, dump_config, read_config
 from vit_keras.files import write_text
+from vit_keras.layers import kernels
 from vit_keras.weights import from_checkpoint, open_model, resolve
 
 PACKAGES = (
@@ -28,7 +31,12 @@ PACKAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run's folder; `open_run` makes one, `find_run` opens what is there."""
+    """A run's folder. `open_run` makes one, and `find_run` opens a complete one.
+
+    Attributes:
+        folder: the folder.
+        config: the configuration that made it.
+    """
 
     folder: pathlib.Path
     config: Config
@@ -41,6 +49,11 @@ class Run:
     def model_file(self) -> pathlib.Path:
         return self.folder / "model.keras"
 
+    @property
+    def kernels(self) -> dict[str, dict[str, bool]]:
+        """The choices of `vit_keras.layers.kernels` that the run computes by."""
+        return _recorded_environment(self.folder).get("kernels", {})
+
 
 def default_workdir(config: Config) -> pathlib.Path:
     """`runs/NAME-BACKEND-HASH`: one folder a configuration, so the same command resumes its run."""
@@ -49,10 +62,16 @@ def default_workdir(config: Config) -> pathlib.Path:
 
 
 def open_run(config: Config) -> Run:
-    """Makes the folder of a run, or opens it again where the same configuration made it.
+    """Makes the folder of a run, or opens the one that the same configuration made before.
 
-    Raises ValueError, and leaves everything as it is, where the folder belongs to another run or
-    holds something else.
+    A new run on torch measures which kernels are faster, unless `config.kernels` is "default". The
+    choices go into `environment.json`, and the run keeps them when it is resumed.
+
+    Args:
+        config: the configuration; its `workdir` is the folder, by default `default_workdir`.
+
+    Raises:
+        ValueError: the folder belongs to another run or holds something else. It is left as it is.
     """
     folder = pathlib.Path(config.workdir) if config.workdir else default_workdir(config)
     described = folder / "config.yaml"
@@ -60,35 +79,58 @@ def open_run(config: Config) -> Run:
         raise ValueError(f"`workdir` must be a folder. Received: {str(folder)!r}, a file")
     if described.exists():
         _check_same(folder, config)
-    elif folder.exists() and any(folder.iterdir()):
+        choices = Run(folder, config).kernels
+    elif folder.exists() and {file.name for file in folder.iterdir()} - {"environment.json"}:
         raise ValueError(
-            f"{str(folder)!r} exists, is not empty and is no run's folder. Give another --workdir"
+            f"`workdir` must be empty or a run's folder. Received: {str(folder)!r}, which holds "
+            "other files. Give another --workdir"
         )
+    else:
+        choices = _measured_kernels() if config.kernels == "measured" else {}
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "environment.json", json.dumps(environment(), indent=2))
+    environment = {**describe_environment(), "kernels": choices}
+    write_text(folder / "environment.json", json.dumps(environment, indent=2))
     write_text(described, dump_config(config))
     return Run(folder, config)
 
 
+@functools.cache
+def _measured_kernels():
+    """What is faster here, measured once a process, so that its runs compute alike."""
+    return kernels.measure()
+
+
 def find_run(folder: str | os.PathLike) -> Run:
-    """The run in `folder`; FileNotFoundError where there is none or it has no model yet."""
+    """The complete run in `folder`.
+
+    Raises:
+        FileNotFoundError: there is no run in the folder, or it has no model yet.
+    """
     folder = pathlib.Path(folder)
     if not (folder / "config.yaml").is_file():
-        raise FileNotFoundError(f"{str(folder)!r} is no run's folder: it has no config.yaml.")
-    run = Run(folder, read_config(str(folder / "config.yaml")))
+        raise FileNotFoundError(f"{str(folder)!r} is not a run's folder: it has no config.yaml.")
+    run = Run(folder, read_config(folder / "config.yaml"))
     if not run.model_file.is_file():
         raise FileNotFoundError(
-            f"The run in {str(folder)!r} has no model.keras yet: the command that began it goes on "
-            "with it."
+            f"The run in {str(folder)!r} has no model.keras yet. Repeat the command that began the "
+            "run to continue it."
         )
     return run
 
 
 def open_source(path: str | os.PathLike) -> tuple[keras.Model, Run | None]:
-    """The model of a run's folder with its run, or that of any checkpoint with None.
+    """The model in a run's folder or in a checkpoint.
 
-    A checkpoint is a `.keras` file, or a file or folder of any format that `vit_keras.weights`
-    reads; the model then prepares its images as their source did.
+    Args:
+        path: a run's folder, a `.keras` file, or a file or folder of any format that
+            `vit_keras.weights` reads. The model prepares its images as its source did.
+
+    Returns:
+        The model, and its run; None instead of the run for a checkpoint.
+
+    Raises:
+        FileNotFoundError: there is nothing at `path`, or a run without a model.
+        ValueError: the checkpoint cannot be read; see `vit_keras.weights.from_checkpoint`.
     """
     if os.path.isfile(path):
         return (open_model if str(path).endswith(".keras") else from_checkpoint)(path), None
@@ -101,21 +143,30 @@ def open_source(path: str | os.PathLike) -> tuple[keras.Model, Run | None]:
 
 
 def find_weights(weights: str, variant: str | None) -> str:
-    """The file of a run's `model.weights`: a run's folder, a checkpoint, or a published name."""
+    """The file of a run's `model.weights`.
+
+    Args:
+        weights: a run's folder, a checkpoint, or the name of published weights.
+        variant: the variant whose published weights `weights` names.
+
+    Raises:
+        ValueError: `weights` must be a published name, but there is no variant or no such name.
+        OSError: the published file cannot be downloaded.
+    """
     if os.path.isfile(os.path.join(weights, "config.yaml")):
         return str(find_run(weights).model_file)
     if os.path.exists(weights):
         return weights
     if variant is None:
         raise ValueError(
-            "`model.weights` must be a run's folder, a checkpoint, or with `model.variant` a "
+            "`model.weights` must be a run's folder, a checkpoint or, with `model.variant`, a "
             f"published name. Received: weights={weights!r}, variant=None"
         )
     return resolve(variant, weights)
 
 
-def environment() -> dict[str, str | int | None]:
-    """Versions and machine, for a reader who wants the same numbers."""
+def describe_environment() -> dict[str, str | int | None]:
+    """The backend, versions and machine, for a reader who wants the same numbers."""
     versions = {}
     for package in PACKAGES:
         try:
@@ -135,25 +186,31 @@ def _identity(config: Config) -> str:
     return dump_config(dataclasses.replace(config, workdir=None))
 
 
-def _check_same(folder, config):
-    import yaml
+def _recorded_environment(folder):
+    return json.loads((folder / "environment.json").read_text())
 
-    recorded = json.loads((folder / "environment.json").read_text())["backend"]
-    if recorded != keras.backend.backend():
+
+def _check_same(folder, config):
+    yaml = extras.require("yaml", extra="train", purpose="Reading a run")
+
+    backend = _recorded_environment(folder)["backend"]
+    if backend != keras.backend.backend():
         raise ValueError(
-            f"{str(folder)!r} belongs to a run on backend {recorded!r}, and this one is on "
-            f"{keras.backend.backend()!r}. Give another --workdir, or KERAS_BACKEND={recorded}"
+            f"A run continues on the backend that began it, {backend!r} for {str(folder)!r}. "
+            f"Received: {keras.backend.backend()!r}. Give another --workdir, or "
+            f"KERAS_BACKEND={backend}"
         )
-    there = _flat(yaml.safe_load((folder / "config.yaml").read_text()))
-    here = _flat(yaml.safe_load(_identity(config)))
-    other = [
-        f"{name}: {there.get(name)!r} there, {here.get(name)!r} here"
-        for name in sorted({*there, *here} - {"workdir"})
-        if there.get(name) != here.get(name)
+    recorded = _flat(yaml.safe_load((folder / "config.yaml").read_text()))
+    requested = _flat(yaml.safe_load(_identity(config)))
+    differences = [
+        f"{name}: {recorded.get(name)!r} there, {requested.get(name)!r} here"
+        for name in sorted({*recorded, *requested} - {"workdir"})
+        if recorded.get(name) != requested.get(name)
     ]
-    if other:
+    if differences:
         raise ValueError(
-            f"{str(folder)!r} belongs to another run ({'; '.join(other)}). Give another --workdir"
+            f"{str(folder)!r} belongs to another run ({'; '.join(differences)}). "
+            "Give another --workdir"
         )
 
 

@@ -24,7 +24,7 @@ def parser(prog: str):
 
     The parser refuses unknown fields, in a file or as an option, with the nearest right name.
     """
-    jsonargparse = extras.require("jsonargparse", extra="train", purpose="reading a configuration")
+    jsonargparse = extras.require("jsonargparse", extra="train", purpose="Reading a configuration")
 
     class Parser(jsonargparse.ArgumentParser):
         def error(self, message, ex=None):
@@ -121,7 +121,7 @@ def _instantiate(config_parser, namespace) -> Config:
 
 def dump_config(config: Config) -> str:
     """The whole `Config` as YAML, as `read_config` reads it."""
-    yaml = extras.require("yaml", extra="train", purpose="writing a configuration")
+    yaml = extras.require("yaml", extra="train", purpose="Writing a configuration")
 
     plain = lambda value: list(value) if isinstance(value, tuple) else value
     fields = dataclasses.asdict(

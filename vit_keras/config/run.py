@@ -70,6 +70,8 @@ class Config:
         fewshot_every: evaluations between few-shot evaluations of the features, with 1, 5 and 10
             training images of each class; 0 for none
         tracker: also log there, through its own Keras callback
+        kernels: which implementations torch uses on CPUs: those that are faster when a new run
+            measures them, recorded in its environment.json, or the defaults on every machine
         model: the model
         pretext: what it learns in the stead of labels
         data: where the images lie
@@ -103,6 +105,7 @@ class Config:
     patch_keep_rates: tuple[float, ...] = ()
     fewshot_every: int = 0
     tracker: Literal["none", "mlflow", "wandb"] = "none"
+    kernels: Literal["measured", "default"] = "measured"
     model: ModelConfig = ModelConfig()
     pretext: PretextConfig = PretextConfig()
     data: DataConfig = DataConfig()

@@ -8,6 +8,7 @@ import keras
 from vit_keras import data, evaluation, figures, machine, models, runs, weights
 from vit_keras.config import Config
 from vit_keras.files import write_text
+from vit_keras.layers import kernels
 from vit_keras.training import distribution
 from vit_keras.training.loop import compile_model, train
 
@@ -37,6 +38,7 @@ def train_run(config: Config) -> dict[str, Any] | None:
             model, encoder = _build(config, dataset.class_names)
         with topology.chief_first():
             run = runs.open_run(config)
+            kernels.use(run.kernels)
             data.check_unchanged(dataset, run.folder)
         dataset.unreadable.record_in(run.folder / "unreadable.txt")
 

@@ -34,7 +34,7 @@ TABLE = {
     "inference_normalize": {"torch": "torch_inference.normalize"},
     "inference_gelu": {"torch": "torch_inference.gelu_of_kind"},
     # choices
-    "measure_choices": {"torch": "torch_choices.measure"},
+    "measure_choices": {"torch": "torch_timing.measure"},
     "check_choices": {"torch": "torch_choices.check"},
 }
 

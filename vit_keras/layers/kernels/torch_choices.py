@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Callable
 
-import keras
 import torch
 
 GAIN = 1.05  # less than this is noise
@@ -47,18 +46,6 @@ def check(choices: dict[str, dict[str, bool]]) -> None:
             f"Received: torch_products with {', '.join(missing)} on a machine without. Resume the "
             "run on the machine that began it, or begin a new one here"
         )
-
-
-def measure() -> dict[str, dict[str, bool]]:
-    """The faster implementations on this machine; {} where models run on an accelerator."""
-    from vit_keras.layers.kernels import torch_attention, torch_products
-
-    if not concerns(keras.ops.zeros(())):
-        return {}
-    return {
-        "torch_products": torch_products.measure(),
-        "torch_attention": torch_attention.measure(),
-    }
 
 
 def is_faster(new: Callable, old: Callable, operands: list[tuple], rounds: int) -> bool:
