@@ -23,7 +23,7 @@ def test_a_folder_of_another_run_is_refused_and_kept(tmp_path):
         runs.open_run(dataclasses.replace(config, optimizer=changed))
     environment = run.folder / "environment.json"
     environment.write_text(json.dumps({"backend": "theano"}))
-    with pytest.raises(ValueError, match="continues on the backend that began it, 'theano' for .*Received"):
+    with pytest.raises(ValueError, match="continues on the backend that began it, 'theano'"):
         runs.open_run(config)
     assert (run.folder / "config.yaml").read_text() == before
     other = tmp_path / "photos"
