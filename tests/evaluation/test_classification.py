@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from PIL import Image
 from sklearn.metrics import (
     accuracy_score,
     confusion_matrix,
@@ -12,7 +11,7 @@ from sklearn.metrics import (
 
 from tests.helpers import randomise, to_numpy
 from vit_keras import applications, evaluation
-from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.models import VisionTransformer
 
 
 def test_report_equals_scikit_learns(rng):
@@ -58,23 +57,6 @@ def test_predictions_keep_the_order_of_the_images(rng):
     logits, labels = evaluation.predict(model, batches)
     np.testing.assert_allclose(logits, to_numpy(model(images)), atol=1e-5)
     np.testing.assert_array_equal(labels, np.arange(7))
-
-
-def test_pictures_are_prepared_as_the_model_says(rng, tmp_path):
-    model = VisionTransformer(8, 4, 12, 1, 3, 20, 3, channels=3)
-    randomise(model, rng)
-    model.class_names = ("x", "y", "z")
-    model.preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
-    pixels = rng.integers(0, 256, (2, 8, 8, 3), dtype="uint8")
-    for i in range(2):
-        Image.fromarray(pixels[i]).save(tmp_path / f"{i}.png")
-    prepared = (pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
-    logits = to_numpy(model(prepared.astype("float32"))).astype("float64")
-    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    found = evaluation.classify(model, [tmp_path / "0.png", tmp_path / "1.png"], top=3)
-    for row, p in zip(found, expected):
-        assert [name for name, _ in row] == ["xyz"[k] for k in p.argsort()[::-1]]
-        np.testing.assert_allclose([q for _, q in row], np.sort(p)[::-1], atol=1e-5)
 
 
 def test_a_softmax_is_not_applied_twice(rng):

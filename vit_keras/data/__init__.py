@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from vit_keras import extras
 from vit_keras.data.fingerprints import check_unchanged
 from vit_keras.data.numpy_preprocess import normalise, resize
+from vit_keras.data.picture_paths import expand_pictures
 from vit_keras.data.pillow_images import read_image
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ __all__ = [
     "Split",
     "check_unchanged",
     "eval_batches",
+    "expand_pictures",
     "from_arrays",
     "load",
     "normalise",

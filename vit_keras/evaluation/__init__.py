@@ -3,7 +3,6 @@
 from vit_keras.evaluation.calibration import measure_calibration
 from vit_keras.evaluation.callbacks import FewShotCallback, few_shot_callback
 from vit_keras.evaluation.classification import (
-    classify,
     predict,
     probabilities,
     report,
@@ -18,6 +17,7 @@ from vit_keras.evaluation.fewshot import (
     few_shot,
     few_shot_table,
 )
+from vit_keras.evaluation.file_predictions import FilePrediction, classify, predict_files
 from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
 from vit_keras.evaluation.predictions import write_predictions
 from vit_keras.evaluation.predictors import Predictor, make_predictor, open_predictor
@@ -25,6 +25,7 @@ from vit_keras.evaluation.summary import evaluate, headline, mean_and_std, summa
 
 __all__ = [
     "FewShotCallback",
+    "FilePrediction",
     "LeastSquares",
     "Predictor",
     "classify",
@@ -41,6 +42,7 @@ __all__ = [
     "measure_calibration",
     "open_predictor",
     "predict",
+    "predict_files",
     "probabilities",
     "read_real_labels",
     "real_accuracy",

@@ -6,7 +6,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras.data import normalise, read_image, resize
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 
 TOP = 5
@@ -22,23 +21,6 @@ def probabilities(model: keras.Model, images: np.ndarray) -> np.ndarray:
     """Softmax of the model's logits, `(N, K)`, or its outputs where it ends in a softmax."""
     predictor = make_predictor(model)
     return predictor.as_probabilities(predictor.run(images).astype("float32"))
-
-
-def classify(
-    source: keras.Model | Predictor, paths: Sequence[str], top: int = 3
-) -> list[list[tuple[str, float]]]:
-    """For each picture its `top` most likely classes and their probabilities.
-
-    Raises FileNotFoundError or ValueError with the path of a picture that cannot be read.
-    """
-    predictor = source if isinstance(source, Predictor) else make_predictor(source)
-    height, width, channels = predictor.input_shape
-    pictures = [read_image(path, channels) for path in paths]
-    images = [resize(picture, (height, width), predictor.preprocessing) for picture in pictures]
-    outputs = predictor.run(np.asarray(normalise(np.stack(images), predictor.preprocessing)))
-    names = predictor.class_names or [str(k) for k in range(predictor.num_classes)]
-    found = predictor.as_probabilities(outputs.astype("float32"))
-    return [[(names[k], float(row[k])) for k in row.argsort()[::-1][:top]] for row in found]
 
 
 def check_classes(predictor: Predictor, class_names: Sequence[str], ignore_names: bool) -> None:
