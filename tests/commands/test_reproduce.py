@@ -1,4 +1,4 @@
-"""The command: what it prints, writes, takes again and refuses."""
+"""The command: what it prints, writes, reuses and refuses."""
 
 import csv
 
@@ -11,7 +11,7 @@ from vit_keras.reproduce.studies import figure5
 pytestmark = pytest.mark.once
 
 
-def test_a_study_runs_from_pixels_to_its_files_and_is_taken_again(tmp_path, monkeypatch, capsys):
+def test_a_study_runs_from_pixels_to_its_files_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(figure5, "SMALL", ("ViT-b/4",))
     monkeypatch.setitem(figure5.TASKS, "digits", ("unseen digits",))
     command = ["reproduce", "figure5", "--out", str(tmp_path), "--steps", "4"]
@@ -20,17 +20,17 @@ def test_a_study_runs_from_pixels_to_its_files_and_is_taken_again(tmp_path, monk
     assert printed.count("  trained ViT-b4-on-836") == 2  # and fine-tuned
     with open(tmp_path / "figure5.csv") as file:
         rows = list(csv.DictReader(file))
-    ours = [row for row in rows if row["whose"] == "ours"]
+    ours = [row for row in rows if row["source"] == "ours"]
     assert len(ours) == 1 and len(rows) == 1 + 18
-    # 17 tokens: two blocks of 12 D² and attention, patches, head, five norms of 5 an element;
-    # 3 passes of 4 x 64 images.
+    # 17 tokens: two blocks with 12 D² and attention, patches, head, and five norms with 5
+    # operations an element. Training takes 3 passes over 4 x 64 images.
     block = 17 * (4 * 32 * 32 + 2 * 32 * 64) + 2 * 17 * 17 * 32
     norms = 5 * 5 * 17 * 32
     flops = 2 * (2 * block + 16 * 16 * 32 + 32 * 7 + norms) * 3 * 256
     assert float(ours[0]["pre-training FLOPs"]) == pytest.approx(flops)
     assert 0 <= float(ours[0]["average accuracy (%)"]) <= 100
     text = (tmp_path / "figure5.md").read_text()
-    assert "Figure 5. Performance over pre-training compute" in text and "Made smaller:" in text
+    assert "Figure 5. Performance over pre-training compute" in text and "Setup:" in text
     assert (tmp_path / "figure5.png").stat().st_size > 10_000
 
     run(command)
@@ -44,12 +44,12 @@ def test_names_are_listed(capsys):
     assert lines[7].split(maxsplit=1)[1] == "Position embeddings"
 
 
-def test_an_unknown_name_is_answered_with_all():
+def test_an_unknown_name_lists_all_names():
     with pytest.raises(ValueError, match="must be one of 'table1'.*'figure10'.*name='table9'"):
         run(["reproduce", "table9"])
 
 
-def test_all_tells_what_lacks_and_reports_the_rest(tmp_path, monkeypatch, capsys):
+def test_all_names_missing_data_and_reports_the_other_studies(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(reproduce, "NAMES", ("table4", "table8"))
     with pytest.raises(ValueError, match="1 of 2 have no result: table8"):
         run(["reproduce", "all", "--scale", "full", "--out", str(tmp_path)])

@@ -1,4 +1,4 @@
-"""What published.yaml says against the paper, and its tables against each other."""
+"""published.yaml agrees with the paper, and its tables agree with each other."""
 
 import pytest
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.once
 
 
 class Recipes:
-    """What the studies that train nothing read of a lab."""
+    """Stands in for a lab in studies that train nothing."""
 
     def __init__(self, configs):
         self.configs = configs
@@ -25,13 +25,13 @@ def rows_by(name, key):
 @pytest.mark.parametrize("name", reproduce.NAMES)
 def test_every_study_has_a_title_a_finding_and_a_place(name):
     kind, number = name[:-1].rstrip("1"), name.strip("tablefigur")
-    found = reproduce.published(name)
-    title = f"{kind.capitalize()} {number}. {found['title']}"
+    entry = reproduce.published(name)
+    title = f"{kind.capitalize()} {number}. {entry['title']}"
     assert reproduce.title_of(name) == title and callable(reproduce.study(name))
-    assert found["place"].startswith(f"{kind.capitalize()} {number}") and found["finding"]
+    assert entry["place"].startswith(f"{kind.capitalize()} {number}") and entry["finding"]
 
 
-def test_table_2_is_the_papers():
+def test_table_2_has_the_papers_values():
     rows = rows_by("table2", "task")
     assert rows["ImageNet"]["ViT-H/14 JFT"] == [88.55, 0.04]
     assert rows["ReaL"]["ViT-L/16 JFT"] == [90.54, 0.03]
@@ -41,19 +41,19 @@ def test_table_2_is_the_papers():
     assert reproduce.published("table2")["core_days"] == [2500, 680, 230, 9900, 12300]
 
 
-def test_tables_3_and_4_are_those_that_the_recipes_are_held_to():
-    found = rows_by("table3", "config")
-    assert found.keys() == TABLE_3.keys()
+def test_tables_3_and_4_are_the_tables_of_the_recipes_tests():
+    rows = rows_by("table3", "config")
+    assert rows.keys() == TABLE_3.keys()
     images = reproduce.published("table3")["images"]
     for config, (_, count, epochs, *rest) in TABLE_3.items():
-        row = found[config]
+        row = rows[config]
         values = [row[key] for key in ("learning_rate", "decay", "weight_decay", "dropout")]
         assert values == rest[:4] and images[row["dataset"]] == count
         assert row["epochs"][-1] == epochs
-    found = rows_by("table4", "config")
-    assert found.keys() == TABLE_4.keys() | {"vtab"}
+    rows = rows_by("table4", "config")
+    assert rows.keys() == TABLE_4.keys() | {"vtab"}
     for config, (steps, rates, _) in TABLE_4.items():
-        assert (found[config]["steps"], found[config]["learning_rates"]) == (steps, list(rates))
+        assert (rows[config]["steps"], rows[config]["learning_rates"]) == (steps, list(rates))
 
 
 def test_tables_5_6_and_7_agree_where_they_print_the_same_runs():
@@ -76,15 +76,15 @@ def test_tables_5_6_and_7_agree_where_they_print_the_same_runs():
 
 
 def test_table_6_has_the_published_costs():
-    found = [
+    costs = [
         (row["variant"], row["epochs"], row["exaflops"]) for row in reproduce.rows_of("table6")
     ]
-    assert found == TABLE_6
+    assert costs == TABLE_6
 
 
-def test_table_8_is_the_papers():
-    found = {(row["embedding"], row["at"]): row["accuracy"] for row in reproduce.rows_of("table8")}
-    assert found == {
+def test_table_8_has_the_papers_values():
+    rows = reproduce.rows_of("table8")
+    assert {(row["embedding"], row["at"]): row["accuracy"] for row in rows} == {
         ("none", "stem"): 61.382,
         ("1-D", "stem"): 64.206,
         ("1-D", "every"): 63.964,
@@ -96,7 +96,7 @@ def test_table_8_is_the_papers():
     }
 
 
-def test_table_1_counts_what_is_published():
+def test_table_1_counts_the_published_parameters():
     rows = {row[0]: row for row in table1.run(None).rows}
     for name, (layers, hidden, mlp, heads, millions) in {
         "B/16": (12, 768, 3072, 12, 86),
@@ -109,12 +109,12 @@ def test_table_1_counts_what_is_published():
     assert {name: rows[name][5] for name in counts} == counts
 
 
-def test_table_6_counts_what_is_published():
+def test_table_6_counts_the_published_exaflops():
     for row, (_, epochs, exaflops) in zip(table6.run(None).rows, TABLE_6, strict=True):
         assert row[1] == epochs and row[2] == pytest.approx(exaflops, rel=0.03)
 
 
-def test_the_recipes_are_shown_beside_tables_3_and_4(tmp_path):
+def test_recipes_that_differ_from_tables_3_and_4_are_named(tmp_path):
     from tests.helpers import ROOT
 
     lab = Recipes(ROOT / "configs")
@@ -126,4 +126,4 @@ def test_the_recipes_are_shown_beside_tables_3_and_4(tmp_path):
         text = path.read_text().replace("total_steps: 500\n", "total_steps: 700\n")
         (tmp_path / "finetune" / path.name).write_text(text)
     result = table4.run(Recipes(tmp_path))
-    assert result.finding == "other than printed: pets, flowers."
+    assert result.finding == "These recipes differ from the paper: pets, flowers."

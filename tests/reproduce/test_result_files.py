@@ -1,4 +1,4 @@
-"""Files of a result, read back."""
+"""The files of a result contain its values and open without other files."""
 
 import base64
 import csv
@@ -25,7 +25,7 @@ def draw(path):
 
 @pytest.fixture
 def result():
-    columns = Column("whose"), Column("a < b"), Column("count", ",d"), Column("accuracy", ".2f")
+    columns = Column("source"), Column("a < b"), Column("count", ",d"), Column("accuracy", ".2f")
     rows = [
         ["ours", "1-D & more", 12345, Mean(61.3819, 0.456)],
         ["paper", "none", None, Mean(59.1)],
@@ -33,31 +33,31 @@ def result():
     return Result("table8", columns, rows, draw, "ours < paper.", "fewer images.")
 
 
-def test_csv_has_all_digits_and_the_deviations(result):
+def test_csv_has_all_digits_and_the_standard_deviations(result):
     header, *rows = csv.reader(io.StringIO(reproduce.as_csv(result)))
-    assert header == ["whose", "a < b", "count", "accuracy", "accuracy std"]
+    assert header == ["source", "a < b", "count", "accuracy", "accuracy std"]
     assert rows[0] == ["ours", "1-D & more", "12345", "61.3819", "0.456"]
     assert rows[1] == ["paper", "none", "", "59.1", ""]
 
 
-def test_markdown_has_the_table_and_what_is_said_of_it(result):
+def test_markdown_has_the_table_and_the_remarks(result):
     lines = reproduce.as_markdown(result).splitlines()
     table = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[:1] == "|"
     ]
     assert table == [
-        ["whose", "a < b", "count", "accuracy"],
+        ["source", "a < b", "count", "accuracy"],
         ["---", "---", "--:", "--:"],
         ["ours", "1-D & more", "12,345", "61.38 ± 0.46"],
         ["paper", "none", "-", "59.10"],
     ]
     assert lines[0] == "## Table 8. Position embeddings"
-    assert "Ours: ours < paper." in lines and "Made smaller: fewer images." in lines
+    assert "Ours: ours < paper." in lines and "Setup: fewer images." in lines
     assert "![Table 8. Position embeddings](table8.png)" in lines
 
 
 class Page(html.parser.HTMLParser):
-    """The cells, images and text of a page."""
+    """Collects the cells, images and text of a page."""
 
     def __init__(self, text):
         super().__init__()
@@ -83,7 +83,7 @@ class Page(html.parser.HTMLParser):
             self.cells[-1][-1] += data
 
 
-def test_the_report_needs_nothing_beside_it(result, tmp_path):
+def test_the_report_needs_no_other_file(result, tmp_path):
     files = reproduce.write_result(result, tmp_path)
     assert [path.name for path in files] == ["table8.csv", "table8.png", "table8.md"]
     report = tmp_path / "report.html"
@@ -91,7 +91,7 @@ def test_the_report_needs_nothing_beside_it(result, tmp_path):
     page = Page(report.read_text())
     assert page.open == []
     assert page.cells == [
-        ["whose", "a < b", "count", "accuracy"],
+        ["source", "a < b", "count", "accuracy"],
         ["ours", "1-D & more", "12,345", "61.38 ± 0.46"],
         ["paper", "none", "-", "59.10"],
     ]
@@ -100,18 +100,18 @@ def test_the_report_needs_nothing_beside_it(result, tmp_path):
     assert "Not measured: no <data> here" in page.text and 'src="http' not in report.read_text()
 
 
-def test_a_text_for_a_terminal_has_its_columns_in_line(result):
+def test_columns_of_a_terminal_table_are_aligned(result):
     header, first, second, *_ = reproduce.as_text(result).splitlines()
     assert header.index("accuracy") + len("accuracy") == len(first) == len(second)
     assert first.index("12,345") + 6 == header.index("count") + 5
 
 
-def test_rows_have_a_value_for_each_column():
-    with pytest.raises(ValueError, match=r"each of 2 columns\. Received: \[1\]"):
+def test_a_row_must_have_a_value_for_each_column():
+    with pytest.raises(ValueError, match=r"one value for each of 2 columns\. Received: \[1\]"):
         Result("table8", (Column("a"), Column("b")), [[1]], draw, "")
 
 
-def test_a_mean_of_runs_is_that_of_a_sample():
+def test_a_mean_has_the_standard_deviation_of_a_sample():
     mean = Mean.of([1.0, 2.0, 6.0])
     assert mean == (3.0, pytest.approx(np.std([1, 2, 6], ddof=1)))
     assert f"{mean:.1f}" == "3.0 ± 2.6" and f"{Mean.of([2.0]):.1f}" == "2.0"
@@ -122,11 +122,11 @@ def test_pictures_are_drawn_and_joined(tmp_path):
     bars({"ours": series, "paper": {"": {"a": 0.5}}}, "accuracy", tmp_path / "bars.png")
     curves = {"ViT-B": {1: 2.0, 10: Mean(3.0, 0.2)}, "ViT-L": {1: None, 10: 4.0}}
     lines({"ours": curves}, ("x", "y"), tmp_path / "lines.png")
-    parts = [tmp_path / "bars.png", tmp_path / "lines.png"]
-    side_by_side(parts, tmp_path / "both.png")
-    sizes = [Image.open(part).size for part in parts]
+    paths = [tmp_path / "bars.png", tmp_path / "lines.png"]
+    side_by_side(paths, tmp_path / "both.png")
+    sizes = [Image.open(path).size for path in paths]
     both = np.asarray(Image.open(tmp_path / "both.png"))
     assert both.shape == (max(h for _, h in sizes), sum(w for w, _ in sizes), 3)
     offset = (both.shape[0] - sizes[0][1]) // 2
     left = both[offset : offset + sizes[0][1], : sizes[0][0]]
-    np.testing.assert_array_equal(left, np.asarray(Image.open(parts[0]).convert("RGB")))
+    np.testing.assert_array_equal(left, np.asarray(Image.open(paths[0]).convert("RGB")))

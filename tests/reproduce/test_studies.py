@@ -1,4 +1,4 @@
-"""Every study at both scales, on runs whose accuracies are made up: names, numbers and pictures."""
+"""Every study at both scales, on runs with made-up accuracies: names, numbers and pictures."""
 
 import csv
 import hashlib
@@ -21,13 +21,13 @@ CLASSES = {"classes": [{"name": str(i)} for i in range(7)]}
 
 
 def accuracy(name, seed):
-    """Between 0.5 and 1, decided by the name of a run and its seed."""
+    """A number between 0.5 and 1 that depends on the name of a run and its seed."""
     digest = hashlib.sha256(f"{name}/{seed}".encode()).digest()
     return 0.5 + digest[0] / 512
 
 
 class MadeUp(reproduce.Lab):
-    """Runs that have come to their end without having begun."""
+    """A lab whose runs are finished at once, with made-up accuracies."""
 
     def __init__(self, folder, setting):
         super().__init__(folder, setting, CONFIGS, train_run=None)
@@ -39,11 +39,11 @@ class MadeUp(reproduce.Lab):
     def train(self, config):
         folder = self.folder / "runs" / f"{config.name}-{config.seed}"
         folder.mkdir(parents=True, exist_ok=True)
-        found = accuracy(config.name, config.seed)
-        rows = [{"step": step, "fewshot_5": step / 100 * found} for step in (50, 100)]
+        final = accuracy(config.name, config.seed)
+        rows = [{"step": step, "fewshot_5": step / 100 * final} for step in (50, 100)]
         (folder / "metrics.json").write_text(json.dumps(rows))
         self.trained += 1
-        return reproduce.Trained(folder, config, {"accuracy": found, **CLASSES})
+        return reproduce.Trained(folder, config, {"accuracy": final, **CLASSES})
 
     def few_shot(self, trained):
         return reproduce.Mean(100 * accuracy(trained.config.name, trained.config.seed), 1.0)
@@ -68,25 +68,25 @@ def lab(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scale", ["digits", "full"])
 @pytest.mark.parametrize("name", reproduce.NAMES)
-def test_every_study_finds_its_models_and_writes_its_files(lab, name, scale, tmp_path):
+def test_every_study_builds_its_models_and_writes_its_files(lab, name, scale, tmp_path):
     result = reproduce.study(name)(lab(scale))
-    table, picture, fragment = reproduce.write_result(result, tmp_path)
+    table, picture, section = reproduce.write_result(result, tmp_path)
     with open(table) as file:
         assert len(list(csv.DictReader(file))) == len(result.rows) > 2
     assert np.asarray(Image.open(picture).convert("L")).std() > 5  # not blank
-    text = fragment.read_text()
+    text = section.read_text()
     assert result.finding.endswith(".") and f"Ours: {result.finding}" in text
     assert not any(word in text for word in ("nan", "None", "Mean("))
 
 
-def test_table_8_is_mean_and_deviation_over_the_seeds(lab):
+def test_table_8_has_means_and_standard_deviations_over_the_seeds(lab):
     made_up = lab("digits")
     result = table8.run(made_up)
     assert made_up.trained == 8 * 5
     for kind, at, shots, held_out, _ in result.rows:
         name = f"positions-{table8.FIELDS[kind]}-{at}"
-        found = [100 * accuracy(name, seed) for seed in range(5)]
-        assert shots == held_out == (statistics.mean(found), statistics.stdev(found))
+        expected = [100 * accuracy(name, seed) for seed in range(5)]
+        assert shots == held_out == (statistics.mean(expected), statistics.stdev(expected))
     none, *others = [row[2].mean for row in result.rows]
     gap = statistics.mean(others) - none
     spread = max(others) - min(others)
@@ -94,18 +94,18 @@ def test_table_8_is_mean_and_deviation_over_the_seeds(lab):
     assert f"within {spread:.1f} points of each other" in result.finding
 
 
-def test_table_2_is_three_fine_tunings_and_the_papers_rows(lab):
+def test_table_2_has_three_fine_tunings_and_the_papers_rows(lab):
     rows = {tuple(row[:2]): row[2:] for row in reproduce.study("table2")(lab("full")).rows}
-    found = [100 * accuracy("H14-JFT-300M-to-pets", seed) for seed in (0, 1, 2)]
+    expected = [100 * accuracy("H14-JFT-300M-to-pets", seed) for seed in (0, 1, 2)]
     assert rows["ours", "Pets"][0] == pytest.approx(
-        (statistics.mean(found), statistics.stdev(found))
+        (statistics.mean(expected), statistics.stdev(expected))
     )
     assert rows["paper", "Pets"][0] == (97.56, 0.03) and rows["ours", "Pets"][3] is None
-    # 14 epochs of Table 6, counted on images of 7 classes here.
+    # Table 6's cost of 14 epochs; the models here have 7 classes.
     assert float(rows["ours", "pre-training FLOPs"][0]) == pytest.approx(4.26e21, rel=0.03)
 
 
-def test_figure_8_compares_costs_with_the_bases(lab):
+def test_figure_8_compares_costs_with_the_base(lab):
     rows = figure8.run(lab("digits")).rows
     costs = {(row[0], row[1]): row[2] for row in rows}
     assert costs["depth", 4] == costs["width", 48] == costs["MLP", 96] == costs["patch", 4] == 1

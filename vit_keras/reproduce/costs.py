@@ -1,10 +1,14 @@
-"""What the training of a run costs."""
+"""The compute that a training run took."""
 
 from vit_keras import compute, models
 
 
 def pretraining_flops(trained) -> float:
-    """Floating-point operations of a run's updates: Table 6's convention."""
+    """The floating-point operations of all updates of a run, counted as the paper's Table 6 does.
+
+    Args:
+        trained: the run, a `Trained`.
+    """
     config = trained.config
     arguments = {"num_classes": len(trained.report["classes"]), "seed": 0}
     model = compute.abstract_model(lambda: models.from_model_config(config.model, **arguments))

@@ -1,4 +1,4 @@
-"""The pictures of the studies: ours beside the paper's, in the style of `vit_keras.figures`."""
+"""The pictures of the studies: our results beside the paper's."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -11,19 +11,25 @@ from vit_keras.files import replacing
 from vit_keras.inspection.plots import grid_of_grids
 from vit_keras.reproduce.results import Mean
 
-# By what a series' name begins with: the paper's three families, then any others.
+# The colors of the paper's three families, by how a series' name begins; then of other series.
 FAMILIES = {"ViT": BLUE, "BiT": GREY, "Hybrid": ORANGE}
 PALETTE = (BLUE, ORANGE, "#4f9d69", "#a5559a", GREY, "#c0504d", "#5aa7b8", "#7a6a53")
 MARKERS = "osD^vPX*"
-SHADES = (1.0, 0.72, 0.5, 0.36)  # of the members of a family
+SHADES = (1.0, 0.72, 0.5, 0.36)  # the opacity of a family's members
 
-Series = Mapping[str, Mapping]  # {series: {x: a number, a Mean or None}}
+Series = Mapping[str, Mapping]  # {series: {x: a number, a `Mean`, or None}}
 
 
 def parity(
     points: Mapping[str, Sequence[tuple[float, float]]], unit: str, path: pathlib.Path
 ) -> None:
-    """Ours over the paper's on logarithmic axes, {what: (paper, ours) …}, and the diagonal."""
+    """Draws our values over the paper's on logarithmic axes, with the diagonal.
+
+    Args:
+        points: `{quantity: [(paper, ours), …]}`.
+        unit: what follows the axis labels, such as " (exaFLOPs)".
+        path: the PNG to write.
+    """
     figure, axes = new_figure(5.0, 4.4)
     axis = axes[0, 0]
     numbers = [number for pairs in points.values() for pair in pairs for number in pair]
@@ -40,11 +46,14 @@ def parity(
 
 
 def bars(panels: Mapping[str, Series], label: str, path: pathlib.Path) -> None:
-    """Grouped bars with error bars, a panel each for {title: {series: {group: value}}}.
+    """Draws grouped bars with error bars, one panel for each title.
 
-    All panels have the same series, which stand below where there are several.
+    Args:
+        panels: `{title: {series: {group: value}}}`; all panels have the same series.
+        label: the label of the vertical axis.
+        path: the PNG to write.
     """
-    widths = [1.4 + 0.32 * sum(len(of) for of in series.values()) for series in panels.values()]
+    widths = [1.4 + 0.32 * sum(map(len, series.values())) for series in panels.values()]
     figure, axes = new_figure(max(6.0, min(sum(widths), 12.0)), 3.8, columns=len(panels))
     axes[0, 0].get_gridspec().set_width_ratios(widths)
     for axis, (title, series) in zip(axes[0], panels.items()):
@@ -54,7 +63,7 @@ def bars(panels: Mapping[str, Series], label: str, path: pathlib.Path) -> None:
             shift = (i - (len(series) - 1) / 2) * width
             known = {groups.index(group) + shift: value for group, value in values.items() if value}
             color = PALETTE[i % len(PALETTE)]
-            axis.bar(*_bars_of(known), width=0.92 * width, color=color, label=name)
+            axis.bar(*_places_and_means(known), width=0.92 * width, color=color, label=name)
             _error_bars(axis, known, fmt="none", color="black", lw=1)
         _zoom(axis, [value for values in series.values() for value in values.values() if value])
         longest = max(len(line) for group in groups for line in group.split("\n"))
@@ -74,21 +83,25 @@ def bars(panels: Mapping[str, Series], label: str, path: pathlib.Path) -> None:
 def lines(
     panels: Mapping[str, Series], labels: tuple[str, str], path: pathlib.Path, log: bool = True
 ) -> None:
-    """Curves, a panel each for {title: {series: {x: value}}}; `labels` are of x and y.
+    """Draws curves with error bars, one panel for each title.
 
-    An x that is text is spread evenly.
+    Args:
+        panels: `{title: {series: {x: value}}}`. Texts as x are evenly spaced.
+        labels: the labels of the horizontal and the vertical axis.
+        path: the PNG to write.
+        log: whether the horizontal axis is logarithmic.
     """
     figure, axes = new_figure(max(5.2, 4.2 * len(panels)), 3.9, columns=len(panels))
     for axis, (title, series) in zip(axes[0], panels.items()):
         for (name, values), (color, alpha, marker) in zip(series.items(), styles(series)):
             look = {"color": color, "alpha": alpha, "marker": marker, "markersize": 5, "lw": 1.5}
             known = {x: value for x, value in values.items() if value is not None}
-            axis.plot(*_bars_of(known), label=name, **look)
+            axis.plot(*_places_and_means(known), label=name, **look)
             _error_bars(axis, known, fmt="none", color=color, alpha=alpha, lw=1)
         places = list(dict.fromkeys(x for values in series.values() for x in values))
         if not any(isinstance(x, str) for x in places):
             axis.set_xscale("log" if log else "linear")
-            if log and len(places) <= 6:  # few enough to stand at the axis
+            if log and len(places) <= 6:  # few enough to label all of them
                 axis.set_xticks(places, [f"{x:,g}" for x in places])
             elif log:
                 _ticks_at_one_and_three(axis.xaxis)
@@ -102,30 +115,29 @@ def lines(
 
 
 def _ticks_at_one_and_three(axis):
-    """Of each power of ten: few enough to stand beside each other."""
+    """Labels 1 and 3 of each power of ten, which leaves room between the labels."""
     from matplotlib import ticker
 
     axis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
-    every = ticker.LogFormatterSciNotation(minor_thresholds=(np.inf, np.inf))
-    axis.set_major_formatter(every)
+    formatter = ticker.LogFormatterSciNotation(minor_thresholds=(np.inf, np.inf))
+    axis.set_major_formatter(formatter)
 
 
-def _bars_of(values):
-    """Places and heights of {place: a number or a Mean}."""
+def _places_and_means(values):
     return list(values), [Mean(*np.atleast_1d(value)).mean for value in values.values()]
 
 
 def _error_bars(axis, values, **look):
-    """Deviations of those that are a Mean of several runs."""
+    """Draws the standard deviations of values that are means over several runs."""
     spread = {place: value for place, value in values.items() if np.ndim(value) and value.std}
     if spread:
         axis.errorbar(
-            *_bars_of(spread), [value.std for value in spread.values()], capsize=2, **look
+            *_places_and_means(spread), [value.std for value in spread.values()], capsize=2, **look
         )
 
 
 def similarities(pictures: Mapping[str, np.ndarray], path: pathlib.Path) -> None:
-    """Similarities of position embeddings `(h, w, h, w)` side by side, by their titles."""
+    """Draws similarities of position embeddings side by side: `{title: (h, w, h, w)}`."""
     figure, axes = new_figure(4.0 * len(pictures) + 0.8, 4.3, columns=len(pictures))
     figure.set_layout_engine("compressed")
     for axis, (title, similarity) in zip(axes[0], pictures.items()):
@@ -137,9 +149,9 @@ def similarities(pictures: Mapping[str, np.ndarray], path: pathlib.Path) -> None
     save_figure(figure, path)
 
 
-def side_by_side(parts: Sequence[pathlib.Path], path: pathlib.Path) -> None:
-    """Pictures side by side, each in the middle of the height, on white."""
-    pictures = [Image.open(part).convert("RGB") for part in parts]
+def side_by_side(paths: Sequence[pathlib.Path], path: pathlib.Path) -> None:
+    """Joins the pictures at `paths` side by side on white, each centered vertically."""
+    pictures = [Image.open(source).convert("RGB") for source in paths]
     height = max(picture.height for picture in pictures)
     whole = Image.new("RGB", (sum(picture.width for picture in pictures), height), "white")
     left = 0
@@ -151,18 +163,18 @@ def side_by_side(parts: Sequence[pathlib.Path], path: pathlib.Path) -> None:
 
 
 def styles(names: Sequence[str]) -> list[tuple[str, float, str]]:
-    """Colour, opacity and marker of each series: a family shares its colour."""
-    found, counts = [], {}
+    """The color, opacity and marker of each series; a family shares one color."""
+    looks, counts = [], {}
     for i, name in enumerate(names):
         family = next((family for family in FAMILIES if name.startswith(family)), name)
         number = counts[family] = counts.get(family, -1) + 1
         color = FAMILIES.get(family, PALETTE[i % len(PALETTE)])
-        found.append((color, SHADES[number % len(SHADES)], MARKERS[number % len(MARKERS)]))
-    return found
+        looks.append((color, SHADES[number % len(SHADES)], MARKERS[number % len(MARKERS)]))
+    return looks
 
 
 def _zoom(axis, values):
-    """Bars begin above zero where all are high, so that differences show."""
+    """Starts the axis above zero where all bars are high, so that differences show."""
     values = [Mean(*np.atleast_1d(value)) for value in values]
     low = min(value.mean - (value.std or 0) for value in values)
     high = max(value.mean + (value.std or 0) for value in values)

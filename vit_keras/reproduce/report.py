@@ -1,4 +1,4 @@
-"""All results as one page of HTML that needs nothing beside it."""
+"""All results as one page of HTML, which needs no other file."""
 
 import base64
 import html
@@ -7,20 +7,23 @@ import string
 from collections.abc import Mapping, Sequence
 
 from vit_keras.files import write_text
-from vit_keras.reproduce.result_files import is_text, remarks, shown
+from vit_keras.reproduce.result_files import format_rows, is_text, remarks
 from vit_keras.reproduce.results import Result, title_of
 from vit_keras.runs import environment
 
 LEADS = {
-    "digits": "Every table and figure of arXiv 2010.11929 that an experiment stands behind, run in "
-    "small on scikit-learn&rsquo;s 1797 handwritten digits, beside what the paper prints. Numbers "
-    "of the two are of different data: it is their order that compares. What was made smaller "
-    "stands below each table. Columns and rows of ours are tinted.",
-    "full": "Every table and figure of arXiv 2010.11929 that an experiment stands behind, by the "
-    "paper&rsquo;s own recipes, beside what it prints.",
+    "digits": "This page repeats every experiment behind a table or a figure of arXiv 2010.11929 "
+    "on a small scale, with scikit-learn&rsquo;s 1797 handwritten digits, and shows what the paper "
+    "prints beside it. Since the data differ, compare the order of the numbers rather than the "
+    "numbers. The setup of each experiment is described below its table. Our rows and columns are "
+    "tinted.",
+    "full": "This page repeats every experiment behind a table or figure of arXiv 2010.11929 with "
+    "the paper&rsquo;s own recipes, and shows what the paper prints beside it. Our rows and "
+    "columns are tinted.",
 }
-SCREEN, DPI = 96, 150  # pixels an inch of a browser, and of our pictures
-MADE_WITH = ("backend", "keras", "jax", "tensorflow", "torch", "numpy", "python", "platform")
+SCREEN, DPI = 96, 150  # pixels per inch in a browser, and in our pictures
+MANY = 10  # a table with so many columns has small type
+VERSIONS = ("backend", "keras", "jax", "tensorflow", "torch", "numpy", "python", "platform")
 
 PAGE = string.Template("""<!DOCTYPE html>
 <html lang="en">
@@ -29,11 +32,12 @@ PAGE = string.Template("""<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>$title</title>
 <style>
+*, *::before, *::after { box-sizing: border-box; }
 body { font: 16px/1.5 system-ui, sans-serif; color: #1d2129; max-width: 68rem; margin: 2rem auto;
        padding: 0 1rem; }
 h1 { font-size: 1.7rem; margin-bottom: .3rem; }
 h2 { font-size: 1.25rem; margin-top: 3rem; padding-top: 1rem; border-top: 1px solid #d5d9e0; }
-nav { columns: 2; font-size: .92rem; margin: 1.5rem 0; }
+nav { columns: 24rem 2; font-size: .92rem; margin: 1.5rem 0; }
 nav a { display: block; color: #2a6fbb; text-decoration: none; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
@@ -41,6 +45,9 @@ th, td { padding: .25rem .55rem; text-align: right; white-space: nowrap; }
 th { border-bottom: 2px solid #8a8f98; font-weight: 600; white-space: normal; max-width: 9rem;
      vertical-align: bottom; }
 td { border-bottom: 1px solid #e6e9ee; }
+.small { font-size: .8rem; }
+.small th, .small td { padding: .2rem .35rem; }
+.small td.text { white-space: normal; }
 .text { text-align: left; }
 .ours { background: #eef4fb; }
 figure { margin: 1.2rem 0; text-align: center; }
@@ -68,9 +75,18 @@ def write_report(
     faults: Mapping[str, str],
     scale: str,
 ) -> None:
-    """Writes one page with all `results`, whose pictures lie beside it, and `faults` by study.
+    """Writes one page with all `results`.
 
-    The pictures become data URIs: the file opens anywhere, alone.
+    The page embeds the pictures, so that it opens in any browser without other files.
+
+    Args:
+        path: the HTML to write. The pictures NAME.png must lie in the same folder.
+        results: the results of the studies.
+        faults: `{study: why it has no result}`.
+        scale: "digits" or "full".
+
+    Raises:
+        FileNotFoundError: a picture does not exist. `write_result` writes it.
     """
     machine = environment()
     sections = {result.name: _section(result, path.parent) for result in results}
@@ -81,7 +97,7 @@ def write_report(
         lead=LEADS[scale],
         contents="".join(contents),
         sections="\n".join(sections.values()),
-        footer=html.escape(", ".join(f"{key} {machine[key]}" for key in MADE_WITH)),
+        footer=html.escape(", ".join(f"{key} {machine[key]}" for key in VERSIONS)),
     )
     write_text(path, page)
 
@@ -90,8 +106,9 @@ def _section(result, folder):
     title = html.escape(result.title)
     picture = (folder / f"{result.name}.png").read_bytes()
     data = base64.b64encode(picture).decode()
-    width = round(int.from_bytes(picture[16:20], "big") * SCREEN / DPI)  # a PNG's first field
-    said = "".join(
+    pixels = int.from_bytes(picture[16:20], "big")  # the width in the PNG's header
+    width = round(pixels * SCREEN / DPI)
+    texts = "".join(
         f"<dt>{html.escape(label)}:</dt><dd>{html.escape(text)}</dd>"
         for label, text in remarks(result)
     )
@@ -99,7 +116,7 @@ def _section(result, folder):
         f'<section id="{result.name}">\n<h2>{title}</h2>\n'
         f'<div class="scroll">{_table(result)}</div>\n'
         f'<figure><img alt="{title}" width="{width}" src="data:image/png;base64,{data}"></figure>\n'
-        f"<dl>{said}</dl>\n</section>"
+        f"<dl>{texts}</dl>\n</section>"
     )
 
 
@@ -110,16 +127,16 @@ def _table(result):
         classes.append(f' class="{" ".join(names)}"' if names else "")
     heads = _cells("th", classes, [column.name for column in result.columns])
     body = ""
-    for row in result.rows:
-        texts = [shown(value, column.form) for value, column in zip(row, result.columns)]
+    for row, texts in zip(result.rows, format_rows(result)):
         tint = ' class="ours"' if row[0] == "ours" else ""
         body += f"<tr{tint}>{_cells('td', classes, texts)}</tr>\n"
-    return f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>"
+    small = ' class="small"' if len(classes) >= MANY else ""
+    return f"<table{small}>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>"
 
 
 def _cells(tag, classes, texts):
     return "".join(
-        f"<{tag}{kind}>{html.escape(text)}</{tag}>" for kind, text in zip(classes, texts)
+        f"<{tag}{attribute}>{html.escape(text)}</{tag}>" for attribute, text in zip(classes, texts)
     )
 
 

@@ -1,4 +1,4 @@
-"""A study's result as files: CSV, PNG and a fragment of Markdown."""
+"""Results as files and as text: CSV, PNG, Markdown and tables for a terminal."""
 
 import csv
 import io
@@ -10,85 +10,96 @@ from vit_keras.reproduce.results import Mean, Result
 
 
 def write_result(result: Result, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes NAME.csv, NAME.png and NAME.md to `folder`, each at once; their paths."""
+    """Writes NAME.csv, NAME.png and NAME.md to `folder`.
+
+    Returns:
+        The three paths, in this order.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    table, picture, fragment = (folder / f"{result.name}.{end}" for end in ("csv", "png", "md"))
+    table, picture, section = (
+        folder / f"{result.name}.{suffix}" for suffix in ("csv", "png", "md")
+    )
     write_text(table, as_csv(result))
     result.draw(picture)
-    write_text(fragment, as_markdown(result))
-    return [table, picture, fragment]
+    write_text(section, as_markdown(result))
+    return [table, picture, section]
 
 
 def as_csv(result: Result) -> str:
-    """All figures in full; a column of means is followed by that of their deviations."""
+    """The table as CSV, with all digits.
+
+    A column "x" of means is followed by a column "x std" of their standard deviations.
+    """
     with_std = [
         any(isinstance(row[i], Mean) for row in result.rows) for i in range(len(result.columns))
     ]
     header = []
-    for column, spread in zip(result.columns, with_std):
-        header += [column.name, f"{column.name} std"] if spread else [column.name]
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
+    for column, has_std in zip(result.columns, with_std):
+        header += [column.name, f"{column.name} std"] if has_std else [column.name]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
     for row in result.rows:
         cells = []
-        for value, spread in zip(row, with_std):
-            cells += _pair(value) if spread else [value]
+        for value, has_std in zip(row, with_std):
+            cells += _mean_and_std(value) if has_std else [value]
         writer.writerow(["" if cell is None else cell for cell in cells])
-    return written.getvalue()
+    return text.getvalue()
 
 
-def _pair(value):
+def _mean_and_std(value):
     return list(value) if isinstance(value, Mean) else [value, None]
 
 
-def shown(value: Any, form: str) -> str:
-    """A cell as text: a dash for None, text as it is, numbers by `form`."""
+def format_cell(value: Any, format_spec: str) -> str:
+    """The text of a cell: "-" for None, texts unchanged, numbers by `format_spec`."""
     if value is None:
         return "-"
-    return value if isinstance(value, str) else format(value, form)
+    return value if isinstance(value, str) else format(value, format_spec)
+
+
+def format_rows(result: Result) -> list[list[str]]:
+    """The texts of all cells, row by row."""
+    return [
+        [format_cell(value, column.format_spec) for value, column in zip(row, result.columns)]
+        for row in result.rows
+    ]
 
 
 def is_text(result: Result, index: int) -> bool:
-    """Whether a column is text, which stands to the left."""
+    """Whether a column has texts, which are aligned to the left."""
     return any(isinstance(row[index], str) for row in result.rows)
 
 
-def _table(result):
-    sides = ["---" if is_text(result, i) else "--:" for i in range(len(result.columns))]
-    lines = [[column.name for column in result.columns], sides]
-    for row in result.rows:
-        lines.append([shown(value, column.form) for value, column in zip(row, result.columns)])
+def as_markdown(result: Result) -> str:
+    """A section of Markdown: the title, the table, the remarks and the picture."""
+    sections = [f"## {result.title}", _markdown_table(result).rstrip()]
+    sections += [f"{label}: {text}" for label, text in remarks(result)]
+    sections += [f"![{result.title}]({result.name}.png)"]
+    return "\n\n".join(sections) + "\n"
+
+
+def _markdown_table(result):
+    alignment = ["---" if is_text(result, i) else "--:" for i in range(len(result.columns))]
+    lines = [[column.name for column in result.columns], alignment, *format_rows(result)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def as_markdown(result: Result) -> str:
-    """A section: title, table, what the paper finds and what this run does, the picture."""
-    parts = [f"## {result.title}", _table(result).rstrip()]
-    parts += [f"{label}: {text}" for label, text in remarks(result)]
-    parts += [f"![{result.title}]({result.name}.png)"]
-    return "\n\n".join(parts) + "\n"
-
-
 def remarks(result: Result) -> list[tuple[str, str]]:
-    """What stands below the table, as (label, text)."""
-    found = result.published
+    """The sentences below the table, as (label, text)."""
+    entry = result.published
     return [
-        ("The paper", f"{found['finding'].strip()} ({found['place']}.)"),
+        ("The paper", f"{entry['finding'].strip()} ({entry['place']}.)"),
         ("Ours", result.finding),
-        *([("Made smaller", result.smaller)] if result.smaller else []),
+        *([("Setup", result.setup)] if result.setup else []),
     ]
 
 
 def as_text(result: Result) -> str:
-    """The table and the remarks for a terminal."""
-    lines = [[column.name for column in result.columns]]
-    for row in result.rows:
-        lines.append([shown(value, column.form) for value, column in zip(row, result.columns)])
+    """The table and the remarks as text for a terminal."""
+    lines = [[column.name for column in result.columns], *format_rows(result)]
     widths = [max(map(len, cells)) for cells in zip(*lines)]
-    left = [is_text(result, i) for i in range(len(widths))]
-    table = [
-        "  ".join(f"{cell:{'<' if text else '>'}{width}}" for cell, width, text in row).rstrip()
-        for row in (zip(line, widths, left) for line in lines)
-    ]
+    sides = ["<" if is_text(result, i) else ">" for i in range(len(widths))]
+    align = lambda cell, width, side: f"{cell:{side}{width}}"
+    table = ["  ".join(map(align, line, widths, sides)).rstrip() for line in lines]
     return "\n".join([*table, *(f"{label}: {text}" for label, text in remarks(result))])

@@ -1,4 +1,4 @@
-"""What a study finds: a table, a picture and what to say of them."""
+"""The result of a study: a table, a picture and sentences about them."""
 
 import dataclasses
 import functools
@@ -14,39 +14,46 @@ PUBLISHED = pathlib.Path(__file__).with_name("published.yaml")
 
 
 class Column(NamedTuple):
-    """A column of a table: its name, with a unit where it has one, and Python's format of it."""
+    """A column of a table: its name, with the unit, and the format of its numbers."""
 
     name: str
-    form: str = ""
+    format_spec: str = ""
 
 
 class Mean(NamedTuple):
-    """A mean over runs and its standard deviation (n − 1), None of a single run."""
+    """The mean over runs and its standard deviation (n − 1), which is None for a single run."""
 
     mean: float
     std: float | None = None
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Mean":
-        """The mean and the deviation of `values`."""
+        """The mean and the standard deviation of `values`.
+
+        Example:
+            f"{Mean.of([1.0, 2.0, 6.0]):.1f}"  # "3.0 ± 2.6"
+        """
         mean, std = mean_and_std(values)
         return cls(mean, std if len(values) > 1 else None)
 
-    def __format__(self, form: str) -> str:
-        return format(self.mean, form) + ("" if self.std is None else f" ± {self.std:{form}}")
+    def __format__(self, spec: str) -> str:
+        return format(self.mean, spec) + ("" if self.std is None else f" ± {self.std:{spec}}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a study finds.
+    """The result of a study.
 
     Attributes:
-        name: of the study, such as table1.
-        columns: of the table; names begin with "ours" or "paper" where both have a figure.
-        rows: one value a column: text, a number, a `Mean`, or None where there is none.
+        name: the study's name, such as "table1".
+        columns: the table's columns. Names begin with "ours" or "paper" where both have a value.
+        rows: one value a column: a text, a number, a `Mean`, or None where there is no value.
         draw: writes the picture to a path.
-        finding: what our rows show, in a sentence that is computed from them.
-        smaller: what differs from the paper's experiment; "" for nothing.
+        finding: what our rows show, in sentences that are computed from them.
+        setup: how the experiment differs from the paper's; "" where it does not.
+
+    Raises:
+        ValueError: a row does not have one value for each column.
     """
 
     name: str
@@ -54,24 +61,24 @@ class Result:
     rows: Sequence[Sequence[Any]]
     draw: Callable[[pathlib.Path], None]
     finding: str
-    smaller: str = ""
+    setup: str = ""
 
     def __post_init__(self):
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(
-                    f"A row must have a value for each of {len(self.columns)} columns. "
+                    f"A row must have one value for each of {len(self.columns)} columns. "
                     f"Received: {list(row)}"
                 )
 
     @property
     def title(self) -> str:
-        """Such as "Table 1. Variants of the Vision Transformer"."""
+        """The title, such as "Table 1. Variants of the Vision Transformer"."""
         return title_of(self.name)
 
     @property
     def published(self) -> Mapping[str, Any]:
-        """What the paper prints."""
+        """What the paper prints for this table or figure."""
         return published(self.name)
 
 
@@ -81,17 +88,21 @@ def _all_published():
 
 
 def published(name: str) -> Mapping[str, Any]:
-    """What the paper prints of a table or figure, as published.yaml has it."""
+    """The entry of published.yaml for a table or figure: what the paper prints.
+
+    Example:
+        published("table8")["finding"]
+    """
     return _all_published()[name]
 
 
 def title_of(name: str) -> str:
-    """ "Table 1. Variants of the Vision Transformer" for "table1"."""
+    """The title of a table or figure: "Table 1. Variants of the Vision Transformer"."""
     kind, number = name.rstrip("0123456789"), name.lstrip("abcdefghijklmnopqrstuvwxyz")
     return f"{kind.capitalize()} {number}. {published(name)['title']}"
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
-    """The published rows, each `{column: value}`."""
-    found = published(name)
-    return [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    """The published rows of a table or figure, each as `{column: value}`."""
+    entry = published(name)
+    return [dict(zip(entry["columns"], row, strict=True)) for row in entry["rows"]]

@@ -1,4 +1,4 @@
-"""One study a table or figure: `run(lab)` gives its `Result`."""
+"""One study for each table or figure, as a module whose `run(lab)` returns a `Result`."""
 
 import importlib
 from collections.abc import Callable
@@ -13,6 +13,16 @@ NAMES = (
 
 
 def study(name: str) -> Callable[..., Result]:
-    """The function of the study called `name`; ValueError with all names for another."""
+    """Finds a study by its name.
+
+    Args:
+        name: one of `NAMES`, such as "table8".
+
+    Returns:
+        A function that takes a `Lab` and returns a `Result`.
+
+    Raises:
+        ValueError: there is no such study; the error lists all names.
+    """
     check_choice(name, NAMES, "name")
     return importlib.import_module(f"{__name__}.{name}").run

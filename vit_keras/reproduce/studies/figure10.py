@@ -1,4 +1,4 @@
-"""Figure 10: similarity of position embeddings of models trained with other hyperparameters."""
+"""Figure 10: similarity of position embeddings for several hyperparameters of training."""
 
 import functools
 
@@ -11,22 +11,22 @@ from vit_keras.reproduce.digits_tables import UPSTREAM_IMAGES
 from vit_keras.reproduce.full import epochs_of
 from vit_keras.reproduce.results import Column, Result, rows_of
 
-SMALLER = {
-    "digits": "a ViT of 4 layers and width 48 with 64 patches of 2x2, pre-trained on 836 images of "
-    "7 of the digits; 300 and 600 updates stand for 7 and 14 epochs, and learning rates are 5 "
-    "times the paper's.",
+SETUP = {
+    "digits": "A ViT with 4 layers and width 48 sees 64 patches of 2x2. It is pre-trained on 836 "
+    "images of 7 of the digits. 300 and 600 updates stand for 7 and 14 epochs, and learning rates "
+    "are 5 times the paper's.",
     "full": "",
 }
 COLUMNS = (
     *(Column("paper: epochs", "d"), Column("ours: epochs", ".0f")),
     *(Column("paper: learning rate", "g"), Column("ours: learning rate", "g")),
-    *(Column("weight decay", "g"), Column("ours: similarity of neighbours", ".3f")),
-    *(Column("ours: of patches half the image apart", ".3f"), Column("ours: held out (%)", ".2f")),
+    *(Column("weight decay", "g"), Column("ours: similarity of neighbors", ".3f")),
+    *(Column("ours: half the image apart", ".3f"), Column("ours: held-out accuracy (%)", ".2f")),
 )
 
 
 def run(lab) -> Result:
-    """One row a run, with the mean cosine similarity at two distances."""
+    """One row for each run, with the mean cosine similarity at two distances."""
     lab.require(["836" if lab.scale == "digits" else "JFT-300M"])
     rows, pictures = [], {}
     for paper in rows_of("figure10"):
@@ -38,13 +38,13 @@ def run(lab) -> Result:
         ours = trained.config.optimizer.learning_rate
         rows.append([paper["epochs"], epochs, rate, ours, decay, near, far, trained.percent])
         pictures[f"{epochs:.0f} epochs, rate {ours:g}, decay {decay:g}"] = similarity
-    finding = "; ".join(
-        f"after {row[1]:.0f} epochs at {row[3]:g} neighbours are {row[5]:.2f} alike and far "
-        f"patches {row[6]:.2f}"
+    finding = " ".join(
+        f"After {row[1]:.0f} epochs with a learning rate of {row[3]:g}, the similarity is "
+        f"{row[5]:.2f} between neighbors and {row[6]:.2f} half the image apart."
         for row in rows
     )
     draw = functools.partial(plots.similarities, pictures)
-    return Result("figure10", COLUMNS, rows, draw, f"{finding}.", SMALLER[lab.scale])
+    return Result("figure10", COLUMNS, rows, draw, finding, SETUP[lab.scale])
 
 
 def _train(lab, paper):
@@ -59,7 +59,7 @@ def _train(lab, paper):
 
 
 def _means(similarity):
-    """The mean similarity of patches next to each other, and of those half the image apart."""
+    """The mean similarity of neighboring patches, and of patches half the image apart."""
     rows, columns = similarity.shape[:2]
     distance = patch_distances((rows, columns), (rows, columns))
     flat = similarity.reshape(rows * columns, -1)

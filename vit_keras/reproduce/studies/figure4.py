@@ -1,4 +1,4 @@
-"""Figure 4: few-shot linear accuracy over subsets of the pre-training data, ViTs and ResNets."""
+"""Figure 4: few-shot linear accuracy of ViTs and ResNets over subsets of the pre-training data."""
 
 import functools
 
@@ -11,16 +11,16 @@ MODELS = {
     "digits": ("ViT-L/4", "ViT-B/4", "ViT-b/4", "BiT-R8", "BiT-R26"),
     "full": ("ViT-L/16", "ViT-L/32", "ViT-B/32", "ViT-b/32", "R50x1", "R152x2"),
 }
-SMALLER = {
-    "digits": "subsets of 25, 80, 250 and 836 images of 7 of the digits stand for 9 to 303 million "
-    "of JFT-300M, at 400 updates each and without early stopping; 5-shot on all ten digits, "
-    "mean and deviation over three draws of the shots.",
-    "full": "without early stopping.",
+SETUP = {
+    "digits": "Subsets of 25, 80, 250 and 836 images of 7 of the digits stand for 9 to 303 million "
+    "images of JFT-300M, with 400 updates each and no early stopping. The few-shot task is 5-shot "
+    "on all ten digits, with the mean and the standard deviation over three draws of the shots.",
+    "full": "Early stopping is left out.",
 }
 
 
 def run(lab) -> Result:
-    """One row a model, one column a subset, all with the same updates."""
+    """One row for each model and one column for each subset, all with equally many updates."""
     subsets = _subsets(lab.scale)
     lab.require(subsets.values(), ["ImageNet"])
     ours = {
@@ -31,15 +31,15 @@ def run(lab) -> Result:
         for model in MODELS[lab.scale]
     }
     columns = [Column("model"), *(Column(f"ours: {images:,} images", ".2f") for images in subsets)]
-    rows = [[model, *found.values()] for model, found in ours.items()]
+    rows = [[model, *accuracies.values()] for model, accuracies in ours.items()]
     labels = ("images to pre-train on", "5-shot linear accuracy (%)")
     draw = functools.partial(plots.lines, {"ours": ours}, labels)
-    finding = leaders(ours, subsets, "of")
-    return Result("figure4", columns, rows, draw, finding, SMALLER[lab.scale])
+    finding = leaders(ours, subsets, " images")
+    return Result("figure4", columns, rows, draw, finding, SETUP[lab.scale])
 
 
 def _subsets(scale):
-    """{images: what the setting calls them}."""
+    """`{number of images: name of the subset}`."""
     if scale == "digits":
         return {images: name for name, images in UPSTREAMS.items()}
     return {images: f"JFT-300M[{images}]" for images in published("figure4")["subsets"]}

@@ -1,4 +1,4 @@
-"""Figure 5: accuracy after fine-tuning over pre-training compute, ViTs, ResNets and hybrids."""
+"""Figure 5: fine-tuned accuracy of ViTs, ResNets and hybrids over pre-training compute."""
 
 import functools
 import statistics
@@ -16,20 +16,20 @@ SMALL = (
     *("ViT-b/4", "ViT-B/4", "ViT-L/4", "Hybrid-b/4", "Hybrid-B/4", "Hybrid-L/4"),
     *("BiT-R8", "BiT-R14", "BiT-R26"),
 )
-SMALLER = {
-    "digits": "pre-trained on 836 images of 7 of the digits for 400 updates; the average is of two "
-    "tasks, all ten digits from 100 images and the three unseen ones from 30; hybrids have the "
-    "root and one unit of a ResNet below the same transformer; one seed.",
+SETUP = {
+    "digits": "The models are pre-trained on 836 images of 7 of the digits for 400 updates. The "
+    "average covers two tasks: all ten digits from 100 images, and the three unseen digits from "
+    "30. Hybrids have the root and one unit of a ResNet below the same transformer. One seed.",
     "full": "",
 }
 COLUMNS = (
-    *(Column("whose"), Column("family"), Column("model"), Column("epochs", ".0f")),
+    *(Column("source"), Column("family"), Column("model"), Column("epochs", ".0f")),
     *(Column("pre-training FLOPs", ".3g"), Column("average accuracy (%)", ".2f")),
 )
 
 
 def run(lab) -> Result:
-    """One row a model, from cheap to dear within a family."""
+    """One row for each model; the panels order a family by its compute."""
     plan, upstream = _plan(lab.scale)
     lab.require([upstream], TASKS[lab.scale])
     rows = []
@@ -44,15 +44,15 @@ def run(lab) -> Result:
         flops = 1e18 * row["exaflops"]
         rows.append(["paper", family(row["model"]), row["model"], row["epochs"], flops, average])
     panels = {"ours": {}, "paper": {}}
-    for whose, kind, _, _, flops, average in sorted(rows, key=lambda row: row[4]):
-        panels[whose].setdefault(kind, {})[flops] = average
+    for source, kind, _, _, flops, average in sorted(rows, key=lambda row: row[4]):
+        panels[source].setdefault(kind, {})[flops] = average
     labels = ("pre-training compute (FLOPs)", "average accuracy (%)")
     draw = functools.partial(plots.lines, panels, labels)
-    return Result("figure5", COLUMNS, rows, draw, _finding(panels["ours"]), SMALLER[lab.scale])
+    return Result("figure5", COLUMNS, rows, draw, _finding(panels["ours"]), SETUP[lab.scale])
 
 
 def _plan(scale):
-    """Models, epochs (None: as many as the recipe has) and changes; and their data."""
+    """Returns (model, epochs, changes) for each run, and the data; None: the recipe's epochs."""
     if scale == "digits":
         return [(model, None, {}) for model in SMALL], "836"
     rows = rows_of("table6")
@@ -62,10 +62,7 @@ def _plan(scale):
 
 def _finding(ours):
     best = {kind: max(points.items(), key=lambda point: point[1]) for kind, points in ours.items()}
-    return (
-        "; ".join(
-            f"the best {kind} has {accuracy:.2f} % for {flops:.2g} FLOPs"
-            for kind, (flops, accuracy) in best.items()
-        )
-        + "."
+    return " ".join(
+        f"The best {kind} reaches {accuracy:.2f} % with {flops:.2g} FLOPs."
+        for kind, (flops, accuracy) in best.items()
     )

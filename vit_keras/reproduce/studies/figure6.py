@@ -1,4 +1,4 @@
-"""Figure 6: where attention goes from the output token to the image, by rollout (D.8)."""
+"""Figure 6: attention from the output token to the image, by attention rollout (D.8)."""
 
 import functools
 
@@ -8,11 +8,12 @@ from vit_keras import data, evaluation, inspection, models
 from vit_keras.inspection.plots import draw_rollout
 from vit_keras.reproduce.results import Column, Result
 
-COUNT, SHOWN = 128, 10  # images that means are taken over, and those drawn
-SMALLER = {
-    "digits": "a ViT of 6 layers and width 48 with 64 patches of 4x4 of 32x32 pixels, trained on "
-    "the digits for 600 updates; the pictures are held out.",
-    "full": "the published ViT-L/16 of ImageNet-21k, since that of JFT-300M is not public.",
+COUNT, SHOWN = 128, 10  # images in the means, and in the picture
+SETUP = {
+    "digits": "A ViT with 6 layers and width 48 sees 32x32 pixels as 64 patches of 4x4. It is "
+    "trained on the digits for 600 updates; the images are held out.",
+    "full": "The model is the published ViT-L/16 of ImageNet-21k, because the one of JFT-300M is "
+    "not public.",
 }
 COLUMNS = (
     *(Column("picture", "d"), Column("ours: predicted"), Column("ours: probability", ".3f")),
@@ -21,8 +22,8 @@ COLUMNS = (
 
 
 def run(lab) -> Result:
-    """One row a picture: what the model says of it and on how few patches half the rollout lies."""
-    subject, probabilities = opened(lab)
+    """One row for each image: its prediction, and how few patches hold half of the rollout."""
+    subject, probabilities = open_subject(lab)
     rollout = subject.attention.rollout[:SHOWN]
     names = subject.model.class_names or [str(i) for i in range(probabilities.shape[1])]
     rows = [
@@ -31,15 +32,15 @@ def run(lab) -> Result:
     ]
     half = np.mean([_half(weights) for weights in subject.attention.rollout])
     finding = (
-        f"half of the attention lies on {half:.1f} of {rollout[0].size} patches, mean over "
-        f"{len(subject.images)} images; spread evenly it would lie on {rollout[0].size // 2}."
+        f"Half of the attention lies on {half:.1f} of {rollout[0].size} patches, averaged over "
+        f"{len(subject.images)} images. Uniform attention would need {rollout[0].size // 2}."
     )
     draw = functools.partial(draw_rollout, subject.pictures, rollout, subject.titles)
-    return Result("figure6", COLUMNS, rows, draw, finding, SMALLER[lab.scale])
+    return Result("figure6", COLUMNS, rows, draw, finding, SETUP[lab.scale])
 
 
-def opened(lab) -> tuple[inspection.Subject, np.ndarray]:
-    """The model that is looked into with its images, and what it says of the first of them."""
+def open_subject(lab) -> tuple[inspection.Subject, np.ndarray]:
+    """The model to inspect with its images, and its probabilities for the first images."""
     model, name, where = lab.setting.inspected(lab)
     numerics = models.preprocessing_of(model)
     pictures = data.sample_images(name, model.input_shape[1:], numerics, COUNT, where)
@@ -51,6 +52,6 @@ def opened(lab) -> tuple[inspection.Subject, np.ndarray]:
 
 
 def _half(weights):
-    """The least number of patches that hold half of the weight."""
+    """The smallest number of patches that hold half of the weight."""
     shares = np.cumsum(np.sort(weights.ravel())[::-1]) / weights.sum()
     return int(np.searchsorted(shares, 0.5)) + 1

@@ -1,4 +1,4 @@
-"""Figure 7: filters, similarity of position embeddings, and attention distance by depth."""
+"""Figure 7: filters, similarity of position embeddings, and attention distance over depth."""
 
 import functools
 import tempfile
@@ -10,7 +10,7 @@ from vit_keras.inspection.attention import patch_distances
 from vit_keras.models import patch_grid
 from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Result
-from vit_keras.reproduce.studies.figure6 import SMALLER, opened
+from vit_keras.reproduce.studies.figure6 import SETUP, open_subject
 
 VIEWS = ("filters", "position_similarity", "attention_distance")
 COLUMNS = (
@@ -21,8 +21,8 @@ COLUMNS = (
 
 
 def run(lab) -> Result:
-    """One row a layer: the mean attention distance of its heads, over 128 images."""
-    subject, _ = opened(lab)
+    """One row for each layer: the mean attention distance of its heads over 128 images."""
+    subject, _ = open_subject(lab)
     size = subject.model.input_shape[1:3]
     even = float(patch_distances(patch_grid(subject.model), size).mean())
     distance = subject.attention.distance_px
@@ -32,13 +32,13 @@ def run(lab) -> Result:
     ]
     _, shares = inspection.filter_components(subject.model)
     finding = (
-        f"the farthest head of the first layer looks {rows[0][3] / even:.2f} times as far as "
-        f"uniform attention, the nearest {rows[0][2] / even:.2f}; the mean distance is "
-        f"{rows[0][1]:.1f} pixels in the first layer and {rows[-1][1]:.1f} in the last; "
+        f"In the first layer, the farthest head looks {rows[0][3] / even:.2f} times as far as "
+        f"uniform attention, and the nearest {rows[0][2] / even:.2f} times. The mean distance is "
+        f"{rows[0][1]:.1f} pixels in the first layer and {rows[-1][1]:.1f} in the last. "
         f"{len(shares)} components hold {100 * shares.sum():.0f} % of the filters' variance."
     )
     draw = functools.partial(_draw, subject)
-    return Result("figure7", COLUMNS, rows, draw, finding, SMALLER[lab.scale])
+    return Result("figure7", COLUMNS, rows, draw, finding, SETUP[lab.scale])
 
 
 def _draw(subject, path):

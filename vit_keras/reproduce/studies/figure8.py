@@ -1,4 +1,4 @@
-"""Figure 8: few-shot accuracy over compute as depth, width, MLP and patches are scaled."""
+"""Figure 8: few-shot accuracy over compute for models scaled in depth, width, MLP and patches."""
 
 import functools
 
@@ -6,7 +6,7 @@ from vit_keras.reproduce import plots
 from vit_keras.reproduce.costs import pretraining_flops
 from vit_keras.reproduce.results import Column, Mean, Result, published
 
-PLANS = {  # base, its sizes, what each dimension is set to, data and seeds
+PLANS = {  # the base, its sizes, other sizes of each dimension, the data and the seeds
     "digits": (
         "ViT-B/4",
         {"num_layers": 4, "hidden_size": 48, "mlp_dim": 96, "patch_size": 4},
@@ -32,10 +32,12 @@ PLANS = {  # base, its sizes, what each dimension is set to, data and seeds
         (0,),
     ),
 }
-SMALLER = {
-    "digits": "around a base of 4 layers, width 48, MLP 96 and 4x4 patches of 16x16 pixels; "
-    "pre-trained on 836 images of 7 of the digits for 400 updates, one seed; 5-shot on all ten.",
-    "full": "heads stay 16, and the grid of sizes is ours: the paper's points have no numbers.",
+SETUP = {
+    "digits": "The base has 4 layers, width 48, an MLP of 96, and 4x4 patches of 16x16 pixels. The "
+    "models are pre-trained on 836 images of 7 of the digits for 400 updates, with one seed. The "
+    "few-shot task is 5-shot on all ten digits.",
+    "full": "All models have 16 heads. The grid of sizes is ours, because the paper draws its "
+    "points without printing their sizes.",
 }
 COLUMNS = (
     *(Column("scaled"), Column("size", "d"), Column("ours: FLOPs over the base's", ".3f")),
@@ -44,7 +46,7 @@ COLUMNS = (
 
 
 def run(lab) -> Result:
-    """One row a model; the base stands in each group."""
+    """One row for each model; the base is part of each group."""
     model, base, dimensions, upstream, seeds = PLANS[lab.scale]
     lab.require([upstream], ["ImageNet"])
     measure = functools.partial(_measure, lab, model, upstream, seeds, base)
@@ -52,28 +54,28 @@ def run(lab) -> Result:
     rows, curves = [], {}
     for name, sizes in dimensions.items():
         ((field, values),) = sizes.items()
-        found = {base[field]: (base_flops, base_accuracy)}
-        found |= {value: measure({field: value}) for value in values}
-        for value, (flops, accuracy) in sorted(found.items()):
+        points = {base[field]: (base_flops, base_accuracy)}
+        points |= {value: measure({field: value}) for value in values}
+        for value, (flops, accuracy) in sorted(points.items()):
             rows.append([name, value, flops / base_flops, accuracy])
-        ordered = sorted(found.values())
-        curves[name] = {flops / base_flops: accuracy for flops, accuracy in ordered}
+        by_flops = sorted(points.values())
+        curves[name] = {flops / base_flops: accuracy for flops, accuracy in by_flops}
     labels = ("pre-training compute over the base's", "5-shot linear accuracy (%)")
     draw = functools.partial(plots.lines, {"ours": curves}, labels)
     gains = {
         name: max(curve.values()).mean - min(curve.values()).mean for name, curve in curves.items()
     }
-    finding = "from the worst to the best size: " + ", ".join(
+    finding = "From the worst to the best size, accuracy rises by: " + ", ".join(
         f"{name} {gain:.1f} points" for name, gain in sorted(gains.items(), key=lambda g: -g[1])
     )
-    return Result("figure8", COLUMNS, rows, draw, f"{finding}.", SMALLER[lab.scale])
+    return Result("figure8", COLUMNS, rows, draw, f"{finding}.", SETUP[lab.scale])
 
 
 def _measure(lab, model, upstream, seeds, base, change):
-    """FLOPs of pre-training, and the accuracy over the seeds."""
+    """The FLOPs of pre-training, and the mean accuracy over the seeds."""
     fields = {f"model.{name}": size for name, size in {**base, **change}.items()}
-    called = "-".join(f"{name}-{size}" for name, size in change.items()) or "base"
-    fields |= {"name": f"scaled-{called}"}
+    label = "-".join(f"{name}-{size}" for name, size in change.items()) or "base"
+    fields |= {"name": f"scaled-{label}"}
     runs = [lab.pretrain(model, upstream, **fields, seed=seed) for seed in seeds]
     accuracy = Mean.of([lab.few_shot(trained).mean for trained in runs])
     return pretraining_flops(runs[0]), accuracy

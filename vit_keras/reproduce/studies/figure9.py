@@ -5,34 +5,35 @@ import functools
 from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Mean, Result, published
 
-PLANS = {  # model, data, what multiplies the paper's rates, evaluations, seeds
+PLANS = {  # model, data, factor of the paper's learning rates, evaluations, seeds
     "digits": ("ViT-B/4", "836", 2.5, 10, (0, 1)),
     "full": ("ViT-B/16", "JFT-300M", 1.0, 52, (0,)),
 }
-SMALLER = {
-    "digits": "pre-trained on 836 images of 7 of the digits for 400 updates, two seeds; learning "
-    "rates are 2.5 times the paper's, in the same ratio; 5-shot on the seven classes.",
-    "full": "5-shot on the classes of pre-training, not on ImageNet.",
+SETUP = {
+    "digits": "The models are pre-trained on 836 images of 7 of the digits for 400 updates, with "
+    "two seeds. Learning rates are 2.5 times the paper's, in the same ratio. The few-shot task is "
+    "5-shot on the seven classes.",
+    "full": "The few-shot task is 5-shot on the classes of pre-training, not on ImageNet.",
 }
 COLUMNS = (
     *(Column("classifier"), Column("paper: learning rate", "g")),
     *(Column("ours: learning rate", "g"), Column("ours: 5-shot at the end (%)", ".2f")),
-    Column("ours: held out (%)", ".2f"),
+    Column("ours: held-out accuracy (%)", ".2f"),
 )
 
 
 def run(lab) -> Result:
-    """One row a run; the picture has its few-shot accuracy while it trains."""
-    model, upstream, factor, evaluations, seeds = PLANS[lab.scale]
+    """One row for each run; the picture shows few-shot accuracy during training."""
+    model, upstream, factor, count, seeds = PLANS[lab.scale]
     lab.require([upstream])
     rows, curves = [], {}
     for classifier, rate in published("figure9")["rows"]:
         change = {"model.classifier": classifier, "optimizer.learning_rate": factor * rate}
-        runs = [_train(lab, model, upstream, evaluations, seed, change) for seed in seeds]
+        runs = [_train(lab, model, upstream, count, seed, change) for seed in seeds]
         history = [[row for row in trained.metrics if "fewshot_5" in row] for trained in runs]
         curve = {
-            rows_at[0]["step"]: Mean.of([100 * row["fewshot_5"] for row in rows_at])
-            for rows_at in zip(*history)
+            evaluations[0]["step"]: Mean.of([100 * row["fewshot_5"] for row in evaluations])
+            for evaluations in zip(*history)
         }
         held_out = Mean.of([trained.percent for trained in runs])
         rows.append([classifier, rate, factor * rate, list(curve.values())[-1], held_out])
@@ -41,19 +42,19 @@ def run(lab) -> Result:
     draw = functools.partial(plots.lines, {"ours": curves}, labels, log=False)
     token, high, low = (row[3].mean for row in rows)
     finding = (
-        f"against the class token, pooling is {high - token:+.1f} points at the same rate and "
-        f"{low - token:+.1f} at the lower one."
+        f"Pooling differs from the class token by {high - token:+.1f} points at the same learning "
+        f"rate and by {low - token:+.1f} at the lower one."
     )
-    return Result("figure9", COLUMNS, rows, draw, finding, SMALLER[lab.scale])
+    return Result("figure9", COLUMNS, rows, draw, finding, SETUP[lab.scale])
 
 
-def _train(lab, model, upstream, evaluations, seed, change):
+def _train(lab, model, upstream, count, seed, change):
     classifier, rate = change.values()
     changes = {
         **change,
         "name": f"{classifier}-{rate:g}",
         "seed": seed,
         "fewshot_every": 1,
-        "eval_every": lab.setting.pretraining(model, upstream, {}).total_steps // evaluations,
+        "eval_every": lab.setting.pretraining(model, upstream, {}).total_steps // count,
     }
     return lab.pretrain(model, upstream, **changes)

@@ -1,4 +1,4 @@
-"""Table 1: the variants, built and counted."""
+"""Table 1: the variants of the Vision Transformer, built and counted."""
 
 import functools
 
@@ -15,26 +15,26 @@ COLUMNS = (
 
 
 def run(lab) -> Result:
-    """Parameters with a classifier of 1000 classes at 224 pixels; dimensions off the layers."""
-    rows = [_row(name) for name in dict.fromkeys([*_paper(), *_counts()])]
+    """Counts parameters at 224 pixels and 1000 classes, and reads dimensions off the layers."""
+    rows = [_row(name) for name in dict.fromkeys([*_dimensions(), *_published_counts()])]
     millions = [(row[6] * 1e6, row[5]) for row in rows if row[6]]
     exact = [(row[7], row[5]) for row in rows if row[7]]
     equal = sum(paper == ours for paper, ours in exact)
     furthest = max(abs(ours / paper - 1) for paper, ours in millions)
     finding = (
-        f"{equal} of {len(exact)} counts of the published code are met exactly; of the paper's "
-        f"rounded millions, ours are at most {100 * furthest:.1f} % off."
+        f"{equal} of {len(exact)} parameter counts equal those of the published code. They differ "
+        f"from the paper's rounded millions by at most {100 * furthest:.1f} %."
     )
     points = {"paper, millions": millions, "published code": exact}
     draw = functools.partial(plots.parity, points, " (parameters)")
     return Result("table1", COLUMNS, rows, draw, finding)
 
 
-def _paper():
+def _dimensions():
     return {row["variant"]: row for row in rows_of("table1")}
 
 
-def _counts():
+def _published_counts():
     return published("table1")["counts"]
 
 
@@ -42,11 +42,13 @@ def _row(name):
     model = compute.abstract_model(name, image_size=224, num_classes=1000)
     blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
     width, row = model.get_layer("encoder_norm").output.shape[-1], variants.get(name)
-    ours, paper = model.count_params(), _paper().get(name, {})
-    found = {"layers": len(blocks), "hidden": width, "mlp": row.mlp_dim, "heads": row.num_heads}
-    for what, value in found.items():
-        if paper and paper[what] != value:
-            raise ValueError(f"{name} must have {what} {paper[what]}. Received: {value}")
+    ours, paper = model.count_params(), _dimensions().get(name, {})
+    sizes = {"layers": len(blocks), "hidden": width, "mlp": row.mlp_dim, "heads": row.num_heads}
+    for size, value in sizes.items():
+        if paper and paper[size] != value:
+            raise ValueError(
+                f"{name} must have the paper's {size}, {paper[size]}. Received: {value}"
+            )
     millions = paper.get("params_millions")
     share = ours / (1e6 * millions) if millions else None
-    return [name, *found.values(), ours, millions, _counts().get(name), share]
+    return [name, *sizes.values(), ours, millions, _published_counts().get(name), share]

@@ -1,4 +1,4 @@
-"""Table 3: the recipes of pre-training, as configs/pretrain has them."""
+"""Table 3: the recipes of pre-training in configs/pretrain, compared with the paper's."""
 
 import functools
 
@@ -16,7 +16,7 @@ COLUMNS = (
 
 
 def run(lab) -> Result:
-    """Each row beside the configuration that states it."""
+    """One row for each recipe, beside the values that the paper prints."""
     rows, points, faults = [], {"epochs": [], "learning rate": [], "weight decay": []}, []
     for paper in rows_of("table3"):
         config = read_config(f"pretrain/{paper['config']}")
@@ -24,17 +24,17 @@ def run(lab) -> Result:
         theirs = [paper[key] for key in KEYS]
         equal = round(ours[0]) in paper["epochs"] and ours[1:] == theirs[1:]
         faults += [] if equal and not faulty else [paper["config"]]
-        shown = ["/".join(map(str, paper["epochs"])), *theirs[1:]]
-        pairs = [cell for pair in zip(ours, shown) for cell in pair]
-        rows.append([paper["models"], paper["dataset"], *pairs, f"pretrain/{paper['config']}.yaml"])
+        printed = ["/".join(map(str, paper["epochs"])), *theirs[1:]]
+        pairs = [cell for pair in zip(ours, printed) for cell in pair]
+        rows.append([paper["models"], paper["dataset"], *pairs, f"pretrain/{paper['config']}"])
         points["epochs"].append((paper["epochs"][-1], ours[0]))
         points["learning rate"].append((paper["learning_rate"], ours[1]))
         points["weight decay"].append((paper["weight_decay"], ours[3]))
-    rest = "batch, warmup, betas and resolution are the paper's in all"
     finding = (
-        f"{len(rows) - len(faults)} of {len(rows)} recipes state what the paper prints; {rest}."
+        f"{len(rows)} of {len(rows)} recipes state what the paper prints, with its batch size, "
+        "warmup, betas and resolution."
         if not faults
-        else f"other than printed: {', '.join(faults)}."
+        else f"These recipes differ from the paper: {', '.join(faults)}."
     )
     return Result("table3", COLUMNS, rows, functools.partial(plots.parity, points, ""), finding)
 
@@ -44,16 +44,16 @@ KEYS = ("epochs", "learning_rate", "decay", "weight_decay", "dropout")
 
 def _values(config, paper):
     images = published("table3")["images"][paper["dataset"]]
-    found = config.optimizer
+    optimizer = config.optimizer
     epochs = config.total_steps * config.batch / images
     return [
-        *(epochs, found.learning_rate, found.decay_type, found.weight_decay),
+        *(epochs, optimizer.learning_rate, optimizer.decay_type, optimizer.weight_decay),
         config.model.dropout_rate,
     ]
 
 
 def _shared_faults(config):
-    """What all rows share and `config` has otherwise."""
-    found = {"batch": config.batch, "image_size": config.model.image_size}
-    found |= {key: getattr(config.optimizer, key) for key in ("warmup_steps", "beta_1", "beta_2")}
-    return [key for key, value in published("table3")["shared"].items() if found[key] != value]
+    """The names of values that the paper shares between all rows and `config` differs in."""
+    values = {"batch": config.batch, "image_size": config.model.image_size}
+    values |= {key: getattr(config.optimizer, key) for key in ("warmup_steps", "beta_1", "beta_2")}
+    return [key for key, value in published("table3")["shared"].items() if values[key] != value]

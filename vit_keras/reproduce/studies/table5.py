@@ -1,11 +1,11 @@
-"""Table 5: fine-tuned accuracy over models and over the size of the pre-training data."""
+"""Table 5: fine-tuned accuracy for each model and each size of the pre-training data."""
 
 import functools
 
 from vit_keras.reproduce import plots
 from vit_keras.reproduce.results import Column, Result, published, rows_of
 
-PLANS = {  # models and, from small to large, the data that they are pre-trained on
+PLANS = {  # models, and their pre-training data from small to large
     "digits": (("ViT-b/4", "ViT-B/4", "ViT-L/4"), ("80", "250", "836")),
     "full": (
         ("ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14"),
@@ -16,24 +16,24 @@ TASKS = {
     "digits": ("ten digits", "unseen digits"),
     "full": ("CIFAR-10", "CIFAR-100", "ImageNet", "Flowers", "Pets"),
 }
-SMALLER = {
+SETUP = {
     "digits": "80, 250 and 836 images of 7 of the digits stand for ImageNet, ImageNet-21k and "
-    "JFT-300M, at 400 updates each; ViTs of 0.02 to 0.2 million parameters stand for B to H; the "
-    "tasks are all ten digits from 100 images and the three unseen ones from 30, one seed.",
-    "full": "ReaL is evaluate.py --real on the ImageNet runs.",
+    "JFT-300M, with 400 updates each. ViTs of 0.02 to 0.2 million parameters stand for B to H. The "
+    "tasks are all ten digits from 100 images and the three unseen digits from 30, with one seed.",
+    "full": "ReaL is not part of this study: evaluate.py --real measures it on the ImageNet runs.",
 }
 
 
 def run(lab) -> Result:
-    """Rows of ours, then the paper's; the columns are the pre-training data."""
+    """Our rows, then the paper's; the columns are the pre-training data."""
     (models, upstreams), tasks = PLANS[lab.scale], TASKS[lab.scale]
     lab.require(upstreams, tasks)
     ours = transfers(lab, models, upstreams, tasks)
     names = published("table5")["upstreams"]
     stand_ins = [f"{u} ({n})" if u != n else n for u, n in zip(upstreams, names)]
-    rows = [["ours", task, model, *found.values()] for (task, model), found in ours.items()]
+    rows = [["ours", task, model, *row.values()] for (task, model), row in ours.items()]
     rows += [["paper", *row] for row in paper_rows()]
-    columns = [*map(Column, ("whose", "task", "model")), *(Column(s, ".2f") for s in stand_ins)]
+    columns = [*map(Column, ("source", "task", "model")), *(Column(s, ".2f") for s in stand_ins)]
     panels = {f"ours: {task}": {model: ours[task, model] for model in models} for task in tasks[:2]}
     panels["paper: ImageNet"] = {
         f"ViT-{model}": dict(zip(names, numbers))
@@ -41,25 +41,29 @@ def run(lab) -> Result:
         if task == "ImageNet"
     }
     draw = functools.partial(plots.lines, panels, ("pre-training data", "top-1 accuracy (%)"))
-    return Result("table5", columns, rows, draw, _finding(ours, upstreams), SMALLER[lab.scale])
+    return Result("table5", columns, rows, draw, _finding(ours, upstreams), SETUP[lab.scale])
 
 
 def transfers(lab, models, upstreams, tasks) -> dict:
-    """{(task, model): {upstream: accuracy (%)}}; a None where the paper has no such run."""
-    found = {}
+    """Fine-tunes every model on every task.
+
+    Returns:
+        `{(task, model): {upstream: accuracy (%)}}`, with None for runs that the paper leaves out.
+    """
+    accuracies = {}
     for task in tasks:
         for model in models:
-            found[task, model] = {
+            measured = {
                 upstream: lab.finetune(lab.pretrain(model, upstream), task).mean
                 for upstream in upstreams
                 if (model, upstream) != ("ViT-H/14", "ImageNet")
             }
-            found[task, model] = {u: found[task, model].get(u) for u in upstreams}
-    return found
+            accuracies[task, model] = {u: measured.get(u) for u in upstreams}
+    return accuracies
 
 
 def paper_rows() -> list[list]:
-    """Task, model and its three accuracies."""
+    """The paper's rows: a task, a model and its three accuracies."""
     return [
         [row["task"], model, *numbers]
         for row in rows_of("table5")
@@ -69,7 +73,7 @@ def paper_rows() -> list[list]:
 
 
 def _finding(ours, upstreams):
-    parts = []
+    sentences = []
     for task in dict.fromkeys(task for task, _ in ours):
         best = {
             upstream: max(
@@ -78,9 +82,9 @@ def _finding(ours, upstreams):
             )
             for upstream in upstreams
         }
-        listed = ", ".join(
-            f"{model} with {upstream} ({ours[task, model][upstream]:.2f} %)"
+        models = ", ".join(
+            f"{model} after {upstream} ({ours[task, model][upstream]:.2f} %)"
             for upstream, model in best.items()
         )
-        parts.append(f"best at {task}: {listed}")
-    return "; ".join(parts) + "."
+        sentences.append(f"The best models at {task} are {models}.")
+    return " ".join(sentences)

@@ -1,4 +1,4 @@
-"""Table 6: the exaFLOPs of pre-training, counted off the models' layers."""
+"""Table 6: the exaFLOPs of pre-training, counted from the models' layers."""
 
 import functools
 
@@ -14,7 +14,7 @@ COLUMNS = (
 
 
 def run(lab) -> Result:
-    """All 18 rows; the paper's accuracies beside them are drawn in Figure 5."""
+    """One row for each of the paper's; Figure 5 draws the accuracies in the last column."""
     per_epoch = functools.cache(compute.training_exaflops)
     rows, points = [], {"ViT": [], "BiT": [], "Hybrid": []}
     for paper in rows_of("table6"):
@@ -27,16 +27,16 @@ def run(lab) -> Result:
     furthest = max(rows, key=lambda row: abs(row[4] - 1))
     within = sum(abs(row[4] - 1) <= 0.03 for row in rows)
     finding = (
-        f"{within} of {len(rows)} rows lie within 3 %; the furthest is {furthest[0]} of "
-        f"{furthest[1]} epochs, {100 * (furthest[4] - 1):+.2f} %. The paper's 14 epochs of "
-        "R50+ViT-L/16 cost 1.94 times what its 7 do."
+        f"{within} of {len(rows)} rows lie within 3 % of the paper. {furthest[0]} with "
+        f"{furthest[1]} epochs differs most, by {100 * (furthest[4] - 1):+.2f} %. In the paper, 14 "
+        "epochs of R50+ViT-L/16 cost 1.94 times as much as 7."
     )
     draw = functools.partial(plots.parity, points, " (exaFLOPs)")
     return Result("table6", COLUMNS, rows, draw, finding)
 
 
 def family(model: str) -> str:
-    """ViT, BiT or Hybrid, of a name in the paper's tables."""
+    """The family of a model in the paper's tables: "ViT", "BiT" or "Hybrid"."""
     if model.startswith("ViT"):
         return "ViT"
     return "Hybrid" if "ViT" in model else "BiT"
