@@ -9,6 +9,7 @@ from vit_keras.exporting import attention_output
 from vit_keras.exporting.inference_layers import InferenceBlock, InferenceLayerNorm
 from vit_keras.exporting.one_query_layers import InferenceLastBlock, InferenceMAPHead
 from vit_keras.exporting.token_merging import WeightedMean, most, schedule
+from vit_keras.keras_internals import count_uses, operation_of, sublayers
 from vit_keras.layers import (
     EncoderBlock,
     MAPHead,
@@ -94,9 +95,9 @@ def _read_for_its_class_token(model):
     """The name of the block of which only the class token is read, or None."""
     for layer in model.layers:
         if isinstance(layer, TakeClassToken):
-            norm = layer.input._keras_history.operation
-            block = norm.input._keras_history.operation
-            used_once = len(norm._outbound_nodes) == len(block._outbound_nodes) == 1
+            norm = operation_of(layer.input)
+            block = operation_of(norm.input)
+            used_once = count_uses(norm) == count_uses(block) == 1
             if isinstance(block, EncoderBlock) and used_once:
                 return block.name
     return None
@@ -130,8 +131,7 @@ def _take_weights(new, model):
     if hasattr(new, "take"):
         return new.take(old)
     new.set_weights(old.get_weights())
-    for part in new._flatten_layers():
+    for part in sublayers(new):
         if isinstance(part, StdConv):
-            part.kernel.assign(part.standardized_kernel())
-            part.standardized_kernel = functools.partial(ops.convert_to_tensor, part.kernel)
+            part.fold_standardization()
     return None

@@ -2,6 +2,7 @@
 
 import keras
 
+from vit_keras.keras_internals import operation_of
 from vit_keras.models import ImageModel, ends_in_softmax, preprocessing_of
 from vit_keras.models.image_model import copy_description
 
@@ -38,7 +39,7 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
 
 def _with_output(model, output):
     answer, *beside = model.outputs
-    last = answer._keras_history.operation
+    last = operation_of(answer)
     if output == "features":
         features = last.input if last.name == "head" else answer
         return keras.Model(

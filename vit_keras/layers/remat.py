@@ -2,6 +2,8 @@
 
 import keras
 
+from vit_keras.keras_internals import FixedSeed
+
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class Dropout(keras.layers.Dropout):
@@ -12,20 +14,8 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs, training=False):
         if self.drawn is None or not training:
             return super().call(inputs, training=training)
-        seed = _Drawn(self.drawn)
+        seed = FixedSeed(self.drawn)
         return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape, seed=seed)
-
-
-class _Drawn(keras.random.SeedGenerator):
-    """Gives a seed that was drawn before, and has no state to advance."""
-
-    _initial_seed = 0  # Keras' torch dropout takes the global generator where this is None
-
-    def __init__(self, seed):
-        self.seed = seed
-
-    def next(self, ordered=True):
-        return self.seed
 
 
 def rematerialise(function, x, dropouts):

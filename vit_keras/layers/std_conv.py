@@ -43,6 +43,7 @@ class StdConv(SeededLayer):
             raise ValueError(f"`kernel_size` must be odd. Received: kernel_size={kernel_size}")
         self.filters, self.kernel_size, self.strides = filters, kernel_size, strides
         self.padding, self.standardization = padding, standardization
+        self.is_folded = False
 
     def build(self, input_shape):
         size, channels = self.kernel_size, input_shape[-1]
@@ -56,9 +57,19 @@ class StdConv(SeededLayer):
     def standardized_kernel(self):
         """The filters that convolve, `(k, k, C, filters)`, in the type of the variables."""
         w = ops.convert_to_tensor(self.kernel)
+        if self.is_folded:
+            return w
         w = w - ops.mean(w, axis=(0, 1, 2), keepdims=True)
         variance = ops.mean(ops.square(w), axis=(0, 1, 2), keepdims=True)  # (1, 1, 1, filters)
         return w / STANDARDIZATIONS[self.standardization](variance)
+
+    def fold_standardization(self) -> None:
+        """Stores the standardized filters in `kernel`, so that inference does not compute them.
+
+        The layer can then neither be trained nor saved as a `.keras` file.
+        """
+        self.kernel.assign(self.standardized_kernel())
+        self.is_folded = True
 
     def call(self, x):
         kernel = ops.cast(self.standardized_kernel(), self.compute_dtype)

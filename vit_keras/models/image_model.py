@@ -6,6 +6,8 @@ import dataclasses
 import keras
 import numpy as np
 
+from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
+
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
@@ -50,7 +52,7 @@ class ImageModel(keras.Model):
     class_names = None
 
     def __setattr__(self, name, value):
-        if name == "_jax_state":  # fit sets it every step; Keras would look for layers in it, 2 ms
+        if is_jax_state(name):  # fit sets it every step; Keras would look for layers in it, 2 ms
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
@@ -96,7 +98,7 @@ def _portable(config):
     if not isinstance(config, dict):
         return config
     config = {key: _portable(value) for key, value in config.items()}
-    if str(config.get("module")).startswith("keras.src.backend.torch.optimizers"):
+    if is_torch_optimizer(config.get("module")):
         config |= {"module": "keras.optimizers", "registered_name": None}
     return config
 

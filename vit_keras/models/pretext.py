@@ -5,6 +5,7 @@ import functools
 import keras
 
 from vit_keras.initializers import default_seed, xavier_uniform
+from vit_keras.keras_internals import first_input_of, operation_of
 from vit_keras.layers import (
     AddSinCosPositions,
     CorruptTokens,
@@ -56,9 +57,9 @@ def pretext_model(encoder: keras.Model, config, seed: int | None = None) -> kera
 def _layers(encoder, embedding):
     """The layers after `embedding` up to `encoder_norm`, in the order of their calls."""
     x, found = encoder.get_layer("encoder_norm").output, []
-    while (layer := x._keras_history.operation) is not embedding:
+    while (layer := operation_of(x)) is not embedding:
         found.insert(0, layer)
-        x = layer._inbound_nodes[x._keras_history.node_index].input_tensors[0]
+        x = first_input_of(x)
     return found
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import keras
 
+from vit_keras.keras_internals import build_metrics
 from vit_keras.runs import Run
 from vit_keras.training import callbacks, checkpoints, weight_average
 from vit_keras.training.distribution import ALONE, Topology
@@ -68,7 +69,7 @@ def compile_model(model: keras.Model, config) -> None:
     if config.pretext.is_active and config.pretext.predicts_colours:
         targets = keras.KerasTensor(targets.shape[:-1], "int32")
     batch = keras.tree.map_structure(one, model.input), targets
-    model._symbolic_build(data_batch=batch)  # creates the metrics' variables for checkpoints
+    build_metrics(model, batch)  # creates the metrics' variables for checkpoints
 
 
 def _predicts_classes(config):

@@ -4,6 +4,7 @@ import keras
 import ml_dtypes
 from keras import ops
 
+from vit_keras.keras_internals import layout_of
 from vit_keras.layers import kernels
 from vit_keras.training.layer_rules import num_blocks
 from vit_keras.training.schedules import WarmupDecay
@@ -132,7 +133,7 @@ class SGD(UpdateRule):
             self.add_variable(
                 v.shape,
                 dtype=self.momentum_dtype,
-                layout=getattr(v, "_layout", None),
+                layout=layout_of(v),
                 name=f"{v.path.replace('/', '_')}_trace",
             )
             for v in variables

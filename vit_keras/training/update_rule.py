@@ -1,8 +1,8 @@
 """What the published training code does with gradients on every update, whatever the optimiser."""
 
-import keras
 from keras import ops
 
+from vit_keras import keras_internals
 from vit_keras.layers import kernels
 from vit_keras.training import distribution, list_ops
 from vit_keras.training.layer_rules import rate_multiplier
@@ -10,7 +10,7 @@ from vit_keras.training.layer_rules import rate_multiplier
 update_groups = kernels.lookup("update_groups")  # None: the backend updates one variable at a time
 
 
-class UpdateRule(keras.optimizers.Optimizer):
+class UpdateRule(keras_internals.Optimizer):
     """Base: w ← w - η_t · s · (u + λ · w), u the direction that a subclass makes of the gradients.
 
     η_t is the schedule's rate, s the layer's multiplier (`layer_decay`), λ `weight_decay`, of
@@ -64,26 +64,6 @@ class UpdateRule(keras.optimizers.Optimizer):
         decay = (self.layer_decay or 1.0, self.num_layers or 0)
         self._multipliers = tuple(rate_multiplier(v.path, *decay) for v in variables)
 
-    def _reduce_gradients(self, gradients):
-        """Gradients as computed -> of the whole batch, before they are added up and clipped."""
-        return distribution.reduce_gradients(gradients)
-
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        """Nothing: TensorFlow's own sum over replicas, which would follow the clip."""
-        return grads_and_vars
-
-    def _get_current_learning_rate(self):
-        if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
-            return self._learning_rate(self.iterations)  # updates; Keras gives it parts of them
-        return super()._get_current_learning_rate()
-
-    def _use_weight_decay(self, variable):
-        path = self._trainable_variables[self._get_variable_index(variable)].path
-        return path.endswith("/kernel") and super()._use_weight_decay(variable)
-
-    def _apply_weight_decay(self, variables):
-        """Nothing: `update_step` decays with the variable's own rate."""
-
     def update_step(self, gradient, variable, learning_rate):
         index, rate, decay = self._terms(variable, learning_rate)
         step = self._direction(ops.cast(gradient, variable.dtype), index)
@@ -91,63 +71,67 @@ class UpdateRule(keras.optimizers.Optimizer):
             step = step + decay * variable
         self.assign_sub(variable, rate * step)
 
+    def update_group(self, weights, gradients, indices, rate, weight_decay):
+        """Updates torch tensors that share `rate` and `weight_decay`, in place."""
+        raise NotImplementedError
+
     def _terms(self, variable, learning_rate):
-        """The variable's number, its own rate η_t · s and its λ."""
-        index = self._get_variable_index(variable)
+        """The variable's index, its rate η_t · s and its λ."""
+        index = self.index_of(variable)
         rate = ops.cast(learning_rate, variable.dtype) * self._multipliers[index]
-        return index, rate, self._decay(variable)
+        return index, rate, self._decay(index, variable)
 
-    def _decay(self, variable) -> float:
-        return self.weight_decay or 0.0 if self._use_weight_decay(variable) else 0.0
+    def _decay(self, index, variable) -> float:
+        decays = self.model_variables[index].path.endswith("/kernel") and self.may_decay(variable)
+        return self.weight_decay or 0.0 if decays else 0.0
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+    def apply_step(self, gradients, variables):
+        gradients = distribution.reduce_gradients(gradients)  # before they are added up and clipped
+        steps = self.gradient_accumulation_steps
+        if not steps:
+            return self._update(gradients, variables)
+        sums = self.gradient_sums(variables)
+
+        def update():
+            means = [(gradient + total) / steps for gradient, total in zip(gradients, sums)]
+            self._update(means, variables)
+            self.reset_sums()
+
+        def add():
+            self.add_to_sums(gradients, sums)
+
+        changed = [*self.model_variables, *self.variables]
+        list_ops.update_if(self.completes_update(), update, add, changed)
+
+    def _update(self, gradients, variables):
+        with list_ops.no_grad():
+            gradients = self._clip(gradients)
+            self._update_variables(gradients, variables, self.learning_rate)
+            self._update_averages()
+
+    def _clip(self, gradients):
+        norm = list_ops.global_norm(gradients)
+        self.gradient_norm.assign(norm)
+        if not self.global_clipnorm:
+            return self.clip_each(gradients)
+        scale = ops.where(norm < self.global_clipnorm, 1.0, self.global_clipnorm / norm)
+        return list_ops.scale_tensors(gradients, scale)
+
+    def _update_variables(self, gradients, variables, learning_rate):
         if update_groups is None:
-            return super()._backend_update_step(grads, trainable_variables, learning_rate)
-        groups = {}
-        for gradient, variable in zip(grads, trainable_variables):
-            index = self._get_variable_index(variable)
-            terms = float(learning_rate) * self._multipliers[index], self._decay(variable)
+            return self.update_each(gradients, variables, learning_rate)
+        groups, learning_rate = {}, float(learning_rate)
+        for gradient, variable in zip(gradients, variables):
+            index = self.index_of(variable)
+            terms = learning_rate * self._multipliers[index], self._decay(index, variable)
             groups.setdefault(terms, []).append((variable, gradient, index))
         update_groups(groups, self.update_group)
 
-    def _backend_apply_gradients(self, grads, trainable_variables):
-        grads = self._reduce_gradients(grads)
-        parts = self.gradient_accumulation_steps
-        if not parts:
-            return self._update(grads, trainable_variables)
-        indices = map(self._get_variable_index, trainable_variables)
-        sums = [self._accumulated_gradients[index] for index in indices]
-
-        def update():
-            means = [(gradient + total) / parts for gradient, total in zip(grads, sums)]
-            self._update(means, trainable_variables)
-            self._backend_reset_gradient_accumulators()
-
-        def add():
-            self._backend_increment_gradient_accumulators(grads, sums)
-
-        changed = [*self._trainable_variables, *self.variables]
-        list_ops.update_if(ops.equal((self._iterations + 1) % parts, 0), update, add, changed)
-
-    def _update(self, grads, variables):
-        with list_ops.no_grad():
-            grads = self._clip_gradients(grads)
-            self._backend_update_step(grads, variables, self.learning_rate)
-            self._update_model_variables_moving_average(self._trainable_variables)
-
-    def _clip_gradients(self, grads):
-        norm = list_ops.global_norm(grads)
-        self.gradient_norm.assign(norm)
-        if not self.global_clipnorm:
-            return super()._clip_gradients(grads)
-        scale = ops.where(norm < self.global_clipnorm, 1.0, self.global_clipnorm / norm)
-        return list_ops.scale_tensors(grads, scale)
-
-    def _update_model_variables_moving_average(self, trainable_variables):
+    def _update_averages(self):
         if not self.use_ema:
             return
         rate = ops.where(ops.equal(self.iterations, 0), 1.0, 1 - self.ema_momentum)
-        list_ops.move_towards(self._model_variables_moving_average, trainable_variables, rate)
+        list_ops.move_towards(self.averages, self.model_variables, rate)
 
     def finalize_variable_values(self, var_list):
         """Nothing: Keras would put the average in the place of the weights after each `fit`."""

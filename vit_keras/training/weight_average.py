@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from vit_keras.keras_internals import averages_of
 from vit_keras.training.distribution import read_variable
 
 
@@ -22,7 +23,7 @@ def use(model: keras.Model) -> list[np.ndarray]:
     if not optimizer.use_ema:
         return []
     weights = [read_variable(v) for v in model.trainable_variables]
-    put_back(model, [read_variable(v) for v in optimizer._model_variables_moving_average])
+    put_back(model, [read_variable(v) for v in averages_of(optimizer)])
     return weights
 
 

@@ -100,7 +100,7 @@ def adam_update(variable, gradient, momentum, velocity, update, *, rate, betas, 
     """
     power_1, power_2 = (tf.pow(tf.cast(beta, update.dtype), update) for beta in betas)
     tf.raw_ops.ResourceApplyAdam(
-        var=getattr(variable, "_value", variable).handle,
+        var=variable.handle,
         m=momentum.value.handle,
         v=velocity.value.handle,
         beta1_power=power_1,

@@ -1,9 +1,8 @@
 """TensorFlow: `MirroredStrategy` on one machine, `MultiWorkerMirroredStrategy` over processes."""
 
-import contextlib
-
 import keras
 
+from vit_keras import keras_internals
 from vit_keras.training.distribution.topology import Topology
 
 
@@ -31,7 +30,7 @@ class TensorFlowTopology(Topology):
 
     def prepare(self, model):
         """Stops Keras from building the model from a batch's mean over processes (keras#20585)."""
-        model._maybe_symbolic_build = lambda **_: None  # compile_model has built everything
+        keras_internals.skip_building(model)  # compile_model has built everything
 
     def batches(self, dataset):
         """Keras splits a batch over the devices of one machine; processes feed their own parts."""
@@ -83,18 +82,10 @@ def _resolver(cluster):
     )
 
 
-@contextlib.contextmanager
 def _first_replica_logs(strategy):
     """Makes a step's logs those of this process' first replica; Keras' mean fails for scalars.
 
     The logs of an epoch or an evaluation come from the metrics, which sum over all replicas.
     """
-    from keras.src.backend.tensorflow import trainer
-
-    original = trainer.reduce_per_replica
     first = lambda value: strategy.experimental_local_results(value)[0]
-    trainer.reduce_per_replica = lambda values, *_, **__: keras.tree.map_structure(first, values)
-    try:
-        yield
-    finally:
-        trainer.reduce_per_replica = original
+    return keras_internals.reduced_logs(lambda values: keras.tree.map_structure(first, values))

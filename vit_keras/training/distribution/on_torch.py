@@ -1,10 +1,10 @@
 """torch: one process for each device; `torch.distributed` averages their gradients."""
 
-import functools
 import os
 
 import numpy as np
 
+from vit_keras import keras_internals
 from vit_keras.initializers import fold_in
 from vit_keras.training.distribution.topology import Topology, read_variable
 
@@ -31,9 +31,7 @@ class TorchTopology(Topology):
         A checkpoint holds the sums of the metrics over all processes. After a restore, the chief
         continues from these sums and the other processes from 0.
         """
-        if "_get_metrics_result_or_logs" not in vars(model):
-            read_logs = model._get_metrics_result_or_logs
-            model._get_metrics_result_or_logs = functools.partial(_summed_logs, model, read_logs)
+        keras_internals.wrap_logs(model, _summed_logs)
         if self.is_chief:
             return
         for variable in model.metrics_variables:

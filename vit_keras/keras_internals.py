@@ -1,0 +1,207 @@
+"""Every use of names that are private to Keras, each with what it relies on.
+
+Keras may change such names in any minor version. The supported versions are therefore bounded here
+and in `pyproject.toml`, each use checks the version that runs, and `tests/test_keras_internals.py`
+checks that the names exist and take the arguments that are passed to them.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable
+
+import keras
+
+SUPPORTED = "3.15"  # the minor version whose private names are used here
+REQUIREMENT = "keras>=3.15,<3.16"
+
+
+def check_keras() -> None:
+    """Checks that Keras has the private names that the caller is about to use.
+
+    Raises:
+        ImportError: if the installed version is not a supported one.
+    """
+    if keras.__version__.split(".")[:2] != SUPPORTED.split("."):
+        raise ImportError(
+            f"This operation uses private names of Keras {SUPPORTED}, which other versions may not "
+            f'have. Received: Keras {keras.__version__}. Run: pip install "{REQUIREMENT}"'
+        )
+
+
+class Optimizer(keras.optimizers.Optimizer):
+    """`keras.optimizers.Optimizer` whose subclass makes the whole update, in `apply_step`.
+
+    Relies on `apply` calling `_backend_apply_gradients(grads, trainable_variables)` once a step,
+    on every backend, and adding 1 to `_iterations` afterwards.
+    """
+
+    def __init__(self, *args, **kwargs):
+        check_keras()
+        super().__init__(*args, **kwargs)
+
+    def apply_step(self, gradients, variables) -> None:
+        """Applies one step's gradients to `variables`; the subclass gives it."""
+        raise NotImplementedError
+
+    def _backend_apply_gradients(self, grads, trainable_variables):
+        self.apply_step(grads, trainable_variables)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        """Leaves the gradients to `apply_step`.
+
+        Relies on TensorFlow's `_backend_update_step` calling this to sum over replicas, which
+        would follow the clip.
+        """
+        return grads_and_vars
+
+    def _get_current_learning_rate(self):
+        """The rate of this update.
+
+        Relies on the property `learning_rate` calling this, and on `_learning_rate` holding the
+        schedule. Keras gives a schedule `_iterations`, which counts the parts of an update.
+        """
+        if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+            return self._learning_rate(self.iterations)
+        return super()._get_current_learning_rate()
+
+    def index_of(self, variable) -> int:
+        """The index of a variable among those given to `build`; TensorFlow's own are known too."""
+        return self._get_variable_index(variable)
+
+    @property
+    def model_variables(self) -> list:
+        """The variables given to `build`."""
+        return self._trainable_variables
+
+    @property
+    def averages(self) -> list:
+        """The moving averages of `model_variables`; only with `use_ema`."""
+        return self._model_variables_moving_average
+
+    def may_decay(self, variable) -> bool:
+        """Whether `exclude_from_weight_decay` leaves the variable its decay."""
+        return self._use_weight_decay(variable)
+
+    def clip_each(self, gradients) -> list:
+        """Clips by Keras' `clipnorm` or `clipvalue`, where one is set."""
+        return self._clip_gradients(gradients)
+
+    def update_each(self, gradients, variables, learning_rate) -> None:
+        """Calls `update_step` for each variable, on TensorFlow in each replica."""
+        self._backend_update_step(gradients, variables, learning_rate)
+
+    def completes_update(self):
+        """Whether this step is the last of `gradient_accumulation_steps`; a boolean tensor."""
+        return keras.ops.equal((self._iterations + 1) % self.gradient_accumulation_steps, 0)
+
+    def gradient_sums(self, variables) -> list:
+        """The variables that hold the gradients added up for `variables`."""
+        return [self._accumulated_gradients[self.index_of(variable)] for variable in variables]
+
+    def add_to_sums(self, gradients, sums) -> None:
+        self._backend_increment_gradient_accumulators(gradients, sums)
+
+    def reset_sums(self) -> None:
+        self._backend_reset_gradient_accumulators()
+
+
+def averages_of(optimizer: keras.optimizers.Optimizer) -> list:
+    """The moving averages that an optimizer with `use_ema` keeps, in the order of the weights."""
+    check_keras()
+    return optimizer._model_variables_moving_average
+
+
+def layout_of(variable):
+    """The layout of a variable on JAX's devices; None where there is none."""
+    check_keras()
+    return getattr(variable, "_layout", None)
+
+
+def build_metrics(model: keras.Model, batch: tuple) -> None:
+    """Makes the variables of a compiled model's metrics, from a symbolic batch of `(x, y)`."""
+    check_keras()
+    model._symbolic_build(data_batch=batch)
+
+
+def skip_building(model: keras.Model) -> None:
+    """Keeps TensorFlow's `fit` from building a model that is built.
+
+    Relies on `fit` and `evaluate` calling `_maybe_symbolic_build` with keywords alone.
+    """
+    check_keras()
+    model._maybe_symbolic_build = lambda **_: None
+
+
+def wrap_logs(model: keras.Model, wrap: Callable) -> None:
+    """Makes the logs of `model` those of `wrap(model, read_logs, logs)`, once for each model.
+
+    Relies on the trainer calling `_get_metrics_result_or_logs(logs)` at the end of each step.
+    """
+    check_keras()
+    if "_get_metrics_result_or_logs" not in vars(model):
+        read_logs = model._get_metrics_result_or_logs
+        model._get_metrics_result_or_logs = functools.partial(wrap, model, read_logs)
+
+
+@contextlib.contextmanager
+def reduced_logs(reduce: Callable):
+    """While open, TensorFlow's trainer makes a step's logs by `reduce(values)`.
+
+    Relies on the trainer looking `reduce_per_replica` up in its module whenever it calls it.
+    """
+    check_keras()
+    from keras.src.backend.tensorflow import trainer
+
+    original = trainer.reduce_per_replica
+    trainer.reduce_per_replica = lambda values, *_, **__: reduce(values)
+    try:
+        yield
+    finally:
+        trainer.reduce_per_replica = original
+
+
+def is_jax_state(name: str) -> bool:
+    """Whether `fit` on JAX sets the attribute `name` of the model at every step."""
+    return name == "_jax_state"
+
+
+def is_torch_optimizer(module: str | None) -> bool:
+    """Whether Keras keeps the optimizers of the torch backend alone in `module`."""
+    return str(module).startswith("keras.src.backend.torch.optimizers")
+
+
+class FixedSeed(keras.random.SeedGenerator):
+    """A seed generator that gives one seed, drawn before, and has no state to advance."""
+
+    _initial_seed = 0  # Keras' dropout on torch takes the global generator where this is None
+
+    def __init__(self, seed):
+        check_keras()
+        self.seed = seed
+
+    def next(self, ordered=True):
+        return self.seed
+
+
+def operation_of(tensor: keras.KerasTensor) -> keras.Operation:
+    """The layer or operation of a functional model that made `tensor`."""
+    check_keras()
+    return tensor._keras_history.operation
+
+
+def first_input_of(tensor: keras.KerasTensor) -> keras.KerasTensor:
+    """The first input of the call that made `tensor`."""
+    operation, node_index = operation_of(tensor), tensor._keras_history.node_index
+    return operation._inbound_nodes[node_index].input_tensors[0]
+
+
+def count_uses(operation: keras.Operation) -> int:
+    """The number of calls, in all models, that take the outputs of `operation`."""
+    check_keras()
+    return len(operation._outbound_nodes)
+
+
+def sublayers(layer: keras.Layer) -> list[keras.Layer]:
+    """The layer and the layers in it, at any depth."""
+    check_keras()
+    return list(layer._flatten_layers())
