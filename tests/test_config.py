@@ -144,5 +144,5 @@ def test_resnets_and_stems_are_sized_by_the_config(variant):
         ]
         found, expected = ({w.path: w.shape for w in model.weights} for model in built)
     assert found == expected and "block3" not in [layer.name for layer in built[0].layers]
-    with pytest.raises(ValueError, match=r"`model\.resnet_width` are of a hybrid's.*'B/16'"):
+    with pytest.raises(ValueError, match=r"`model\.resnet_width` need a hybrid.*'B/16'"):
         ModelConfig("B/16", resnet_width=0.5).arguments()

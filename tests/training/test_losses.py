@@ -43,5 +43,5 @@ def test_losses_are_the_formulas(rng, name, smoothing, reference):
 
 
 def test_label_smoothing_of_sigmoids_is_refused():
-    with pytest.raises(ValueError, match="`label_smoothing` is of the softmax loss.*0.1"):
+    with pytest.raises(ValueError, match="`label_smoothing` must be 0 with `loss` sigmoid.*0.1"):
         Config(loss="sigmoid", label_smoothing=0.1)

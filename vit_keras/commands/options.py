@@ -34,6 +34,7 @@ class Command:
             epilog="examples:\n" + "\n".join(f"  {line}" for line in self.examples),
         )
         self.add_options(parser)
+        parser.shorten_usage()
         return parser
 
     def parse(self, arguments: Sequence[str], prog: str) -> Any:
@@ -45,12 +46,34 @@ class Command:
         return self.parser(prog).format_help().rstrip()
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help that is 100 columns wide, with one line for most options."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=32, width=100)
+
+    def _format_args(self, action, default_metavar):
+        """`--views VIEW ...` instead of `--views VIEW [VIEW ...]`."""
+        metavar = action.metavar or default_metavar
+        if action.nargs in ("+", "*"):
+            return f"{metavar} ..."
+        return super()._format_args(action, default_metavar)
+
+
 class Parser(argparse.ArgumentParser):
     """An argparse parser that raises UsageError, with the nearest right name of an option."""
 
     def __init__(self, **arguments):
-        formatter = argparse.RawDescriptionHelpFormatter
-        super().__init__(allow_abbrev=False, formatter_class=formatter, **arguments)
+        super().__init__(allow_abbrev=False, formatter_class=_Formatter, **arguments)
+
+    def shorten_usage(self) -> None:
+        """Names the arguments in the usage line; the options follow below it."""
+        arguments = [action for action in self._actions if not action.option_strings]
+        names = [
+            f"{action.metavar} ..." if action.nargs in ("+", "*") else action.metavar or action.dest
+            for action in arguments
+        ]
+        self.usage = " ".join([self.prog, *names, "[options]"])
 
     def error(self, message):
         unknown = re.search(r"unrecognized arguments:.*?--(\w+)", message)

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
             faults[name] = str(error)
             print(f"  not measured: {error}")
             continue
-        files = reproduce.write(results[-1], folder)
+        files = reproduce.write_result(results[-1], folder)
         print(reproduce.as_text(results[-1]))
         print(f"written: {', '.join(map(str, files))}\n", flush=True)
     if "all" in options.names:

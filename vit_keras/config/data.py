@@ -1,4 +1,4 @@
-"""The images of a run, and how they are changed for training."""
+"""The configuration of a run's images and their augmentation."""
 
 import dataclasses
 from typing import Literal
@@ -6,18 +6,18 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Where the images lie and which are used.
+    """Where the images are and which ones are used.
 
     Attributes:
         data_dir: folder of TensorFlow Datasets; null for its own default
         manual_dir: folder of archives that TensorFlow Datasets cannot download by itself
-        train_split: name of the training split, or a slice of it such as train[:90%]
-        test_split: name of the split that is held out, or a slice
-        test_percent: held out of image folders and tables without a split of their own
+        train_split: training split, or a slice of it such as train[:90%]
+        test_split: held-out split, or a slice of it
+        test_percent: percentage held out of image folders and tables without a split
         split_seed: decides which images those are
-        dev_percent: of the training images, held out in the stead of the test split
-        on_corrupt: what an unreadable image does: stop the run, or be replaced by the next one,
-            counted and named at the end
+        dev_percent: percentage of the training images that are held out instead of the test split
+        on_corrupt: what to do with an unreadable image: stop the run, or skip it; the next image
+            then takes its place, and the run counts and names it at the end
     """
 
     data_dir: str | None = None
@@ -38,20 +38,21 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class AugmentConfig:
-    """Random changes of the training images, drawn anew for each.
+    """Random changes of the training images, drawn anew for each image.
 
     Attributes:
-        rotation_degrees: turned by up to this much either way
-        scale: sides scaled by up to this fraction either way
-        shift: moved by up to this fraction of the side either way, on each axis
-        flip: mirrored left to right half of the time
-        crop: resize the whole picture; cut out an inception crop, of 5 to 100 % of the area and
-            a ratio of sides from 3/4 to 4/3; or resize and crop by the BiT-HyperRule
-        randaugment_layers: operations of RandAugment an image; 0 for none
-        randaugment_magnitude: their strength, 0 to 30 as published
-        mixup_alpha: of MixUp's Beta(alpha, alpha); 0 for none
-        cutmix_alpha: of CutMix' Beta(alpha, alpha); 0 for none
-        library: whose RandAugment; MixUp and CutMix are Keras' (KerasCV's would not resume)
+        rotation_degrees: largest rotation either way
+        scale: largest change of the sides, as a fraction
+        shift: largest shift along each axis, as a fraction of the side
+        flip: mirror left to right half of the time
+        crop: resize the whole picture; crop 5 to 100 % of the area with a ratio of sides from 3/4
+            to 4/3 (inception); or resize and crop by the BiT-HyperRule (bit)
+        randaugment_layers: operations of RandAugment for each image; 0 for none
+        randaugment_magnitude: strength of these operations, 0 to 30 as published
+        mixup_alpha: alpha of MixUp's Beta(alpha, alpha); 0 for none
+        cutmix_alpha: alpha of CutMix' Beta(alpha, alpha); 0 for none
+        library: library of RandAugment; MixUp and CutMix come from Keras, since KerasCV's cannot be
+            resumed exactly
     """
 
     rotation_degrees: float = 0.0

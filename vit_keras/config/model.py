@@ -1,11 +1,11 @@
-"""The model of a run."""
+"""The configuration of a run's model."""
 
 import dataclasses
 from typing import Any, Literal
 
 from vit_keras import variants
 
-RESNET = ("image_size", "channels", "dtype", "head_bias")  # what a ResNet has of the fields
+RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
 STEM = tuple(field.name for field in dataclasses.fields(variants.ResNetVariant))
 
@@ -15,32 +15,34 @@ class ModelConfig:
     """The model.
 
     Attributes:
-        variant: a row of the table of variants, such as B/16; null to give the sizes below
-        image_size: pixels, one number or [height, width]
-        channels: of the images, 1 or 3
-        patch_size: pixels, one number or [height, width]; null for the variant's
+        variant: row of the table of variants, such as B/16; null to give all sizes below
+        image_size: height and width in pixels, one number or [height, width]
+        channels: channels of the images, 1 or 3
+        patch_size: height and width in pixels, one number or [height, width]; null for the
+            variant's
         hidden_size: width D of the tokens; null for the variant's
-        num_layers: transformer blocks; null for the variant's
-        num_heads: attention heads; null for the variant's
+        num_layers: number of transformer blocks; null for the variant's
+        num_heads: number of attention heads; null for the variant's
         mlp_dim: hidden width of the MLP blocks; null for the variant's
-        resnet_layers: units of each stage of a ResNet or a hybrid's; null for the variant's
-        resnet_width: factor of their widths; null for the variant's
-        classifier: what the classifier reads
+        resnet_layers: units in each stage of a ResNet or of a hybrid's stem; null for the variant's
+        resnet_width: factor of the widths of a ResNet or of a hybrid's stem; null for the variant's
+        classifier: what the classifier reads: the class token, the mean of all tokens (gap) or
+            their attention pooling (map)
         representation_size: width of the pre-training head's tanh layer; null for none
-        position_embedding: learned (1-D), none, learned_2d (of columns and rows), relative (1-D, in
-            the attention), sincos2d (fixed), or rope2d (rotations in the attention)
-        position_embedding_at: what is added is added once, before every block with weights of each
-            block's own, or before every block the same
-        dropout_rate: after dense layers (not query, key, value) and the position embeddings
-        attention_dropout_rate: of the attention weights
-        stochastic_depth_rate: of the last block, growing linearly from 0
-        patch_keep_rate: part of an image's patches that a step of training sees (PatchDropout);
-            0.5 nearly halves its cost
+        position_embedding: learned (1-D), none, learned_2d (columns and rows), relative (1-D, in
+            the attention), sincos2d (fixed) or rope2d (rotations in the attention)
+        position_embedding_at: where embeddings are added: once at the stem, before every block with
+            weights for each block, or before every block with shared weights
+        dropout_rate: dropout after dense layers (not query, key, value) and position embeddings
+        attention_dropout_rate: dropout of the attention weights
+        stochastic_depth_rate: rate of the last block; it grows linearly from 0
+        patch_keep_rate: fraction of an image's patches that a training step sees (PatchDropout);
+            0.5 nearly halves the cost
         gelu: exact (erf), or tanh as in the published Flax code
-        dtype: a Keras dtype policy: float32, mixed_bfloat16 or mixed_float16
+        dtype: Keras dtype policy: float32, mixed_bfloat16 or mixed_float16
         head_bias: initial bias of the classifier, -10 or -6.9 for a sigmoid loss
-        rematerialise: compute the blocks' activations again in the backward pass: less memory
-        weights: checkpoint to start from, a file or a published name; its head is left behind
+        rematerialise: recompute the blocks' activations in the backward pass, which saves memory
+        weights: checkpoint to start from: a run, a file or a published name; the head starts anew
     """
 
     variant: str | None = "B/16"
@@ -71,25 +73,26 @@ class ModelConfig:
 
     @property
     def patch(self) -> tuple[int, int]:
-        """Height and width of a patch, of a model that has them."""
+        """Height and width of a patch, for a model that has patches."""
         size = self.patch_size or variants.get(self.variant).patch_size
         return size if isinstance(size, tuple) else (size, size)
 
     def arguments(self) -> dict[str, Any]:
-        """What is given to the constructor of the model, over the variant's row where there is one.
+        """The arguments of the model's constructor that replace the values of the variant's row.
 
-        Raises ValueError for an unknown variant, for missing sizes without one, for arguments of
-        transformers that a ResNet does not have, and for those of ResNets where there is none.
+        Raises:
+            ValueError: the variant is unknown; sizes are missing without a variant; or the variant
+                does not have a field that was set.
         """
-        given = dataclasses.asdict(self)
-        variant, _ = given.pop("variant"), given.pop("weights")
-        sizes = {name: size for name in SIZES if (size := given.pop(name)) is not None}
-        stem = {name: size for name in STEM if (size := given.pop(name)) is not None}
+        arguments = dataclasses.asdict(self)
+        variant, _ = arguments.pop("variant"), arguments.pop("weights")
+        sizes = {name: size for name in SIZES if (size := arguments.pop(name)) is not None}
+        stem = {name: size for name in STEM if (size := arguments.pop(name)) is not None}
         row = variant and variants.get(variant)
         if stem and not hasattr(row, "resnet_layers"):
             raise ValueError(
-                f"{' and '.join(f'`model.{name}`' for name in stem)} are of a hybrid's or a "
-                f"ResNet's `model.variant`. Received: variant={variant!r}"
+                f"{' and '.join(f'`model.{name}`' for name in stem)} need a hybrid or a ResNet as "
+                f"`model.variant`. Received: variant={variant!r}"
             )
         if variant is None:
             if missing := [f"model.{name}" for name in SIZES if name not in sizes]:
@@ -98,9 +101,9 @@ class ModelConfig:
                 )
         elif isinstance(row, variants.ResNetVariant):
             plain = dataclasses.asdict(ModelConfig())
-            given = {**given, **sizes}
-            shared = {name: given.pop(name) for name in RESNET}
-            if other := [f"model.{name}" for name in given if given[name] != plain[name]]:
+            arguments |= sizes
+            shared = {name: arguments.pop(name) for name in RESNET}
+            if other := [f"model.{name}" for name in arguments if arguments[name] != plain[name]]:
                 raise ValueError(f"ResNet {variant!r} has no {', '.join(other)}")
             return {**shared, **stem}
-        return {**given, **sizes, **stem}
+        return {**arguments, **sizes, **stem}

@@ -1,4 +1,4 @@
-"""The optimiser of a run."""
+"""The configuration of a run's optimizer."""
 
 import dataclasses
 from typing import Literal
@@ -6,26 +6,26 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """The optimiser and its learning rate.
+    """The optimizer and its learning rate.
 
     Attributes:
         name: adamw, or sgd with momentum
-        learning_rate: peak of the schedule, per update
-        weight_decay: decoupled, times the learning rate; kernels only, as published. big_vision's
-            are without the base rate: divide them by it
+        learning_rate: peak of the schedule, for each update
+        weight_decay: decoupled decay of kernels, multiplied by the learning rate; big_vision's
+            values are not, so divide them by the base rate
         beta_1: decay of the first moment of adamw
         beta_2: decay of the second moment of adamw
-        momentum: of sgd
-        decay_type: of the learning rate after the warmup, to 0 at total_steps; staircase divides it
-            by 10 at 30, 60 and 90 % of them (BiT)
+        momentum: momentum of sgd
+        decay_type: decay of the learning rate from the warmup to 0 at total_steps; staircase
+            divides it by 10 at 30, 60 and 90 % (BiT)
         warmup_steps: updates over which the learning rate grows linearly from 0
         grad_norm_clip: largest global norm of the gradients; null for no limit
-        momentum_dtype: of sgd's momentum; bfloat16 as published for fine-tuning
-        accumulation_steps: parts that a batch is computed in, one after the other
-        ema_decay: of Polyak's average of the weights, 0.9999 in Table 2; null for none
-        layer_decay: learning rates fall by this factor from block to block, from the head down;
+        momentum_dtype: dtype of sgd's momentum; bfloat16 as published for fine-tuning
+        accumulation_steps: parts of a batch that are computed one after the other
+        ema_decay: decay of Polyak's average of the weights, 0.9999 in Table 2; null for none
+        layer_decay: factor by which learning rates fall from block to block, from the head down;
             null for none
-        freeze: names of layers that do not train, with * and ?; "[!h]*" leaves the head alone, a
+        freeze: names of layers that do not train, with * and ?; "[!h]*" trains the head alone, a
             linear probe
     """
 

@@ -8,11 +8,11 @@ from vit_keras import variants
 from vit_keras.config.model import ModelConfig
 
 COLOURS = {"mean_colour": 1, "colours_4x4": 16}  # predictions of a patch, each of one colour
-PUBLISHED = {  # the target and the share of corrupted patches of each objective
+PUBLISHED = {  # the target and the fraction of corrupted patches of each objective
     "masked_patch": ("mean_colour", 0.5),
     "mae": ("normalised_patch", 0.75),
 }
-# What belongs to a classifier, or to its labels, and stays at its default beside a pretext.
+# Fields of classifiers and labels, which stay at their defaults with a pretext objective.
 LABELS_ALONE = (
     *("loss", "label_smoothing", "sweep", "patience", "watch_every"),
     *("model.representation_size", "augment.mixup_alpha", "augment.cutmix_alpha"),
@@ -21,20 +21,21 @@ LABELS_ALONE = (
 
 @dataclasses.dataclass(frozen=True)
 class PretextConfig:
-    """What the run learns from its images in the stead of their labels.
+    """What the run learns from its images instead of their labels.
 
     Attributes:
-        objective: none for a classifier; masked_patch, where all tokens are encoded and corrupted
-            patches predicted from theirs; mae, where the encoder sees what is left alone
-        target: of a corrupted patch: mean_colour, its mean in 2 ** bits levels a channel, a class
-            a colour; colours_4x4, those of its 16 parts; patch, its pixels by squared error;
-            normalised_patch, those less their mean over their deviation. null: as published,
-            mean_colour or mae's normalised_patch
-        corrupt: share of the patches; null: as published, 0.5 or mae's 0.75
-        bits: of a channel of a colour: 3 give 512 colours, 8 greys
+        objective: none for a classifier; masked_patch, which encodes all tokens and predicts the
+            corrupted patches from theirs; or mae, whose encoder sees the visible patches alone
+        target: what to predict of a corrupted patch: mean_colour, its mean in 2 ** bits levels a
+            channel, with a class for each color; colours_4x4, the same for each of its 16 parts;
+            patch, its pixels by squared error; normalised_patch, its pixels less their mean over
+            their deviation. null for the published one: mean_colour, or normalised_patch for mae
+        corrupt: fraction of the patches to corrupt; null for the published one, 0.5, or 0.75 for
+            mae
+        bits: bits of a channel of a color; 3 give 512 colors, or 8 grays
         decoder_hidden_size: width of mae's decoder
-        decoder_num_layers: its blocks
-        decoder_num_heads: its attention heads
+        decoder_num_layers: number of blocks of mae's decoder
+        decoder_num_heads: number of attention heads of mae's decoder
     """
 
     objective: Literal["none", "masked_patch", "mae"] = "none"
@@ -62,7 +63,7 @@ class PretextConfig:
 
     @property
     def predicted(self) -> str:
-        """The target, where null stands for the published one."""
+        """The target, with the published one for null."""
         return self.target or PUBLISHED[self.objective][0]
 
     @property
@@ -70,26 +71,26 @@ class PretextConfig:
         return self.predicted in COLOURS
 
     def corrupted(self, patches: int) -> int:
-        """How many of an image's patches are corrupted: not none, and not all."""
+        """How many of an image's patches are corrupted: at least one, and not all."""
         share = PUBLISHED[self.objective][1] if self.corrupt is None else self.corrupt
         return min(max(round(share * patches), 1), patches - 1)
 
     def outputs(self, patch_size: tuple[int, int], channels: int) -> tuple[int, int]:
-        """Predictions of a patch, and the width of each: 1 or 16 of all colours, or the pixels."""
+        """Predictions for a patch, and their width: 1 or 16 over all colors, or 1 over pixels."""
         if self.predicts_colours:
             return COLOURS[self.predicted], 2 ** (self.bits * channels)
         return 1, math.prod(patch_size) * channels
 
     def check(self, run: Any) -> None:
-        """ValueError where the objective does not go with the rest of the `Config` of a run."""
+        """Raises ValueError if the objective does not fit the rest of a run's `Config`."""
         if not self.is_active:
             return
         for name in LABELS_ALONE:
             value, default = _get(run, name), _get(type(run)(), name)
             if value != default:
                 raise ValueError(
-                    f"`{name}` is of classifiers: with `pretext.objective` {self.objective} it "
-                    f"must be {default}. Received: {value}"
+                    f"`{name}` must be {default} with `pretext.objective` {self.objective}, which "
+                    f"trains no classifier. Received: {value}"
                 )
         self._check_model(run.model)
 
@@ -104,12 +105,12 @@ class PretextConfig:
                 "`model.classifier` must be token or gap with a pretext, which would not train the "
                 f"pool of map. Received: {model.classifier}"
             )
-        given = model.position_embedding, model.position_embedding_at
-        if self.objective == "mae" and (given[0] in ("relative", "rope2d") or given[1] != "stem"):
+        kind, place = model.position_embedding, model.position_embedding_at
+        if self.objective == "mae" and (kind in ("relative", "rope2d") or place != "stem"):
             raise ValueError(
-                "mae drops patches after their places are added, so `model.position_embedding` "
-                "must be added at the stem. Received: "
-                f"position_embedding={given[0]}, position_embedding_at={given[1]}"
+                "mae drops patches after positions are added, so `model.position_embedding` must "
+                "be added at the stem. Received: "
+                f"position_embedding={kind}, position_embedding_at={place}"
             )
         patch = model.patch
         sides = model.image_size if isinstance(model.image_size, tuple) else (model.image_size,) * 2

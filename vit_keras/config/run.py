@@ -1,4 +1,4 @@
-"""A run."""
+"""The configuration of a run."""
 
 import dataclasses
 from typing import Literal
@@ -14,12 +14,12 @@ class GridConfig:
     """What a sweep tries.
 
     Attributes:
-        learning_rates: each is tried on a development split of the training images
-        seeds: of the last runs, with the best learning rate, on all training images
-        dev_percent: of the training images, held out to choose by: 10 for Pets and Flowers, 2 for
-            CIFAR, 1 for ImageNet
-        classifiers: each gets a learning rate of its own, as in the paper's Figure 9; by default
-            there is the model's alone
+        learning_rates: rates to try, each on a development split of the training images
+        seeds: seeds of the final runs, which use the best learning rate and all training images
+        dev_percent: percentage of the training images that judges the trials: 10 for Pets and
+            Flowers, 2 for CIFAR, 1 for ImageNet
+        classifiers: classifiers to try, each with a learning rate of its own, as in the paper's
+            Figure 9; empty for the model's classifier alone
     """
 
     learning_rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
@@ -29,7 +29,10 @@ class GridConfig:
 
     def __post_init__(self):
         if not self.learning_rates or not self.seeds:
-            raise ValueError("A sweep needs `grid.learning_rates` and `grid.seeds`. Received: none")
+            raise ValueError(
+                "A sweep needs `grid.learning_rates` and `grid.seeds`. Received: "
+                f"learning_rates={self.learning_rates}, seeds={self.seeds}"
+            )
         if not 0 < self.dev_percent < 100:
             raise ValueError(
                 f"`grid.dev_percent` must be above 0 and below 100. Received: {self.dev_percent}"
@@ -38,45 +41,44 @@ class GridConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """A run.
+    """A training run.
 
     Attributes:
-        name: of the run, the first part of its default folder
-        dataset: digits, folder:PATH, table:FILE of paths and labels, tfds:NAME,
-            or vtab:TASK
+        name: name of the run, the first part of its default folder
+        dataset: data to learn from: digits, folder:PATH, table:FILE, tfds:NAME or vtab:TASK
         batch: images per update
         batch_eval: images per step of an evaluation
-        total_steps: updates in all
+        total_steps: number of updates
         eval_every: updates between evaluations on the held-out images
         checkpoint_every: updates between checkpoints
-        keep_checkpoints: how many of the newest checkpoints stay, besides that of the best
+        keep_checkpoints: number of newest checkpoints to keep, besides the one with the best
             held-out accuracy
-        loss: softmax cross-entropy, or one sigmoid a class
-        label_smoothing: probability taken from the right class and spread over all
+        loss: softmax cross-entropy, or one sigmoid for each class
+        label_smoothing: probability taken from the right class and spread over all classes
         sweep: try the learning rates of `grid` on a part of the training images, then train with
-            the best on all of them, once a seed
-        seed: decides initial weights, dropout, the order of images and their changes
+            the best one on all of them, once for each seed
+        seed: decides the initial weights, dropout, the order of the images and their augmentation
         workdir: folder of the run; null for runs/NAME-BACKEND-HASH
-        distribution: over devices or processes, see docs/distribution.md
-        model_devices: that share one copy of the model, of model_parallel
-        steps_per_execution: updates between two looks from Python
-        patience: evaluations without a better held-out loss after which the run stops; the model
-            of the run is then the one of the best held-out accuracy. null: never, and the last one
-        on_nan: what a loss that is not finite does: stop, or rollback to the last checkpoint
-        max_rollbacks: how often it may go back, each time with half the learning rate
+        distribution: how the run uses several devices or processes; see docs/distribution.md
+        model_devices: number of devices that share one copy of the model under model_parallel
+        steps_per_execution: updates that run before control returns to Python
+        patience: stop after this many evaluations without a lower held-out loss, and keep the model
+            with the best held-out accuracy; null to train to the end and keep the last model
+        on_nan: what to do when the loss is not finite: stop, or rollback to the last checkpoint
+        max_rollbacks: number of rollbacks allowed, each of which halves the learning rate
         watch_every: evaluations between pictures of the attention in TensorBoard; 0 for none
-        patch_keep_rates: instead of `model.patch_keep_rate`, parts of an image's patches, each for
-            an equal part of the run: "[0.5, 0.75, 1.0]" sees them all in its last third
+        patch_keep_rates: values of `model.patch_keep_rate`, each for an equal part of the run:
+            "[0.5, 0.75, 1.0]" trains on all patches in its last third
         fewshot_every: evaluations between few-shot evaluations of the features, with 1, 5 and 10
             training images of each class; 0 for none
-        tracker: also log there, through its own Keras callback
-        kernels: which implementations torch uses on CPUs: those that are faster when a new run
+        tracker: experiment tracker to log to, through its own Keras callback
+        kernels: implementations that torch uses on CPUs: the ones that are faster when a new run
             measures them, recorded in its environment.json, or the defaults on every machine
         model: the model
-        pretext: what it learns in the stead of labels
-        data: where the images lie
+        pretext: what the run learns instead of labels
+        data: where the images are
         augment: random changes of the training images
-        optimizer: the optimiser and its learning rate
+        optimizer: the optimizer and its learning rate
         grid: what a sweep tries
     """
 
@@ -137,8 +139,7 @@ class Config:
             )
         if self.loss == "sigmoid" and self.label_smoothing:
             raise ValueError(
-                "`label_smoothing` is of the softmax loss: with `loss` sigmoid it must be 0. "
-                f"Received: {self.label_smoothing}"
+                f"`label_smoothing` must be 0 with `loss` sigmoid. Received: {self.label_smoothing}"
             )
         self.model.arguments()
         self.pretext.check(self)
