@@ -1,4 +1,4 @@
-"""The runs of the studies: what is finished is taken, what was begun goes on."""
+"""The runs of the studies: finished ones are reused, interrupted ones continue."""
 
 import csv
 import dataclasses
@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import ROOT
 from vit_keras import data, reproduce
 from vit_keras.config import Config, DataConfig
 from vit_keras.data.datasets import digits
-from vit_keras.reproduce import digits_tables, small
-from vit_keras.reproduce.full import Full, epochs_of, variant_of
+from vit_keras.experiments import training_run
+from vit_keras.reproduce import digits_scale, digits_tables
+from vit_keras.reproduce.full_scale import FullScale, epochs_of, variant_of
 
 pytestmark = pytest.mark.once
-CONFIGS = ROOT / "configs"
 
 
 class Runs:
-    """Counts what is trained; the first run of `stopped` ends before its report."""
+    """Stands in for `train_run`: records configurations, and interrupts the runs `stopped` once."""
 
     def __init__(self, stopped=()):
         self.trained, self.stopped = [], set(stopped)
@@ -40,25 +39,34 @@ class Runs:
 
 
 @pytest.fixture
-def lab(tmp_path):
-    return lambda runs: reproduce.Lab(tmp_path, reproduce.Digits(tmp_path, CONFIGS), CONFIGS, runs)
+def train_by(monkeypatch):
+    return lambda runs: monkeypatch.setattr(training_run, "train_run", runs)
 
 
-def test_finished_runs_are_taken_and_begun_ones_go_on(lab):
+@pytest.fixture
+def lab(tmp_path, train_by):
+    def make(runs):
+        train_by(runs)
+        return reproduce.Lab(tmp_path, reproduce.DigitsScale(tmp_path))
+
+    return make
+
+
+def test_finished_runs_are_reused_and_interrupted_ones_continue(lab):
     first = Runs(stopped=["ViT-B4-on-80"])
     lab(first).pretrain("ViT-b/4", "80")
     with pytest.raises(KeyboardInterrupt):
         lab(first).pretrain("ViT-B/4", "80")
     second = Runs()
     again = lab(second)
-    found = [again.pretrain(model, "80") for model in ("ViT-b/4", "ViT-B/4", "ViT-B/4")]
+    trained = [again.pretrain(model, "80") for model in ("ViT-b/4", "ViT-B/4", "ViT-B/4")]
     assert [config.name for config in second.trained] == ["ViT-B4-on-80"]
     assert second.trained[0] == first.trained[1]  # the same run in the same folder
-    assert [run.percent for run in found] == [50.0] * 3
-    assert found[1].folder == found[2].folder != found[0].folder
+    assert [run.accuracy_percent for run in trained] == [50.0] * 3
+    assert trained[1].folder == trained[2].folder != trained[0].folder
 
 
-def test_fine_tuning_starts_from_the_run_once_a_seed(lab):
+def test_fine_tuning_starts_from_the_run_once_for_each_seed(lab):
     runs = Runs()
     trained = lab(runs).pretrain("BiT-R8", "836")
     mean = lab(runs).finetune(trained, "unseen digits", seeds=(0, 1, 2))
@@ -77,21 +85,22 @@ def test_a_changed_field_is_another_run(lab):
         lab(runs).pretrain("ViT-b/4", "25", **{"optimizer.learning_rate": rate, "name": "same"})
     assert len({config.workdir for config in runs.trained}) == 2
     with pytest.raises(TypeError, match="learning_rat"):
-        reproduce.changed(Config(), {"optimizer.learning_rat": 1.0})
+        reproduce.replace_fields(Config(), {"optimizer.learning_rat": 1.0})
     both = {"model.variant": None, "model.patch_size": 2, "model.hidden_size": 8, "seed": 3}
     both |= {"model.num_layers": 1, "model.num_heads": 2, "model.mlp_dim": 4}
-    config = reproduce.changed(Config(), both)
+    config = reproduce.replace_fields(Config(), both)
     assert config.seed == 3 and config.model.arguments()["hidden_size"] == 8
 
 
-def test_the_material_keeps_tasks_and_pre_training_apart(tmp_path):
+def test_tasks_and_pre_training_share_no_training_images(tmp_path):
     tables = digits_tables.write_tables(tmp_path / "data")
     rows = {}
     for name in tables:
         with open(tmp_path / "data" / f"{name}.csv") as file:
             rows[name] = list(csv.DictReader(file))
     paths = {
-        name: {row["path"] for row in of if row["split"] == "train"} for name, of in rows.items()
+        name: {row["path"] for row in table if row["split"] == "train"}
+        for name, table in rows.items()
     }
     assert len(paths["upstream"]) == digits_tables.UPSTREAM_IMAGES
     assert not paths["upstream"] & paths["ten"] and paths["unseen"] < paths["ten"]
@@ -110,17 +119,17 @@ def test_the_material_keeps_tasks_and_pre_training_apart(tmp_path):
 
 
 def test_names_stand_for_models():
-    assert small.vit("ViT-L/2")["patch_size"] == 2
-    for name in (*small.BIT, "Hybrid-b/4", "ViT-b/8"):
-        fields = small.KINDS[name.split("-")[0]](name)
+    assert digits_scale.vit("ViT-L/2")["patch_size"] == 2
+    for name in (*digits_scale.BIT, "Hybrid-b/4", "ViT-b/8"):
+        fields = digits_scale.FAMILIES[name.split("-")[0]](name)
         model = dataclasses.replace(Config().model, **fields)
         assert model.arguments()
     assert variant_of("R50+ViT-L/32") == "R50+L/32" and variant_of("ViT-H/14") == "H/14"
     assert epochs_of("JFT-300M", 7) == {"total_steps": 517822}
 
 
-def test_full_scale_is_the_recipes(tmp_path):
-    full = Full(data_dir="there", jft="folder:photos")
+def test_full_scale_takes_the_papers_recipes(tmp_path):
+    full = FullScale(data_dir="there", jft="folder:photos")
     config = full.pretraining("ViT-L/32", "JFT-300M[9000000]", {"seed": 2})
     assert (config.dataset, config.data.train_split) == ("folder:photos", "train[:9000000]")
     assert (config.model.variant, config.model.representation_size) == ("L/32", 1024)
@@ -133,14 +142,14 @@ def test_full_scale_is_the_recipes(tmp_path):
     tuned = full.transfer(trained, "CIFAR-100")
     assert tuned.sweep and tuned.model.variant == "R152x2" and tuned.data.data_dir == "there"
     assert tuned.dataset == "tfds:cifar100" and tuned.model.weights == str(tmp_path)
-    with pytest.raises(ValueError, match="no recipe of R50x1 on ImageNet"):
+    with pytest.raises(ValueError, match="For ImageNet there are recipes.*Received: R50x1"):
         full.pretraining("R50x1", "ImageNet", {})
 
 
-def test_fine_tuning_at_full_scale_is_a_sweep(tmp_path):
-    runs = Runs()
-    lab = reproduce.Lab(tmp_path, Full(), CONFIGS, runs)
-    config = lab.setting.pretraining("ViT-B/16", "JFT-300M", {})
+def test_fine_tuning_at_full_scale_is_a_sweep(tmp_path, train_by):
+    train_by(runs := Runs())
+    lab = reproduce.Lab(tmp_path, FullScale())
+    config = lab.scale.pretraining("ViT-B/16", "JFT-300M", {})
     trained = reproduce.Trained(tmp_path / "trained", config, {})
     mean = lab.finetune(trained, "Pets")
     assert mean == (pytest.approx(60.0), pytest.approx(10.0))  # of the grid's seeds 0, 1, 2
@@ -148,15 +157,15 @@ def test_fine_tuning_at_full_scale_is_a_sweep(tmp_path):
     assert lab.finetune(trained, "Pets") == mean and len(runs.trained) == 7
 
 
-def test_missing_data_are_named_before_anything_is_trained(tmp_path):
-    runs = Runs()
-    lab = reproduce.Lab(tmp_path, Full(), CONFIGS, runs)
+def test_missing_data_are_named_before_anything_is_trained(tmp_path, train_by):
+    train_by(runs := Runs())
+    lab = reproduce.Lab(tmp_path, FullScale())
     with pytest.raises(
         FileNotFoundError, match=r"no table at 'jft300m\.parquet'\. JFT-300M is not"
     ):
         reproduce.study("table8")(lab)
-    nowhere = Full(data_dir=str(tmp_path), jft="folder:nowhere")
-    lab = reproduce.Lab(tmp_path, nowhere, CONFIGS, runs)
+    nowhere = FullScale(data_dir=str(tmp_path), jft="folder:nowhere")
+    lab = reproduce.Lab(tmp_path, nowhere)
     with pytest.raises(ValueError, match="needs a folder. Received: 'nowhere'.*--jft table:FILE"):
         reproduce.study("table7")(lab)
     assert runs.trained == [] and DataConfig().data_dir is None

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import ROOT
 from vit_keras import reproduce
 from vit_keras.config import DataConfig
 from vit_keras.models import VisionTransformer
 from vit_keras.reproduce.studies import figure8, figure10, table8
 
 pytestmark = pytest.mark.once
-CONFIGS = ROOT / "configs"
 CLASSES = {"classes": [{"name": str(i)} for i in range(7)]}
 
 
@@ -29,9 +27,10 @@ def accuracy(name, seed):
 class MadeUp(reproduce.Lab):
     """A lab whose runs are finished at once, with made-up accuracies."""
 
-    def __init__(self, folder, setting):
-        super().__init__(folder, setting, CONFIGS, train_run=None)
-        setting.inspected = lambda lab: (inspected(), "digits", DataConfig())
+    def __init__(self, folder, scale):
+        super().__init__(folder, scale)
+        self.trained = 0
+        scale.model_to_inspect = lambda lab: (inspected(), "digits", DataConfig())
 
     def require(self, upstreams, tasks=()):
         assert upstreams
@@ -59,11 +58,11 @@ def inspected():
 @pytest.fixture
 def lab(tmp_path, monkeypatch):
     monkeypatch.setattr(figure10.runs, "open_source", lambda folder: (inspected(), None))
-    settings = {
-        "digits": lambda: reproduce.Digits(tmp_path, CONFIGS),
-        "full": lambda: reproduce.Full(CONFIGS),
+    scales = {
+        "digits": lambda: reproduce.DigitsScale(tmp_path),
+        "full": reproduce.FullScale,
     }
-    return lambda scale: MadeUp(tmp_path, settings[scale]())
+    return lambda scale: MadeUp(tmp_path, scales[scale]())
 
 
 @pytest.mark.parametrize("scale", ["digits", "full"])

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
     names = reproduce.NAMES if "all" in options.names else options.names
     studies = {name: reproduce.study(name) for name in names}
     folder = pathlib.Path(options.out)
-    lab = reproduce.Lab(folder, _setting(options, folder))
+    lab = reproduce.Lab(folder, _scale(options, folder))
     results, faults = [], {}
     for name, study in studies.items():
         print(reproduce.title_of(name), flush=True)
@@ -57,20 +57,20 @@ def run(options: argparse.Namespace) -> None:
         print(reproduce.as_text(results[-1]))
         print(f"written: {', '.join(map(str, files))}\n", flush=True)
     if "all" in options.names:
-        reproduce.write_report(folder / "report.html", results, faults, lab.scale)
+        reproduce.write_report(folder / "report.html", results, faults, lab.scale.name)
         print(f"written: {folder / 'report.html'}")
     if faults:
         raise ValueError(f"{len(faults)} of {len(studies)} have no result: {', '.join(faults)}")
 
 
-def _setting(options, folder):
-    """What the names of models and data sets stand for at the chosen scale."""
+def _scale(options, folder):
+    """The scale that the options choose."""
     from vit_keras import reproduce
 
     if options.scale == "digits":
-        return reproduce.Digits(folder, options.steps)
+        return reproduce.DigitsScale(folder, options.steps)
     datasets = {"jft": options.jft, "imagenet21k": options.imagenet21k}
-    return reproduce.Full(options.data_dir, **datasets)
+    return reproduce.FullScale(options.data_dir, **datasets)
 
 
 COMMAND = shared.Command("Reproduce tables and figures of the paper.", EXAMPLES, add_options, run)

@@ -1,4 +1,4 @@
-"""Where the studies train: what was finished is taken, what was begun goes on."""
+"""The runs that the studies share: finished ones are reused, interrupted ones continue."""
 
 import contextlib
 import dataclasses
@@ -16,12 +16,18 @@ from vit_keras.experiments import rate_sweep, training_run
 from vit_keras.files import write_text
 from vit_keras.reproduce.results import Mean
 
-SHOTS = 5  # of the few-shot evaluations
+SHOTS = 5  # images of each class in the few-shot evaluations
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A run that has come to its end: its `folder`, its `config` and the `report` on it."""
+    """A finished training run.
+
+    Attributes:
+        folder: the folder of the run.
+        config: its configuration.
+        report: its evaluation on the held-out images, as in report.json.
+    """
 
     folder: pathlib.Path
     config: Config
@@ -29,87 +35,103 @@ class Trained:
 
     @property
     def metrics(self) -> list[dict[str, float]]:
-        """What the run has recorded, a row an evaluation."""
+        """The recorded metrics, one row for each evaluation during training."""
         return json.loads((self.folder / "metrics.json").read_text())
 
     @property
-    def percent(self) -> float:
-        """Top-1 accuracy on the held-out images, %."""
+    def accuracy_percent(self) -> float:
+        """The top-1 accuracy on the held-out images, in percent."""
         return 100 * self.report["accuracy"]
 
 
 class Lab:
-    """The runs of the studies, in `folder`/runs, one folder a configuration.
+    """Trains what the studies need and keeps it: one folder in FOLDER/runs for each configuration.
 
-    `setting` says what the names of models, data sets and tasks stand for. What the many short runs
-    on the digits print goes to runs.log.
+    Digits runs are short and many, so their output goes to FOLDER/runs.log.
+
+    Args:
+        folder: the folder of all runs and results.
+        scale: what the names of models, data sets and tasks stand for: a `DigitsScale` or a
+            `FullScale`.
+
+    Example:
+        scale = DigitsScale(pathlib.Path("reproduction"))
+        lab = Lab(pathlib.Path("reproduction"), scale)
+        write_result(study("table8")(lab), lab.folder)
     """
 
-    def __init__(self, folder: pathlib.Path, setting):
-        self.folder, self.setting, self.trained = pathlib.Path(folder), setting, 0
-
-    @property
-    def scale(self) -> str:
-        """ "digits" or "full"."""
-        return self.setting.scale
+    def __init__(self, folder: pathlib.Path, scale):
+        self.folder, self.scale = pathlib.Path(folder), scale
 
     def require(self, upstreams: Sequence[str], tasks: Sequence[str] = ()) -> None:
-        """Raises an error, as `data.load`, unless all data of a study are there."""
-        self.setting.require(list(upstreams), list(tasks))
+        """Checks that all data of a study exist, before anything is trained.
+
+        Raises:
+            ValueError, FileNotFoundError: as `data.load` raises them, for data that do not exist.
+        """
+        self.scale.require(list(upstreams), list(tasks))
 
     def train(self, config: Config) -> Trained:
-        """The run of `config`: trained now, unless it has come to its end before."""
+        """Trains the run of `config`, continues it, or returns it if it is finished."""
         folder = self.folder / runs.default_workdir(config)
         config = dataclasses.replace(config, workdir=str(folder))
-        report = folder / "report.json"  # the last file that a run writes
+        report = folder / "report.json"  # a run writes this file last
         if not report.is_file():
-            begun = time.monotonic()
+            start = time.monotonic()
             with self._log():
                 training_run.train_run(config)
-            self.trained += 1
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start
             print(f"  trained {folder.name} in {seconds:.0f} s", flush=True)
         return Trained(folder, config, json.loads(report.read_text()))
 
     def pretrain(self, model: str, upstream: str, **changes) -> Trained:
-        """`model` trained on `upstream`; `changes` are fields such as "optimizer.name"."""
-        return self.train(self.setting.pretraining(model, upstream, changes))
+        """Trains `model` on the data set `upstream`.
+
+        Args:
+            model: a name of the scale, such as "ViT-B/4".
+            upstream: a data set of the scale, such as "836" or "JFT-300M".
+            changes: values of fields, such as `**{"optimizer.name": "sgd"}`.
+        """
+        return self.train(self.scale.pretraining(model, upstream, changes))
 
     def finetune(self, trained: Trained, task: str, seeds: Sequence[int] = (0,)) -> Mean:
-        """Accuracy (%) of a pre-trained run on the held-out images of `task`, once a seed.
+        """Fine-tunes a pre-trained run on `task`, once for each seed.
 
-        Where the task has a sweep, its grid gives the learning rates and the seeds.
+        Where the task has a sweep, the sweep's grid determines learning rates and seeds.
+
+        Returns:
+            The accuracy (%) on the held-out images.
         """
-        config = self.setting.transfer(trained, task)
+        config = self.scale.transfer(trained, task)
         if config.sweep:
             return Mean.of([100 * accuracy for accuracy in self._sweep(config)])
-        found = [self.train(changed(config, {"seed": seed})) for seed in seeds]
-        return Mean.of([run.percent for run in found])
+        tuned = [self.train(replace_fields(config, {"seed": seed})) for seed in seeds]
+        return Mean.of([run.accuracy_percent for run in tuned])
 
     def _sweep(self, config):
-        """The test accuracies of a sweep, one a seed of its grid."""
+        """The test accuracies of a sweep, one for each seed of its grid."""
         folder = self.folder / runs.default_workdir(config)
         if not (folder / "sweep.json").is_file():
             rate_sweep.sweep(dataclasses.replace(config, workdir=str(folder)))
         return list(json.loads((folder / "sweep.json").read_text())["test"].values())
 
     def few_shot(self, trained: Trained) -> Mean:
-        """5-shot linear accuracy (%) of a run's features, over three draws of the shots."""
-        (name, config), l2 = self.setting.few_shot_data(), self.setting.l2
+        """The 5-shot linear accuracy (%) of a run's features, over three draws of the shots."""
+        (name, config), l2 = self.scale.few_shot_data(), self.scale.l2
         file = trained.folder / f"fewshot-{SHOTS}-l2-{l2:g}.json"
         if not file.is_file():
             predictor, _ = open_predictor(str(trained.folder))
-            found = data.load(name, predictor.input_shape[-1], config)
+            dataset = data.load(name, predictor.input_shape[-1], config)
             splits = config.train_split, config.test_split
-            how = {"batch": 256, "splits": splits, "shots": (SHOTS,), "l2": (l2,)}
-            rows = evaluate_few_shot(predictor, found, **how)
+            options = {"batch": 256, "splits": splits, "shots": (SHOTS,), "l2": (l2,)}
+            rows = evaluate_few_shot(predictor, dataset, **options)
             write_text(file, json.dumps(rows, indent=1))
         row = json.loads(file.read_text())[0]
         return Mean.of([100 * accuracy for accuracy in row["accuracies"]])
 
     @contextlib.contextmanager
     def _log(self):
-        if self.scale == "full":
+        if self.scale.name == "full":
             yield
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -121,19 +143,27 @@ class Lab:
             yield
 
 
-read = functools.cache(read_config)  # a study reads a recipe for each of its runs
+read_recipe = functools.cache(read_config)  # a study reads the same recipe for each of its runs
 
 
-def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """`config` with other values of fields such as "seed" or "optimizer.learning_rate".
+def replace_fields(config: Config, changes: Mapping[str, Any]) -> Config:
+    """Returns `config` with other values of some fields.
 
-    Raises TypeError for a field that there is not.
+    Args:
+        config: the configuration, which stays as it is.
+        changes: `{field: value}` with fields such as "seed" or "optimizer.learning_rate".
+
+    Raises:
+        TypeError: there is no such field.
+
+    Example:
+        replace_fields(Config(), {"seed": 1, "model.patch_size": 8})
     """
-    rooms = {}
+    by_section = {}
     for name, value in changes.items():
-        room, _, field = name.rpartition(".")
-        rooms.setdefault(room, {})[field] = value
-    fields = rooms.pop("", {})
-    for room, values in rooms.items():
-        fields[room] = dataclasses.replace(getattr(config, room), **values)
+        section, _, field = name.rpartition(".")
+        by_section.setdefault(section, {})[field] = value
+    fields = by_section.pop("", {})
+    for section, values in by_section.items():
+        fields[section] = dataclasses.replace(getattr(config, section), **values)
     return dataclasses.replace(config, **fields)

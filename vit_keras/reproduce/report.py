@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from vit_keras.files import write_text
 from vit_keras.reproduce.result_files import format_rows, is_text, remarks
 from vit_keras.reproduce.results import Result, title_of
-from vit_keras.runs import environment
+from vit_keras.runs import describe_environment
 
 LEADS = {
     "digits": "This page repeats every experiment behind a table or a figure of arXiv 2010.11929 "
@@ -88,7 +88,7 @@ def write_report(
     Raises:
         FileNotFoundError: a picture does not exist. `write_result` writes it.
     """
-    machine = environment()
+    machine = describe_environment()
     sections = {result.name: _section(result, path.parent) for result in results}
     sections |= {name: _fault(name, text) for name, text in faults.items()}
     contents = [f'<a href="#{name}">{html.escape(title_of(name))}</a>' for name in sections]

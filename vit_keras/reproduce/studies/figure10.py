@@ -8,7 +8,7 @@ from vit_keras import inspection, runs
 from vit_keras.inspection.attention import patch_distances
 from vit_keras.reproduce import plots
 from vit_keras.reproduce.digits_tables import UPSTREAM_IMAGES
-from vit_keras.reproduce.full import epochs_of
+from vit_keras.reproduce.full_scale import epochs_of
 from vit_keras.reproduce.results import Column, Result, rows_of
 
 SETUP = {
@@ -27,7 +27,7 @@ COLUMNS = (
 
 def run(lab) -> Result:
     """One row for each run, with the mean cosine similarity at two distances."""
-    lab.require(["836" if lab.scale == "digits" else "JFT-300M"])
+    lab.require(["836" if lab.scale.name == "digits" else "JFT-300M"])
     rows, pictures = [], {}
     for paper in rows_of("figure10"):
         trained, epochs = _train(lab, paper)
@@ -36,7 +36,9 @@ def run(lab) -> Result:
         near, far = _means(similarity)
         rate, decay = paper["learning_rate"], paper["weight_decay"]
         ours = trained.config.optimizer.learning_rate
-        rows.append([paper["epochs"], epochs, rate, ours, decay, near, far, trained.percent])
+        rows.append(
+            [paper["epochs"], epochs, rate, ours, decay, near, far, trained.accuracy_percent]
+        )
         pictures[f"{epochs:.0f} epochs, rate {ours:g}, decay {decay:g}"] = similarity
     finding = " ".join(
         f"After {row[1]:.0f} epochs with a learning rate of {row[3]:g}, the similarity is "
@@ -44,16 +46,16 @@ def run(lab) -> Result:
         for row in rows
     )
     draw = functools.partial(plots.similarities, pictures)
-    return Result("figure10", COLUMNS, rows, draw, finding, SETUP[lab.scale])
+    return Result("figure10", COLUMNS, rows, draw, finding, SETUP[lab.scale.name])
 
 
 def _train(lab, paper):
     epochs, rate, decay = (paper[key] for key in ("epochs", "learning_rate", "weight_decay"))
     changes = {"optimizer.weight_decay": decay, "name": f"positions-{epochs}-{rate:g}-{decay:g}"}
-    if lab.scale == "full":
+    if lab.scale.name == "full":
         fields = {**changes, **epochs_of("JFT-300M", epochs), "optimizer.learning_rate": rate}
         return lab.pretrain("ViT-L/16", "JFT-300M", **fields), epochs
-    changes |= {"optimizer.learning_rate": 5 * rate, **lab.setting.updates(0.75 * epochs / 7)}
+    changes |= {"optimizer.learning_rate": 5 * rate, **lab.scale.updates(0.75 * epochs / 7)}
     trained = lab.pretrain("ViT-B/2", "836", **changes)
     return trained, trained.config.total_steps * trained.config.batch / UPSTREAM_IMAGES
 

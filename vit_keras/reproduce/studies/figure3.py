@@ -17,9 +17,9 @@ SETUP = {
 
 def run(lab) -> Result:
     """Takes Table 5's runs on one task, and adds BiT's."""
-    (vits, upstreams), task = PLANS[lab.scale], TASK[lab.scale]
+    (vits, upstreams), task = PLANS[lab.scale.name], TASK[lab.scale.name]
     lab.require(upstreams, [task])
-    accuracies = transfers(lab, (*vits, *RESNETS[lab.scale]), upstreams, [task])
+    accuracies = transfers(lab, (*vits, *RESNETS[lab.scale.name]), upstreams, [task])
     ours = {model: by_upstream for (_, model), by_upstream in accuracies.items()}
     names = published("table5")["upstreams"]
     stand_ins = [f"{u} ({n})" if u != n else n for u, n in zip(upstreams, names)]
@@ -32,8 +32,8 @@ def run(lab) -> Result:
         "paper: ImageNet": {m: dict(zip(names, numbers)) for m, numbers in paper.items()},
     }
     draw = functools.partial(plots.lines, panels, ("pre-training data", "top-1 accuracy (%)"))
-    finding = leaders(ours, upstreams, " images" if lab.scale == "digits" else "")
-    return Result("figure3", columns, rows, draw, finding, SETUP[lab.scale])
+    finding = leaders(ours, upstreams, " images" if lab.scale.name == "digits" else "")
+    return Result("figure3", columns, rows, draw, finding, SETUP[lab.scale.name])
 
 
 def leaders(ours, upstreams, unit) -> str:

@@ -3,8 +3,8 @@
 import functools
 
 from vit_keras.reproduce import plots
+from vit_keras.reproduce.digits_scale import UPSTREAMS
 from vit_keras.reproduce.results import Column, Result, published
-from vit_keras.reproduce.small import UPSTREAMS
 from vit_keras.reproduce.studies.figure3 import leaders
 
 MODELS = {
@@ -21,21 +21,21 @@ SETUP = {
 
 def run(lab) -> Result:
     """One row for each model and one column for each subset, all with equally many updates."""
-    subsets = _subsets(lab.scale)
+    subsets = _subsets(lab.scale.name)
     lab.require(subsets.values(), ["ImageNet"])
     ours = {
         model: {
             images: lab.few_shot(lab.pretrain(model, upstream))
             for images, upstream in subsets.items()
         }
-        for model in MODELS[lab.scale]
+        for model in MODELS[lab.scale.name]
     }
     columns = [Column("model"), *(Column(f"ours: {images:,} images", ".2f") for images in subsets)]
     rows = [[model, *accuracies.values()] for model, accuracies in ours.items()]
     labels = ("images to pre-train on", "5-shot linear accuracy (%)")
     draw = functools.partial(plots.lines, {"ours": ours}, labels)
     finding = leaders(ours, subsets, " images")
-    return Result("figure4", columns, rows, draw, finding, SETUP[lab.scale])
+    return Result("figure4", columns, rows, draw, finding, SETUP[lab.scale.name])
 
 
 def _subsets(scale):

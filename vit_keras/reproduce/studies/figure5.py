@@ -6,7 +6,7 @@ import statistics
 from vit_keras.reproduce import plots
 from vit_keras.reproduce.costs import pretraining_flops
 from vit_keras.reproduce.digits_tables import UPSTREAM_IMAGES
-from vit_keras.reproduce.full import epochs_of
+from vit_keras.reproduce.full_scale import epochs_of
 from vit_keras.reproduce.results import Column, Result, rows_of
 from vit_keras.reproduce.studies.table6 import family
 
@@ -30,13 +30,13 @@ COLUMNS = (
 
 def run(lab) -> Result:
     """One row for each model; the panels order a family by its compute."""
-    plan, upstream = _plan(lab.scale)
-    lab.require([upstream], TASKS[lab.scale])
+    plan, upstream = _plan(lab.scale.name)
+    lab.require([upstream], TASKS[lab.scale.name])
     rows = []
     for model, epochs, changes in plan:
         trained = lab.pretrain(model, upstream, **changes)
-        average = statistics.mean(lab.finetune(trained, t).mean for t in TASKS[lab.scale])
-        kind = model.split("-")[0] if lab.scale == "digits" else family(model)
+        average = statistics.mean(lab.finetune(trained, t).mean for t in TASKS[lab.scale.name])
+        kind = model.split("-")[0] if lab.scale.name == "digits" else family(model)
         epochs = epochs or trained.config.total_steps * trained.config.batch / UPSTREAM_IMAGES
         rows.append(["ours", kind, model, epochs, pretraining_flops(trained), average])
     for row in rows_of("table6"):
@@ -48,7 +48,7 @@ def run(lab) -> Result:
         panels[source].setdefault(kind, {})[flops] = average
     labels = ("pre-training compute (FLOPs)", "average accuracy (%)")
     draw = functools.partial(plots.lines, panels, labels)
-    return Result("figure5", COLUMNS, rows, draw, _finding(panels["ours"]), SETUP[lab.scale])
+    return Result("figure5", COLUMNS, rows, draw, _finding(panels["ours"]), SETUP[lab.scale.name])
 
 
 def _plan(scale):

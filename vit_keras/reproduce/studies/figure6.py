@@ -36,12 +36,12 @@ def run(lab) -> Result:
         f"{len(subject.images)} images. Uniform attention would need {rollout[0].size // 2}."
     )
     draw = functools.partial(draw_rollout, subject.pictures, rollout, subject.titles)
-    return Result("figure6", COLUMNS, rows, draw, finding, SETUP[lab.scale])
+    return Result("figure6", COLUMNS, rows, draw, finding, SETUP[lab.scale.name])
 
 
 def open_subject(lab) -> tuple[inspection.Subject, np.ndarray]:
     """The model to inspect with its images, and its probabilities for the first images."""
-    model, name, where = lab.setting.inspected(lab)
+    model, name, where = lab.scale.model_to_inspect(lab)
     numerics = models.preprocessing_of(model)
     pictures = data.sample_images(name, model.input_shape[1:], numerics, COUNT, where)
     images = np.asarray(data.normalise(pictures.astype("float32"), numerics))

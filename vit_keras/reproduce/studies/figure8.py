@@ -47,7 +47,7 @@ COLUMNS = (
 
 def run(lab) -> Result:
     """One row for each model; the base is part of each group."""
-    model, base, dimensions, upstream, seeds = PLANS[lab.scale]
+    model, base, dimensions, upstream, seeds = PLANS[lab.scale.name]
     lab.require([upstream], ["ImageNet"])
     measure = functools.partial(_measure, lab, model, upstream, seeds, base)
     base_flops, base_accuracy = measure({})
@@ -68,7 +68,7 @@ def run(lab) -> Result:
     finding = "From the worst to the best size, accuracy rises by: " + ", ".join(
         f"{name} {gain:.1f} points" for name, gain in sorted(gains.items(), key=lambda g: -g[1])
     )
-    return Result("figure8", COLUMNS, rows, draw, f"{finding}.", SETUP[lab.scale])
+    return Result("figure8", COLUMNS, rows, draw, f"{finding}.", SETUP[lab.scale.name])
 
 
 def _measure(lab, model, upstream, seeds, base, change):

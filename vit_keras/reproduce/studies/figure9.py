@@ -24,7 +24,7 @@ COLUMNS = (
 
 def run(lab) -> Result:
     """One row for each run; the picture shows few-shot accuracy during training."""
-    model, upstream, factor, count, seeds = PLANS[lab.scale]
+    model, upstream, factor, count, seeds = PLANS[lab.scale.name]
     lab.require([upstream])
     rows, curves = [], {}
     for classifier, rate in published("figure9")["rows"]:
@@ -35,7 +35,7 @@ def run(lab) -> Result:
             evaluations[0]["step"]: Mean.of([100 * row["fewshot_5"] for row in evaluations])
             for evaluations in zip(*history)
         }
-        held_out = Mean.of([trained.percent for trained in runs])
+        held_out = Mean.of([trained.accuracy_percent for trained in runs])
         rows.append([classifier, rate, factor * rate, list(curve.values())[-1], held_out])
         curves[f"{classifier}, {factor * rate:g}"] = curve
     labels = ("updates", "5-shot linear accuracy (%)")
@@ -45,7 +45,7 @@ def run(lab) -> Result:
         f"Pooling differs from the class token by {high - token:+.1f} points at the same learning "
         f"rate and by {low - token:+.1f} at the lower one."
     )
-    return Result("figure9", COLUMNS, rows, draw, finding, SETUP[lab.scale])
+    return Result("figure9", COLUMNS, rows, draw, finding, SETUP[lab.scale.name])
 
 
 def _train(lab, model, upstream, count, seed, change):
@@ -55,6 +55,6 @@ def _train(lab, model, upstream, count, seed, change):
         "name": f"{classifier}-{rate:g}",
         "seed": seed,
         "fewshot_every": 1,
-        "eval_every": lab.setting.pretraining(model, upstream, {}).total_steps // count,
+        "eval_every": lab.scale.pretraining(model, upstream, {}).total_steps // count,
     }
     return lab.pretrain(model, upstream, **changes)

@@ -37,7 +37,7 @@ SETUP = {
 
 def run(lab) -> Result:
     """Our rows, then the paper's; the last row of each is the cost of pre-training."""
-    plan, tasks = PLANS[lab.scale], TASKS[lab.scale]
+    plan, tasks = PLANS[lab.scale.name], TASKS[lab.scale.name]
     lab.require([chosen[1] for chosen in plan.values() if chosen], tasks)
     trained = {name: chosen and lab.pretrain(*chosen) for name, chosen in plan.items()}
     ours = {
@@ -61,7 +61,7 @@ def run(lab) -> Result:
         "paper": {stand_ins[name]: _column(dict(paper), name) for name in plan},
     }
     draw = functools.partial(plots.bars, panels, "top-1 accuracy (%)")
-    return Result("table2", columns, rows, draw, _finding(ours, stand_ins), SETUP[lab.scale])
+    return Result("table2", columns, rows, draw, _finding(ours, stand_ins), SETUP[lab.scale.name])
 
 
 def _called(name, chosen):

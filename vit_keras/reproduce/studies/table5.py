@@ -26,7 +26,7 @@ SETUP = {
 
 def run(lab) -> Result:
     """Our rows, then the paper's; the columns are the pre-training data."""
-    (models, upstreams), tasks = PLANS[lab.scale], TASKS[lab.scale]
+    (models, upstreams), tasks = PLANS[lab.scale.name], TASKS[lab.scale.name]
     lab.require(upstreams, tasks)
     ours = transfers(lab, models, upstreams, tasks)
     names = published("table5")["upstreams"]
@@ -41,7 +41,7 @@ def run(lab) -> Result:
         if task == "ImageNet"
     }
     draw = functools.partial(plots.lines, panels, ("pre-training data", "top-1 accuracy (%)"))
-    return Result("table5", columns, rows, draw, _finding(ours, upstreams), SETUP[lab.scale])
+    return Result("table5", columns, rows, draw, _finding(ours, upstreams), SETUP[lab.scale.name])
 
 
 def transfers(lab, models, upstreams, tasks) -> dict:

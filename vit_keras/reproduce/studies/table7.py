@@ -34,7 +34,7 @@ OPTIMIZERS = {"Adam": "adamw", "SGD": "sgd"}
 
 def run(lab) -> Result:
     """Our rows, then the paper's; the last row of each is the average."""
-    (models, upstream, with_sgd), tasks = PLANS[lab.scale], TASKS[lab.scale]
+    (models, upstream, with_sgd), tasks = PLANS[lab.scale.name], TASKS[lab.scale.name]
     lab.require([upstream], tasks)
     ours = {}
     for paper, model in models.items():
@@ -71,7 +71,7 @@ def run(lab) -> Result:
         f"With Adam instead of SGD, {models[model]} changes by {gain:+.2f} points on average."
         for model, gain in gains.items()
     )
-    return Result("table7", columns, rows, draw, finding, SETUP[lab.scale])
+    return Result("table7", columns, rows, draw, finding, SETUP[lab.scale.name])
 
 
 def _without_average(column):

@@ -37,9 +37,9 @@ COLUMNS = (
 
 def run(lab) -> Result:
     """Measures 5-shot linear accuracy, as in the paper, and top-1 accuracy over the seeds."""
-    model, upstream, seeds, changes = PLANS[lab.scale]
-    if lab.scale == "digits":
-        changes = {**changes, **lab.setting.updates(3)}
+    model, upstream, seeds, changes = PLANS[lab.scale.name]
+    if lab.scale.name == "digits":
+        changes = {**changes, **lab.scale.updates(3)}
     lab.require([upstream], ["ImageNet"])
     rows = []
     for paper in rows_of("table8"):
@@ -48,7 +48,7 @@ def run(lab) -> Result:
         fields["name"] = f"positions-{FIELDS[kind]}-{at}"
         runs = [lab.pretrain(model, upstream, **changes, **fields, seed=seed) for seed in seeds]
         shots = Mean.of([lab.few_shot(trained).mean for trained in runs])
-        held_out = Mean.of([trained.percent for trained in runs])
+        held_out = Mean.of([trained.accuracy_percent for trained in runs])
         rows.append([kind, at, shots, held_out, paper["accuracy"]])
     panels = {
         title: {"": {_label(row): row[column] for row in rows}}
@@ -56,7 +56,7 @@ def run(lab) -> Result:
     }
     draw = functools.partial(plots.bars, panels, "5-shot linear accuracy (%)")
     finding = _finding(rows, len(seeds))
-    return Result("table8", COLUMNS, rows, draw, finding, SETUP[lab.scale])
+    return Result("table8", COLUMNS, rows, draw, finding, SETUP[lab.scale.name])
 
 
 def _label(row):

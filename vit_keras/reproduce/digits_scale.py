@@ -1,4 +1,4 @@
-"""What the names of the studies stand for at the scale of the digits."""
+"""What the names in the studies stand for at the scale of scikit-learn's digits."""
 
 import functools
 import pathlib
@@ -10,18 +10,18 @@ import keras
 from vit_keras import runs
 from vit_keras.config import AugmentConfig, Config, DataConfig
 from vit_keras.reproduce import digits_tables
-from vit_keras.reproduce.lab import Trained, changed, read
+from vit_keras.reproduce.lab import Trained, read_recipe, replace_fields
 
-# Fields of `model` of each model; a ViT is its letter and its patch in pixels of 16.
+# "ViT-B/4" has the sizes of "B" and patches of 4 x 4 pixels; images have 16 x 16.
 SIZES = {"b": (32, 2, 2), "B": (48, 4, 4), "L": (64, 6, 4)}  # width, layers, heads
-BIT = {"BiT-R8": (1, 1), "BiT-R14": (2, 2), "BiT-R26": (3, 4)}
+BIT = {"BiT-R8": (1, 1), "BiT-R14": (2, 2), "BiT-R26": (3, 4)}  # units of each stage
 UPSTREAMS = {"25": 25, "80": 80, "250": 250, "836": digits_tables.UPSTREAM_IMAGES}
 STEPS, TRANSFER_STEPS = 400, 100
-CLASSES = {"ten digits": ("ten", 100), "unseen digits": ("unseen", 30)}  # table, images trained on
+CLASSES = {"ten digits": ("ten", 100), "unseen digits": ("unseen", 30)}  # table, training images
 
 
 def vit(name: str) -> dict[str, Any]:
-    """Fields of `model` of "ViT-B/4"."""
+    """The model fields of a ViT, such as "ViT-B/4"."""
     size, patch = name.removeprefix("ViT-").split("/")
     width, layers, heads = SIZES[size]
     return {
@@ -35,25 +35,30 @@ def vit(name: str) -> dict[str, Any]:
 
 
 def bit(name: str) -> dict[str, Any]:
-    """Fields of `model` of "BiT-R14": two stages of a ResNet of half the width."""
+    """The model fields of a ResNet of two stages and half the width, such as "BiT-R14"."""
     return {"variant": "R50x1", "resnet_layers": BIT[name], "resnet_width": 0.5, **NO_SIZES}
 
 
 def hybrid(name: str) -> dict[str, Any]:
-    """Fields of `model` of "Hybrid-B/4": the root and a unit of a ResNet, then the transformer."""
+    """The model fields of a ViT on the root and one unit of a ResNet, such as "Hybrid-B/4"."""
     sizes = {**vit(name.replace("Hybrid", "ViT")), "patch_size": 1}
     return {**sizes, "variant": "R26+S/32", "resnet_layers": (1,), "resnet_width": 0.5}
 
 
 NO_SIZES = dict.fromkeys(("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim"))
-KINDS = {"ViT": vit, "BiT": bit, "Hybrid": hybrid}
+FAMILIES = {"ViT": vit, "BiT": bit, "Hybrid": hybrid}
 
 
-class Digits:
-    """The studies on the digits: minutes on two cores."""
+class DigitsScale:
+    """The studies on scikit-learn's digits, which take minutes on two cores.
 
-    scale = "digits"
-    # Few-shot evaluation has 2^10 for some 5000 images and 768 features: as much for 50 and 48.
+    Args:
+        folder: the folder of the studies; the digits are written to its subfolder `data`.
+        steps: updates of each pre-training run; by default 400.
+    """
+
+    name = "digits"
+    # The published 2^10 is for about 5000 images and 768 features; 1 is as much for 50 and 48.
     l2 = 1.0
 
     def __init__(self, folder: pathlib.Path, steps: int | None = None):
@@ -61,26 +66,28 @@ class Digits:
         self.steps, self.transfer_steps = steps or STEPS, min(steps or STEPS, TRANSFER_STEPS)
 
     def updates(self, factor: float) -> dict[str, int]:
-        """The change of a recipe that trains `factor` times as long as the others."""
-        return _once(round(factor * self.steps))
+        """The change to a recipe for training `factor` times as long as other runs."""
+        return _evaluated_once(round(factor * self.steps))
 
     def require(self, upstreams: Sequence[str], tasks: Sequence[str] = ()) -> None:
-        """Nothing: the digits come with scikit-learn."""
+        """Checks nothing, because scikit-learn contains the digits."""
 
     @functools.cached_property
     def tables(self) -> dict[str, str]:
-        """What `dataset` calls each table of `digits_tables`."""
+        """The tables of `digits_tables`, as values for `dataset`."""
         return digits_tables.write_tables(self.folder / "data")
 
     def base(self, model: str, steps: int) -> Config:
-        """The main job's recipe for `model`, without augmentation and smoothing."""
-        fields = KINDS[model.split("-")[0]](model)
+        """The recipe "digits" for `model`, without augmentation and label smoothing."""
+        fields = FAMILIES[model.split("-")[0]](model)
         changes = {f"model.{name}": value for name, value in fields.items()}
         plain = {"augment": AugmentConfig(), "label_smoothing": 0.0}
-        return changed(read(self.recipe), {**changes, **plain, **_once(steps)})
+        return replace_fields(
+            read_recipe(self.recipe), {**changes, **plain, **_evaluated_once(steps)}
+        )
 
     def pretraining(self, model: str, upstream: str, changes: Mapping[str, Any]) -> Config:
-        """Table 3 in small: `upstream` is one of `UPSTREAMS`."""
+        """A small version of Table 3: pre-training `model` on `upstream`, one of `UPSTREAMS`."""
         steps = changes.get("total_steps", self.steps)
         recipe = {
             "name": f"{model}-on-{upstream}".replace("/", ""),
@@ -91,16 +98,16 @@ class Digits:
             "optimizer.decay_type": "linear",
             "optimizer.warmup_steps": steps // 10,
         }
-        return changed(self.base(model, steps), {**recipe, **changes})
+        return replace_fields(self.base(model, steps), {**recipe, **changes})
 
     def transfer(self, trained: Trained, task: str) -> Config:
-        """Table 4 in small: SGD with momentum, one learning rate."""
+        """A small version of Table 4: fine-tuning by SGD with momentum at one learning rate."""
         table, images = CLASSES[task]
         steps = self.transfer_steps
-        return changed(
+        return replace_fields(
             trained.config,
             {
-                **_once(steps),
+                **_evaluated_once(steps),
                 "name": f"{trained.config.name}-to-{table}",
                 "dataset": self.tables[table],
                 "data": DataConfig(train_split=f"train[:{images}]"),
@@ -114,19 +121,21 @@ class Digits:
             },
         )
 
-    def inspected(self, lab) -> tuple[keras.Model, str, DataConfig]:
-        """The main job's model of 6 layers and 64 patches, its data set and where that lies."""
-        recipe = read(self.recipe)
+    def model_to_inspect(self, lab) -> tuple[keras.Model, str, DataConfig]:
+        """The model to inspect, with 6 layers and 64 patches, and the data set of its images."""
+        recipe = read_recipe(self.recipe)
         sizes = {"model.image_size": 32, "model.hidden_size": 48, "model.num_layers": 6}
-        trained = lab.train(changed(recipe, {"name": "inspected", **self.updates(1.5), **sizes}))
+        trained = lab.train(
+            replace_fields(recipe, {"name": "inspected", **self.updates(1.5), **sizes})
+        )
         model, _ = runs.open_source(trained.folder)
         return model, recipe.dataset, recipe.data
 
     def few_shot_data(self) -> tuple[str, DataConfig]:
-        """The ten digits, of which each class has 25 training images that no model has seen."""
+        """The data of the few-shot evaluations: ten digits, with 25 unseen images of each class."""
         return self.tables["ten"], DataConfig()
 
 
-def _once(steps):
-    """A run of so many updates that is judged at its end."""
+def _evaluated_once(steps):
+    """The fields of a run of `steps` updates that is evaluated at its end alone."""
     return dict.fromkeys(("total_steps", "eval_every", "checkpoint_every"), steps)
