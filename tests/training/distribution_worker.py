@@ -1,4 +1,4 @@
-"""Runs in processes of its own: `distribution_worker.py TASK FOLDER ARGUMENTS OF train.py`."""
+"""A process of a distributed run: `distribution_worker.py TASK FOLDER TRAIN_ARGUMENTS`."""
 
 import contextlib
 import json
@@ -23,9 +23,9 @@ class Trained(Exception):
 
 
 def several_runs(folder, arguments):
-    """In one of several processes: a run, with what it ends at, and another.
+    """In one of several processes: trains a run and saves its weights, then trains another run.
 
-    Process 1 of that is told to stop after update 8, and in the next try dies after 12.
+    In the other run, process 1 receives SIGTERM after update 8, and dies after update 12.
     """
     config = parse_config(arguments, default="")
 
@@ -58,7 +58,7 @@ def one_run(folder, arguments):
 
 
 def several_devices(folder, arguments):
-    """On several devices of one process: a run of each kind, the last also stopped and resumed."""
+    """On several devices of one process: a run of each kind; the last one is resumed as well."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
@@ -72,12 +72,12 @@ def several_devices(folder, arguments):
             run(["train", *arguments, "--distribution", kind, "--workdir", str(folder / kind)])
     shutil.copytree(folder / kind, folder / "resumed")
     for path in sorted((folder / "resumed" / "checkpoints").iterdir())[2:]:
-        shutil.rmtree(path)  # the second is of step 8
+        shutil.rmtree(path)  # the second was saved at step 8
     run(["train", *arguments, "--distribution", kind, "--workdir", str(folder / "resumed")])
 
 
 def _with_shards(path, local=Topology.local):
-    """`local`, which first writes what shape of each variable one device holds."""
+    """Wraps `local` so that it first writes the shapes that one device holds of each variable."""
 
     def recorded(topology, model, build):
         shape = lambda value: getattr(value, "addressable_shards", [])[:1]

@@ -1,13 +1,13 @@
-"""Runs of train.py that are killed again and again, and must end as if they had not been.
+"""Kills training runs again and again, and checks that they end like a run that was not killed.
 
     KERAS_BACKEND=jax python -m tests.training.kill --points 20
 
-One run goes straight to its end. Another is killed by SIGKILL at a random moment, half the time
-before a random event (a batch, an update, a batch of an evaluation, a flush to the disk, a rename,
-a removal), else after a random time; the same command goes on, is killed again, and so on. At its
-end its last checkpoint, metrics and model are compared with the straight run's; while there were
-fewer than `--points` kills, another run begins. `python -m tests.training.kill run KIND AT
-ARGUMENTS` is the process that dies.
+One run is never killed. Another run is killed by SIGKILL at a random moment: half the time before
+a random event (a batch, an update, a batch of an evaluation, a flush to the disk, a rename, a
+removal), otherwise after a random time. The same command resumes it, is killed again, and so on. At
+the end, its last checkpoint, metrics and model are compared with those that the first run left. More
+runs follow until there were `--points` kills. `python -m tests.training.kill run KIND AT ARGUMENTS`
+is the process that dies.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def die(kind, at, number=signal.SIGKILL):
 
 
 def watch(kind, at):
-    """Prepares the end: see `train`."""
+    """Arranges that this process dies as `train` describes."""
     import keras
 
     from vit_keras.training import callbacks
@@ -77,18 +77,18 @@ def watch(kind, at):
 
 
 def train(folder, kind="never", at=0, **options):
-    """One process of the command that trains in `folder`, and how it ends.
+    """Runs one process that trains in `folder`, and returns how it ended.
 
-    By SIGKILL before event number `at` since training began ("event") or before number `at` of one
-    kind of `EVENTS`, or `at` seconds after the first update ("seconds"); by SIGTERM before an event
-    ("sigterm"); or by itself ("never").
+    `kind` says when SIGKILL ends it: "event" means before event number `at` since training began, a
+    name in `EVENTS` means before number `at` of these events, and "seconds" means `at` seconds
+    after the first update. "sigterm" sends SIGTERM before event number `at`. "never" lets it end.
     """
     command = ["-m", "tests.training.kill", "run", kind, str(at), *ARGUMENTS, "--workdir", folder]
     return run_script(*command, check=False, **options)
 
 
 def differences(straight, other):
-    """Names of what is not the same in two folders of runs, but for the clock's numbers."""
+    """Names what differs between the folders of two runs, except the numbers of the clock."""
     found = []
     ours, theirs = (
         np.load(f / "checkpoints" / f"step_{STEPS:09d}" / "state.npz") for f in (straight, other)
@@ -121,7 +121,7 @@ def model_differences(straight, other):
 
 
 def chain(points, seed, root, longest=60):
-    """Kills one run after another until there were `points` kills; returns what differed."""
+    """Kills one run after another until there were `points` kills; returns the differences."""
     rng = np.random.default_rng(seed)
     began = time.perf_counter()
     done = train(root / "straight")

@@ -1,4 +1,4 @@
-"""A run that compiles in an instant: one dense layer behind dropout, data that follow the step."""
+"""A run that compiles quickly: a dense layer after dropout, on data that depend on the step."""
 
 import json
 
@@ -14,7 +14,7 @@ RATE = 0.02
 
 
 def small_config(folder, **fields):
-    """12 updates, evaluated every 4, on the plain optimiser or with that of `fields`."""
+    """12 updates, evaluated every 4; `fields` and its `optimizer` change the configuration."""
     shared = {"total_steps": 12, "eval_every": 4, "checkpoint_every": 3, "batch": 8, "seed": 1}
     optimizer = {"learning_rate": RATE, **fields.pop("optimizer", {})}
     return Config(
@@ -49,21 +49,21 @@ def examples(count, seed):
 
 
 def small_batches(config, change=lambda images, part: images):
-    """`batches(start)`; `change` may spoil the images of a batch."""
+    """Returns `batches(start)`; `change(images, number)` may change the images of a batch."""
     import tensorflow as tf
 
     parts = config.optimizer.accumulation_steps
     size = config.batch // parts
 
     def batches(start):
-        found = []
+        made = []
         for part in range(start, config.total_steps * parts):
             images, labels = examples(config.batch, part // parts)
             mine = slice(part % parts * size, (part % parts + 1) * size)
-            found.append((change(images[mine], part), labels[mine]))
-        if not found:
+            made.append((change(images[mine], part), labels[mine]))
+        if not made:
             return None
-        return tf.data.Dataset.from_tensor_slices(tuple(map(np.stack, zip(*found))))
+        return tf.data.Dataset.from_tensor_slices(tuple(map(np.stack, zip(*made))))
 
     return batches
 
@@ -75,7 +75,7 @@ def held_out():
 
 
 def small_run(folder, change=lambda images, part: images, wrap=lambda batches: batches, **fields):
-    """Trains, or goes on; returns (model, run, rows)."""
+    """Trains or resumes a run; returns (model, run, rows)."""
     config = small_config(folder, **fields)
     model, run = small_model(config), open_run(config)
     rows = train(model, run, wrap(small_batches(config, change)), held_out())
@@ -83,7 +83,7 @@ def small_run(folder, change=lambda images, part: images, wrap=lambda batches: b
 
 
 def state(folder, step):
-    """All arrays of a run's checkpoint by name."""
+    """All arrays in a checkpoint of a run, by name."""
     with np.load(folder / "checkpoints" / f"step_{step:09d}" / "state.npz") as arrays:
         return dict(arrays)
 
@@ -95,11 +95,11 @@ def assert_same_state(one, other):
 
 
 def without_rate(rows):
-    """Rows but for what the clock decides."""
+    """The rows without the numbers that depend on the clock."""
     return [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
 
 
 def by_path(folder, step):
-    """The arrays of a run's checkpoint by the paths of their variables."""
+    """The arrays in a checkpoint of a run, by the paths of their variables."""
     meta = json.loads((folder / "checkpoints" / f"step_{step:09d}" / "meta.json").read_text())
     return {meta["variables"][n][0]: array for n, array in state(folder, step).items() if "/" in n}

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all, to the bit, whatever goes wrong while they are written."""
+"""Checkpoints are whole and exact to the bit, whatever goes wrong while they are written."""
 
 import contextlib
 import errno
@@ -46,7 +46,7 @@ def test_a_damaged_checkpoint_is_skipped(tmp_path, model):
     assert len(warned) == 3 and bias(model) == 1.0
     assert not (tmp_path / ".partial-x").exists()
     set_bias(model, 2)
-    checkpoints.save(model, tmp_path, 2, keep=1)  # the damaged ones after it do not count
+    checkpoints.save(model, tmp_path, 2, keep=1)  # the damaged later ones do not count
     set_bias(model, 0)
     with pytest.warns(UserWarning, match="damaged"):
         assert checkpoints.restore(model, tmp_path) == 2
@@ -61,7 +61,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, model):
 
 
 def test_dropout_continues_where_it_was(tmp_path, model, rng):
-    """`.keras` files leave the seeds out."""
+    """Checkpoints hold dropout's seeds, which `.keras` files leave out."""
     images = rng.normal(size=(4, 4, 4, 1)).astype("float32")
     model(images, training=True)
     checkpoints.save(model, tmp_path, 1, keep=1)
@@ -71,7 +71,7 @@ def test_dropout_continues_where_it_was(tmp_path, model, rng):
     np.testing.assert_array_equal(to_numpy(model(images, training=True)), expected)
 
 
-def test_bfloat16_comes_back_to_the_bit(tmp_path, rng):
+def test_bfloat16_is_restored_to_the_bit(tmp_path, rng):
     config = small_config(tmp_path, optimizer={"name": "sgd", "momentum_dtype": "bfloat16"})
     model = small_model(config)
     slot = next(v for v in model.optimizer.variables if v.dtype == "bfloat16")
@@ -100,7 +100,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("before", range(8))
 def test_a_checkpoint_that_is_replaced_is_never_missing(tmp_path, model, monkeypatch, before):
-    """Stopped before each file operation, one of that step is always whole."""
+    """Whichever file operation is the last, there is a whole checkpoint of the step."""
     folder = tmp_path / "checkpoints"
     set_bias(model, 1)
     checkpoints.save(model, folder, 5, keep=1)

@@ -1,4 +1,4 @@
-"""Several processes and devices train as one does; what cannot is refused by name."""
+"""Several processes and devices train like one."""
 
 import json
 import os
@@ -39,14 +39,14 @@ RUNS = ("straight", "stopped")
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """The folder of the run in one process on one device."""
+    """The folder of a run in one process on one device."""
     folder = tmp_path_factory.mktemp("distribution") / "alone"
     run(["train", *RUN, "--workdir", str(folder)])
     return folder
 
 
 def free_port():
-    """A port with three free ones: torchrun's, and those after it that other backends take."""
+    """Finds three free ports in a row: torchrun's, and the two that other backends use."""
     for port in range(20_000 + os.getpid() % 9_000, 60_000, 7):
         with socket.socket() as a, socket.socket() as b, socket.socket() as c:
             try:
@@ -58,7 +58,7 @@ def free_port():
 
 
 def start_pair(task, folder, mode):
-    """Two processes of the worker; their exit codes and what they wrote on stderr."""
+    """Starts two worker processes; returns their exit codes and their outputs."""
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     shared |= {"KERAS_BACKEND": BACKEND, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, WORKER, task, folder, *RUN, "--distribution", mode]
@@ -75,7 +75,7 @@ def start_pair(task, folder, mode):
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """What two processes leave: `straight`, and `stopped`, which was started again."""
+    """The folders that two processes leave: `straight`, and `stopped`, which was started again."""
     folder = tmp_path_factory.mktemp("pair")
     first = start_pair("several_runs", folder, "multi_worker")
     second = start_pair("one_run", folder, "multi_worker")
@@ -84,7 +84,7 @@ def pair(tmp_path_factory):
 
 
 def weights(folder, step=20):
-    """The model and optimiser in a checkpoint; but biases of keys, whose gradient is rounding."""
+    """A checkpoint's model and optimizer, without keys' biases, whose gradients are rounding."""
     path = folder / "checkpoints" / f"step_{step:09d}"
     names = json.loads((path / "meta.json").read_text())["variables"]
     with np.load(path / "state.npz") as state:
@@ -93,7 +93,7 @@ def weights(folder, step=20):
 
 
 def assert_same_training(folder, alone):
-    """Losses agree within 1e-5, on the images held out too, whose last batch is padded."""
+    """Losses agree within 1e-5, also on held-out images, whose last batch is padded."""
     rows, expected = (json.loads((f / "metrics.json").read_text()) for f in (folder, alone))
     assert [row["step"] for row in rows] == [5, 10, 15, 20]
     for name in ("loss", "val_loss"):
@@ -125,9 +125,9 @@ def test_two_processes_train_as_one(pair, alone):
 
 
 @pytest.mark.slow
-def test_processes_stop_together_when_one_is_told_to_or_dies(pair):
+def test_processes_stop_together_when_one_is_stopped_or_dies(pair):
     folder, (codes, outputs), _ = pair
-    for output in outputs:  # both left after the same update as process 1 had SIGTERM
+    for output in outputs:  # both stopped after the same update when process 1 had SIGTERM
         assert "stopped by SIGTERM after update 9 of 20" in output
     assert (folder / "stopped" / "checkpoints" / "step_000000009").is_dir()
     assert codes[1] == 3 and codes[0] not in (0, None)
@@ -136,7 +136,7 @@ def test_processes_stop_together_when_one_is_told_to_or_dies(pair):
 
 
 @pytest.mark.slow
-def test_processes_that_are_started_again_end_as_if_none_had_died(pair):
+def test_processes_that_are_started_again_end_like_undisturbed_ones(pair):
     folder, _, (_, outputs) = pair
     assert_identical(folder / "stopped", folder / "straight")
     model = open_model(folder / "stopped" / "model.keras")
@@ -145,7 +145,7 @@ def test_processes_that_are_started_again_end_as_if_none_had_died(pair):
         [{k: v for k, v in row.items() if k != "images_per_second"} for row in json.loads(text)]
         for text in ((folder / name / "metrics.json").read_text() for name in RUNS)
     ]
-    for row, expected in zip(*rows):  # on TensorFlow a mean goes on in one of its two parts
+    for row, expected in zip(*rows):  # on TensorFlow, only one of a mean's two parts continues
         assert row == pytest.approx(expected, rel=1e-6)
     held_out = {"image_size": (16, 16), "preprocessing": model.preprocessing, "batch": 360}
     ((images, labels),) = data.eval_batches(test, **held_out)
@@ -184,7 +184,7 @@ def test_two_processes_share_one_copy_of_the_model(tmp_path, alone):
 
 
 def test_padding_changes_no_evaluation(rng):
-    """Four batches of 100 for 360 images, against the mean over images of Eq. -Σ y log p."""
+    """Compares four batches of 100 for 360 images with the mean over images of -Σ y log p."""
     model = randomise(VisionTransformer(8, 4, 8, 1, 2, 8, 10, channels=1), rng)
     compile_model(model, DIGITS)
     test = data.load("digits", 1).split("test")

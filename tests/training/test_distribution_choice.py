@@ -1,4 +1,4 @@
-"""Which distribution a run gets, and what is refused by name."""
+"""The distribution that a run gets, and the settings that are refused."""
 
 import dataclasses
 import json
@@ -41,7 +41,7 @@ JOINED = {
 
 @pytest.fixture
 def launched(monkeypatch):
-    """Sets the variables of a launcher, and unsets all others."""
+    """Returns a function that sets a launcher's variables and unsets all others."""
 
     def launch(variables):
         for name in (*TORCHRUN, "TF_CONFIG", *OWN["jax"][0]):

@@ -1,4 +1,4 @@
-"""Updates through `model.fit`, compiled as a run is."""
+"""Updates through `model.fit` of a model that is compiled like a run's."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ TORCH = keras.backend.backend() == "torch"
 
 
 def fitted(config, calls=(6,)):
-    """A model after calls of `fit` of so many updates each, in parts where the config says so."""
+    """Returns a model after calls of `fit`, each of which makes the given number of updates."""
     rng = np.random.default_rng(7)
     model = small_model(rng)
     images = rng.uniform(-1, 1, (48, 8, 8, 1)).astype("float32")
@@ -40,21 +40,21 @@ def straight():
 
 
 def state(model):
-    """Weights and averages by path, without the keys' bias, whose gradient is rounding."""
+    """Weights and averages by path, without keys' biases, whose gradient is 0 but for rounding."""
     averages = values(model.optimizer._model_variables_moving_average)
     paths = [f"average of {v.path}" for v in model.trainable_variables]
-    found = {**weights_by_path(model), **dict(zip(paths, averages))}
-    return {path: value for path, value in found.items() if not path.endswith("/key/bias")}
+    state = {**weights_by_path(model), **dict(zip(paths, averages))}
+    return {path: value for path, value in state.items() if not path.endswith("/key/bias")}
 
 
 def assert_same_state(model, other, tolerance):
-    found = state(other)
+    expected = state(other)
     for path, value in state(model).items():
-        np.testing.assert_allclose(found[path], value, atol=tolerance, err_msg=path)
+        np.testing.assert_allclose(value, expected[path], atol=tolerance, err_msg=path)
 
 
-def test_fit_twice_is_fit_once(straight):
-    """And fit ends with the weights, not with their average."""
+def test_two_calls_of_fit_train_as_one(straight):
+    """`fit` also ends with the weights, not with their average."""
     twice = fitted(CONFIG, calls=(3, 3))
     assert_same_state(straight, twice, 0.0)
     kernel = "head/kernel"
@@ -67,8 +67,8 @@ def test_frozen_layers_stay(straight):
     assert still == ["embedding/kernel", "embedding/bias"]
 
 
-def test_parts_of_a_batch_are_the_batch(straight):
-    """And two updates in one execution, which torch does not have, are two updates."""
+def test_a_batch_in_parts_trains_as_a_whole_batch(straight):
+    """Two updates in one execution, which torch does not have, are two updates as well."""
     executed = 1 if TORCH else 2
     rules = dataclasses.replace(RULES, accumulation_steps=4)
     model = fitted(dataclasses.replace(CONFIG, steps_per_execution=executed, optimizer=rules))

@@ -1,4 +1,4 @@
-"""train.py, killed for real, goes on to the same bits."""
+"""A training process that is killed resumes to the same bits."""
 
 import signal
 
@@ -9,10 +9,10 @@ from tests.training import kill
 
 @pytest.mark.slow
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
-    """Within an update and within a checkpoint; `python -m tests.training.kill` has many more."""
+    """Kills it in an update and in a checkpoint; `tests.training.kill` tries many more moments."""
     straight, other = tmp_path / "straight", tmp_path / "killed"
     assert kill.train(straight).returncode == 0
-    torn = kill.train(other, "flush", 8)  # of the second checkpoint, between its two files
+    torn = kill.train(other, "flush", 8)  # of the second checkpoint, after its first file
     assert torn.returncode == -signal.SIGKILL
     assert [path.name[:6] for path in sorted((other / "checkpoints").iterdir())] == [
         ".parti",

@@ -1,4 +1,4 @@
-"""The loop: counting updates, going on after a stop, evaluating the average, stopping early."""
+"""The loop counts updates, resumes, evaluates the average and stops early."""
 
 import json
 import signal
@@ -36,15 +36,15 @@ ALL = {"optimizer": {"ema_decay": 0.8, "accumulation_steps": 2, "weight_decay": 
         (6, 6, 3, []),
     ],
 )
-def test_segments_cover_the_steps_that_are_left(start, total, every, expected):
-    found = segments(start, total, every)
-    assert found == expected
-    assert sum((s.last - s.first) * s.steps for s in found) == total - start
+def test_segments_cover_the_remaining_steps(start, total, every, expected):
+    calls = segments(start, total, every)
+    assert calls == expected
+    assert sum((s.last - s.first) * s.steps for s in calls) == total - start
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """A run with average, accumulation, weight decay and dropout, never stopped."""
+    """A run with average, accumulation, weight decay and dropout that was never stopped."""
     folder = tmp_path_factory.mktemp("straight")
     return folder, *small_run(folder, **ALL)
 
@@ -54,7 +54,7 @@ class Killed(Exception):
 
 
 def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, straight, capsys):
-    """Stopped twice within an epoch: by an error after a checkpoint, then by SIGTERM."""
+    """It stops twice within an epoch: by an error after a checkpoint, then by SIGTERM."""
     folder, model, _, rows = straight
     starts = []
 
@@ -97,7 +97,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, straigh
 
 
 def test_accumulated_parts_are_one_update(tmp_path):
-    """Schedule, evaluations, checkpoints and the average count updates, not parts of one."""
+    """Schedule, evaluations, checkpoints and the average count updates, not their parts."""
     sgd = {"name": "sgd", "ema_decay": 0.5, "warmup_steps": 4, "grad_norm_clip": None}
     (one, _, rows), (other, _, rows_in_parts) = (
         small_run(
@@ -116,7 +116,7 @@ def test_accumulated_parts_are_one_update(tmp_path):
         np.testing.assert_allclose(weight, in_parts, atol=1e-6)
 
 
-def test_evaluations_disturb_nothing(tmp_path, straight):
+def test_evaluations_do_not_change_training(tmp_path, straight):
     folder = straight[0]
     small_run(tmp_path, **ALL, eval_every=12)
     seldom, often = state(tmp_path, 12), state(folder, 12)
@@ -134,8 +134,8 @@ def test_the_average_is_evaluated_and_kept(straight):
         for name in ("kernel", "bias")
     ]
     assert np.abs(raw[0] - average[0]).max() > 1e-4
-    for found, expected in zip(model.get_layer("head").weights, average):
-        np.testing.assert_array_equal(to_numpy(found), expected)
+    for weight, expected in zip(model.get_layer("head").weights, average):
+        np.testing.assert_array_equal(to_numpy(weight), expected)
     images, labels = examples(HELD_OUT, 1000)
     logits = images.reshape(HELD_OUT, -1).astype("float64") @ average[0] + average[1]
     loss = np.log(np.exp(logits).sum(1)) - (logits * labels).sum(1)
@@ -146,7 +146,7 @@ def test_the_average_is_evaluated_and_kept(straight):
     assert rows[-1]["weight_norm"] == pytest.approx(norm)
 
 
-def test_several_updates_an_execution(tmp_path, straight):
+def test_several_updates_in_one_execution(tmp_path, straight):
     if keras.backend.backend() == "torch":
         with pytest.raises(
             ValueError, match="`steps_per_execution` must be 1 on the torch backend"
@@ -166,15 +166,15 @@ def test_executions_that_do_not_divide_are_refused(tmp_path, name):
         small_config(tmp_path, **{"checkpoint_every": 4, name: 13}, steps_per_execution=2)
 
 
-def test_data_of_unknown_length_make_no_step_more(tmp_path):
-    """On TensorFlow, fit alone counts a phantom step an epoch for them."""
+def test_data_of_unknown_length_add_no_step(tmp_path):
+    """On TensorFlow, `fit` by itself would count one more step in each epoch."""
     unknown = lambda batches: lambda start: batches(start).filter(lambda x, y: True)
     model, _, _ = small_run(tmp_path, wrap=unknown)
     assert int(to_numpy(model.optimizer.iterations)) == 12
 
 
 def test_patience(tmp_path):
-    """With next to no rate nothing gets better: the first evaluation stays the best."""
+    """At a tiny learning rate nothing improves: the first evaluation stays the best."""
     fields = {"patience": 2, "total_steps": 40, "optimizer": {"learning_rate": 1e-12}}
     _, run, rows = small_run(tmp_path, **fields)
     assert [row["step"] for row in rows] == [4, 8, 12]

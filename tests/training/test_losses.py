@@ -1,4 +1,4 @@
-"""The losses of a run against their formulas in NumPy."""
+"""Compares the losses of a run with their formulas in NumPy."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def softmax_xent(targets, logits, smoothing):
 
 
 def sigmoid_xent(targets, logits, smoothing):
-    """-log σ(x) for what is there and -log σ(-x) for what is not, summed over the classes."""
+    """-log σ(x) for classes in the image and -log σ(-x) for the others, summed over the classes."""
     positive, negative = np.logaddexp(0, -logits), np.logaddexp(0, logits)
     return (targets * positive + (1 - targets) * negative).sum(-1).mean()
 
@@ -33,13 +33,13 @@ def sigmoid_xent(targets, logits, smoothing):
         ("sigmoid", 0.0, sigmoid_xent),
     ],
 )
-def test_losses_are_the_formulas(rng, name, smoothing, reference):
+def test_losses_equal_the_formulas(rng, name, smoothing, reference):
     logits = 30 * rng.normal(size=(6, 7))
     targets = rng.dirichlet(np.ones(7), 6)  # as MixUp makes them
     loss = build_loss(Config(loss=name, label_smoothing=smoothing))
     loss = keras.losses.deserialize(keras.losses.serialize(loss))
-    found = loss(*(keras.ops.convert_to_tensor(x.astype("float32")) for x in (targets, logits)))
-    np.testing.assert_allclose(to_numpy(found), reference(targets, logits, smoothing), rtol=1e-5)
+    value = loss(*(keras.ops.convert_to_tensor(x.astype("float32")) for x in (targets, logits)))
+    np.testing.assert_allclose(to_numpy(value), reference(targets, logits, smoothing), rtol=1e-5)
 
 
 def test_label_smoothing_of_sigmoids_is_refused():

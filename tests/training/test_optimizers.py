@@ -1,9 +1,8 @@
-"""Updates against the published rules in NumPy, and against optax."""
+"""Compares updates with the published rules in NumPy, and with optax."""
 
 import dataclasses
 
 import keras
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -37,7 +36,7 @@ CASES = {
 
 
 def of_layer(decay):
-    """The multiplier of a variable of one block, as BEiT's `get_num_layer_for_vit` counts."""
+    """Multipliers for a model of one block, as BEiT's `get_num_layer_for_vit` counts them."""
     depths = {"embedding": 0, "cls": 0, "posembed_input": 0, "encoderblock_0": 1}
     return lambda path: decay ** (2 - depths.get(path.split("/")[0], 2))
 
@@ -67,7 +66,7 @@ def train_by_optax(weights, gradients, config, total_steps):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_updates_are_the_published(rng, case):
+def test_updates_equal_the_published_rules(rng, case):
     config, total = CASES[case], STEPS + 5
     model = small_model(rng, representation_size=6)
     variables = [v for v in model.trainable_variables if "Attention" not in v.path]
@@ -82,14 +81,15 @@ def test_updates_are_the_published(rng, case):
     weights, averages, exact_norms = train(before, gradients, config, total, multiplier)
     np.testing.assert_allclose(norms, exact_norms, rtol=1e-5)
     assert 10 < sum(norm > 1 for norm in norms) < 90  # clipped
-    after, near = dict(zip(before, values(variables))), 1e-4 if case == "sgd in bfloat16" else 5e-6
-    assert_near(after, weights, near)
+    after = dict(zip(before, values(variables)))
+    tolerance = 1e-4 if case == "sgd in bfloat16" else 5e-6
+    assert_near(after, weights, tolerance)
     assert max(np.abs(after[name] - before[name]).max() for name in before) > 0.1
     if config.ema_decay:
-        found = values(optimizer._model_variables_moving_average)
-        assert_near(dict(zip(before, found)), averages, near)
+        kept = values(optimizer._model_variables_moving_average)
+        assert_near(dict(zip(before, kept)), averages, tolerance)
     if config.layer_decay is None:
-        assert_near(after, train_by_optax(before, gradients, config, total), near)
+        assert_near(after, train_by_optax(before, gradients, config, total), tolerance)
 
 
 def assert_near(found, expected, tolerance):
@@ -103,8 +103,8 @@ def few_variables():
 
 
 def test_parts_add_up_to_one_update(rng):
-    """With parts of a batch: the same weights, averages, rates and state as in one piece."""
-    parts, found = 3, []
+    """A batch in parts gives the same weights, averages, rates and state as a whole batch."""
+    parts, states = 3, []
     gradients = draw_gradients(rng, few_variables(), 15)
     spread = [[rng.normal(size=g.shape) for g in drawn] for drawn in gradients]
     for count in (1, parts):
@@ -119,14 +119,14 @@ def test_parts_add_up_to_one_update(rng):
         assert int(to_numpy(optimizer.iterations)) == 15
         averages = optimizer._model_variables_moving_average
         state = values([optimizer.gradient_norm, *variables, *averages])
-        found.append([to_numpy(optimizer.learning_rate), *state])
-    for once, in_parts in zip(*found):
+        states.append([to_numpy(optimizer.learning_rate), *state])
+    for once, in_parts in zip(*states):
         np.testing.assert_allclose(in_parts, once, atol=1e-6)
 
 
-def test_loss_scale_changes_nothing_but_leaves_steps_out(rng):
+def test_loss_scaling_only_skips_steps_that_are_not_finite(rng):
     config = dataclasses.replace(ADAMW, accumulation_steps=2)
-    gradients, found = draw_gradients(rng, few_variables(), 8), []
+    gradients, states = draw_gradients(rng, few_variables(), 8), []
     for scale in (1.0, 2.0**15):
         variables = few_variables()
         inner = build_optimizer(config, 10, None)
@@ -138,13 +138,13 @@ def test_loss_scale_changes_nothing_but_leaves_steps_out(rng):
             update([np.full_like(g, np.inf) for g in gradients[0]])
             assert float(to_numpy(optimizer.dynamic_scale.value)) == 2.0**14
         assert int(to_numpy(optimizer.iterations)) == 4
-        found.append(values([*variables, *inner._model_variables_moving_average]))
-    for plain, in_scale in zip(*found):
-        np.testing.assert_array_equal(in_scale, plain)
+        states.append(values([*variables, *inner._model_variables_moving_average]))
+    for plain, scaled in zip(*states):
+        np.testing.assert_array_equal(scaled, plain)
 
 
 @pytest.mark.parametrize("config", [ADAMW, SGD_LINEAR], ids=["adamw", "sgd"])
-def test_a_loaded_optimizer_decays_kernels_alone(rng, tmp_path, config):
+def test_a_loaded_optimizer_decays_only_kernels(rng, tmp_path, config):
     config = dataclasses.replace(
         config, momentum_dtype="bfloat16", layer_decay=0.8, warmup_steps=0, ema_decay=None
     )
@@ -173,15 +173,19 @@ def test_a_loaded_optimizer_decays_kernels_alone(rng, tmp_path, config):
         np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=path)
 
 
-def test_momentum_is_stored_in_its_type(rng):
-    model = small_model(rng)
-    optimizer = SGD(0.1, momentum_dtype="bfloat16")
-    optimizer.build(model.trainable_variables)
-    assert {v.dtype for v in optimizer._traces} == {"bfloat16"}
-    assert optimizer._momentum == float(ml_dtypes.bfloat16(0.9)) == 0.8984375
+@pytest.mark.parametrize(("dtype", "momentum"), [("bfloat16", 0.8984375), ("float32", 0.9)])
+def test_momentum_is_stored_and_rounded_in_its_type(dtype, momentum):
+    variables, optimizer = few_variables(), SGD(0.5, momentum_dtype=dtype)
+    before, update = values(variables), updater(optimizer, variables)
+    for _ in range(2):  # u is 1, then μ + 1
+        update([np.ones(v.shape, "float32") for v in variables])
+    for value, start in zip(values(variables), before):
+        np.testing.assert_allclose(value, start - 0.5 * (2 + momentum), atol=1e-5)
+    traces = [v for v in optimizer.variables if v.path.endswith("_trace")]
+    assert [v.dtype for v in traces] == [dtype] * len(variables)
 
 
-def test_arguments_that_would_not_hold_are_refused():
+def test_arguments_without_effect_are_refused():
     with pytest.raises(ValueError, match="`ema_overwrite_frequency` must be None. Received: 5"):
         AdamW(use_ema=True, ema_overwrite_frequency=5)
     with pytest.raises(ValueError, match="Give `layer_decay` together with `num_layers`"):

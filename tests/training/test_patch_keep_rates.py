@@ -1,4 +1,4 @@
-"""The part of the patches that training sees, over a run."""
+"""The part of the patches that training sees in the course of a run."""
 
 import pathlib
 
@@ -22,34 +22,34 @@ def run(*rates, **fields):
 
 
 def test_each_rate_has_an_equal_part_of_the_run():
-    found = PatchKeepRates(run(0.5, 0.75, 1.0))
-    assert [found.rate(epoch) for epoch in range(6)] == [0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
-    found = PatchKeepRates(run(0.5, 1.0, eval_every=5))  # the second part begins in an epoch
-    assert [found.rate(epoch) for epoch in range(3)] == [0.5, 0.5, 1.0]
+    callback = PatchKeepRates(run(0.5, 0.75, 1.0))
+    assert [callback.rate(epoch) for epoch in range(6)] == [0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
+    callback = PatchKeepRates(run(0.5, 1.0, eval_every=5))  # the second part begins in an epoch
+    assert [callback.rate(epoch) for epoch in range(3)] == [0.5, 0.5, 1.0]
 
 
 def model():
-    made = VisionTransformer(*SIZES, patch_keep_rate=0.5, seed=2)
-    made.compile(keras.optimizers.SGD(0.1), "mse")
-    return made
+    vit = VisionTransformer(*SIZES, patch_keep_rate=0.5, seed=2)
+    vit.compile(keras.optimizers.SGD(0.1), "mse")
+    return vit
 
 
-def test_training_goes_on_with_the_next_rate(rng):
+def test_training_continues_with_the_next_rate(rng):
     x = rng.normal(size=(8, 12, 12, 3)).astype("float32")
     y = rng.normal(size=(8, 3)).astype("float32")
-    given = {"batch_size": 4, "shuffle": False, "verbose": 0}
+    options = {"batch_size": 4, "shuffle": False, "verbose": 0}
     changed, by_hand = model(), model()
     watch = [PatchKeepRates(run(0.3, 1.0, total_steps=4))]
-    changed.fit(x, y, epochs=2, callbacks=watch, **given)
+    changed.fit(x, y, epochs=2, callbacks=watch, **options)
     for rate in (0.3, 1.0):
         by_hand.get_layer("patch_dropout").keep_rate = rate
         by_hand.make_train_function(force=True)
-        by_hand.fit(x, y, **given)
+        by_hand.fit(x, y, **options)
     expected = weights_by_path(by_hand)
     for path, value in weights_by_path(changed).items():
         np.testing.assert_allclose(value, expected[path], atol=1e-6, err_msg=path)
     fixed = model()
-    fixed.fit(x, y, epochs=2, **given)
+    fixed.fit(x, y, epochs=2, **options)
     assert not np.allclose(weights_by_path(fixed)["head/kernel"], expected["head/kernel"])
 
 

@@ -1,4 +1,4 @@
-"""Runs of a pretext as a user has them: stopped and gone on with, measured, fine-tuned."""
+"""Runs without labels are resumed, measured and fine-tuned like other runs."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""A loss that is not finite: the run stops at once, or goes back with half the rate."""
+"""A loss that is not finite stops the run at once, or makes it go back with half the rate."""
 
 import json
 
@@ -13,7 +13,7 @@ from vit_keras.training.rollbacks import NonFinite
 
 
 def spoiling(step, *, times):
-    """Puts a NaN into the images of an update, the first `times` times that it is reached."""
+    """Puts a NaN into the images of update `step`, the first `times` times it is trained."""
     import tensorflow as tf
 
     left = [times]
@@ -58,20 +58,20 @@ def test_a_loss_is_checked_one_batch_later_or_when_asked(tmp_path):
         keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs)),
         keras.callbacks.Callback(),
     ]
-    found = callbacks.CallbackList([watch, *others])
+    fit = callbacks.CallbackList([watch, *others])
     losses = [keras.ops.convert_to_tensor(loss, "float32") for loss in (0.5, np.inf, 0.25)]
     for batch, loss in enumerate(losses[:2]):
-        found.on_train_batch_begin(batch)
-        found.on_train_batch_end(batch, {"loss": loss})
+        fit.on_train_batch_begin(batch)
+        fit.on_train_batch_end(batch, {"loss": loss})
     assert seen == [{"loss": 0.5}, {"loss": np.inf}]  # as numbers, at once
     with pytest.raises(NonFinite, match="the loss of update 2 is inf"):
-        found.on_test_begin()
-    found.on_test_begin()  # nothing is left to look at
-    found.on_train_batch_begin(2)
-    found.on_train_batch_end(2, {"loss": losses[1]})
-    found.on_train_batch_begin(3)
+        fit.on_test_begin()
+    fit.on_test_begin()  # every loss was checked
+    fit.on_train_batch_begin(2)
+    fit.on_train_batch_end(2, {"loss": losses[1]})
+    fit.on_train_batch_begin(3)
     with pytest.raises(NonFinite, match="the loss of update 3 is inf"):
-        found.on_train_batch_end(3, {"loss": losses[2]})
+        fit.on_train_batch_end(3, {"loss": losses[2]})
 
 
 def test_the_run_goes_back_with_half_the_rate(tmp_path, capsys):
@@ -81,7 +81,7 @@ def test_the_run_goes_back_with_half_the_rate(tmp_path, capsys):
         small_run(tmp_path / "hopeless", wrap=spoiling(2, times=99), **fields)
     rollbacks = json.loads((tmp_path / "hopeless" / "rollbacks.json").read_text())
     assert [r["cause"] for r in rollbacks] == ["the loss of update 2 is nan"]
-    assert steps_of(tmp_path / "hopeless") == [0]  # there must be something to go back to
+    assert steps_of(tmp_path / "hopeless") == [0]  # the checkpoint to go back to
 
     def die_at_6(model, folder, step, *rest, save=checkpoints.save):
         save(model, folder, step, *rest)
@@ -96,11 +96,11 @@ def test_the_run_goes_back_with_half_the_rate(tmp_path, capsys):
     assert f"learning rate {RATE / 2:g} from now on" in capsys.readouterr().out
     _, _, rows = small_run(folder, **arguments)  # keeps the lower rate
     expected = [(4, RATE * 8 / 12), (8, RATE / 2 * 4 / 12), (12, 0.0)]  # it went back to 4
-    found = [(row["step"], row["learning_rate"]) for row in rows]
-    assert np.array(found) == pytest.approx(np.array(expected), abs=1e-7)
+    rates = [(row["step"], row["learning_rate"]) for row in rows]
+    assert np.array(rates) == pytest.approx(np.array(expected), abs=1e-7)
 
 
-def test_no_checkpoint_is_made_of_what_is_not_finite(tmp_path):
+def test_a_state_that_is_not_finite_is_not_saved(tmp_path):
     model = small_model(small_config(tmp_path))
     checkpoints.save(model, tmp_path, 1, keep=1)
     slot = model.optimizer.variables[-1]

@@ -1,4 +1,4 @@
-"""A run's folder: what it is, whose it is."""
+"""The folder of a run: what it holds, and which run it belongs to."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ def test_a_folder_of_another_run_is_refused_and_kept(tmp_path):
     config = dataclasses.replace(DIGITS, workdir=str(tmp_path / "run"))
     run = runs.open_run(config)
     before = (run.folder / "config.yaml").read_text()
-    assert runs.open_run(config).folder == run.folder  # its own: it goes on
+    assert runs.open_run(config).folder == run.folder  # the same run continues
     changed = dataclasses.replace(config.optimizer, learning_rate=0.5)
     with pytest.raises(ValueError, match=r"another run \(optimizer.learning_rate: 0.003 there"):
         runs.open_run(dataclasses.replace(config, optimizer=changed))
@@ -36,14 +36,14 @@ def test_a_folder_of_another_run_is_refused_and_kept(tmp_path):
     assert [path.name for path in other.iterdir()] == ["cat.jpg"]
 
 
-def test_default_folder_follows_from_the_configuration():
+def test_the_default_folder_depends_on_the_configuration():
     one, same = runs.default_workdir(DIGITS), runs.default_workdir(DIGITS)
     other = runs.default_workdir(dataclasses.replace(DIGITS, seed=1))
     assert one == same != other
     assert one.name.startswith(f"digits-{keras.backend.backend()}-")
 
 
-def test_what_is_no_run_is_named(tmp_path):
+def test_a_folder_without_a_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no run and no checkpoint at 'nowhere'"):
         runs.open_source("nowhere")
     with pytest.raises(FileNotFoundError, match="is not a run's folder: it has no config.yaml"):

@@ -1,4 +1,4 @@
-"""The schedule against the published rule in NumPy."""
+"""Compares the schedule with the published rule in NumPy."""
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ from vit_keras.training import WarmupDecay
 
 @pytest.mark.parametrize("decay_type", ["cosine", "linear", "staircase"])
 @pytest.mark.parametrize("warmup", [0, 1, 10])
-def test_schedule_is_the_published(decay_type, warmup):
+def test_the_schedule_equals_the_published_rule(decay_type, warmup):
     schedule = WarmupDecay(0.3, 50, warmup, decay_type)
     again = WarmupDecay.from_config(schedule.get_config())
-    found = [float(to_numpy(again(step))) for step in range(60)]
+    rates = [float(to_numpy(again(step))) for step in range(60)]
     expected = [published_rate(step, 0.3, 50, warmup, decay_type) for step in range(60)]
-    np.testing.assert_allclose(found, expected, atol=1e-7)
+    np.testing.assert_allclose(rates, expected, atol=1e-7)

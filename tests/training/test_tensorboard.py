@@ -1,4 +1,4 @@
-"""What TensorBoard and trackers are given."""
+"""TensorBoard and trackers receive the rows, images and attention maps of a run."""
 
 import itertools
 import sys
@@ -18,17 +18,17 @@ from vit_keras.training.callbacks.tensorboard import TensorBoard
 
 
 def events(folder):
-    """`{tag: {step: value}}` of a folder of event files; an image's value is its bytes."""
+    """Reads event files as `{tag: {step: value}}`; the value of an image is its bytes."""
     import tensorflow as tf
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-    found = {}
+    values = {}
     for path in sorted(folder.glob("*tfevents*")):
         for event in EventFileLoader(str(path)).Load():
             for value in event.summary.value:
                 array = tf.make_ndarray(value.tensor)
-                found.setdefault(value.tag, {})[event.step] = array
-    return found
+                values.setdefault(value.tag, {})[event.step] = array
+    return values
 
 
 class Logger(keras.callbacks.Callback):
@@ -41,7 +41,7 @@ class Logger(keras.callbacks.Callback):
 
 
 def fake(monkeypatch, name, callback, **functions):
-    """Puts a package NAME with its Keras integration into sys.modules."""
+    """Puts a package `name` with its Keras integration into `sys.modules`."""
     integration = "wandb.integration.keras" if name == "wandb" else "mlflow.keras"
     parts = integration.split(".")
     made = [types.ModuleType(".".join(parts[: i + 1])) for i in range(len(parts))]
