@@ -5,9 +5,9 @@
 One run is never killed. Another run is killed by SIGKILL at a random moment: half the time before
 a random event (a batch, an update, a batch of an evaluation, a flush to the disk, a rename, a
 removal), otherwise after a random time. The same command resumes it, is killed again, and so on. At
-the end, its last checkpoint, metrics and model are compared with those that the first run left. More
-runs follow until there were `--points` kills. `python -m tests.training.kill run KIND AT ARGUMENTS`
-is the process that dies.
+the end, its last checkpoint, metrics and model are compared with those of the first run. More runs
+follow until there were `--points` kills. `python -m tests.training.kill run KIND AT ARGUMENTS` is
+the process that dies.
 """
 
 import argparse

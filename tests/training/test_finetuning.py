@@ -1,4 +1,4 @@
-"""Fine-tuning on a folder of real pictures, from Google's format, at another resolution."""
+"""Fine-tuning on a folder of real pictures, from a checkpoint in Google's format."""
 
 import json
 
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import evaluate
-import train
 from tests.helpers import randomise, weights_by_path
+from vit_keras import commands, evaluation
 from vit_keras.models import VisionTransformer
 from vit_keras.resizing import resize_position_embeddings
 from vit_keras.weights import open_model, save
@@ -49,40 +48,39 @@ def arguments(pictures, path, folder, steps):
     fields |= {"optimizer.momentum_dtype": "bfloat16", "optimizer.warmup_steps": 5}
     fields |= {"optimizer.weight_decay": 0.0, "augment.crop": "inception", "augment.flip": "true"}
     fields |= {"total_steps": steps, "eval_every": 20, "batch_eval": 30}
-    return [f"--{name}={value}" for name, value in fields.items()]
+    return ["train", *(f"--{name}={value}" for name, value in fields.items())]
 
 
-def test_the_run_begins_with_the_checkpoints_weights(pictures, checkpoint, tmp_path):
+def test_the_run_starts_from_the_weights_of_the_checkpoint(pictures, checkpoint, tmp_path):
     source, path = checkpoint
-    train.main(arguments(pictures, path, tmp_path / "run", steps=0))
-    found = weights_by_path(open_model(tmp_path / "run" / "model.keras"))
+    commands.run(arguments(pictures, path, tmp_path / "run", steps=0))
+    started = weights_by_path(open_model(tmp_path / "run" / "model.keras"))
     expected = weights_by_path(source)
     expected["posembed_input/pos_embedding"] = resize_position_embeddings(
         expected["posembed_input/pos_embedding"], (4, 4), (6, 6), "bilinear"
     )
-    for name, value in found.items():
+    for name, value in started.items():
         if name.startswith("head/"):
             assert not value.any()
         else:
             np.testing.assert_allclose(value, expected[name], atol=1e-6, err_msg=name)
-    assert found.keys() == {n for n in expected if not n.startswith("pre_logits")}
+    assert started.keys() == {n for n in expected if not n.startswith("pre_logits")}
 
 
 @pytest.mark.slow
-def test_the_pictures_are_learned(pictures, checkpoint, tmp_path, capsys):
-    train.main(arguments(pictures, checkpoint[1], tmp_path / "run", steps=80))
+def test_the_pictures_are_learned(pictures, checkpoint, tmp_path):
+    commands.run(arguments(pictures, checkpoint[1], tmp_path / "run", steps=80))
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["images"] == 30 and report["accuracy"] >= 0.9
     model = open_model(tmp_path / "run" / "model.keras")
     assert list(model.class_names) == ["flower", "temple"]
     files = [str(pictures / name / "00.jpg") for name in ("temple", "flower")]
-    capsys.readouterr()
-    evaluate.main([str(tmp_path / "run"), "--images", *files])
-    lines = capsys.readouterr().out.splitlines()
-    assert [f": {name} " in line for name, line in zip(("temple", "flower"), lines)] == [True] * 2
+    predictor, _ = evaluation.open_predictor(tmp_path / "run")
+    rows = evaluation.predict_files(predictor, files)
+    assert [row.classes[0][0] for row in rows] == ["temple", "flower"]
 
 
-def test_weights_that_are_nowhere_are_named(pictures, tmp_path):
-    given = arguments(pictures, tmp_path / "nowhere.npz", tmp_path / "run", steps=0)
-    with pytest.raises(ValueError, match="must be a run's folder, a checkpoint, or with"):
-        train.main(given)
+def test_missing_weights_are_named(pictures, tmp_path):
+    line = arguments(pictures, tmp_path / "nowhere.npz", tmp_path / "run", steps=0)
+    with pytest.raises(ValueError, match="must be a run's folder, a checkpoint or, with"):
+        commands.run(line)
