@@ -1,7 +1,8 @@
-"""Initialisers that draw the same numbers on every Keras backend.
+"""Initializers that draw the same numbers on every Keras backend.
 
-Keras draws initial weights with the backend's own generator, so that one seed gives three models.
-These draw with NumPy's Philox, a counter-based generator whose stream depends on its key alone.
+Keras draws initial weights with the backend's generator, so that one seed gives three models. The
+initializers here draw with NumPy's Philox, a counter-based generator whose stream depends on its
+key alone.
 """
 
 import hashlib
@@ -12,23 +13,35 @@ import threading
 import keras
 import numpy as np
 
-# Standard deviation of a unit normal truncated at two standard deviations.
+# The standard deviation of a unit normal that is truncated at two standard deviations.
 _TRUNCATED_STDDEV = 0.87962566103423978
 
 
 def default_seed() -> int:
-    """A seed from Python's generator, the one that `keras.utils.set_random_seed` sets."""
+    """Draws a seed from Python's generator, which `keras.utils.set_random_seed` sets."""
     return random.randint(1, 2**31 - 1)
 
 
 def fold_in(seed: int, name: str) -> int:
-    """A new seed in [0, 2³¹) for the part called `name`; nearby seeds give unrelated ones."""
+    """Derives the seed of one part of a model from the model's seed.
+
+    Args:
+        seed: Any int. Nearby seeds give unrelated results.
+        name: Name of the part, such as "encoderblock_0" or "kernel".
+
+    Returns:
+        A seed in [0, 2³¹).
+    """
     digest = hashlib.blake2s(f"{seed}/{name}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 class _PhiloxInitializer(keras.initializers.Initializer):
-    """Base: `scale` times what `_fill` draws from a generator keyed by `seed`."""
+    """Draws `scale` times the numbers of `_fill`, with a generator whose key is `seed`.
+
+    `seed=None` draws a seed with `default_seed`, once for the initializer: each call then gives the
+    same numbers.
+    """
 
     def __init__(self, scale: float, seed: int | None = None):
         self.scale = scale
@@ -39,7 +52,7 @@ class _PhiloxInitializer(keras.initializers.Initializer):
         values = _scratch(math.prod(shape))
         self._fill(generator, values)
         values *= np.float32(self.scale)
-        # NumPy's copy: JAX would copy later, when the buffer may hold another weight's numbers.
+        # A copy by NumPy: JAX copies later, when the buffer may hold another weight's numbers.
         return keras.ops.convert_to_tensor(values.reshape(shape).copy(), dtype=dtype)
 
     def get_config(self):
@@ -48,7 +61,7 @@ class _PhiloxInitializer(keras.initializers.Initializer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class Uniform(_PhiloxInitializer):
-    """Uniform on [-scale, scale)."""
+    """Draws from the uniform distribution on [-scale, scale)."""
 
     def _fill(self, generator, values):
         generator.random(out=values, dtype=np.float32)
@@ -58,7 +71,7 @@ class Uniform(_PhiloxInitializer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class Normal(_PhiloxInitializer):
-    """Normal with mean 0 and standard deviation `scale`."""
+    """Draws from the normal distribution with mean 0 and standard deviation `scale`."""
 
     def _fill(self, generator, values):
         generator.standard_normal(out=values, dtype=np.float32)
@@ -66,7 +79,11 @@ class Normal(_PhiloxInitializer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class TruncatedNormal(_PhiloxInitializer):
-    """Normal of standard deviation `scale` before what lies beyond two of them is redrawn."""
+    """Draws from a normal distribution truncated at two standard deviations.
+
+    `scale` is the standard deviation before the truncation. Numbers beyond twice the scale are
+    drawn again.
+    """
 
     def _fill(self, generator, values):
         generator.standard_normal(out=values, dtype=np.float32)
@@ -78,17 +95,31 @@ _buffers = threading.local()
 
 
 def _scratch(size: int) -> np.ndarray:
-    """A float32 buffer of `size` to be overwritten: touching new memory costs more than drawing."""
+    """Returns a float32 buffer to overwrite.
+
+    Each thread keeps its own, since touching new memory costs more time than drawing the numbers.
+    """
     if getattr(_buffers, "values", np.empty(0)).size < size:
         _buffers.values = np.empty(size, np.float32)
     return _buffers.values[:size]
 
 
 def xavier_uniform(fan_in: int, fan_out: int, seed: int | None) -> Uniform:
-    """Glorot and Bengio's uniform initialiser, for kernels whose shape hides their fans."""
+    """Returns Glorot and Bengio's uniform initializer, for kernels whose shape hides their fans.
+
+    Args:
+        fan_in: Number of inputs of an output.
+        fan_out: Number of outputs of an input.
+        seed: Seed of the numbers, or None to draw one.
+    """
     return Uniform(math.sqrt(6 / (fan_in + fan_out)), seed)
 
 
 def lecun_normal(fan_in: int, seed: int | None) -> TruncatedNormal:
-    """Flax's `lecun_normal`: truncated normal of variance 1 / fan_in."""
+    """Returns Flax's `lecun_normal`: a truncated normal distribution of variance 1 / fan_in.
+
+    Args:
+        fan_in: Number of inputs of an output.
+        seed: Seed of the numbers, or None to draw one.
+    """
     return TruncatedNormal(math.sqrt(1 / fan_in) / _TRUNCATED_STDDEV, seed)

@@ -189,7 +189,10 @@ def test_the_configuration_chooses_positions():
     [
         (("3d", "stem"), r"`position_embedding` must be one of 'none', 'learned'.*'3d'"),
         (("learned", "end"), r"`position_embedding_at` must be one of 'stem', 'every'.*'end'"),
-        (("none", "every"), r"leave it at 'stem'\. Received: position_embedding='none', .*'every'"),
+        (
+            ("none", "every"),
+            r"must be 'stem' unless.* position_embedding='none', .*'every'",
+        ),
         (("relative", "shared"), r"act in the attention.*'relative', .*'shared'"),
         (("rope2d", "every"), r"act in the attention.*'rope2d', .*'every'"),
     ],

@@ -1,4 +1,7 @@
-"""Functional Keras models; they know nothing of files."""
+"""Functional Keras models, and models that are made from other models.
+
+Models know nothing of files: `vit_keras.weights` reads and writes their weights.
+"""
 
 from vit_keras.models.constructors import from_model_config, from_variant
 from vit_keras.models.hybrid import HybridViT

@@ -1,4 +1,4 @@
-"""The model that a variant's name stands for."""
+"""Models by the name of a variant, or by the configuration of a run."""
 
 from vit_keras import variants
 from vit_keras.models.hybrid import HybridViT
@@ -14,17 +14,46 @@ CONSTRUCTORS = {
 
 
 def from_variant(variant: str, /, **arguments) -> ImageModel:
-    """`from_variant("R50+B/16", image_size=224, num_classes=10)`: the model with its dimensions.
+    """Builds the model that a variant's name stands for.
 
-    `arguments` are those of the constructor, `VisionTransformer`, `HybridViT` or `ResNet`, and go
-    before the variant's. Raises ValueError with the nearest names for an unknown `variant`.
+    Args:
+        variant: A row of `vit_keras.variants`, such as "B/16", "R50+L/32" or "R50x1". The case of
+            the letters matters: "b/32" is half as wide as "B/32".
+        **arguments: Arguments of the constructor: `VisionTransformer`, `HybridViT` for names with
+            a plus, `ResNet` for names with an x. They take precedence over the variant's.
+
+    Returns:
+        An `ImageModel` with initial weights.
+
+    Raises:
+        ValueError: The name is not a variant's, in which case the message suggests the nearest
+            ones, or an argument is wrong.
+
+    Example:
+        >>> from_variant("R50+B/16", image_size=224, num_classes=10).count_params()
+        97897802
     """
     constructor = CONSTRUCTORS[type(variants.get(variant))]
     return constructor(**variants.architecture(variant, **arguments))
 
 
 def from_model_config(config, **arguments) -> ImageModel:
-    """The model of a run's `ModelConfig`; `arguments` go before what it says."""
+    """Builds the model that a run's configuration describes.
+
+    Args:
+        config: A `vit_keras.config.ModelConfig`.
+        **arguments: Arguments of the constructor, such as `num_classes`. They take precedence over
+            the configuration's.
+
+    Returns:
+        An `ImageModel` with initial weights.
+
+    Raises:
+        ValueError: The variant has no argument of a name that the configuration sets.
+
+    Example:
+        >>> from_model_config(ModelConfig("B/16", image_size=384), num_classes=10)
+    """
     arguments = {**config.arguments(), **arguments}
     if config.variant is None:
         return VisionTransformer(**arguments)

@@ -1,4 +1,4 @@
-"""The paper's hybrids (Section 3.1): a ResNet whose map a Vision Transformer reads."""
+"""The hybrids of Section 3.1: a Vision Transformer that reads the feature map of a ResNet."""
 
 import functools
 
@@ -29,33 +29,57 @@ def HybridViT(
     name: str = "hybrid_vit",
     **transformer,
 ) -> ImageModel:
-    """Builds a ResNet stem and a transformer: images `(B, H, W, C)` in [-1, 1] -> logits.
+    """Builds a ResNet stem and a Vision Transformer that reads its feature map (Section 3.1).
 
-    `resnet_layers` are the units of the stem's stages, () for the root alone; `resnet_width`
-    multiplies its 64 channels; `patch_size` is cells of the stem's map, mostly 1. The other
-    arguments are `VisionTransformer`'s. `standardization` is `StdConv`'s and
-    `group_norm_epsilon` GroupNorm's: the defaults are the published code's, "timm" and 1e-5 are
-    timm's. ValueError: the total stride, 4 pixels for the root, 2 for each stage after the first,
-    times the patch, must divide the image.
+    The model maps images `(B, H, W, C)` in [-1, 1] to logits `(B, num_classes)`.
+
+    Args:
+        image_size: Pixels, an int or (height, width). The total stride must divide it: 4 pixels
+            for the root, times 2 for each stage after the first, times the patch.
+        resnet_layers: Number of units in each stage of the stem; () for the root alone.
+        resnet_width: Factor of the 64 channels of the root and of all widths that follow.
+        patch_size: Cells of the stem's feature map, an int or (height, width); 1 in most variants.
+        standardization: How `StdConv` divides its filters. "vit" is the published code's way,
+            "timm" is timm's.
+        group_norm_epsilon: Added to the variance by `GroupNorm`: 1e-6 in the published code, 1e-5
+            in timm.
+        channels: Channels of the images.
+        input_tensor: A Keras tensor that stands for the images, with its own size.
+        dtype: The dtype policy of all layers.
+        seed: Equal seeds give equal weights on every backend.
+        name: Name of the model.
+        **transformer: The other arguments of `VisionTransformer`, such as `hidden_size`.
+
+    Returns:
+        An `ImageModel`. The layers of the stem are `conv_root`, `gn_root`, `block1` and so on.
+
+    Raises:
+        ValueError: The total stride does not divide `image_size`, or an argument is wrong.
+
+    Example:
+        >>> HybridViT(
+        ...     224, (3, 4, 9), 1, 1, hidden_size=768, num_layers=12, num_heads=12, mlp_dim=3072,
+        ...     num_classes=1000,
+        ... )  # R50+ViT-B/16
     """
     width = root_width(resnet_layers, resnet_width)
     seed = default_seed() if seed is None else seed
-    part = functools.partial(layer_options, seed, dtype)
+    layer = functools.partial(layer_options, seed, dtype)
     stride = stem_stride(resnet_layers)
     total = tuple(stride * cells for cells in pair(patch_size, "patch_size"))
     unit = {"standardization": standardization, "group_norm_epsilon": group_norm_epsilon}
 
     x = image_input(image_size, channels) if input_tensor is None else input_tensor
     x = ResNetInput(total, dtype=dtype, name="resnet_input")(x)
-    x = _root(x, width, part, dtype, **unit)  # (B, H/4, W/4, 64w)
-    x = add_stages(x, resnet_layers, width, {"activation": "post", **unit}, part)
+    x = _root(x, width, layer, dtype, **unit)  # (B, H/4, W/4, 64w)
+    x = add_stages(x, resnet_layers, width, {"activation": "post", **unit}, layer)
     shared = {"dtype": dtype, "seed": seed, "name": name}
     return VisionTransformer(None, patch_size, input_tensor=x, **shared, **transformer)
 
 
-def _root(x, width, part, dtype, standardization, group_norm_epsilon):
+def _root(x, width, layer, dtype, standardization, group_norm_epsilon):
     root = {"strides": 2, "standardization": standardization}
-    x = StdConv(width, 7, **root, **part("conv_root"))(x)
+    x = StdConv(width, 7, **root, **layer("conv_root"))(x)
     x = GroupNorm(epsilon=group_norm_epsilon, name="gn_root", dtype=dtype)(x)
     x = keras.layers.ReLU(dtype=dtype, name="relu_root")(x)
     pool = {"padding": "same", "data_format": "channels_last", "dtype": dtype}

@@ -1,4 +1,4 @@
-"""A functional model that knows how its images are prepared and what its classes are called."""
+"""A functional model that carries its preprocessing and the names of its classes."""
 
 import contextlib
 import dataclasses
@@ -11,15 +11,21 @@ from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """How pixels become a model's input; the defaults are the published ViT code's.
+    """The way from a picture's pixels to a model's input.
+
+    The defaults are the published ViT code's, which gives inputs in [-1, 1].
 
     Attributes:
-        mean: subtracted from pixels in [0, 1], one value or one a channel.
-        std: divides what is left; 0.5 and 0.5 give [-1, 1].
-        interpolation: of the resize, "bilinear" or "bicubic".
-        antialias: whether the resize averages the pixels that it skips.
-        crop_fraction: None to resize to the model's size whatever the shape; else the side of a
-            central crop, as a fraction of the shorter side of the picture.
+        mean: Subtracted from pixels in [0, 1]: one value, or one for each channel.
+        std: Divides the difference: one value, or one for each channel.
+        interpolation: The method of the resize, "bilinear" or "bicubic".
+        antialias: Whether the resize averages the pixels that it skips.
+        crop_fraction: The side of a central crop as a fraction of the picture's shorter side. None
+            resizes the whole picture to the model's size, whatever its shape.
+
+    Example:
+        >>> Preprocessing().normalise(np.array([0.0, 127.5, 255.0]))
+        array([-1.,  0.,  1.])
     """
 
     mean: tuple[float, ...] = (0.5,)
@@ -29,36 +35,44 @@ class Preprocessing:
     crop_fraction: float | None = None
 
     def normalise(self, pixels):
-        """Pixels in [0, 255], `(..., C)` float, as the model's input."""
+        """Turns float pixels `(..., C)` in [0, 255] into the model's input, `(..., C)`."""
         mean, std = (255 * np.asarray(v, "float32") for v in (self.mean, self.std))
         return (pixels - mean) / std
 
     def rescaling(self) -> tuple[list[float], list[float]]:
-        """The same as one scale and one offset a channel, the arguments of Keras' `Rescaling`."""
+        """Returns the normalization as the `scale` and `offset` of `keras.layers.Rescaling`."""
         scale = [1 / (255 * std) for std in self.std]
         return scale, [-mean / std for mean, std in zip(self.mean, self.std)]
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ImageModel(keras.Model):
-    """A functional `keras.Model` whose saved files carry `preprocessing` and `class_names`.
+    """A functional `keras.Model` that carries its preprocessing and its class names.
+
+    Both are saved in its `.keras` files. The constructors of this package return such models.
 
     Attributes:
-        preprocessing: a `Preprocessing`.
-        class_names: names of the classes in the order of the logits, or None.
+        preprocessing: A `Preprocessing`.
+        class_names: Names of the classes in the order of the logits, or None.
+
+    Example:
+        >>> model.class_names = ["cat", "dog"]
+        >>> model.save("model.keras")
+        >>> keras.saving.load_model("model.keras").class_names
+        ['cat', 'dog']
     """
 
     preprocessing = Preprocessing()
     class_names = None
 
     def __setattr__(self, name, value):
-        if is_jax_state(name):  # fit sets it every step; Keras would look for layers in it, 2 ms
+        if is_jax_state(name):  # set at every step; Keras would search it for layers, for 2 ms
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
 
     def make_train_function(self, force=False):
-        """Builds the optimiser before its first step, which TensorFlow would else trace twice."""
+        """Builds the optimizer first; otherwise TensorFlow would trace the first step twice."""
         optimizer, strategy = self.optimizer, getattr(self, "distribute_strategy", None)
         if optimizer is not None and not optimizer.built:
             with strategy.scope() if strategy else contextlib.nullcontext():
@@ -83,17 +97,17 @@ class ImageModel(keras.Model):
         )
         model.class_names = names
         for layer in model.layers:
-            if not layer.trainable:  # Keras tells a loaded layer's own weights, not its parts'
+            if not layer.trainable:  # Keras restores this for a layer's weights, not its sublayers'
                 for weight in layer.weights:
                     weight.trainable = False
         return model
 
 
 def _portable(config):
-    """A compile config that names public optimisers.
+    """Returns a compile config that names public optimizers.
 
-    On torch Keras saves each of its own optimisers as a class of that backend, which no other can
-    train with. Those of `vit_keras.training` are the same class everywhere.
+    On torch, Keras saves each of its own optimizers as a class of that backend, which no other
+    backend can train with. The optimizers of `vit_keras.training` are the same class everywhere.
     """
     if not isinstance(config, dict):
         return config
@@ -104,23 +118,52 @@ def _portable(config):
 
 
 def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
-    """Gives `model` what `source` knows of its images and classes, and returns it."""
+    """Copies the preprocessing and the class names of `source` to `model`.
+
+    Args:
+        model: The model that is changed in place.
+        source: The model to copy from.
+
+    Returns:
+        `model`. A model that is no `ImageModel` is returned as it is.
+    """
     if isinstance(source, ImageModel) and isinstance(model, ImageModel):
         model.preprocessing, model.class_names = source.preprocessing, source.class_names
     return model
 
 
 def preprocessing_of(model: keras.Model) -> Preprocessing:
-    """How the model's images are prepared; the published code's way where it carries nothing."""
+    """Returns the preprocessing that a model carries.
+
+    Args:
+        model: Any Keras model.
+
+    Returns:
+        A `Preprocessing`. A model that carries none gets the published code's.
+    """
     return getattr(model, "preprocessing", ImageModel.preprocessing)
 
 
 def class_names_of(model: keras.Model) -> list[str]:
-    """The names of the classes that the model carries; their numbers where it carries none."""
+    """Returns the names of a model's classes, in the order of the logits.
+
+    Args:
+        model: A Keras model with one output `(B, classes)`.
+
+    Returns:
+        The names that the model carries, or the numbers "0", "1" and so on where it carries none.
+    """
     names = getattr(model, "class_names", None)
     return list(names) if names else [str(i) for i in range(model.output_shape[-1])]
 
 
 def ends_in_softmax(model: keras.Model) -> bool:
-    """Whether the last layer's activation is a softmax, as a Keras application's is."""
+    """Tells whether a model ends in a softmax, as those of `vit_keras.applications` do.
+
+    Args:
+        model: A functional model.
+
+    Returns:
+        True if the activation of the last layer is a softmax.
+    """
     return getattr(model.layers[-1], "activation", None) is keras.activations.softmax

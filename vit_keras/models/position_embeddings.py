@@ -1,4 +1,4 @@
-"""Where a model's tokens get their places: the kinds and placements of Appendix D.4."""
+"""The kinds of position embeddings and their placements in a model (Appendix D.4)."""
 
 import keras
 
@@ -12,7 +12,7 @@ from vit_keras.layers.base import check_choice
 from vit_keras.layers.positions import ADDED, IN_ATTENTION
 
 POSITION_EMBEDDINGS = ("none", *ADDED, *IN_ATTENTION)
-# By placement: the names of the layers that add to the inputs of the blocks.
+# The names of the layers that add to the inputs of the blocks, by placement.
 NAMES = {"stem": "posembed_input", "every": "posembed_{}", "shared": "posembed_shared"}
 KINDS = {
     AddPositionEmbs: "learned",
@@ -22,41 +22,52 @@ KINDS = {
 
 
 def check_positions(kind: str, place: str) -> None:
-    """ValueError for an unknown kind or placement, or where what is not added is placed."""
+    """Raises ValueError for an unknown kind or placement, or a pair that does not go together."""
     check_choice(kind, POSITION_EMBEDDINGS, "position_embedding")
     check_choice(place, NAMES, "position_embedding_at")
     if kind not in ADDED and place != "stem":
         raise ValueError(
-            f"`position_embedding_at` places what is added to the tokens, one of "
-            f"{', '.join(map(repr, ADDED))}; 'relative' and 'rope2d' act in the attention of every "
-            "block; leave it at 'stem'. "
+            "`position_embedding_at` must be 'stem' unless position embeddings are added to the "
+            f"tokens, as {', '.join(map(repr, ADDED))} are; 'relative' and 'rope2d' act in the "
+            "attention of every block. "
             f"Received: position_embedding={kind!r}, position_embedding_at={place!r}"
         )
 
 
 def check_dropped_patches(kind: str, place: str) -> None:
-    """ValueError where patches that are left out would take the places of others."""
+    """Raises ValueError where dropped patches would shift the positions of the others."""
     if kind in IN_ATTENTION or place != "stem":
         raise ValueError(
-            "`patch_keep_rate` below 1 leaves tokens out after the position embeddings, so these "
-            "must be added once, before the blocks. "
+            "`patch_keep_rate` below 1 drops tokens after the position embeddings, which must "
+            "therefore be added once, before the blocks. "
             f"Received: position_embedding={kind!r}, position_embedding_at={place!r}"
         )
 
 
-def added_positions(kind, place, grid, num_layers, part) -> list:
-    """What is applied to the tokens `(B, N, D)` before each block; None for nothing."""
+def added_positions(kind, place, grid, num_layers, layer) -> list:
+    """Returns, for each block, the layer that adds to its input `(B, N, D)`, or None."""
     if kind not in ADDED:
         return [None] * num_layers
     numbers = range(num_layers if place == "every" else 1)
-    layers = [ADDED[kind](grid=grid, **part(NAMES[place].format(i))) for i in numbers]
+    layers = [ADDED[kind](grid=grid, **layer(NAMES[place].format(i))) for i in numbers]
     if place == "shared":
         return layers * num_layers
     return layers + [None] * (num_layers - len(layers))
 
 
 def positions_of(model: keras.Model) -> tuple[str, str]:
-    """The `position_embedding` and `position_embedding_at` of a built model."""
+    """Returns the kind and the placement of a model's position embeddings.
+
+    Args:
+        model: A `VisionTransformer` or a hybrid, also one that was loaded from a file.
+
+    Returns:
+        The arguments `position_embedding` and `position_embedding_at` that build such a model.
+
+    Example:
+        >>> positions_of(from_variant("B/16", image_size=224, num_classes=10))
+        ('learned', 'stem')
+    """
     for layer in model.layers:
         if isinstance(layer, EncoderBlock) and layer.position_embedding is not None:
             return layer.position_embedding, "stem"

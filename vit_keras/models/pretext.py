@@ -1,4 +1,4 @@
-"""What is trained without labels: an encoder's own layers, between corruption and prediction."""
+"""Models that train an encoder without labels (Appendix B.1.2; MAE, arXiv 2111.06377)."""
 
 import functools
 
@@ -19,92 +19,121 @@ from vit_keras.layers.base import layer_norm
 from vit_keras.models.common import layer_options
 from vit_keras.models.surgery import patch_grid
 
-MLP_RATIO = 4  # of the blocks of MAE's decoder
+MLP_RATIO = 4  # mlp_dim / hidden_size in the blocks of MAE's decoder
 
 
 def pretext_model(encoder: keras.Model, config, seed: int | None = None) -> keras.Model:
-    """The model that trains a `VisionTransformer` by a run's `PretextConfig`.
+    """Builds the model that trains a `VisionTransformer` on a pretext, without labels.
 
-    It takes images `(B, H, W, C)` and `source` `(B, N)` int32, for each place the patch whose
-    embedding stands there, N for the mask, and gives predictions for every patch: of colours
-    `(B, N·P, K)` logits, P a patch, or of pixels `(B, N, p²·C)`. The encoder's layers up to
-    `encoder_norm` are shared, not copied: what trains is the encoder. Raises ValueError for a
-    hybrid or a ResNet.
+    The model takes two inputs: images `(B, H, W, C)`, and `source` `(B, N)` int32. For each place
+    of the N patches, `source` holds the number of the patch whose embedding stands there, or N for
+    the learned mask. The model predicts every patch: the logits of K colors for each of its P
+    parts, `(B, N·P, K)`, or the pixels, `(B, N, p²·C)`.
+
+    The model shares the encoder's layers up to `encoder_norm`, so that training it trains the
+    encoder. With "masked_patch" all places pass through the encoder; with "mae" the visible ones
+    do, and a small decoder restores the others.
+
+    Args:
+        encoder: A `VisionTransformer`.
+        config: A `vit_keras.config.PretextConfig`.
+        seed: Seed of the new layers; None draws one.
+
+    Returns:
+        A `keras.Model`.
+
+    Raises:
+        ValueError: `encoder` is a hybrid or a ResNet, which cut no patches from images.
+
+    Example:
+        >>> model = pretext_model(encoder, PretextConfig("mae"))
+        >>> model.compile("adam", "mse")
+        >>> model.fit([images, source], pixels, sample_weight=is_masked)
     """
     if not isinstance(encoder.layers[1], PatchEmbedding):
         raise ValueError(
-            "A pretext needs a model that cuts images themselves into patches, a "
-            f"VisionTransformer. Received: {encoder.name!r}, which begins with "
+            "A pretext needs a model that cuts images themselves into patches, as a "
+            f"VisionTransformer does. Received: {encoder.name!r}, which begins with "
             f"{type(encoder.layers[1]).__name__}"
         )
     embedding, grid = encoder.layers[1], patch_grid(encoder)
-    part = functools.partial(
+    layer = functools.partial(
         layer_options, default_seed() if seed is None else seed, embedding.dtype_policy
     )
     patches = grid[0] * grid[1]
     source = keras.Input((patches,), dtype="int32", name="source")
     predictions, width = config.outputs(embedding.patch_size, encoder.input_shape[-1])
-    through = _masked_patch if config.objective == "masked_patch" else _autoencoder
-    x = through(embedding.output, source, _layers(encoder, embedding), grid, config, part)
+    predict = _masked_patch if config.objective == "masked_patch" else _autoencoder
+    layers = _layers(encoder, embedding)
+    x = predict(embedding.output, source, layers, grid, config, layer)
     if x.shape[1] > patches:
-        x = DropClassToken(dtype=part("patches")["dtype"], name="patches")(x)
-    x = _dense(predictions * width, x, part, "prediction")
+        x = DropClassToken(dtype=layer("patches")["dtype"], name="patches")(x)
+    x = _dense(predictions * width, x, layer, "prediction")
     if config.predicts_colours:
         x = keras.layers.Reshape((patches * predictions, width), name="colours")(x)
     return keras.Model([encoder.input, source], x, name=f"{encoder.name}_{config.objective}")
 
 
 def _layers(encoder, embedding):
-    """The layers after `embedding` up to `encoder_norm`, in the order of their calls."""
-    x, found = encoder.get_layer("encoder_norm").output, []
+    """Returns the layers after `embedding` up to `encoder_norm`, in the order of their calls."""
+    x, layers = encoder.get_layer("encoder_norm").output, []
     while (layer := operation_of(x)) is not embedding:
-        found.insert(0, layer)
+        layers.insert(0, layer)
         x = first_input_of(x)
-    return found
+    return layers
 
 
-def _masked_patch(x, source, layers, grid, config, part):
-    """Embeddings are corrupted before their places are added, as words are by BERT."""
-    x = CorruptTokens(**part("corruption"))(x, source)
-    for layer in layers:
-        x = layer(x)
+def _masked_patch(x, source, layers, grid, config, layer):
+    """Corrupts embeddings before positions are added, as BERT corrupts words."""
+    x = CorruptTokens(**layer("corruption"))(x, source)
+    for encoder_layer in layers:
+        x = encoder_layer(x)
     return x
 
 
-def _autoencoder(x, source, layers, grid, config, part):
-    """Visible patches through the encoder; with masks in their places through the decoder."""
+def _autoencoder(x, source, layers, grid, config, layer):
+    """Encodes the visible patches, puts masks in all other places, and decodes them all."""
     patches = source.shape[1]
     visible = patches - config.corrupted(patches)
     blocks = [layer for layer in layers if isinstance(layer, EncoderBlock)]
-    for layer in layers:
-        if layer is blocks[0]:
-            x = TakeVisible(visible, dtype=part("visible")["dtype"], name="visible")(x, source)
-        x = layer(x)
-    x = _dense(config.decoder_hidden_size, x, part, "decoder_embedding")
-    x = RestoreTokens(visible, **part("restored"))(x, source)
-    dtype = part("decoder_posembed")["dtype"]
+    for encoder_layer in layers:
+        if encoder_layer is blocks[0]:
+            x = TakeVisible(visible, dtype=layer("visible")["dtype"], name="visible")(x, source)
+        x = encoder_layer(x)
+    x = _dense(config.decoder_hidden_size, x, layer, "decoder_embedding")
+    x = RestoreTokens(visible, **layer("restored"))(x, source)
+    dtype = layer("decoder_posembed")["dtype"]
     x = AddSinCosPositions(grid, dtype=dtype, name="decoder_posembed")(x)
     epsilon = blocks[0].layer_norm_epsilon
-    how = {"gelu": blocks[0].gelu, "layer_norm_epsilon": epsilon}
-    how |= {"rematerialise": blocks[0].rematerialise}
+    options = {"gelu": blocks[0].gelu, "layer_norm_epsilon": epsilon}
+    options |= {"rematerialise": blocks[0].rematerialise}
     sizes = config.decoder_num_heads, MLP_RATIO * config.decoder_hidden_size
     for i in range(config.decoder_num_layers):
-        x = EncoderBlock(*sizes, **how, **part(f"decoderblock_{i}"))(x)
+        x = EncoderBlock(*sizes, **options, **layer(f"decoderblock_{i}"))(x)
     return layer_norm(epsilon, "decoder_norm", dtype=dtype)(x)
 
 
-def _dense(units, x, part, name):
-    """Predictions compute in the type of their variables, so that mixed precision ends in it."""
-    shared = part(name)
-    kernel = xavier_uniform(x.shape[-1], units, shared.pop("seed"))
+def _dense(units, x, layer, name):
+    """Adds a dense layer. `prediction` computes in the type of its variables, like a head."""
+    options = layer(name)
+    kernel = xavier_uniform(x.shape[-1], units, options.pop("seed"))
     if name == "prediction":
-        policy = keras.dtype_policies.get(shared["dtype"])
-        shared["dtype"] = policy.variable_dtype
-    return keras.layers.Dense(units, kernel_initializer=kernel, **shared)(x)
+        policy = keras.dtype_policies.get(options["dtype"])
+        options["dtype"] = policy.variable_dtype
+    return keras.layers.Dense(units, kernel_initializer=kernel, **options)(x)
 
 
 def copy_encoder(trained: keras.Model, encoder: keras.Model) -> keras.Model:
-    """Gives `encoder` the weights of the layers of a `pretext_model` that bear its names."""
+    """Copies the encoder's weights from a trained pretext model.
+
+    Args:
+        trained: A model of `pretext_model`, also one that was loaded from a file.
+        encoder: A `VisionTransformer` of the same architecture, which is changed in place. Weights
+            that `trained` does not have, such as the head's, stay as they are.
+
+    Returns:
+        `encoder`.
+    """
     values = {variable.path: variable for variable in trained.weights}
     for variable in encoder.weights:
         if variable.path in values:

@@ -1,4 +1,4 @@
-"""BiT, the ResNet-v2 baseline of the paper (arXiv 1912.11370), as a functional Keras model."""
+"""BiT's ResNet-v2 (arXiv 1912.11370), the baseline of the paper, as a functional Keras model."""
 
 import functools
 
@@ -10,7 +10,7 @@ from vit_keras.layers.group_norm import GROUPS
 from vit_keras.models.common import add_head, image_input, image_source, layer_options
 from vit_keras.models.image_model import ImageModel
 
-WIDTH = 64  # of the root of a ResNet of width 1
+WIDTH = 64  # channels of the root where the factor of the widths is 1
 
 
 def ResNet(
@@ -26,17 +26,36 @@ def ResNet(
     seed: int | None = None,
     name: str = "resnet",
 ) -> ImageModel:
-    """Builds BiT's ResNet: images `(B, H, W, C)` in [-1, 1] -> logits `(B, num_classes)`.
+    """Builds BiT's ResNet-v2 (arXiv 1912.11370), the paper's baseline.
 
-    `resnet_layers` are the units of each stage, (3, 4, 6, 3) for R50; `resnet_width` multiplies
-    the 64 channels of the root and all that follow. The layers are `root_block`, `block1` …,
-    `norm-pre-head`, `relu`, `avg_pool` and `head`, which starts at zero but for its biases,
-    `head_bias`. `image_size` is pixels, an int or (height, width), or None for images of any size.
-    `num_classes=None` gives features. An `input_tensor` stands for images, with its own size.
-    Equal seeds give equal weights on every backend.
+    The model maps images `(B, H, W, C)` in [-1, 1] to logits `(B, num_classes)`.
+
+    Args:
+        image_size: Pixels, an int or (height, width), or None for images of any size.
+        resnet_layers: Number of units in each stage: (3, 4, 6, 3) for R50.
+        resnet_width: Factor of the 64 channels of the root and of all widths that follow.
+        num_classes: Number of classes, or None for features `(B, 2048 · resnet_width)`, given four
+            stages.
+        channels: Channels of the images.
+        classifier_activation: Activation of `head`; None gives logits.
+        head_bias: Initial value of the biases of `head`, whose kernel starts at zero.
+        input_tensor: A Keras tensor that stands for the images, with its own size.
+        dtype: The dtype policy of all layers.
+        seed: Equal seeds give equal weights on every backend.
+        name: Name of the model.
+
+    Returns:
+        An `ImageModel` with the layers `root_block`, `block1` and so on, `norm-pre-head`, `relu`,
+        `avg_pool` and `head`.
+
+    Raises:
+        ValueError: An argument is wrong.
+
+    Example:
+        >>> ResNet(224, (3, 4, 6, 3), 1, num_classes=1000)  # R50x1
     """
     width = root_width(resnet_layers, resnet_width)
-    part = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
+    layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
     x = input_tensor
     if x is None and image_size is None:
         x = keras.Input((None, None, channels), name="images")
@@ -44,24 +63,28 @@ def ResNet(
         x = image_input(image_size, channels)
     images = image_source(x)
 
-    x = RootBlock(width, **part("root_block"))(x)  # (B, H/4, W/4, 64w)
+    x = RootBlock(width, **layer("root_block"))(x)  # (B, H/4, W/4, 64w)
     unit = {"activation": "pre", "standardization": "bit", "group_norm_epsilon": 1e-5}
-    x = add_stages(x, resnet_layers, width, unit, part)  # (B, H/32, W/32, 2048w)
+    x = add_stages(x, resnet_layers, width, unit, layer)  # (B, H/32, W/32, 2048w)
     x = GroupNorm(epsilon=1e-5, name="norm-pre-head", dtype=dtype)(x)
     x = keras.layers.ReLU(dtype=dtype, name="relu")(x)
     pool = {"data_format": "channels_last", "dtype": dtype, "name": "avg_pool"}
     x = keras.layers.GlobalAveragePooling2D(**pool)(x)
-    x = add_head(x, num_classes, None, classifier_activation, part, head_bias)
+    x = add_head(x, num_classes, None, classifier_activation, layer, head_bias)
     return ImageModel(images, x, name=name)
 
 
 def root_width(resnet_layers, resnet_width) -> int:
-    """Channels of the root; ValueError unless the stages' units and the width make a ResNet."""
-    layers = resnet_layers
-    if not isinstance(layers, (tuple, list)) or not all(type(n) is int and n > 0 for n in layers):
+    """Returns the channels of the root.
+
+    Raises:
+        ValueError: `resnet_layers` or `resnet_width` makes no ResNet.
+    """
+    units = resnet_layers
+    if not isinstance(units, (tuple, list)) or not all(type(n) is int and n > 0 for n in units):
         raise ValueError(
-            "`resnet_layers` must be a tuple of positive ints, the units of each stage. "
-            f"Received: resnet_layers={layers!r}"
+            "`resnet_layers` must be a tuple of positive ints, the number of units in each stage. "
+            f"Received: resnet_layers={units!r}"
         )
     width = WIDTH * resnet_width if isinstance(resnet_width, (int, float)) else 0
     if width < GROUPS or width % GROUPS:
@@ -72,10 +95,12 @@ def root_width(resnet_layers, resnet_width) -> int:
     return int(width)
 
 
-def add_stages(x, resnet_layers, width, unit, part):
-    """The stages `block1` …: each halves the map and doubles the width, but for the first."""
+def add_stages(x, resnet_layers, width, unit, layer):
+    """Adds the stages `block1`, `block2` and so on.
+
+    Each stage after the first halves the sides of the map and doubles the width.
+    """
     for i, num_units in enumerate(resnet_layers):
         strides = 1 if i == 0 else 2
-        shared = part(f"block{i + 1}")
-        x = ResNetStage(num_units, width * 2**i, strides, **unit, **shared)(x)
+        x = ResNetStage(num_units, width * 2**i, strides, **unit, **layer(f"block{i + 1}"))(x)
     return x

@@ -1,4 +1,4 @@
-"""Attention from the last layer back to the image, of what `attention_maps` gives."""
+"""Attention rollout: the way of attention from the last layer back to the image."""
 
 import numpy as np
 
@@ -8,10 +8,25 @@ HEADS = {"mean": np.mean, "max": np.max}
 
 
 def attention_rollout(attention: np.ndarray, heads: str = "mean") -> np.ndarray:
-    """How much of each input token is in each token of the last layer, `(B, N, N)`; rows sum to 1.
+    """Computes how much of each input token reaches each token of the last layer.
 
-    Abnar & Zuidema (arXiv 2005.00928): heads are joined by their "mean" or "max", the identity is
-    added for the residual connection, rows are scaled to sum to 1, and layers are multiplied.
+    Attention rollout (Abnar & Zuidema, arXiv 2005.00928) joins the heads of each layer, adds the
+    identity for the residual connection, scales the rows to sum to 1, and multiplies the layers.
+
+    Args:
+        attention: Attention weights `(B, L, H, N, N)` of images, layers, heads, queries and keys,
+            as the model of `attention_maps` puts them out.
+        heads: How to join the heads: by their "mean" or their "max".
+
+    Returns:
+        An array `(B, N, N)` whose rows sum to 1. Row q belongs to token q of the last layer.
+
+    Raises:
+        ValueError: `heads` is neither "mean" nor "max".
+
+    Example:
+        >>> attention = attention_maps(model).predict(images)
+        >>> attention_rollout(attention)[:, 0, 1:]  # from the class token to the patches
     """
     check_choice(heads, HEADS, "heads")
     joined = HEADS[heads](np.asarray(attention, "float64"), axis=2)  # (B, L, N, N)

@@ -1,4 +1,4 @@
-"""Models made from a built model: its intermediates, its attention, another image size."""
+"""Models that are made from a built model: intermediates, attention, another image size."""
 
 import keras
 
@@ -15,9 +15,18 @@ from vit_keras.resizing import resize_axis_embeddings, resize_position_embedding
 
 
 def intermediates(model: keras.Model) -> keras.Model:
-    """A model of `{layer name: output}` for every layer, from the embedding to the logits.
+    """Makes a model that puts out the result of every layer, from the embedding to the logits.
 
-    The outputs of the transformer blocks are `encoderblock_{i}`, `(B, N, D)`. Weights are shared.
+    Args:
+        model: A functional model.
+
+    Returns:
+        A model that shares the weights of `model` and maps its input to `{layer name: output}`. The
+        outputs of the transformer's blocks are `encoderblock_{i}`, each `(B, N, D)`.
+
+    Example:
+        >>> intermediates(model).predict(images)["encoderblock_3"].shape
+        (8, 197, 768)
     """
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
     outputs = {layer.name: layer.output for layer in layers}
@@ -25,10 +34,24 @@ def intermediates(model: keras.Model) -> keras.Model:
 
 
 def attention_maps(model: keras.Model) -> keras.Model:
-    """A model of all attention weights, `(B, layers, heads, N, N)`; weights are shared.
+    """Makes a model that puts out the attention weights of all layers (Eq. 6).
 
-    Row q of a map sums to 1: how much token q takes from each token. A class token comes first.
-    Raises ValueError where the model has no `EncoderBlock`.
+    Row q of a map sums to 1 and says how much token q takes from each token. A class token comes
+    first.
+
+    Args:
+        model: A functional model with `EncoderBlock` layers, such as a `VisionTransformer`.
+
+    Returns:
+        A model that shares the weights of `model` and maps its input to attention weights
+        `(B, layers, heads, N, N)`.
+
+    Raises:
+        ValueError: The model has no `EncoderBlock`.
+
+    Example:
+        >>> attention_maps(model).predict(images).shape
+        (8, 12, 12, 197, 197)
     """
     maps = []
 
@@ -40,19 +63,30 @@ def attention_maps(model: keras.Model) -> keras.Model:
         maps.append(weights)
         return x
 
-    model_again = keras.models.clone_model(
-        model, clone_function=lambda layer: layer, call_function=call
-    )
+    copy = keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
     if not maps:
         raise ValueError(
-            f"Attention is read from EncoderBlock layers, and model {model.name!r} has none."
+            "Attention maps need a model with EncoderBlock layers. "
+            f"Received: model {model.name!r}, which has none"
         )
     outputs = keras.ops.stack(maps, axis=1)
-    return keras.Model(model_again.input, outputs, name=f"{model.name}_attention")
+    return keras.Model(copy.input, outputs, name=f"{model.name}_attention")
 
 
 def patch_grid(model: keras.Model) -> tuple[int, int]:
-    """Rows and columns of the patches that `model` cuts its input into."""
+    """Returns the rows and columns of the patches that a model cuts its input into.
+
+    In a hybrid the patches are cut from the feature map of the ResNet.
+
+    Args:
+        model: A functional model with one `PatchEmbedding` layer.
+
+    Returns:
+        (rows, columns).
+
+    Raises:
+        ValueError: The model has no `PatchEmbedding`, or several.
+    """
     return _grid_of(model.layers, model.name)
 
 
@@ -60,7 +94,7 @@ def _grid_of(layers, name):
     embeddings = [layer for layer in layers if isinstance(layer, PatchEmbedding)]
     if len(embeddings) != 1:
         raise ValueError(
-            "The grid is read from the model's one PatchEmbedding layer. "
+            "The grid of patches needs a model with one PatchEmbedding layer. "
             f"Received: model {name!r} with {len(embeddings)} of them"
         )
     return embeddings[0].grid(embeddings[0].input.shape[1:3])
@@ -69,24 +103,39 @@ def _grid_of(layers, name):
 def with_image_size(
     model: keras.Model, image_size: int | tuple[int, int], interpolation: str = "bilinear"
 ) -> keras.Model:
-    """The same model and weights for images of `image_size` (height, width) pixels (Section 3.2).
+    """Copies a model and its weights for images of another size (Section 3.2).
 
-    Position embeddings are interpolated in 2-D, those of columns and rows each along its axis; all
-    other weights are copied, none are shared. Raises ValueError where the patch, in a hybrid the
-    total stride, does not divide the new size, and for relative position embeddings.
+    Position embeddings are interpolated in 2-D; embeddings of columns and rows are interpolated
+    along their own axis. All other weights are copied, and none are shared.
+
+    Args:
+        model: A functional model of this package.
+        image_size: Pixels, an int or (height, width).
+        interpolation: A name in `vit_keras.resizing`: "bilinear" as published, or another.
+
+    Returns:
+        A model with the preprocessing and the class names of `model`.
+
+    Raises:
+        ValueError: The patch, or the total stride of a hybrid, does not divide `image_size`, or the
+            model has relative position embeddings, which belong to one grid of patches.
+
+    Example:
+        >>> with_image_size(model, 384).input_shape  # of a model for 224 pixels
+        (None, 384, 384, 3)
     """
     shape = (*pair(image_size, "image_size"), model.input_shape[-1])
     images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
-    made = []
+    cloned = []
 
     def clone(layer):
         config = layer.get_config()
-        if config.get("grid") is not None:  # the new patches were made before
-            config["grid"] = _grid_of(made, model.name)
+        if config.get("grid") is not None:  # the new PatchEmbedding is cloned before
+            config["grid"] = _grid_of(cloned, model.name)
         if config.get("position_embedding") == "relative":
             _refuse_relative(patch_grid(model), config["grid"])
-        made.append(type(layer).from_config(config))
-        return made[-1]
+        cloned.append(type(layer).from_config(config))
+        return cloned[-1]
 
     resized = keras.models.clone_model(model, input_tensors=images, clone_function=clone)
     for old, new in zip(model.layers, resized.layers):
@@ -101,10 +150,10 @@ def with_image_size(
 def _refuse_relative(old, new):
     if old != new:
         raise ValueError(
-            "Relative position embeddings belong to offsets in the sequence, and one offset stands "
-            "for several pairs of rows and columns: they have no other size; 'rope2d' and the "
-            f"embeddings that are added have. Received: {old[0]}x{old[1]} patches, to become "
-            f"{new[0]}x{new[1]}"
+            "Relative position embeddings belong to offsets in the sequence, where one offset "
+            "stands for several pairs of rows and columns, so they have no other size. 'rope2d' "
+            "and added position embeddings can be resized. Received: a model with "
+            f"{old[0]}x{old[1]} patches, to become {new[0]}x{new[1]}"
         )
 
 

@@ -53,77 +53,116 @@ def VisionTransformer(
     seed: int | None = None,
     name: str = "vision_transformer",
 ) -> ImageModel:
-    """Builds Eq. 1–4: images `(B, H, W, C)` in [-1, 1] -> logits `(B, num_classes)`.
+    """Builds the Vision Transformer of arXiv 2010.11929 (Eq. 1-4).
 
-    `image_size` and `patch_size` are pixels, an int or (height, width). `classifier` reads the
-    class token ("token"), the mean of the tokens ("gap"; "gap_norm" takes it before `encoder_norm`,
-    as timm does) or an attention pool ("map"). `num_classes=None` gives features `(B, D)`, which
-    `representation_size` passes through the pre-training head, `pre_logits` with tanh.
+    The model maps images `(B, H, W, C)` in [-1, 1] to logits `(B, num_classes)`.
 
-    `position_embedding` is "learned", "none", "learned_2d" (of columns and rows) or "sincos2d"
-    (fixed), added once ("stem"), before every block ("every") or before every block the same
-    ("shared"), as `position_embedding_at` says; or, in every block's attention, "relative" (1-D,
-    learned for each block) or "rope2d" (Appendix D.4, Table 8).
+    Args:
+        image_size: Pixels, an int or (height, width).
+        patch_size: Pixels, an int or (height, width), which must divide `image_size`.
+        hidden_size: Width D of the tokens.
+        num_layers: Number of encoder blocks.
+        num_heads: Number of attention heads, which must divide `hidden_size`.
+        mlp_dim: Width of the hidden layer of each MLP.
+        num_classes: Number of classes, or None for features `(B, D)`.
+        classifier: What the classifier reads: the class token ("token"), the mean of the tokens
+            ("gap"), the same mean taken before `encoder_norm` as in timm ("gap_norm"), or an
+            attention pool ("map").
+        representation_size: Width of the pre-training head `pre_logits` with tanh, or None for no
+            such layer.
+        position_embedding: "learned", "none", "learned_2d" (for columns and rows), "sincos2d"
+            (fixed), "relative" (1-D, learned in the attention of each block) or "rope2d" (rotary)
+            (Appendix D.4, Table 8).
+        position_embedding_at: Where added embeddings go: once before the blocks ("stem"), before
+            every block with weights of its own ("every"), or with the same weights ("shared").
+        dropout_rate: Dropout after the embedding and after dense layers other than the query, key
+            and value projections.
+        attention_dropout_rate: Dropout of the attention weights.
+        stochastic_depth_rate: Rate at which the last block drops its residual branches. The rates
+            of the blocks grow linearly from 0.
+        patch_keep_rate: Share of an image's patches that a training step sees (`PatchDropout`).
+        gelu: "exact" (erf), or "tanh", the approximation of the published Flax code.
+        layer_norm_epsilon: Added to the variance by layer normalization.
+        channels: Channels of the images.
+        classifier_activation: Activation of `head`; None gives logits.
+        head_bias: Initial value of the biases of `head`, whose kernel starts at zero.
+        rematerialise: Whether to compute the activations of the blocks again in the backward pass,
+            which saves memory for a third more work.
+        input_tensor: A Keras tensor that stands for the images, with its own size.
+        dtype: The dtype policy of all layers, such as "mixed_bfloat16".
+        seed: Equal seeds give equal weights on every backend. None draws a seed from the
+            generator that `keras.utils.set_random_seed` sets.
+        name: Name of the model.
 
-    `stochastic_depth_rate` is the last block's, growing linearly from 0. `patch_keep_rate` is the
-    part of an image's patches that a step of training sees (`PatchDropout`). `head_bias` is what
-    the classifier's biases start from. `rematerialise` computes the blocks' activations again in
-    the backward pass: less memory for a third more work. An `input_tensor` stands for images, with
-    its own size. Equal seeds give equal weights on every backend. Raises ValueError: the patch must
-    divide the image, the heads the width.
+    Returns:
+        An `ImageModel` with initial weights. Its layers are named as in the published checkpoints:
+        `embedding`, `cls`, `posembed_input`, `encoderblock_{i}`, `encoder_norm`, `pre_logits` and
+        `head`.
+
+    Raises:
+        ValueError: `patch_size` does not divide `image_size`, `num_heads` does not divide
+            `hidden_size`, or another argument is wrong.
+
+    Example:
+        >>> model = VisionTransformer(224, 16, 768, 12, 12, 3072, num_classes=1000)  # ViT-B/16
+        >>> model.count_params()
+        86567656
     """
     check_choice(classifier, CLASSIFIERS, "classifier")
     check_positive(num_layers=num_layers)
     check_positions(position_embedding, position_embedding_at)
     if patch_keep_rate != 1:
         check_dropped_patches(position_embedding, position_embedding_at)
-    part = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
+    layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
     mlp = {"gelu": gelu, "layer_norm_epsilon": layer_norm_epsilon}
     head = {"num_heads": num_heads, "mlp_dim": mlp_dim, **mlp}
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
     block = {**head, **rates, "rematerialise": rematerialise}
 
     x = image_input(image_size, channels) if input_tensor is None else input_tensor
-    patches = PatchEmbedding(hidden_size, patch_size, **part("embedding"))
+    patches = PatchEmbedding(hidden_size, patch_size, **layer("embedding"))
     grid = patches.grid(x.shape[1:3])
     if position_embedding in IN_ATTENTION:
         block |= {"position_embedding": position_embedding, "grid": grid}
-    positions = added_positions(position_embedding, position_embedding_at, grid, num_layers, part)
-    x = _embed(x, patches, classifier == "token", positions[0], dropout_rate, part)
+    positions = added_positions(position_embedding, position_embedding_at, grid, num_layers, layer)
+    x = _embed(x, patches, classifier == "token", positions[0], dropout_rate, layer)
     if patch_keep_rate != 1:
         class_tokens = int(classifier == "token")
-        x = PatchDropout(patch_keep_rate, class_tokens, **part("patch_dropout"))(x)
-    x = _encode(x, positions, stochastic_depth_rate, block, part)
-    x = _normalise_and_pool(x, classifier, head, part)
-    x = add_head(x, num_classes, representation_size, classifier_activation, part, head_bias)
+        x = PatchDropout(patch_keep_rate, class_tokens, **layer("patch_dropout"))(x)
+    x = _encode(x, positions, stochastic_depth_rate, block, layer)
+    x = _normalize_and_pool(x, classifier, head, layer)
+    x = add_head(x, num_classes, representation_size, classifier_activation, layer, head_bias)
     return ImageModel(image_source(x), x, name=name)
 
 
-def _embed(x, patches, class_token, positions, dropout_rate, part):
-    """Eq. 1: patches, the class token and position embeddings, `(B, N, D)`."""
+def _embed(x, patches, class_token, positions, dropout_rate, layer):
+    """Computes the patch tokens, the class token and position embeddings, `(B, N, D)` (Eq. 1)."""
     x = patches(x)
     if class_token:
-        x = ClassToken(dtype=part("cls")["dtype"], name="cls")(x)
+        x = ClassToken(dtype=layer("cls")["dtype"], name="cls")(x)
     x = x if positions is None else positions(x)
-    return keras.layers.Dropout(dropout_rate, **part("posembed_dropout"))(x)
+    return keras.layers.Dropout(dropout_rate, **layer("posembed_dropout"))(x)
 
 
-def _encode(x, positions, stochastic_depth_rate, block, part):
-    """Eq. 2 and 3, once for each of the blocks' `positions`, of which `_embed` adds the first."""
+def _encode(x, positions, stochastic_depth_rate, block, layer):
+    """Applies the blocks (Eq. 2 and 3), one for each entry of `positions`.
+
+    An entry is the layer that adds to the block's input, or None. `_embed` applies the first.
+    """
     for i, add in enumerate(positions):
         x = x if add is None or i == 0 else add(x)
         rate = stochastic_depth_rate * i / max(len(positions) - 1, 1)
-        x = EncoderBlock(**block, stochastic_depth_rate=rate, **part(f"encoderblock_{i}"))(x)
+        x = EncoderBlock(**block, stochastic_depth_rate=rate, **layer(f"encoderblock_{i}"))(x)
     return x
 
 
-def _normalise_and_pool(x, classifier, head, part):
-    """Eq. 4: `encoder_norm`, and one vector `(B, D)` of an image's tokens `(B, N, D)`."""
-    dtype = part("encoder_norm")["dtype"]
+def _normalize_and_pool(x, classifier, head, layer):
+    """Normalizes the tokens `(B, N, D)` and reads one vector `(B, D)` from them (Eq. 4)."""
+    dtype = layer("encoder_norm")["dtype"]
     norm = layer_norm(head["layer_norm_epsilon"], "encoder_norm", dtype=dtype)
     if classifier == "token":
         return TakeClassToken(dtype=dtype, name="token")(norm(x))
     if classifier == "map":
-        return MAPHead(**head, **part("MAPHead_0"))(norm(x))
+        return MAPHead(**head, **layer("MAPHead_0"))(norm(x))
     pool = keras.layers.GlobalAveragePooling1D(dtype=dtype, name="gap")
     return pool(norm(x)) if classifier == "gap" else norm(pool(x))
