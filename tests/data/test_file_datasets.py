@@ -84,7 +84,7 @@ def test_slices_of_a_folder_are_samples(plain):
             dataset.split(name)
 
 
-@pytest.mark.parametrize("held_out", ["test", "validation", "val"])
+@pytest.mark.parametrize("held_out", ["test", "validation", "val", "valid"])
 def test_a_folder_may_have_splits_of_its_own(tmp_path, held_out):
     for split, values in (("train", (10, 11, 20)), (held_out, (12, 21))):
         for value in values:
@@ -96,15 +96,30 @@ def test_a_folder_may_have_splits_of_its_own(tmp_path, held_out):
     assert greys(dataset.split(f"{held_out}[:1]")) == greys(test)[:1]
 
 
+def test_a_training_folder_alone_names_the_remedy(tmp_path):
+    for value in (10, 11, 12, 20, 21, 22):
+        write(tmp_path / "train" / f"k{value // 10}" / f"{value}.png", value)
+    dataset = data.load(f"folder:{tmp_path}", 1)
+    remedy = "add a split called test or validation or val or valid, or .*--data.train_split 'tr"
+    for name in ("test", "val", "valid[:5]"):
+        with pytest.raises(ValueError, match=rf"must be one of 'train', or a slice .*{remedy}"):
+            dataset.split(name)
+    with pytest.raises(ValueError, match=r"Received: split='other'$"):
+        dataset.split("other")
+    config = DataConfig(train_split="train[:50%]", test_split="train[50%:]")
+    train, test = data.train_and_test(dataset, config)
+    assert sorted(greys(train) + greys(test)) == [10, 11, 12, 20, 21, 22]
+
+
 def test_faults_of_a_folder_are_named(plain, tmp_path):
     def refused(message, root=tmp_path):
         with pytest.raises(ValueError, match=message):
             data.load(f"folder:{root}", 3)
 
     refused("needs a folder. Received: '.*nowhere'", root=tmp_path / "nowhere")
-    refused("holds CLASS/x of .jpg.*none")
+    refused("must hold CLASS/x with a suffix of .jpg.*none")
     write(tmp_path / "ant" / "1.png", 1)
-    refused(r"at least two classes. Received: \['ant'\]")
+    refused(r"at least two classes. Received: dataset=.* with \['ant'\]")
     (tmp_path / "bee").mkdir()
     refused(r"Every class needs images .*none in '.*': \['bee'\]")
     (tmp_path / "bee").rmdir()
@@ -161,7 +176,7 @@ def test_faults_of_a_table_are_named(tmp_path):
     first = r"\['gone0.png', 'gone1.png', 'gone2.png', 'gone3.png', 'gone4.png'\]"
     labels = [0, 1] * 4
     refused(
-        f"names 7 files that do not exist, such as {first}. Paths are relative to",
+        f"names 7 that do not, such as {first}. Paths are relative to",
         {"path": [*gone, there[0]], "label": labels},
     )
     refused(r"needs the columns path and label. Received: \['path', 'class'\], without label",

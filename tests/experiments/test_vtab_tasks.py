@@ -116,7 +116,9 @@ def test_dsprites_have_pixels_from_0_to_255(data_dir, monkeypatch):
 
 
 def test_an_unknown_task_is_named(data_dir):
-    with pytest.raises(ValueError, match="`vtab:` is followed by caltech101, .*dataset='vtab:dt'"):
+    with pytest.raises(
+        ValueError, match="`vtab:` must be followed by one of caltech101, .*dataset='vtab:dt'"
+    ):
         data.load("vtab:dt", 3, DataConfig(data_dir=data_dir))
 
 

@@ -1,4 +1,4 @@
-"""Turning, scaling and moving images: one resampling does it all."""
+"""Rotates, scales, and shifts images by one resampling."""
 
 import math
 
@@ -6,22 +6,29 @@ import tensorflow as tf
 
 
 def is_active(config) -> bool:
-    """Whether an `AugmentConfig` turns, scales or moves."""
+    """Whether an `AugmentConfig` rotates, scales, or shifts."""
     return bool(config.rotation_degrees or config.scale or config.shift)
 
 
 def draw(key: tf.Tensor, size: tuple[int, int], config) -> tf.Tensor:
-    """The random map of an image of `size` (height, width), `(8,)`, as TensorFlow takes it.
+    """Draws the affine map of one image.
 
-    `config` is an `AugmentConfig`, `key` two integers. By example: whatever batch it comes in, an
-    image is changed to the same bits.
+    The map follows from the key alone, so an image changes to the same bits in any batch.
+
+    Args:
+        key: Two integers.
+        size: Height and width in pixels.
+        config: An `AugmentConfig`.
+
+    Returns:
+        The map from output to input coordinates, `(8,)`, for `ImageProjectiveTransformV3`.
     """
     height, width = size
     log_scale = math.log1p(config.scale)
     limits = (config.rotation_degrees * math.pi / 180, log_scale, log_scale)
     limits += (config.shift * height, config.shift * width)
-    drawn = tf.random.stateless_uniform((5,), key, -1.0, 1.0) * tf.constant(limits)
-    angle, log_y, log_x, shift_y, shift_x = tf.unstack(drawn)
+    amounts = tf.random.stateless_uniform((5,), key, -1.0, 1.0) * tf.constant(limits)
+    angle, log_y, log_x, shift_y, shift_x = tf.unstack(amounts)
     scale_y, scale_x = tf.exp(log_y), tf.exp(log_x)
     cos, sin = tf.cos(angle), tf.sin(angle)
     center_y, center_x = (height - 1) / 2, (width - 1) / 2
@@ -32,7 +39,7 @@ def draw(key: tf.Tensor, size: tuple[int, int], config) -> tf.Tensor:
 
 
 def warp(images: tf.Tensor, maps: tf.Tensor) -> tf.Tensor:
-    """Images `(B, H, W, C)` by the maps `(B, 8)` that `draw` made; edges are repeated."""
+    """Applies the maps of `draw`, `(B, 8)`, to images `(B, H, W, C)`; edges are repeated."""
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=images,
         transforms=maps,

@@ -1,4 +1,4 @@
-"""Random changes of training images: from an `AugmentConfig` to functions of a key."""
+"""Random changes of training images, as functions of a key."""
 
 import tensorflow as tf
 
@@ -7,10 +7,15 @@ from vit_keras.data.randaugment import randaugment
 
 
 class Augmentation:
-    """What happens to each example, and then to the batch.
+    """Changes each example of a batch, and then the batch, as an `AugmentConfig` says.
 
-    All draws are made by example, from its key or its pair's, so that an example is changed to the
-    same bits whatever batch it comes in. Raises ValueError where images cannot be changed so.
+    Every random number follows from the key of an example or of its pair, so an example changes to
+    the same bits in any batch.
+
+    Args:
+        config: An `AugmentConfig`.
+        image_size: Height and width in pixels.
+        preprocessing: The model's `Preprocessing`.
     """
 
     def __init__(self, config, image_size, preprocessing):
@@ -21,18 +26,31 @@ class Augmentation:
         self.mixing = mixing.is_active(config) and mixing.Mixing(self.size, config)
 
     def example(self, read, key, pair_key):
-        """Image `(H, W, C)` as the model wants it, label, and what `batch` needs to know.
+        """Reads and changes one example.
 
-        `read(window)` gives an image or a part of it, and its label; keys are two integers each.
+        Args:
+            read: `read(window)` returns an image, or the part that `window` chooses, and its label.
+            key: The example's key, two integers.
+            pair_key: The key that the example shares with its neighbor.
+
+        Returns:
+            The image as the model's input, `(H, W, C)`; the label; and a dictionary of what was
+            drawn for `batch`.
+
+        Raises:
+            ValueError: If RandAugment meets an image without 3 channels.
         """
         config, keys = self.config, tf.random.split(key, 4)
-        image, label = self._part(read, keys[0])
+        image, label = self._read_part(read, keys[0])
         image = tf.ensure_shape(image, (*self.size, image.shape[-1]))
         if config.flip:
             image = tf_preprocess.flip(image, keys[1])
         if self.randaugment:
             if image.shape[-1] != 3:
-                raise ValueError(f"RandAugment needs 3 channels. Received: {image.shape[-1]}")
+                raise ValueError(
+                    f"RandAugment needs 3 channels. Received: {image.shape[-1]}. Set "
+                    "augment.randaugment_layers to 0, or model.channels to 3"
+                )
             image = self.randaugment(image, keys[2])
         image, drawn = self.preprocessing.normalise(image), {}
         if affine.is_active(config):
@@ -42,14 +60,14 @@ class Augmentation:
         return image, label, drawn
 
     def batch(self, images, labels, drawn):
-        """Images `(B, H, W, C)` and one-hot labels `(B, K)`, warped and mixed."""
+        """Warps and mixes images `(B, H, W, C)` and one-hot labels `(B, K)`."""
         if "map" in drawn:
             images = affine.warp(images, drawn["map"])
         if "weight" in drawn:
             images, labels = self.mixing(images, labels, drawn["weight"], drawn["box"])
         return images, labels
 
-    def _part(self, read, key):
+    def _read_part(self, read, key):
         if self.config.crop == "inception":
             image, label = read(lambda shape: tf_preprocess.inception_window(shape, key))
             return tf_preprocess.squeeze(image, self.size, self.preprocessing), label

@@ -1,4 +1,4 @@
-"""One row a kind of data set: how its splits and the names of its classes are found."""
+"""Opens data sets by name: one row for each kind."""
 
 import functools
 from collections.abc import Callable
@@ -13,7 +13,11 @@ from vit_keras.data.splits import Dataset, from_arrays
 
 
 def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Scikit-learn's handwritten digits: 1797 images 8x8x1 of the UCI test set, 360 held out."""
+    """Loads scikit-learn's handwritten digits: 1797 images of the UCI test set, 360 held out.
+
+    Returns:
+        Images `(N, 8, 8, 1)` uint8 and labels `(N,)` of "train" and "test".
+    """
     require = functools.partial(extras.require, extra="data", purpose="The digits data set")
     data = require("sklearn.datasets").load_digits()
     images = np.round(data.images * (255 / 16)).astype("uint8")[..., None]  # ink is 0 to 16
@@ -32,7 +36,7 @@ def _digits_dataset(channels: int, config: DataConfig) -> Dataset:
 
 
 DATASETS: dict[str, Callable[[int, DataConfig], Dataset]] = {"digits": _digits_dataset}
-KINDS: dict[str, Callable[[str, int, DataConfig], Dataset]] = {  # by what stands before the colon
+KINDS: dict[str, Callable[[str, int, DataConfig], Dataset]] = {  # by the prefix before the colon
     "folder": folder.load,
     "table": table.load,
     "tfds": tfds.load,
@@ -41,16 +45,28 @@ KINDS: dict[str, Callable[[str, int, DataConfig], Dataset]] = {  # by what stand
 
 
 def load(name: str, channels: int, config: DataConfig | None = None) -> Dataset:
-    """The data set called `name`, with images of 1 (grey) or 3 (RGB) channels.
+    """Opens a data set.
 
-    A name is digits, folder:PATH, table:FILE, tfds:NAME or vtab:TASK; `config` says where
-    TensorFlow Datasets keeps its files, what is held out and what an unreadable image does. Raises
-    ValueError or FileNotFoundError that says what is wrong with the name or what it leads to.
+    Args:
+        name: `digits`, `folder:PATH`, `table:FILE`, `tfds:NAME`, or `vtab:TASK`.
+        channels: 1 for grayscale or 3 for RGB images.
+        config: Says where TensorFlow Datasets keeps its files, which images are held out, and what
+            happens to unreadable ones.
+
+    Raises:
+        ValueError: If the name is unknown, or if the data set does not suit a classifier.
+        FileNotFoundError: If the name leads to a file that does not exist.
+        ImportError: If a package that this kind of data set needs is not installed.
+
+    Example:
+        ```python
+        dataset = data.load("folder:pictures", channels=3)
+        train, test = dataset.split("train"), dataset.split("test")
+        ```
     """
     check_channels(channels)
     kind, colon, rest = name.partition(":")
-    known = KINDS if colon else DATASETS
-    if kind not in known or (colon and not rest):
+    if kind not in (KINDS if colon else DATASETS) or (colon and not rest):
         raise ValueError(
             f"`dataset` must be one of {', '.join(map(repr, DATASETS))}, or folder:PATH, "
             f"table:FILE, tfds:NAME or vtab:TASK. Received: dataset={name!r}"
@@ -59,12 +75,12 @@ def load(name: str, channels: int, config: DataConfig | None = None) -> Dataset:
     dataset = KINDS[kind](rest, channels, config) if colon else DATASETS[kind](channels, config)
     if len(dataset.class_names) < 2:
         raise ValueError(
-            f"A classifier needs at least two classes. Received: {list(dataset.class_names)} of "
-            f"{name!r}"
+            f"A classifier needs at least two classes. Received: dataset={name!r} with "
+            f"{list(dataset.class_names)}"
         )
-    for split, found in dataset.splits.items():
-        if len(found) == 0:
-            raise ValueError(
-                f"Every split of a data set needs images. Received: {name!r} with none in {split!r}"
-            )
+    empty = [key for key, split in dataset.splits.items() if not len(split)]
+    if empty:
+        raise ValueError(
+            f"Every split of a data set needs images. Received: {name!r} with none in {empty[0]!r}"
+        )
     return dataset

@@ -1,4 +1,4 @@
-"""The batches of a run, as its model wants them."""
+"""The batches that a run trains and is judged on."""
 
 import tensorflow as tf
 
@@ -10,10 +10,20 @@ from vit_keras.models import Preprocessing
 
 
 class Feed:
-    """Training and held-out batches of a `Dataset` by a run's `Config`.
+    """Makes the batches of a run from its data set and its `Config`.
 
-    `shard` (r, n) gives process r of n its rows of each batch. Attributes: `train`, `test`, the
-    splits; `eval_options`, the arguments of `eval_batches` that the model and the run decide.
+    Args:
+        dataset: The data set.
+        config: The run's `Config`.
+        image_size: The model's height and width in pixels.
+        preprocessing: The model's preprocessing.
+        shard: (r, n) for process r of n, which gets its rows of each batch.
+
+    Attributes:
+        train: The training split.
+        test: The split that the run is judged on.
+        num_classes: The number of classes.
+        eval_options: The arguments of `eval_batches` that the model and the run determine.
     """
 
     def __init__(
@@ -35,18 +45,19 @@ class Feed:
             self.masking = Masking(config.pretext, *sizes, preprocessing)
 
     def training(self, start: int) -> tf.data.Dataset:
-        """Images and one-hot labels from a batch of `fit` on, a part of an update each.
+        """Returns batches of training images and one-hot labels, from batch `start` of `fit` on.
 
-        With a pretext, ((images, source), targets, weights) of `Masking.batch`.
+        With gradient accumulation, each batch is a part of an update. With a pretext task, batches
+        are ((images, source), targets, weights) as `Masking.batch` makes them.
         """
-        config, parts = self.config, self.config.optimizer.accumulation_steps
+        config, parts_per_update = self.config, self.config.optimizer.accumulation_steps
         return train_batches(
             self.train,
-            batch=config.batch // parts,
+            batch=config.batch // parts_per_update,
             augment_config=config.augment,
             seed=config.seed,
             start_step=start,
-            total_steps=config.total_steps * parts,
+            total_steps=config.total_steps * parts_per_update,
             num_classes=self.num_classes,
             shard=self.shard,
             masking=self.masking,
@@ -54,14 +65,20 @@ class Feed:
         )
 
     def validation(self, pad: bool) -> tf.data.Dataset:
-        """Held-out images and one-hot labels for `fit`; with `pad`, whole batches and weights.
+        """Returns batches of held-out images and one-hot labels for `fit`.
 
-        With a pretext, what `training` gives.
+        With `pad`, all batches are whole and have weights, as in `eval_batches`. With a pretext
+        task, batches are those of `Masking.batch`.
         """
-        how = {"num_classes": self.num_classes, "shard": self.shard, "pad": pad}
-        how["masking"] = self.masking
-        return eval_batches(self.test, **how, **self.eval_options)
+        return eval_batches(
+            self.test,
+            num_classes=self.num_classes,
+            shard=self.shard,
+            pad=pad,
+            masking=self.masking,
+            **self.eval_options,
+        )
 
     def held_out(self) -> tf.data.Dataset:
-        """All held-out images once, with labels `(B,)`."""
+        """Returns batches of all held-out images once, with labels `(B,)`."""
         return eval_batches(self.test, **self.eval_options)

@@ -1,4 +1,4 @@
-"""Whether a run that goes on still has the data that it began with."""
+"""Checks that a resumed run has the data that it began with."""
 
 import hashlib
 import json
@@ -13,9 +13,12 @@ FILE = "dataset.json"
 
 
 def fingerprint(dataset) -> dict[str, Any]:
-    """Names of classes, images of each split by class, and a SHA-256 of its files' names and sizes.
+    """Summarizes a data set.
 
-    A split whose labels lie in its records has one number, as these are not all read for it.
+    Returns:
+        The names of the classes; for each split, the number of images per class; and for each
+        split, a SHA-256 of its files' names and sizes. A split whose labels lie in its records has
+        one number of images, since counting by class would read all records.
     """
     counts, digests = {}, {}
     for name, split in dataset.splits.items():
@@ -26,19 +29,21 @@ def fingerprint(dataset) -> dict[str, Any]:
 
 
 def check_unchanged(dataset, folder) -> None:
-    """Writes `dataset.json` into a run's folder, or compares the data set with the one there.
+    """Writes `dataset.json` to a run's folder, or compares the data set with that file.
 
-    Raises ValueError that names what has changed: classes, images by class, or files.
+    Raises:
+        ValueError: If classes, numbers of images, or files have changed. The message lists the
+            changes.
     """
-    file, here = pathlib.Path(folder) / FILE, fingerprint(dataset)
+    file, current = pathlib.Path(folder) / FILE, fingerprint(dataset)
     if not file.exists():
-        write_text(file, json.dumps(here, indent=1))
+        write_text(file, json.dumps(current, indent=1))
         return
-    changes = _changes(json.loads(file.read_text()), here)
+    changes = _changes(json.loads(file.read_text()), current)
     if changes:
         raise ValueError(
             f"{dataset.name!r} has changed since the run in {str(folder)!r} began "
-            f"({'; '.join(changes)}). Restore it, or begin another run with another --workdir"
+            f"({'; '.join(changes)}). Restore the data, or begin another run with another --workdir"
         )
 
 
@@ -49,25 +54,31 @@ def _by_class(split, class_names):
     return dict(zip(class_names, map(int, counts)))
 
 
-def _changes(there, here):
-    found = [
-        f"{what}: {', '.join(map(repr, names))}"
-        for what, names in (
-            ("classes added", [n for n in here["classes"] if n not in there["classes"]]),
-            ("classes removed", [n for n in there["classes"] if n not in here["classes"]]),
+def _changes(recorded, current):
+    """Describes what differs between two fingerprints."""
+    before, now = recorded["classes"], current["classes"]
+    changes = [
+        f"{change}: {', '.join(map(repr, names))}"
+        for change, names in (
+            ("classes added", [name for name in now if name not in before]),
+            ("classes removed", [name for name in before if name not in now]),
         )
         if names
     ]
-    if not found and here["classes"] != there["classes"]:
-        found.append("classes in another order")
-    for split in sorted({*there["images"], *here["images"]}):
-        before, now = there["images"].get(split, {}), here["images"].get(split, {})
-        differing = [
-            f"{split}/{name}: {before.get(name, 0)} images then, {now.get(name, 0)} now"
-            for name in {**before, **now}
-            if before.get(name, 0) != now.get(name, 0)
-        ]
-        if not differing and there["sha256"].get(split) != here["sha256"].get(split):
-            differing = [f"{split}: as many images, but other names or sizes of files"]
-        found += differing
-    return found
+    if not changes and before != now:
+        changes.append("classes in another order")
+    for split in sorted({*recorded["images"], *current["images"]}):
+        changes += _changes_of_split(split, recorded, current)
+    return changes
+
+
+def _changes_of_split(split, recorded, current):
+    before, now = recorded["images"].get(split, {}), current["images"].get(split, {})
+    changes = [
+        f"{split}/{name}: {before.get(name, 0)} images then, {now.get(name, 0)} now"
+        for name in {**before, **now}
+        if before.get(name, 0) != now.get(name, 0)
+    ]
+    if not changes and recorded["sha256"].get(split) != current["sha256"].get(split):
+        changes = [f"{split}: as many images, but other names or sizes of files"]
+    return changes

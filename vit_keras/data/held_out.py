@@ -1,4 +1,4 @@
-"""A development split: training images held out to choose by (Table 4)."""
+"""Chooses the images that a run is judged on."""
 
 import dataclasses
 import hashlib
@@ -11,23 +11,28 @@ from vit_keras.data.splits import Dataset, Split
 
 
 def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
-    """The splits that a run trains on and is judged by.
+    """Returns the splits that a run trains on and is judged on.
 
-    With `dev_percent` both are parts of the training split: of each class that much is held out,
-    by `split_seed`, and the test split is left alone.
+    With `config.dev_percent`, both are parts of the training split (the paper's development split,
+    Table 4): that share of each class is held out by `config.split_seed`, and the test split is
+    not used.
     """
     train = dataset.split(config.train_split)
     if not config.dev_percent:
         return train, dataset.split(config.test_split)
-    how = dataclasses.replace(config, test_percent=config.dev_percent)
-    held_out = choose_held_out([str(i) for i in range(len(train))], train.labels.tolist(), how)
+    options = dataclasses.replace(config, test_percent=config.dev_percent)
+    held_out = choose_held_out([str(i) for i in range(len(train))], train.labels.tolist(), options)
     return train.part(np.flatnonzero(~held_out)), train.part(np.flatnonzero(held_out))
 
 
 def choose_held_out(paths: Sequence[str], classes: Sequence, config: DataConfig) -> np.ndarray:
-    """Which images are held out, `(N,)` bool: `test_percent` of each class, by `split_seed`.
+    """Chooses `config.test_percent` of each class to hold out.
 
-    An image's place follows from its path and the seed, whatever else the folder holds.
+    An image's rank within its class follows from its path and `config.split_seed` alone, so new
+    images do not reshuffle the old ones.
+
+    Returns:
+        Whether each image is held out, `(N,)` bool.
     """
     held_out, by_class = np.zeros(len(paths), bool), {}
     for i, name in enumerate(classes):
@@ -41,5 +46,6 @@ def choose_held_out(paths: Sequence[str], classes: Sequence, config: DataConfig)
     return held_out
 
 
-def path_hash(text):
+def path_hash(text: str) -> bytes:
+    """Orders paths at random, but always in the same way."""
     return hashlib.sha256(text.encode()).digest()

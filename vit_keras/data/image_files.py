@@ -14,14 +14,25 @@ from vit_keras.data.splits import Origin, Split, UnreadableImages
 def from_files(
     root: str, paths: Sequence[str], labels: np.ndarray, channels: int, unreadable: UnreadableImages
 ) -> Split:
-    """A split of the image files at `paths`, relative to the folder `root`."""
+    """Makes a split of image files.
+
+    Args:
+        root: A folder.
+        paths: The files, relative to `root`.
+        labels: The class of each file, `(N,)` integers.
+        channels: 1 for grayscale or 3 for RGB.
+        unreadable: Collects the files that cannot be read.
+
+    Raises:
+        ImportError: If Pillow is not installed.
+    """
     extras.check("PIL", extra="data", purpose="Reading pictures")
     places = [os.path.join(root, path) for path in paths]
     labels = np.asarray(labels, "int32")
-    known, files = tf.constant(labels), tf.constant(places)
+    label_tensor, path_tensor = tf.constant(labels), tf.constant(places)
 
     def encoded(index):
-        return tf.io.read_file(tf.gather(files, index)), tf.gather(known, index)
+        return tf.io.read_file(tf.gather(path_tensor, index)), tf.gather(label_tensor, index)
 
     origin = Origin(
         manifest=lambda: [f"{path} {os.path.getsize(at)}" for path, at in zip(paths, places)],
@@ -38,4 +49,4 @@ def _reason(path, channels):
         tf_images.decode(tf.io.read_file(path), channels)
     except tf_images.FAULTS as error:
         return tf_images.fault_message(repr(path), error)
-    return f"{path!r} could not be read at first"
+    return f"{path!r} could not be read at first, but can be read now"

@@ -1,4 +1,4 @@
-"""How the class of a TFDS example is found, where it is computed from the features."""
+"""Labels that are computed from the features of a TensorFlow Datasets example."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,11 +8,11 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Label:
-    """How the class of a TFDS example is found.
+    """A rule that computes the class of an example.
 
     Attributes:
-        reads: the features that it is computed from, as TFDS' `PartialDecoding` takes them.
-        derive: the decoded features -> a scalar integer.
+        reads: The features that the rule needs, as `tfds.decode.PartialDecoding` takes them.
+        derive: Maps the decoded features to a scalar integer.
     """
 
     reads: dict
@@ -20,17 +20,17 @@ class Label:
 
 
 def feature(name: str = "label") -> Label:
-    """The class is a feature of its own."""
+    """Takes a feature as the class."""
     return Label({name: True}, lambda example: example[name])
 
 
 def grouped(name: str, classes: int, groups: int) -> Label:
-    """Neighbouring classes become one: floor(class · groups / classes)."""
+    """Merges neighboring classes: floor(class · groups / classes)."""
     return Label({name: True}, lambda example: tf.cast(example[name], tf.int32) * groups // classes)
 
 
 def _count(example):
-    return tf.size(example["objects"]["size"]) - 3  # 3 to 10 objects
+    return tf.size(example["objects"]["size"]) - 3  # there are 3 to 10 objects
 
 
 def _closest_object(example):
@@ -40,7 +40,7 @@ def _closest_object(example):
 
 
 def _closest_vehicle(example):
-    """Cars, vans and trucks are types 0 to 2; the last class is no vehicle."""
+    """Types 0 to 2 are cars, vans, and trucks; the last class means that there is no vehicle."""
     objects = example["objects"]
     distances = tf.boolean_mask(objects["location"][:, 2], objects["type"] < 3)
     nearest = tf.reduce_min(tf.concat([distances, [1000.0]], axis=0))
@@ -48,7 +48,7 @@ def _closest_vehicle(example):
 
 
 def interval(value: tf.Tensor, bounds: tuple[float, ...]) -> tf.Tensor:
-    """The index of the last of the ascending `bounds` that `value` lies above."""
+    """Returns the index of the last of the ascending `bounds` that is below `value`."""
     above = tf.constant(bounds, tf.float32) < tf.cast(value, tf.float32)
     return tf.reduce_sum(tf.cast(above, tf.int32)) - 1
 

@@ -1,19 +1,25 @@
-"""Which patches are corrupted and what is to be predicted of them, of the images of a run."""
+"""Chooses the patches that a pretext task corrupts, and computes what a model predicts of them."""
 
 import tensorflow as tf
 
 from vit_keras.config import PretextConfig
 from vit_keras.models import Preprocessing
 
-# Shares of the corrupted patches: by the mask, by another patch; the rest stays (BERT's).
+# Shares of the corrupted patches that become the mask and another patch; the rest stays (BERT).
 SHARES = {"masked_patch": (0.8, 0.1), "mae": (1.0, 0.0)}
-VARIANCE_EPSILON = 1e-6  # MAE's
+VARIANCE_EPSILON = 1e-6  # as in MAE
 
 
 class Masking:
-    """What a `PretextConfig` makes of images of `image_size` (height, width) pixels.
+    """Makes the inputs and targets of a pretext task from images.
 
-    What is drawn for an image follows from its key alone, whatever batch it comes in.
+    What is drawn for an image follows from its key alone, so it is the same in any batch.
+
+    Args:
+        config: The task.
+        image_size: Height and width in pixels.
+        patch_size: Height and width of a patch in pixels.
+        preprocessing: The model's preprocessing.
     """
 
     def __init__(
@@ -30,9 +36,13 @@ class Masking:
         self.corrupted = config.corrupted(self.patches)
 
     def draw(self, key: tf.Tensor) -> dict[str, tf.Tensor]:
-        """An image's `source` `(N,)` int32, of `layers.masking`, and `corrupted` `(N,)` bool.
+        """Draws the corruption of one image; exactly `config.corrupted(N)` patches are corrupted.
 
-        `key` is two integers. Exactly `config.corrupted(N)` patches are corrupted.
+        Args:
+            key: Two integers.
+
+        Returns:
+            `source`, `(N,)` int32, as `layers.masking` takes it, and `corrupted`, `(N,)` bool.
         """
         keys, places = tf.random.split(key, 8)[5:], tf.range(self.patches)
         order = tf.argsort(tf.random.stateless_uniform((self.patches,), keys[0]))
@@ -45,31 +55,43 @@ class Masking:
         return {"source": tf.where(corrupted, source, places), "corrupted": corrupted}
 
     def batch(self, images, drawn, weights=None):
-        """((images, source), targets, weights) of images `(B, H, W, C)` and what was drawn.
+        """Makes a batch for `fit`.
 
-        Weights are of predictions: 0 where a patch is not corrupted, and of the others such that
-        all are 1 on average, as Keras divides by their number; times the images' own `(B,)`.
+        Each prediction has a weight: 0 for a patch that is not corrupted, and the same for all
+        others, so that weights are 1 on average, since Keras divides by their number.
+
+        Args:
+            images: `(B, H, W, C)`.
+            drawn: What `draw` returned, for the batch.
+            weights: Weights of the images, `(B,)`, which multiply those of their patches.
+
+        Returns:
+            ((images, source), targets, weights).
         """
-        found = tf.cast(drawn["corrupted"], tf.float32) * (self.patches / self.corrupted)
-        found = found if weights is None else found * weights[:, None]
+        loss_weights = tf.cast(drawn["corrupted"], tf.float32) * (self.patches / self.corrupted)
+        if weights is not None:
+            loss_weights *= weights[:, None]
         targets = self.targets(images)
         if self.config.predicts_colours:
-            found = tf.repeat(found, targets.shape[1] // self.patches, axis=1)
-        return (images, drawn["source"]), targets, found
+            per_patch = targets.shape[1] // self.patches
+            loss_weights = tf.repeat(loss_weights, per_patch, axis=1)
+        return (images, drawn["source"]), targets, loss_weights
 
     def targets(self, images: tf.Tensor) -> tf.Tensor:
-        """What is to be predicted of all patches of the model's images `(B, H, W, C)`.
+        """Computes the targets of all patches of the model's images `(B, H, W, C)`.
 
-        Colours as classes `(B, N·P)` int32, the first channel's level first, as the digits of a
-        number to base 2 ** bits; or pixels `(B, N, p²·C)`, row by row, as the model gets them.
+        Returns:
+            Colors as classes, `(B, N·P)` int32: the channels' levels are the digits of a number to
+            base 2 ** bits, the first channel first. Or pixels, `(B, N, p²·C)`, row by row, as the
+            model gets them.
         """
         if not self.config.predicts_colours:
-            patches = self._parts(images, self.grid)  # (B, N, p²·C)
+            patches = self._cells(images, self.grid)  # (B, N, p²·C)
             if self.config.predicted == "patch":
                 return patches
             count = patches.shape[-1]
             mean, variance = tf.nn.moments(patches, axes=[-1], keepdims=True)
-            variance *= count / max(count - 1, 1)  # without bias, as torch's var
+            variance *= count / max(count - 1, 1)  # unbiased, as in torch.var
             return (patches - mean) / tf.sqrt(variance + VARIANCE_EPSILON)
         side = 4 if self.config.predicted == "colours_4x4" else 1
         rows, columns = self.grid
@@ -84,16 +106,14 @@ class Masking:
         return tf.reshape(classes, (-1, self.patches * side * side))
 
     def _means(self, images, grid):
-        """The mean pixel in [0, 1] of each cell of a grid (rows, columns)."""
+        """Computes the mean pixel in [0, 1] of each cell of a grid (rows, columns)."""
         mean, std = (tf.constant(v) for v in (self.preprocessing.mean, self.preprocessing.std))
-        parts = self._parts(images * std + mean, grid)
-        parts = tf.reshape(
-            parts, (-1, *grid, parts.shape[-1] // images.shape[-1], images.shape[-1])
-        )
-        return tf.reduce_mean(parts, axis=3)
+        cells, channels = self._cells(images * std + mean, grid), images.shape[-1]
+        cells = tf.reshape(cells, (-1, *grid, cells.shape[-1] // channels, channels))
+        return tf.reduce_mean(cells, axis=3)
 
-    def _parts(self, images, grid):
-        """Images cut into the cells of a grid, `(B, rows·columns, pixels·C)`."""
+    def _cells(self, images, grid):
+        """Cuts images into the cells of a grid, `(B, rows·columns, pixels·C)`."""
         (rows, columns), (_, height, width, channels) = grid, images.shape
         cell = height // rows, width // columns
         x = tf.reshape(images, (-1, rows, cell[0], columns, cell[1], channels))

@@ -1,7 +1,7 @@
-"""MixUp (arXiv 1710.09412) and CutMix (arXiv 1905.04899) of neighbours, by Keras' layers.
+"""MixUp (arXiv 1710.09412) and CutMix (arXiv 1905.04899) of neighbors, by Keras' layers.
 
-Example i mixes with example i ^ 1, and a pair's weight follows from (seed, its number) alone: a
-batch in parts, or spread over processes, is the same batch.
+Example i is mixed with example i ^ 1. A pair's weight follows from the seed and the pair's number
+alone, so a batch stays the same if it is split into parts or spread over processes.
 """
 
 import keras
@@ -16,16 +16,21 @@ def is_active(config) -> bool:
 
 
 def check_pairs(config, batch: int, processes: int) -> None:
-    """ValueError where pairs are mixed and a process's part of a batch would split one."""
+    """Raises ValueError if a process's part of a batch would split a pair that is mixed."""
     if is_active(config) and batch // processes % 2:
         raise ValueError(
-            "MixUp and CutMix mix pairs of neighbours, so a process's part of a batch must be "
-            f"even. Received: batch={batch} over {processes} processes"
+            "MixUp and CutMix mix pairs of neighbors, so a process's part of a batch must be even. "
+            f"Received: batch={batch} over {processes} processes"
         )
 
 
 class Mixing:
-    """What an `AugmentConfig` mixes, for images of `size` (height, width)."""
+    """Mixes images and labels as an `AugmentConfig` says.
+
+    Args:
+        size: Height and width of the images in pixels.
+        config: An `AugmentConfig`.
+    """
 
     def __init__(self, size, config):
         self.size, self.config = size, config
@@ -33,10 +38,13 @@ class Mixing:
         self.cutmix = keras.layers.CutMix(dtype="float32")
 
     def draw(self, pair_key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """A pair's weight of MixUp, a scalar, and box of CutMix: top, left, bottom, right, `(4,)`.
+        """Draws how a pair of neighbors is mixed.
 
-        Weights are Beta(alpha, alpha). With both, a coin decides, and the other does nothing:
-        weight 1, or a box without pixels.
+        MixUp's weights are Beta(alpha, alpha). If both methods are active, a coin chooses one, and
+        the other does nothing: it has weight 1, or a box without pixels.
+
+        Returns:
+            MixUp's weight, a scalar, and CutMix's box: top, left, bottom, and right, `(4,)`.
         """
         keys, config = tf.random.split(pair_key, 4), self.config
         coin = tf.random.stateless_uniform((), keys[0])
@@ -50,38 +58,46 @@ class Mixing:
         return weight, box
 
     def __call__(self, images, labels, weights, boxes):
-        """Mixes images `(B, H, W, C)` and one-hot labels `(B, K)` of neighbours; B is even.
+        """Mixes neighbors.
 
-        `weights` `(B,)` and `boxes` `(B, 4)` are what `draw` gave each example's pair.
+        Args:
+            images: `(B, H, W, C)` with an even B.
+            labels: One-hot labels, `(B, K)`.
+            weights: The weight of each example's pair, `(B,)`.
+            boxes: The box of each example's pair, `(B, 4)`.
+
+        Returns:
+            The mixed images and labels.
         """
         (height, width), partner = self.size, tf.range(images.shape[0]) ^ 1
         if self.config.mixup_alpha:
-            how = {"mix_weight": weights, "permutation_order": partner}
-            images, labels = _transformed(self.mixup, images, labels, how)
+            mix = {"mix_weight": weights, "permutation_order": partner}
+            images, labels = _transform(self.mixup, images, labels, mix)
         if self.config.cutmix_alpha:
             top, left, bottom, right = tf.unstack(boxes[:, :, None, None], axis=1)  # (B, 1, 1)
             y, x = tf.range(height, dtype=tf.float32)[:, None], tf.range(width, dtype=tf.float32)
             inside = (y >= top) & (y < bottom) & (x >= left) & (x < right)  # (B, H, W)
             kept = 1 - (bottom - top) * (right - left) / (height * width)
-            how = {"batch_masks": inside[..., None], "mix_weight": kept[:, 0, 0]}
-            how["permutation_order"] = partner
-            images, labels = _transformed(self.cutmix, images, labels, how)
+            mix = {"batch_masks": inside[..., None], "mix_weight": kept[:, 0, 0]}
+            mix["permutation_order"] = partner
+            images, labels = _transform(self.cutmix, images, labels, mix)
         return images, labels
 
 
-def _transformed(layer, images, labels, how):
+def _transform(layer, images, labels, mix):
     with on_tensorflow(layer):
-        return layer.transform_images(images, how), layer.transform_labels(labels, how)
+        return layer.transform_images(images, mix), layer.transform_labels(labels, mix)
 
 
 def _beta(key, alpha):
-    """Beta(alpha, alpha), a scalar; in float64, where no gamma of a small alpha is 0."""
-    drawn = tf.random.stateless_gamma((2,), key, tf.constant(alpha, tf.float64), dtype=tf.float64)
-    return tf.cast(drawn[0] / (drawn[0] + drawn[1]), tf.float32)
+    """Draws a scalar of Beta(alpha, alpha), in float64, since float32 gammas may underflow."""
+    alpha = tf.constant(alpha, tf.float64)
+    first, second = tf.unstack(tf.random.stateless_gamma((2,), key, alpha, dtype=tf.float64))
+    return tf.cast(first / (first + second), tf.float32)
 
 
 def _box(key, area, size):
-    """A box about any pixel, of `area` of the image before it is cut at the edges."""
+    """Draws a box around any pixel; it has the share `area` before it is cut at the edges."""
     sides = tf.constant(size, tf.float32)
     half = tf.floor(sides * tf.sqrt(area)) / 2
     center = tf.floor(tf.random.stateless_uniform((2,), key) * sides)

@@ -28,8 +28,8 @@ def resize(images, size: tuple[int, int], preprocessing: Preprocessing) -> np.nd
     if preprocessing.crop_fraction is None:
         return _resize(images, size, preprocessing)
     sides, crop = np.array(images.shape[-3:-1]), np.array(size)
-    wanted = crop / preprocessing.crop_fraction
-    scaled = np.floor(sides * (wanted / sides).max() + 1e-6).astype(int)
+    smallest = crop / preprocessing.crop_fraction
+    scaled = np.floor(sides * (smallest / sides).max() + 1e-6).astype(int)
     images = _resize(images, tuple(scaled), preprocessing)
     top, left = np.round((scaled - crop) / 2).astype(int)
     return images[..., top : top + size[0], left : left + size[1], :]

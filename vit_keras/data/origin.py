@@ -1,34 +1,39 @@
-"""Where pictures come from, and those that could not be read."""
+"""Where pictures come from, and which of them cannot be read."""
 
 import dataclasses
+import pathlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 
 class UnreadableImages:
-    """The pictures that could not be read, and what to do about one.
+    """Collects the pictures that cannot be read.
 
     Attributes:
-        stop: whether the first one stops the run.
-        names: of those that others stand in for.
+        stop: Whether the first one stops the run.
+        names: The names of those that the next picture replaces.
     """
 
     def __init__(self, stop: bool = True):
         self.stop, self.names, self.file = stop, set(), None
 
-    def record_in(self, file) -> None:
-        """Goes on with the names in `file` and writes every new one there."""
+    def record_in(self, file: pathlib.Path) -> None:
+        """Reads the names that `file` holds, and appends every new one to it."""
         self.file = file
         if file.is_file():
             self.names |= set(file.read_text().splitlines())
 
     def add(self, name: str, reason: str) -> None:
-        """Notes a picture once; ValueError with the reason where the first one stops the run."""
+        """Adds a picture that cannot be read.
+
+        Raises:
+            ValueError: If the first such picture stops the run; the message gives the reason.
+        """
         if self.stop:
             raise ValueError(
-                f"{reason}. Repair or remove it, or set data.on_corrupt to skip: the next image "
-                "then stands in"
+                f"{reason}. Repair or remove it, or set data.on_corrupt to skip, so that the next "
+                "image replaces it"
             )
         if name not in self.names:
             self.names.add(name)
@@ -37,7 +42,7 @@ class UnreadableImages:
                     file.write(f"{name}\n")
 
     def report(self) -> str:
-        """A line that counts and names them, or nothing."""
+        """Returns a line that counts and names the pictures, or an empty string."""
         if not self.names:
             return ""
         return f"{len(self.names)} unreadable images replaced: {', '.join(sorted(self.names))}"
@@ -45,15 +50,15 @@ class UnreadableImages:
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where images come from that may turn out unreadable.
+    """The source of encoded images, some of which may be unreadable.
 
     Attributes:
-        manifest: gives one line a file of the whole split, that changes when the file does.
-        name: index -> what to call an image.
-        reason: index -> why it cannot be read.
-        channels: of the images.
-        unreadable: what then happens.
-        pixel_scale: brings the stored pixels to [0, 255].
+        manifest: Returns one line per file of the whole split; a line changes with its file.
+        name: Maps an index to the name of an image, such as its path.
+        reason: Maps an index to the reason why the image cannot be read.
+        channels: The number of channels, 1 or 3.
+        unreadable: Collects the images that cannot be read.
+        pixel_scale: The factor that brings the stored pixels to [0, 255].
     """
 
     manifest: Callable[[], Sequence[str]]
@@ -64,6 +69,6 @@ class Origin:
     pixel_scale: int = 1
 
     def part(self, indices: np.ndarray) -> "Origin":
-        """The same for the images at `indices`."""
+        """Returns the origin of the images at `indices`."""
         name, reason = (lambda i: self.name(indices[i])), (lambda i: self.reason(indices[i]))
         return dataclasses.replace(self, name=name, reason=reason)

@@ -1,4 +1,4 @@
-"""How a `tf.data.Dataset` uses the cores, without tf.data's tuner."""
+"""Spreads a `tf.data.Dataset` over the cores without tf.data's tuner."""
 
 import os
 
@@ -9,14 +9,19 @@ AHEAD = 2  # elements that are prepared while one is used
 
 
 def parallel_map(dataset: tf.data.Dataset, function) -> tf.data.Dataset:
-    """In order; without AutoGraph, which finds nothing to convert and takes half a minute."""
+    """Maps in parallel and keeps the order.
+
+    AutoGraph is left out: there is nothing for it to convert, and it takes half a minute.
+    """
     function = tf.autograph.experimental.do_not_convert(function)
     return dataset.map(function, num_parallel_calls=CORES)
 
 
 def prefetch_untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Prepared ahead, without tf.data's tuner: at its end an iterator may wait until the tuner
-    wakes, after 10 ms, 20 ms, 40 ms and so on up to a minute.
+    """Prepares elements ahead, and switches tf.data's tuner off.
+
+    At its end, an iterator may wait until the tuner wakes: after 10 ms, 20 ms, 40 ms, and so on up
+    to a minute.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -1,4 +1,4 @@
-"""From a split to batches: every batch is a pure function of the seed and the step."""
+"""Makes batches from a split; every batch is a pure function of the seed and the step."""
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +13,7 @@ from vit_keras.data.splits import Split
 from vit_keras.data.tf_preprocess import resize
 from vit_keras.models import Preprocessing
 
-HELD_OUT = -1  # in the place of a run's seed, for what is drawn for held-out images
+HELD_OUT = -1  # replaces a run's seed in the keys of held-out images
 
 
 def train_batches(
@@ -30,14 +30,32 @@ def train_batches(
     shard: tuple[int, int] = (0, 1),
     masking: Masking | None = None,
 ) -> tf.data.Dataset:
-    """Batches of steps `start_step` up to `total_steps`: images `(B, H, W, C)`, labels `(B, K)`.
+    """Makes batches to train on.
 
-    Step m holds the examples m * batch up to (m + 1) * batch of an endless row in which each epoch
-    goes through the split in an order of its own. Order and changes of an example follow from
-    (seed, its number) alone, so a resumed run sees what it would have seen, and parts of a batch,
-    or `shard` (r, n) of it for process r of n, are rows of the whole. Labels are one-hot float32,
-    or mixed; `masking` gives its inputs, targets and weights in their stead. Raises ValueError
-    where n does not divide `batch`, or mixing would split a pair.
+    Step m holds the examples m * batch up to (m + 1) * batch of an endless sequence, in which each
+    epoch goes through the split in an order of its own. The order and the changes of an example
+    follow from the seed and the example's number alone. A resumed run therefore sees what it would
+    have seen, and the shards of a batch are rows of the whole batch.
+
+    Args:
+        split: The training images.
+        image_size: Height and width in pixels.
+        preprocessing: The model's preprocessing.
+        batch: The number of images per step, over all processes.
+        augment_config: An `AugmentConfig`.
+        seed: The run's seed.
+        start_step: The first step.
+        total_steps: The step after the last.
+        num_classes: K.
+        shard: (r, n) for process r of n, which gets its rows of each batch.
+        masking: Makes the inputs and targets of a pretext task instead.
+
+    Returns:
+        Images `(B, H, W, C)` and labels `(B, K)` float32, one-hot or mixed; with `masking`, what
+        `Masking.batch` returns.
+
+    Raises:
+        ValueError: If n does not divide `batch`, or if mixing would split a pair.
     """
     first, count = _rows(batch, shard)
     mixing.check_pairs(augment_config, batch, shard[1])
@@ -45,7 +63,7 @@ def train_batches(
     size = len(split)
 
     def example(i, replace):
-        i = i // count * batch + first + i % count  # its number in the whole row
+        i = i // count * batch + first + i % count  # the number in the whole sequence
         index = _shuffled(i, size, seed)
         key, pair = (tf.stack([tf.constant(seed, tf.int64), n]) for n in (i, -1 - i // 2))
         read = lambda window: split.example(index, window, replace)
@@ -76,18 +94,32 @@ def eval_batches(
     pad: bool = False,
     masking: Masking | None = None,
 ) -> tf.data.Dataset:
-    """All images of a split once, in order: images `(B, H, W, C)`, labels `(B,)` int32.
+    """Makes batches of all images of a split once, in order and without augmentation.
 
-    With `num_classes` labels are one-hot `(B, K)` float32. With `pad` there come weights `(B,)` as
-    well, and every batch is whole: the last image is repeated with weight 0, and the others weigh
-    alike, so that all weights are 1 on average, as Keras divides a weighted loss by the images of
-    a batch. `shard` (r, n) gives process r its rows of each batch. `masking` gives its inputs,
-    targets and weights in the stead of images and labels, the same each time. Raises ValueError
-    as `train_batches` does, or for `pad` without `num_classes`.
+    Args:
+        split: The images.
+        image_size: Height and width in pixels.
+        preprocessing: The model's preprocessing.
+        batch: The number of images per batch, over all processes.
+        shard: (r, n) for process r of n, which gets its rows of each batch.
+        num_classes: K, for one-hot labels.
+        pad: Whether to repeat the last image, with weight 0, until every batch is whole. The other
+            images have equal weights, and weights are 1 on average, since Keras divides a weighted
+            loss by the number of images in a batch.
+        masking: Makes the inputs and targets of a pretext task instead, the same each time.
+
+    Returns:
+        Images `(B, H, W, C)` and labels, `(B,)` int32 or one-hot `(B, K)` float32. With `pad`,
+        weights `(B,)` as well. With `masking`, what `Masking.batch` returns.
+
+    Raises:
+        ValueError: If n does not divide `batch`, or if `pad` is given without `num_classes`.
     """
     first, count = _rows(batch, shard)
     if pad and num_classes is None:
-        raise ValueError("`pad` gives one-hot labels, and needs `num_classes`. Received: None")
+        raise ValueError(
+            "`pad` gives one-hot labels, so it needs `num_classes`. Received: num_classes=None"
+        )
     size = len(split)
     total = -(-size // batch) * batch
     weight = total / size
@@ -99,9 +131,9 @@ def eval_batches(
         image = preprocessing.normalise(resize(image, image_size, preprocessing))
         image = tf.ensure_shape(image, (*image_size, image.shape[-1]))
         label = label if num_classes is None else tf.one_hot(label, num_classes)
-        found = (tf.cast(row < size, tf.float32) * weight,) if pad else ()
-        drawn = masking and masking.draw(tf.stack([HELD_OUT, row]))
-        return image, label, *found, *([drawn] if masking else [])
+        weights = [tf.cast(row < size, tf.float32) * weight] if pad else []
+        drawn = [masking.draw(tf.stack([HELD_OUT, row]))] if masking else []
+        return image, label, *weights, *drawn
 
     examples = tf.data.Dataset.from_tensor_slices(rows)
     batches = _batched(examples, example, count, split)
@@ -119,7 +151,18 @@ def sample_images(
     count: int = 64,
     config: DataConfig | None = None,
 ) -> np.ndarray:
-    """The first `count` held-out images of a data set, or noise without one: uint8 of `shape`."""
+    """Returns the first held-out images of a data set, or noise.
+
+    Args:
+        name: The data set's name, as `load` takes it; None for noise.
+        shape: Height, width, and channels.
+        preprocessing: The model's preprocessing; the images are resized by it, but not scaled.
+        count: The largest number of images.
+        config: Says which images are held out.
+
+    Returns:
+        `(N, H, W, C)` uint8.
+    """
     if name is None:
         return np.random.default_rng(0).integers(0, 256, (count, *shape), dtype="uint8")
     config = config or DataConfig()
@@ -132,17 +175,17 @@ def sample_images(
 
 
 def _shuffled(number, size, seed):
-    """Which example of the split the endless row of epochs holds at `number`."""
+    """Returns the index of the split that the endless sequence of epochs has at `number`."""
     epoch, place = tf.cast(number // size, tf.int32), tf.cast(number % size, tf.int32)
     order = tf.stack([tf.constant(seed, tf.int32), epoch])
     return tf.random.experimental.index_shuffle(place, order, size - 1)
 
 
 def _batched(numbers, example, count, split):
-    """Batches of `example(number, replace)`, in order, computed in parallel.
+    """Batches `example(number, replace)` in order, computed in parallel.
 
-    Where an unreadable picture stops the run, an error leaves out its batch, which the next one's
-    numbers show: to be ready for an error at each picture costs a third of its decoding.
+    If an unreadable picture stops the run, its batch is dropped, and the numbers of the next batch
+    show the gap. Catching an error at each picture would cost a third of the decoding.
     """
     whole = numbers.cardinality().numpy() % count == 0
     batched = lambda dataset: dataset.batch(count, drop_remainder=whole)
@@ -150,20 +193,20 @@ def _batched(numbers, example, count, split):
         return batched(parallel_map(numbers, lambda i: example(i, True)))
     quick = batched(parallel_map(numbers, lambda i: (i, example(i, False))))
     nothing = tf.data.Dataset.range(1).repeat().map(lambda _: _without_rows(quick.element_spec))
-    found = quick.ignore_errors(log_warning=False).concatenate(nothing)
-    steps = tf.data.Dataset.zip(batched(numbers), found)
+    readable = quick.ignore_errors(log_warning=False).concatenate(nothing)
+    steps = tf.data.Dataset.zip(batched(numbers), readable)
 
-    def check(wanted, found):
-        if not np.array_equal(wanted, found):
-            for number in wanted:
-                example(tf.constant(number), True)  # says what is wrong with it
-            raise ValueError(f"Images {wanted} of the run could be read only the second time")
+    def check(expected, received):
+        if not np.array_equal(expected, received):
+            for number in expected:
+                example(tf.constant(number), True)  # raises an error that names the picture
+            raise ValueError(f"Images {expected} of the run could only be read the second time")
         return np.int32(0)
 
-    def checked(wanted, found):
-        numbers, batch = found
-        with tf.control_dependencies([tf.numpy_function(check, [wanted, numbers], tf.int32)]):
-            static = lambda x: tf.ensure_shape(tf.identity(x), (wanted.shape[0], *x.shape[1:]))
+    def checked(expected, numbered_batch):
+        received, batch = numbered_batch
+        with tf.control_dependencies([tf.numpy_function(check, [expected, received], tf.int32)]):
+            static = lambda x: tf.ensure_shape(tf.identity(x), (expected.shape[0], *x.shape[1:]))
             return tf.nest.map_structure(static, batch)
 
     return parallel_map(steps, checked)
@@ -174,12 +217,12 @@ def _without_rows(specs):
 
 
 def _rows(batch, shard):
-    """The first row of a process in each batch, and how many it has."""
-    number, processes = shard
+    """Returns the first row of a process in each batch, and its number of rows."""
+    rank, processes = shard
     if batch % processes:
         raise ValueError(
             f"The number of processes must divide `batch`. Received: batch={batch} over "
             f"{processes} processes"
         )
     count = batch // processes
-    return number * count, count
+    return rank * count, count

@@ -1,7 +1,7 @@
 """RandAugment (arXiv 1909.13719) by Keras' and KerasCV's layers, as a pure function of a key.
 
-Both libraries draw from generators with a state, so that a resumed run would see other images.
-Here each draw takes a key of its own, folded from the example's, and only the operations that were
+Both libraries draw from generators with a state, so a resumed run would see other images. Here
+each draw takes a key of its own, folded from the example's key, and only the operations that were
 drawn are computed, image by image.
 """
 
@@ -18,7 +18,7 @@ MAX_MAGNITUDE = 30
 
 
 class Keys:
-    """In the place of TensorFlow's `Generator`: keys without a state.
+    """Replaces TensorFlow's `Generator` by keys without a state.
 
     The n-th draw of a traced function folds n into `key`, two integers.
     """
@@ -39,11 +39,11 @@ class Keys:
 
 
 class KerasKeys(Keys, keras.random.SeedGenerator):
-    """The same in the place of Keras' generator, whose own `__init__` would make a variable."""
+    """Replaces Keras' generator, whose `__init__` would create a variable."""
 
 
 class Equalization(keras.layers.Equalization):
-    """Keras', but for its histogram: on JAX that is 11,000 operations, 53 ms an image."""
+    """Keras' layer with another histogram: Keras' needs 11,000 operations, 53 ms, on JAX."""
 
     def _custom_histogram_fixed_width(self, values, value_range, nbins):
         low, high = value_range
@@ -53,10 +53,16 @@ class Equalization(keras.layers.Equalization):
 
 
 def randaugment(library: str, layers: int, magnitude: float) -> Callable:
-    """`(image, key) -> image`, of `(H, W, 3)` float32 in [0, 255] and two integers.
+    """Makes a function that augments one image.
 
-    `layers` operations an image, of strength `magnitude` from 0 to 30, which the library takes as
-    a fraction of its own strongest.
+    Args:
+        library: "keras" or "keras_cv".
+        layers: The number of operations per image.
+        magnitude: The strength, 0 to 30, as a share of the library's strongest operation.
+
+    Returns:
+        `(image, key) -> image`: the image is `(H, W, 3)` float32 in [0, 255], and the key is two
+        integers.
     """
     return LIBRARIES[library](layers, magnitude / MAX_MAGNITUDE)
 
@@ -67,18 +73,17 @@ def _keras(layers, factor):
     operations = [getattr(layer, name) for name in layer._AUGMENT_LAYERS]
 
     def one(operation, images, key):
-        drawn = operation.get_random_transformation(images, training=True, seed=KerasKeys(key))
-        return tf.ensure_shape(operation.transform_images(images, drawn), images.shape)
+        change = operation.get_random_transformation(images, training=True, seed=KerasKeys(key))
+        return tf.ensure_shape(operation.transform_images(images, change), images.shape)
 
-    def apply(image, key):
-        images, keys = image[None], Keys(key)
+    def apply(image, image_key):
+        images, keys = image[None], Keys(image_key)
         with on_tensorflow(layer, *operations):
             for _ in range(layers):
                 choice = keys.uniform((), 0, len(operations), tf.int32)
-                drawn = keys.next()
-                images = tf.switch_case(
-                    choice, [functools.partial(one, op, images, drawn) for op in operations]
-                )
+                key = keys.next()
+                branches = [functools.partial(one, op, images, key) for op in operations]
+                images = tf.switch_case(choice, branches)
         return tf.clip_by_value(images[0], 0.0, 255.0)
 
     return apply
@@ -118,7 +123,7 @@ def _keras_cv(layers, factor):
             part._random_generator = keys
         for part, name, old in places:
             setattr(part, name, keyed[type(old)](old, keys))
-        changed = tf.function(lambda image: layer(image))(image)  # it needs AutoGraph
+        changed = tf.function(lambda image: layer(image))(image)  # KerasCV needs AutoGraph
         return tf.ensure_shape(changed, image.shape)
 
     return apply
@@ -129,7 +134,7 @@ LIBRARIES = {"keras": _keras, "keras_cv": _keras_cv}
 
 @contextlib.contextmanager
 def on_tensorflow(*layers):
-    """Keras' image layers inside compute with TensorFlow, whatever the backend is."""
+    """Lets Keras' image layers compute with TensorFlow on every backend."""
     for layer in layers:
         layer.backend.set_backend("tensorflow")
     try:

@@ -1,4 +1,4 @@
-"""Labelled images by index, the common form of every data set; and parts of them."""
+"""Labeled images by index: the common form of all data sets, their slices, and their sums."""
 
 import dataclasses
 import functools
@@ -12,19 +12,20 @@ import tensorflow as tf
 from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.data.tf_images import FAULTS, cut, decode
 
-HELD_OUT = ("test", "validation", "val")  # "test" means the first of these that there is
+HELD_OUT = ("test", "validation", "val", "valid")  # "test" stands for the first that exists
 SLICE = re.compile(r"([^\[\]]+)(?:\[(-?[\d.]+%?)?:(-?[\d.]+%?)?\])?")
 
 
 class Split:
-    """Labelled images in a fixed order.
+    """Labeled images in a fixed order.
 
-    `labels` are `(N,)` integers and `read(index)` gives the image at a scalar int64, `(H, W, C)`
-    uint8, in TensorFlow's graph.
-
-    Encoded pictures, which can be read in part, or fail, come with `encoded(index)` in its place:
-    the bytes and the label; and with their `origin`. Labels that lie beside the images are then a
-    function, called when they are wanted.
+    Args:
+        labels: `(N,)` integers; or a function that returns them, called when they are first needed.
+        read: Returns the image at a scalar int64 index, `(H, W, C)` uint8, in TensorFlow's graph.
+        encoded: Replaces `read` for encoded pictures, which can be decoded in part or be
+            unreadable: returns the bytes and the label at an index.
+        origin: The source of encoded pictures.
+        size: N, if `labels` is a function.
     """
 
     def __init__(self, labels, read=None, *, encoded=None, origin=None, size=None):
@@ -38,23 +39,29 @@ class Split:
 
     @functools.cached_property
     def labels(self) -> np.ndarray:
-        """Class of each image, `(N,)` int32."""
+        """The class of each image, `(N,)` int32."""
         return self._labels if self.labels_are_known else self._labels()
 
     @property
     def name(self) -> Callable[[int], str] | None:
-        """Index -> what to call an image, such as its path; None where it has no name."""
+        """Maps an index to the name of an image, such as its path; None if images have no names."""
         return self.origin and self.origin.name
 
     def read(self, index: tf.Tensor) -> tf.Tensor:
-        """The image at an index, `(H, W, C)` uint8."""
+        """Returns the image at an index, `(H, W, C)` uint8."""
         return self.example(index)[0]
 
     def example(self, index: tf.Tensor, window=None, replace=True) -> tuple[tf.Tensor, tf.Tensor]:
-        """Image and label, a scalar int32, at an index, or at the next that can be read.
+        """Returns an image and its label.
 
-        `window` may choose a part of the image, as in `tf_images.decode`. Without `replace` an
-        image that cannot be read raises TensorFlow's error, which costs less to look out for.
+        Args:
+            index: A scalar integer.
+            window: Chooses a part of the image, as in `tf_images.decode`.
+            replace: Whether the next readable image replaces one that cannot be read. If not,
+                TensorFlow's error is raised, which is cheaper to prepare for.
+
+        Returns:
+            The image, `(H, W, C)` uint8, and the label, a scalar int32.
         """
         if self._encoded is None:
             return cut(self._read(index), window), tf.gather(self.labels, index)
@@ -64,7 +71,7 @@ class Split:
         return (self._replaced if replace else self._decoded)(index, window)
 
     def part(self, indices: np.ndarray) -> "Split":
-        """The images at `indices`, in that order; nothing is copied."""
+        """Returns the images at `indices`, in that order, without copying."""
         indices = np.asarray(indices, "int64")
         chosen = tf.constant(indices)
         return Split(
@@ -76,7 +83,7 @@ class Split:
         )
 
     def with_origin(self, origin: Origin) -> "Split":
-        """The same images, of another origin."""
+        """Returns the same images with another origin."""
         labels = self.labels if self.labels_are_known else (lambda: self.labels)
         return Split(labels, self._read, encoded=self._encoded, origin=origin, size=len(self))
 
@@ -93,15 +100,17 @@ class Split:
         return (image if scale == 1 else image * tf.constant(scale, image.dtype)), label
 
     def _replaced(self, index, window):
-        """The example at the first index from `index` on that can be read."""
+        """Returns the first readable example from `index` on."""
         nothing = tf.zeros((0, 0, self.origin.channels), tf.uint8), tf.constant(0)
 
         def attempt(index):
-            tried = tf.data.Dataset.from_tensors(index)
-            tried = tried.map(lambda index: self._decoded(index, window))
+            example = tf.data.Dataset.from_tensors(index)
+            example = example.map(lambda index: self._decoded(index, window))
             blank = tf.data.Dataset.from_tensors(nothing)
-            tried = tried.ignore_errors(log_warning=False).concatenate(blank)
-            return tried.take(1).get_single_element()  # a graph can go on after errors only so
+            example = example.ignore_errors(log_warning=False).concatenate(blank)
+            return example.take(
+                1
+            ).get_single_element()  # the one way to go on after an error in a graph
 
         def go_on(index, image, label):
             index = tf.ensure_shape(tf.numpy_function(self._skip, [index], tf.int64), ())
@@ -117,18 +126,21 @@ class Split:
         return image, label
 
     def _skip(self, index):
-        """Notes an unreadable image; the index that comes next."""
-        name, bad = self.origin.name(index), self.origin.unreadable
-        bad.add(name, self.origin.reason(index))
-        if len(bad.names) >= len(self) and all(
-            self.origin.name(i) in bad.names for i in range(len(self))
+        """Records an unreadable image, and returns the next index."""
+        name, unreadable = self.origin.name(index), self.origin.unreadable
+        unreadable.add(name, self.origin.reason(index))
+        if len(unreadable.names) >= len(self) and all(
+            self.origin.name(i) in unreadable.names for i in range(len(self))
         ):
-            raise ValueError(f"None of {len(self)} images can be read, such as {name}")
+            raise ValueError(
+                f"At least one image must be readable. None of {len(self)} images can be read, "
+                f"such as {name}"
+            )
         return np.int64((index + 1) % len(self))
 
 
 def joined(first: Split, second: Split) -> Split:
-    """The images of two splits of one data set, one after the other."""
+    """Joins two splits of one data set, one after the other."""
     count = len(first)
     either = lambda one, two: lambda i: one(i) if i < count else two(i - count)
 
@@ -153,14 +165,26 @@ def joined(first: Split, second: Split) -> Split:
 
 
 def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
-    """A split of images in memory, `(N, H, W, C)` uint8, with their labels `(N,)`."""
+    """Makes a split of images in memory.
+
+    Args:
+        images: `(N, H, W, C)` uint8.
+        labels: `(N,)` integers.
+    """
     images = tf.constant(images)
     return Split(labels, lambda index: tf.gather(images, index))
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A data set: `splits` by name, such as "train" and "test", and its classes' names in order."""
+    """A data set for classification.
+
+    Attributes:
+        name: The name, as `load` takes it.
+        splits: The splits by name, such as "train" and "test".
+        class_names: The names of the classes in the order of the labels.
+        unreadable: Collects the images that cannot be read.
+    """
 
     name: str
     splits: dict[str, Split]
@@ -168,22 +192,22 @@ class Dataset:
     unreadable: UnreadableImages = dataclasses.field(default_factory=UnreadableImages)
 
     def split(self, name: str) -> Split:
-        """The split called `name`, or a slice of it: `train[:90%]`, `train[10%:]`, `train[5:20]`.
+        """Returns a split, a slice of one, or a sum of several.
 
-        "+" joins two: `train+validation`.
-        "test" is also what a data set calls "validation" or "val", where it has no other. Raises
-        ValueError for another name, with those that there are, and for a slice without images.
+        Args:
+            name: `train`, `train[:90%]`, `train[10%:]`, `train[5:20]`, or `train+validation`. In a
+                data set without a split "test", `test` stands for "validation", "val", or "valid".
+
+        Raises:
+            ValueError: If there is no such split, or if a slice holds no images.
         """
         if "+" in name:
             return functools.reduce(joined, map(self.split, name.split("+")))
-        found = SLICE.fullmatch(name)
-        base = self._base(found[1]) if found else None
+        match = SLICE.fullmatch(name)
+        base = self._base(match[1]) if match else None
         if base is None:
-            raise ValueError(
-                f"`split` of {self.name!r} must be one of {', '.join(map(repr, self.splits))}, or "
-                f"a slice such as train[:90%]. Received: split={name!r}"
-            )
-        split, (start, stop) = self.splits[base], found.groups()[1:]
+            raise ValueError(self._unknown_split(name, match))
+        split, (start, stop) = self.splits[base], match.groups()[1:]
         if start is None and stop is None:
             return split
         indices = np.arange(len(split))[_bound(start, len(split)) : _bound(stop, len(split))]
@@ -197,9 +221,23 @@ class Dataset:
         names = HELD_OUT if name == "test" else (name,)
         return next((n for n in names if n in self.splits), None)
 
+    def _unknown_split(self, name, match):
+        message = (
+            f"`split` of {self.name!r} must be one of {', '.join(map(repr, self.splits))}, or a "
+            f"slice such as train[:90%]. Received: split={name!r}"
+        )
+        if match and match[1] in HELD_OUT and not self.splits.keys() & set(HELD_OUT):
+            others = " or ".join(HELD_OUT)
+            message += (
+                f". This data set has no held-out images: add a split called {others}, or hold out "
+                "training images with --data.train_split 'train[:90%]' "
+                "--data.test_split 'train[90%:]'"
+            )
+        return message
+
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """What shows that the data have changed: see `fingerprints.fingerprint`."""
+        """A summary that shows whether the data have changed: see `fingerprints.fingerprint`."""
         from vit_keras.data.fingerprints import fingerprint
 
         return fingerprint(self)

@@ -15,10 +15,16 @@ COLUMNS = ("path", "label")
 
 
 def load(path: str, channels: int, config: DataConfig) -> Dataset:
-    """A CSV or Parquet file with columns path, label and, if wanted, split.
+    """Opens a CSV or Parquet file with the columns path, label, and optionally split.
 
-    Paths are relative to the table. Rows keep their order. Without a column split,
+    Paths are relative to the table, and rows keep their order. Without a column split,
     `config.test_percent` of each class is held out.
+
+    Raises:
+        FileNotFoundError: If there is no table at `path`.
+        ValueError: If the table cannot be read, lacks a column or a value, names files that do not
+            exist, or has classes without training images.
+        ImportError: If PyArrow is not installed.
     """
     columns = _columns(path)
     root = os.path.dirname(os.path.abspath(path))
@@ -26,28 +32,28 @@ def load(path: str, channels: int, config: DataConfig) -> Dataset:
     missing = [file for file in files if not os.path.isfile(os.path.join(root, file))]
     if missing:
         raise ValueError(
-            f"{path!r} names {len(missing)} files that do not exist, such as {missing[:5]}. Paths "
-            f"are relative to {root!r}"
+            f"The files of a table must exist. Received: {path!r}, which names "
+            f"{len(missing)} that do not, such as {missing[:5]}. Paths are relative to {root!r}"
         )
     names = sorted(set(columns["label"]))  # numbers by value, text by letters
     order = {name: i for i, name in enumerate(names)}
     labels = np.array([order[label] for label in columns["label"]], "int32")
-    parts = columns.get("split")
-    if parts is None:
+    membership = columns.get("split")  # each row's split
+    if membership is None:
         held_out = choose_held_out(files, columns["label"], config)
-        parts = np.where(held_out, "test", "train")
-    _check_trained(path, np.asarray(parts), labels, names)
+        membership = np.where(held_out, "test", "train")
+    _check_trained(path, np.asarray(membership), labels, names)
     unreadable = UnreadableImages(config.on_corrupt == "stop")
     splits = {}
-    for split in sorted(set(parts)):
-        rows = [i for i, part in enumerate(parts) if part == split]
+    for split in sorted(set(membership)):
+        rows = [i for i, name in enumerate(membership) if name == split]
         paths = [files[i] for i in rows]
         splits[str(split)] = from_files(root, paths, labels[rows], channels, unreadable)
     return Dataset(f"table:{path}", splits, tuple(map(str, names)), unreadable)
 
 
 def _columns(path):
-    """The columns of a table as lists, by name; ValueError that says what is wrong with it."""
+    """Reads the columns of a table as lists, by name."""
     pyarrow, csv, parquet = (
         extras.require(name, extra="data", purpose="Reading tables of images")
         for name in ("pyarrow", "pyarrow.csv", "pyarrow.parquet")
@@ -55,7 +61,7 @@ def _columns(path):
     readers = {".csv": csv.read_csv, ".parquet": parquet.read_table}
     suffix = pathlib.Path(path).suffix.lower()
     if suffix not in readers:
-        raise ValueError(f"`dataset` table:FILE needs a .csv or .parquet. Received: {path!r}")
+        raise ValueError(f"`dataset` table:FILE needs a .csv or .parquet file. Received: {path!r}")
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no table at {path!r}.")
     try:
@@ -78,16 +84,16 @@ def _columns(path):
     return columns
 
 
-def _check_trained(path, parts, labels, names):
+def _check_trained(path, membership, labels, names):
     """Raises ValueError unless there is a split train that has all classes."""
-    if "train" not in parts:
+    if "train" not in membership:
         raise ValueError(
-            f"{path!r} needs rows of the split train. Received: {sorted(set(parts.tolist()))}"
+            f"{path!r} needs rows of the split train. Received: {sorted(set(membership.tolist()))}"
         )
-    trained = set(labels[parts == "train"])
+    trained = set(labels[membership == "train"])
     untrained = [name for i, name in enumerate(names) if i not in trained]
     if untrained:
         raise ValueError(
-            f"Every class must have training images. Received: {untrained} of {path!r} in "
-            "other splits alone"
+            f"Every class must have training images. Received: {path!r}, which has {untrained} "
+            "only in other splits"
         )

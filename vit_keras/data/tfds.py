@@ -1,4 +1,4 @@
-"""TensorFlow Datasets by random access, whether prepared as ArrayRecord or as TFRecord files."""
+"""TensorFlow Datasets by random access, from ArrayRecord or TFRecord files."""
 
 import difflib
 import os
@@ -15,15 +15,23 @@ from vit_keras.data.labels import Label, feature
 from vit_keras.data.parallel import parallel_map, prefetch_untuned
 from vit_keras.data.splits import Dataset, Origin, Split, UnreadableImages
 
-HEADER, FOOTER = 12, 4  # bytes about a TFRecord: its length, the length's checksum; its own
+HEADER, FOOTER = 12, 4  # bytes around a TFRecord: length and its checksum; record's checksum
 
 
 def load(name: str, channels: int, config: DataConfig, label: Label | None = None) -> Dataset:
-    """The data set `name`, such as cifar10:3.0.2 or eurosat/rgb, prepared first where it is not.
+    """Opens a data set, and prepares it first if necessary.
 
-    `label` says how the class of an example is found, where it is not the data set's one label.
-    Raises ValueError for an unknown name, with the nearest ones; for one that cannot be prepared,
-    with the command that does; for one without an image and a label, with what it has.
+    Args:
+        name: A name such as cifar10:3.0.2 or eurosat/rgb.
+        channels: 1 for grayscale or 3 for RGB.
+        config: Says where the files lie.
+        label: Computes the class of an example; by default, the data set's label is the class.
+
+    Raises:
+        ValueError: If the name is unknown, if the data set cannot be prepared, or if it has no
+            image or no label. The message gives similar names, the command that prepares the data
+            set, or the features that it has.
+        ImportError: If TensorFlow Datasets or Pillow is not installed.
     """
     extras.check("PIL", extra="data", purpose="Reading pictures")
     builder = _prepared(name, config)
@@ -35,7 +43,7 @@ def load(name: str, channels: int, config: DataConfig, label: Label | None = Non
         if info.num_examples
     }
     (key, *_) = label.reads
-    names = tuple(getattr(builder.info.features[key], "names", ()))  # of a label that is a feature
+    names = tuple(getattr(builder.info.features[key], "names", ()))  # if a feature is the label
     return Dataset(f"tfds:{name}", splits, names, unreadable)
 
 
@@ -59,7 +67,7 @@ def _prepared(name, config):
     manual = tfds.download.DownloadConfig(manual_dir=config.manual_dir)
     try:
         builder.download_and_prepare(download_config=manual)
-    except Exception as error:  # of every source its own
+    except Exception as error:  # each source raises its own
         where = os.fspath(builder.data_dir)
         root = config.data_dir or where[: where.index(os.sep + builder.name + os.sep)]
         by_hand = f" --manual_dir {config.manual_dir}" if config.manual_dir else ""
@@ -72,14 +80,14 @@ def _prepared(name, config):
 
 
 def _features(builder, label):
-    """The name of the image, and the label."""
+    """Returns the name of the image feature, and the label."""
     tfds = _tfds()
 
     features, kinds = builder.info.features, {}
     for kind in (tfds.features.Image, tfds.features.ClassLabel):
-        named = builder.info.supervised_keys or ("image", "label")
-        found = [key for key in features if type(features[key]) is kind]
-        kinds[kind] = next((key for key in (*named, *found) if key in found), None)
+        preferred = builder.info.supervised_keys or ("image", "label")
+        candidates = [key for key in features if type(features[key]) is kind]
+        kinds[kind] = next((key for key in (*preferred, *candidates) if key in candidates), None)
     if label is None and (key := kinds[tfds.features.ClassLabel]):
         label = feature(key)
     if None in (kinds[tfds.features.Image], label):
@@ -107,8 +115,8 @@ def _split(builder, split, image, label, channels, unreadable):
 
     def labels():
         indices = tf.data.Dataset.range(info.num_examples)
-        found = prefetch_untuned(parallel_map(indices, lambda i: encoded(i)[1]))
-        return np.array(list(found.as_numpy_iterator()), "int32")
+        classes = prefetch_untuned(parallel_map(indices, lambda i: encoded(i)[1]))
+        return np.array(list(classes.as_numpy_iterator()), "int32")
 
     name = lambda index: f"tfds:{builder.name} {split}[{index}]"
     origin = Origin(
@@ -126,11 +134,11 @@ def _reason(name, data, channels):
         tf_images.decode(data, channels)
     except tf_images.FAULTS as error:
         return tf_images.fault_message(name, error)
-    return f"{name} could not be read at first"
+    return f"{name} could not be read at first, but can be read now"
 
 
 def _reader(builder, split) -> Callable[[np.ndarray], bytes]:
-    """Index -> the record's bytes."""
+    """Returns a function from an index to a record's bytes."""
     tfds = _tfds()
 
     form = builder.info.file_format
@@ -142,34 +150,38 @@ def _reader(builder, split) -> Callable[[np.ndarray], bytes]:
         source = builder.as_data_source(split, deserialize_method=raw)
     except NotImplementedError as error:
         raise ValueError(
-            f"tfds:{builder.name} must be prepared as array_record or tfrecord to be read by "
-            f"index. Received: {form.value}"
+            f"Data sets must be prepared as array_record or tfrecord to be read by index. "
+            f"Received: tfds:{builder.name} as {form.value}"
         ) from error
     return lambda index: source[int(index)]
 
 
 class Records:
-    """The records of TFRecord files by index, of which only the lengths are read at first.
+    """Reads the records of TFRecord files by index; at first, it reads only their lengths.
 
-    `lengths` are the numbers of records that the files should hold; ValueError names a file that
-    does not.
+    Args:
+        paths: The files.
+        lengths: The number of records that each file should hold.
+
+    Raises:
+        ValueError: If a file holds another number of records.
     """
 
     def __init__(self, paths: list[str], lengths: list[int]):
         self.paths, places = paths, []
         for number, (path, length) in enumerate(zip(paths, lengths, strict=True)):
-            found = record_offsets(path)
-            if len(found) != length:
+            records = record_offsets(path)
+            if len(records) != length:
                 raise ValueError(
-                    f"{path!r} must hold {length} records. Received: {len(found)}. Prepare the "
+                    f"{path!r} must hold {length} records. Received: {len(records)}. Prepare the "
                     "data set again"
                 )
-            places += [(number, offset, size) for offset, size in found]
+            places += [(number, offset, size) for offset, size in records]
         self.places = np.array(places, "int64").reshape(-1, 3)
 
     def __call__(self, index) -> bytes:
         number, offset, size = self.places[index]
-        with open(self.paths[number], "rb", buffering=0) as file:  # ImageNet has 1024 of them
+        with open(self.paths[number], "rb", buffering=0) as file:  # ImageNet has 1024 files
             return os.pread(file.fileno(), size, offset)
 
     def __len__(self):
@@ -177,13 +189,13 @@ class Records:
 
 
 def record_offsets(path: str) -> list[tuple[int, int]]:
-    """Where each whole record of a TFRecord file begins, and its size; in bytes."""
-    found, place, end = [], 0, os.path.getsize(path)
+    """Returns the offset and the size in bytes of each whole record of a TFRecord file."""
+    records, place, end = [], 0, os.path.getsize(path)
     with open(path, "rb", buffering=0) as file:
         while place + HEADER <= end:
             size = int.from_bytes(os.pread(file.fileno(), 8, place), "little")
             place += HEADER + size + FOOTER
             if place > end:
                 break
-            found.append((place - FOOTER - size, size))
-    return found
+            records.append((place - FOOTER - size, size))
+    return records

@@ -1,7 +1,7 @@
-"""The 19 tasks of VTAB-1k (Zhai et al. 2019, arXiv 1910.04867), each 1000 training images.
+"""The 19 tasks of VTAB-1k (Zhai et al. 2019, arXiv 1910.04867), with 1000 training images each.
 
-Data sets, splits and labels are those of google-research/task_adaptation (its data/*.py); which
-tasks may be cropped and mirrored is in BiT's Supplementary F (arXiv 1912.11370).
+Data sets, splits, and labels follow google-research/task_adaptation (data/*.py). BiT's
+Supplementary F (arXiv 1912.11370) says which tasks may be cropped and mirrored.
 """
 
 import dataclasses
@@ -16,19 +16,19 @@ NATURAL, SPECIALISED, STRUCTURED = GROUPS = ("natural", "specialised", "structur
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task.
+    """A task of VTAB-1k.
 
     Attributes:
-        dataset: name and version in TensorFlow Datasets.
-        group: natural, specialised or structured.
-        num_classes: classes.
-        val200: the 200 images to choose hyperparameters by; train[:800] are those to train on.
-        test: the images of the result.
-        label: how the class is found; None where it is the data set's label.
-        crop: whether a part of the image has its label.
-        flip: whether the mirrored image has its label.
-        small: whether its images have fewer than 96x96 pixels.
-        pixel_scale: brings the stored pixels to [0, 255].
+        dataset: The name and version in TensorFlow Datasets.
+        group: natural, specialised, or structured.
+        num_classes: The number of classes.
+        val200: The 200 images for the choice of hyperparameters, with `train800` to train on.
+        test: The images that the result is measured on.
+        label: Computes the class of an example; None if it is the data set's label.
+        crop: Whether a crop of an image keeps its label.
+        flip: Whether a mirrored image keeps its label.
+        small: Whether images have fewer than 96x96 pixels.
+        pixel_scale: The factor that brings the stored pixels to [0, 255].
     """
 
     dataset: str
@@ -55,7 +55,7 @@ TASKS = {
     "cifar100": Task("cifar100:3.*.*", NATURAL, 100, "train[45000:45200]", small=True),
     "dtd": Task("dtd:3.*.*", NATURAL, 47),
     "oxford_flowers102": Task("oxford_flowers102:2.*.*", NATURAL, 102),
-    # Published with 3.*.*, which can be downloaded no more.
+    # Published with 3.*.*, which can no longer be downloaded.
     "oxford_iiit_pet": Task("oxford_iiit_pet:4.*.*", NATURAL, 37, "train[2944:3144]"),
     "sun397": Task("sun397/tfds:4.*.*", NATURAL, 397),
     "svhn": Task("svhn_cropped:3.*.*", NATURAL, 10, "train[65931:66131]", small=True),
@@ -92,18 +92,23 @@ TASKS = {
 
 
 def load(name: str, channels: int, config: DataConfig) -> Dataset:
-    """A task: "train" are its 1000 images, "train800" and "val200" their parts; and "test".
+    """Opens a task.
 
-    Raises ValueError for an unknown task, and as `tfds.load`.
+    Returns:
+        A data set with the splits "train800", "val200", both together as "train", and "test".
+
+    Raises:
+        ValueError: If the task is unknown, or if `tfds.load` cannot open its data set.
     """
     if name not in TASKS:
         raise ValueError(
-            f"`vtab:` is followed by {', '.join(TASKS)}. Received: dataset={f'vtab:{name}'!r}"
+            f"`vtab:` must be followed by one of {', '.join(TASKS)}. "
+            f"Received: dataset={f'vtab:{name}'!r}"
         )
     task = TASKS[name]
     whole = tfds.load(task.dataset, channels, config, task.label)
-    parts = {"train800": task.train800, "val200": task.val200, "test": task.test}
-    splits = {key: _scaled(whole.split(part), task.pixel_scale) for key, part in parts.items()}
+    slices = {"train800": task.train800, "val200": task.val200, "test": task.test}
+    splits = {key: _scaled(whole.split(part), task.pixel_scale) for key, part in slices.items()}
     splits["train"] = joined(splits["train800"], splits["val200"])
     names = whole.class_names if task.label is None else tuple(map(str, range(task.num_classes)))
     return Dataset(f"vtab:{name}", splits, names, whole.unreadable)
