@@ -1,4 +1,4 @@
-"""Every recipe in configs/: its model in full, and its first updates on a small one."""
+"""The full model of every recipe in configs/, and the first updates of a small one."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ RECIPES = [
     *(("augreg/imagenet", f"augreg/{preset}") for preset in PRESETS),
     ("augreg/imagenet21k", "augreg/light2"),
 ]  # fmt: skip
-COUNTS = {  # at 224 pixels with 1000 classes, of the published code
+COUNTS = {  # the published code's, at 224 pixels with 1000 classes
     "B/16": 86_567_656,
     "L/16": 304_326_632,
     "L/32": 306_535_400,
@@ -48,7 +48,7 @@ def read(names):
 
 
 def small(model: ModelConfig):
-    """A model of the same kind that reads 16 x 16 pixels, with all that the recipe says of it."""
+    """A small model of the recipe's kind, for 16 x 16 pixels, with the recipe's other options."""
     kind = type(variants.get(model.variant))
     if kind is variants.ResNetVariant:
         rest = {"head_bias": model.head_bias, "dtype": model.dtype}
@@ -67,8 +67,8 @@ def small(model: ModelConfig):
 def test_the_model_has_the_published_parameters(names):
     model = read(names).model
     with shapes_only():
-        found = from_model_config(dataclasses.replace(model, weights=None), num_classes=1000)
-        count = found.count_params()
+        full = from_model_config(dataclasses.replace(model, weights=None), num_classes=1000)
+        count = full.count_params()
     row, expected = variants.get(model.variant), COUNTS[model.variant]
     if model.representation_size:
         expected += model.representation_size * (row.hidden_size + 1)
@@ -82,7 +82,7 @@ def test_the_model_has_the_published_parameters(names):
 
 @pytest.mark.parametrize("names", RECIPES, ids="+".join)
 def test_five_updates_on_a_small_model(names):
-    """A zero head, then zero scales of residual branches, hold back what is below them."""
+    """A zero head, then zero scales, block the gradients of lower layers in the first updates."""
     config = read(names)
     parts = min(config.optimizer.accumulation_steps, 2)
     optimizer = dataclasses.replace(
@@ -117,5 +117,5 @@ def test_five_updates_on_a_small_model(names):
     still = [p for v in model.trainable_variables if np.array_equal(before[p := v.path], v.value)]
     assert [path for path in still if not path.endswith("key/bias")] == []
     if config.optimizer.ema_decay is not None:
-        average = model.optimizer._model_variables_moving_average
+        average = model.optimizer.averages
         assert not np.array_equal(average[-1], model.trainable_variables[-1])

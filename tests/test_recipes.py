@@ -1,4 +1,4 @@
-"""The recipes in configs/ against the tables of the papers that they are from."""
+"""Compares the recipes in configs/ with the tables of their papers."""
 
 import dataclasses
 import re
@@ -57,55 +57,63 @@ def read(name, *more):
 
 def test_every_table_has_its_files():
     names = {str(path.relative_to(CONFIGS).with_suffix("")) for path in FILES}
-    found = {name for name in names if name.startswith("pretrain/")}
-    assert {f"pretrain/{name}" for name in TABLE_3} == found
+    pretraining = {name for name in names if name.startswith("pretrain/")}
+    assert {f"pretrain/{name}" for name in TABLE_3} == pretraining
     assert {f"finetune/{name}" for name in TABLE_4} < names
     assert {f"augreg/{name}" for name in (*AUGREG, "imagenet", "imagenet21k")} < names
 
 
 @pytest.mark.parametrize("name", TABLE_3)
-def test_pretraining_is_table_3(name):
+def test_pretraining_recipes_equal_table_3(name):
     variants, images, epochs, rate, decay, weight_decay, dropout, clip = TABLE_3[name]
     config = read(f"pretrain/{name}")
     head = (CONFIGS / "pretrain" / f"{name}.yaml").read_text().split("name:")[0]
     assert config.model.variant == variants[0] and all(f" {other}" in head for other in variants)
     assert config.batch == 4096 and config.model.image_size == 224
     assert config.total_steps == pytest.approx(images * epochs / 4096, abs=0.5)
-    found = config.optimizer
-    assert (found.name, found.beta_1, found.beta_2) == ("adamw", 0.9, 0.999)
-    assert (found.learning_rate, found.decay_type) == (rate, decay)
-    assert (found.weight_decay, found.grad_norm_clip) == (weight_decay, clip)
-    assert found.warmup_steps == 10_000 and config.model.dropout_rate == dropout
+    optimizer = config.optimizer
+    assert (optimizer.name, optimizer.beta_1, optimizer.beta_2) == ("adamw", 0.9, 0.999)
+    assert (optimizer.learning_rate, optimizer.decay_type) == (rate, decay)
+    assert (optimizer.weight_decay, optimizer.grad_norm_clip) == (weight_decay, clip)
+    assert optimizer.warmup_steps == 10_000 and config.model.dropout_rate == dropout
 
 
 @pytest.mark.parametrize("name", [*TABLE_4, "vtab", "imagenet_l16_512", "imagenet_h14_518"])
-def test_fine_tuning_is_table_4(name):
+def test_fine_tuning_recipes_equal_table_4(name):
     config = read(f"finetune/{name}")
     steps, rates, percent = TABLE_4.get(name, (20_000, None, None))
-    found = config.optimizer
+    optimizer = config.optimizer
     assert config.batch == 512 and config.model.weights == "imagenet21k"
-    assert (found.name, found.momentum, found.decay_type) == ("sgd", 0.9, "cosine")
-    assert (found.weight_decay, found.grad_norm_clip) == (0.0, 1.0)
+    assert (optimizer.name, optimizer.momentum, optimizer.decay_type) == ("sgd", 0.9, "cosine")
+    assert (optimizer.weight_decay, optimizer.grad_norm_clip) == (0.0, 1.0)
     if name == "vtab":
-        assert (config.total_steps, found.learning_rate) == (2500, 0.01)
+        assert (config.total_steps, optimizer.learning_rate) == (2500, 0.01)
         return
     assert config.total_steps == steps
     if rates is None:  # Table 2
         variant, size = ("L/16", 512) if "l16" in name else ("H/14", 518)
         assert (config.model.variant, config.model.image_size) == (variant, size)
-        assert found.ema_decay == 0.9999
+        assert optimizer.ema_decay == 0.9999
     else:
         assert config.model.image_size == 384
         assert (config.grid.learning_rates, config.grid.dev_percent) == (rates, percent)
-        assert found.learning_rate in rates and len(config.grid.seeds) == 3
+        assert optimizer.learning_rate in rates and len(config.grid.seeds) == 3
 
 
-def test_masked_patch_prediction_is_appendix_b_1_2():
+def test_masked_patch_prediction_equals_appendix_b_1_2():
     config = read("pretext/masked_patch_b16")
     assert (config.model.variant, config.batch, config.total_steps) == ("B/16", 4096, 1_000_000)
-    found, pretext = config.optimizer, config.pretext
-    assert (found.name, found.learning_rate, found.warmup_steps) == ("adamw", 2e-4, 10_000)
-    assert (found.decay_type, found.weight_decay, found.beta_2) == ("cosine", 0.1, 0.999)
+    optimizer, pretext = config.optimizer, config.pretext
+    assert (optimizer.name, optimizer.learning_rate, optimizer.warmup_steps) == (
+        "adamw",
+        2e-4,
+        10_000,
+    )
+    assert (optimizer.decay_type, optimizer.weight_decay, optimizer.beta_2) == (
+        "cosine",
+        0.1,
+        0.999,
+    )
     assert (pretext.objective, pretext.predicted) == ("masked_patch", "mean_colour")
     assert pretext.outputs((16, 16), 3) == (1, 512) and pretext.corrupted(196) == 98
     tuned = read("pretext/masked_patch_imagenet")
@@ -115,16 +123,16 @@ def test_masked_patch_prediction_is_appendix_b_1_2():
     assert tuned.model == dataclasses.replace(other.model, weights="runs/masked_patch_b16")
 
 
-def test_mae_is_as_published():
+def test_mae_equals_its_publication():
     """arXiv 2111.06377, Table 8, at 1600 epochs of 1 281 167 images."""
     config = read("pretext/mae_b16")
-    found, pretext = config.optimizer, config.pretext
+    optimizer, pretext = config.optimizer, config.pretext
     assert config.batch == 4096
     assert config.total_steps == pytest.approx(IMAGENET * 1600 / 4096, abs=0.5)
-    assert found.warmup_steps == pytest.approx(IMAGENET * 40 / 4096, abs=0.5)
-    assert found.learning_rate == pytest.approx(1.5e-4 * 4096 / 256)
-    assert (found.weight_decay, found.beta_1, found.beta_2) == (0.05, 0.9, 0.95)
-    assert found.decay_type == "cosine" and found.grad_norm_clip is None
+    assert optimizer.warmup_steps == pytest.approx(IMAGENET * 40 / 4096, abs=0.5)
+    assert optimizer.learning_rate == pytest.approx(1.5e-4 * 4096 / 256)
+    assert (optimizer.weight_decay, optimizer.beta_1, optimizer.beta_2) == (0.05, 0.9, 0.95)
+    assert optimizer.decay_type == "cosine" and optimizer.grad_norm_clip is None
     assert config.model.position_embedding == "sincos2d"
     assert pretext == dataclasses.replace(
         PretextConfig("mae"), target="normalised_patch", corrupt=0.75
@@ -135,12 +143,12 @@ def test_mae_is_as_published():
 
 
 @pytest.mark.parametrize("preset", AUGREG)
-def test_augreg_presets_stand_over_its_recipes(preset):
+def test_augreg_presets_override_its_recipes(preset):
     for data, bias in (("imagenet", -6.9), ("imagenet21k", -10)):
         config = read(f"augreg/{data}", f"augreg/{preset}")
-        found = config.augment
-        strength = (found.randaugment_layers, found.randaugment_magnitude, found.mixup_alpha)
-        assert strength == AUGREG[preset] and found.crop == "inception" and found.flip
+        augment = config.augment
+        strength = (augment.randaugment_layers, augment.randaugment_magnitude, augment.mixup_alpha)
+        assert strength == AUGREG[preset] and augment.crop == "inception" and augment.flip
         assert config.loss == "sigmoid" and config.model.head_bias == bias
         assert config.optimizer.learning_rate == 1e-3 and config.batch == 4096
 

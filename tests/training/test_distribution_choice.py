@@ -143,14 +143,6 @@ def test_what_does_not_work_is_refused(launched, variables, mode, fields, messag
     assert keras.distribution.distribution() is None
 
 
-@pytest.mark.on("tensorflow", "torch")
-def test_another_keras_is_refused(launched, monkeypatch):
-    launched(TORCHRUN)
-    monkeypatch.setattr(keras, "__version__", "3.16.0")
-    with pytest.raises(ValueError, match=r"with Keras 3\.15\.\* only. Received: Keras 3\.16\.0"):
-        open_with(distribution="multi_worker")
-
-
 def test_a_batch_that_does_not_divide_is_refused(launched, monkeypatch):
     four = types.SimpleNamespace(replicas=4, devices=4, process_count=1, leave=lambda: None)
     monkeypatch.setitem(distribution.ENGINES, BACKEND, lambda *_: four)

@@ -41,7 +41,7 @@ def straight():
 
 def state(model):
     """Weights and averages by path, without keys' biases, whose gradient is 0 but for rounding."""
-    averages = values(model.optimizer._model_variables_moving_average)
+    averages = values(model.optimizer.averages)
     paths = [f"average of {v.path}" for v in model.trainable_variables]
     state = {**weights_by_path(model), **dict(zip(paths, averages))}
     return {path: value for path, value in state.items() if not path.endswith("/key/bias")}

@@ -86,7 +86,7 @@ def test_updates_equal_the_published_rules(rng, case):
     assert_near(after, weights, tolerance)
     assert max(np.abs(after[name] - before[name]).max() for name in before) > 0.1
     if config.ema_decay:
-        kept = values(optimizer._model_variables_moving_average)
+        kept = values(optimizer.averages)
         assert_near(dict(zip(before, kept)), averages, tolerance)
     if config.layer_decay is None:
         assert_near(after, train_by_optax(before, gradients, config, total), tolerance)
@@ -117,7 +117,7 @@ def test_parts_add_up_to_one_update(rng):
                 shift = 0.01 * (part - (count - 1) / 2)
                 update([(g + shift * n).astype("float32") for g, n in zip(whole, noise)])
         assert int(to_numpy(optimizer.iterations)) == 15
-        averages = optimizer._model_variables_moving_average
+        averages = optimizer.averages
         state = values([optimizer.gradient_norm, *variables, *averages])
         states.append([to_numpy(optimizer.learning_rate), *state])
     for once, in_parts in zip(*states):
@@ -138,7 +138,7 @@ def test_loss_scaling_only_skips_steps_that_are_not_finite(rng):
             update([np.full_like(g, np.inf) for g in gradients[0]])
             assert float(to_numpy(optimizer.dynamic_scale.value)) == 2.0**14
         assert int(to_numpy(optimizer.iterations)) == 4
-        states.append(values([*variables, *inner._model_variables_moving_average]))
+        states.append(values([*variables, *inner.averages]))
     for plain, scaled in zip(*states):
         np.testing.assert_array_equal(scaled, plain)
 

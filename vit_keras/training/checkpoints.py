@@ -107,8 +107,8 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
     if len(steps := set(topology.gather(step).tolist())) > 1:
         raise ValueError(
             "All processes must see the same `workdir`, on a disk that the machines share. "
-            f"Received: {str(folder)!r}, where the newest checkpoints of the processes are of "
-            f"steps {sorted(steps)}"
+            f"Received: {str(folder)!r}, where the processes see newest checkpoints with the steps "
+            f"{sorted(steps)}"
         )
     return 0 if path is None else load(model, path)
 

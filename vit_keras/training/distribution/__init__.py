@@ -40,9 +40,6 @@ UNSUPPORTED = {  # (backend, distribution): what to do instead
     ("torch", "model_parallel"): "Use KERAS_BACKEND=jax",
     ("tensorflow", "model_parallel"): "Use KERAS_BACKEND=jax",
 }
-# on_tensorflow.py and on_torch.py patch Keras' trainers or depend on their internals. Keras 3.16
-# averages torch's gradients itself.
-TESTED_KERAS = "3.15."
 
 
 @contextlib.contextmanager
@@ -127,12 +124,6 @@ def _check(config, mode, cluster):
 
 def _check_engine(config, mode, backend):
     """Refuses what TensorFlow's strategies and torch's processes cannot do."""
-    if mode == "multi_worker" and not keras.__version__.startswith(TESTED_KERAS):
-        raise ValueError(
-            f"multi_worker on {backend} depends on Keras' internals and is tested with Keras "
-            f"{TESTED_KERAS}* only. Received: Keras {keras.__version__}. Use KERAS_BACKEND=jax, "
-            "which works with every version"
-        )
     if config.model.dtype == "mixed_float16":
         raise ValueError(
             f"`distribution` {mode} on {backend} cannot scale the loss: each copy of the model "
