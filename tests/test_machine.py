@@ -1,4 +1,4 @@
-"""What is kept of a machine."""
+"""What a program keeps on a machine: compiled programs and freed memory."""
 
 import os
 import platform
@@ -20,7 +20,7 @@ print(float(keras.ops.sum(jax.jit(lambda x: jax.numpy.tanh(x) @ x)(jax.numpy.one
 
 
 @pytest.mark.once
-def test_processors_of_another_kind_have_folders_of_their_own(monkeypatch, tmp_path):
+def test_each_kind_of_processor_has_its_own_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     here = machine.folder()
     assert here == machine.folder() and here.is_relative_to(tmp_path)
@@ -29,15 +29,15 @@ def test_processors_of_another_kind_have_folders_of_their_own(monkeypatch, tmp_p
 
 
 @pytest.mark.on("jax")
-def test_what_jax_compiled_is_there_for_the_next_start(monkeypatch, tmp_path):
+def test_the_next_start_finds_what_jax_compiled(monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    found = []
+    starts = []
     for _ in range(2):
         run = subprocess.run([sys.executable, "-c", CODE], cwd=ROOT, capture_output=True, text=True)
         files = {p.name for p in (machine.folder() / "jax").glob("jit__lambda*-cache")}
-        found.append((run.stdout, files))
-    assert found[0] == found[1] and len(found[0][1]) == 1
+        starts.append((run.stdout, files))
+    assert starts[0] == starts[1] and len(starts[0][1]) == 1
 
 
 TF_CODE = """
@@ -52,16 +52,16 @@ print(model.train_on_batch(np.ones((4, 3)), np.ones((4, 2))))
 
 
 @pytest.mark.on("tensorflow")
-def test_what_tensorflow_compiled_is_there_for_the_next_start(monkeypatch, tmp_path):
+def test_the_next_start_finds_what_tensorflow_compiled(monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     monkeypatch.delenv("TF_XLA_FLAGS")
-    found = []
+    starts = []
     for _ in range(2):
         command = [sys.executable, "-c", TF_CODE]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         files = {p: p.stat().st_mtime_ns for p in (machine.folder() / "tensorflow").iterdir()}
-        found.append((run.stdout, files))
-    assert found[0] == found[1] and float(found[0][0]) > 0 and found[0][1]
+        starts.append((run.stdout, files))
+    assert starts[0] == starts[1] and float(starts[0][0]) > 0 and starts[0][1]
 
 
 MEMORY_CODE = """
@@ -90,9 +90,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.mark.once
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc is not glibc's")
-def test_memory_that_was_freed_is_not_cleared_again():
-    def faults(how, backend="tensorflow"):
-        command = [sys.executable, "-c", MEMORY_CODE, how]
+def test_freed_memory_is_not_cleared_again():
+    def faults(mode, backend="tensorflow"):
+        command = [sys.executable, "-c", MEMORY_CODE, mode]
         setting = {**os.environ, "KERAS_BACKEND": backend}
         run = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, check=True, env=setting

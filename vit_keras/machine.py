@@ -1,4 +1,4 @@
-"""What is kept of a machine: choices that were measured, compiled programs, memory."""
+"""What a program keeps on a machine: compiled programs between starts, memory between steps."""
 
 import functools
 import hashlib
@@ -10,18 +10,18 @@ from ctypes import CDLL, c_size_t, c_void_p
 import keras
 
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
-ROOM, ROOMS = 2**26, 64  # bytes, and how many
+BLOCK_BYTES, NUM_BLOCKS = 2**26, 64
 
 
 def folder() -> pathlib.Path:
-    """Where it is kept, of each kind of processor apart: in `KERAS_HOME`, `~/.keras` by default."""
+    """Returns the folder of this kind of processor, in `KERAS_HOME` or else in `~/.keras`."""
     digest = hashlib.blake2s(_processor().encode(), digest_size=8).hexdigest()
     home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
     return home / "vit_keras" / f"processor_{digest}"
 
 
 def _processor() -> str:
-    """The first processor's kind and instructions."""
+    """Returns the kind and the instructions of the first processor."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
@@ -31,16 +31,16 @@ def _processor() -> str:
 
 
 def prepare() -> None:
-    """What a program of ours does at its start: it keeps what it compiles and frees."""
+    """Makes this program keep compiled programs and freed memory; call it at its start."""
     keep_compiled()
     keep_memory()
 
 
 def keep_compiled() -> None:
-    """Lets JAX, or XLA in TensorFlow, keep what it compiles, for the next start.
+    """Lets JAX, or XLA in TensorFlow, keep compiled programs for the next start.
 
-    Call it before anything is compiled. Where the user names another place, by
-    `JAX_COMPILATION_CACHE_DIR` or in `TF_XLA_FLAGS`, nothing is changed.
+    Call it before anything is compiled. If the user names another folder, by
+    `JAX_COMPILATION_CACHE_DIR` or in `TF_XLA_FLAGS`, nothing changes.
     """
     keep = {"jax": _keep_jax, "tensorflow": _keep_tensorflow}.get(keras.backend.backend())
     if keep:
@@ -55,30 +55,31 @@ def _keep_jax():
 
 
 def _keep_tensorflow():
-    """XLA reads its flags when it first compiles."""
+    """Sets the flags of XLA, which reads them when it first compiles."""
     flags = os.environ.get("TF_XLA_FLAGS", "")
     if "persistent_cache_directory" not in flags:
-        place = folder() / "tensorflow"
-        place.mkdir(parents=True, exist_ok=True)
-        ours = f"--tf_xla_persistent_cache_directory={place}"
-        os.environ["TF_XLA_FLAGS"] = f"{flags} {ours} --tf_xla_persistent_cache_device_types=CPU"
+        cache = folder() / "tensorflow"
+        cache.mkdir(parents=True, exist_ok=True)
+        directory = f"--tf_xla_persistent_cache_directory={cache}"
+        devices = "--tf_xla_persistent_cache_device_types=CPU"
+        os.environ["TF_XLA_FLAGS"] = f"{flags} {directory} {devices}"
 
 
 def keep_memory() -> None:
-    """Lets this process keep the memory that it frees, for what it allocates next.
+    """Lets this process keep the memory that it frees for its next allocations.
 
-    glibc gives large blocks back to the system at once, and a training step asks for the same ones
-    again: the system then clears each of their pages anew. Only glibc is told so; elsewhere nothing
-    changes. A program may call it, at its start; a library should not.
+    glibc gives large blocks back to the system at once. The next training step asks for the same
+    blocks, and the system clears each of their pages again. Without glibc nothing changes. A
+    program may call this function at its start; a library should not.
     """
     backend = keras.backend.backend()
     try:
         mallopt = CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return
-    mallopt(M_MMAP_MAX, 0)  # no blocks of their own, which are given back
-    mallopt(M_TRIM_THRESHOLD, -1)  # nor the end of the heap
-    if backend != "torch":  # whose threads would wait for each other
+    mallopt(M_MMAP_MAX, 0)  # no separate mappings, which are given back
+    mallopt(M_TRIM_THRESHOLD, -1)  # do not give the end of the heap back
+    if backend != "torch":  # its threads would wait for each other
         mallopt(M_ARENA_MAX, 1)  # the heaps of threads are too small for large blocks
     if backend == "jax":
         _make_room()
@@ -86,13 +87,14 @@ def keep_memory() -> None:
 
 @functools.cache
 def _make_room():
-    """Frees every other one of many blocks of addresses; no page is taken before it is used.
+    """Reserves addresses for small blocks by freeing every other one of many large blocks.
 
-    XLA asks for all that a step needs as one block. Between steps smaller ones would be cut from
-    it, and the next step take a second; malloc cuts them from these, which are smaller.
+    XLA allocates everything that a step needs as one block. Between steps malloc would cut smaller
+    blocks from it, and the next step would take a second large one. Now malloc cuts them from the
+    freed blocks, which are smaller. No page is taken before it is used.
     """
     libc = CDLL("libc.so.6")
     malloc, free = libc.malloc, libc.free
     malloc.restype, malloc.argtypes, free.argtypes = c_void_p, [c_size_t], [c_void_p]
-    for block in [malloc(ROOM) for _ in range(2 * ROOMS)][::2]:
+    for block in [malloc(BLOCK_BYTES) for _ in range(2 * NUM_BLOCKS)][::2]:
         free(block)

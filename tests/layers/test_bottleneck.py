@@ -43,7 +43,7 @@ def test_post_activation_unit_starts_as_its_shortcut(rng):
 
 
 @pytest.mark.parametrize(("activation", "second"), [("post", "unit2"), ("pre", "unit02")])
-def test_stage_strides_in_its_first_unit_alone(rng, activation, second):
+def test_only_the_first_unit_of_a_stage_strides(rng, activation, second):
     stage = ResNetStage(2, 32, 2, activation, name="block")
     x = rng.normal(size=(1, 7, 4, 64)).astype("float32")
     stage.build(x.shape)
@@ -73,7 +73,7 @@ def test_configuration_and_seed_make_the_same_layer(rng, layer):
     np.testing.assert_array_equal(to_numpy(again(x)), to_numpy(layer(x)))
     kernels = [w for w in again.weights if w.path.endswith("kernel")]
     drawn = {to_numpy(w.value).ravel()[0] for w in kernels}
-    assert len(drawn) == len(kernels)  # no two parts draw the same numbers
+    assert len(drawn) == len(kernels)  # no two layers draw the same numbers
 
 
 @pytest.mark.parametrize(

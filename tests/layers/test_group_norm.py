@@ -12,10 +12,10 @@ def reference(x, groups, gamma, beta, epsilon):
     """Of (B, H, W, C), group by group."""
     y = np.empty(x.shape)
     for group in np.array_split(np.arange(x.shape[-1]), groups):
-        own = x[..., group]
-        mean = own.mean((1, 2, 3), keepdims=True)
-        variance = ((own - mean) ** 2).mean((1, 2, 3), keepdims=True)
-        y[..., group] = (own - mean) / np.sqrt(variance + epsilon)
+        values = x[..., group]
+        mean = values.mean((1, 2, 3), keepdims=True)
+        variance = ((values - mean) ** 2).mean((1, 2, 3), keepdims=True)
+        y[..., group] = (values - mean) / np.sqrt(variance + epsilon)
     return y * gamma + beta
 
 

@@ -35,7 +35,7 @@ def model_of(layer, shape):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_layers_come_back_from_their_config_with_their_weights(rng, name, tmp_path):
+def test_layers_are_loaded_with_their_configuration_and_weights(rng, name, tmp_path):
     layer, shape = CASES[name]
     layer = type(layer).from_config(layer.get_config())
     model = randomise(model_of(layer, shape), rng)
@@ -75,10 +75,10 @@ def test_attention_from_one_sequence_to_another(rng):
         weight.assign(rng.normal(size=weight.shape) * 0.4)
     weights = {w.path: np.asarray(to_numpy(w.value), "float64") for w in layer.weights}
     expected, maps = reference.attention(q, kv, weights, "attention")
-    found, weights_found = layer(q, kv, return_attention_weights=True)
+    output, weights = layer(q, kv, return_attention_weights=True)
     np.testing.assert_allclose(to_numpy(layer(q, kv)), expected, atol=2e-5, rtol=0)
-    np.testing.assert_allclose(to_numpy(found), expected, atol=2e-5, rtol=0)
-    np.testing.assert_allclose(to_numpy(weights_found), maps, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(to_numpy(output), expected, atol=2e-5, rtol=0)
+    np.testing.assert_allclose(to_numpy(weights), maps, atol=1e-5, rtol=0)
 
 
 def test_class_token_is_prepended_and_taken(rng):
@@ -141,7 +141,7 @@ def test_attention_dropout_drops_weights_and_keeps_their_mean(rng):
     assert abs(y.mean() - 1) < 0.1
 
 
-def test_patch_embedding_wants_a_known_size():
+def test_patch_embedding_needs_a_known_size():
     images = keras.Input((None, None, 3))
     with pytest.raises(ValueError, match=r"height and width of the images must be known"):
         layers.PatchEmbedding(8, 4)(images)

@@ -27,7 +27,7 @@ def test_training_keeps_the_patches_that_the_seed_says(rng, keep_rate, class_tok
     x = rng.normal(size=(5, 10, 3)).astype("float32")
     layer = PatchDropout(keep_rate, class_tokens, seed=3)
     generator = keras.random.SeedGenerator(layer.fold_in("patches"))
-    for _ in range(2):  # every step has patches of its own
+    for _ in range(2):  # every step draws other patches
         expected = kept_patches(x, generator, keep_rate, class_tokens)
         np.testing.assert_array_equal(to_numpy(layer(x, training=True)), expected)
     np.testing.assert_array_equal(to_numpy(layer(x)), x)
@@ -38,26 +38,26 @@ def test_training_keeps_the_patches_that_the_seed_says(rng, keep_rate, class_tok
 
 @pytest.mark.parametrize("classifier", ["token", "gap", "map"])
 def test_a_model_trains_on_what_is_kept_and_answers_as_without(rng, classifier, tmp_path):
-    part = randomise(VisionTransformer(*SIZES, classifier, patch_keep_rate=0.5, seed=2), rng)
+    dropping = randomise(VisionTransformer(*SIZES, classifier, patch_keep_rate=0.5, seed=2), rng)
     whole = VisionTransformer(*SIZES, classifier, seed=2)
-    whole.set_weights(part.get_weights())
+    whole.set_weights(dropping.get_weights())
     x = rng.normal(size=(4, 12, 12, 3)).astype("float32")
-    np.testing.assert_array_equal(to_numpy(part(x)), to_numpy(whole(x)))
-    part.save(tmp_path / "part.keras")
-    part = keras.saving.load_model(tmp_path / "part.keras")
+    np.testing.assert_array_equal(to_numpy(dropping(x)), to_numpy(whole(x)))
+    dropping.save(tmp_path / "part.keras")
+    dropping = keras.saving.load_model(tmp_path / "part.keras")
     tokens = to_numpy(whole.get_layer("posembed_input").output.shape[1:]), classifier == "token"
-    layer = part.get_layer("patch_dropout")
+    layer = dropping.get_layer("patch_dropout")
     assert layer.kept(int(tokens[0][0])) == tokens[1] + round(9 * 0.5)
-    before = to_numpy(part.get_layer("embedding").kernel)
-    part.compile("sgd", "mse")
-    losses = [part.train_on_batch(x, np.ones((4, 3))) for _ in range(6)]
+    before = to_numpy(dropping.get_layer("embedding").kernel)
+    dropping.compile("sgd", "mse")
+    losses = [dropping.train_on_batch(x, np.ones((4, 3))) for _ in range(6)]
     assert losses[-1] < losses[0] and not np.array_equal(
-        to_numpy(part.get_layer("embedding").kernel), before
+        to_numpy(dropping.get_layer("embedding").kernel), before
     )
 
 
 @pytest.mark.parametrize("keep_rate", [0, 1.5])
-def test_a_part_that_is_none_is_refused(keep_rate):
+def test_a_keep_rate_that_keeps_nothing_or_too_much_is_refused(keep_rate):
     with pytest.raises(
         ValueError, match=rf"above 0 and at most 1. Received: keep_rate={keep_rate}"
     ):

@@ -35,29 +35,29 @@ def test_sines_and_cosines_are_added_to_patches(rng, tokens):
 
 
 @pytest.mark.parametrize("tokens", [6, 7])
-def test_queries_turn_by_row_and_column(rng, tokens):
+def test_queries_are_rotated_by_row_and_column(rng, tokens):
     x = rng.normal(size=(2, tokens, 3, 8)).astype("float32")
-    found = to_numpy(layers.RotaryPositions(GRID)(x))
+    output = to_numpy(layers.RotaryPositions(GRID)(x))
     for head in range(3):
         expected = reference.rotary(x[:, :, head], GRID, class_token=tokens == 7)
-        np.testing.assert_allclose(found[:, :, head], expected, atol=1e-6, rtol=0)
+        np.testing.assert_allclose(output[:, :, head], expected, atol=1e-6, rtol=0)
     if tokens == 7:
-        np.testing.assert_array_equal(found[:, 0], x[:, 0])
+        np.testing.assert_array_equal(output[:, 0], x[:, 0])
 
 
-def test_relative_logits_are_those_of_the_offsets(rng):
+def test_relative_logits_belong_to_offsets(rng):
     query = rng.normal(size=(2, 5, 3, 4)).astype("float32")
     layer = layers.RelativeLogits()
     layer.build(query.shape)
     randomise(layer, rng)
-    found = to_numpy(layer(query))
+    output = to_numpy(layer(query))
     table = to_numpy(layer.embedding.value)
     for head in range(3):
         expected = reference.relative_logits(query[:, :, head], table)
-        np.testing.assert_allclose(found[:, head], expected, atol=1e-6, rtol=0)
+        np.testing.assert_allclose(output[:, head], expected, atol=1e-6, rtol=0)
 
 
-def test_turned_logits_depend_on_the_offset_alone(rng):
+def test_rotated_logits_depend_only_on_the_offset(rng):
     """With the same content everywhere, a pair of patches and the same pair moved agree."""
     content = rng.normal(size=(2, 8)).astype("float32")  # of a query and of a key
     query, key = (np.broadcast_to(c, (1, 20, 1, 8)) for c in content)
@@ -69,7 +69,7 @@ def test_turned_logits_depend_on_the_offset_alone(rng):
     assert np.ptp(logits) > 0.5 and np.ptp(logits[0, 0, :, 0]) > 0.1
 
 
-def test_relative_logits_depend_on_the_offset_alone(rng):
+def test_relative_logits_depend_only_on_the_offset(rng):
     query = np.broadcast_to(rng.normal(size=4).astype("float32"), (1, 6, 1, 4))
     layer = layers.RelativeLogits()
     layer.build(query.shape)
@@ -90,10 +90,10 @@ def test_attention_with_positions_equals_the_formula(rng, arguments, turn):
     randomise(layer, rng)
     weights = {w.path: to_numpy(w.value).astype("float64") for w in layer.weights}
     expected, maps = reference.attention(x, x, weights, "attention", turn)
-    found, weights_found = layer(x, return_attention_weights=True)
+    output, attention = layer(x, return_attention_weights=True)
     np.testing.assert_allclose(to_numpy(layer(x)), expected, atol=1e-5, rtol=0)
-    np.testing.assert_allclose(to_numpy(found), expected, atol=1e-5, rtol=0)
-    np.testing.assert_allclose(to_numpy(weights_found), maps, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(to_numpy(output), expected, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(to_numpy(attention), maps, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_attention_with_positions_equals_the_formula(rng, arguments, turn):
         (layers.AddPositionEmbs2D(GRID), (1, 6, 7), r"two halves.*hidden_size=7"),
         (layers.AddPositionEmbs2D(GRID), (1, 8, 8), r"2x3 has 6 patches.*Received: 8 tokens"),
         (layers.AddSinCosPositions(GRID), (1, 5, 8), r"2x3 has 6 patches.*Received: 5 tokens"),
-        (layers.AddSinCosPositions(GRID), (1, 6, 6), r"`hidden_size` of 4 parts\. Received: 6"),
+        (layers.AddSinCosPositions(GRID), (1, 6, 6), r"4 must divide `hidden_size`.*hidden_size=6"),
         (layers.RotaryPositions(GRID), (1, 6, 2, 6), r"4 must divide the size of a head.*: 6"),
         (layers.RotaryPositions(GRID), (1, 9, 2, 8), r"2x3 has 6 patches.*Received: 9 tokens"),
-        (layers.RelativeLogits(), (1, 1, 2, 8), r"pairs of tokens; make `image_size` larger"),
+        (layers.RelativeLogits(), (1, 1, 2, 8), r"at least two tokens; make `image_size` larger"),
     ],
 )
 def test_shapes_without_positions_are_named(layer, shape, message):

@@ -1,4 +1,4 @@
-"""TensorFlow's gradients of our own, against differences of the formulas in float64."""
+"""The gradients written for TensorFlow, against differences of the formulas in float64."""
 
 import keras
 import numpy as np
@@ -28,7 +28,7 @@ def value_and_gradient(kind, training, dtype="float32"):
 
 
 @pytest.mark.parametrize("kind", dense.GELUS)
-def test_value_and_gradient_are_the_formulas(kind):
+def test_gelu_and_its_gradient_equal_the_formulas(kind):
     y, gradient = value_and_gradient(kind, training=True)
     np.testing.assert_allclose(y, reference.gelu(X, kind), atol=1e-6)
     np.testing.assert_allclose(gradient, (1 + X**2) * by_differences(kind), atol=1e-4)
@@ -36,7 +36,7 @@ def test_value_and_gradient_are_the_formulas(kind):
 
 @pytest.mark.parametrize("kind", dense.GELUS)
 @pytest.mark.parametrize("dtype", ("mixed_bfloat16", "mixed_float16"))
-def test_in_half_precision_it_is_as_close_as_the_one_of_inference(kind, dtype):
+def test_in_half_precision_the_gradient_is_as_close_as_without_the_kernel(kind, dtype):
     expected = (1 + X**2) * by_differences(kind)
     errors = [
         np.abs(value_and_gradient(kind, training, dtype)[1].numpy() - expected).max()
@@ -54,26 +54,26 @@ def normalised(x, gamma=1.0, beta=0.0, epsilon=1e-3):
     return reference.layer_norm(x, {"norm/gamma": gamma, "norm/beta": beta}, "norm", epsilon)
 
 
-def test_layer_norm_and_its_gradients_are_the_formulas(rng):
+def test_layer_norm_and_its_gradients_equal_the_formulas(rng):
     import tensorflow as tf
 
-    given = [rng.normal(3, 2, (2, 5, 7)), *rng.normal(1, 0.3, (2, 7))]  # x, gamma and beta
+    values = [rng.normal(3, 2, (2, 5, 7)), *rng.normal(1, 0.3, (2, 7))]  # x, gamma and beta
     upstream = rng.normal(size=(2, 5, 7))
     layer = layer_norm(1e-3, "norm")
     layer.build((None, 5, 7))
-    layer.set_weights(given[1:])
-    x = tf.constant(given[0], "float32")
+    layer.set_weights(values[1:])
+    x = tf.constant(values[0], "float32")
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = layer(x, training=True)
     sources = [x, layer.gamma.value, layer.beta.value]
     gradients = tape.gradient(y, sources, tf.constant(upstream, "float32"))
-    np.testing.assert_allclose(y, normalised(*given), atol=2e-6)
+    np.testing.assert_allclose(y, normalised(*values), atol=2e-6)
     for place, gradient in enumerate(gradients):
-        ways = np.zeros((2, *given[place].shape)) + rng.normal(size=given[place].shape)
-        ways *= np.reshape([1e-5, -1e-5], (2,) + (1,) * given[place].ndim)
+        ways = np.zeros((2, *values[place].shape)) + rng.normal(size=values[place].shape)
+        ways *= np.reshape([1e-5, -1e-5], (2,) + (1,) * values[place].ndim)
         ahead, behind = (
-            normalised(*given[:place], given[place] + way, *given[place + 1 :]) for way in ways
+            normalised(*values[:place], values[place] + way, *values[place + 1 :]) for way in ways
         )
         expected = np.sum(upstream * (ahead - behind)) / 2e-5
         np.testing.assert_allclose(np.sum(gradient * ways[0]) / 1e-5, expected, atol=1e-4)
@@ -83,7 +83,7 @@ def test_layer_norm_in_half_precision_is_computed_in_float32(rng):
     import tensorflow as tf
 
     half = tf.constant(rng.normal(100, 1, (4, 64)), "bfloat16")
-    found = layer_norm(1e-6, "norm", dtype="mixed_bfloat16")(half, training=True)
-    assert found.dtype == tf.bfloat16
+    output = layer_norm(1e-6, "norm", dtype="mixed_bfloat16")(half, training=True)
+    assert output.dtype == tf.bfloat16
     expected = normalised(half.numpy().astype("float64"), epsilon=1e-6)
-    np.testing.assert_allclose(tf.cast(found, "float32"), expected, rtol=2**-8, atol=1e-5)
+    np.testing.assert_allclose(tf.cast(output, "float32"), expected, rtol=2**-8, atol=1e-5)

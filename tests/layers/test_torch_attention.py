@@ -22,8 +22,8 @@ def with_gradients(attend, values, gradient, dtype):
 
     tensors = [torch.tensor(v, dtype=dtype, requires_grad=True) for v in values]
     y = attend(*tensors, values[0].shape[-1] ** -0.5)
-    found = (y, *torch.autograd.grad(y, tensors, torch.tensor(gradient, dtype=dtype)))
-    return [f.detach().double().numpy() for f in found]
+    results = (y, *torch.autograd.grad(y, tensors, torch.tensor(gradient, dtype=dtype)))
+    return [x.detach().double().numpy() for x in results]
 
 
 def written_in_float64(query, key, value, scale):
@@ -34,15 +34,15 @@ def written_in_float64(query, key, value, scale):
 
 
 @pytest.mark.parametrize("queries, keys", [(9, 9), (1, 9)])
-def test_it_is_attention_with_its_gradients(rng, queries, keys):
+def test_attention_and_its_gradients_equal_the_formula(rng, queries, keys):
     import torch
 
     values = [2 * rng.normal(size=(2, n, 3, 40)) for n in (queries, keys, keys)]
     values = [torch.tensor(v).bfloat16().double().numpy() for v in values]
     gradient = rng.normal(size=values[0].shape)
-    found = with_gradients(fused_attention, values, gradient, torch.bfloat16)
+    results = with_gradients(fused_attention, values, gradient, torch.bfloat16)
     expected = with_gradients(written_in_float64, values, gradient, torch.float64)
-    for one, other in zip(found, expected):
+    for one, other in zip(results, expected):
         assert np.linalg.norm(one - other) <= 0.02 * np.linalg.norm(other)
 
 
@@ -57,9 +57,9 @@ def test_in_float32_it_copies_neither_its_inputs_nor_its_result(rng):
         assert {x.untyped_storage().data_ptr() for x in (*tensors, y.flatten(2))} < kept.keys()
     sums = 2 * 9 * 3 * 4  # bytes, of the softmax's denominators
     assert sum(x.untyped_storage().nbytes() for x in kept.values()) <= 4 * y.nbytes + sums + 64
-    found = with_gradients(fused_attention, values, gradient, torch.float32)
+    results = with_gradients(fused_attention, values, gradient, torch.float32)
     expected = with_gradients(written_in_float64, values, gradient, torch.float64)
-    for one, other in zip(found, expected):
+    for one, other in zip(results, expected):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
@@ -77,7 +77,9 @@ def test_the_layer_gives_the_formula_by_either_choice(rng, dtype, tolerance, cho
 
 
 def expected_of(layer, x):
-    parts = {name: getattr(layer, name) for name in ("query", "key", "value", "out")}
-    weights = {f"a/{name}/kernel": to_numpy(part.kernel) for name, part in parts.items()}
-    weights |= {f"a/{name}/bias": to_numpy(part.bias) for name, part in parts.items()}
+    weights = {}
+    for name in ("query", "key", "value", "out"):
+        projection = getattr(layer, name)
+        weights[f"a/{name}/kernel"] = to_numpy(projection.kernel)
+        weights[f"a/{name}/bias"] = to_numpy(projection.bias)
     return reference.attention(x, x, weights, "a")[0]

@@ -53,7 +53,7 @@ def test_every_route_gives_the_product_and_its_gradients(rng, routes, shapes):
 
 
 @pytest.mark.parametrize("gelu", dense.GELUS)
-def test_a_fused_gelu_is_the_one_that_trains(rng, gelu):
+def test_a_fused_gelu_equals_the_one_in_training(rng, gelu):
     import torch
 
     from vit_keras.layers.kernels import torch_choices
@@ -70,14 +70,14 @@ def test_a_fused_gelu_is_the_one_that_trains(rng, gelu):
     with torch.no_grad():
         np.testing.assert_allclose(to_numpy(mlp(x)), expected, atol=1e-4)
         half = [torch.tensor(v).bfloat16() for v in (x[0], *first)]
-        found = dense.linear(*half, dense.GELUS[gelu]).float()
+        output = dense.linear(*half, dense.GELUS[gelu]).float()
     exact = reference.gelu(x[0] @ first[0] + first[1], gelu)
-    np.testing.assert_allclose(found, exact, atol=0.05, rtol=0.05)
+    np.testing.assert_allclose(output, exact, atol=0.05, rtol=0.05)
 
 
 @pytest.mark.parametrize("routes", [ROUTES[0], ROUTES[-1]])
 @pytest.mark.parametrize("gelu", dense.GELUS)
-def test_a_trained_mlp_keeps_what_goes_into_gelu_alone(rng, gelu, routes):
+def test_training_keeps_only_the_input_of_gelu(rng, gelu, routes):
     import torch
 
     use(routes)
@@ -91,7 +91,7 @@ def test_a_trained_mlp_keeps_what_goes_into_gelu_alone(rng, gelu, routes):
         y = mlp(inputs, training=True)
     assert sum(t.shape == (12, 10) for t in kept.values()) == 1
     y.backward(torch.tensor(gradient, dtype=torch.float32))
-    found = [inputs.grad, *(weight.value.grad for weight in mlp.trainable_weights)]
+    gradients = [inputs.grad, *(weight.value.grad for weight in mlp.trainable_weights)]
 
     exact = [torch.tensor(to_numpy(w)).double().requires_grad_() for w in mlp.trainable_weights]
     values = [torch.tensor(x, requires_grad=True), *exact]
@@ -100,12 +100,12 @@ def test_a_trained_mlp_keeps_what_goes_into_gelu_alone(rng, gelu, routes):
     output = torch.nn.functional.gelu(hidden, approximate=approximate) @ exact[2] + exact[3]
     np.testing.assert_allclose(to_numpy(y), output.detach(), atol=1e-4)
     expected = torch.autograd.grad(output, values, torch.tensor(gradient))
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(to_numpy(one), other, atol=1e-4)
 
 
 @pytest.mark.parametrize("frozen", ["Dense_0", "Dense_1"])
-def test_a_part_of_a_trained_mlp_may_be_frozen(rng, frozen):
+def test_one_of_the_two_dense_layers_may_be_frozen(rng, frozen):
     import torch
 
     mlp = MlpBlock(10)
@@ -119,14 +119,14 @@ def test_a_part_of_a_trained_mlp_may_be_frozen(rng, frozen):
         assert (layer.bias.value.grad is None) == (layer.name == frozen)
 
 
-def test_a_block_trains_alike_on_both(rng):
+def test_a_block_trains_alike_by_both_libraries(rng):
     x = rng.normal(size=(2, 6, 12)).astype("float32")
-    found = []
+    losses = []
     for routes in (ROUTES[0], ROUTES[-1]):
         use(routes)
         inputs = keras.Input((6, 12))
         model = keras.Model(inputs, EncoderBlock(3, 10, rematerialise=True, seed=1)(inputs))
         model = randomise(model, np.random.default_rng(0))
         model.compile(keras.optimizers.SGD(0.1), "mse")
-        found.append([model.train_on_batch(x, -x) for _ in range(3)])
-    np.testing.assert_allclose(*found, rtol=1e-5)
+        losses.append([model.train_on_batch(x, -x) for _ in range(3)])
+    np.testing.assert_allclose(*losses, rtol=1e-5)

@@ -109,7 +109,7 @@ def test_positions_that_no_file_holds_are_sines(published, tmp_path):
                 np.testing.assert_allclose(token[[k, 12 + k, 6 + k, 18 + k]], x_y, atol=1e-6)
     with pytest.raises(ValueError, match="do not say `image_size`"):
         weights.from_checkpoint(tmp_path / "changed.npz")
-    with pytest.raises(ValueError, match=r"`hidden_size` of 4 parts\. Received: 6"):
+    with pytest.raises(ValueError, match=r"4 must divide `hidden_size`.*hidden_size=6"):
         sincos_2d(2, 2, 6)
 
 

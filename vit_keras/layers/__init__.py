@@ -1,10 +1,11 @@
-"""Keras layers of the Vision Transformer; they know nothing of models or files."""
+"""Keras layers of the Vision Transformer. They know neither models nor files."""
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
-from vit_keras.layers.blocks import EncoderBlock, MlpBlock, WithAttentionWeights
+from vit_keras.layers.blocks import EncoderBlock, WithAttentionWeights
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
 from vit_keras.layers.group_norm import GroupNorm
 from vit_keras.layers.masking import CorruptTokens, RestoreTokens, TakeVisible
+from vit_keras.layers.mlp import MlpBlock
 from vit_keras.layers.patch_dropout import PatchDropout
 from vit_keras.layers.patches import (
     ClassToken,

@@ -12,9 +12,11 @@ from vit_keras.layers.positions import IN_ATTENTION, RelativeLogits, RotaryPosit
 
 @kernels.dispatch("fused_attention")
 def fused_attention(query, key, value, scale):
-    """softmax(scale q kᵀ) v of `(B, N, H, d)` by one kernel: torch's, or JAX's on accelerators.
+    """softmax(scale q kᵀ) v of `(B, N, H, d)` by one kernel of the backend.
 
-    None where the backend has no such kernel; the layer then writes the sum out.
+    Returns:
+        A tensor `(B, N, H, d)`, or None where the backend has no such kernel. Torch has one
+        everywhere, JAX on accelerators.
     """
     return None
 
@@ -23,13 +25,32 @@ def fused_attention(query, key, value, scale):
 class MultiHeadDotProductAttention(SeededLayer):
     """softmax(q kᵀ / √d) v over H heads of d = D / H (Eq. 2, Appendix A).
 
-    `(B, N, D)` -> `(B, N, D)`. The kernels of `query`, `key` and `value` are `(D, H, d)`, that of
-    `out` is `(H, d, D)`; all start Xavier uniform with zero biases. `call(q, kv)` attends from
-    one sequence to another; `return_attention_weights=True` returns also the weights
-    `(B, H, N_q, N_kv)` in float32 at least, before their dropout.
+    The kernels of `query`, `key` and `value` are `(D, H, d)`, the kernel of `out` is `(H, d, D)`.
+    All start Xavier uniform, with zero biases.
 
-    `position_embedding` "relative" adds `RelativeLogits` q rᵀ / √d; "rope2d" turns q and k by
-    `RotaryPositions` of the `grid` (h, w) of patches. Both want a sequence that attends to itself.
+    Args:
+        num_heads: H, the number of heads. It must divide D.
+        attention_dropout_rate: The part of the weights that dropout sets to 0 in training.
+        position_embedding: None; "relative", which adds the logits q rᵀ / √d of `RelativeLogits`;
+            or "rope2d", which rotates q and k by `RotaryPositions`.
+        grid: The rows and columns (h, w) of patches, which "rope2d" needs.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Call arguments:
+        q: The sequence that attends, `(B, N_q, D)`.
+        kv: The sequence that is attended to, `(B, N_kv, D)`; `q` where it is None.
+        return_attention_weights: Whether to return the weights as well. They are in float32 at
+            least, and not yet dropped.
+
+    Input shape:
+        `(B, N_q, D)`, and `(B, N_kv, D)` if `kv` is given.
+
+    Output shape:
+        `(B, N_q, D)`; with `return_attention_weights` also `(B, H, N_q, N_kv)`.
+
+    Raises:
+        ValueError: if `num_heads` does not divide D, if `position_embedding` is another name, or if
+            it is given together with `kv`.
     """
 
     def __init__(
@@ -47,8 +68,8 @@ class MultiHeadDotProductAttention(SeededLayer):
         self.grid = None if grid is None else pair(grid, "grid")
         self.relative = self.rotary = None
         if position_embedding == "relative":
-            part = {"seed": self.fold_in("relative"), "dtype": self.dtype_policy}
-            self.relative = RelativeLogits(**part, name="relative")
+            seed = self.fold_in("relative")
+            self.relative = RelativeLogits(seed=seed, dtype=self.dtype_policy, name="relative")
         elif position_embedding == "rope2d":
             self.rotary = RotaryPositions(grid, dtype=self.dtype_policy, name="rotary")
         self.num_heads = num_heads
@@ -76,8 +97,9 @@ class MultiHeadDotProductAttention(SeededLayer):
             return
         if kv_shape is not None:
             raise ValueError(
-                "Relative and rotary positions are of one sequence that attends to itself. "
-                f"Received: q of shape {q_shape} and kv of shape {kv_shape}"
+                "Relative and rotary positions need a sequence that attends to itself. "
+                f"Received: q of shape {q_shape} and kv of shape {kv_shape}. Call the layer "
+                "without `kv`, or make it without `position_embedding`"
             )
         positions.build((q_shape[0], q_shape[1], *heads))
 
@@ -106,7 +128,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         return (x, weights) if return_attention_weights else x
 
     def _explicit(self, query, key, value, training):
-        """The same sum written out, with (B, H) as one axis, as XLA on CPUs is fastest."""
+        """Writes the sum out, with (B, H) as one axis: XLA's fastest form on CPUs."""
         query = query * self.head_size**-0.5
         bias = None if self.relative is None else self.relative(query)
         split = (-1, self.num_heads, query.shape[1])
@@ -148,5 +170,5 @@ class MultiHeadDotProductAttention(SeededLayer):
 
 
 def weights_dtype(compute_dtype: str) -> str:
-    """The type of attention weights: at least float32, whatever the products are done in."""
+    """Returns the type of the attention weights: the compute type, but float32 at least."""
     return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype

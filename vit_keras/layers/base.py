@@ -1,4 +1,4 @@
-"""What every layer of the package shares."""
+"""What the layers share: checks of arguments, layer normalization, and seeds."""
 
 import keras
 from keras import ops
@@ -9,7 +9,11 @@ from vit_keras.layers.remat import Dropout
 
 
 def pair(value, name: str) -> tuple[int, int]:
-    """`value` as (height, width): an int stands for both; ValueError unless positive ints."""
+    """Returns `value` as (height, width); an int stands for both.
+
+    Raises:
+        ValueError: if `value` is neither a positive int nor a pair of positive ints.
+    """
     both = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(both) != 2 or not all(isinstance(v, int) and v > 0 for v in both):
         raise ValueError(
@@ -20,14 +24,14 @@ def pair(value, name: str) -> tuple[int, int]:
 
 
 def check_positive(**sizes) -> None:
-    """ValueError unless every size is a positive int."""
+    """Raises ValueError unless every size is a positive int."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"`{name}` must be a positive int. Received: {name}={size!r}")
 
 
 def check_choice(value, choices, name: str) -> None:
-    """ValueError unless `value` is one of `choices`."""
+    """Raises ValueError unless `value` is one of `choices`."""
     if value not in choices:
         allowed = ", ".join(map(repr, choices))
         raise ValueError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}")
@@ -35,13 +39,16 @@ def check_choice(value, choices, name: str) -> None:
 
 @kernels.dispatch("train_layer_norm")
 def train_layer_norm(x, gamma, beta, epsilon: float):
-    """LN(x) γ + β over the last axis, with its gradient."""
+    """LN(x) γ + β over the last axis."""
     return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class LayerNormalization(keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization` of the last axis, faster in training on TensorFlow."""
+    """Layer normalization over the last axis, with a faster gradient on TensorFlow.
+
+    The arguments and shapes are those of `keras.layers.LayerNormalization`.
+    """
 
     def call(self, inputs, training=None):
         if training:
@@ -51,14 +58,19 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 def layer_norm(epsilon: float, name: str, **kwargs) -> LayerNormalization:
-    """A layer normalisation over the last axis."""
+    """Returns a layer normalization over the last axis."""
     return LayerNormalization(epsilon=epsilon, name=name, **kwargs)
 
 
 class SeededLayer(keras.layers.Layer):
-    """A layer whose initial weights and dropout follow from one `seed` and its parts' names.
+    """Base of the layers whose initial weights and dropout follow from one seed.
 
-    `seed=None` draws one from Python's generator, so `keras.utils.set_random_seed` decides.
+    Each weight and each sublayer gets a seed of its own, made of `seed` and its name.
+
+    Args:
+        seed: An int. None draws one from Python's generator, which
+            `keras.utils.set_random_seed` seeds.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
     """
 
     def __init__(self, seed: int | None = None, **kwargs):
@@ -66,11 +78,11 @@ class SeededLayer(keras.layers.Layer):
         self.seed = default_seed() if seed is None else seed
 
     def fold_in(self, name: str) -> int:
-        """The seed of the part called `name`."""
+        """Returns the seed of the weight or sublayer called `name`."""
         return fold_in(self.seed, name)
 
     def dropout(self, rate: float, name: str, **kwargs):
-        """A dropout sublayer with a seed of its own; at rate 0 none, which builds faster."""
+        """Returns a dropout layer with its own seed; at rate 0 the identity, which builds fast."""
         if rate == 0:
             return _identity
         seed = self.fold_in(name)

@@ -4,86 +4,44 @@ import functools
 
 import keras
 
-from vit_keras.initializers import Normal, xavier_uniform
-from vit_keras.layers import kernels
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
-from vit_keras.layers.base import SeededLayer, check_choice, check_positive, layer_norm
-from vit_keras.layers.dense import GELUS, Dense
+from vit_keras.layers.base import SeededLayer, layer_norm
+from vit_keras.layers.mlp import MlpBlock
 from vit_keras.layers.remat import Dropout, rematerialise
-
-
-@kernels.dispatch("train_mlp")
-def train_mlp(x, first, second):
-    """second(first(x)) of two `Dense` layers in training, `(…, D)` -> `(…, D)`."""
-    return second(first(x))
-
-
-@keras.saving.register_keras_serializable(package="vit_keras")
-class MlpBlock(SeededLayer):
-    """Dense(mlp_dim) → GELU → dropout → Dense(D) → dropout: `(B, N, D)` -> `(B, N, D)`.
-
-    `gelu` is "exact" (erf) or "tanh", the approximation of the published Flax code. Kernels start
-    Xavier uniform, biases as N(0, 1e-6²).
-    """
-
-    def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, gelu: str = "exact", **kwargs):
-        super().__init__(**kwargs)
-        check_positive(mlp_dim=mlp_dim)
-        self.mlp_dim, self.dropout_rate, self.gelu = mlp_dim, dropout_rate, gelu
-        self.dropout_0 = self.dropout(dropout_rate, "dropout_0")
-        self.dropout_1 = self.dropout(dropout_rate, "dropout_1")
-
-    @property
-    def gelu(self) -> str:
-        return self._gelu
-
-    @gelu.setter
-    def gelu(self, kind):
-        check_choice(kind, GELUS, "gelu")
-        self._gelu = kind
-        if self.built:
-            self.dense_0.activation = GELUS[kind]
-
-    def build(self, input_shape):
-        width = input_shape[-1]
-        self.dense_0 = self._dense(width, self.mlp_dim, "Dense_0", GELUS[self.gelu])
-        self.dense_1 = self._dense(self.mlp_dim, width, "Dense_1")
-
-    def _dense(self, fan_in, fan_out, name, activation=None):
-        dense = Dense(
-            fan_out,
-            activation,
-            kernel_initializer=xavier_uniform(fan_in, fan_out, self.fold_in(f"{name}/kernel")),
-            bias_initializer=Normal(1e-6, self.fold_in(f"{name}/bias")),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        dense.build((None, fan_in))
-        return dense
-
-    def call(self, inputs, training=None):
-        if training and not self.dropout_rate:
-            return train_mlp(inputs, self.dense_0, self.dense_1)
-        x = self.dropout_0(self.dense_0(inputs), training=training)
-        return self.dropout_1(self.dense_1(x), training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        config = {"mlp_dim": self.mlp_dim, "dropout_rate": self.dropout_rate, "gelu": self.gelu}
-        return {**super().get_config(), **config}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class EncoderBlock(SeededLayer):
-    """z' = MSA(LN(z)) + z, then MLP(LN(z')) + z': `(B, N, D)` -> `(B, N, D)` (Eq. 2 and 3).
+    """z' = MSA(LN(z)) + z, then z' + MLP(LN(z')) (Eq. 2 and 3).
 
-    Dropout follows every dense layer but the query, key and value projections. Stochastic depth
-    drops each residual branch of an image with `stochastic_depth_rate` and scales the rest by
-    1 / (1 - rate). `return_attention_weights=True` returns also the weights `(B, H, N, N)`.
-    `rematerialise=True` keeps only the block's input for the backward pass of training, which
-    computes the rest again. `position_embedding` and `grid` are the attention's.
+    Args:
+        num_heads: The number of attention heads.
+        mlp_dim: The number of hidden units of the MLP.
+        dropout_rate: The rate of the dropout after every dense layer, except after the query, key
+            and value projections.
+        attention_dropout_rate: The rate of the dropout of the attention weights.
+        stochastic_depth_rate: The probability with which training drops a residual branch of an
+            image. The branches that stay are scaled by 1 / (1 - rate).
+        gelu: As in `MlpBlock`.
+        layer_norm_epsilon: The number added to the variances of both normalizations.
+        rematerialise: Whether training keeps only the input of the block for the backward pass,
+            which then computes the rest again.
+        position_embedding: As in `MultiHeadDotProductAttention`.
+        grid: As in `MultiHeadDotProductAttention`.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Call arguments:
+        inputs: The tokens, `(B, N, D)`.
+        return_attention_weights: Whether to return the attention weights as well.
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        `(B, N, D)`; with `return_attention_weights` also `(B, H, N, N)`.
+
+    Raises:
+        ValueError: for arguments that `MlpBlock` or `MultiHeadDotProductAttention` refuses.
     """
 
     def __init__(
@@ -107,8 +65,8 @@ class EncoderBlock(SeededLayer):
         self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
         self.rematerialise = rematerialise
         self.position_embedding = position_embedding
-        part = {"dtype": self.dtype_policy}
-        self.norm_0 = layer_norm(layer_norm_epsilon, "LayerNorm_0", **part)
+        dtype = {"dtype": self.dtype_policy}
+        self.norm_0 = layer_norm(layer_norm_epsilon, "LayerNorm_0", **dtype)
         name = "MultiHeadDotProductAttention_1"
         positions = {"position_embedding": position_embedding, "grid": grid}
         self.attention = MultiHeadDotProductAttention(
@@ -117,19 +75,19 @@ class EncoderBlock(SeededLayer):
             **positions,
             seed=self.fold_in(name),
             name=name,
-            **part,
+            **dtype,
         )
-        self.norm_2 = layer_norm(layer_norm_epsilon, "LayerNorm_2", **part)
+        self.norm_2 = layer_norm(layer_norm_epsilon, "LayerNorm_2", **dtype)
         seed = self.fold_in("MlpBlock_3")
-        self.mlp = MlpBlock(mlp_dim, dropout_rate, gelu, seed=seed, name="MlpBlock_3", **part)
+        self.mlp = MlpBlock(mlp_dim, dropout_rate, gelu, seed=seed, name="MlpBlock_3", **dtype)
         self.attention_out_dropout = self.dropout(dropout_rate, "dropout")
         branch = {"rate": stochastic_depth_rate, "noise_shape": (None, 1, 1)}
         self.drop_path_0 = self.dropout(name="stochastic_depth_0", **branch)
         self.drop_path_1 = self.dropout(name="stochastic_depth_1", **branch)
 
     def build(self, input_shape):
-        for part in (self.norm_0, self.attention, self.norm_2, self.mlp):
-            part.build(input_shape)
+        for layer in (self.norm_0, self.attention, self.norm_2, self.mlp):
+            layer.build(input_shape)
 
     def call(self, inputs, training=None, return_attention_weights=False):
         compute = functools.partial(
@@ -138,8 +96,9 @@ class EncoderBlock(SeededLayer):
         if not (self.rematerialise and training):
             return compute(inputs)
         attention, mlp = self.attention.attention_dropout, (self.mlp.dropout_0, self.mlp.dropout_1)
-        parts = (attention, self.attention_out_dropout, self.drop_path_0, *mlp, self.drop_path_1)
-        return rematerialise(compute, inputs, [part for part in parts if isinstance(part, Dropout)])
+        layers = (attention, self.attention_out_dropout, self.drop_path_0, *mlp, self.drop_path_1)
+        dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
+        return rematerialise(compute, inputs, dropouts)
 
     def _compute(self, inputs, training, return_attention_weights):
         x, weights = self.norm_0(inputs), None
@@ -182,7 +141,18 @@ class EncoderBlock(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class WithAttentionWeights(keras.layers.Layer):
-    """An `EncoderBlock` with its weights that returns `(B, N, D)` and attention `(B, H, N, N)`."""
+    """Calls an `EncoderBlock` and returns its attention weights as well.
+
+    Args:
+        block: The `EncoderBlock`, whose weights this layer shares.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        Two tensors: `(B, N, D)` and the weights `(B, H, N, N)`.
+    """
 
     def __init__(self, block: EncoderBlock, **kwargs):
         super().__init__(**kwargs)

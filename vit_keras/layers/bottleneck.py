@@ -1,4 +1,4 @@
-"""The bottleneck units of the ResNets: that of the published hybrids and that of BiT."""
+"""The bottleneck units of ResNets, as in the published hybrids and as in BiT."""
 
 import keras
 from keras import ops
@@ -11,7 +11,7 @@ from vit_keras.layers.std_conv import StdConv, strided_shape
 class _Unit(SeededLayer):
     """1x1, 3x3 and 1x1 convolutions: `(B, H, W, C)` -> `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`.
 
-    The stride is the 3x3's. Where the shape changes, `conv_proj` brings the shortcut to it.
+    The 3x3 convolution has the stride. If the shape changes, `conv_proj` projects the shortcut.
     """
 
     padding = "same"
@@ -27,15 +27,15 @@ class _Unit(SeededLayer):
         self.gn1, self.gn2 = self._norm("gn1"), self._norm("gn2")
 
     def _conv(self, filters, kernel_size, name, strides=1):
-        part = {"seed": self.fold_in(name), "name": name, "dtype": self.dtype_policy}
-        return StdConv(filters, kernel_size, strides, self.padding, self.standardization, **part)
+        options = {"seed": self.fold_in(name), "name": name, "dtype": self.dtype_policy}
+        return StdConv(filters, kernel_size, strides, self.padding, self.standardization, **options)
 
     def _norm(self, name, **kwargs):
-        given = {"epsilon": self.group_norm_epsilon, "dtype": self.dtype_policy}
-        return GroupNorm(name=name, **given, **kwargs)
+        epsilon, dtype = self.group_norm_epsilon, self.dtype_policy
+        return GroupNorm(name=name, epsilon=epsilon, dtype=dtype, **kwargs)
 
     def _build_convolutions(self, input_shape):
-        """Builds the convolutions; returns the shapes between them."""
+        """Builds the convolutions and returns the shapes between them."""
         inner = (*input_shape[:3], self.filters)
         inner_strided = (*strided_shape(input_shape, self.strides), self.filters)
         self.conv1.build(input_shape)
@@ -62,10 +62,25 @@ class _Unit(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class BottleneckUnit(_Unit):
-    """The published hybrids' unit, post-activation: relu(shortcut + gn3(conv3(…))).
+    """The unit of the published hybrids, with post-activation: relu(shortcut + gn3(conv3(…))).
 
-    `(B, H, W, C)` -> `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`. The scale of `gn3` starts at 0, so the
-    unit starts as its shortcut. `standardization` is `StdConv`'s.
+    The scale of `gn3` starts at 0, so the unit starts as its shortcut.
+
+    Args:
+        filters: The number of filters of the first two convolutions.
+        strides: s, the stride of the 3x3 convolution in pixels.
+        standardization: As in `StdConv`.
+        group_norm_epsilon: The number added to the variances of the normalizations.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, H, W, C)`.
+
+    Output shape:
+        `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`.
+
+    Raises:
+        ValueError: for arguments that `StdConv` refuses.
     """
 
     def __init__(
@@ -98,10 +113,19 @@ class BottleneckUnit(_Unit):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class PreActivationUnit(_Unit):
-    """BiT's unit (arXiv 1912.11370), pre-activation: shortcut + conv3(relu(gn3(…))).
+    """The unit of BiT (arXiv 1912.11370), with pre-activation: shortcut + conv3(relu(gn3(…))).
 
-    `(B, H, W, C)` -> `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`. A shortcut that needs a projection takes
-    it from the activated input.
+    A shortcut that needs a projection projects the activated input. The arguments are those of
+    `BottleneckUnit`.
+
+    Input shape:
+        `(B, H, W, C)`.
+
+    Output shape:
+        `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`.
+
+    Raises:
+        ValueError: for arguments that `StdConv` refuses.
     """
 
     padding = "fixed"
@@ -132,16 +156,28 @@ class PreActivationUnit(_Unit):
         return shortcut + y
 
 
-# The class of a stage's units and what the published checkpoints call them.
+# The class of a stage's units, and their names in the published checkpoints.
 UNITS = {"post": (BottleneckUnit, "unit{}"), "pre": (PreActivationUnit, "unit{:02d}")}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ResNetStage(SeededLayer):
-    """`num_units` bottleneck units, the first with `strides`.
+    """A sequence of bottleneck units, of which the first has the stride.
 
-    `(B, H, W, C)` -> `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`. `activation` is "post" for the published
-    hybrids' units, "pre" for BiT's; the other arguments are the units'.
+    Args:
+        num_units: The number of units.
+        activation: "post" for `BottleneckUnit`, "pre" for `PreActivationUnit`.
+        **kwargs: Arguments of `SeededLayer`; the other arguments are those of the units.
+
+    Input shape:
+        `(B, H, W, C)`.
+
+    Output shape:
+        `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`.
+
+    Raises:
+        ValueError: if `num_units` is not a positive int, if `activation` is another name, or for
+            arguments that the units refuse.
     """
 
     def __init__(
@@ -165,8 +201,8 @@ class ResNetStage(SeededLayer):
     def _unit(self, i, strides):
         unit, name = UNITS[self.activation]
         name = name.format(i + 1)
-        part = {"seed": self.fold_in(name), "name": name, "dtype": self.dtype_policy}
-        return unit(self.filters, strides, self.standardization, self.group_norm_epsilon, **part)
+        options = {"seed": self.fold_in(name), "name": name, "dtype": self.dtype_policy}
+        return unit(self.filters, strides, self.standardization, self.group_norm_epsilon, **options)
 
     def build(self, input_shape):
         for unit in self.units:

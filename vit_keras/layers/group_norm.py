@@ -1,4 +1,4 @@
-"""Group normalisation that a large mean does not make inexact."""
+"""Group normalization that stays exact where the mean is large."""
 
 import keras
 from keras import ops
@@ -8,11 +8,26 @@ GROUPS = 32
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class GroupNorm(keras.layers.GroupNormalization):
-    """Keras' layer by (x - mean) / √(mean((x - mean)²) + epsilon): `(B, …, C)` -> `(B, …, C)`.
+    """(x - mean) / √(mean((x - mean)²) + epsilon) · γ + β over groups of channels.
 
-    Keras' own takes the variance for E[x²] - E[x]² on torch and scales x before it subtracts the
-    mean everywhere: where the mean of a group is a hundred times its deviation, that costs four of
-    float32's seven digits, and the difference may be negative. Source: arXiv 1803.08494, Eq. 1-3.
+    `keras.layers.GroupNormalization` computes the variance as E[x²] - E[x]² on torch, and on every
+    backend scales x before it subtracts the mean. If the mean of a group is a hundred times its
+    deviation, this costs four of the seven digits of float32, and the difference may be negative.
+    Source: arXiv 1803.08494, Eq. 1-3.
+
+    Args:
+        groups: The number of groups. It must divide C.
+        epsilon: The number added to the variance.
+        **kwargs: Other arguments of `keras.layers.GroupNormalization`, except `axis`.
+
+    Input shape:
+        `(B, …, C)`.
+
+    Output shape:
+        `(B, …, C)`.
+
+    Raises:
+        ValueError: if `groups` does not divide C.
     """
 
     def __init__(self, groups: int = GROUPS, epsilon: float = 1e-6, **kwargs):
@@ -22,7 +37,7 @@ class GroupNorm(keras.layers.GroupNormalization):
         shape, channels = ops.shape(inputs), inputs.shape[-1]
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
         x = ops.reshape(x, (*shape[:-1], self.groups, channels // self.groups))
-        axes = (*range(1, len(shape) - 1), -1)  # all of an image's but the groups
+        axes = (*range(1, len(shape) - 1), -1)  # all axes of an image but the groups
         x = x - ops.mean(x, axis=axes, keepdims=True)
         variance = ops.mean(ops.square(x), axis=axes, keepdims=True)  # (B, 1, …, groups, 1)
         gamma, beta = (

@@ -1,7 +1,8 @@
-"""Patches that are corrupted, left out and put back (Appendix B.1.2; MAE, arXiv 2111.06377).
+"""Layers that corrupt patches, leave them out and restore them.
 
-`source` `(B, N)` int32 says which patch's token stands at each of N places: the place's own number,
-another's, or N for the learned [mask].
+Masked patch prediction (Appendix B.1.2) corrupts patches; masked autoencoders (MAE, arXiv
+2111.06377) leave them out. In both, `source` `(B, N)` int32 holds for each of N positions the index
+of the patch whose token stands there: its own index, another one, or N for the learned [mask].
 """
 
 import keras
@@ -13,9 +14,15 @@ from vit_keras.layers.base import SeededLayer, check_positive
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class CorruptTokens(SeededLayer):
-    """Puts the tokens of `source` in their places: `(B, N, D)`, `(B, N)` -> `(B, N, D)`.
+    """Replaces the tokens of an image by those that `source` names (Appendix B.1.2).
 
-    `mask` `(1, 1, D)` starts as N(0, 0.02²).
+    The weight `mask` `(1, 1, D)` starts as N(0, 0.02²).
+
+    Input shape:
+        Tokens `(B, N, D)` and their `source` `(B, N)`, int32.
+
+    Output shape:
+        `(B, N, D)`.
     """
 
     def build(self, x_shape, source_shape):
@@ -30,9 +37,22 @@ class CorruptTokens(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class TakeVisible(keras.layers.Layer):
-    """The `visible` patches that are their own source: `(B, N, D)`, `(B, N)` -> `(B, visible, D)`.
+    """Takes the patches that are their own source, in their order (MAE, arXiv 2111.06377).
 
-    They stay in order. A class token before the patches stays as well.
+    A class token before the patches stays as well.
+
+    Args:
+        visible: The number of patches of each image that are their own source.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        Tokens `(B, N, D)` or `(B, 1 + N, D)`, and their `source` `(B, N)`, int32.
+
+    Output shape:
+        `(B, visible, D)` or `(B, 1 + visible, D)`.
+
+    Raises:
+        ValueError: if `visible` is not a positive int.
     """
 
     def __init__(self, visible: int, **kwargs):
@@ -41,11 +61,11 @@ class TakeVisible(keras.layers.Layer):
         self.visible = visible
 
     def build(self, x_shape, source_shape):
-        pass  # Keras' own takes the shape of one input alone
+        pass  # Keras' default takes the shape of one input only
 
     def call(self, x, source):
         before = x.shape[1] - source.shape[1]
-        order = ops.argsort(source, axis=1)[:, : self.visible]  # those masked are N, and come last
+        order = ops.argsort(source, axis=1)[:, : self.visible]  # masked ones are N and come last
         patches = _take(x[:, before:], order)
         return ops.concatenate([x[:, :before], patches], axis=1) if before else patches
 
@@ -59,10 +79,22 @@ class TakeVisible(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RestoreTokens(SeededLayer):
-    """Puts back what `TakeVisible` took, [mask] in all other places: its inverse.
+    """Puts the tokens of `TakeVisible` back, and [mask] everywhere else (MAE, arXiv 2111.06377).
 
-    `(B, visible, D)`, `(B, N)` -> `(B, N, D)`, with a class token where there was one. `mask`
-    `(1, 1, D)` starts as N(0, 0.02²).
+    The weight `mask` `(1, 1, D)` starts as N(0, 0.02²).
+
+    Args:
+        visible: The number of patches that `TakeVisible` took of each image.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        Tokens `(B, visible, D)` or `(B, 1 + visible, D)`, and the `source` `(B, N)`, int32.
+
+    Output shape:
+        `(B, N, D)` or `(B, 1 + N, D)`.
+
+    Raises:
+        ValueError: if `visible` is not a positive int.
     """
 
     def __init__(self, visible: int, **kwargs):
@@ -101,5 +133,5 @@ def _append(x, token):
 
 
 def _take(x, index):
-    """Tokens `(B, N, D)` by their numbers `(B, M)` -> `(B, M, D)`."""
+    """Takes tokens of `(B, N, D)` by their indices `(B, M)`: `(B, M, D)`."""
     return ops.take_along_axis(x, index[:, :, None], axis=1)

@@ -1,4 +1,4 @@
-"""Training on a part of the patches (PatchDropout, arXiv 2208.07220)."""
+"""PatchDropout: training on a part of the patches (arXiv 2208.07220)."""
 
 import keras
 from keras import ops
@@ -8,11 +8,25 @@ from vit_keras.layers.base import SeededLayer
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class PatchDropout(SeededLayer):
-    """Keeps a random part of each image's patches in training: `(B, N, D)` -> `(B, N', D)`.
+    """Keeps a random part of the patches of each image in training.
 
-    Of P patches max(1, round(P · `keep_rate`)) stay, in their order, drawn anew for each image and
-    step; the first `class_tokens` tokens always stay. At inference all do, and nothing is scaled.
-    Must come after the position embeddings. ValueError: 0 < `keep_rate` <= 1.
+    Of P patches, max(1, round(P · `keep_rate`)) stay in their order, drawn anew for each image and
+    step. At inference all stay, and nothing is scaled. The layer must follow the position
+    embeddings. Source: arXiv 2208.07220.
+
+    Args:
+        keep_rate: The part of the patches that stays, above 0 and at most 1.
+        class_tokens: The number of tokens before the patches; they always stay.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        `(B, N', D)` in training, `(B, N, D)` at inference.
+
+    Raises:
+        ValueError: if `keep_rate` is not above 0 and at most 1.
     """
 
     def __init__(self, keep_rate: float, class_tokens: int = 0, **kwargs):
@@ -26,7 +40,7 @@ class PatchDropout(SeededLayer):
         self.seed_generator = keras.random.SeedGenerator(self.fold_in("patches"))
 
     def kept(self, tokens: int) -> int:
-        """How many of `tokens` tokens, the class token among them, training goes on with."""
+        """Returns how many of `tokens` tokens, class token included, stay in training."""
         return self.class_tokens + max(1, round((tokens - self.class_tokens) * self.keep_rate))
 
     def call(self, x, training=None):

@@ -1,4 +1,4 @@
-"""From an image to a sequence of tokens (Eq. 1)."""
+"""Tokens from images: patches and the class token (Eq. 1)."""
 
 import keras
 from keras import ops
@@ -10,11 +10,25 @@ from vit_keras.layers.dense import linear
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class PatchEmbedding(SeededLayer):
-    """Projects each patch linearly: `(B, H, W, C)` -> `(B, N, D)`, N = H/p_h · W/p_w (Eq. 1).
+    """Projects each patch of an image linearly (Eq. 1).
 
-    The kernel `(p_h, p_w, C, D)` is that of the equivalent convolution, as published; it starts
-    LeCun normal. Raises ValueError where `patch_size` does not divide the image, or where the
-    image's height and width are not known.
+    The kernel has the layout of the equivalent convolution, `(p_h, p_w, C, D)`, as published. It
+    starts LeCun normal.
+
+    Args:
+        hidden_size: D, the width of a token.
+        patch_size: The height and width of a patch in pixels; an int stands for both.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, H, W, C)`.
+
+    Output shape:
+        `(B, N, D)` with N = H/p_h · W/p_w, patch by patch in raster order.
+
+    Raises:
+        ValueError: if `patch_size` does not divide the image, or if the height or the width of the
+            image is not known.
     """
 
     def __init__(self, hidden_size: int, patch_size: int | tuple[int, int], **kwargs):
@@ -24,7 +38,7 @@ class PatchEmbedding(SeededLayer):
         self.patch_size = pair(patch_size, "patch_size")
 
     def grid(self, image_size: tuple[int, int]) -> tuple[int, int]:
-        """Rows and columns of patches in an image of `image_size` (height, width) pixels."""
+        """Returns the rows and columns of patches in an image of (height, width) pixels."""
         if None in image_size:
             raise ValueError(
                 "The height and width of the images must be known when a Vision Transformer is "
@@ -65,15 +79,22 @@ class PatchEmbedding(SeededLayer):
 
 
 class _TokenLayer(keras.layers.Layer):
-    """A layer without arguments, whose `dtype` may be a policy object."""
+    """Base of the layers without arguments."""
 
-    def get_config(self):  # Keras' default refuses policy objects
+    def get_config(self):  # with Keras' default, a dtype policy object could not be saved
         return super().get_config()
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ClassToken(_TokenLayer):
-    """Prepends one learned token: `(B, N, D)` -> `(B, 1 + N, D)` (Eq. 1)."""
+    """Prepends one learned token, which starts at 0 (Eq. 1).
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        `(B, 1 + N, D)`.
+    """
 
     def build(self, input_shape):
         self.cls = self.add_weight(name="cls", shape=(1, 1, input_shape[-1]), initializer="zeros")
@@ -89,7 +110,14 @@ class ClassToken(_TokenLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class TakeClassToken(_TokenLayer):
-    """The class token of each image: `(B, 1 + N, D)` -> `(B, D)` (Eq. 4)."""
+    """Takes the class token of each image (Eq. 4).
+
+    Input shape:
+        `(B, 1 + N, D)`.
+
+    Output shape:
+        `(B, D)`.
+    """
 
     def call(self, x):
         return ops.reshape(x[:, :1], (-1, x.shape[-1]))
@@ -100,7 +128,14 @@ class TakeClassToken(_TokenLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class DropClassToken(_TokenLayer):
-    """The patches' tokens alone: `(B, 1 + N, D)` -> `(B, N, D)`."""
+    """Drops the class token and keeps the patches.
+
+    Input shape:
+        `(B, 1 + N, D)`.
+
+    Output shape:
+        `(B, N, D)`.
+    """
 
     def call(self, x):
         return x[:, 1:]

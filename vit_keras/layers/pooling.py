@@ -1,4 +1,4 @@
-"""Attention pooling: one vector of all tokens."""
+"""Attention pooling, which makes one vector of all tokens."""
 
 import keras
 from keras import ops
@@ -6,14 +6,31 @@ from keras import ops
 from vit_keras.initializers import xavier_uniform
 from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.base import SeededLayer, layer_norm
-from vit_keras.layers.blocks import MlpBlock
+from vit_keras.layers.mlp import MlpBlock
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class MAPHead(SeededLayer):
-    """Multi-head attention pooling, `(B, N, D)` -> `(B, D)`, as in big_vision.
+    """Multi-head attention pooling, as in big_vision.
 
-    One learned probe attends to all tokens; then x + MLP(LN(x)).
+    One learned probe attends to all tokens, then x + MLP(LN(x)) follows. The probe starts Xavier
+    uniform.
+
+    Args:
+        num_heads: The number of attention heads.
+        mlp_dim: The number of hidden units of the MLP.
+        gelu: As in `MlpBlock`.
+        layer_norm_epsilon: The number added to the variance of the normalization.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        `(B, D)`.
+
+    Raises:
+        ValueError: for arguments that `MlpBlock` or `MultiHeadDotProductAttention` refuses.
     """
 
     def __init__(
@@ -27,14 +44,14 @@ class MAPHead(SeededLayer):
         super().__init__(**kwargs)
         self.num_heads, self.mlp_dim = num_heads, mlp_dim
         self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
-        part = {"dtype": self.dtype_policy}
+        dtype = {"dtype": self.dtype_policy}
         name = "MultiHeadDotProductAttention_0"
         self.attention = MultiHeadDotProductAttention(
-            num_heads, seed=self.fold_in(name), name=name, **part
+            num_heads, seed=self.fold_in(name), name=name, **dtype
         )
-        self.norm = layer_norm(layer_norm_epsilon, "LayerNorm_0", **part)
+        self.norm = layer_norm(layer_norm_epsilon, "LayerNorm_0", **dtype)
         seed = self.fold_in("MlpBlock_0")
-        self.mlp = MlpBlock(mlp_dim, gelu=gelu, seed=seed, name="MlpBlock_0", **part)
+        self.mlp = MlpBlock(mlp_dim, gelu=gelu, seed=seed, name="MlpBlock_0", **dtype)
 
     def build(self, input_shape):
         width = input_shape[-1]
@@ -43,8 +60,8 @@ class MAPHead(SeededLayer):
             shape=(1, 1, width),
             initializer=xavier_uniform(1, width, self.fold_in("probe")),
         )
-        for part in (self.attention, self.norm, self.mlp):
-            part.build((input_shape[0], 1, width))
+        for layer in (self.attention, self.norm, self.mlp):
+            layer.build((input_shape[0], 1, width))
 
     def call(self, x):
         probe = ops.broadcast_to(self.probe, (ops.shape(x)[0], 1, x.shape[-1]))

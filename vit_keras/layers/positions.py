@@ -1,6 +1,6 @@
-"""What tells tokens their places: added embeddings, relative logits and rotations (D.4).
+"""Position embeddings: added to the tokens, added to the logits, or rotations (Appendix D.4).
 
-A sequence is the h·w patches of a `grid` (h, w) in raster order, after a class token or none.
+A sequence is the h·w patches of a `grid` (h, w) in raster order, perhaps after a class token.
 """
 
 import math
@@ -15,7 +15,7 @@ from vit_keras.layers.position_tables import rotary_angles_2d, sincos_2d
 
 
 def class_tokens(tokens: int, grid: tuple[int, int]) -> int:
-    """0 or 1, the tokens before the patches of `grid`; ValueError for another length."""
+    """Returns the number of tokens before the patches of `grid`; ValueError unless 0 or 1."""
     before = tokens - math.prod(grid)
     if before not in (0, 1):
         raise ValueError(
@@ -27,9 +27,15 @@ def class_tokens(tokens: int, grid: tuple[int, int]) -> int:
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class AddPositionEmbs(SeededLayer):
-    """Adds a learned embedding to each position: `(B, N, D)` -> `(B, N, D)` (Eq. 1).
+    """Adds a learned embedding to each position (Eq. 1).
 
-    `pos_embedding` is `(1, N, D)` and starts as N(0, 0.02²).
+    The weight `pos_embedding` `(1, N, D)` starts as N(0, 0.02²).
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        `(B, N, D)`.
     """
 
     def build(self, input_shape):
@@ -48,11 +54,24 @@ class AddPositionEmbs(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class AddPositionEmbs2D(SeededLayer):
-    """Adds learned embeddings of columns and rows: `(B, N, D)` -> `(B, N, D)` (Appendix D.4).
+    """Adds learned embeddings of columns and rows (Appendix D.4).
 
-    A patch gets D/2 numbers of its column, `x_embedding` `(w, D/2)`, and then D/2 of its row,
-    `y_embedding` `(h, D/2)`; a class token its own `cls_embedding` `(1, D)`. All start as
-    N(0, 0.02²). ValueError: D must be even.
+    The first D/2 numbers of a patch come from its column, by `x_embedding` `(w, D/2)`, the others
+    from its row, by `y_embedding` `(h, D/2)`. A class token has `cls_embedding` `(1, D)`. All start
+    as N(0, 0.02²).
+
+    Args:
+        grid: The rows and columns (h, w) of patches; an int stands for both.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        `(B, N, D)`.
+
+    Raises:
+        ValueError: if D is odd, or N is not the number of patches or one more.
     """
 
     def __init__(self, grid: int | tuple[int, int], **kwargs):
@@ -94,10 +113,22 @@ class AddPositionEmbs2D(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class AddSinCosPositions(keras.layers.Layer):
-    """Adds fixed sines and cosines of columns and rows: `(B, N, D)` -> `(B, N, D)`.
+    """Adds fixed sines and cosines of columns and rows, as in big_vision.
 
-    The numbers are `sincos_2d`'s, as in big_vision; a class token gets none. There are no
-    weights. ValueError: 4 must divide D.
+    `position_tables.sincos_2d` makes the table, which is 0 for a class token. There are no weights.
+
+    Args:
+        grid: The rows and columns (h, w) of patches; an int stands for both.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        `(B, N, D)`.
+
+    Raises:
+        ValueError: if 4 does not divide D, or N is not the number of patches or one more.
     """
 
     def __init__(self, grid: int | tuple[int, int], **kwargs):
@@ -120,19 +151,28 @@ class AddSinCosPositions(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RelativeLogits(SeededLayer):
-    """Logits of queries with the offsets to all keys: `(B, N, H, d)` -> `(B, H, N, N)` (D.4).
+    """Multiplies queries with embeddings of the offsets to all keys (Appendix D.4).
 
-    Row o of `embedding` `(2N - 1, d)`, which the heads share as in arXiv 1803.02155, belongs to the
-    offset o - (N - 1) of a key from its query. Positions are those in the sequence, a class token's
-    is 0. The rows start as N(0, 1/d), as in BoTNet (arXiv 2101.11605): small ones learn late.
-    ValueError: there must be two tokens.
+    Row o of the weight `embedding` `(2N - 1, d)` belongs to the offset o - (N - 1) of a key from
+    its query. The heads share it, as in arXiv 1803.02155. Offsets count positions in the sequence,
+    where a class token is at 0. The rows start as N(0, 1/d), as in BoTNet (arXiv 2101.11605), since
+    smaller ones learn late.
+
+    Input shape:
+        Queries `(B, N, H, d)`.
+
+    Output shape:
+        Logits `(B, H, N, N)`.
+
+    Raises:
+        ValueError: if N is less than 2.
     """
 
     def build(self, query_shape):
         _, tokens, _, head_size = query_shape
         if tokens < 2:
             raise ValueError(
-                "Relative position embeddings are of pairs of tokens; make `image_size` larger "
+                "Relative position embeddings need at least two tokens; make `image_size` larger "
                 f"than `patch_size`. Received: {tokens} token"
             )
         self.embedding = self.add_weight(
@@ -144,7 +184,7 @@ class RelativeLogits(SeededLayer):
     def call(self, query):
         _, tokens, _, size = query.shape
         width = 2 * tokens - 1
-        # Rows of one number less shift each by one: a gather whose gradient needs no scatter.
+        # Reading rows that are one shorter shifts each by one, and its gradient needs no scatter.
         table = ops.broadcast_to(self.embedding, (tokens, width, size))
         table = ops.reshape(table, (tokens * width, size))
         table = table[tokens - 1 : tokens - 1 + tokens * (width - 1)]
@@ -158,12 +198,24 @@ class RelativeLogits(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RotaryPositions(keras.layers.Layer):
-    """Turns queries or keys by their places: `(B, N, H, d)` -> `(B, N, H, d)`.
+    """Rotates queries or keys by their positions (axial RoPE, arXiv 2403.13298).
 
-    The pairs (i, i + d/2) turn by the row for i < d/4 and by the column for the rest, through
-    `rotary_angles_2d`, so that a logit depends on the offset of two patches alone (axial
-    RoPE, arXiv 2403.13298). A class token is not turned. There are no weights. ValueError: 4 must
-    divide d.
+    The numbers i and i + d/2 are rotated as a pair, by an angle that grows with the row for i < d/4
+    and with the column for the others (`position_tables.rotary_angles_2d`). A logit then depends
+    only on the offset between two patches. A class token is not rotated. There are no weights.
+
+    Args:
+        grid: The rows and columns (h, w) of patches; an int stands for both.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        `(B, N, H, d)`.
+
+    Output shape:
+        `(B, N, H, d)`.
+
+    Raises:
+        ValueError: if 4 does not divide d, or N is not the number of patches or one more.
     """
 
     def __init__(self, grid: int | tuple[int, int], **kwargs):
@@ -188,8 +240,8 @@ class RotaryPositions(keras.layers.Layer):
 
 
 ADDED = {
-    "learned": lambda grid, **part: AddPositionEmbs(**part),
+    "learned": lambda grid, **options: AddPositionEmbs(**options),
     "learned_2d": AddPositionEmbs2D,
-    "sincos2d": lambda grid, seed, **part: AddSinCosPositions(grid, **part),
+    "sincos2d": lambda grid, seed, **options: AddSinCosPositions(grid, **options),
 }
 IN_ATTENTION = ("relative", "rope2d")

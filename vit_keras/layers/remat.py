@@ -1,4 +1,4 @@
-"""Activations computed again in the backward pass, under the dropout of the forward pass."""
+"""Rematerialization: the backward pass computes activations again, with the same dropout."""
 
 import keras
 
@@ -7,7 +7,10 @@ from vit_keras.keras_internals import FixedSeed
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class Dropout(keras.layers.Dropout):
-    """`keras.layers.Dropout` that `rematerialise` may give the seed of its next mask."""
+    """`keras.layers.Dropout` whose next mask may come from a seed that `rematerialise` draws.
+
+    The arguments and shapes are those of `keras.layers.Dropout`.
+    """
 
     drawn = None
 
@@ -19,10 +22,18 @@ class Dropout(keras.layers.Dropout):
 
 
 def rematerialise(function, x, dropouts):
-    """`function(x)`, whose inner activations are computed again in the backward pass.
+    """Computes `function(x)` without keeping its inner activations for the backward pass.
 
-    `dropouts` are the `Dropout` layers that `function` calls in training. Their seeds are drawn
-    here: drawn inside, the second computation would get other masks and its gradients be wrong.
+    The backward pass computes them again. The seeds of the dropouts are drawn here: drawn inside
+    `function`, the second computation would get other masks, and its gradients would be wrong.
+
+    Args:
+        function: A function of one tensor.
+        x: The tensor.
+        dropouts: The `Dropout` layers that `function` calls in training.
+
+    Returns:
+        What `function` returns.
     """
 
     def replay(x, *seeds):

@@ -1,4 +1,4 @@
-"""Weight-standardised convolutions (arXiv 1903.10520), the ResNets' root and their input."""
+"""Weight-standardized convolutions (arXiv 1903.10520), and the root and input of ResNets."""
 
 import keras
 from keras import ops
@@ -6,7 +6,7 @@ from keras import ops
 from vit_keras.initializers import lecun_normal
 from vit_keras.layers.base import SeededLayer, check_choice, check_positive, pair
 
-# What a filter less its mean is divided by, from its variance (float32 or wider).
+# The divisor of a filter without its mean, from the filter's variance (float32 or wider).
 STANDARDIZATIONS = {
     "vit": lambda variance: ops.sqrt(ops.maximum(variance, 1e-30)) + 1e-5,
     "bit": lambda variance: ops.sqrt(variance + 1e-10),
@@ -17,13 +17,31 @@ PADDINGS = ("same", "fixed")
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class StdConv(SeededLayer):
-    """Convolution by standardised filters: `(B, H, W, C)` -> `(B, ⌈H/s⌉, ⌈W/s⌉, filters)`.
+    """Convolution with standardized filters and without bias (arXiv 1903.10520).
 
     Each filter of `kernel`, `(k, k, C, filters)`, has its mean over k, k and C removed and is
-    divided by its deviation: std + 1e-5 in the published hybrids ("vit"), √(variance + 1e-10) in
-    BiT ("bit"), √(variance + 1e-8) where timm runs the hybrids' weights ("timm"). `padding` is
-    "same", which puts the odd pixel last, or "fixed": (k - 1) / 2 zeros on all sides whatever the
-    stride. There is no bias. `kernel` starts LeCun normal.
+    divided by its deviation. `kernel` starts LeCun normal.
+
+    Args:
+        filters: The number of filters.
+        kernel_size: k, an odd number of pixels.
+        strides: s, the stride in pixels.
+        padding: "same", which puts the odd pixel last, or "fixed", which puts (k - 1) / 2 zeros on
+            all sides, whatever the stride.
+        standardization: The divisor: "vit" for std + 1e-5, as in the published hybrids; "bit" for
+            √(variance + 1e-10), as in BiT; "timm" for √(variance + 1e-8), with which timm runs the
+            weights of the hybrids.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, H, W, C)`.
+
+    Output shape:
+        `(B, ⌈H/s⌉, ⌈W/s⌉, filters)`.
+
+    Raises:
+        ValueError: if a size is not a positive int, `kernel_size` is even, or `padding` or
+            `standardization` is another name.
     """
 
     def __init__(
@@ -51,11 +69,11 @@ class StdConv(SeededLayer):
             name="kernel",
             shape=(size, size, channels, self.filters),
             initializer=lecun_normal(size * size * channels, self.fold_in("kernel")),
-            autocast=False,  # standardised at full precision, rounded after
+            autocast=False,  # standardized at full precision and rounded afterwards
         )
 
     def standardized_kernel(self):
-        """The filters that convolve, `(k, k, C, filters)`, in the type of the variables."""
+        """Returns the standardized filters, `(k, k, C, filters)`, in the variables' type."""
         w = ops.convert_to_tensor(self.kernel)
         if self.is_folded:
             return w
@@ -94,19 +112,32 @@ class StdConv(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RootBlock(SeededLayer):
-    """BiT's root, a 7x7/2 convolution and a 3x3/2 max pool: a map of a quarter of the side.
+    """The root of a ResNet: a 7x7 convolution and a 3x3 max pool, both with stride 2.
 
-    `(B, H, W, C)` -> `(B, ⌈⌈H/2⌉/2⌉, ⌈⌈W/2⌉/2⌉, filters)`. Both pad with zeros as big_transfer
-    does; what is pooled may be negative, so a pool that pads with -inf, as big_vision's, gives
-    other values at the borders.
+    Both pad with zeros, as big_transfer does. The pooled values may be negative, so a pool that
+    pads with -inf, as in big_vision, gives other values at the borders.
+
+    Args:
+        filters: The number of filters.
+        standardization: As in `StdConv`.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, H, W, C)`.
+
+    Output shape:
+        `(B, ⌈⌈H/2⌉/2⌉, ⌈⌈W/2⌉/2⌉, filters)`.
+
+    Raises:
+        ValueError: for arguments that `StdConv` refuses.
     """
 
     def __init__(self, filters: int, standardization: str = "bit", **kwargs):
         super().__init__(**kwargs)
         self.filters, self.standardization = filters, standardization
-        seed = self.fold_in("conv_root")
-        part = {"seed": seed, "name": "conv_root", "dtype": self.dtype_policy}
-        self.conv_root = StdConv(filters, 7, 2, "fixed", standardization, **part)
+        name = "conv_root"
+        options = {"seed": self.fold_in(name), "name": name, "dtype": self.dtype_policy}
+        self.conv_root = StdConv(filters, 7, 2, "fixed", standardization, **options)
 
     def build(self, input_shape):
         self.conv_root.build(input_shape)
@@ -125,10 +156,22 @@ class RootBlock(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ResNetInput(keras.layers.Layer):
-    """The images of a hybrid, `(B, H, W, C)`, unchanged: one token is `total_stride` pixels.
+    """Returns the images of a hybrid unchanged, after a check of their size.
 
-    Raises ValueError where H or W is not a multiple of `total_stride`, an int or (height, width):
-    'same' padding would hide it and give tokens of fewer pixels.
+    Without the check, "same" padding would give tokens of fewer pixels at the borders.
+
+    Args:
+        total_stride: The height and width of one token in pixels; an int stands for both.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        `(B, H, W, C)`.
+
+    Output shape:
+        `(B, H, W, C)`.
+
+    Raises:
+        ValueError: if H or W is not known, or is not a multiple of `total_stride`.
     """
 
     def __init__(self, total_stride: int | tuple[int, int], **kwargs):
@@ -161,10 +204,10 @@ class ResNetInput(keras.layers.Layer):
 
 
 def pad_with_zeros(x, pixels: int):
-    """`pixels` zeros on all four sides of `(B, H, W, C)`."""
+    """Pads `(B, H, W, C)` with `pixels` zeros on all four sides."""
     return ops.pad(x, ((0, 0), (pixels, pixels), (pixels, pixels), (0, 0)))
 
 
 def strided_shape(shape, strides: int) -> tuple:
-    """(B, ⌈H/s⌉, ⌈W/s⌉) of a shape (B, H, W, C), None where a side is not known."""
+    """Returns (B, ⌈H/s⌉, ⌈W/s⌉) for a shape (B, H, W, C), with None for an unknown side."""
     return (shape[0], *(None if side is None else -(-side // strides) for side in shape[1:3]))

@@ -1,4 +1,4 @@
-"""What the published training code does with gradients on every update, whatever the optimiser."""
+"""The parts of an update that all optimizers of the published training code share."""
 
 from keras import ops
 
@@ -11,40 +11,53 @@ update_groups = kernels.lookup("update_groups")  # None: the backend updates one
 
 
 class UpdateRule(keras_internals.Optimizer):
-    """Base: w ← w - η_t · s · (u + λ · w), u the direction that a subclass makes of the gradients.
+    """Base of optimizers that update w ← w - η_t · s · (u + λ · w).
 
-    η_t is the schedule's rate, s the layer's multiplier (`layer_decay`), λ `weight_decay`, of
-    variables called `kernel` alone. A subclass gives `_direction(gradient, index)`, u for the
-    variable of that number, and for speed `update_group(weights, gradients, indices, rate,
-    weight_decay)`, the whole update of some variables as torch tensors.
+    u is the direction that a subclass makes of the gradients, η_t the rate of the schedule, s the
+    multiplier of the layer and λ the weight decay, for variables called `kernel` only.
 
-    What differs from the optimisers of Keras:
+    A subclass gives `_direction(gradient, index)`, which returns u for the variable of that index,
+    and `update_group(weights, gradients, indices, rate, weight_decay)`, which on torch updates
+    several tensors at once.
 
-    - With `gradient_accumulation_steps` everything happens once an update, on the mean of the
-      gradients: the schedule, the clip, the average of the weights. In between nothing is computed.
-    - λ is decided by the variable's path, so a saved optimiser loaded again spares biases, norms
-      and embeddings as before. Published values of big_vision are not multiplied by the base rate:
-      `weight_decay` here is theirs divided by `learning_rate`, 0.1 for their 1e-4 at 1e-3.
-    - `use_ema`: Polyak's average starts as the weights after the first update, then
-      avg ← d · avg + (1 - d) · w with d `ema_momentum`. It stays beside the weights, which `fit`
-      leaves as they are; `keras.callbacks.SwapEMAWeights()` evaluates it.
-    - `gradient_norm` is a variable, the global norm before the clip at the last update.
+    The differences from the optimizers of Keras:
 
-    In a `LossScaleOptimizer`, which Keras puts around it under mixed_float16, a step with gradients
-    that are not finite is left out: it counts neither as an update nor as a part of one. Raises
-    ValueError for `ema_overwrite_frequency`, and for one of `layer_decay` and `num_layers` alone.
+    - With `gradient_accumulation_steps` the schedule, the clip and the average of the weights
+      follow once an update, on the mean of the gradients. The steps in between only add up.
+    - The path of a variable decides on its decay, so a saved optimizer that is loaded again spares
+      biases, norms and embeddings as before. big_vision does not multiply its published values by
+      the base rate: `weight_decay` is the published value divided by `learning_rate`, such as 0.1
+      for 1e-4 at 1e-3.
+    - With `use_ema` Polyak's average starts as the weights after the first update. Then
+      avg ← d · avg + (1 - d) · w, where d is `ema_momentum`. `fit` leaves the weights as they are;
+      `keras.callbacks.SwapEMAWeights()` evaluates the average.
+    - The variable `gradient_norm` holds the global norm before the clip at the last update.
+
+    Under mixed_float16 Keras wraps it in a `LossScaleOptimizer`, which skips a step whose gradients
+    are not finite: it counts neither as an update nor as a part of one.
+
+    Args:
+        learning_rate: A float or a schedule, which counts updates.
+        layer_decay: The factor by which the rate falls from each block to the one before it. None
+            gives all layers the same rate.
+        num_layers: The number of blocks of the model; only with `layer_decay`.
+        **kwargs: Arguments of `keras.optimizers.Optimizer`, except `ema_overwrite_frequency`.
+
+    Raises:
+        ValueError: for `ema_overwrite_frequency`, or if only one of `layer_decay` and `num_layers`
+            is given.
     """
 
     def __init__(self, learning_rate, *, layer_decay=None, num_layers=None, **kwargs):
         super().__init__(learning_rate, **kwargs)
         if self.ema_overwrite_frequency:
             raise ValueError(
-                "The average of the weights stays beside them: `ema_overwrite_frequency` must be "
-                f"None. Received: {self.ema_overwrite_frequency}"
+                "`ema_overwrite_frequency` must be None, since the average never replaces the "
+                f"weights. Received: ema_overwrite_frequency={self.ema_overwrite_frequency}"
             )
         if (layer_decay is None) != (num_layers is None):
             raise ValueError(
-                "Give `layer_decay` together with `num_layers`, the model's blocks. "
+                "Give `layer_decay` together with `num_layers`, the number of the model's blocks. "
                 f"Received: layer_decay={layer_decay}, num_layers={num_layers}"
             )
         self.layer_decay, self.num_layers = layer_decay, num_layers
@@ -134,4 +147,4 @@ class UpdateRule(keras_internals.Optimizer):
         list_ops.move_towards(self.averages, self.model_variables, rate)
 
     def finalize_variable_values(self, var_list):
-        """Nothing: Keras would put the average in the place of the weights after each `fit`."""
+        """Leaves the weights; Keras would replace them by their average after each `fit`."""
