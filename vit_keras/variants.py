@@ -1,17 +1,28 @@
-"""One row a variant.
+"""The table of variants, one row for each.
 
-Table 1 of the paper, AugReg's Ti and S (arXiv 2106.10270), the halved B of Figure 4, the hybrids
-of both, and BiT's ResNets (arXiv 1912.11370).
+The variants come from Table 1 of the paper (B, L, H), from AugReg (Ti and S, arXiv 2106.10270),
+from Figure 4 (b, the halved B), from both papers (hybrids), and from BiT (ResNets, arXiv
+1912.11370).
 """
 
 import dataclasses
 import difflib
 from typing import Any
 
+ROOT_WIDTH = 64  # channels of the root of a ResNet of width 1
+
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The dimensions that a variant's name stands for; `patch_size` in pixels."""
+    """The dimensions of a Vision Transformer.
+
+    Attributes:
+        patch_size: Side of a patch in pixels.
+        hidden_size: Width of the tokens.
+        num_layers: Number of encoder blocks.
+        num_heads: Number of attention heads in each block.
+        mlp_dim: Width of the hidden layer in each block's MLP.
+    """
 
     patch_size: int
     hidden_size: int
@@ -21,18 +32,24 @@ class Variant:
 
     @property
     def stride(self) -> int:
-        """Pixels that an image's sides must be multiples of."""
+        """The number of pixels that must divide the sides of an image."""
         return self.patch_size
 
     @property
     def feature_size(self) -> int:
-        """Width of what the classifier reads."""
+        """The width of the features that the classifier reads."""
         return self.hidden_size
 
 
 @dataclasses.dataclass(frozen=True)
 class HybridVariant(Variant):
-    """A transformer that reads a ResNet's map; `patch_size` in cells of that map."""
+    """The dimensions of a transformer that reads the map of a ResNet.
+
+    Attributes:
+        patch_size: Side of a patch in cells of the ResNet's map.
+        resnet_layers: Number of units in each stage of the ResNet; empty for the root alone.
+        resnet_width: Factor of the ResNet's widths.
+    """
 
     resnet_layers: tuple[int, ...]
     resnet_width: float = 1
@@ -44,7 +61,12 @@ class HybridVariant(Variant):
 
 @dataclasses.dataclass(frozen=True)
 class ResNetVariant:
-    """Units of each stage and the factor of all widths; takes images of any size."""
+    """The dimensions of a ResNet, which takes images of any size.
+
+    Attributes:
+        resnet_layers: Number of units in each stage.
+        resnet_width: Factor of all widths.
+    """
 
     resnet_layers: tuple[int, ...]
     resnet_width: float
@@ -55,7 +77,7 @@ class ResNetVariant:
 
     @property
     def feature_size(self) -> int:
-        return int(4 * 64 * self.resnet_width) * 2 ** (len(self.resnet_layers) - 1)
+        return int(4 * ROOT_WIDTH * self.resnet_width) * 2 ** (len(self.resnet_layers) - 1)
 
 
 _TI, _S, _B = (192, 12, 3, 768), (384, 12, 6, 1536), (768, 12, 12, 3072)
@@ -74,7 +96,7 @@ VISION_TRANSFORMERS = {
     "H/14": Variant(14, *_H),
 }
 HYBRIDS = {
-    "R+Ti/16": HybridVariant(8, *_TI, resnet_layers=()),  # 32 pixels a token, whatever its name
+    "R+Ti/16": HybridVariant(8, *_TI, resnet_layers=()),  # a token has 32 pixels, despite the name
     "R26+S/32": HybridVariant(1, *_S, resnet_layers=(2, 2, 2, 2)),
     "R26+B/32": HybridVariant(1, *_B, resnet_layers=(2, 2, 2, 2)),
     "R50+B/16": HybridVariant(1, *_B, resnet_layers=(3, 4, 9)),
@@ -97,12 +119,27 @@ VARIANTS = {**VISION_TRANSFORMERS, **HYBRIDS, **RESNETS}
 
 
 def stem_stride(resnet_layers: tuple[int, ...]) -> int:
-    """Pixels that a cell of a ResNet's map is wide: root and pool 4, each later stage twice it."""
+    """The side in pixels of a cell in a ResNet's map: 4, doubled by each stage after the first."""
     return 4 * 2 ** max(len(resnet_layers) - 1, 0)
 
 
 def get(name: str) -> Variant | ResNetVariant:
-    """The row called `name`, such as "B/16"; ValueError with the nearest names otherwise."""
+    """Returns a row of the table.
+
+    Args:
+        name: The name of a variant, such as "B/16", "R50+L/32" or "R101x1".
+
+    Returns:
+        A `Variant`, `HybridVariant` or `ResNetVariant`.
+
+    Raises:
+        ValueError: If there is no such variant. The message lists the names, the nearest last.
+
+    Example:
+        ```python
+        vit_keras.variants.get("B/16").hidden_size  # 768
+        ```
+    """
     if name in VARIANTS:
         return VARIANTS[name]
     near = difflib.get_close_matches(name, VARIANTS, n=3, cutoff=0.4)
@@ -114,5 +151,19 @@ def get(name: str) -> Variant | ResNetVariant:
 
 
 def architecture(variant: str, /, **overrides: Any) -> dict[str, Any]:
-    """Arguments of a variant's model in `vit_keras.models`, with any of them replaced."""
+    """Returns the arguments of a variant's constructor in `vit_keras.models`.
+
+    Args:
+        variant: The name of a variant, such as "B/16".
+        **overrides: Arguments to add or to replace.
+
+    Raises:
+        ValueError: If there is no such variant.
+
+    Example:
+        ```python
+        arguments = vit_keras.variants.architecture("B/16", image_size=224, num_classes=10)
+        model = vit_keras.models.VisionTransformer(**arguments)
+        ```
+    """
     return {**dataclasses.asdict(get(variant)), **overrides}

@@ -136,7 +136,7 @@ def test_body_without_a_length_is_checked_by_its_form(serve, target):
     target.unlink()
     target.with_name(target.name + ".sha256").unlink()
     serve(("cut", HALF), length=False)
-    with pytest.raises(ValueError, match=r"what arrived is no whole \.npz archive"):
+    with pytest.raises(ValueError, match=r"what arrived is no complete \.npz archive"):
         fetch(ROW)
     assert beside(target) == set()
 

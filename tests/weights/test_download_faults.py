@@ -29,7 +29,7 @@ def test_body_that_stays_truncated_is_an_error_and_kept_for_later(serve, target)
 def test_connection_that_stays_stalled_is_an_error(serve, monkeypatch, target):
     serve(*[("stall", 10)] * 2)
     monkeypatch.setenv(download.TIMEOUT, "0.2")
-    message = r"stalled: no byte in 0\.2 s, 2 attempts\. .*put the file by hand at"
+    message = r"stalled: no byte in 0\.2 s, 2 attempts\. .*put the file at"
     with pytest.raises(ConnectionError, match=message):
         fetch(ROW, retries=1)
     assert not target.exists()
@@ -84,7 +84,7 @@ def test_record_that_is_none_is_named(serve, target):
 def test_page_of_a_proxy_is_not_taken_for_the_file(serve, target, size_mib):
     page = b"<html>Please log in</html>"
     serve(files={"/" + ROW.path: page})
-    fault = r"0\.18\d+ MiB are published" if size_mib else r"is no whole \.npz archive"
+    fault = r"the published file has 0\.18\d+ MiB" if size_mib else r"is no complete \.npz archive"
     with pytest.raises(ValueError, match=fault):
         fetch(dataclasses.replace(ROW, size_mib=size_mib))
     assert beside(target) == set()
@@ -105,7 +105,7 @@ def test_refusal_names_url_file_and_remedy(serve, target, status, kind, requests
     url = f"{server.url}/vit_models/imagenet21k/ViT-B_16.npz"
     message = (
         f"^{re.escape(url)} cannot be downloaded: the server answered {status}.*"
-        f"VIT_KERAS_MIRROR.*{re.escape(repr(str(target)))}, where it is picked up"
+        f"VIT_KERAS_MIRROR.*{re.escape(repr(str(target)))}, where it will be used"
     )
     with pytest.raises(kind, match=message):
         fetch(ROW, retries=2)
@@ -121,7 +121,7 @@ def test_overloaded_server_is_asked_again(serve, target):
 def test_no_network_names_where_to_put_the_file(serve, monkeypatch, target):
     server = serve()
     monkeypatch.setenv(download.MIRROR, "http://127.0.0.1:1")  # reserved: nobody listens
-    message = f"no connection.*refused.*4 attempts.*{re.escape(repr(str(target)))}, where it is"
+    message = f"no connection.*refused.*4 attempts.*{re.escape(repr(str(target)))}, where it will"
     with pytest.raises(ConnectionError, match=message):
         fetch(ROW)
     assert server.requests == []

@@ -53,7 +53,7 @@ def test_two_processes_at_once_download_once(serve, start, target):
     first = start()
     assert server.asked.wait(timeout=120)  # it holds the lock, and half of the file
     second = start()
-    read_until(second, "Waiting for the process that gets")
+    read_until(second, "Waiting for the process that downloads")
     assert not target.exists()  # nothing torn to be seen under the file's name
     server.release.set()
     for process in (first, second):

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
 
 
 def test_what_a_file_cannot_say_is_asked_for_by_name(tmp_path):
-    with pytest.raises(ValueError, match=r"do not say `num_heads`; give it as .*num_heads=\.\.\."):
+    with pytest.raises(ValueError, match=r"do not say `num_heads`; pass .*num_heads=\.\.\."):
         weights.from_checkpoint(GOLDEN / "timm_token.safetensors")
     with pytest.raises(ValueError, match=r"arguments of VisionTransformer\. Received: heads"):
         weights.from_checkpoint(GOLDEN / "timm_token.safetensors", heads=4)

@@ -195,7 +195,7 @@ def test_other_models_load_our_own_files(rng, tmp_path):
 def test_missing_files_and_folders_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file of weights at .*none"):
         weights.load(build(), tmp_path / "none.npz")
-    with pytest.raises(FileNotFoundError, match=r"has no weights; they are called model\.safe"):
+    with pytest.raises(FileNotFoundError, match=r"must hold model\.safetensors or .* no weights"):
         weights.from_checkpoint(tmp_path)
     (tmp_path / "a.onnx").write_bytes(b"")
     with pytest.raises(ValueError, match=r"Weights are read from \.npz.*Received: .*a\.onnx"):

@@ -6,7 +6,7 @@ import urllib.parse
 import pytest
 
 from vit_keras import variants
-from vit_keras.weights.published import table
+from vit_keras.weights.published import catalog, table
 
 pytestmark = pytest.mark.once
 
@@ -115,7 +115,7 @@ def test_no_file_is_listed_twice():
     ],
 )
 def test_files_have_their_published_names(variant, weights, path):
-    assert table.lookup(variant, weights).path == f"vit_models/{path}.npz"
+    assert catalog.lookup(variant, weights).path == f"vit_models/{path}.npz"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_files_have_their_published_names(variant, weights, path):
     ],
 )
 def test_bit_files_have_their_published_names(variant, weights, name):
-    assert table.lookup(variant, weights).path == f"bit_models/{name}.npz"
+    assert catalog.lookup(variant, weights).path == f"bit_models/{name}.npz"
 
 
 def test_published_sizes_are_those_of_the_parameters():
@@ -145,13 +145,13 @@ def test_accuracies_are_the_published():
         return [(a.top1, a.real) for a in row.accuracies if a.source == source]
 
     for variant, top1 in README_384.items():
-        row = table.lookup(variant, "augreg-imagenet-384")
+        row = catalog.lookup(variant, "augreg-imagenet-384")
         assert measured(row, table.README) == [(top1, None)]
     for resolution, results in TIMM.items():
         name = "imagenet" if resolution == 224 else f"imagenet-{resolution}"
         for variant, result in results.items():
             both = [f"augreg-{name}", f"augreg-timm-{name}"]
-            rows = [table.lookup(variant, n) for n in both if n in table.names(variant)]
+            rows = [catalog.lookup(variant, n) for n in both if n in catalog.names(variant)]
             assert [m for row in rows for m in measured(row, table.TIMM)] == [result]
     for variant, weights, result in [
         ("B/16", "imagenet", (81.782, 86.754)),
@@ -161,9 +161,9 @@ def test_accuracies_are_the_published():
         ("B/16", "augreg-imagenet1k", (79.154, 84.388)),
         ("B/16", "sam-imagenet", (80.246, 85.881)),
     ]:
-        assert measured(table.lookup(variant, weights), table.TIMM) == [result]
-    assert measured(table.lookup("B/16", "imagenet"), table.README) == [(81.2, None)]
-    assert measured(table.lookup("L/16", "imagenet"), table.README) == [(82.7, None)]
+        assert measured(catalog.lookup(variant, weights), table.TIMM) == [result]
+    assert measured(catalog.lookup("B/16", "imagenet"), table.README) == [(81.2, None)]
+    assert measured(catalog.lookup("L/16", "imagenet"), table.README) == [(82.7, None)]
 
 
 def test_only_the_original_pre_trained_files_have_pre_logits():
@@ -180,16 +180,16 @@ def test_only_the_original_pre_trained_files_have_pre_logits():
 
 
 def test_names_are_those_of_the_variant():
-    assert table.names("H/14") == ["imagenet21k"]
-    assert table.names("b/32") == []
+    assert catalog.names("H/14") == ["imagenet21k"]
+    assert catalog.names("b/32") == []
 
 
 def test_unknown_weights_are_answered_with_the_nearest():
-    known = ", ".join(map(repr, table.names("B/32")))
+    known = ", ".join(map(repr, catalog.names("B/32")))
     message = (
         f"variant 'B/32': {known}. Received: weights='imagnet-384'. Did you mean 'imagenet-384'"
     )
     with pytest.raises(ValueError, match=re.escape(message)):
-        table.lookup("B/32", "imagnet-384")
+        catalog.lookup("B/32", "imagnet-384")
     with pytest.raises(ValueError, match="no checkpoint of variant 'b/32' is published"):
-        table.lookup("b/32", "imagenet")
+        catalog.lookup("b/32", "imagenet")

@@ -1,6 +1,11 @@
-"""The variants as Keras applications: `model = vit_keras.applications.ViTB16(classes=10)`.
+"""The variants as Keras applications, with the conventions of `keras.applications`.
 
-Called as the constructors of `keras.applications`; images go through `preprocess_input` first.
+Images go through `preprocess_input` first:
+
+```python
+model = vit_keras.applications.ViTB16(weights="augreg-imagenet")
+probabilities = model(vit_keras.applications.preprocess_input(images))  # (B, 1000)
+```
 """
 
 from keras.applications.imagenet_utils import decode_predictions

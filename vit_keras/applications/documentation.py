@@ -1,62 +1,179 @@
-"""The docstrings of the constructors."""
+"""The docstrings of the constructors, made from the variants' rows and the published files."""
+
+import textwrap
 
 from vit_keras import variants
-from vit_keras.weights import names
+from vit_keras.weights import lookup, names
 
-_DOC = """{title}.
+WIDTH = 96  # of the text inside a docstring's indentation
+PREFERRED = ("augreg-imagenet", "imagenet", "augreg-imagenet-384")  # in examples
 
-    Args:
-        include_top: whether to end in the classifier. Without it the outputs are {features}.
-        weights: None for random weights, the path of a file of weights in any format that
-            `vit_keras.weights` reads, or the name of a published checkpoint, which is downloaded
-            to the Keras cache: {published}.
-        input_tensor: a Keras tensor to use instead of new image input.
-        input_shape: `(height, width, channels)`, {sides}; by default (224, 224, 3), or the size
-            that the published weights were trained on.
-        pooling: without the top, None for {all}, "avg" or "max" for one vector
-            `(B, {width})` of {pooled}.
-        classes: number of classes of the classifier; that of published weights where they are
-            named, and then no other.
-        classifier_activation: activation of the classifier, None for logits.
-        name: name of the model.
+_TEMPLATE = """Instantiates the {model}.
 
-    Returns:
-        A functional `keras.Model`, `(B, height, width, channels)` in [-1, 1] -> `(B, classes)`.
+{reference}
 
-    Raises:
-        ValueError: for an unknown `weights` or `pooling`, `classes` or an activation that named
-            weights do not have, or a shape that is not static{or_misfit}.
-        FileNotFoundError, ConnectionError: published weights cannot be downloaded.
-    """
-_TOKENS = {
-    "features": """the normalised
-            tokens `(B, 1 + N, {width})`, the class token first""",
-    "sides": "multiples of {stride} pixels",
-    "all": "all tokens",
-    "pooled": "the patches' tokens",
-    "or_misfit": " or that\n            {stride} does not divide",
+{summary}
+
+Each Keras application expects its own preprocessing of images. For this one, call
+`vit_keras.applications.preprocess_input` on images with pixels in [0, 255]; it scales them to
+[-1, 1].
+
+Args:
+{arguments}
+
+Returns:
+    A functional `keras.Model` that maps images `(B, height, width, channels)` to probabilities
+    `(B, classes)`, or to features.
+
+Raises:
+{errors}
+
+{examples}
+"""
+_ARGUMENTS = {
+    "include_top": """Whether to include the classifier at the top of the network. Without it, the
+        output is {features}.""",
+    "weights": """One of `None` (random initialization), the path of a file or folder of weights in
+        any format that `vit_keras.weights.load` reads, or the name of published weights, which are
+        downloaded to the Keras cache. {published}""",
+    "input_tensor": """Optional Keras tensor, such as the output of `keras.Input()`, to use as image
+        input for the model.""",
+    "input_shape": """Optional tuple `(height, width, channels)`. {sides} The default is `(224, 224,
+        3)`, or the size of the images that the published weights were trained on last.""",
+    "pooling": """Optional pooling of the features when `include_top` is `False`. `None` means that
+        the output is {all_features}. `"avg"` and `"max"` mean that the output `(B, {width})` is the
+        average or the maximum over {pooled}.""",
+    "classes": """Optional number of classes to classify images into, if `include_top` is `True`.
+        The default is 1000, or the number of classes of the published weights, which have no
+        other.""",
+    "classifier_activation": """A `str` or callable. The activation function of the classifier. Set
+        `classifier_activation=None` to return the logits. With published weights it must be `None`
+        or `"softmax"`.""",
+    "name": "The name of the model (string).",
 }
-_MAP = {
-    "features": """the normalised
-            and rectified map `(B, height / 32, width / 32, {width})`""",
-    "sides": "of any size",
-    "all": "the map",
-    "pooled": "its cells",
-    "or_misfit": "",
+_ERRORS = {
+    "ValueError": """If `weights` is neither a file nor a published name, if `classes` or
+        `classifier_activation` contradicts the published weights, if `pooling` is unknown or comes
+        with `include_top=True`, or if `input_shape` is not {valid_shape}.""",
+    "FileNotFoundError": "If the server does not have the published weights.",
+    "ConnectionError": "If the published weights cannot be downloaded.",
 }
-_PAPER = "of arXiv 2010.11929"
+_WITH_WEIGHTS = """Examples:
+    Classify an image with published weights:
+
+    ```python
+    model = vit_keras.applications.{function}(weights="{weights}")
+    image = keras.utils.load_img("cat.jpg", target_size=model.input_shape[1:3])
+    batch = keras.utils.img_to_array(image)[None]
+    probabilities = model(vit_keras.applications.preprocess_input(batch))  # (1, {classes})
+    ```
+
+    Build a model for your own 10 classes on the published features:
+
+    ```python
+    base = vit_keras.applications.{function}(
+        include_top=False, weights="{weights}", pooling="avg"
+    )
+    outputs = keras.layers.Dense(10, activation="softmax")(base.output)
+    model = keras.Model(base.input, outputs)
+    ```"""
+_WITHOUT_WEIGHTS = """Example:
+    ```python
+    model = vit_keras.applications.{function}(classes=10)
+    images = vit_keras.applications.preprocess_input(np.zeros((1, 224, 224, 3)))
+    probabilities = model(images)  # (1, 10)
+    ```"""
+_TRANSFORMER = {
+    "features": "the normalized tokens `(B, 1 + N, {width})`, the class token before N patches",
+    "sides": "Height and width must be multiples of {stride} pixels.",
+    "all_features": "all tokens",
+    "pooled": "the tokens of the patches",
+    "valid_shape": "static and a multiple of {stride} pixels",
+}
+_RESNET = {
+    "features": "the normalized and rectified map `(B, height / 32, width / 32, {width})`",
+    "sides": "Images may have any size.",
+    "all_features": "the map",
+    "pooled": "the cells of the map",
+    "valid_shape": "static",
+}
+_VIT_PAPER = """Reference:
+- [An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale](
+    https://arxiv.org/abs/2010.11929) (ICLR 2021)"""
+_BIT_PAPER = """Reference:
+- [Big Transfer (BiT): General Visual Representation Learning](
+    https://arxiv.org/abs/1912.11370) (ECCV 2020)"""
+_BLOCKS = (
+    "which go through {row.num_layers} transformer blocks of width {row.hidden_size} with "
+    "{row.num_heads} attention heads."
+)
 _KINDS = {
-    variants.Variant: ("Vision Transformer ViT-{variant} " + _PAPER, _TOKENS),
-    variants.HybridVariant: ("Hybrid of ResNet and transformer {variant} " + _PAPER, _TOKENS),
-    variants.ResNetVariant: ("BiT's ResNet {variant} (arXiv 1912.11370), the baseline", _MAP),
+    variants.Variant: {
+        "model": "Vision Transformer ViT-{variant}",
+        "reference": _VIT_PAPER,
+        "summary": "The model cuts an image into patches of {row.patch_size}x{row.patch_size} "
+        "pixels, " + _BLOCKS,
+        **_TRANSFORMER,
+    },
+    variants.HybridVariant: {
+        "model": "hybrid {variant} of a ResNet and a Vision Transformer",
+        "reference": _VIT_PAPER,
+        "summary": "The model's ResNet turns an image into tokens, one for each "
+        "{row.stride}x{row.stride} pixels, " + _BLOCKS,
+        **_TRANSFORMER,
+    },
+    variants.ResNetVariant: {
+        "model": "BiT ResNet-v2 {variant}",
+        "reference": _BIT_PAPER,
+        "summary": "This ResNet with group normalization and weight standardization is the "
+        "baseline of the Vision Transformer's paper (arXiv 2010.11929).",
+        **_RESNET,
+    },
 }
 
 
-def documentation(variant: str) -> str:
-    """The docstring of a variant's constructor."""
+def documentation(variant: str, function: str) -> str:
+    """Returns the docstring of the constructor `function` of a variant."""
     row = variants.get(variant)
-    title, texts = _KINDS[type(row)]
-    facts = {"variant": variant, "stride": row.stride, "width": row.feature_size}
-    published = ", ".join(f'"{name}"' for name in names(variant)) or "none of this variant"
-    filled = {part: text.format(**facts) for part, text in texts.items()}
-    return _DOC.format(title=title.format(**facts), published=published, **filled, **facts)
+    facts = {"variant": variant, "row": row, "stride": row.stride, "width": row.feature_size}
+    facts |= {key: text.format(**facts) for key, text in _KINDS[type(row)].items()}
+    published = names(variant)
+    facts["published"] = (
+        "Published weights are" if published else "None are published for this variant."
+    )
+    arguments = {name: _entry(name, text, facts) for name, text in _ARGUMENTS.items()}
+    if published:
+        arguments["weights"] += ":\n" + "\n".join(_bullet(variant, name) for name in published)
+    text = _TEMPLATE.format(
+        model=facts["model"],
+        reference=facts["reference"],
+        summary=textwrap.fill(facts["summary"], WIDTH),
+        arguments="\n".join(arguments.values()),
+        errors="\n".join(_entry(name, text, facts) for name, text in _ERRORS.items()),
+        examples=_examples(variant, function, published),
+    )
+    return textwrap.indent(text, "    ").lstrip()
+
+
+def _entry(name, text, facts):
+    """One entry of a section, filled to the width of a docstring."""
+    words = " ".join(f"{name}: {text}".format(**facts).split())
+    return textwrap.fill(
+        words, WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False
+    )
+
+
+def _bullet(variant, name):
+    row = lookup(variant, name)
+    top1 = max((accuracy.top1 for accuracy in row.accuracies), default=None)
+    accuracy = "" if top1 is None else f", {top1:.1f}% top-1 on ImageNet"
+    size = f"{row.resolution}x{row.resolution} pixels"
+    return f'        - `"{name}"`: {size}, {row.num_classes} classes{accuracy}.'
+
+
+def _examples(variant, function, published):
+    if not published:
+        return _WITHOUT_WEIGHTS.format(function=function)
+    weights = next((name for name in PREFERRED if name in published), published[0])
+    classes = lookup(variant, weights).num_classes
+    return _WITH_WEIGHTS.format(function=function, weights=weights, classes=classes)

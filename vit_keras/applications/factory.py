@@ -1,4 +1,4 @@
-"""What a variant's row becomes: a constructor that is called as those of `keras.applications`."""
+"""Makes a constructor with the conventions of `keras.applications` from a variant's row."""
 
 import os
 
@@ -6,7 +6,7 @@ import keras
 from keras.applications.imagenet_utils import preprocess_input as _preprocess_input
 
 from vit_keras import variants
-from vit_keras import weights as checkpoints
+from vit_keras import weights as weights_room
 from vit_keras.applications.documentation import documentation
 from vit_keras.layers import DropClassToken
 from vit_keras.models import ImageModel, from_variant, preprocessing_of
@@ -18,18 +18,31 @@ POOLINGS = {
 
 
 class _Default(int):
-    """A default that can be told from the same number written by a caller."""
+    """A default value that differs from the same number written by a caller."""
 
 
 CLASSES = _Default(1000)
 
 
 def preprocess_input(x, data_format=None, model=None):
-    """Scales pixels from [0, 255] to [-1, 1], as Google's models want them.
+    """Preprocesses a tensor or NumPy array that encodes a batch of images.
 
-    With a `model`, scales them as the source of its weights did: an ImageNet mean and deviation for
-    torchvision's, for example. A floating-point NumPy array is changed in place where no model is
-    given, as by every Keras application.
+    Args:
+        x: A floating-point `numpy.array` or a tensor, `(B, height, width, 3)`, with values in
+            [0, 255]. Without a `model`, a floating-point array is changed in place, as by every
+            Keras application; pass `numpy.copy(x)` to keep it.
+        data_format: Optional data format of the images, "channels_last" or "channels_first".
+        model: Optional model of this package. Pixels are then scaled as the source of its weights
+            does, which is another scale for torchvision's weights, for example.
+
+    Returns:
+        The preprocessed images. Without a `model`, pixels are scaled to [-1, 1].
+
+    Example:
+        ```python
+        model = vit_keras.weights.from_checkpoint("vit_b_16.pth", num_heads=12)
+        logits = model(preprocess_input(images, model=model))
+        ```
     """
     if model is None:
         return _preprocess_input(x, data_format=data_format, mode="tf")
@@ -37,7 +50,7 @@ def preprocess_input(x, data_format=None, model=None):
 
 
 def application(variant: str, name: str, function: str):
-    """The constructor of one variant, called `function`, of models called `name`."""
+    """Makes the constructor `function` of a variant, whose models are called `name`."""
 
     def build(
         include_top=True,
@@ -64,12 +77,12 @@ def application(variant: str, name: str, function: str):
         model = model if include_top else _without_top(model, variant, pooling)
         if weights is None:
             return model
-        path = weights if row is None else checkpoints.resolve(variant, weights)
-        return checkpoints.load(model, path, head="keep" if include_top else "drop")
+        path = weights if row is None else weights_room.resolve(variant, weights)
+        return weights_room.load(model, path, head="keep" if include_top else "drop")
 
     build.__name__ = build.__qualname__ = function
     build.__module__ = "vit_keras.applications"
-    build.__doc__ = documentation(variant)
+    build.__doc__ = documentation(variant, function)
     return build
 
 
@@ -88,24 +101,24 @@ def _check(pooling, include_top):
 
 
 def _published(variant, weights):
-    """The row of `weights`, or None where they are a file or None."""
+    """Returns the row of published weights, or None if `weights` is a file or None."""
     if weights is None:
         return None
     is_file = isinstance(weights, (str, os.PathLike)) and os.path.exists(weights)
-    if is_file and weights not in checkpoints.names(variant):
+    if is_file and weights not in weights_room.names(variant):
         return None
-    return checkpoints.lookup(variant, weights)
+    return weights_room.lookup(variant, weights)
 
 
 def _classes(row, classes, include_top, activation):
-    """The number of classes; a published classifier has that of its file, softmax or logits."""
+    """Returns the number of classes, which published weights decide for their classifier."""
     if row is None or not include_top:
         return int(classes) if isinstance(classes, _Default) else classes
     if not isinstance(classes, _Default) and classes != row.num_classes:
         raise ValueError(
             f"`classes` must be {row.num_classes} with weights={row.weights!r} and "
             f"include_top=True. Received: classes={classes}; leave it out, or use "
-            "include_top=False and put a classifier of your own on top"
+            "include_top=False and put your own classifier on top"
         )
     if activation not in (None, "softmax"):
         raise ValueError(
@@ -116,7 +129,7 @@ def _classes(row, classes, include_top, activation):
 
 
 def _published_form(variant, row, include_top):
-    """What the model of a published file has beyond its variant."""
+    """Returns the arguments that published weights add to those of their variant."""
     if row is None or isinstance(variants.get(variant), variants.ResNetVariant):
         return {}
     return {"representation_size": row.representation_size if include_top else None}

@@ -9,8 +9,7 @@ from vit_keras.layers import GroupNorm, ResNetStage, RootBlock
 from vit_keras.layers.group_norm import GROUPS
 from vit_keras.models.common import add_head, image_input, image_source, layer_options
 from vit_keras.models.image_model import ImageModel
-
-WIDTH = 64  # channels of the root where the factor of the widths is 1
+from vit_keras.variants import ROOT_WIDTH
 
 
 def ResNet(
@@ -86,11 +85,11 @@ def root_width(resnet_layers, resnet_width) -> int:
             "`resnet_layers` must be a tuple of positive ints, the number of units in each stage. "
             f"Received: resnet_layers={units!r}"
         )
-    width = WIDTH * resnet_width if isinstance(resnet_width, (int, float)) else 0
+    width = ROOT_WIDTH * resnet_width if isinstance(resnet_width, (int, float)) else 0
     if width < GROUPS or width % GROUPS:
         raise ValueError(
-            f"`resnet_width` must make {WIDTH} · resnet_width a multiple of the {GROUPS} groups "
-            f"of GroupNorm, such as 0.5, 1 or 2. Received: resnet_width={resnet_width!r}"
+            f"`resnet_width` must make {ROOT_WIDTH} · resnet_width a multiple of the {GROUPS} "
+            f"groups of GroupNorm, such as 0.5, 1 or 2. Received: resnet_width={resnet_width!r}"
         )
     return int(width)
 

@@ -1,4 +1,4 @@
-"""Weights for other sizes: position embeddings on other grids, patch kernels of other sizes."""
+"""Resizes weights: position embeddings to other grids, patch kernels to other sizes."""
 
 from vit_keras.resizing.interpolation import INTERPOLATIONS
 from vit_keras.resizing.patch_kernels import (

@@ -1,28 +1,49 @@
-"""Interpolation rules by name, each as a matrix along one axis, in NumPy."""
+"""Interpolation rules by name, each as a matrix along one axis, in NumPy.
+
+A rule takes the old and the new number of points, and returns weights `(new, old)`. To add a rule,
+write such a function and add it to `INTERPOLATIONS`.
+"""
+
+from collections.abc import Callable
 
 import numpy as np
 
 
 def bilinear_matrix(old: int, new: int) -> np.ndarray:
-    """Weights `(new, old)` of linear interpolation from `old` points to `new`, ends on ends.
+    """Linear interpolation that maps the end points to the end points.
 
-    This is the published code's `scipy.ndimage.zoom(order=1)` along one axis.
+    The published code does the same with `scipy.ndimage.zoom(order=1)` along each axis.
     """
-    at = np.linspace(0, old - 1, new)  # positions of the new points among the old
-    left = np.clip(np.floor(at).astype(int), 0, max(old - 2, 0))
+    places = np.linspace(0, old - 1, new)  # of the new points among the old ones
+    left = np.clip(np.floor(places).astype(int), 0, max(old - 2, 0))
     weights = np.zeros((new, old))
     rows = np.arange(new)
-    weights[rows, left] = 1 - (at - left)
+    weights[rows, left] = 1 - (places - left)
     if old > 1:
-        weights[rows, left + 1] = at - left
+        weights[rows, left + 1] = places - left
     return weights
 
 
-def half_pixel_matrix(kernel, support: float, antialias: bool):
-    """The maker of `(new, old)` weights for pixels with centres at half: PyTorch's and PIL's.
+def bicubic_aligned_matrix(old: int, new: int) -> np.ndarray:
+    """Cubic interpolation that maps end points to end points, as torchvision resizes positions."""
+    weights = np.zeros((new, old))
+    for row, center in enumerate(np.linspace(0, old - 1, new)):
+        points = np.floor(center) + np.arange(-1, 3)
+        values = cubic_kernel(-0.75)(points - center)
+        np.add.at(weights[row], np.clip(points, 0, old - 1).astype(int), values)
+    return weights
 
-    `kernel` is the weight at a distance, zero beyond `support`; with `antialias` it is stretched
-    when points get fewer. What lies outside is the border, or is left out with `antialias`.
+
+def half_pixel_rule(
+    kernel: Callable[[np.ndarray], np.ndarray], support: float, antialias: bool
+) -> Callable[[int, int], np.ndarray]:
+    """Makes a rule for pixels whose centers lie at halves, as PyTorch and PIL resize images.
+
+    Args:
+        kernel: The weight at a distance.
+        support: The distance beyond which the weight is zero.
+        antialias: Whether to stretch the kernel when points get fewer. Points outside the image are
+            then left out; without antialiasing they take the value of the border.
     """
 
     def matrix(old: int, new: int) -> np.ndarray:
@@ -43,22 +64,13 @@ def half_pixel_matrix(kernel, support: float, antialias: bool):
     return matrix
 
 
-def bicubic_aligned_matrix(old: int, new: int) -> np.ndarray:
-    """Cubic weights `(new, old)` with ends on ends, as torchvision interpolates positions."""
-    weights = np.zeros((new, old))
-    for row, center in enumerate(np.linspace(0, old - 1, new)):
-        points = np.floor(center) + np.arange(-1, 3)
-        values = _cubic(-0.75)(points - center)
-        np.add.at(weights[row], np.clip(points, 0, old - 1).astype(int), values)
-    return weights
-
-
-def _linear(x):
+def linear_kernel(x: np.ndarray) -> np.ndarray:
+    """The weight of linear interpolation at a distance of `x` points."""
     return np.clip(1 - np.abs(x), 0, None)
 
 
-def _cubic(a: float):
-    """Keys' kernel: -0.75 is PyTorch's, -0.5 PIL's."""
+def cubic_kernel(a: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Keys' cubic convolution kernel; PyTorch uses a = -0.75 and PIL a = -0.5."""
 
     def kernel(x):
         x = np.abs(x)
@@ -71,15 +83,20 @@ def _cubic(a: float):
 
 INTERPOLATIONS = {
     "bilinear": bilinear_matrix,
-    "bilinear_half_pixel": half_pixel_matrix(_linear, 1, antialias=False),
-    "bilinear_antialias": half_pixel_matrix(_linear, 1, antialias=True),
-    "bicubic": half_pixel_matrix(_cubic(-0.75), 2, antialias=False),
-    "bicubic_antialias": half_pixel_matrix(_cubic(-0.5), 2, antialias=True),
+    "bilinear_half_pixel": half_pixel_rule(linear_kernel, 1, antialias=False),
+    "bilinear_antialias": half_pixel_rule(linear_kernel, 1, antialias=True),
+    "bicubic": half_pixel_rule(cubic_kernel(-0.75), 2, antialias=False),
+    "bicubic_antialias": half_pixel_rule(cubic_kernel(-0.5), 2, antialias=True),
     "bicubic_aligned": bicubic_aligned_matrix,
 }
 
 
-def interpolation_matrix(name):
+def interpolation_rule(name: str) -> Callable[[int, int], np.ndarray]:
+    """Returns the rule called `name`.
+
+    Raises:
+        ValueError: If there is no such rule.
+    """
     if name not in INTERPOLATIONS:
         raise ValueError(
             f"`interpolation` must be one of {', '.join(map(repr, INTERPOLATIONS))}. "

@@ -1,22 +1,35 @@
-"""Patch kernels for other channels and other patch sizes, in NumPy."""
+"""Patch kernels for other numbers of channels and other patch sizes, in NumPy."""
 
 import numpy as np
 
-from vit_keras.resizing.interpolation import INTERPOLATIONS
+from vit_keras.resizing.interpolation import interpolation_rule
 
 
 def adapt_patch_kernel(
     kernel: np.ndarray, patch_size: tuple[int, int], channels: int, interpolation: str
 ) -> np.ndarray:
-    """`(p_h, p_w, C, D)` as a kernel of another `patch_size` and number of `channels`."""
+    """Adapts a kernel to a patch size and a number of channels.
+
+    Args:
+        kernel: `(p_h, p_w, C, D)`.
+        patch_size: The new height and width in pixels.
+        channels: The new number of channels.
+        interpolation: The name of a rule in `INTERPOLATIONS`.
+
+    Returns:
+        `(*patch_size, channels, D)`.
+
+    Raises:
+        ValueError: If there is no such rule.
+    """
     return resample_patch_kernel(change_channels(kernel, channels), patch_size, interpolation)
 
 
 def change_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
-    """The kernel for another number of input channels, as timm does.
+    """Changes the number of input channels of a kernel `(p_h, p_w, C, D)`, as timm does.
 
-    One channel takes the sum of all, so that grey pictures give what their RGB copies gave;
-    more take the old ones in turn, scaled by old / new to keep the size of the sum.
+    One channel takes the sum of all channels, so that gray pictures give what their RGB copies
+    gave. More channels take the old ones in turn, scaled by old / new to keep the size of the sum.
     """
     old = kernel.shape[2]
     if channels == old:
@@ -30,16 +43,27 @@ def change_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
 def resample_patch_kernel(
     kernel: np.ndarray, patch_size: tuple[int, int], interpolation: str = "bilinear_half_pixel"
 ) -> np.ndarray:
-    """The kernel for another patch size by FlexiViT's pseudo-inverse (arXiv 2212.08013, Eq. 4).
+    """Resamples a kernel to another patch size by FlexiViT's pseudo-inverse.
 
-    With B the matrix that resizes a patch, `pinv(Bᵀ) w` gives resized patches, where they are
-    larger, the embeddings that `w` gave the old ones.
+    Let B be the matrix that resizes a patch. The kernel `pinv(Bᵀ) w` then gives resized patches,
+    if they are larger, the embeddings that `w` gave the old patches (arXiv 2212.08013, Eq. 4).
+
+    Args:
+        kernel: `(p_h, p_w, C, D)`.
+        patch_size: The new height and width in pixels.
+        interpolation: The name of the rule that resizes patches, in `INTERPOLATIONS`.
+
+    Returns:
+        `(*patch_size, C, D)`.
+
+    Raises:
+        ValueError: If there is no such rule.
     """
+    rule = interpolation_rule(interpolation)
     if kernel.shape[:2] == tuple(patch_size):
         return kernel
-    matrix = INTERPOLATIONS[interpolation]
     rows, columns = (
-        np.linalg.pinv(matrix(old, new).T) for old, new in zip(kernel.shape[:2], patch_size)
+        np.linalg.pinv(rule(old, new).T) for old, new in zip(kernel.shape[:2], patch_size)
     )  # (new, old) each: B is their Kronecker product
     resampled = np.einsum("ah,bw,hwcd->abcd", rows, columns, kernel.astype("float64"))
     return resampled.astype(kernel.dtype)

@@ -2,17 +2,26 @@
 
 import numpy as np
 
-from vit_keras.resizing.interpolation import interpolation_matrix
+from vit_keras.resizing.interpolation import interpolation_rule
 
 
 def resize_axis_embeddings(
     embeddings: np.ndarray, new: int, interpolation: str = "bilinear"
 ) -> np.ndarray:
-    """`(n, D)`, one row for each place along an axis, as `(new, D)`.
+    """Resizes embeddings of the places along one axis.
 
-    Raises ValueError for an unknown `interpolation`.
+    Args:
+        embeddings: `(n, D)`, one row for each place.
+        new: The new number of places.
+        interpolation: The name of a rule in `INTERPOLATIONS`.
+
+    Returns:
+        `(new, D)`.
+
+    Raises:
+        ValueError: If there is no such rule.
     """
-    matrix = interpolation_matrix(interpolation)(len(embeddings), new)
+    matrix = interpolation_rule(interpolation)(len(embeddings), new)
     return (matrix @ embeddings.astype("float64")).astype(embeddings.dtype)
 
 
@@ -22,21 +31,37 @@ def resize_position_embeddings(
     new_grid: tuple[int, int],
     interpolation: str = "bilinear",
 ) -> np.ndarray:
-    """`(1, T + h·w, D)` on `old_grid` (h, w) -> `(1, T + h'·w', D)` on `new_grid` (h', w').
+    """Resizes position embeddings to another grid of patches.
 
-    The first T embeddings belong to class tokens and stay as they are. Raises ValueError where
-    fewer embeddings are given than `old_grid` has places, or for an unknown `interpolation`.
+    Args:
+        embeddings: `(1, T + h·w, D)`. The first T embeddings belong to class tokens and stay as
+            they are.
+        old_grid: Rows h and columns w.
+        new_grid: Rows h' and columns w'.
+        interpolation: The name of a rule in `INTERPOLATIONS`.
+
+    Returns:
+        `(1, T + h'·w', D)`.
+
+    Raises:
+        ValueError: If there are fewer embeddings than places in `old_grid`, or no such rule.
+
+    Example:
+        ```python
+        at_224 = np.zeros((1, 1 + 14 * 14, 768), "float32")
+        at_384 = resize_position_embeddings(at_224, (14, 14), (24, 24))  # (1, 577, 768)
+        ```
     """
-    matrix = interpolation_matrix(interpolation)
+    rule = interpolation_rule(interpolation)
     tokens = embeddings.shape[1] - old_grid[0] * old_grid[1]
     if tokens < 0:
         raise ValueError(
             f"A grid of {old_grid[0]}x{old_grid[1]} needs {old_grid[0] * old_grid[1]} position "
             f"embeddings. Received: {embeddings.shape[1]}"
         )
-    rows, columns = (matrix(old, new) for old, new in zip(old_grid, new_grid))
+    rows, columns = (rule(old, new) for old, new in zip(old_grid, new_grid))
     prefix, grid = embeddings[:, :tokens], embeddings[0, tokens:]
-    grid = grid.reshape(*old_grid, -1).astype("float64")
-    grid = np.einsum("ah,bw,hwd->abd", rows, columns, grid, optimize=True)
+    grid = grid.reshape(*old_grid, -1).astype("float64")  # (h, w, D)
+    grid = np.einsum("ah,bw,hwd->abd", rows, columns, grid, optimize=True)  # (h', w', D)
     grid = grid.reshape(1, -1, grid.shape[-1]).astype(embeddings.dtype)
     return np.concatenate([prefix, grid], axis=1)

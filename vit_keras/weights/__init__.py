@@ -1,20 +1,22 @@
-"""Weights in and out of models, in every project's format; the published ones by name.
+"""Weights in and out of models, in every project's format; published weights by name.
 
-The rooms behind these names are entered when a name is first used: the readers of all formats
-would take longer to import than the models.
+The modules behind these names are imported when a name is first used, because the readers of all
+formats would take longer to import than the models.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
-from vit_keras.weights.published.table import lookup, names
+from vit_keras.weights.published.catalog import lookup, names
 
 if TYPE_CHECKING:
+    from vit_keras.weights.description import describe
     from vit_keras.weights.loading import from_checkpoint, load, open_model
     from vit_keras.weights.published.download import fetch, resolve
     from vit_keras.weights.saving import save, save_model
 
 _HOMES = {
+    "describe": "description",
     "fetch": "published.download",
     "from_checkpoint": "loading",
     "load": "loading",
@@ -32,6 +34,7 @@ def __getattr__(name):
 
 
 __all__ = [
+    "describe",
     "fetch",
     "from_checkpoint",
     "load",

@@ -1,31 +1,20 @@
-"""Weights in and out: `load`, `save`, `from_checkpoint`."""
+"""Weights into models: `load` copies them into a built model, `from_checkpoint` builds one."""
 
 import dataclasses
-import inspect
 import os
+import zipfile
 from typing import Any
 
 import keras
 
-from vit_keras.models import HybridViT, ResNet, VisionTransformer
-from vit_keras.weights import strict_copy, weight_file
-from vit_keras.weights.architectures import vision_transformer as architecture
-from vit_keras.weights.formats import native
-from vit_keras.weights.formats.native import open_model
-from vit_keras.weights.numerics import Numerics
+from vit_keras.models import with_image_size
+from vit_keras.weights import strict_copy
+from vit_keras.weights.architectures import check_plausible, class_for
+from vit_keras.weights.containers.checks import check_archive_claim
+from vit_keras.weights.numerics import FIELD_LABELS, Numerics, set_computation
+from vit_keras.weights.weight_file import open_weight_file
 
-REQUIRED = (
-    "classifier",
-    "image_size",
-    "patch_size",
-    "hidden_size",
-    "num_layers",
-    "num_heads",
-    "mlp_dim",
-)
-# What the source decides unless it is overridden; the last two are a hybrid's.
-COMPUTATION = ("gelu", "layer_norm_epsilon", "standardization", "group_norm_epsilon")
-KEEP = "as in the file"
+_AS_IN_THE_FILE = object()
 
 
 def load(
@@ -35,20 +24,37 @@ def load(
     head: str = "keep",
     interpolation: str | None = None,
 ) -> keras.Model:
-    """Copies the weights of a file or folder into `model`, and returns it.
+    """Copies the weights of a file or folder into a model, all of them or none.
+
+    The model then computes as the source of the weights does: the call sets its GELU, its epsilons
+    and its preprocessing. Position embeddings and patch kernels of other sizes are resized.
 
     Args:
-        source: the format's name, such as "timm"; detected from the names where None.
-        head: "keep" takes the file's classifier, "drop" leaves the model's as it is, "reset" sets
-            it to zero, as a fine-tuning starts.
-        interpolation: of position embeddings on another grid; the source's own where None.
+        model: A built model.
+        path: A file or folder of weights in any format.
+        source: The name of the format, such as "timm"; None detects it from the tensors' names.
+        head: "keep" takes the file's classifier, "drop" leaves the model's as it is, and "reset"
+            sets it to zero, which is how fine-tuning starts.
+        interpolation: The rule for position embeddings on another grid, a name in
+            `vit_keras.resizing.INTERPOLATIONS`; None takes the rule of the source.
 
-    The model computes as the source from then on: GELU, epsilon, preprocessing. Raises
-    FileNotFoundError where there is no file; ValueError where it is damaged, of no known format,
-    or does not fit: then all differences are listed, and the model stays as it was.
+    Returns:
+        The model.
+
+    Raises:
+        FileNotFoundError: If there is no file.
+        ValueError: If the file is damaged, of no known format, or does not fit. The message then
+            lists all differences, and the model stays as it was.
+        ImportError: If the file needs a package that is not installed.
+
+    Example:
+        ```python
+        model = vit_keras.models.VisionTransformer(224, 16, 768, 12, 12, 3072, num_classes=10)
+        vit_keras.weights.load(model, "ViT-B_16.npz", head="reset")
+        ```
     """
-    with weight_file.open_weight_file(path, source) as file:
-        strict_copy.copy(model, file, head, interpolation)
+    with open_weight_file(path, source) as file:
+        strict_copy.copy_weights(model, file, head, interpolation)
     return model
 
 
@@ -58,67 +64,124 @@ def from_checkpoint(
     interpolation: str | None = None,
     **overrides: Any,
 ) -> keras.Model:
-    """The model in a file or folder, built and loaded.
+    """Builds the model that a file or folder holds, and loads its weights.
 
-    `overrides` are arguments of `VisionTransformer`, `HybridViT` or `ResNet`: what the file and
-    its config do not say, such as `num_heads` of a bare timm file, or what is to differ: another
-    `image_size`, `patch_size` or `channels` adapts the weights, another `num_classes` starts a
-    head at zero. ValueError names what is missing; otherwise as `load`.
+    Args:
+        path: A file or folder of weights in any format.
+        source: The name of the format; None detects it from the tensors' names.
+        interpolation: The rule for position embeddings on another grid, as in `load`.
+        **overrides: Arguments of `VisionTransformer`, `HybridViT` or `ResNet`. They give what the
+            file does not say, such as `num_heads` of a bare timm file, or what is to differ:
+            another `image_size`, `patch_size` or `channels` adapts the weights, and another
+            `num_classes` starts with a head of zeros.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If the file does not say an argument that is needed; the message names it.
+            Otherwise as in `load`.
+        FileNotFoundError, ImportError: As in `load`.
+
+    Example:
+        ```python
+        model = vit_keras.weights.from_checkpoint("vit-base-patch16-224/", num_classes=10)
+        ```
     """
     if os.fspath(path).endswith(".keras"):
-        return native.open_with(os.fspath(path), overrides)
-    with weight_file.open_weight_file(path, source) as file:
+        return _open_keras_model(os.fspath(path), overrides)
+    with open_weight_file(path, source) as file:
         inferred = file.infer()
         numerics = file.numerics()
         model = _build(inferred, numerics, overrides, file)
-        head = _head(inferred.get("num_classes"), overrides.get("num_classes", KEEP))
-        strict_copy.copy(model, file, head, interpolation)
-    own_choice = {key: value for key, value in overrides.items() if key in COMPUTATION}
-    if own_choice and numerics is not None:
-        architecture.set_numerics(model, dataclasses.replace(numerics, **own_choice))
+        num_classes = overrides.get("num_classes", _AS_IN_THE_FILE)
+        head = _head(inferred.get("num_classes"), num_classes)
+        strict_copy.copy_weights(model, file, head, interpolation)
+    overridden = {key: value for key, value in overrides.items() if key in FIELD_LABELS}
+    if overridden and numerics is not None:
+        set_computation(model, dataclasses.replace(numerics, **overridden))
     return model
 
 
+def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
+    """Opens the model in a `.keras` file.
+
+    Args:
+        path: The file.
+        compile: Whether to restore the optimizer and the loss, so that training can go on.
+
+    Returns:
+        The model.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is corrupt or needs layers that are not imported.
+
+    Example:
+        ```python
+        model = vit_keras.weights.open_model("runs/pets/model.keras")
+        ```
+    """
+    path = os.fspath(path)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There is no model file at {path!r}.")
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            check_archive_claim(path, archive)
+    try:
+        return keras.saving.load_model(path, compile=compile)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(
+            f"{path!r} cannot be read as a Keras model: it is corrupt, incomplete, or needs layers "
+            f"that are not imported ({reason})"
+        ) from error
+
+
+def _open_keras_model(path, overrides):
+    others = set(overrides) - {"image_size"}
+    if others:
+        raise ValueError(
+            "A .keras file holds its whole model; only `image_size` can be overridden. "
+            f"Received: {', '.join(sorted(others))}"
+        )
+    model = open_model(path)
+    return with_image_size(model, **overrides) if overrides else model
+
+
 def _build(inferred, numerics, overrides, file):
-    """A model with random weights: a ResNet, a hybrid or a plain Vision Transformer."""
-    if "hidden_size" not in inferred:
-        constructors, required, computation = (ResNet,), (), ()
-        inferred = {"image_size": None, **inferred}
-    elif inferred.get("resnet_layers") is None:
-        constructors, required, computation = (VisionTransformer,), REQUIRED, COMPUTATION[:2]
-    else:
-        constructors = (HybridViT, VisionTransformer)
-        required, computation = REQUIRED, COMPUTATION
-    known = {name for build in constructors for name in inspect.signature(build).parameters}
+    """Builds a model with random weights."""
+    architecture = class_for(inferred)
+    known = architecture.argument_names()
     unknown = [name for name in overrides if name not in known]
     if unknown:
-        names = " and ".join(build.__name__ for build in constructors)
-        raise ValueError(f"Overrides are arguments of {names}. Received: {', '.join(unknown)}")
-    architecture.check_plausible(inferred, file)
-    if numerics is None:  # our own `.weights.h5`, which holds no GELU: it is asked for
+        raise ValueError(
+            f"Overrides must be arguments of {architecture.constructor.__name__}. "
+            f"Received: {', '.join(unknown)}"
+        )
+    check_plausible(inferred, file)
+    required, computation = architecture.required, architecture.numerics_fields
+    if numerics is None:  # a `.weights.h5` of this package does not say the GELU
         required, numerics = (*required, *computation[:1]), Numerics()
         computation = computation[1:]
-    arguments = {"num_classes": None, **{key: getattr(numerics, key) for key in computation}}
+    arguments = {**architecture.defaults, **{key: getattr(numerics, key) for key in computation}}
     arguments |= {**inferred, **overrides}
     _check_complete(arguments, required, file)
-    return constructors[0](**{key: arguments[key] for key in arguments if key in known})
+    return architecture.constructor(**{key: arguments[key] for key in arguments if key in known})
 
 
 def _check_complete(arguments, required, file):
     missing = [name for name in required if name not in arguments]
     if missing:
-        given = ", ".join(f"{name}=..." for name in missing)
+        examples = ", ".join(f"{name}=..." for name in missing)
         raise ValueError(
-            f"{file.path!r} ({file.format.name}) and what lies beside it do not say "
-            f"{' and '.join(f'`{name}`' for name in missing)}; give it as "
-            f"from_checkpoint(path, {given})"
+            f"{file.path!r} ({file.format.name}) and the files beside it do not say "
+            f"{' and '.join(f'`{name}`' for name in missing)}; pass "
+            f"from_checkpoint(path, {examples})"
         )
 
 
-def _head(theirs, ours):
-    if ours in (theirs, KEEP):
+def _head(classes_in_file, classes_in_model):
+    if classes_in_model is _AS_IN_THE_FILE or classes_in_model == classes_in_file:
         return "keep"
-    return "drop" if ours is None else "reset"
-
-
-__all__ = ["from_checkpoint", "load", "open_model"]
+    return "drop" if classes_in_model is None else "reset"

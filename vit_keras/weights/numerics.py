@@ -1,34 +1,98 @@
-"""How the code that weights come from computes."""
+"""How the code that weights come from computes, and models that compute in the same way."""
 
 import dataclasses
 
-from vit_keras.models import Preprocessing
+import keras
 
-PUBLISHED = Preprocessing()
+from vit_keras.layers import EncoderBlock, MAPHead, ResNetStage, StdConv
+from vit_keras.models import ImageModel, Preprocessing
+
+PUBLISHED_PREPROCESSING = Preprocessing()
+# What messages call the fields that may differ between a model and the code of a format.
+FIELD_LABELS = {
+    "gelu": "GELU",
+    "layer_norm_epsilon": "layer norm epsilon",
+    "standardization": "the standardization",
+    "group_norm_epsilon": "group norm epsilon",
+}
+_UNIT_LAYERS = [f"{kind}{part}" for kind in ("conv", "gn") for part in ("1", "2", "3", "_proj")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Numerics:
-    """How the code that a format belongs to computes, prepares images and resizes a grid."""
+    """How the code that a format belongs to computes, prepares images and resizes a grid.
+
+    Attributes:
+        gelu: "exact" or "tanh".
+        layer_norm_epsilon: The epsilon of all layer normalizations.
+        preprocessing: How pixels become the model's input.
+        interpolation: The rule in `vit_keras.resizing.INTERPOLATIONS` for position embeddings.
+        standardization: How the convolutions of a hybrid's stem standardize their kernels.
+        group_norm_epsilon: The epsilon of all group normalizations in a hybrid's stem.
+        class_names: Names of the classes in the order of the logits, or None.
+    """
 
     gelu: str = "exact"
     layer_norm_epsilon: float = 1e-6
-    preprocessing: Preprocessing = PUBLISHED
+    preprocessing: Preprocessing = PUBLISHED_PREPROCESSING
     interpolation: str = "bilinear"
-    standardization: str = "vit"  # of a hybrid's stem, and so is the next
+    standardization: str = "vit"
     group_norm_epsilon: float = 1e-6
     class_names: tuple[str, ...] | None = None
 
     def to_json(self) -> dict:
-        """For a file's metadata."""
+        """The fields as values that a file's JSON metadata can hold."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_json(cls, note: dict) -> "Numerics":
+    def from_json(cls, fields: dict) -> "Numerics":
         """The reverse of `to_json`."""
-        pixels = Preprocessing(**_tuples(note["preprocessing"]))
-        return cls(**{**_tuples(note), "preprocessing": pixels})
+        preprocessing = Preprocessing(**_tuples(fields["preprocessing"]))
+        return cls(**{**_tuples(fields), "preprocessing": preprocessing})
 
 
 def _tuples(fields: dict) -> dict:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+
+
+def adopt_numerics(model: keras.Model, numerics: Numerics) -> None:
+    """Makes `model` compute and prepare images as the source of its weights does."""
+    set_computation(model, numerics)
+    if isinstance(model, ImageModel):
+        model.preprocessing = numerics.preprocessing
+        names = numerics.class_names
+        if names is not None and len(names) == model.output_shape[-1]:
+            model.class_names = tuple(names)
+
+
+def set_computation(model: keras.Model, numerics: Numerics) -> None:
+    """Sets GELU and the epsilons in the stem, blocks, pooling and norms of `model`."""
+    gelu, epsilon = numerics.gelu, numerics.layer_norm_epsilon
+    _set_stem_computation(model, numerics)
+    for layer in model.layers:
+        if isinstance(layer, (EncoderBlock, MAPHead)):
+            layer.gelu = layer.mlp.gelu = gelu
+            layer.layer_norm_epsilon = epsilon
+            norms = (layer.norm,) if isinstance(layer, MAPHead) else (layer.norm_0, layer.norm_2)
+            for norm in norms:
+                norm.epsilon = epsilon
+        elif layer.name == "encoder_norm":
+            layer.epsilon = epsilon
+    # Compiled steps hold the old numbers.
+    model.train_function = model.test_function = model.predict_function = None
+
+
+def _set_stem_computation(model, numerics):
+    convention, epsilon = numerics.standardization, numerics.group_norm_epsilon
+    if not any(isinstance(layer, StdConv) for layer in model.layers):
+        return
+    stages = [layer for layer in model.layers if isinstance(layer, ResNetStage)]
+    units = [unit for stage in stages for unit in stage.units]
+    for layer in stages + units:
+        layer.standardization, layer.group_norm_epsilon = convention, epsilon
+    inner = [getattr(unit, name, None) for unit in units for name in _UNIT_LAYERS]
+    for layer in [*model.layers, *inner]:
+        if isinstance(layer, StdConv):
+            layer.standardization = convention
+        elif isinstance(layer, keras.layers.GroupNormalization):
+            layer.epsilon = epsilon

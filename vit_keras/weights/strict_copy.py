@@ -1,6 +1,5 @@
-"""Copying a checkpoint into a model, all of it or nothing."""
+"""Copies a file of weights into a model, all of it or nothing."""
 
-import dataclasses
 import os
 import warnings
 
@@ -8,30 +7,38 @@ import keras
 import numpy as np
 
 from vit_keras.layers.base import check_choice
-from vit_keras.models import ImageModel
 from vit_keras.resizing import (
     INTERPOLATIONS,
     adapt_patch_kernel,
     change_channels,
     resize_position_embeddings,
 )
-from vit_keras.weights.architectures import resnet as stems
-from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.architectures import (
+    ResNetArchitecture,
+    VisionTransformerArchitecture,
+    variant_name,
+)
+from vit_keras.weights.architectures.inference import grid_of
 from vit_keras.weights.formats.base import Link, Numerics
+from vit_keras.weights.numerics import adopt_numerics
 from vit_keras.weights.weight_file import WeightFile
 
 HEADS = ("keep", "drop", "reset")
 HEAD = "head/"
 POSITIONS, PATCHES = "posembed_input/pos_embedding", "embedding/kernel"
 ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
-FITTED = (POSITIONS, PATCHES, *ROOTS)
+RESIZED = (POSITIONS, PATCHES, *ROOTS)
+# The rule for patch kernels where positions have another: corners are no pixels of a patch.
+PATCH_INTERPOLATION = {"bilinear": "bilinear_half_pixel"}
 
 
-def copy(model: keras.Model, file: WeightFile, head: str, interpolation: str | None) -> None:
-    """Assigns the file's tensors to the model's variables, or raises and leaves them as they are.
+def copy_weights(
+    model: keras.Model, file: WeightFile, head: str, interpolation: str | None
+) -> None:
+    """Assigns the file's tensors to the model's variables, or raises and leaves them unchanged.
 
-    Shapes are compared from headers, and checksums, before the first variable changes; then one
-    tensor at a time is in memory.
+    Shapes (from headers) and checksums are compared before the first variable changes. After that,
+    one tensor at a time is in memory.
     """
     check_choice(head, HEADS, "head")
     numerics = file.numerics()
@@ -48,31 +55,34 @@ def copy(model: keras.Model, file: WeightFile, head: str, interpolation: str | N
             if path.startswith(HEAD):
                 variable.assign(np.zeros(variable.shape, "float32"))
     if numerics is not None:
-        adopt(model, numerics)
+        adopt_numerics(model, numerics)
     if head == "keep":
         _warn_of_zero_head(plan.variables, file)
 
 
 class _Plan:
-    """What goes where, compared before anything is assigned."""
+    """Which tensor goes to which variable; compared before anything is assigned."""
 
     def __init__(self, model, file, head, interpolation):
         self.model, self.file = model, file
         self.keep_head, self.interpolation = head == "keep", interpolation
-        self.arch = file.format.describe(model)
+        self.arch = file.format.architecture.from_model(model)
         self.variables = {variable.path: variable for variable in model.weights}
         if len(self.variables) != len(model.weights):
-            raise ValueError(f"Two variables of model {model.name!r} have one path; rename a layer")
+            raise ValueError(
+                f"The variables of model {model.name!r} must have different paths. Received: two "
+                "with the same path; rename a layer"
+            )
         links = file.format.links(self.arch, set(file.names))
         self.links = [k for k in links if self.keep_head or not k.ours[0].startswith(HEAD)]
-        self.shapes, self.fitted = file.shapes, {}
+        self.shapes, self.resized = file.shapes, {}
 
     def check(self):
-        """One ValueError with a line for everything that does not fit."""
+        """Raises one ValueError with a line for each difference."""
         faults = [fault for link in self.links for fault in self._faults(link)]
         faults += [
             f"not in the model: {self.file.names[name]}, {self.shapes[name]}"
-            for name in self._left_over()
+            for name in self._unused()
         ]
         linked = {path for link in self.links for path in link.ours}
         faults += [
@@ -85,7 +95,7 @@ class _Plan:
 
     def assign(self, link: Link):
         """Reads one link's tensors and assigns its variables."""
-        arrays = self.fitted.get(link.ours[0])
+        arrays = self.resized.get(link.ours[0])
         if arrays is None:
             arrays = link.read(*(self.file.read(name) for name in link.theirs))
         for path, array in zip(link.ours, arrays):
@@ -96,28 +106,28 @@ class _Plan:
         absent = [name for name in link.theirs if name not in self.shapes]
         if absent:
             return [f"missing in the file: {name} -> {ours}" for name in absent]
-        if link.ours[0] in FITTED:
+        if link.ours[0] in RESIZED:
             try:
                 arrays = link.read(*(self.file.read(name) for name in link.theirs))
-                self.fitted[link.ours[0]] = (self._fit(link.ours[0], *arrays),)
+                self.resized[link.ours[0]] = (self._resize(link.ours[0], *arrays),)
             except ValueError as error:
                 return [f"{', '.join(link.theirs)} -> {ours}: {error}"]
             return []
         blank = [np.broadcast_to(np.float32(0), self.variables[p].shape) for p in link.ours]
         return [
-            f"{name} -> {ours} is {self.shapes[name]} in the file, {wanted.shape} in the model"
-            for name, wanted in zip(link.theirs, link.write(*blank))
-            if not link.fits(self.shapes[name], wanted.shape)
+            f"{name} -> {ours} is {self.shapes[name]} in the file, {expected.shape} in the model"
+            for name, expected in zip(link.theirs, link.write(*blank))
+            if not link.fits(self.shapes[name], expected.shape)
         ]
 
-    def _left_over(self):
+    def _unused(self):
         used = {name for link in self.links for name in link.theirs}
-        form = self.file.format
-        ignored = form.ignored + (() if self.keep_head else form.head)
+        row = self.file.format
+        ignored = row.ignored + (() if self.keep_head else row.head)
         return [name for name in self.shapes if name not in used and not name.startswith(ignored)]
 
-    def _fit(self, path, array):
-        """Position embeddings on the model's grid, a patch kernel of its size and channels."""
+    def _resize(self, path, array):
+        """Returns positions on the model's grid, or a kernel of its patch size and channels."""
         shape = tuple(self.variables[path].shape)
         if array.shape == shape:
             return array
@@ -128,53 +138,52 @@ class _Plan:
         if path in ROOTS:
             raise ValueError(f"{array.shape} in the file, {shape} in the model")
         if path == PATCHES:
-            how = {"bilinear": "bilinear_half_pixel"}.get(self.interpolation, self.interpolation)
-            return adapt_patch_kernel(array, shape[:2], shape[2], how)
+            rule = PATCH_INTERPOLATION.get(self.interpolation, self.interpolation)
+            return adapt_patch_kernel(array, shape[:2], shape[2], rule)
         token = self.arch.classifier == "token"
-        rows, columns = self._grid(array.shape[1], token)
+        rows, columns = self._grid_in_file(array.shape[1], token)
         if token and array.shape[1] == rows * columns:  # no slot for the class token: zero
             array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
         return resize_position_embeddings(
             array, (rows, columns), self.arch.grid, self.interpolation
         )
 
-    def _grid(self, positions, token):
+    def _grid_in_file(self, positions, token):
         """The file's rows and columns of patches."""
-        possible = (positions, positions - token)
-        found = _inferred(self.file)
+        inferred = _inferred(self.file)
         candidates = [self.arch.grid]
-        if "image_size" in found:
-            sizes = (found.get(key) for key in ("image_size", "patch_size", "resnet_layers"))
-            candidates.insert(0, architecture.grid_of(*sizes))
+        if "image_size" in inferred:
+            candidates.insert(0, grid_of(inferred))
         for rows, columns in candidates:
-            if rows * columns in possible:
+            if rows * columns in (positions, positions - token):
                 return rows, columns
         raise ValueError(
-            f"the file has {positions} positions of a grid that is not square and that no config "
-            "beside it describes; open it with from_checkpoint(path, image_size=(height, width)) "
-            "and change its size with vit_keras.models.with_image_size"
+            f"the file has {positions} positions of a grid that is not square and that no "
+            "configuration beside it describes; open it with from_checkpoint(path, "
+            "image_size=(height, width)) and change its size with vit_keras.models.with_image_size"
         )
 
     def _title(self):
         title = f"{self.file.path!r} ({self.file.format.name}) does not fit model "
         title += f"{self.model.name!r}"
-        theirs = architecture.variant_name(_inferred(self.file))
-        ours = architecture.variant_name(_sizes(self.model))
+        theirs = variant_name(_inferred(self.file))
+        ours = variant_name(_sizes(self.model))
         if theirs != ours and theirs and ours:
             title += f": the file is for {theirs}, the model is {ours}"
         hint = '; head="drop" leaves the model\'s head as it is' if self._only_head() else ""
         return title + hint + ":"
 
     def _only_head(self):
-        left = self._left_over()
-        return self.keep_head and left and all(n.startswith(self.file.format.head) for n in left)
+        """Whether the classifier is all of the file that the model has no place for."""
+        names = self._unused()
+        return self.keep_head and names and all(n.startswith(self.file.format.head) for n in names)
 
 
 def _sizes(model):
-    """What is known of a model, whatever the format."""
-    for describe in (architecture.describe, stems.describe):
+    """The arguments of the model's constructor; empty if they cannot be told."""
+    for architecture in (VisionTransformerArchitecture, ResNetArchitecture):
         try:
-            return dataclasses.asdict(describe(model))
+            return architecture.from_model(model).arguments
         except ValueError:
             continue
     return {}
@@ -187,21 +196,11 @@ def _inferred(file: WeightFile) -> dict:
         return {}
 
 
-def adopt(model: keras.Model, numerics: Numerics) -> None:
-    """Makes the model compute, and say that it prepares images, as the source of its weights."""
-    architecture.set_numerics(model, numerics)
-    if isinstance(model, ImageModel):
-        model.preprocessing = numerics.preprocessing
-        names = numerics.class_names
-        if names is not None and len(names) == model.output_shape[-1]:
-            model.class_names = tuple(names)
-
-
 def _warn_of_zero_head(variables, file):
     kernel = variables.get(f"{HEAD}kernel")
     if kernel is not None and not np.any(keras.ops.convert_to_numpy(kernel)):
         warnings.warn(
-            f"The classifier in {os.path.basename(file.path)!r} is all zero, as in the raw "
+            f"The classifier in {os.path.basename(file.path)!r} is all zero, as in the original "
             "ImageNet-21k files: all classes get the same logit until it is trained",
             stacklevel=4,
         )

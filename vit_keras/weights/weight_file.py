@@ -1,38 +1,38 @@
-"""A checkpoint on disk: its tensors, its format and the `config.json` beside it."""
+"""A file of weights: its tensors, its format and the configuration beside it."""
 
 import contextlib
 import dataclasses
 import json
 import os
+from collections.abc import Iterator
 
-from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG, KerasTensors, model_config
-from vit_keras.weights.containers.tensors import DamagedFile, NpzTensors, Safetensors, TorchTensors
+from vit_keras.weights.containers import READERS, DamagedFile
+from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG, model_config
+from vit_keras.weights.containers.safetensors import NOTE_KEY
 from vit_keras.weights.formats import registry
 from vit_keras.weights.formats.base import Format, Numerics
 
-READERS = {
-    ".npz": NpzTensors,
-    ".safetensors": Safetensors,
-    ".pth": TorchTensors,
-    ".pt": TorchTensors,
-    ".bin": TorchTensors,
-    ".weights.h5": KerasTensors,
-    ".keras": KerasTensors,
-}
-# What a folder's weights are called, the first that exists.
+# The names that weights have in a folder; the first that exists is read.
 FOLDER_FILES = (
     "model.safetensors",
     "pytorch_model.bin",
     "model.weights.h5",
 )
-CONFIGS = ("config.json", "task.json", "preprocessor_config.json")
-NOTE = "vit_keras"  # the entry of a safetensors file's metadata that is ours
-LARGEST_CONFIG = 2**24
+CONFIG_FILES = ("config.json", "task.json", "preprocessor_config.json")
+LARGEST_CONFIG_BYTES = 2**24
 
 
 @dataclasses.dataclass
 class WeightFile:
-    """An opened file of weights; `names` maps canonical names to the file's."""
+    """An open file of weights.
+
+    Attributes:
+        path: The path of the file.
+        tensors: The reader of its container, see `vit_keras.weights.containers`.
+        format: Its row in the table of formats.
+        names: `{canonical name: name in the file}`.
+        config: The content of the JSON files beside it, or in a `.keras` file.
+    """
 
     path: str
     tensors: object
@@ -42,66 +42,84 @@ class WeightFile:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes by canonical name."""
+        """`{canonical name: shape}`."""
         return {name: self.tensors.shapes[actual] for name, actual in self.names.items()}
 
     def read(self, name: str):
-        """The tensor of a canonical name."""
+        """Reads the tensor with a canonical name."""
         return self.tensors.read(self.names[name])
 
     @property
     def note(self) -> dict:
-        """What this package wrote into the file of the model it came from; empty otherwise."""
+        """What this package wrote about the model when it made the file; empty otherwise."""
         try:
-            note = json.loads(self.tensors.metadata.get(NOTE, "{}"))
+            note = json.loads(self.tensors.metadata.get(NOTE_KEY, "{}"))
         except ValueError:
             return {}
-        parts = ("architecture", "numerics")
-        good = isinstance(note, dict) and all(isinstance(note.get(p), dict) for p in parts)
-        return note if good else {}
+        keys = ("architecture", "numerics")
+        complete = isinstance(note, dict) and all(isinstance(note.get(k), dict) for k in keys)
+        return note if complete else {}
 
     def infer(self) -> dict:
-        """Arguments of the model that the file and its config give."""
+        """The arguments of the model that the file and its configuration say.
+
+        Raises:
+            ValueError: If tensors are missing that every model of the format has.
+        """
         try:
-            found = self.format.infer(self.shapes, self.config)
+            arguments = self.format.infer(self.shapes, self.config)
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(
-                f"{self.path!r} is not a complete {self.format.name} checkpoint: no architecture "
-                f"can be read from it (without {error})"
+                f"{self.path!r} is not a complete {self.format.name} checkpoint: its architecture "
+                f"cannot be read without {error}"
             ) from error
-        return {**found, **self.note.get("architecture", {})}
+        return {**arguments, **self.note.get("architecture", {})}
 
     def numerics(self) -> Numerics | None:
-        """How the source computes: the note's, the config's or the format's; None if unknown."""
+        """How the source computes, from the note, the configuration or the format.
+
+        Returns:
+            None if nothing says it, as in this package's own `.weights.h5`.
+        """
         numerics = self.format.numerics(self.config)
-        note = self.note.get("numerics")
-        if note is None:
+        fields = self.note.get("numerics")
+        if fields is None:
             return numerics
         try:
-            noted = Numerics.from_json(note)
+            noted = Numerics.from_json(fields)
         except (KeyError, TypeError):
             return numerics
         return dataclasses.replace(noted, interpolation=numerics.interpolation)
 
 
 @contextlib.contextmanager
-def open_weight_file(path: str | os.PathLike, source: str | None = None):
-    """The `WeightFile` in a file or a folder.
+def open_weight_file(path: str | os.PathLike, source: str | None = None) -> Iterator[WeightFile]:
+    """Opens a file or a folder of weights.
 
-    Raises FileNotFoundError where there is none, ValueError where it is damaged or of no format.
+    Args:
+        path: The file or folder.
+        source: The name of its format; None detects the format from the names of the tensors.
+
+    Yields:
+        The `WeightFile`, which is closed at the end of the `with` statement.
+
+    Raises:
+        FileNotFoundError: If there is no such file, or no weights in the folder.
+        ValueError: If the file is damaged or of no known format.
+        ImportError: If the file needs a package that is not installed.
     """
     path, folder = locate(os.fspath(path))
     reader = next((READERS[end] for end in READERS if path.endswith(end)), None)
     if reader is None:
         raise ValueError(f"Weights are read from {', '.join(READERS)} files. Received: {path!r}")
     with contextlib.closing(reader(path)) as tensors:
-        form, names = registry.choose(tensors.shapes, source, path)
+        format_row, names = registry.choose(tensors.shapes, source, path)
         config = {**read_config(folder), KERAS_CONFIG: model_config(tensors.metadata)}
-        yield WeightFile(path, tensors, form, names, config)
+        yield WeightFile(path, tensors, format_row, names, config)
 
 
 def locate(path: str) -> tuple[str, str]:
-    """The file of weights at `path`, and the folder that its config lies in."""
+    """Returns the file of weights at `path` and the folder that its configuration lies in."""
     if os.path.isfile(path):
         return path, os.path.dirname(path)
     if os.path.isdir(path):
@@ -109,27 +127,32 @@ def locate(path: str) -> tuple[str, str]:
             if os.path.isfile(os.path.join(path, name)):
                 return os.path.join(path, name), path
         raise FileNotFoundError(
-            f"The folder {path!r} has no weights; they are called {' or '.join(FOLDER_FILES)}."
+            f"A folder of weights must hold {' or '.join(FOLDER_FILES)}. Received: {path!r}, "
+            "which has no weights"
         )
     raise FileNotFoundError(f"There is no file of weights at {path!r}.")
 
 
 def read_config(folder: str) -> dict:
-    """`config.json` of a folder with the other JSON files under their names; empty without."""
-    found = {}
-    for name in CONFIGS:
+    """Reads a folder's `config.json`, with the other JSON files under their names.
+
+    Returns:
+        An empty dictionary if there are no such files.
+    """
+    contents = {}
+    for name in CONFIG_FILES:
         path = os.path.join(folder, name)
-        if os.path.isfile(path) and os.path.getsize(path) <= LARGEST_CONFIG:
+        if os.path.isfile(path) and os.path.getsize(path) <= LARGEST_CONFIG_BYTES:
             with open(path, encoding="utf-8") as file:
                 try:
-                    found[name] = json.load(file)
+                    contents[name] = json.load(file)
                 except ValueError as error:
                     raise DamagedFile(f"{path!r} is not JSON ({error})") from error
-    return merge(found)
+    return merge_configs(contents)
 
 
-def merge(files: dict[str, dict]) -> dict:
-    """The content of `config.json` with the other files under their names."""
-    config = files.get("config.json", {})
-    extra = {name: value for name, value in files.items() if name != "config.json"}
+def merge_configs(contents: dict[str, dict]) -> dict:
+    """Merges `{file name: content}` into the content of `config.json`; others keep their names."""
+    config = contents.get("config.json", {})
+    extra = {name: content for name, content in contents.items() if name != "config.json"}
     return {**(config if isinstance(config, dict) else {}), **extra}

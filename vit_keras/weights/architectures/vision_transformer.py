@@ -1,26 +1,46 @@
-"""The sizes of a built model, read from its layers, and the paths of its variables."""
+"""The architectures of Vision Transformers and of hybrids with a ResNet stem."""
 
 import dataclasses
-import math
-import re
+import inspect
+from typing import ClassVar
 
 import keras
 
-from vit_keras import variants
-from vit_keras.layers import EncoderBlock, MAPHead, PatchEmbedding
-from vit_keras.models import positions_of
-from vit_keras.weights.architectures import resnet as stems
-from vit_keras.weights.numerics import Numerics
-
-ATTENTION = ("query", "key", "value", "out")
+from vit_keras.layers import EncoderBlock, MAPHead, PatchEmbedding, ResNetStage, StdConv
+from vit_keras.models import HybridViT, VisionTransformer, positions_of
+from vit_keras.variants import ROOT_WIDTH, stem_stride
+from vit_keras.weights.architectures.paths import (
+    block_paths,
+    dense_paths,
+    map_head_paths,
+    norm_paths,
+    stem_paths,
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class Architecture:
+class VisionTransformerArchitecture:
     """The arguments of `VisionTransformer` that decide names, shapes and values.
 
-    A hybrid has `HybridViT`'s as well; `resnet_layers` is None without a stem.
+    Attributes:
+        constructor: The function in `vit_keras.models` that builds such a model.
+        numerics_fields: The fields of `Numerics` that are arguments of the constructor.
+        required: The arguments without which no model can be built.
+        defaults: The arguments of the constructor for what a file does not say.
     """
+
+    constructor: ClassVar = staticmethod(VisionTransformer)
+    numerics_fields: ClassVar = ("gelu", "layer_norm_epsilon")
+    required: ClassVar = (
+        "classifier",
+        "image_size",
+        "patch_size",
+        "hidden_size",
+        "num_layers",
+        "num_heads",
+        "mlp_dim",
+    )
+    defaults: ClassVar = {"num_classes": None}
 
     image_size: tuple[int, int]
     patch_size: tuple[int, int]
@@ -34,38 +54,90 @@ class Architecture:
     representation_size: int | None
     gelu: str
     layer_norm_epsilon: float
-    resnet_layers: tuple[int, ...] | None = None
-    resnet_width: float = 1.0
-    standardization: str = "vit"
-    group_norm_epsilon: float = 1e-6
+
+    @staticmethod
+    def from_model(model: keras.Model) -> "VisionTransformerArchitecture":
+        """Reads the architecture off a built model.
+
+        Returns:
+            A `HybridArchitecture` for a model with a ResNet stem.
+
+        Raises:
+            ValueError: If the model is no Vision Transformer, or if it has other positions than
+                learned ones that are added once.
+        """
+        _check_vision_transformer(model)
+        stem = _stem_sizes(model)
+        sizes = _transformer_sizes(model)
+        return (
+            HybridArchitecture(**sizes, **stem) if stem else VisionTransformerArchitecture(**sizes)
+        )
+
+    @classmethod
+    def argument_names(cls) -> set[str]:
+        """The names of the constructor's arguments."""
+        return set(inspect.signature(VisionTransformer).parameters)
+
+    @property
+    def arguments(self) -> dict:
+        """The arguments of the constructor."""
+        return dataclasses.asdict(self)
 
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches."""
-        return grid_of(self.image_size, self.patch_size, self.resnet_layers)
+        return tuple(size // patch for size, patch in zip(self.image_size, self.patch_size))
+
+    def paths(self) -> list[str]:
+        """The paths of the model's variables, in the order of its layers."""
+        paths = ["embedding/kernel", "embedding/bias"]
+        paths += ["cls/cls"] if self.classifier == "token" else []
+        paths += ["posembed_input/pos_embedding"]
+        for i in range(self.num_layers):
+            paths += block_paths(f"encoderblock_{i}")
+        paths += norm_paths("encoder_norm")
+        paths += map_head_paths("MAPHead_0") if self.classifier == "map" else []
+        paths += dense_paths("pre_logits") if self.representation_size is not None else []
+        return paths + (dense_paths("head") if self.num_classes is not None else [])
+
+
+@dataclasses.dataclass(frozen=True)
+class HybridArchitecture(VisionTransformerArchitecture):
+    """The arguments of `HybridViT` that decide names, shapes and values."""
+
+    constructor: ClassVar = staticmethod(HybridViT)
+    numerics_fields: ClassVar = (
+        *VisionTransformerArchitecture.numerics_fields,
+        "standardization",
+        "group_norm_epsilon",
+    )
+
+    resnet_layers: tuple[int, ...]
+    resnet_width: float
+    standardization: str
+    group_norm_epsilon: float
+
+    @classmethod
+    def argument_names(cls) -> set[str]:
+        return super().argument_names() | set(inspect.signature(HybridViT).parameters)
 
     @property
-    def arguments(self) -> dict:
-        """Of the constructor: those of a stem only where there is one."""
-        sizes = dataclasses.asdict(self)
-        stem = ("resnet_layers", "resnet_width", "standardization", "group_norm_epsilon")
-        skipped = stem if self.resnet_layers is None else ()
-        return {name: value for name, value in sizes.items() if name not in skipped}
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches, whose size is in cells of the stem's map."""
+        stride = stem_stride(self.resnet_layers)
+        sizes = zip(self.image_size, self.patch_size)
+        return tuple(size // (patch * stride) for size, patch in sizes)
+
+    def paths(self) -> list[str]:
+        return stem_paths(self.resnet_layers) + super().paths()
 
 
-def grid_of(image_size, patch_size, resnet_layers=None) -> tuple[int, int]:
-    """Rows and columns of patches; those of a hybrid are cells of its stem's map."""
-    stride = 1 if resnet_layers is None else variants.stem_stride(tuple(resnet_layers))
-    return tuple(size // (patch * stride) for size, patch in zip(image_size, patch_size))
-
-
-def describe(model: keras.Model) -> Architecture:
-    """The architecture of a `VisionTransformer`; ValueError for another model."""
-    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
+def _check_vision_transformer(model):
     patches = [layer for layer in model.layers if isinstance(layer, PatchEmbedding)]
+    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
     if not blocks or len(patches) != 1:
         raise ValueError(
-            "Other projects' formats hold Vision Transformers, models of one PatchEmbedding and "
+            "Other projects' formats hold Vision Transformers, which have one PatchEmbedding and "
             f"EncoderBlocks. Received: model {model.name!r}; save it as .keras or .weights.h5"
         )
     if (positions := positions_of(model)) != ("learned", "stem"):
@@ -74,175 +146,55 @@ def describe(model: keras.Model) -> Architecture:
             "Received: model {!r} with position_embedding={!r}, position_embedding_at={!r}; save "
             "it as .keras or .weights.h5".format(model.name, *positions)
         )
+
+
+def _transformer_sizes(model):
     layers = {layer.name: layer for layer in model.layers}
-    embedding, head, pre_logits = patches[0], layers.get("head"), layers.get("pre_logits")
-    return Architecture(
-        image_size=tuple(_images(model, embedding).shape[1:3]),
-        patch_size=embedding.patch_size,
-        channels=_images(model, embedding).shape[-1],
-        hidden_size=embedding.hidden_size,
-        num_layers=len(blocks),
-        num_heads=blocks[0].num_heads,
-        mlp_dim=blocks[0].mlp_dim,
-        num_classes=None if head is None else head.units,
-        classifier=_classifier(model.layers, layers),
-        representation_size=None if pre_logits is None else pre_logits.units,
-        gelu=blocks[0].gelu,
-        layer_norm_epsilon=blocks[0].layer_norm_epsilon,
-        **stems.stem_sizes(model),
-    )
+    embedding = next(layer for layer in model.layers if isinstance(layer, PatchEmbedding))
+    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
+    head, pre_logits = layers.get("head"), layers.get("pre_logits")
+    images = layers.get("conv_root", embedding).input  # (B, H, W, C)
+    return {
+        "image_size": tuple(images.shape[1:3]),
+        "patch_size": embedding.patch_size,
+        "channels": images.shape[-1],
+        "hidden_size": embedding.hidden_size,
+        "num_layers": len(blocks),
+        "num_heads": blocks[0].num_heads,
+        "mlp_dim": blocks[0].mlp_dim,
+        "num_classes": None if head is None else head.units,
+        "classifier": _classifier(model),
+        "representation_size": None if pre_logits is None else pre_logits.units,
+        "gelu": blocks[0].gelu,
+        "layer_norm_epsilon": blocks[0].layer_norm_epsilon,
+    }
 
 
-def _images(model, embedding):
-    """What the first layer of the architecture reads."""
-    first = {layer.name: layer for layer in model.layers}.get("conv_root", embedding)
-    return first.input
-
-
-def _classifier(ordered, layers):
-    if "cls" in layers:
-        return "token"
-    if any(isinstance(layer, MAPHead) for layer in ordered):
+def _classifier(model):
+    if any(isinstance(layer, MAPHead) for layer in model.layers):
         return "map"
-    names = [layer.name for layer in ordered]
-    last = "gap" in names and names.index("gap") < names.index("encoder_norm")
-    return "gap_norm" if last else "gap"
+    return classifier_of([layer.name for layer in model.layers])
 
 
-def set_numerics(model: keras.Model, numerics: Numerics) -> None:
-    """Makes the stem, blocks, pooling and norms compute as the source of the weights did."""
-    gelu, epsilon = numerics.gelu, numerics.layer_norm_epsilon
-    stems.set_stem_numerics(model, numerics)
-    for layer in model.layers:
-        if isinstance(layer, (EncoderBlock, MAPHead)):
-            layer.gelu = layer.mlp.gelu = gelu
-            layer.layer_norm_epsilon = epsilon
-            norms = (layer.norm,) if isinstance(layer, MAPHead) else (layer.norm_0, layer.norm_2)
-            for norm in norms:
-                norm.epsilon = epsilon
-        elif layer.name == "encoder_norm":
-            layer.epsilon = epsilon
-    # Compiled steps hold the old numbers.
-    model.train_function = model.test_function = model.predict_function = None
+def classifier_of(layer_names: list[str]) -> str:
+    """The classifier of a model without attention pooling, from the names of its layers."""
+    if "cls" in layer_names:
+        return "token"
+    pooled_first = "gap" in layer_names and (
+        layer_names.index("gap") < layer_names.index("encoder_norm")
+    )
+    return "gap_norm" if pooled_first else "gap"
 
 
-def paths(arch: Architecture) -> list[str]:
-    """The paths of a model's variables, in the order of its layers."""
-    names = [] if arch.resnet_layers is None else stems.stem_paths(arch.resnet_layers)
-    names += ["embedding/kernel", "embedding/bias"]
-    names += ["cls/cls"] if arch.classifier == "token" else []
-    names += ["posembed_input/pos_embedding"]
-    for i in range(arch.num_layers):
-        names += block_paths(f"encoderblock_{i}")
-    names += norm_paths("encoder_norm")
-    if arch.classifier == "map":
-        names += ["MAPHead_0/probe", *attention_paths("MAPHead_0/MultiHeadDotProductAttention_0")]
-        names += norm_paths("MAPHead_0/LayerNorm_0") + mlp_paths("MAPHead_0/MlpBlock_0")
-    names += dense_paths("pre_logits") if arch.representation_size is not None else []
-    return names + (dense_paths("head") if arch.num_classes is not None else [])
-
-
-def block_paths(block: str) -> list[str]:
-    """Of one encoder block."""
-    return [
-        *norm_paths(f"{block}/LayerNorm_0"),
-        *attention_paths(f"{block}/MultiHeadDotProductAttention_1"),
-        *norm_paths(f"{block}/LayerNorm_2"),
-        *mlp_paths(f"{block}/MlpBlock_3"),
-    ]
-
-
-def dense_paths(name: str) -> list[str]:
-    """Of a dense layer."""
-    return [f"{name}/kernel", f"{name}/bias"]
-
-
-def norm_paths(name: str) -> list[str]:
-    """Of a normalisation."""
-    return [f"{name}/gamma", f"{name}/beta"]
-
-
-def attention_paths(name: str) -> list[str]:
-    """Of an attention layer's four projections."""
-    return [path for part in ATTENTION for path in dense_paths(f"{name}/{part}")]
-
-
-def mlp_paths(name: str) -> list[str]:
-    """Of an MLP's two dense layers."""
-    return dense_paths(f"{name}/Dense_0") + dense_paths(f"{name}/Dense_1")
-
-
-def variant_name(sizes: dict) -> str | None:
-    """The name of the variant of such sizes, as far as they are known: "L/16"."""
-    sizes = {"resnet_layers": None, **sizes}
-    for name, row in variants.VARIANTS.items():
-        wanted = {"resnet_layers": None, "hidden_size": None, **dataclasses.asdict(row)}
-        wanted.pop("num_heads", None)  # which some files do not say
-        if "patch_size" in wanted:
-            wanted["patch_size"] = (row.patch_size, row.patch_size)
-        if all(_tuple(sizes.get(field)) == value for field, value in wanted.items()):
-            return name
-    return None
-
-
-def _tuple(value):
-    return tuple(value) if isinstance(value, list) else value
-
-
-def refuse_stem(arch: Architecture, project: str) -> None:
-    """ValueError for a hybrid."""
-    if arch.resnet_layers is not None:
-        raise ValueError(
-            f"{project}'s Vision Transformer has no ResNet stem; Google's and timm's have. "
-            f"Received: a hybrid, resnet_layers={arch.resnet_layers}"
-        )
-
-
-def check_plausible(sizes: dict, file) -> None:
-    """ValueError where a model of such `sizes` would have far more weights than `file` has.
-
-    A few small tensors of odd shapes could otherwise claim any amount of memory.
-    """
-    held = sum(math.prod(shape) for shape in file.shapes.values())
-    claimed = _least_parameters({"image_size": (0, 0), **sizes})
-    if claimed > 2 * held + 10**6:
-        raise ValueError(
-            f"The shapes in {file.path!r} and what is said beside it contradict each other: a "
-            f"model of {sizes} has at least {claimed} weights, the file {held}"
-        )
-
-
-def _least_parameters(sizes):
-    """The large kernels of a model."""
-    root = int(64 * sizes.get("resnet_width", 0))
-    stages = sizes.get("resnet_layers") or ()
-    total = sum(17 * (root * 2**s) ** 2 * units for s, units in enumerate(stages))
-    if "hidden_size" in sizes:
-        width, patch, layers = (sizes[k] for k in ("hidden_size", "patch_size", "num_layers"))
-        rows, columns = grid_of(sizes["image_size"], patch, sizes.get("resnet_layers"))
-        total += width * (math.prod(patch) + rows * columns + (sizes["num_classes"] or 0))
-        total += layers * width * (4 * width + 2 * sizes["mlp_dim"])
-    return total
-
-
-def square(positions: int) -> int | None:
-    """The side of a square of `positions` patches, or None."""
-    side = math.isqrt(max(positions, 0))
-    return side if side * side == positions and side else None
-
-
-def guess_image_size(
-    positions: int, patch_size: tuple[int, int], class_token: bool, resnet_layers=None
-) -> dict:
-    """`{"image_size": (h, w)}` in pixels of a square grid; empty where the grid is not square."""
-    side = square(positions - class_token)
-    if side is None:
+def _stem_sizes(model):
+    """The arguments of `HybridViT` that describe its stem; empty for a model without a stem."""
+    root = next((layer for layer in model.layers if isinstance(layer, StdConv)), None)
+    if root is None:
         return {}
-    stride = 1 if resnet_layers is None else variants.stem_stride(resnet_layers)
-    return {"image_size": tuple(side * patch * stride for patch in patch_size)}
-
-
-def count(names, prefix: str) -> int:
-    """How many blocks are called `{prefix}{i}…` in `names`."""
-    found = re.compile(re.escape(prefix) + r"(\d+)[./]")
-    return len({match[1] for match in map(found.match, names) if match})
+    stages = [layer for layer in model.layers if isinstance(layer, ResNetStage)]
+    return {
+        "resnet_layers": tuple(stage.num_units for stage in stages),
+        "resnet_width": root.filters / ROOT_WIDTH,
+        "standardization": root.standardization,
+        "group_norm_epsilon": model.get_layer("gn_root").epsilon,
+    }

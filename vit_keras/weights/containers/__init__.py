@@ -1,1 +1,38 @@
-"""Readers of tensors in `.npz`, safetensors, PyTorch and Keras files."""
+"""Containers of tensors: `.npz`, safetensors, PyTorch and Keras files; one file for each kind.
+
+A reader is made from a path and has:
+
+- `shapes`: `{name: shape}`;
+- `metadata`: `{str: str}`;
+- `read(name)`: returns a floating-point array;
+- `verify()`: raises `ValueError` if the data are damaged;
+- `close()`.
+
+Readers take tensors one at a time and run nothing that a file says. They compare what a file
+claims with its size before any of it takes memory.
+"""
+
+from vit_keras.weights.containers.checks import DamagedFile
+from vit_keras.weights.containers.keras_h5 import KerasTensors
+from vit_keras.weights.containers.npz import NpzTensors, write_npz
+from vit_keras.weights.containers.pytorch import TorchTensors, write_torch
+from vit_keras.weights.containers.safetensors import SafetensorsTensors, write_safetensors
+
+READERS = {
+    ".npz": NpzTensors,
+    ".safetensors": SafetensorsTensors,
+    ".pth": TorchTensors,
+    ".pt": TorchTensors,
+    ".bin": TorchTensors,
+    ".weights.h5": KerasTensors,
+    ".keras": KerasTensors,
+}
+# `(path, (name, array) pairs, note)`; a `.weights.h5` needs its groups, see `keras_h5.write_h5`.
+WRITERS = {
+    ".npz": write_npz,
+    ".safetensors": write_safetensors,
+    ".pth": write_torch,
+    ".bin": write_torch,
+}
+
+__all__ = ["READERS", "WRITERS", "DamagedFile"]

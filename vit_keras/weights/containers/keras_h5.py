@@ -1,7 +1,8 @@
-"""Tensors in `.weights.h5` and `.keras` files, under the names that Keras' layers have.
+"""Keras' `.weights.h5` and `.keras` files, with tensors under the names of Keras' layers.
 
-Keras numbers the variables of a layer and names groups by class; the layers' names are attributes.
-`layers/encoder_block_1/mlp/dense_0/vars/0` reads as `encoderblock_1/MlpBlock_3/Dense_0/0`.
+Keras numbers the variables of a layer and names groups by class. The names of the layers are
+attributes of the groups, so `layers/encoder_block_1/mlp/dense_0/vars/0` is read as
+`encoderblock_1/MlpBlock_3/Dense_0/0`.
 """
 
 import contextlib
@@ -10,21 +11,33 @@ import math
 import os
 import zipfile
 
-from vit_keras.weights.containers.tensors import DamagedFile, as_float, check_claim
+from vit_keras import extras
+from vit_keras.files import replacing
+from vit_keras.weights.containers.checks import (
+    DamagedFile,
+    as_float,
+    check_archive_claim,
+    check_claim,
+)
+
+KERAS_CONFIG = "keras"  # the key of the model's config in the config of a `WeightFile`
+
+
+def _h5py(purpose):
+    return extras.require("h5py", extra="weights", purpose=purpose)
 
 
 class KerasTensors:
-    """The variables of a model's layers; those of an optimizer or a metric are left out."""
+    """Reads the variables of a model's layers; leaves out those of optimizers and metrics."""
 
     def __init__(self, path: str):
-        import h5py
-
+        self.h5py = _h5py("Reading Keras files")
         self.path, self.stack = path, contextlib.ExitStack()
         try:
             source, self.metadata = self._source(path)
             self.data = {}
-            for part in (source, *self._head_beside(path)):
-                file = self.stack.enter_context(h5py.File(part, "r"))
+            for h5_source in (source, *head_beside(path)):
+                file = self.stack.enter_context(self.h5py.File(h5_source, "r"))
                 if "layers" in file:
                     self._collect(file["layers"], ())
             check_claim(path, sum(math.prod(d.shape) * 8 for d in self.data.values()))
@@ -37,20 +50,13 @@ class KerasTensors:
         self.shapes = {name: dataset.shape for name, dataset in self.data.items()}
 
     def _source(self, path):
-        """What h5py opens, and the `config.json` of a `.keras` file, as text."""
+        """Returns what h5py opens, and the text of a `.keras` file's `config.json`."""
         if not path.endswith(".keras"):
             return path, {}
         archive = self.stack.enter_context(zipfile.ZipFile(path))
-        check_claim(path, sum(entry.file_size for entry in archive.infolist()))
+        check_archive_claim(path, archive)
         config = archive.read("config.json").decode()
         return self.stack.enter_context(archive.open("model.weights.h5")), {"config": config}
-
-    @staticmethod
-    def _head_beside(path):
-        """The file that a preset of KerasHub keeps its head in."""
-        folder, name = os.path.split(path)
-        head = os.path.join(folder, "task.weights.h5")
-        return [head] if name == "model.weights.h5" and os.path.isfile(head) else []
 
     def _collect(self, group, prefix):
         for key, item in self._members(group):
@@ -65,11 +71,9 @@ class KerasTensors:
             self._collect(item, here)
 
     def _members(self, group):
-        """(key, group or dataset) pairs, none of which is a link elsewhere."""
-        import h5py
-
+        """Yields (key, group or dataset) pairs; raises if one of them is a link elsewhere."""
         for key in group:
-            if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            if not isinstance(group.get(key, getlink=True), self.h5py.HardLink):
                 raise DamagedFile(f"{self.path!r} holds a link {group.name}/{key} elsewhere")
             yield key, group[key]
 
@@ -96,12 +100,36 @@ class KerasTensors:
         self.stack.close()
 
 
-KERAS_CONFIG = "keras"  # under which a checkpoint's config has the model's
+def head_beside(path: str) -> list[str]:
+    """The file beside `path` that holds the head of a KerasHub preset; empty without one."""
+    folder, name = os.path.split(path)
+    head = os.path.join(folder, "task.weights.h5")
+    return [head] if name == "model.weights.h5" and os.path.isfile(head) else []
 
 
 def model_config(metadata: dict) -> dict:
-    """The model's config in a `.keras` file, empty for a `.weights.h5`."""
+    """The model's config in a `.keras` file's metadata; empty for a `.weights.h5`."""
     try:
         return json.loads(metadata.get("config", "{}")).get("config", {})
     except (ValueError, AttributeError):
         return {}
+
+
+def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
+    """Writes tensors in the groups where Keras looks for them, with its layers' names.
+
+    Args:
+        path: The `.weights.h5` file.
+        groups: `{name of a tensor: [(group, name of its layer or None), …]}`.
+        tensors: `{name: array}`; the last part of a name is the number of the variable.
+    """
+    h5py = _h5py("Writing Keras files")
+    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+        for name, nested in groups.items():
+            group = file
+            for key, layer in nested:
+                group = group.require_group(key)
+                if layer is not None:
+                    group.require_group("vars").attrs["name"] = layer
+            group["vars"][name.rpartition("/")[2]] = tensors[name]
+        file.require_group("vars")

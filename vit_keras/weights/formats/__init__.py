@@ -1,1 +1,1 @@
-"""The file formats of every project: one file maps one project's names and layouts to ours."""
+"""Formats of weights, one file for each: they map names and layouts, and read no files."""

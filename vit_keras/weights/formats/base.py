@@ -6,16 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
 from vit_keras.weights.numerics import Numerics
 
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """Tensors `theirs` of a file that are the variables `ours`.
+    """Ties tensors of a file to variables of a model.
 
-    `read` takes their arrays and gives ours, in order; `write` the reverse. `unpadded` links take
-    shapes with leading ones for those without.
+    Attributes:
+        theirs: Canonical names of tensors in the file.
+        ours: Paths of variables in the model.
+        read: Takes the arrays of `theirs` and returns those of `ours`, in order.
+        write: The reverse of `read`.
+        unpadded: Whether shapes with and without leading ones are the same.
     """
 
     theirs: tuple[str, ...]
@@ -24,31 +28,35 @@ class Link:
     write: Callable[..., tuple[np.ndarray, ...]]
     unpadded: bool = False
 
-    def fits(self, theirs: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-        """Whether a tensor of the shape `theirs` can be read where `wanted` would be written."""
+    def fits(self, shape: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+        """Whether a tensor with `shape` can be read where `expected` would be written."""
         if self.unpadded:
-            theirs, wanted = (_without_ones(shape) for shape in (theirs, wanted))
-        return theirs == wanted
+            shape, expected = _without_leading_ones(shape), _without_leading_ones(expected)
+        return shape == expected
 
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """One row of the registry.
+    """One row in the table of formats.
 
     Attributes:
-        name: what `source=` and `format=` call it.
-        suffixes: of the files it is written to, the usual one first.
-        detect: whether a set of canonical names is of this format.
-        infer: `({canonical name: shape}, config) -> arguments of the model`, as far as known.
-        links: `(architecture, canonical names or None to write) -> Links`.
-        numerics: `config -> Numerics`.
-        canonical: `name -> name`, spells old and prefixed names as `links` does.
-        head: prefixes of canonical names that are the classifier's.
-        ignored: prefixes of canonical names that no classifier reads.
-        describe: the model's sizes, as `links` takes them; ValueError for a model that has none.
-        check: raises ValueError for an architecture that the format cannot hold.
-        folder: `(architecture, Numerics) -> {file name: JSON}` to write beside the weights.
-        tree: for `.weights.h5`, `(names, folder) -> {file: {name: its groups}}`.
+        name: The name in `source=` and `format=`.
+        suffixes: The suffixes of files that it is written to, the usual one first.
+        detect: Takes a set of canonical names; whether they belong to this format.
+        infer: Takes `{canonical name: shape}` and the configuration; returns the arguments of the
+            model's constructor, as far as they say them.
+        links: Takes an architecture and the canonical names of a file to read, or None to write;
+            returns the links.
+        numerics: Takes the configuration; returns how the project's code computes.
+        canonical: Takes a name; returns it without old spellings and prefixes, as `links` has it.
+        head: The prefixes of canonical names that belong to the classifier.
+        ignored: The prefixes of canonical names that no model has a place for.
+        architecture: The class whose `from_model` gives what `links` takes.
+        check: Takes an architecture; raises ValueError if the format cannot hold it.
+        config_files: Takes an architecture and its numerics; returns `{file name: JSON}`, the
+            configuration that the project reads beside the weights.
+        h5_groups: For `.weights.h5`: takes names and whether they go to a folder; returns
+            `{file: {name: groups}}`, see `containers.keras_h5.write_h5`.
     """
 
     name: str
@@ -56,40 +64,49 @@ class Format:
     detect: Callable[[set[str]], bool]
     infer: Callable[[dict[str, tuple[int, ...]], dict], dict[str, Any]]
     links: Callable[..., Iterable[Link]]
-    numerics: Callable[[dict], Numerics]
+    numerics: Callable[[dict], Numerics | None]
     canonical: Callable[[str], str] = str
     head: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
-    describe: Callable[[Any], Any] = architecture.describe
-    check: Callable[[Any], None] = lambda architecture: None
-    folder: Callable[..., dict[str, dict]] | None = None
-    tree: Callable[..., dict[str, dict[str, list]]] | None = None
+    architecture: type = VisionTransformerArchitecture
+    check: Callable[[Any], None] = lambda arch: None
+    config_files: Callable[..., dict[str, dict]] | None = None
+    h5_groups: Callable[..., dict[str, dict[str, list]]] | None = None
 
 
-def _without_ones(shape):
+def _without_leading_ones(shape):
     first = next((i for i, size in enumerate(shape) if size != 1), len(shape))
     return tuple(shape[first:])
 
 
+def same(theirs: str, ours: str) -> Link:
+    """Links one tensor with the same layout on both sides."""
+    return Link((theirs,), (ours,), lambda x: (x,), lambda x: (x,))
+
+
 def unpadded(theirs: str, ours: str) -> Link:
-    """One vector, which the file may hold as `(1, 1, 1, C)`."""
+    """Links one vector, which the file may hold as `(1, 1, 1, C)`."""
     read = lambda x: (x.reshape(-1),)
     return Link((theirs,), (ours,), read, lambda x: (x,), unpadded=True)
 
 
-def same(theirs: str, ours: str) -> Link:
-    """One tensor in one layout."""
-    return Link((theirs,), (ours,), lambda x: (x,), lambda x: (x,))
-
-
 def reshaped(theirs: str, ours: str, their_shape, our_shape) -> Link:
-    """One tensor in two shapes, its elements in one order."""
+    """Links one tensor with two shapes, whose elements have the same order."""
     return Link(
         (theirs,), (ours,), lambda x: (x.reshape(our_shape),), lambda x: (x.reshape(their_shape),)
     )
 
 
 def transposed(theirs: str, ours: str, axes: tuple[int, ...]) -> Link:
-    """One tensor whose axes in the file are `axes` of ours."""
+    """Links one tensor; its axes in the file are `axes` of the model's variable."""
     back = tuple(int(i) for i in np.argsort(axes))
     return Link((theirs,), (ours,), lambda x: (x.transpose(back),), lambda x: (x.transpose(axes),))
+
+
+def refuse_hybrid(arch, project: str) -> None:
+    """Raises ValueError for a hybrid, in a format that has none."""
+    if isinstance(arch, HybridArchitecture):
+        raise ValueError(
+            f"{project}'s Vision Transformer has no ResNet stem; the formats 'google' and 'timm' "
+            f"have. Received: a hybrid, resnet_layers={arch.resnet_layers}"
+        )

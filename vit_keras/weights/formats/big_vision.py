@@ -1,9 +1,14 @@
-"""big_vision's `.npz`: positions at the top, without a slot for the class token; scanned blocks.
+"""big_vision's `.npz`: positions at the top without a slot for the class token; scanned blocks.
 
-Read also: the older files that keep the slot or have the positions inside `Transformer`, those
-without positions (the fixed sin-cos ones), `params/img/` of two-tower models, of which the text's
-tower is left out, and training states, without their optimizer. Positions with a
-class slot that is not zero are written with it, which big_vision folds into `cls` itself.
+These are read as well:
+
+- older files, which keep the slot or have the positions inside `Transformer`;
+- files without positions, whose models have the fixed sin-cos ones;
+- `params/img/` of two-tower models, without the tower for text;
+- training states, without their optimizer.
+
+A slot of zeros is not written. A slot that is not zero is written, and big_vision folds it into
+`cls` when it reads the file.
 """
 
 import re
@@ -12,18 +17,24 @@ import numpy as np
 
 from vit_keras.layers.position_tables import sincos_2d
 from vit_keras.models import Preprocessing
-from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.architectures import (
+    VisionTransformerArchitecture,
+    count_blocks,
+    guess_image_size,
+    square_side,
+)
+from vit_keras.weights.architectures.paths import block_paths
 from vit_keras.weights.formats import google
-from vit_keras.weights.formats.base import Format, Link, Numerics
+from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_hybrid
 
 POSITIONS = "pos_embedding"
 SCANNED = "Transformer/encoderblock"
-_LINEN = {new: old for old, new in google.LINEN.items()}
-_OURS = re.compile(rf"(encoderblock(?:_\d+)?)/({'|'.join(_LINEN)})/")
+_LINEN_OF = {ours: linen for linen, ours in google.LINEN_NAMES.items()}
+_NUMBERED_LAYER = re.compile(rf"(encoderblock(?:_\d+)?)/({'|'.join(_LINEN_OF)})/")
 
 
 def canonical(name: str) -> str:
-    """Linen numbering, positions at the top, no prefix."""
+    """Removes prefixes, restores Linen's numbering and puts the positions at the top."""
     name = re.sub(r"^(opt/target/)?(params/)?(img/)?", "", name)
     if name in ("t", "b"):  # the temperature and bias of two-tower models
         return f"txt/{name}"
@@ -33,23 +44,24 @@ def canonical(name: str) -> str:
 
 
 def _linen(name: str) -> str:
-    return _OURS.sub(lambda m: f"{m[1]}/{_LINEN[m[2]]}/", name)
+    return _NUMBERED_LAYER.sub(lambda m: f"{m[1]}/{_LINEN_OF[m[2]]}/", name)
 
 
 def detect(names: set[str]) -> bool:
     return "embedding/kernel" in names and "Transformer/encoder_norm/scale" in names
 
 
-def links(arch: architecture.Architecture, names=None) -> list[Link]:
+def links(arch: VisionTransformerArchitecture, names=None) -> list[Link]:
     scanned = names is not None and f"{SCANNED}/LayerNorm_0/scale" in names
-    out = []
-    for path in architecture.paths(arch):
+    result = []
+    for path in arch.paths():
         if path == "posembed_input/pos_embedding":
-            out.append(_positions(arch, names))
+            result.append(_positions(arch, names))
         elif not (scanned and path.startswith("encoderblock_")):
             name = _linen(google.published_name(path))
-            out.append(Link((f"params/{name}" if names is None else name,), (path,), _one, _one))
-    return out + (_scanned(arch) if scanned else [])
+            name = f"params/{name}" if names is None else name
+            result.append(Link((name,), (path,), _one, _one))
+    return result + (_scanned(arch) if scanned else [])
 
 
 def _one(x):
@@ -57,7 +69,7 @@ def _one(x):
 
 
 def _positions(arch, names):
-    """Learned positions; the fixed ones, which no file holds, where `names` has none."""
+    """Links learned positions, or fixed ones if the file has none."""
     ours = ("posembed_input/pos_embedding",)
     if names is not None and POSITIONS not in names:
         fixed = sincos_2d(*arch.grid, arch.hidden_size, int(arch.classifier == "token"))
@@ -71,7 +83,7 @@ def _positions(arch, names):
 
 
 def _scanned(arch):
-    """One tensor of all blocks, `(L, …)`, and L variables."""
+    """Links one tensor of all blocks, `(L, …)`, to L variables."""
     return [
         Link(
             (_linen(google.published_name(path)).replace("encoderblock_0", "encoderblock"),),
@@ -79,7 +91,7 @@ def _scanned(arch):
             tuple,
             lambda *x: (np.stack(x),),
         )
-        for path in architecture.block_paths("encoderblock_0")
+        for path in block_paths("encoderblock_0")
     ]
 
 
@@ -87,17 +99,17 @@ def infer(shapes: dict, config: dict) -> dict:
     shapes = {google.canonical(name): shape for name, shape in shapes.items()}
     first = f"{SCANNED}/LayerNorm_0/scale"
     if first in shapes:
-        found = google.sizes(shapes, shapes[first][0], SCANNED)
+        arguments = google.sizes(shapes, shapes[first][0], SCANNED)
     else:
-        blocks = architecture.count(shapes, f"{SCANNED}_")
-        found = google.sizes(shapes, blocks, f"{SCANNED}_0")
+        num_layers = count_blocks(shapes, f"{SCANNED}_")
+        arguments = google.sizes(shapes, num_layers, f"{SCANNED}_0")
     positions = shapes.get(POSITIONS, (1, 0))[1]
-    slot = found["classifier"] == "token" and architecture.square(positions) is None
-    return {**found, **architecture.guess_image_size(positions, found["patch_size"], slot)}
+    slot = arguments["classifier"] == "token" and square_side(positions) is None
+    return arguments | guess_image_size(positions, arguments["patch_size"], slot)
 
 
-def check(arch: architecture.Architecture) -> None:
-    architecture.refuse_stem(arch, "big_vision")
+def check(arch: VisionTransformerArchitecture) -> None:
+    refuse_hybrid(arch, "big_vision")
     if arch.classifier not in ("token", "gap", "map"):
         raise ValueError(
             'big_vision\'s files hold models with classifier "token", "gap" or "map". '

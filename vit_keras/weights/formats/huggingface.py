@@ -1,18 +1,23 @@
 """Hugging Face's `ViTForImageClassification` and `ViTModel`, with their `config.json`.
 
-Names are those on disk; the ones that transformers 5 has in memory are read as well. The pooler
-of a `ViTModel` is our `pre_logits`; a mask token is left out.
+Files have the names that transformers writes to disk; the names that transformers 5 has in memory
+are read as well. The pooler of a `ViTModel` becomes `pre_logits`. A mask token is left out.
 """
 
 import re
 
 from vit_keras.models import Preprocessing
-from vit_keras.weights.architectures import vision_transformer as architecture
-from vit_keras.weights.formats.base import Format, Link, Numerics, same
+from vit_keras.weights.architectures import (
+    VisionTransformerArchitecture,
+    count_blocks,
+    guess_image_size,
+)
+from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_hybrid, same
 from vit_keras.weights.formats.torch_layouts import conv, dense, heads_in, heads_out, norm
 
 GELU = {"gelu": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
-RESAMPLE = {"bilinear": 2, "bicubic": 3}  # PIL's numbers
+PIL_RESAMPLE = {"bilinear": 2, "bicubic": 3}
+# Patterns of the names in memory, and what replaces them on disk.
 IN_MEMORY = {
     r"^(layers\.\d+\.)": r"encoder.\1",
     r"^encoder\.layers\.": "encoder.layer.",
@@ -26,7 +31,7 @@ IN_MEMORY = {
 
 
 def canonical(name: str) -> str:
-    """The name on disk, without the prefix of the classifier's backbone."""
+    """Translates to the name on disk, without the prefix of the classifier's backbone."""
     name = re.sub(r"^(module\.)?(vit\.)?", "", name)
     for pattern, new in IN_MEMORY.items():
         name = re.sub(pattern, new, name)
@@ -40,18 +45,18 @@ def detect(names: set[str]) -> bool:
     } <= names
 
 
-def links(arch: architecture.Architecture, names=None) -> list[Link]:
+def links(arch: VisionTransformerArchitecture, names=None) -> list[Link]:
     prefix = "vit." if names is None and arch.num_classes is not None else ""
     embeddings = f"{prefix}embeddings"
-    out = conv(f"{embeddings}.patch_embeddings.projection", "embedding")
-    out += [same(f"{embeddings}.cls_token", "cls/cls")]
-    out += [same(f"{embeddings}.position_embeddings", "posembed_input/pos_embedding")]
+    result = conv(f"{embeddings}.patch_embeddings.projection", "embedding")
+    result += [same(f"{embeddings}.cls_token", "cls/cls")]
+    result += [same(f"{embeddings}.position_embeddings", "posembed_input/pos_embedding")]
     for i in range(arch.num_layers):
-        out += _block(f"{prefix}encoder.layer.{i}", f"encoderblock_{i}", arch.num_heads)
-    out += norm(f"{prefix}layernorm", "encoder_norm")
+        result += _block(f"{prefix}encoder.layer.{i}", f"encoderblock_{i}", arch.num_heads)
+    result += norm(f"{prefix}layernorm", "encoder_norm")
     if arch.representation_size is not None:
-        out += dense(f"{prefix}pooler.dense", "pre_logits")
-    return out + (dense("classifier", "head") if arch.num_classes is not None else [])
+        result += dense(f"{prefix}pooler.dense", "pre_logits")
+    return result + (dense("classifier", "head") if arch.num_classes is not None else [])
 
 
 def _block(old, new, num_heads):
@@ -73,24 +78,24 @@ def _block(old, new, num_heads):
 
 def infer(shapes: dict, config: dict) -> dict:
     kernel = shapes["embeddings.patch_embeddings.projection.weight"]
-    found = {
+    arguments = {
         "patch_size": tuple(kernel[2:]),
         "channels": kernel[1],
         "hidden_size": kernel[0],
-        "num_layers": architecture.count(shapes, "encoder.layer."),
+        "num_layers": count_blocks(shapes, "encoder.layer."),
         "mlp_dim": shapes["encoder.layer.0.intermediate.dense.weight"][0],
         "num_classes": shapes.get("classifier.weight", (None,))[0],
         "classifier": "token",
         "representation_size": shapes.get("pooler.dense.weight", (None,))[0],
     }
     positions = shapes["embeddings.position_embeddings"][1]
-    found |= architecture.guess_image_size(positions, found["patch_size"], True)
+    arguments |= guess_image_size(positions, arguments["patch_size"], True)
     if "num_attention_heads" in config:
-        found["num_heads"] = config["num_attention_heads"]
+        arguments["num_heads"] = config["num_attention_heads"]
     if "image_size" in config:
         size = config["image_size"]
-        found["image_size"] = (size, size) if isinstance(size, int) else tuple(size)
-    return found
+        arguments["image_size"] = (size, size) if isinstance(size, int) else tuple(size)
+    return arguments
 
 
 def numerics(config: dict) -> Numerics:
@@ -116,7 +121,7 @@ def _preprocessing(config):
     fraction = None
     if config.get("do_center_crop") and "shortest_edge" in size:
         fraction = crop.get("height", size["shortest_edge"]) / size["shortest_edge"]
-    names = {number: name for name, number in RESAMPLE.items()}
+    names = {number: name for name, number in PIL_RESAMPLE.items()}
     return Preprocessing(
         mean=tuple(config.get("image_mean", (0.5, 0.5, 0.5))),
         std=tuple(config.get("image_std", (0.5, 0.5, 0.5))),
@@ -126,11 +131,11 @@ def _preprocessing(config):
     )
 
 
-def check(arch: architecture.Architecture) -> None:
-    architecture.refuse_stem(arch, "Hugging Face")
+def check(arch: VisionTransformerArchitecture) -> None:
+    refuse_hybrid(arch, "Hugging Face")
     if arch.classifier != "token":
         raise ValueError(
-            'Hugging Face\'s ViT has classifier "token" only. '
+            'Hugging Face\'s ViT must have classifier "token". '
             f"Received: classifier={arch.classifier!r}"
         )
     if arch.num_classes is not None and arch.representation_size is not None:
@@ -141,7 +146,7 @@ def check(arch: architecture.Architecture) -> None:
         )
 
 
-def folder(arch: architecture.Architecture, numerics: Numerics) -> dict[str, dict]:
+def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
     height, width = arch.image_size
     square = height == width
     patch_height, patch_width = arch.patch_size
@@ -172,13 +177,13 @@ def folder(arch: architecture.Architecture, numerics: Numerics) -> dict[str, dic
 
 
 def _processor(arch, numerics):
-    """`ViTImageProcessor`'s settings."""
+    """The settings of `ViTImageProcessor`."""
     pixels, (height, width) = numerics.preprocessing, arch.image_size
     config = {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,
         "size": {"height": height, "width": width},
-        "resample": RESAMPLE[pixels.interpolation],
+        "resample": PIL_RESAMPLE[pixels.interpolation],
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
@@ -203,5 +208,5 @@ FORMAT = Format(
     head=("classifier.", "pooler."),
     ignored=("embeddings.mask_token",),
     check=check,
-    folder=folder,
+    config_files=config_files,
 )

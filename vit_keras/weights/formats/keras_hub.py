@@ -1,21 +1,26 @@
 """KerasHub's `ViTImageClassifier` and `ViTBackbone`: preset folders and `.weights.h5`.
 
-Kernels have our layouts. A class token that is averaged with the patches has no counterpart here.
+Kernels have the layouts of this package, which has no classifier that averages the class token
+with the patches.
 """
 
 import re
 
 from vit_keras.models import Preprocessing
-from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.architectures import (
+    VisionTransformerArchitecture,
+    count_blocks,
+    guess_image_size,
+)
 from vit_keras.weights.formats import keras_hub_preset as preset
-from vit_keras.weights.formats.base import Format, Link, Numerics, reshaped, same
+from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_hybrid, reshaped, same
 
 PATCHES, ENCODER = preset.PATCHES, preset.ENCODER
 BLOCK = f"{ENCODER}/transformer_block_"
 
 
 def canonical(name: str) -> str:
-    """Without the name of the backbone."""
+    """Removes the name of the backbone."""
     return re.sub(rf"^.*?({PATCHES}|{ENCODER})/", r"\1/", name)
 
 
@@ -23,20 +28,20 @@ def detect(names: set[str]) -> bool:
     return {f"{PATCHES}/patch_embedding/0", f"{BLOCK}1/mha/query/0"} <= names
 
 
-def links(arch: architecture.Architecture, names=None) -> list[Link]:
+def links(arch: VisionTransformerArchitecture, names=None) -> list[Link]:
     positions = (-1, arch.hidden_size)
-    out = _pair(f"{PATCHES}/patch_embedding", "embedding", "kernel", "bias")
-    out += [same(f"{PATCHES}/0", "cls/cls")] if arch.classifier == "token" else []
+    result = _pair(f"{PATCHES}/patch_embedding", "embedding", "kernel", "bias")
+    result += [same(f"{PATCHES}/0", "cls/cls")] if arch.classifier == "token" else []
     position = "posembed_input/pos_embedding"
-    out += [reshaped(f"{PATCHES}/position_embedding/0", position, positions, (1, *positions))]
+    result += [reshaped(f"{PATCHES}/position_embedding/0", position, positions, (1, *positions))]
     for i in range(arch.num_layers):
-        out += _block(f"{BLOCK}{i + 1}", f"encoderblock_{i}")
-    out += _pair(f"{ENCODER}/ln", "encoder_norm", "gamma", "beta")
+        result += _block(f"{BLOCK}{i + 1}", f"encoderblock_{i}")
+    result += _pair(f"{ENCODER}/ln", "encoder_norm", "gamma", "beta")
     if arch.representation_size is not None:
-        out += _pair("pre_logits", "pre_logits", "kernel", "bias")
+        result += _pair("pre_logits", "pre_logits", "kernel", "bias")
     if arch.num_classes is not None:
-        out += _pair("predictions", "head", "kernel", "bias")
-    return out
+        result += _pair("predictions", "head", "kernel", "bias")
+    return result
 
 
 def _pair(theirs, ours, first, second):
@@ -44,13 +49,13 @@ def _pair(theirs, ours, first, second):
 
 
 def _block(old, new):
-    parts = {"query": "query", "key": "key", "value": "value", "attention_output": "out"}
+    projections = {"query": "query", "key": "key", "value": "value", "attention_output": "out"}
     attention = f"{new}/MultiHeadDotProductAttention_1"
     return [
         *_pair(f"{old}/ln_1", f"{new}/LayerNorm_0", "gamma", "beta"),
         *(
             link
-            for theirs, ours in parts.items()
+            for theirs, ours in projections.items()
             for link in _pair(f"{old}/mha/{theirs}", f"{attention}/{ours}", "kernel", "bias")
         ),
         *_pair(f"{old}/ln_2", f"{new}/LayerNorm_2", "gamma", "beta"),
@@ -65,14 +70,14 @@ def infer(shapes: dict, config: dict) -> dict:
     task = config.get("task.json", {}).get("config", {})
     if token and task.get("pooling") == "gap":
         raise ValueError(
-            "No classifier here averages the class token with the patches, as KerasHub's "
-            'pooling="gap" does with use_class_token=True.'
+            'KerasHub\'s pooling="gap" averages the class token with the patches if '
+            "use_class_token=True; no classifier of this package does so. Received: such a file"
         )
-    found = {
+    arguments = {
         "patch_size": (height, width),
         "channels": channels,
         "hidden_size": hidden_size,
-        "num_layers": architecture.count(shapes, BLOCK),
+        "num_layers": count_blocks(shapes, BLOCK),
         "num_heads": shapes[f"{BLOCK}1/mha/query/0"][1],
         "mlp_dim": shapes[f"{BLOCK}1/mlp/dense_1/0"][1],
         "num_classes": shapes.get("predictions/0", (None,))[-1],
@@ -80,9 +85,9 @@ def infer(shapes: dict, config: dict) -> dict:
         "representation_size": shapes.get("pre_logits/0", (None,))[-1],
     }
     positions = shapes[f"{PATCHES}/position_embedding/0"][0]
-    found |= architecture.guess_image_size(positions, (height, width), token)
+    arguments |= guess_image_size(positions, (height, width), token)
     image_shape = config.get("config", {}).get("image_shape")
-    return {**found, **({"image_size": tuple(image_shape[:2])} if image_shape else {})}
+    return arguments | ({"image_size": tuple(image_shape[:2])} if image_shape else {})
 
 
 def numerics(config: dict) -> Numerics:
@@ -95,7 +100,7 @@ def numerics(config: dict) -> Numerics:
 
 
 def _preprocessing(converter):
-    """`x · scale + offset` of pixels in [0, 255] as a mean and a standard deviation."""
+    """Turns `x · scale + offset` of pixels in [0, 255] into a mean and a standard deviation."""
     scale, offset = (converter.get(key) for key in ("scale", "offset"))
     scale = 1 / 127.5 if scale is None else scale
     offset = (-1.0 if converter.get("scale") is None else 0.0) if offset is None else offset
@@ -111,8 +116,8 @@ def _preprocessing(converter):
     )
 
 
-def check(arch: architecture.Architecture) -> None:
-    architecture.refuse_stem(arch, "KerasHub")
+def check(arch: VisionTransformerArchitecture) -> None:
+    refuse_hybrid(arch, "KerasHub")
     if arch.classifier not in ("token", "gap"):
         raise ValueError(
             'KerasHub\'s ViT has classifier "token" or "gap". '
@@ -135,6 +140,6 @@ FORMAT = Format(
     canonical=canonical,
     head=("predictions/", "pre_logits/"),
     check=check,
-    folder=preset.folder,
-    tree=preset.tree,
+    config_files=preset.config_files,
+    h5_groups=preset.h5_groups,
 )

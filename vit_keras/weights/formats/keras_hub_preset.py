@@ -1,13 +1,13 @@
-"""What KerasHub looks for on disk: the groups of its `.weights.h5`, a preset's JSON files."""
+"""KerasHub's files: the groups of its `.weights.h5`, and the JSON files of a preset."""
 
 import keras
 
-from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.numerics import Numerics
 
 PATCHES, ENCODER = "vit_patching_and_embedding", "vit_encoder"
-# Where Keras' numbered names differ from the layers' own.
-STRUCTURE = {
+# Keras' numbered names, where they differ from the names of the layers.
+NUMBERED_NAMES = {
     PATCHES: "layers/vi_t_patching_and_embedding",
     ENCODER: "layers/vi_t_encoder",
     "ln": "layer_norm",
@@ -20,10 +20,10 @@ STRUCTURE = {
 }
 
 
-def tree(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[str, str | None]]]]:
-    """`{file: {name: [(group, name of its layer), …]}}` in the groups that Keras looks for.
+def h5_groups(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[str, str | None]]]]:
+    """Returns `{file: {name: [(group, name of its layer), …]}}` with the groups that Keras reads.
 
-    A preset folder has the backbone and the head in two files; one file nests the backbone.
+    A preset folder has the backbone and the head in two files. A single file nests the backbone.
     """
     files = {}
     for name in names:
@@ -38,7 +38,7 @@ def tree(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[str, 
 
 
 def _groups(part, pre_logits):
-    """The groups of one part of a name."""
+    """Returns the groups for one part of a name."""
     if part.startswith("transformer_block_"):
         index = int(part.rpartition("_")[2]) - 1
         key = "vi_t_encoder_block" + (f"_{index}" if index else "")
@@ -46,12 +46,12 @@ def _groups(part, pre_logits):
     if part in ("pre_logits", "predictions"):
         second = part == "predictions" and pre_logits
         return [("layers", None), ("dense_1" if second else "dense", part)]
-    *containers, key = STRUCTURE.get(part, part).split("/")
+    *containers, key = NUMBERED_NAMES.get(part, part).split("/")
     return [(container, None) for container in containers] + [(key, part)]
 
 
-def folder(arch: architecture.Architecture, numerics: Numerics) -> dict[str, dict]:
-    """A preset's JSON files, as `save_to_preset` of KerasHub 0.32 writes them."""
+def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
+    """Returns a preset's JSON files, as `save_to_preset` of KerasHub 0.32 writes them."""
     backbone = _backbone(arch)
     metadata = {"keras_version": keras.__version__, "keras_hub_version": "0.32.0"}
     if arch.num_classes is None:

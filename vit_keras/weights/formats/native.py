@@ -1,44 +1,48 @@
-"""Our own `.keras` and `.weights.h5` files, of any model.
+"""This package's own `.keras` and `.weights.h5` files, which hold any model.
 
-Keras numbers the variables of each layer: `head/kernel` is `head/0`. A `.keras` file says also how
-the model computes; a `.weights.h5` does not, and leaves the model's numerics as they are.
+Keras numbers the variables of each layer, so `head/kernel` is `head/0`. A `.keras` file also says
+how the model computes. A `.weights.h5` does not, and loading it leaves the model's numerics as they
+are.
 """
 
 import dataclasses
-import os
 import re
-import zipfile
 
 import keras
 
 from vit_keras.layers import PatchEmbedding
-from vit_keras.models import with_image_size
-from vit_keras.weights.architectures import resnet as stems
-from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.models.position_embeddings import KINDS, NAMES
+from vit_keras.variants import ROOT_WIDTH
+from vit_keras.weights.architectures import count_blocks, count_units, guess_image_size
+from vit_keras.weights.architectures.vision_transformer import classifier_of
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
-from vit_keras.weights.containers.tensors import check_claim
 from vit_keras.weights.formats.base import Format, Link, same
 from vit_keras.weights.numerics import Numerics
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
-    """A model's variables, `(name in the file, path)`, and its grid of patches if it has one."""
+class VariableLayout:
+    """The variables of any model, and the grid of its patches.
+
+    Attributes:
+        variables: (name in the file, path) pairs.
+        classifier: "token" for a model with a class token, otherwise None.
+        grid: Rows and columns of patches, or None for a model without patches.
+    """
 
     variables: tuple[tuple[str, str], ...]
     classifier: str | None
     grid: tuple[int, int] | None
 
-
-def describe(model: keras.Model) -> Layout:
-    """The layout of any model."""
-    variables = tuple(_numbered(model))
-    classifier = "token" if any(path == "cls/cls" for _, path in variables) else None
-    return Layout(variables, classifier, _grid(model))
+    @staticmethod
+    def from_model(model: keras.Model) -> "VariableLayout":
+        """Reads the layout off a built model."""
+        variables = tuple(_numbered_variables(model))
+        token = any(path == "cls/cls" for _, path in variables)
+        return VariableLayout(variables, "token" if token else None, _grid(model))
 
 
 def _grid(model):
-    """Rows and columns of the patches of `model` or of a model in it; None without patches."""
     for layer in model.layers:
         if isinstance(layer, PatchEmbedding):
             return layer.grid(layer.input.shape[1:3])
@@ -47,16 +51,16 @@ def _grid(model):
     return None
 
 
-def _numbered(model, prefix=""):
+def _numbered_variables(model, prefix=""):
     for layer in model.layers:
         if isinstance(layer, keras.Model):
-            yield from _numbered(layer, f"{prefix}{layer.name}/")
+            yield from _numbered_variables(layer, f"{prefix}{layer.name}/")
             continue
         counts = {}
         for variable in layer.weights:
-            parts = variable.path.split("/")[:-1]
-            outer = parts.index(layer.name) if layer.name in parts else 0
-            owner = "/".join(parts[outer:])
+            names = variable.path.split("/")[:-1]
+            outer = names.index(layer.name) if layer.name in names else 0
+            owner = "/".join(names[outer:])
             counts[owner] = counts.get(owner, -1) + 1
             yield f"{prefix}{owner}/{counts[owner]}", variable.path
 
@@ -65,38 +69,71 @@ def detect(names: set[str]) -> bool:
     return all(re.search(r"/\d+$", name) for name in names)
 
 
-def links(layout: Layout, names=None) -> list[Link]:
+def links(layout: VariableLayout, names=None) -> list[Link]:
     return [same(theirs, ours) for theirs, ours in layout.variables]
 
 
 def infer(shapes: dict, config: dict) -> dict:
+    layers = config.get(KERAS_CONFIG, {}).get("layers", [])
     if "root_block/conv_root/0" in shapes:
-        return {**_resnet(shapes, "root_block/"), "num_classes": shapes.get("head/0", (None,))[-1]}
+        num_classes = shapes.get("head/0", (None,))[-1]
+        arguments = _resnet_sizes(shapes, "root_block/") | {"num_classes": num_classes}
+        return arguments | _image_size(layers)
     height, width, channels, hidden_size = shapes["embedding/0"]
     block = "encoderblock_0"
-    token, pooled = "cls/0" in shapes, "MAPHead_0/0" in shapes
-    found = {
+    arguments = {
         "patch_size": (height, width),
         "channels": channels,
         "hidden_size": hidden_size,
-        "num_layers": architecture.count(shapes, "encoderblock_"),
+        "num_layers": count_blocks(shapes, "encoderblock_"),
         "num_heads": shapes[f"{block}/MultiHeadDotProductAttention_1/query/0"][1],
         "mlp_dim": shapes[f"{block}/MlpBlock_3/Dense_0/0"][1],
         "num_classes": shapes.get("head/0", (None,))[-1],
         "representation_size": shapes.get("pre_logits/0", (None,))[-1],
     }
-    if token or pooled:  # the mean before or after the last norm has the same names
-        found["classifier"] = "token" if token else "map"
-    found |= _resnet(shapes, "") if "conv_root/0" in shapes else {}
-    positions, stages = _positions(shapes), found.get("resnet_layers")
-    found |= architecture.guess_image_size(positions, (height, width), token, stages)
-    inputs = config.get(KERAS_CONFIG, {}).get("layers", [{}])[0].get("config", {})
-    shape = inputs.get("batch_shape", inputs.get("batch_input_shape"))
-    return {**found, **({"image_size": tuple(shape[1:3])} if shape else {})}
+    arguments |= _resnet_sizes(shapes, "") if "conv_root/0" in shapes else {}
+    arguments |= _classifier(shapes, layers)
+    if layers:
+        return arguments | _image_size(layers) | _position_embedding(layers)
+    positions, stages = _count_positions(shapes), arguments.get("resnet_layers")
+    token = "cls/0" in shapes
+    return arguments | guess_image_size(positions, (height, width), token, stages)
 
 
-def _positions(shapes):
-    """How many learned positions there are."""
+def _image_size(layers):
+    config = layers[0]["config"] if layers else {}
+    shape = config.get("batch_shape", config.get("batch_input_shape"))
+    return {"image_size": tuple(shape[1:3])} if shape else {}
+
+
+def _classifier(shapes, layers):
+    """Without a configuration, "gap" and "gap_norm" cannot be told apart: the names are equal."""
+    if "MAPHead_0/0" in shapes:
+        return {"classifier": "map"}
+    if "cls/0" in shapes:
+        return {"classifier": "token"}
+    return {"classifier": classifier_of([layer["name"] for layer in layers])} if layers else {}
+
+
+def _position_embedding(layers):
+    """As `models.positions_of`, from the configuration of a `.keras` file."""
+    for layer in layers:
+        kind = layer["config"].get("position_embedding")
+        if layer["class_name"] == "EncoderBlock" and kind is not None:
+            return {"position_embedding": kind, "position_embedding_at": "stem"}
+    kinds = {layer_class.__name__: kind for layer_class, kind in KINDS.items()}
+    places = {name.format(0): place for place, name in NAMES.items()}
+    added = next((layer for layer in layers if layer["class_name"] in kinds), None)
+    if added is None:
+        return {"position_embedding": "none", "position_embedding_at": "stem"}
+    return {
+        "position_embedding": kinds[added["class_name"]],
+        "position_embedding_at": places.get(added["name"], "stem"),
+    }
+
+
+def _count_positions(shapes):
+    """The number of learned positions in a `.weights.h5`."""
     shape = shapes.get("posembed_input/0", ())
     if len(shape) != 3:
         raise ValueError(
@@ -107,32 +144,33 @@ def _positions(shapes):
     return shape[1]
 
 
-def _resnet(shapes, root):
+def _resnet_sizes(shapes, root):
     *_, channels, width = shapes[f"{root}conv_root/0"]
     return {
-        "resnet_layers": stems.count_units(shapes, r"^block(\d+)/unit(\d+)/conv1/"),
-        "resnet_width": width / stems.WIDTH,
+        "resnet_layers": count_units(shapes, r"^block(\d+)/unit(\d+)/conv1/"),
+        "resnet_width": width / ROOT_WIDTH,
         "channels": channels,
     }
 
 
 def numerics(config: dict) -> Numerics | None:
-    """What the `.keras` file's config says."""
+    """What the configuration in a `.keras` file says; None for a `.weights.h5`."""
     model = config.get(KERAS_CONFIG, {})
-    blocks = [
-        layer["config"]
-        for layer in model.get("layers", [])
-        if layer["class_name"] in ("EncoderBlock", "MAPHead")
-    ]
     if "preprocessing" not in model:
         return None
-    named = {layer["name"]: layer["config"] for layer in model["layers"]}
+    blocks = [
+        layer["config"]
+        for layer in model["layers"]
+        if layer["class_name"] in ("EncoderBlock", "MAPHead")
+    ]
+    by_name = {layer["name"]: layer["config"] for layer in model["layers"]}
     block = blocks[0] if blocks else {}
-    stem = {
-        "standardization": named.get("conv_root", {}).get("standardization"),
-        "group_norm_epsilon": named.get("gn_root", {}).get("epsilon"),
+    computation = {
+        "gelu": block.get("gelu"),
+        "layer_norm_epsilon": block.get("layer_norm_epsilon"),
+        "standardization": by_name.get("conv_root", {}).get("standardization"),
+        "group_norm_epsilon": by_name.get("gn_root", {}).get("epsilon"),
     }
-    computation = {key: block.get(key) for key in ("gelu", "layer_norm_epsilon")} | stem
     return Numerics.from_json(
         {
             **{key: value for key, value in computation.items() if value is not None},
@@ -150,38 +188,5 @@ FORMAT = Format(
     links=links,
     numerics=numerics,
     head=("head/", "pre_logits/"),
-    describe=describe,
+    architecture=VariableLayout,
 )
-
-
-def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
-    """The model in a `.keras` file, ready to train on with `compile=True`.
-
-    FileNotFoundError where there is none, ValueError with its path where it is corrupt.
-    """
-    path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no model file at {path!r}.")
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            check_claim(path, sum(entry.file_size for entry in archive.infolist()))
-    try:
-        return keras.saving.load_model(path, compile=compile)
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(
-            f"{path!r} cannot be read as a Keras model: it is corrupt, incomplete, or needs layers "
-            f"that are not imported ({reason})"
-        ) from error
-
-
-def open_with(path: str, overrides: dict) -> keras.Model:
-    """The model in a `.keras` file, at another `image_size` if asked."""
-    others = set(overrides) - {"image_size"}
-    if others:
-        raise ValueError(
-            "A .keras file holds its whole model; only `image_size` can be overridden. "
-            f"Received: {', '.join(sorted(others))}"
-        )
-    model = open_model(path)
-    return with_image_size(model, **overrides) if overrides else model

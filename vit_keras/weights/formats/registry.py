@@ -1,4 +1,4 @@
-"""The formats, one row each, and which of them a file is."""
+"""The table of formats, and the detection of a file's format."""
 
 from vit_keras.layers.base import check_choice
 from vit_keras.weights.formats import (
@@ -13,7 +13,7 @@ from vit_keras.weights.formats import (
 )
 from vit_keras.weights.formats.base import Format
 
-# The order in which a file's names are asked for.
+# Detection tries them in this order.
 FORMATS = {
     row.name: row
     for row in (
@@ -30,13 +30,30 @@ FORMATS = {
 
 
 def get(name: str) -> Format:
-    """The format called `name`."""
+    """Returns the format called `name`.
+
+    Raises:
+        ValueError: If there is no such format.
+    """
     check_choice(name, FORMATS, "source")
     return FORMATS[name]
 
 
 def choose(names, source: str | None, path: str) -> tuple[Format, dict[str, str]]:
-    """The format of a file and `{canonical name: name in the file}`, detected without `source`."""
+    """Chooses the format of a file.
+
+    Args:
+        names: The names of the file's tensors.
+        source: The name of the format; None detects it.
+        path: The path of the file, for messages.
+
+    Returns:
+        The format, and `{canonical name: name in the file}`.
+
+    Raises:
+        ValueError: If the names are of no known format or not of `source`, or if the file has a
+            tensor twice.
+    """
     rows = FORMATS.values() if source is None else [get(source)]
     for row in rows:
         spelled = {row.canonical(name): name for name in names}

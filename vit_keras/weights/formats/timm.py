@@ -1,15 +1,22 @@
 """timm's `VisionTransformer` state dicts (timm 1.0).
 
-`global_pool="avg"` there normalises after the mean, our classifier "gap_norm"; with
-`fc_norm=False` before it, our "gap". The note of this package or a config gives the heads.
+timm's `global_pool="avg"` normalizes after the mean, which is the classifier "gap_norm"; with
+`fc_norm=False` timm normalizes before the mean, which is "gap". The number of heads comes from this
+package's note or from a configuration.
 """
 
 import re
 
 from vit_keras import variants
 from vit_keras.models import Preprocessing
-from vit_keras.weights.architectures import resnet as stems
-from vit_keras.weights.architectures import vision_transformer as architecture
+from vit_keras.weights.architectures import (
+    HybridArchitecture,
+    VisionTransformerArchitecture,
+    count_blocks,
+    count_units,
+    guess_image_size,
+)
+from vit_keras.weights.architectures.paths import stem_paths
 from vit_keras.weights.formats.base import Format, Link, Numerics, same
 from vit_keras.weights.formats.torch_layouts import (
     conv,
@@ -26,7 +33,7 @@ TANH = ("gelu_tanh", "gelu_pytorch_tanh")
 
 
 def canonical(name: str) -> str:
-    """Without the prefixes of wrappers; the old hidden layer of the head."""
+    """Removes the prefixes of wrappers; translates the old name of the head's hidden layer."""
     name = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
     return name.replace("pre_logits.fc.", "pre_logits.")
 
@@ -35,34 +42,34 @@ def detect(names: set[str]) -> bool:
     return {"patch_embed.proj.weight", "blocks.0.attn.qkv.weight"} <= names
 
 
-def links(arch: architecture.Architecture, names=None) -> list[Link]:
-    out = [] if arch.resnet_layers is None else _stem(arch.resnet_layers)
-    out += conv("patch_embed.proj", "embedding")
-    out += [same("cls_token", "cls/cls")] if arch.classifier == "token" else []
-    out += [same("pos_embed", "posembed_input/pos_embedding")]
+def links(arch: VisionTransformerArchitecture, names=None) -> list[Link]:
+    result = _stem(arch.resnet_layers) if isinstance(arch, HybridArchitecture) else []
+    result += conv("patch_embed.proj", "embedding")
+    result += [same("cls_token", "cls/cls")] if arch.classifier == "token" else []
+    result += [same("pos_embed", "posembed_input/pos_embedding")]
     for i in range(arch.num_layers):
-        out += _block(f"blocks.{i}", f"encoderblock_{i}", arch.num_heads)
-    out += norm("fc_norm" if arch.classifier == "gap_norm" else "norm", "encoder_norm")
-    out += _pool(arch.num_heads) if arch.classifier == "map" else []
-    out += dense("pre_logits", "pre_logits") if arch.representation_size is not None else []
-    return out + (dense("head", "head") if arch.num_classes is not None else [])
+        result += _block(f"blocks.{i}", f"encoderblock_{i}", arch.num_heads)
+    result += norm("fc_norm" if arch.classifier == "gap_norm" else "norm", "encoder_norm")
+    result += _pool(arch.num_heads) if arch.classifier == "map" else []
+    result += dense("pre_logits", "pre_logits") if arch.representation_size is not None else []
+    return result + (dense("head", "head") if arch.num_classes is not None else [])
 
 
 def _stem(resnet_layers):
-    """The ResNet of a hybrid; a root alone lies one level higher."""
+    """Links the ResNet of a hybrid; a root without stages lies one level higher."""
     backbone = "patch_embed.backbone"
     root = f"{backbone}.stem" if resnet_layers else backbone
-    out = [kernel(f"{root}.conv", "conv_root"), *norm(f"{root}.norm", "gn_root")]
-    for path in stems.stem_paths(resnet_layers)[3:]:
+    result = [kernel(f"{root}.conv", "conv_root"), *norm(f"{root}.norm", "gn_root")]
+    for path in stem_paths(resnet_layers)[3:]:
         block, unit, part, leaf = path.split("/")
         if leaf == "kernel":
             old = f"{backbone}.stages.{int(block[5:]) - 1}.blocks.{int(unit[4:]) - 1}"
             ours, number = f"{block}/{unit}", part[4:]
             projects = number == "_proj"
             theirs = ("downsample.conv", "downsample.norm") if projects else (part, f"norm{number}")
-            out.append(kernel(f"{old}.{theirs[0]}", f"{ours}/{part}"))
-            out += norm(f"{old}.{theirs[1]}", f"{ours}/gn{number}")
-    return out
+            result.append(kernel(f"{old}.{theirs[0]}", f"{ours}/{part}"))
+            result += norm(f"{old}.{theirs[1]}", f"{ours}/gn{number}")
+    return result
 
 
 def _block(old, new, num_heads):
@@ -94,21 +101,21 @@ def _pool(num_heads):
 def infer(shapes: dict, config: dict) -> dict:
     hidden_size, channels, *patch_size = shapes["patch_embed.proj.weight"]
     classifier = _classifier(shapes)
-    found = {
+    arguments = {
         "patch_size": tuple(patch_size),
         "channels": channels,
         "hidden_size": hidden_size,
-        "num_layers": architecture.count(shapes, "blocks."),
+        "num_layers": count_blocks(shapes, "blocks."),
         "mlp_dim": shapes["blocks.0.mlp.fc1.weight"][0],
         "num_classes": shapes.get("head.weight", (None,))[0],
         "classifier": classifier,
         "representation_size": shapes.get("pre_logits.weight", (None,))[0],
     }
-    found |= _stem_sizes(shapes)
+    arguments |= _stem_sizes(shapes)
     positions, token = shapes["pos_embed"][1], classifier == "token"
-    stages = found.get("resnet_layers")
-    found |= architecture.guess_image_size(positions, found["patch_size"], token, stages)
-    return {**found, **_configured(hidden_size, config)}
+    stages = arguments.get("resnet_layers")
+    arguments |= guess_image_size(positions, arguments["patch_size"], token, stages)
+    return arguments | _configured(hidden_size, config)
 
 
 def _stem_sizes(shapes):
@@ -120,8 +127,8 @@ def _stem_sizes(shapes):
         if root in shapes:
             width, channels, *_ = shapes[root]
             return {
-                "resnet_layers": stems.count_units(shapes, pattern) if pattern else (),
-                "resnet_width": width / stems.WIDTH,
+                "resnet_layers": count_units(shapes, pattern) if pattern else (),
+                "resnet_width": width / variants.ROOT_WIDTH,
                 "channels": channels,
             }
     return {}
@@ -136,18 +143,19 @@ def _classifier(shapes):
 
 
 def _configured(hidden_size, config):
-    """The heads and the image size that `config.json` gives."""
-    found, arguments = {}, config.get("model_args", {})
-    size = arguments.get("img_size", config.get("pretrained_cfg", {}).get("input_size", [None])[1:])
+    """The number of heads and the image size that `config.json` says."""
+    arguments, timm_arguments = {}, config.get("model_args", {})
+    input_size = config.get("pretrained_cfg", {}).get("input_size", [None])  # C, H, W
+    size = timm_arguments.get("img_size", input_size[1:])
     if size:
-        found["image_size"] = (size, size) if isinstance(size, int) else tuple(size)
-    if "num_heads" in arguments:
-        found["num_heads"] = arguments["num_heads"]
+        arguments["image_size"] = (size, size) if isinstance(size, int) else tuple(size)
+    if "num_heads" in timm_arguments:
+        arguments["num_heads"] = timm_arguments["num_heads"]
     elif re.match(r"vit_(tiny|small|base|large|huge)_", config.get("architecture", "")):
         rows = variants.VARIANTS.values()
         heads = [r.num_heads for r in rows if getattr(r, "hidden_size", None) == hidden_size]
-        found |= {"num_heads": heads[0]} if heads else {}
-    return found
+        arguments |= {"num_heads": heads[0]} if heads else {}
+    return arguments
 
 
 def numerics(config: dict) -> Numerics:
@@ -171,7 +179,7 @@ def numerics(config: dict) -> Numerics:
     )
 
 
-def check(arch: architecture.Architecture) -> None:
+def check(arch: VisionTransformerArchitecture) -> None:
     if arch.representation_size is not None:
         raise ValueError(
             "timm's Vision Transformer has no hidden layer `pre_logits` before its head. "
@@ -180,7 +188,7 @@ def check(arch: architecture.Architecture) -> None:
 
 
 def _arguments(arch):
-    """Of timm's constructor."""
+    """The arguments of timm's constructor."""
     return {
         "img_size": list(arch.image_size),
         "patch_size": list(arch.patch_size),
@@ -196,8 +204,8 @@ def _arguments(arch):
     }
 
 
-def folder(arch: architecture.Architecture, numerics: Numerics) -> dict[str, dict]:
-    if arch.resnet_layers is not None:
+def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
+    if isinstance(arch, HybridArchitecture):
         raise ValueError(
             "A timm folder describes a plain Vision Transformer; a hybrid is written to a "
             f".safetensors or .pth file. Received: resnet_layers={arch.resnet_layers}"
@@ -237,5 +245,5 @@ FORMAT = Format(
     canonical=canonical,
     head=("head.", "pre_logits."),
     check=check,
-    folder=folder,
+    config_files=config_files,
 )

@@ -6,7 +6,7 @@ from vit_keras.weights.formats.base import Link, same, transposed
 
 
 def dense(theirs: str, ours: str) -> list[Link]:
-    """`nn.Linear` and `keras.layers.Dense`."""
+    """Links `nn.Linear` to `keras.layers.Dense`."""
     return [
         transposed(f"{theirs}.weight", f"{ours}/kernel", (1, 0)),
         same(f"{theirs}.bias", f"{ours}/bias"),
@@ -14,7 +14,7 @@ def dense(theirs: str, ours: str) -> list[Link]:
 
 
 def conv(theirs: str, ours: str) -> list[Link]:
-    """`nn.Conv2d`, OIHW, and a kernel HWIO."""
+    """Links `nn.Conv2d` (OIHW) to a convolution (HWIO)."""
     return [
         kernel(theirs, ours),
         same(f"{theirs}.bias", f"{ours}/bias"),
@@ -22,17 +22,17 @@ def conv(theirs: str, ours: str) -> list[Link]:
 
 
 def kernel(theirs: str, ours: str) -> Link:
-    """A convolution without bias."""
+    """Links a convolution without bias."""
     return transposed(f"{theirs}.weight", f"{ours}/kernel", (3, 2, 0, 1))
 
 
 def norm(theirs: str, ours: str) -> list[Link]:
-    """`nn.LayerNorm` or `nn.GroupNorm` and Keras' gamma and beta."""
+    """Links `nn.LayerNorm` or `nn.GroupNorm` to Keras' gamma and beta."""
     return [same(f"{theirs}.weight", f"{ours}/gamma"), same(f"{theirs}.bias", f"{ours}/beta")]
 
 
 def heads_in(theirs: str, ours: str, num_heads: int) -> list[Link]:
-    """A projection `(D, D)`, rows by head, and a kernel `(D, H, d)`."""
+    """Links a projection `(D, D)`, whose rows are ordered by head, to a kernel `(D, H, d)`."""
     return [
         _fused(f"{theirs}.weight", (f"{ours}/kernel",), num_heads),
         Link(
@@ -45,7 +45,7 @@ def heads_in(theirs: str, ours: str, num_heads: int) -> list[Link]:
 
 
 def heads_out(theirs: str, ours: str, num_heads: int) -> list[Link]:
-    """The projection of the heads together: `(D, D)` and a kernel `(H, d, D)`."""
+    """Links the projection of all heads `(D, D)` to a kernel `(H, d, D)`."""
     kernel = Link(
         (f"{theirs}.weight",),
         (f"{ours}/kernel",),
@@ -55,23 +55,25 @@ def heads_out(theirs: str, ours: str, num_heads: int) -> list[Link]:
     return [kernel, same(f"{theirs}.bias", f"{ours}/bias")]
 
 
-def fused(weight: str, bias: str, ours: str, parts: tuple[str, ...], num_heads: int) -> list[Link]:
-    """`parts` such as query, key and value in one matrix `(parts · D, D)`."""
-    kernels = tuple(f"{ours}/{part}/kernel" for part in parts)
-    biases = tuple(f"{ours}/{part}/bias" for part in parts)
+def fused(
+    weight: str, bias: str, ours: str, projections: tuple[str, ...], num_heads: int
+) -> list[Link]:
+    """Links one matrix `(P · D, D)` to P projections, such as query, key and value."""
+    kernels = tuple(f"{ours}/{name}/kernel" for name in projections)
+    biases = tuple(f"{ours}/{name}/bias" for name in projections)
     return [
         _fused(weight, kernels, num_heads),
         Link(
             (bias,),
             biases,
-            lambda b: tuple(b.reshape(len(parts), num_heads, -1)),
+            lambda b: tuple(b.reshape(len(projections), num_heads, -1)),
             lambda *b: (np.stack(b).reshape(-1),),
         ),
     ]
 
 
 def _fused(theirs, ours, num_heads):
-    def read(w):  # (parts · H · d, D) -> parts x (D, H, d)
+    def read(w):  # (P · H · d, D) -> P times (D, H, d)
         kernels = w.reshape(len(ours), num_heads, -1, w.shape[-1])
         return tuple(kernel.transpose(2, 0, 1) for kernel in kernels)
 

@@ -1,10 +1,14 @@
-"""torchvision's `VisionTransformer` state dicts: `vit_b_16` and its kin."""
+"""torchvision's `VisionTransformer` state dicts: `vit_b_16` and the other sizes."""
 
 import re
 
 from vit_keras.models import Preprocessing
-from vit_keras.weights.architectures import vision_transformer as architecture
-from vit_keras.weights.formats.base import Format, Link, Numerics, same
+from vit_keras.weights.architectures import (
+    VisionTransformerArchitecture,
+    count_blocks,
+    guess_image_size,
+)
+from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_hybrid, same
 from vit_keras.weights.formats.torch_layouts import conv, dense, fused, heads_out, norm
 
 LAYERS = "encoder.layers.encoder_layer_"
@@ -14,7 +18,7 @@ PREPROCESSING = Preprocessing(
 
 
 def canonical(name: str) -> str:
-    """The newer names of the MLP."""
+    """Translates the MLP's old names to its new ones."""
     name = re.sub(r"^module\.", "", name)
     return name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.")
 
@@ -23,16 +27,16 @@ def detect(names: set[str]) -> bool:
     return {"conv_proj.weight", "encoder.pos_embedding"} <= names
 
 
-def links(arch: architecture.Architecture, names=None) -> list[Link]:
-    out = conv("conv_proj", "embedding")
-    out += [same("class_token", "cls/cls")]
-    out += [same("encoder.pos_embedding", "posembed_input/pos_embedding")]
+def links(arch: VisionTransformerArchitecture, names=None) -> list[Link]:
+    result = conv("conv_proj", "embedding")
+    result += [same("class_token", "cls/cls")]
+    result += [same("encoder.pos_embedding", "posembed_input/pos_embedding")]
     for i in range(arch.num_layers):
-        out += _block(f"{LAYERS}{i}", f"encoderblock_{i}", arch.num_heads)
-    out += norm("encoder.ln", "encoder_norm")
+        result += _block(f"{LAYERS}{i}", f"encoderblock_{i}", arch.num_heads)
+    result += norm("encoder.ln", "encoder_norm")
     if arch.representation_size is not None:
-        out += dense("heads.pre_logits", "pre_logits")
-    return out + (dense("heads.head", "head") if arch.num_classes is not None else [])
+        result += dense("heads.pre_logits", "pre_logits")
+    return result + (dense("heads.head", "head") if arch.num_classes is not None else [])
 
 
 def _block(old, new, num_heads):
@@ -50,25 +54,25 @@ def _block(old, new, num_heads):
 
 def infer(shapes: dict, config: dict) -> dict:
     hidden_size, channels, *patch_size = shapes["conv_proj.weight"]
-    found = {
+    arguments = {
         "patch_size": tuple(patch_size),
         "channels": channels,
         "hidden_size": hidden_size,
-        "num_layers": architecture.count(shapes, LAYERS),
+        "num_layers": count_blocks(shapes, LAYERS),
         "mlp_dim": shapes[f"{LAYERS}0.mlp.0.weight"][0],
         "num_classes": shapes.get("heads.head.weight", (None,))[0],
         "classifier": "token",
         "representation_size": shapes.get("heads.pre_logits.weight", (None,))[0],
     }
     positions = shapes["encoder.pos_embedding"][1]
-    return {**found, **architecture.guess_image_size(positions, found["patch_size"], True)}
+    return arguments | guess_image_size(positions, arguments["patch_size"], True)
 
 
-def check(arch: architecture.Architecture) -> None:
-    architecture.refuse_stem(arch, "torchvision")
+def check(arch: VisionTransformerArchitecture) -> None:
+    refuse_hybrid(arch, "torchvision")
     if arch.classifier != "token":
         raise ValueError(
-            'torchvision\'s Vision Transformer has classifier "token" only. '
+            'torchvision\'s Vision Transformer must have classifier "token". '
             f"Received: classifier={arch.classifier!r}"
         )
 

@@ -1,18 +1,18 @@
-"""Published checkpoints in the Keras cache: fetched once, resumed, verified, then used offline.
+"""Downloads published checkpoints into the Keras cache, where they are used offline.
 
-Files lie in `models/vit_keras` of `$KERAS_HOME`, or of `~/.keras`, under the path that they have at
-their publisher; one put there by hand is used as if it had been downloaded. Two environment
-variables are read:
+Files lie in `models/vit_keras` in `$KERAS_HOME` or `~/.keras`, under their publisher's path. A file
+put there by hand is used as if it had been downloaded. Two environment variables change the
+download:
 
-- `VIT_KERAS_MIRROR`: the URL of a copy of storage.googleapis.com to download from instead, such as
+- `VIT_KERAS_MIRROR`: the URL of a copy of storage.googleapis.com, such as
   `https://mirror.example.org/weights`, which has `vit_models/imagenet21k/ViT-B_16.npz` below it;
-- `VIT_KERAS_TIMEOUT`: seconds without a byte after which a connection counts as stalled (30).
+- `VIT_KERAS_TIMEOUT`: the seconds without a byte after which a connection counts as stalled (30).
 """
 
 import os
 import urllib.parse
 
-from vit_keras.weights.published import http_download, integrity, table
+from vit_keras.weights.published import catalog, http_download, integrity, table
 from vit_keras.weights.published.file_lock import exclusive_lock
 
 MIRROR, TIMEOUT = "VIT_KERAS_MIRROR", "VIT_KERAS_TIMEOUT"
@@ -21,30 +21,50 @@ RETRIES = 3
 
 
 def resolve(variant: str, weights: str) -> str:
-    """The path of the published `weights` of `variant`, downloaded if need be.
+    """Returns the path of a published file of weights, which is downloaded if need be.
 
-    Raises ValueError with the names that there are where the table has no such row.
+    Args:
+        variant: The name of a variant, such as "B/16".
+        weights: The name of published weights, one of `vit_keras.weights.names(variant)`.
+
+    Returns:
+        The path in the Keras cache.
+
+    Raises:
+        ValueError: If no such weights are published. The message lists the names that are.
+        FileNotFoundError, ConnectionError: As in `fetch`.
+
+    Example:
+        ```python
+        path = vit_keras.weights.resolve("B/16", "augreg-imagenet21k")
+        ```
     """
-    return fetch(table.lookup(variant, weights))
+    return fetch(catalog.lookup(variant, weights))
 
 
 def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
-    """Downloads the file of a row of the table unless it is in the cache; returns its path.
+    """Downloads a published file unless it is in the cache.
 
-    The file appears under its name only when it is whole and verified: its SHA-256 is compared with
-    the row's, or else with the one that the first download recorded in a `.sha256` file beside it,
-    then and on every use. An interrupted download is taken up where it ended.
+    The file gets its name only when it is complete and verified. Its SHA-256 must be the row's; if
+    the row has none, the first download records the SHA-256 in a `.sha256` file beside it. Every
+    later use compares the file with its SHA-256 again. An interrupted download continues where it
+    ended.
 
     Args:
-        row: a `PublishedFile`.
-        cache_dir: instead of `$KERAS_HOME` or `~/.keras`.
-        timeout: seconds without a byte after which a connection counts as stalled.
-        retries: how many times a broken, stalled or refused connection is tried again.
+        row: A row of the table, from `vit_keras.weights.lookup`.
+        cache_dir: The cache, by default `$KERAS_HOME` or `~/.keras`.
+        timeout: The seconds without a byte after which a connection counts as stalled.
+        retries: How many times a broken, stalled or refused connection is tried again.
+
+    Returns:
+        The path of the file.
 
     Raises:
-        FileNotFoundError: the server has no such file.
-        ConnectionError: no connection, or none that lasts; what has arrived is kept.
-        ValueError: the file is not the published one, or an argument or variable is wrong.
+        FileNotFoundError: If the server has no such file.
+        ConnectionError: If there is no connection, or none that lasts. What has arrived is kept.
+        PermissionError: If the cache cannot be written.
+        ValueError: If the file is not the published one, or if an argument or an environment
+            variable is wrong.
     """
     target = cached_path(row, cache_dir)
     timeout, url, part = _timeout(timeout), _url(row), f"{target}.part"
@@ -53,9 +73,9 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
     if not os.path.isfile(target):
         _folder(target)
         with exclusive_lock(
-            f"{target}.lock", lambda: _say(f"Waiting for the process that gets {url}")
+            f"{target}.lock", lambda: _say(f"Waiting for the process that downloads {url}")
         ):
-            if not os.path.isfile(target):  # else whoever held the lock has downloaded it
+            if not os.path.isfile(target):  # unless the holder of the lock has downloaded it
                 _say(f"Downloading {url}")
                 http_download.download_part(url, part, target, timeout, retries)
                 integrity.admit(row, part, target, url)
@@ -65,7 +85,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
 
 
 def cached_path(row, cache_dir=None) -> str:
-    """Where the file of `row` is, or would be, in the cache."""
+    """The path of the file of `row` in the cache, whether it is there or not."""
     root = cache_dir or os.environ.get("KERAS_HOME") or os.path.join("~", ".keras")
     root = os.path.abspath(os.path.expanduser(os.fspath(root)))
     return os.path.join(root, "models", "vit_keras", *row.path.split("/"))
@@ -100,8 +120,8 @@ def _folder(target):
             pass
     except OSError as error:
         raise PermissionError(
-            f"The cache cannot be written: {error}. Set KERAS_HOME to a folder that can be, "
-            f"or put the file at {target!r}, where it is picked up."
+            f"The cache cannot be written: {error}. Set KERAS_HOME to a folder that can be "
+            f"written, or put the file at {target!r}, where it will be used."
         ) from error
 
 

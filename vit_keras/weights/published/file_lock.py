@@ -1,4 +1,4 @@
-"""A lock between processes, for files that two of them may want to write at once."""
+"""A lock between processes, for files that two of them may write at once."""
 
 import contextlib
 import time
@@ -6,12 +6,18 @@ import time
 
 @contextlib.contextmanager
 def exclusive_lock(path, on_wait):
-    """Holds the lock of the file at `path`; calls `on_wait` once where another holds it already.
+    """Holds the lock of the file at `path` for the `with` statement.
 
-    The kernel's lock on an open file, not the mere existence of a file: it ends with the process
-    that holds it, however that ends, so no lock is ever stale and no age has to be guessed at which
-    one would be. The file stays behind, empty: if it were removed, one process could lock a new
-    file of this name while another still waits for the old one, and both would go on.
+    The kernel locks the open file. Such a lock ends with its process, however that ends, so no lock
+    is ever stale. The empty file stays behind: if it were removed, one process could lock a new
+    file of the same name while another still waits for the old one, and both would go on.
+
+    Args:
+        path: The lock file, which is made if need be.
+        on_wait: Called once if another process holds the lock.
+
+    Raises:
+        OSError: If the file system has no locks.
     """
     with open(path, "ab") as file:
         try:

@@ -1,4 +1,4 @@
-"""A file over HTTP into a partial file: with progress, time-outs, retries and resumption."""
+"""Downloads over HTTP into a partial file, with progress, time-outs, retries and resumption."""
 
 import contextlib
 import json
@@ -12,10 +12,18 @@ LONGEST_PAUSE_SECONDS = 8
 
 
 def download_part(url, part, target, timeout, retries):
-    """Downloads `url` into the file `part`, going on from what is there of it.
+    """Downloads `url` into the file `part`, and continues what `part` holds already.
 
-    `target` is where the file will be, for messages. Raises FileNotFoundError where the server has
-    no such file, ConnectionError when all attempts have failed; `part` is kept for the next one.
+    Args:
+        url: The URL.
+        part: The partial file.
+        target: Where the complete file will be, for messages.
+        timeout: The seconds without a byte after which the connection counts as stalled.
+        retries: How many times a failed attempt is repeated.
+
+    Raises:
+        FileNotFoundError: If the server has no such file.
+        ConnectionError: If all attempts have failed; `part` is kept for the next call.
     """
     import http.client
     import ssl
@@ -29,7 +37,7 @@ def download_part(url, part, target, timeout, retries):
             reason = _attempt(url, part, timeout)
         except urllib.error.HTTPError as error:
             reason = f"the server answered {error.code} {error.reason}"
-            if error.code == 416:  # nothing at this offset: what is there is not of this file
+            if error.code == 416:  # the server's file ends before this offset: another file
                 forget(part)
             elif error.code not in TRANSIENT:
                 kind = FileNotFoundError if error.code in GONE else ConnectionError
@@ -47,32 +55,32 @@ def download_part(url, part, target, timeout, retries):
 
 def _failure(url, target, reason):
     return (
-        f"{url} cannot be downloaded: {reason}. Check the URL in a browser and the network, set "
-        "VIT_KERAS_MIRROR to the URL of a mirror, or put the file by hand at "
-        f"{target!r}, where it is picked up."
+        f"{url} cannot be downloaded: {reason}. Check the network and the URL in a browser, set "
+        "VIT_KERAS_MIRROR to the URL of a mirror, or put the file at "
+        f"{target!r}, where it will be used."
     )
 
 
 def _attempt(url, part, timeout):
-    """One connection; None when the file is whole, else why it is not."""
+    """Tries one connection; returns None if the file is complete, otherwise the reason."""
     import urllib.request
 
     done, known = _state(part)
     if known.get("size") == done and done:
         return None
-    # Without `identity` a server may compress, and offsets would count other bytes.
+    # Without `identity` a server may compress, and offsets would count compressed bytes.
     headers = {"User-Agent": "vit_keras", "Accept-Encoding": "identity"}
     if done:
         headers["Range"] = f"bytes={done}-"
         if known.get("validator"):
-            headers["If-Range"] = known["validator"]  # a changed file is sent whole
+            headers["If-Range"] = known["validator"]  # a changed file is sent from its start
     request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=timeout) as response:
         if response.status == 206:
             size = _range_size(response, done)
             if size is None or size != (known.get("size") or size):
                 forget(part)
-                return "the server answered with another range than the one asked for"
+                return "the server answered with another range than the requested one"
         else:
             done, size = 0, _length(response)
             _remember(part, size, _validator(response))
@@ -83,7 +91,7 @@ def _attempt(url, part, timeout):
 
 
 def _receive(response, part, done, size):
-    """Appends the body to `part` from offset `done`; the number of bytes that are then there."""
+    """Appends the body to `part` from offset `done`; returns the bytes that `part` then has."""
     import keras
 
     bar = keras.utils.Progbar(size, unit_name="byte")
@@ -92,7 +100,7 @@ def _receive(response, part, done, size):
         file.seek(done)
         try:
             while size is None or done < size:
-                # read1: what has arrived is written even if the connection stalls after it
+                # `read1` returns what has arrived, which is written even if the connection stalls
                 left = CHUNK_BYTES if size is None else size - done
                 chunk = response.read1(min(CHUNK_BYTES, left))
                 if not chunk:
@@ -111,9 +119,9 @@ def _length(response):
 
 
 def _range_size(response, start):
-    """The whole file's size, None where the answer is another range than from `start` to its end.
+    """The size of the complete file, from a header such as `Content-Range: bytes 5-9/10`.
 
-    The header is `Content-Range: bytes 5-9/10`.
+    Returns None if the range is another one than from `start` to the end of the file.
     """
     unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
     span, _, size = rest.partition("/")
@@ -124,13 +132,13 @@ def _range_size(response, start):
 
 
 def _validator(response):
-    """What `If-Range` may name: a strong entity tag, or else the date of the last change."""
+    """The value for `If-Range`: a strong entity tag, or the date of the last change."""
     tag = response.headers.get("ETag", "")
     return tag if tag.startswith('"') else response.headers.get("Last-Modified", "")
 
 
 def _state(part):
-    """How much of the file is there, and which version of it; (0, {}) where that is unknown."""
+    """The bytes that `part` has and the version they belong to; (0, {}) if that is unknown."""
     try:
         with open(f"{part}.json", encoding="utf-8") as file:
             known = json.load(file)
@@ -140,13 +148,13 @@ def _state(part):
 
 
 def _remember(part, size, validator):
-    forget(part)  # before the new state is written: what is there belongs to the old one
+    forget(part)  # what is there belongs to another version
     with open(f"{part}.json", "w", encoding="utf-8") as file:
         json.dump({"size": size, "validator": validator}, file)
 
 
 def forget(part):
-    """Removes a partial file and what is known of it, as far as they are there."""
+    """Removes a partial file and its record, if they are there."""
     for path in (part, f"{part}.json"):
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)

@@ -1,20 +1,24 @@
-"""One row a published checkpoint: where it is, what it holds, how accurate it was measured to be.
+"""The table of published checkpoints: where each one is, what it holds, how accurate it is.
 
-Names of weights: `imagenet21k` is pre-trained on ImageNet-21k and has its 21 843 classes,
-`imagenet` is that fine-tuned on ImageNet (1000 classes), `imagenet1k` saw ImageNet alone; a number
-behind it is the resolution where there are several. `augreg-` is arXiv 2106.10270, the files that
-its authors recommend; `augreg-timm-` the files of the same study that timm serves where it chose
-others; `sam-` is arXiv 2106.01548, `distilled-` arXiv 2106.05237.
+The names of weights say how they were trained:
 
-File names, sizes and accuracies are those of the READMEs of google-research/vision_transformer and
-google-research/big_transfer, of big_vision's list of names (AugReg B/8) and of timm's default_cfgs
-and results; those of SAM L/16 and L/32 are in public download scripts and in an answer of its
-authors. No SHA-256 is published: `download` records one at the first download. The GSAM files are
-left out, since others who read them report accuracies far below the published.
+- `imagenet21k`: pre-trained on ImageNet-21k, with its 21 843 classes;
+- `imagenet`: the same, fine-tuned on ImageNet, with its 1000 classes;
+- `imagenet1k`: trained on ImageNet alone;
+- a number at the end: the resolution, if there are several;
+- `augreg-`: the files that the authors of arXiv 2106.10270 recommend;
+- `augreg-timm-`: files of the same study that timm serves instead;
+- `sam-`: arXiv 2106.01548; `distilled-`: arXiv 2106.05237.
+
+File names, sizes and accuracies come from the READMEs of google-research/vision_transformer and
+google-research/big_transfer, from big_vision's list of names (AugReg B/8), and from timm's
+default_cfgs and results. The names of SAM L/16 and L/32 are in public download scripts and in an
+answer of its authors. Nobody publishes a SHA-256, so `download` records one at the first download.
+The GSAM files are left out, because others who read them report accuracies far below the published
+ones.
 """
 
 import dataclasses
-import difflib
 import urllib.parse
 
 BASE_URL = "https://storage.googleapis.com"
@@ -25,7 +29,13 @@ TIMM = "timm's results, with its bicubic resize and crop"
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-    """Top-1 accuracy on ImageNet in percent, on ReaL labels where they were measured as well."""
+    """A measured accuracy.
+
+    Attributes:
+        top1: Top-1 accuracy on ImageNet in percent.
+        source: Who published the number.
+        real: Accuracy on the ReaL labels in percent, or None if it was not measured.
+    """
 
     top1: float
     source: str
@@ -34,17 +44,20 @@ class Accuracy:
 
 @dataclasses.dataclass(frozen=True)
 class PublishedFile:
-    """A published file of weights; None stands for what is not published.
+    """A published file of weights. None stands for what is not published.
 
     Attributes:
-        path: bucket, folder and file below `BASE_URL` or a mirror of it.
-        resolution: side in pixels of the images that it was trained on last.
-        num_classes: classes of its head.
-        representation_size: width of its `pre_logits` layer, None where it has none.
-        size_mib: size of the file in MiB, rounded as published.
-        sha256: of the whole file.
-        accuracies: of this very file, never of another of the same model.
-        format: "google" or "bit", the names inside the file.
+        variant: The name of the variant, such as "B/16".
+        weights: The name of the weights, such as "augreg-imagenet21k".
+        path: Bucket, folder and file below `BASE_URL` or a mirror of it.
+        resolution: Side in pixels of the images that it was trained on last.
+        num_classes: Number of classes of its head.
+        representation_size: Width of its `pre_logits` layer, or None without such a layer.
+        size_mib: Size of the file in MiB, rounded as published.
+        sha256: SHA-256 of the file.
+        accuracies: Accuracies of this file, never of another file of the same model.
+        format: "google" or "bit", the format of the file.
+        license: The license of the weights.
     """
 
     variant: str
@@ -66,7 +79,7 @@ class PublishedFile:
 
 
 def _google(variant, weights, folder, resolution=224, num_classes=1000, suffix="", **facts):
-    """A file named after its model: `R50+ViT-B_16.npz`, `ViT-B_16-224.npz`."""
+    """A row whose file is named after its model: `R50+ViT-B_16.npz`, `ViT-B_16-224.npz`."""
     stem, _, size = variant.replace("/", "_").rpartition("+")
     name = f"{stem}+ViT-{size}" if stem else f"ViT-{size}"
     path = f"vit_models/{folder}/{name}{suffix}.npz"
@@ -74,9 +87,10 @@ def _google(variant, weights, folder, resolution=224, num_classes=1000, suffix="
 
 
 def _augreg(variant, weights, recipe, rate=None, resolution=224, data="i21k", **facts):
-    """A file named after its training; `rate` is the fine-tuning's learning rate, if there is one.
+    """A row whose file is named after its training.
 
-    `recipe` is augmentation, weight decay, and the rate of both dropout and stochastic depth.
+    `recipe` is the augmentation, the weight decay, and the rate of both dropout and stochastic
+    depth. `rate` is the learning rate of the fine-tuning; without it the file is pre-trained only.
     """
     augmentation, decay, dropout = recipe.split()
     name = f"{variant.replace('+', '_').replace('/', '_')}-{data}-300ep-lr_0.001"
@@ -97,7 +111,7 @@ def _timm(top1=None, real=None):
     return () if top1 is None else (Accuracy(top1, TIMM, real),)
 
 
-# variant, width of pre_logits
+# Variant, width of pre_logits.
 _IMAGENET21K = [
     ("B/16", 768),
     ("B/32", 768),
@@ -107,7 +121,7 @@ _IMAGENET21K = [
     ("R50+B/16", 768),
 ]
 
-# variant, resolution, suffix of the file, accuracies; 384 is the default of the published code
+# Variant, resolution, suffix of the file, accuracies. The published code's default is 384.
 _IMAGENET = [
     ("B/16", 224, "-224", (Accuracy(81.2, README), Accuracy(81.782, TIMM, 86.754))),
     ("L/16", 224, "-224", (Accuracy(82.7, README),)),
@@ -118,8 +132,8 @@ _IMAGENET = [
     ("R50+B/16", 384, "", _timm(84.988, 88.802)),
 ]
 
-# variant, recipe, MiB of the pre-trained file, fine-tuning rate and top-1 at 384; timm's result
-# where it serves the same file
+# Variant, recipe, MiB of the pre-trained file, fine-tuning rate and top-1 at 384; timm's result
+# if it serves the same file.
 _RECOMMENDED = [
     ("L/16", "strong1 0.1 0.0", 1243, "0.01", 85.59, ()),
     ("B/16", "medium1 0.1 0.0", 391, "0.03", 85.49, ()),
@@ -132,7 +146,7 @@ _RECOMMENDED = [
     ("R+Ti/16", "none 0.03 0.0", 40, "0.03", 75.40, _timm(75.962, 82.687)),
 ]
 
-# variant, recipe, fine-tuning rate, accuracies: the files fine-tuned at 224 that timm serves
+# Variant, recipe, fine-tuning rate, accuracies: the files fine-tuned at 224 that timm serves.
 _AUGREG_224 = [
     ("Ti/16", "none 0.03 0.0", "0.03", _timm(75.452, 82.061)),
     ("S/32", "light1 0.03 0.0", "0.03", _timm(76.010, 82.503)),
@@ -146,7 +160,7 @@ _AUGREG_224 = [
     ("R50+L/32", "medium1 0.1 0.1", "0.01", ()),
 ]
 
-# as above, at 384
+# The same at 384.
 _TIMM_384 = [
     ("S/32", "light1 0.03 0.0", "0.03", _timm(80.476, 86.310)),
     ("B/32", "light1 0.1 0.0", "0.03", _timm(83.358, 87.903)),
@@ -156,7 +170,7 @@ _TIMM_384 = [
     ("R50+L/32", "medium2 0.1 0.0", "0.01", _timm(86.188, 89.790)),
 ]
 
-# variant, recipe of the pre-trained file that timm serves
+# Variant, recipe of the pre-trained file that timm serves.
 _TIMM_IMAGENET21K = [
     ("S/32", "light1 0.03 0.0"),
     ("B/32", "medium1 0.03 0.0"),
@@ -166,7 +180,7 @@ _TIMM_IMAGENET21K = [
     ("R50+L/32", "medium2 0.1 0.0"),
 ]
 
-# variant, recipe, accuracies at 224: ImageNet alone
+# Variant, recipe, accuracies at 224: trained on ImageNet alone.
 _AUGREG_IMAGENET1K = [
     ("S/16", "medium2 0.1 0.0", ()),
     ("B/32", "medium2 0.1 0.1", ()),
@@ -205,7 +219,7 @@ def _rows():
 
 
 def _bit_rows():
-    """BiT-S, BiT-M, and BiT-M fine-tuned at the 480 pixels of BiT-HyperRule."""
+    """Rows of BiT-S, of BiT-M, and of BiT-M fine-tuned at the 480 pixels of BiT-HyperRule."""
     for variant in _BIT_VARIANTS:
         yield _bit(variant, "imagenet1k", f"BiT-S-{variant}", 224, 1000)
     for variant in (*_BIT_VARIANTS, "R152x2"):
@@ -217,26 +231,3 @@ def _bit_rows():
 
 
 PUBLISHED_FILES = {(row.variant, row.weights): row for row in _rows()}
-
-
-def names(variant: str) -> list[str]:
-    """The published weights of `variant`, such as "B/16"; empty where there are none."""
-    return [weights for of, weights in PUBLISHED_FILES if of == variant]
-
-
-def lookup(variant: str, weights: str) -> PublishedFile:
-    """The row of `weights` for `variant`; ValueError lists the names that there are."""
-    if (variant, weights) in PUBLISHED_FILES:
-        return PUBLISHED_FILES[variant, weights]
-    known = names(variant)
-    if not known:
-        raise ValueError(
-            "`weights` must be None or the path of an existing file: no checkpoint of variant "
-            f"{variant!r} is published. Received: weights={weights!r}"
-        )
-    near = difflib.get_close_matches(str(weights), known, n=3, cutoff=0.4)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    raise ValueError(
-        "`weights` must be None, the path of an existing file, or a published checkpoint of "
-        f"variant {variant!r}: {', '.join(map(repr, known))}. Received: weights={weights!r}.{hint}"
-    )

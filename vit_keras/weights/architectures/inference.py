@@ -1,0 +1,119 @@
+"""What the names and shapes of a file's tensors say of its model."""
+
+import dataclasses
+import math
+import re
+
+from vit_keras import variants
+from vit_keras.weights.architectures.resnet import ResNetArchitecture
+from vit_keras.weights.architectures.vision_transformer import (
+    HybridArchitecture,
+    VisionTransformerArchitecture,
+)
+
+
+def class_for(sizes: dict) -> type:
+    """The architecture class of a model with such `sizes`, which may be incomplete."""
+    if "hidden_size" not in sizes:
+        return ResNetArchitecture
+    if sizes.get("resnet_layers") is None:
+        return VisionTransformerArchitecture
+    return HybridArchitecture
+
+
+def count_blocks(names, prefix: str) -> int:
+    """The number of blocks called `{prefix}{i}.…` or `{prefix}{i}/…` in `names`."""
+    pattern = re.compile(re.escape(prefix) + r"(\d+)[./]")
+    return len({match[1] for match in map(pattern.match, names) if match})
+
+
+def count_units(names, pattern: str) -> tuple[int, ...]:
+    """The number of units in each ResNet stage.
+
+    Args:
+        names: Names of tensors.
+        pattern: A regular expression with two groups, the numbers of a stage and of a unit.
+    """
+    units = {}
+    for match in filter(None, map(re.compile(pattern).match, names)):
+        units.setdefault(int(match[1]), set()).add(int(match[2]))
+    return tuple(len(units[stage]) for stage in sorted(units))
+
+
+def square_side(positions: int) -> int | None:
+    """The side of a square grid of `positions` patches, or None if there is no such grid."""
+    side = math.isqrt(max(positions, 0))
+    return side if side * side == positions and side else None
+
+
+def guess_image_size(
+    positions: int, patch_size: tuple[int, int], class_token: bool, resnet_layers=None
+) -> dict:
+    """`{"image_size": (height, width)}` in pixels; empty if the grid is not square.
+
+    Args:
+        positions: The number of position embeddings.
+        patch_size: Height and width of a patch, in cells of the stem's map for a hybrid.
+        class_token: Whether the first embedding belongs to a class token.
+        resnet_layers: The units of each stage of a hybrid's stem; None without a stem.
+    """
+    side = square_side(positions - class_token)
+    if side is None:
+        return {}
+    stride = 1 if resnet_layers is None else variants.stem_stride(resnet_layers)
+    return {"image_size": tuple(side * patch * stride for patch in patch_size)}
+
+
+def grid_of(sizes: dict) -> tuple[int, int]:
+    """Rows and columns of patches of a model with such `sizes`."""
+    stages = sizes.get("resnet_layers")
+    stride = 1 if stages is None else variants.stem_stride(tuple(stages))
+    pairs = zip(sizes["image_size"], sizes["patch_size"])
+    return tuple(size // (patch * stride) for size, patch in pairs)
+
+
+def variant_name(sizes: dict) -> str | None:
+    """The name of the variant with such `sizes`, such as "L/16"; None if there is none."""
+    sizes = {"resnet_layers": None, **sizes}
+    for name, row in variants.VARIANTS.items():
+        expected = {"resnet_layers": None, "hidden_size": None, **dataclasses.asdict(row)}
+        expected.pop("num_heads", None)  # some files do not say it
+        if "patch_size" in expected:
+            expected["patch_size"] = (row.patch_size, row.patch_size)
+        if all(_as_tuple(sizes.get(field)) == value for field, value in expected.items()):
+            return name
+    return None
+
+
+def _as_tuple(value):
+    return tuple(value) if isinstance(value, list) else value
+
+
+def check_plausible(sizes: dict, file) -> None:
+    """Checks that a model of such `sizes` needs no more weights than `file` can hold.
+
+    Otherwise a few small tensors of odd shapes could claim any amount of memory.
+
+    Raises:
+        ValueError: If the model would have far more weights than the file.
+    """
+    held = sum(math.prod(shape) for shape in file.shapes.values())
+    claimed = _least_parameters({"image_size": (0, 0), **sizes})
+    if claimed > 2 * held + 10**6:
+        raise ValueError(
+            f"The shapes in {file.path!r} and the configuration beside it contradict each other: "
+            f"a model of {sizes} has at least {claimed} weights, the file has {held}"
+        )
+
+
+def _least_parameters(sizes):
+    """A lower bound: the number of weights in the large kernels."""
+    root = int(variants.ROOT_WIDTH * sizes.get("resnet_width", 0))
+    stages = sizes.get("resnet_layers") or ()
+    total = sum(17 * (root * 2**s) ** 2 * units for s, units in enumerate(stages))
+    if "hidden_size" in sizes:
+        width, patch, layers = (sizes[k] for k in ("hidden_size", "patch_size", "num_layers"))
+        rows, columns = grid_of(sizes)
+        total += width * (math.prod(patch) + rows * columns + (sizes["num_classes"] or 0))
+        total += layers * width * (4 * width + 2 * sizes["mlp_dim"])
+    return total

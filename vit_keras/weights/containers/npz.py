@@ -1,0 +1,98 @@
+"""NumPy's `.npz` archives."""
+
+import contextlib
+import math
+import zipfile
+import zlib
+
+import numpy as np
+
+from vit_keras.weights.containers.checks import DamagedFile, as_float, check_archive_claim
+
+
+class NpzTensors:
+    """Reads NumPy archives.
+
+    Loading object arrays would unpickle them, so the reader refuses these by their headers.
+    """
+
+    def __init__(self, path: str):
+        self.path, self.metadata = path, {}
+        try:
+            self.zip = zipfile.ZipFile(path)
+        except zipfile.BadZipFile as error:
+            raise DamagedFile(f"{path!r} is not a NumPy archive, or is cut short") from error
+        try:
+            check_archive_claim(path, self.zip)
+            self.entries = {
+                entry.filename.removesuffix(".npy"): entry for entry in self.zip.infolist()
+            }
+            self.shapes = {name: self._shape(name) for name in self.entries}
+        except BaseException:
+            self.close()
+            raise
+
+    def _shape(self, name):
+        entry = self.entries[name]
+        with self._opened(name) as file:
+            shape, _, dtype = npy_header(file, f"{name!r} in {self.path!r}")
+            bytes_in_file = entry.file_size - file.tell()
+        if math.prod(shape) * dtype.itemsize != bytes_in_file:
+            raise DamagedFile(
+                f"{name!r} in {self.path!r} claims shape {shape} of {dtype} and has "
+                f"{bytes_in_file} bytes"
+            )
+        return shape
+
+    @contextlib.contextmanager
+    def _opened(self, name):
+        try:
+            with self.zip.open(self.entries[name]) as file:
+                yield file
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            raise DamagedFile(f"{name!r} in {self.path!r} is damaged ({error})") from error
+        except (NotImplementedError, RuntimeError) as error:  # encrypted, unknown compression
+            raise DamagedFile(f"{name!r} in {self.path!r} cannot be read ({error})") from error
+
+    def read(self, name):
+        with self._opened(name) as file:
+            shape, fortran_order, dtype = npy_header(file, name)
+            data = bytearray(file.read())
+        array = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
+        return as_float(array, name)
+
+    def verify(self):
+        for name in self.entries:
+            with self._opened(name) as file:
+                while file.read(2**22):  # zipfile compares the checksum at the end
+                    pass
+
+    def close(self):
+        self.zip.close()
+
+
+def npy_header(file, label: str):
+    """Reads `(shape, fortran_order, dtype)` of the `.npy` that begins in `file`."""
+    headers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    try:
+        version = np.lib.format.read_magic(file)
+        shape, fortran_order, dtype = headers[version](file)
+    except (ValueError, KeyError) as error:
+        raise DamagedFile(f"{label} is not an array ({error})") from error
+    if dtype.hasobject:
+        raise DamagedFile(
+            f"{label} holds Python objects, which loading would run as code; weights are arrays "
+            "of numbers"
+        )
+    return shape, fortran_order, dtype
+
+
+def write_npz(path: str, tensors, note: str) -> None:
+    """Writes (name, array) pairs; the format has no place for `note`."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, array in tensors:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)

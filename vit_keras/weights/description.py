@@ -1,0 +1,112 @@
+"""What a file of weights is, as plain values."""
+
+import dataclasses
+import math
+import os
+
+from vit_keras.weights.architectures import class_for, variant_name
+from vit_keras.weights.containers.keras_h5 import head_beside
+from vit_keras.weights.published.catalog import identify
+from vit_keras.weights.published.integrity import sha256
+from vit_keras.weights.weight_file import open_weight_file
+
+
+def describe(path: str | os.PathLike, source: str | None = None) -> dict:
+    """Describes a file or folder of weights without building its model.
+
+    Tensors are not read: names and shapes come from headers. Only the SHA-256 needs all bytes.
+
+    Args:
+        path: A file or folder of weights in any format.
+        source: The name of the format; None detects it from the tensors' names.
+
+    Returns:
+        A dictionary of values that JSON can hold:
+
+        - `format`: the name of the format, such as "timm";
+        - `variant`: the name of the variant with these sizes, such as "B/16", or None;
+        - `architecture`: the arguments of the model's constructor that the file says; empty for a
+          `.keras` file with another model than a Vision Transformer or a ResNet;
+        - `missing`: the arguments that `from_checkpoint` needs besides;
+        - `parameters`: the number of weights in the file;
+        - `preprocessing`: how pixels become the model's input, or None if nothing says it;
+        - `class_names`: a list, or None;
+        - `files`: `path`, `bytes` and `sha256` of each file of weights;
+        - `origin`: None, or the published files that this one may be: `matched_by` is "sha256",
+          "path" or "name", and `candidates` are rows of the table of published files.
+
+    Raises:
+        FileNotFoundError: If there is no file.
+        ValueError: If the file is damaged or of no known format.
+        ImportError: If the file needs a package that is not installed.
+
+    Example:
+        ```python
+        vit_keras.weights.describe("ViT-B_16.npz")["architecture"]["num_heads"]  # 12
+        ```
+    """
+    with open_weight_file(path, source) as file:
+        model = _model(file)
+        format_name, paths = file.format.name, (file.path, *head_beside(file.path))
+    files = [_file(part) for part in paths]
+    origin = _origin(files[0], format_name, model["architecture"].get("num_classes"))
+    return _plain({"format": format_name, **model, "files": files, "origin": origin})
+
+
+def _model(file):
+    """What the file says of its model."""
+    arguments, numerics, ignored = _arguments(file), file.numerics(), file.format.ignored
+    architecture = class_for(arguments)
+    if numerics is not None and arguments:
+        fields = {field: getattr(numerics, field) for field in architecture.numerics_fields}
+        arguments = {**fields, **arguments}
+    required = (*architecture.required, *architecture.numerics_fields[:1])
+    pixels = None if numerics is None else dataclasses.asdict(numerics.preprocessing)
+    shapes = [shape for name, shape in file.shapes.items() if not name.startswith(ignored)]
+    return {
+        "variant": variant_name(arguments),
+        "architecture": arguments,
+        "missing": [name for name in required if arguments and name not in arguments],
+        "parameters": sum(math.prod(shape) for shape in shapes),
+        "preprocessing": pixels,
+        "class_names": None if numerics is None else numerics.class_names,
+    }
+
+
+def _arguments(file):
+    try:
+        return file.infer()
+    except ValueError:
+        if not file.path.endswith(".keras"):
+            raise
+        return {}  # a `.keras` file may hold any model
+
+
+def _file(path):
+    return {"path": path, "bytes": os.path.getsize(path), "sha256": sha256(path)}
+
+
+def _origin(file, format_name, num_classes):
+    matched_by, rows = identify(file["path"], file["sha256"], num_classes)
+    candidates = [
+        {
+            "variant": row.variant,
+            "weights": row.weights,
+            "url": row.url,
+            "license": row.license,
+            "resolution": row.resolution,
+            "accuracies": [dataclasses.asdict(accuracy) for accuracy in row.accuracies],
+        }
+        for row in rows
+        if row.format == format_name
+    ]
+    return {"matched_by": matched_by, "candidates": candidates} if candidates else None
+
+
+def _plain(value):
+    """Turns tuples into lists, and NumPy's integers into Python's."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.item() if hasattr(value, "item") else value
