@@ -34,13 +34,13 @@ def test_each_name_builds_its_variant(name):
 
 @pytest.fixture
 def small(monkeypatch):
-    """R50x1 with two units, of half the width."""
+    """R50x1 with two units of half the width."""
     monkeypatch.setitem(variants.VARIANTS, "R50x1", variants.ResNetVariant((1, 1), 0.5))
     return applications.BiTR50x1
 
 
 @pytest.mark.parametrize("pooling", [None, "avg", "max"])
-def test_without_the_top_bit_gives_its_normalised_map(rng, small, pooling):
+def test_bit_without_top_gives_its_normalized_map(rng, small, pooling):
     model = randomise(small(include_top=False, input_shape=(20, 33, 4), pooling=pooling), rng)
     images = rng.uniform(-1, 1, (2, 20, 33, 4)).astype("float32")
     expected = reference.bit(images, weights_by_path(model), (1, 1))["relu"]  # (B, h, w, C)
@@ -67,7 +67,7 @@ def test_weights_are_loaded_from_a_file(rng, small, tmp_path):
         np.testing.assert_array_equal(weights_by_path(again)[path], value)
 
 
-def test_without_the_top_a_hybrid_gives_its_normalised_tokens(rng, monkeypatch):
+def test_hybrid_without_top_gives_its_normalized_tokens(rng, monkeypatch):
     row = variants.HybridVariant(1, 24, 1, 3, 40, resnet_layers=(1,), resnet_width=0.5)
     monkeypatch.setitem(variants.VARIANTS, "R50+B/16", row)
     build = applications.R50ViTB16

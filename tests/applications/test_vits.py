@@ -1,4 +1,4 @@
-"""The constructors behave as those of `keras.applications`."""
+"""The constructors behave like the constructors of `keras.applications`."""
 
 import inspect
 
@@ -63,7 +63,7 @@ def test_top_is_a_softmax_of_the_logits(tiny):
 
 
 @pytest.mark.parametrize("pooling", [None, "avg", "max"])
-def test_without_top_the_tokens_of_the_last_norm(tiny, pooling):
+def test_output_without_top_is_the_normalized_tokens(tiny, pooling):
     model, images = tiny
     weights = [w for w in model.weights if not w.path.startswith("head")]
     bare = applications.ViTTi16(include_top=False, pooling=pooling, input_shape=(32, 48, 3))
@@ -89,7 +89,7 @@ def test_input_tensor_may_be_the_output_of_other_layers(tiny):
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
-def test_weights_from_a_file(tiny, tmp_path, suffix):
+def test_weights_load_from_a_file(tiny, tmp_path, suffix):
     model, images = tiny
     path = str(tmp_path / f"vit{suffix}")
     (model.save if suffix == ".keras" else model.save_weights)(path)
@@ -97,7 +97,7 @@ def test_weights_from_a_file(tiny, tmp_path, suffix):
     np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))
 
 
-def test_pixels_are_scaled_to_one():
+def test_pixels_are_scaled_between_minus_one_and_one():
     pixels = np.array([[[[0, 127.5, 255]]]], "float32")
     np.testing.assert_allclose(applications.preprocess_input(pixels.copy()), [[[[-1, 0, 1]]]])
 
@@ -108,8 +108,8 @@ def test_pixels_are_scaled_as_the_source_of_the_weights_did(tiny, rng, monkeypat
     monkeypatch.setattr(model, "preprocessing", imagenet)
     pixels = rng.integers(0, 256, (1, 4, 4, 3), dtype="uint8")
     expected = (pixels / 255 - imagenet.mean) / imagenet.std
-    found = to_numpy(applications.preprocess_input(pixels, model=model))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    scaled = to_numpy(applications.preprocess_input(pixels, model=model))
+    np.testing.assert_allclose(scaled, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -30,16 +30,16 @@ def test_channels_follow_timms_rule(rng, channels):
 
 def test_equal_channels_give_equal_embeddings(rng):
     kernel = rng.normal(size=(4, 4, 3, 7))
-    grey = rng.normal(size=(4, 4))
-    before = np.einsum("hw,hwcd->d", grey, kernel)
+    gray = rng.normal(size=(4, 4))
+    before = np.einsum("hw,hwcd->d", gray, kernel)
     for channels in (1, 6):
-        after = np.einsum("hw,hwcd->d", grey, change_channels(kernel, channels))
+        after = np.einsum("hw,hwcd->d", gray, change_channels(kernel, channels))
         np.testing.assert_allclose(after, before, atol=1e-9)
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-def test_embeddings_of_enlarged_patches_stay(rng, interpolation):
-    """<x, w> = <B x, w'> for every patch x: what the pseudo-inverse is there for."""
+def test_enlarged_patches_keep_their_embeddings(rng, interpolation):
+    """<x, w> = <B x, w'> for every patch x, which is the purpose of the pseudo-inverse."""
     kernel = rng.normal(size=(4, 3, 2, 6))
     larger = resample_patch_kernel(kernel, (7, 5), interpolation)
     patch = rng.normal(size=(4, 3, 2))
@@ -62,7 +62,7 @@ def test_resampling_equals_the_pseudo_inverse_of_torchs_resize(rng, new):
     np.testing.assert_allclose(resample_patch_kernel(kernel, new), expected, atol=1e-9)
 
 
-def test_both_at_once(rng):
+def test_channels_and_size_change_together(rng):
     kernel = rng.normal(size=(4, 4, 3, 5)).astype("float32")
     after = adapt_patch_kernel(kernel, (8, 2), 1, "bilinear_half_pixel")
     expected = resample_patch_kernel(kernel, (8, 2)).sum(axis=2, keepdims=True)

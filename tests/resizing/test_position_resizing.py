@@ -1,4 +1,4 @@
-"""Grids of position embeddings against the published code's zoom and PyTorch's resize."""
+"""Resized position embeddings against the published code's zoom and PyTorch's resize."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Small models with random weights, for the tests of formats."""
+"""Small models with random weights for the tests of formats."""
 
 import contextlib
 import warnings
@@ -16,7 +16,7 @@ SUFFIX = {
     "keras_hub": ".weights.h5",
     "vit_keras": ".weights.h5",
 }
-# The classifiers that a format holds.
+# The classifiers that each format can hold.
 HOLDS = {
     "google": ("token", "gap"),
     "big_vision": ("token", "gap", "map"),
@@ -30,21 +30,21 @@ PAIRS = [(name, classifier) for name in HOLDS for classifier in HOLDS[name]]
 
 
 def build(rng=None, image_size=(16, 24), patch_size=8, **changes):
-    """A model of a grid that is not square; at random weights, or at its initial ones."""
+    """Builds a small model without a square grid; `rng` randomizes its weights."""
     model = VisionTransformer(image_size, patch_size, **{**SMALL, **changes})
     return model if rng is None else randomise(model, rng, scale=0.2)
 
 
 @contextlib.contextmanager
 def other_numerics():
-    """Without the warning that the format's code computes otherwise than the model."""
+    """Suppresses the warning that the format's code computes differently from the model."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*computes with.*")
         yield
 
 
 def assert_equal_weights(model, other):
-    """Bit by bit."""
+    """Compares all weights bit by bit."""
     ours, theirs = weights_by_path(model), weights_by_path(other)
     assert ours.keys() == theirs.keys()
     different = [path for path in ours if ours[path].tobytes() != theirs[path].tobytes()]

@@ -1,4 +1,4 @@
-"""A server that stands for the published one, and a cache of one test."""
+"""A local server instead of the published one, and a cache for each test."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from vit_keras.weights.published import download
 
 @pytest.fixture
 def serve(monkeypatch, tmp_path):
-    """Starts a server that stands for the published one; the cache is `tmp_path`."""
+    """Starts a local server instead of the published one; the cache is `tmp_path`."""
     stack = []
 
     def start(*plan, files=FILES, **options):

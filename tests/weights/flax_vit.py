@@ -1,4 +1,4 @@
-"""The Vision Transformer from Flax's own layers, as a neighbour for the tests.
+"""A Vision Transformer made of Flax's layers, as a reference for the tests.
 
 The names follow from Flax's numbering of parts, the published code's and big_vision's.
 `positions_first` adds the position embeddings before the class token, as big_vision does.

@@ -1,4 +1,4 @@
-"""A server of files on loopback that can cut, stall, refuse, and serve ranges or not."""
+"""A file server on loopback that can cut, stall and refuse, and serves ranges or not."""
 
 import contextlib
 import http.server
@@ -68,11 +68,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(body[start + count :])
 
     def _start(self):
-        wanted = self.headers["Range"]
-        unchanged = self.headers["If-Range"] in (None, self.server.etag)
-        if not (self.server.ranges and wanted and unchanged):
+        requested_range = self.headers["Range"]
+        same_version = self.headers["If-Range"] in (None, self.server.etag)
+        if not (self.server.ranges and requested_range and same_version):
             return 0
-        return int(wanted.removeprefix("bytes=").removesuffix("-"))
+        return int(requested_range.removeprefix("bytes=").removesuffix("-"))
 
     def _send_headers(self, start, size):
         self.send_response(206 if start else 200)
@@ -85,10 +85,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *args):
-        """Quiet: the tests look at `requests`."""
+        """Prints nothing, because the tests look at `requests`."""
 
 
 def beside(target):
-    """What lies in the cache next to the file, without the lock that stays."""
+    """The files beside `target` in the cache, without the lock, which stays there."""
     names = {p.name.removeprefix(target.name) for p in target.parent.iterdir()}
     return names - {".lock"}

@@ -1,4 +1,4 @@
-"""big_vision's forms of one model, against that model."""
+"""All forms of big_vision's files hold the same model."""
 
 import re
 
@@ -16,7 +16,7 @@ TANH = {"gelu": "tanh", "image_size": 16}
 
 @pytest.fixture
 def published(rng, tmp_path):
-    """(a model with a slot for the class token that is zero, its arrays by big_vision's names)."""
+    """A model whose class token has a position of zeros, and its arrays by big_vision's names."""
     model = build(rng, **TANH)
     positions = model.get_layer("posembed_input").pos_embedding
     positions.assign(np.concatenate([np.zeros((1, 1, 24)), to_numpy(positions)[:, 1:]], axis=1))
@@ -39,7 +39,7 @@ def test_positions_have_no_slot_for_the_class_token(published):
 
 
 @pytest.mark.parametrize("prefix", ["", "params/img/", "opt/target/"])
-def test_prefixes(published, tmp_path, prefix):
+def test_prefixes_are_removed(published, tmp_path, prefix):
     model, arrays = published
     arrays = {key.replace("params/", prefix, 1): value for key, value in arrays.items()}
     assert_equal_weights(model, loaded(tmp_path, arrays))
@@ -56,7 +56,7 @@ def test_the_other_tower_and_the_optimizer_are_left_out(published, tmp_path):
         loaded(tmp_path, arrays)
 
 
-def test_a_tensor_under_two_names_is_no_choice(published, tmp_path):
+def test_tensor_under_two_names_is_refused(published, tmp_path):
     _, arrays = published
     arrays["params/img/cls"] = arrays["params/cls"]
     with pytest.raises(ValueError, match=r"has tensors twice.*params/cls"):
@@ -66,13 +66,13 @@ def test_a_tensor_under_two_names_is_no_choice(published, tmp_path):
 @pytest.mark.parametrize(
     "name", ["Transformer/posembed_input/pos_embedding", "Transformer/pos_embedding"]
 )
-def test_older_places_of_the_positions(published, tmp_path, name):
+def test_positions_are_read_from_their_older_places(published, tmp_path, name):
     model, arrays = published
     arrays[f"params/{name}"] = arrays.pop("params/pos_embedding")
     assert_equal_weights(model, loaded(tmp_path, arrays))
 
 
-def test_scanned_blocks_are_one_array_each(published, tmp_path):
+def test_scanned_blocks_are_read(published, tmp_path):
     model, arrays = published
     scanned = {}
     for key in [key for key in arrays if "/encoderblock_0/" in key]:
@@ -95,7 +95,7 @@ def test_bfloat16_arrays_are_read(published, tmp_path):
         np.testing.assert_array_equal(read[path], expected)
 
 
-def test_positions_that_no_file_holds_are_sines(published, tmp_path):
+def test_file_without_positions_gets_sin_cos_positions(published, tmp_path):
     _, arrays = published
     del arrays["params/pos_embedding"]
     read = weights_by_path(loaded(tmp_path, arrays))["posembed_input/pos_embedding"]
@@ -113,7 +113,7 @@ def test_positions_that_no_file_holds_are_sines(published, tmp_path):
         sincos_2d(2, 2, 6)
 
 
-def test_a_slot_that_is_not_zero_is_written_with_the_positions(rng, tmp_path):
+def test_slot_that_is_not_zero_is_written_with_the_positions(rng, tmp_path):
     model = build(rng, **TANH)
     weights.save(model, tmp_path / "a.npz", format="big_vision")
     with np.load(tmp_path / "a.npz") as file:

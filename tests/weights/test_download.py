@@ -1,4 +1,4 @@
-"""Downloads from a real server on loopback: whole, resumed, cached, from a mirror."""
+"""Downloads from a real server on loopback: complete, resumed, cached, from a mirror."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ def test_file_arrives_whole_with_progress_and_its_hash_on_record(serve, target, 
     assert f"{len(BODY)}/{len(BODY)}" in printed
 
 
-def test_progress_is_quiet_where_keras_is(serve, capsys):
+def test_progress_is_not_printed_if_keras_logs_nothing(serve, capsys):
     serve()
     keras.config.disable_interactive_logging()
     try:
@@ -51,7 +51,7 @@ def test_cached_file_needs_no_network(serve, target):
     assert len(server.requests) == 1
 
 
-def test_file_put_by_hand_is_picked_up_and_its_hash_recorded(serve, target):
+def test_file_put_by_hand_is_used_and_its_hash_recorded(serve, target):
     server = serve()
     target.parent.mkdir(parents=True)
     target.write_bytes(BODY)
@@ -97,7 +97,7 @@ def test_truncated_body_arrives_from_any_server(serve, target, options):
     assert len(server.requests) == 3
 
 
-def test_whole_part_of_an_ended_process_is_not_fetched_again(serve, target):
+def test_complete_part_of_an_ended_process_is_not_downloaded_again(serve, target):
     server = serve()
     target.parent.mkdir(parents=True)
     target.with_name(target.name + ".part").write_bytes(BODY)
@@ -110,7 +110,7 @@ def test_whole_part_of_an_ended_process_is_not_fetched_again(serve, target):
 
 @pytest.mark.parametrize("etag", ['"v2"', ""])
 def test_part_of_another_version_is_not_continued(serve, target, etag):
-    """The server's file changed: `If-Range` sends it whole; without it the other size shows it."""
+    """`If-Range` makes the server send a changed file; without it the size tells the change."""
     serve(etag=etag)
     target.parent.mkdir(parents=True)
     target.with_name(target.name + ".part").write_bytes(b"x" * 100)
@@ -120,7 +120,7 @@ def test_part_of_another_version_is_not_continued(serve, target, etag):
     assert target.read_bytes() == BODY
 
 
-def test_part_that_the_server_has_no_rest_of_is_begun_anew(serve, target):
+def test_part_longer_than_the_server_file_is_downloaded_again(serve, target):
     serve()
     target.parent.mkdir(parents=True)
     target.with_name(target.name + ".part").write_bytes(b"x" * (len(BODY) + 1))
@@ -141,21 +141,21 @@ def test_body_without_a_length_is_checked_by_its_form(serve, target):
     assert beside(target) == set()
 
 
-def test_stalled_connection_is_taken_up_where_it_stalled(serve, target):
+def test_stalled_connection_is_resumed(serve, target):
     server = serve(("stall", HALF))
     fetch(ROW, timeout=0.2)
     assert target.read_bytes() == BODY
     assert [wanted for _, wanted in server.requests] == [None, f"bytes={HALF}-"]
 
 
-def test_default_cache_is_that_of_keras(monkeypatch):
+def test_default_cache_is_the_cache_of_keras(monkeypatch):
     monkeypatch.delenv("KERAS_HOME", raising=False)
     expected = pathlib.Path.home() / ".keras" / "models" / "vit_keras" / ROW.path
     assert download.cached_path(ROW) == str(expected)
 
 
 def test_read_only_cache_serves_what_it_has(serve, target, monkeypatch):
-    """A shared cache: neither a lock nor a record can be written there."""
+    """Neither a lock nor a record can be written to a shared cache."""
     serve()
     fetch(ROW)
     target.with_name(target.name + ".sha256").unlink()

@@ -1,4 +1,4 @@
-"""What goes wrong with downloads from a real server on loopback, and what is said of it."""
+"""Faults of downloads from a real server on loopback, and their messages."""
 
 import dataclasses
 import hashlib
@@ -72,7 +72,7 @@ def test_recorded_hash_is_enforced_on_the_next_download(serve, target):
     assert beside(target) == {".sha256"}
 
 
-def test_record_that_is_none_is_named(serve, target):
+def test_malformed_record_is_named(serve, target):
     serve()
     fetch(ROW)
     target.with_name(target.name + ".sha256").write_text("<html>")
@@ -81,7 +81,7 @@ def test_record_that_is_none_is_named(serve, target):
 
 
 @pytest.mark.parametrize("size_mib", [len(BODY) / 2**20, None])
-def test_page_of_a_proxy_is_not_taken_for_the_file(serve, target, size_mib):
+def test_page_of_a_proxy_is_refused(serve, target, size_mib):
     page = b"<html>Please log in</html>"
     serve(files={"/" + ROW.path: page})
     fault = r"the published file has 0\.18\d+ MiB" if size_mib else r"is no complete \.npz archive"
@@ -112,7 +112,7 @@ def test_refusal_names_url_file_and_remedy(serve, target, status, kind, requests
     assert len(server.requests) == requests
 
 
-def test_overloaded_server_is_asked_again(serve, target):
+def test_download_from_an_overloaded_server_is_tried_again(serve, target):
     server = serve(503, 429)
     fetch(ROW)
     assert len(server.requests) == 3
@@ -120,7 +120,7 @@ def test_overloaded_server_is_asked_again(serve, target):
 
 def test_no_network_names_where_to_put_the_file(serve, monkeypatch, target):
     server = serve()
-    monkeypatch.setenv(download.MIRROR, "http://127.0.0.1:1")  # reserved: nobody listens
+    monkeypatch.setenv(download.MIRROR, "http://127.0.0.1:1")  # nothing listens on this port
     message = f"no connection.*refused.*4 attempts.*{re.escape(repr(str(target)))}, where it will"
     with pytest.raises(ConnectionError, match=message):
         fetch(ROW)

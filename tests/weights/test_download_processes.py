@@ -1,4 +1,4 @@
-"""Downloads by more than one process: two at once, and one that is killed."""
+"""Downloads by two processes at once, and by a process that is killed."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ HALF = len(BODY) // 2
 
 @pytest.fixture
 def start():
-    """Starts processes that fetch the file; they are gone after the test."""
+    """Starts processes that download the file, and ends them after the test."""
     with contextlib.ExitStack() as stack:
 
         def run():
@@ -39,7 +39,7 @@ def start():
 
 
 def read_until(process, text):
-    """What the process prints up to the line with `text`."""
+    """Reads what the process prints up to the line with `text`."""
     printed = ""
     for line in process.stdout:
         printed += line
@@ -51,10 +51,10 @@ def read_until(process, text):
 def test_two_processes_at_once_download_once(serve, start, target):
     server = serve(("stall", HALF))
     first = start()
-    assert server.asked.wait(timeout=120)  # it holds the lock, and half of the file
+    assert server.asked.wait(timeout=120)  # it holds the lock and has half of the file
     second = start()
     read_until(second, "Waiting for the process that downloads")
-    assert not target.exists()  # nothing torn to be seen under the file's name
+    assert not target.exists()  # no partial file has the file's name
     server.release.set()
     for process in (first, second):
         read_until(process, f"at {target}")
@@ -64,7 +64,7 @@ def test_two_processes_at_once_download_once(serve, start, target):
     assert beside(target) == {"", ".sha256"}
 
 
-def test_lock_of_a_killed_process_holds_nobody_up(serve, start, target):
+def test_lock_of_a_killed_process_is_released(serve, start, target):
     server = serve(("stall", HALF))
     process = start()
     read_until(process, f"Downloading {server.url}")

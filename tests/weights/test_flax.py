@@ -1,4 +1,4 @@
-"""Google's and big_vision's files against Flax's layers, both ways."""
+"""Google's and big_vision's files against Flax's layers, in both directions."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def logits(flax_model, flat, images):
 
 
 @pytest.mark.parametrize(("source", "classifier", "representation_size"), CASES)
-def test_flaxs_parameters_give_flaxs_logits(rng, tmp_path, source, classifier, representation_size):
+def test_parameters_of_flax_give_its_logits(rng, tmp_path, source, classifier, representation_size):
     flax_model = neighbour(source, classifier, representation_size)
     images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
     flat = random_parameters(flax_model, images, rng)
@@ -60,7 +60,7 @@ def test_flaxs_parameters_give_flaxs_logits(rng, tmp_path, source, classifier, r
 
 
 @pytest.mark.parametrize(("source", "classifier", "representation_size"), CASES)
-def test_flax_computes_our_logits_from_our_file(
+def test_flax_computes_the_same_logits_from_a_saved_file(
     rng, tmp_path, source, classifier, representation_size
 ):
     ours = build(
@@ -78,14 +78,14 @@ def test_flax_computes_our_logits_from_our_file(
         flat = {linen_name(name): file[name] for name in file.files}
     flax_model = neighbour(source, classifier, representation_size)
     images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
-    wanted = random_parameters(flax_model, images, rng)
-    assert {k: v.shape for k, v in flat.items()} == {k: v.shape for k, v in wanted.items()}
+    parameters = random_parameters(flax_model, images, rng)
+    assert {k: v.shape for k, v in flat.items()} == {k: v.shape for k, v in parameters.items()}
     expected = to_numpy(ours(images))
     np.testing.assert_allclose(logits(flax_model, flat, images), expected, atol=2e-5, rtol=0)
 
 
 def linen_name(name):
-    """The original numbering as Flax's `convert_pre_linen` reads it."""
+    """Renames the original numbering as Flax's `convert_pre_linen` does."""
     name = name.removeprefix("params/").replace("MlpBlock_3", "MlpBlock_0")
     name = name.replace("LayerNorm_2", "LayerNorm_1")
     return name.replace("MultiHeadDotProductAttention_1", "MultiHeadDotProductAttention_0")

@@ -1,4 +1,4 @@
-"""Every format: the golden files' logits, and bit-exact ways out and back."""
+"""Every format gives the golden files' logits, and writes and reads weights bit by bit."""
 
 import json
 
@@ -63,7 +63,7 @@ def original_numbering(name):
 
 
 @pytest.mark.parametrize(("source", "classifier"), PAIRS)
-def test_weights_go_out_and_come_back_bit_by_bit(rng, tmp_path, source, classifier):
+def test_saved_weights_load_bit_by_bit(rng, tmp_path, source, classifier):
     model, path = build(rng, classifier=classifier), tmp_path / f"weights{SUFFIX[source]}"
     with other_numerics():
         weights.save(model, path, format=source)
@@ -75,7 +75,7 @@ def test_weights_go_out_and_come_back_bit_by_bit(rng, tmp_path, source, classifi
 @pytest.mark.parametrize(
     "source", ["google", "big_vision", "torchvision", "keras_hub", "vit_keras"]
 )
-def test_the_hidden_layer_of_the_head_goes_out_and_back(rng, tmp_path, source):
+def test_hidden_layer_of_the_head_is_saved_and_loaded(rng, tmp_path, source):
     model, path = build(rng, representation_size=9), tmp_path / f"weights{SUFFIX[source]}"
     with other_numerics():
         weights.save(model, path, format=source)
@@ -84,14 +84,14 @@ def test_the_hidden_layer_of_the_head_goes_out_and_back(rng, tmp_path, source):
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 @pytest.mark.parametrize("source", ["timm", "torchvision"])
-def test_torch_state_dicts_come_in_two_containers(rng, tmp_path, source, suffix):
+def test_torch_state_dicts_have_two_suffixes(rng, tmp_path, source, suffix):
     model, path = build(rng), tmp_path / f"weights{suffix}"
     weights.save(model, path, format=source)
     assert_equal_weights(model, weights.load(build(), path))
 
 
 @pytest.mark.parametrize("source", ["timm", "huggingface"])
-def test_a_safetensors_file_of_ours_says_how_it_was_made(rng, tmp_path, source):
+def test_saved_safetensors_file_says_its_architecture(rng, tmp_path, source):
     model = build(rng, gelu="tanh", layer_norm_epsilon=1e-3)
     with other_numerics():
         weights.save(model, tmp_path / "model.safetensors", format=source)
@@ -101,7 +101,7 @@ def test_a_safetensors_file_of_ours_says_how_it_was_made(rng, tmp_path, source):
     assert other.get_layer("encoderblock_1").gelu == "tanh"
 
 
-def test_timm_folder_gives_all_that_a_bare_file_does_not(rng, tmp_path):
+def test_timm_folder_says_what_a_bare_file_does_not(rng, tmp_path):
     model = build(rng, classifier="gap_norm", channels=1, gelu="tanh")
     model.class_names = ("a", "b", "c", "d", "e")
     weights.save(model, tmp_path / "folder", format="timm")
@@ -122,7 +122,7 @@ def strip_note(path):
     save_file({k: np.array(v) for k, v in load_file(path).items()}, path)
 
 
-def test_timm_names_of_published_sizes_give_the_heads(rng, tmp_path):
+def test_timm_architecture_names_say_the_number_of_heads(rng, tmp_path):
     model = build(rng, image_size=16, hidden_size=192, num_heads=3)
     weights.save(model, tmp_path / "model.safetensors", format="timm")
     strip_note(tmp_path / "model.safetensors")
@@ -160,7 +160,7 @@ def golden_like(rng, tmp_path, source):
     return path
 
 
-def test_a_compiled_model_takes_the_new_numerics(rng, tmp_path):
+def test_compiled_model_takes_the_new_numerics(rng, tmp_path):
     images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
     with other_numerics():
         path = golden_like(rng, tmp_path, "google")
@@ -175,7 +175,7 @@ def test_a_compiled_model_takes_the_new_numerics(rng, tmp_path):
     )
 
 
-def test_saving_says_where_the_other_code_computes_differently(rng, tmp_path):
+def test_saving_warns_if_the_other_code_computes_differently(rng, tmp_path):
     with pytest.warns(UserWarning, match="google computes with GELU 'tanh' and this .* 'exact'"):
         weights.save(build(rng), tmp_path / "a.npz", format="google")
     with pytest.warns(UserWarning, match="torchvision computes with layer norm epsilon 1e-06"):
@@ -194,13 +194,13 @@ def test_saving_says_where_the_other_code_computes_differently(rng, tmp_path):
         ("keras_hub", {"classifier": "map"}, 'classifier "token" or "gap".*map'),
     ],
 )
-def test_what_a_format_cannot_hold_is_refused(tmp_path, source, change, message):
+def test_models_that_a_format_cannot_hold_are_refused(tmp_path, source, change, message):
     with pytest.raises(ValueError, match=message):
         weights.save(build(**change), tmp_path / f"weights{SUFFIX[source]}", format=source)
     assert not list(tmp_path.iterdir())
 
 
-def test_formats_and_suffixes_are_named_when_wrong(tmp_path):
+def test_wrong_formats_and_suffixes_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"`format` must be one of 'google'.*Received.*'caffe'"):
         weights.save(build(), tmp_path / "a.npz", format="caffe")
     with pytest.raises(ValueError, match=r"google weights are written to \.npz\. Received.*a\.pth"):
@@ -211,7 +211,7 @@ def test_formats_and_suffixes_are_named_when_wrong(tmp_path):
         weights.load(build(), GOLDEN / "vit_token.npz", source="caffe")
 
 
-def test_other_models_are_saved_in_our_format_only(tmp_path):
+def test_other_models_are_saved_in_the_native_format_only(tmp_path):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)], name="dense")
     with pytest.raises(ValueError, match=r"Received: model 'dense'; save it as \.keras"):
         weights.save(model, tmp_path / "a.npz", format="google")

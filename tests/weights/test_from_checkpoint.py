@@ -1,4 +1,4 @@
-"""Models built from files: what is asked for, and what adapts to what is asked for."""
+"""Models built from files: missing arguments are named, and weights adapt to overrides."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from vit_keras.resizing import resize_position_embeddings
 pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
 
 
-def test_what_a_file_cannot_say_is_asked_for_by_name(tmp_path):
+def test_missing_arguments_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"do not say `num_heads`; pass .*num_heads=\.\.\."):
         weights.from_checkpoint(GOLDEN / "timm_token.safetensors")
     with pytest.raises(ValueError, match=r"arguments of VisionTransformer\. Received: heads"):
@@ -22,7 +22,7 @@ def test_what_a_file_cannot_say_is_asked_for_by_name(tmp_path):
         weights.from_checkpoint(path)
 
 
-def test_bare_weights_of_ours_do_not_say_how_they_compute(rng, tmp_path):
+def test_weights_h5_does_not_say_how_its_model_computes(rng, tmp_path):
     source, path = build(rng, gelu="tanh", classifier="gap"), tmp_path / "own.weights.h5"
     weights.save(source, path)
     with pytest.raises(ValueError, match="do not say `classifier` and `image_size` and `gelu`"):
@@ -46,22 +46,22 @@ def test_from_checkpoint_adapts_what_is_overridden(rng, tmp_path):
     np.testing.assert_allclose(to_numpy(grey(image)), expected, atol=1e-5)
 
 
-def test_positions_are_resized_as_the_source_does_or_as_asked(rng, tmp_path):
+def test_positions_are_resized_by_the_rule_of_the_source_or_another(rng, tmp_path):
     source = build(rng, image_size=(32, 32))
     weights.save(source, tmp_path / "a.safetensors", format="timm")
     before = weights_by_path(source)["posembed_input/pos_embedding"]
     for interpolation in (None, "bilinear"):
         model = build(image_size=(24, 40))
         weights.load(model, tmp_path / "a.safetensors", interpolation=interpolation)
-        how = interpolation or "bicubic_antialias"
-        expected = resize_position_embeddings(before, (4, 4), (3, 5), how)
+        rule = interpolation or "bicubic_antialias"
+        expected = resize_position_embeddings(before, (4, 4), (3, 5), rule)
         after = weights_by_path(model)["posembed_input/pos_embedding"]
         np.testing.assert_allclose(after, expected, atol=1e-6)
     with pytest.raises(ValueError, match="`interpolation` must be one of 'bilinear'"):
         weights.load(model, tmp_path / "a.safetensors", interpolation="nearest")
 
 
-def test_a_grid_that_nothing_describes_is_asked_for(rng, tmp_path):
+def test_undescribed_grid_is_named(rng, tmp_path):
     with other_numerics():
         weights.save(build(rng), tmp_path / "a.npz", format="google")  # 2 x 3 patches
     with pytest.raises(ValueError, match="7 positions of a grid that is not square"):

@@ -1,4 +1,4 @@
-"""Against `transformers` itself, both ways."""
+"""Folders of Hugging Face against `transformers`, in both directions."""
 
 import json
 
@@ -23,7 +23,7 @@ CONFIG = {
 
 
 def neighbour(model_class, seed=0, **changes):
-    """One of transformers' models with random weights."""
+    """Builds a model of transformers with random weights."""
     torch.manual_seed(seed)
     config = transformers.ViTConfig(**{**CONFIG, **changes}, id2label={0: "a", 1: "b", 2: "c"})
     model = model_class(config).eval()
@@ -41,7 +41,7 @@ def run(model, images, output="logits"):
 
 
 @pytest.mark.parametrize("change", [{}, {"hidden_act": "gelu_pytorch_tanh"}, {"num_channels": 2}])
-def test_a_folder_of_transformers_gives_its_logits(rng, tmp_path, change):
+def test_folder_of_transformers_gives_its_logits(rng, tmp_path, change):
     theirs = neighbour(transformers.ViTForImageClassification, layer_norm_eps=1e-4, **change)
     theirs.save_pretrained(tmp_path)
     ours = weights.from_checkpoint(tmp_path)
@@ -59,7 +59,7 @@ def test_images_need_not_be_square(rng, tmp_path):
     np.testing.assert_allclose(to_numpy(ours(images)), run(theirs, images), atol=1e-5, rtol=0)
 
 
-def test_the_pooler_of_a_bare_model_is_pre_logits(rng, tmp_path):
+def test_pooler_of_a_bare_model_is_pre_logits(rng, tmp_path):
     theirs = neighbour(transformers.ViTModel)
     theirs.save_pretrained(tmp_path / "theirs")
     ours = weights.from_checkpoint(tmp_path / "theirs")
@@ -71,7 +71,7 @@ def test_the_pooler_of_a_bare_model_is_pre_logits(rng, tmp_path):
     np.testing.assert_allclose(run(again, images, "pooler_output"), pooled, atol=1e-6, rtol=0)
 
 
-def test_a_mask_token_is_left_out(rng, tmp_path):
+def test_mask_token_is_left_out(rng, tmp_path):
     theirs = neighbour(transformers.ViTForMaskedImageModeling)
     state = {f"vit.{k}": v for k, v in theirs.vit.state_dict().items()}
     assert "vit.embeddings.mask_token" in state
@@ -93,7 +93,7 @@ def test_names_in_memory_and_names_on_disk_are_one_model(tmp_path):
 
 
 @pytest.mark.parametrize("gelu", ["exact", "tanh"])
-def test_a_folder_of_ours_opens_in_transformers(rng, tmp_path, gelu):
+def test_saved_folder_opens_in_transformers(rng, tmp_path, gelu):
     ours = build(rng, gelu=gelu, layer_norm_epsilon=1e-4)
     ours.class_names = ("a", "b", "c", "d", "e")
     weights.save(ours, tmp_path, format="huggingface")
@@ -110,7 +110,7 @@ def opened_strictly(model_class, folder):
     return model.eval()
 
 
-def test_preprocessing_is_that_of_the_processor(rng, tmp_path):
+def test_preprocessing_equals_the_processor(rng, tmp_path):
     ours = build(rng, image_size=16)
     weights.save(ours, tmp_path, format="huggingface")
     settings = json.loads((tmp_path / "preprocessor_config.json").read_text())
@@ -129,7 +129,7 @@ def weights_without_note(path):
     save_file({k: np.array(v) for k, v in load_file(path).items()}, path)
 
 
-def test_an_unknown_activation_is_named(tmp_path):
+def test_unknown_activation_is_named(tmp_path):
     neighbour(transformers.ViTForImageClassification, hidden_act="relu").save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"`hidden_act` must be one of 'gelu'.*Received: 'relu'"):
         weights.from_checkpoint(tmp_path)

@@ -1,4 +1,4 @@
-"""Against KerasHub itself, both ways."""
+"""Presets and weights of KerasHub against KerasHub, in both directions."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def images_for(rng, channels=3):
 
 @pytest.mark.parametrize("pooling", ["token", "gap"])
 @pytest.mark.parametrize("intermediate_dim", [None, 9])
-def test_a_preset_gives_its_logits(rng, tmp_path, pooling, intermediate_dim):
+def test_preset_gives_its_logits(rng, tmp_path, pooling, intermediate_dim):
     theirs = classifier(rng, pooling, intermediate_dim, layer_norm_epsilon=1e-4)
     theirs.save_to_preset(tmp_path)
     ours, images = weights.from_checkpoint(tmp_path), images_for(rng)
@@ -46,7 +46,7 @@ def test_a_preset_gives_its_logits(rng, tmp_path, pooling, intermediate_dim):
     assert ours.get_layer("encoderblock_2").layer_norm_epsilon == 1e-4
 
 
-def test_weights_of_a_classifier_and_of_a_backbone(rng, tmp_path):
+def test_weights_of_classifier_and_backbone_load(rng, tmp_path):
     theirs, images = classifier(rng), images_for(rng)
     theirs.save_weights(tmp_path / "all.weights.h5")
     ours = weights.from_checkpoint(tmp_path / "all.weights.h5", image_size=(16, 24))
@@ -60,7 +60,7 @@ def test_weights_of_a_classifier_and_of_a_backbone(rng, tmp_path):
 @pytest.mark.parametrize(
     ("ours_classifier", "size"), [("token", None), ("token", 9), ("gap", None), ("gap", 9)]
 )
-def test_a_preset_of_ours_opens_in_keras_hub(rng, tmp_path, ours_classifier, size):
+def test_saved_preset_opens_in_keras_hub(rng, tmp_path, ours_classifier, size):
     ours = build(rng, num_layers=3, classifier=ours_classifier, representation_size=size)
     weights.save(ours, tmp_path, format="keras_hub")
     theirs, images = keras_hub.models.ViTImageClassifier.from_preset(str(tmp_path)), images_for(rng)
@@ -71,7 +71,7 @@ def test_a_preset_of_ours_opens_in_keras_hub(rng, tmp_path, ours_classifier, siz
     np.testing.assert_allclose(prepared, pixels / 127.5 - 1, atol=1e-5)
 
 
-def test_features_of_ours_open_as_a_backbone(rng, tmp_path):
+def test_saved_features_open_as_a_backbone(rng, tmp_path):
     ours = build(rng, num_classes=None, channels=2)
     weights.save(ours, tmp_path, format="keras_hub")
     theirs, images = keras_hub.models.ViTBackbone.from_preset(str(tmp_path)), images_for(rng, 2)
@@ -80,7 +80,7 @@ def test_features_of_ours_open_as_a_backbone(rng, tmp_path):
     )
 
 
-def test_a_file_of_ours_loads_into_a_classifier(rng, tmp_path):
+def test_saved_file_loads_into_a_classifier(rng, tmp_path):
     ours, images = build(rng, num_layers=3, representation_size=9), images_for(rng)
     weights.save(ours, tmp_path / "model.weights.h5", format="keras_hub")
     theirs = classifier(rng, intermediate_dim=9)
@@ -88,7 +88,7 @@ def test_a_file_of_ours_loads_into_a_classifier(rng, tmp_path):
     np.testing.assert_allclose(to_numpy(theirs(images)), to_numpy(ours(images)), atol=1e-5, rtol=0)
 
 
-def test_a_mean_with_the_class_token_is_refused(rng, tmp_path):
+def test_mean_with_the_class_token_is_refused(rng, tmp_path):
     model = keras_hub.models.ViTImageClassifier(backbone(rng), 5, pooling="gap")
     model.save_to_preset(tmp_path)
     with pytest.raises(ValueError, match="averages the class token with the patches"):

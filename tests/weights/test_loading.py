@@ -1,4 +1,4 @@
-"""Weights from files: strict, and nothing changes where a file does not fit."""
+"""Files load completely or not at all, and saving replaces a file only when it is complete."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def model(**changes):
     return VisionTransformer(8, 4, **{**sizes, **changes})
 
 
-def test_all_that_does_not_fit_is_listed_and_nothing_is_changed(rng, tmp_path):
+def test_misfits_are_listed_and_the_model_stays_as_it_was(rng, tmp_path):
     path = str(tmp_path / "a.keras")
     save_model(randomise(model(num_layers=3, num_classes=4), rng), path)
     target = randomise(model(representation_size=6), rng)
@@ -28,7 +28,7 @@ def test_all_that_does_not_fit_is_listed_and_nothing_is_changed(rng, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "text"])
-def test_a_corrupt_file_is_named(rng, tmp_path, damage):
+def test_corrupt_file_is_named(rng, tmp_path, damage):
     path = tmp_path / "a.keras"
     save_model(randomise(model(), rng), path)
     data = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Peak memory of loading, in a process of its own."""
+"""Peak memory of loading, measured in a separate process."""
 
 import json
 
@@ -31,7 +31,7 @@ print(json.dumps({"before": before, "peak": peak(), "size": os.path.getsize(path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["google", "timm", "torchvision", "vit_keras"])
-def test_loading_takes_less_than_twice_and_a_half_the_file(tmp_path, source):
+def test_loading_takes_at_most_2_2_times_the_file(tmp_path, source):
     path = tmp_path / f"weights{SUFFIX[source]}"
     for name, script in (("write.py", WRITE), ("read.py", READ)):
         (tmp_path / name).write_text(script)
@@ -40,5 +40,5 @@ def test_loading_takes_less_than_twice_and_a_half_the_file(tmp_path, source):
     done = run_script(tmp_path / "read.py", *arguments)
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["size"] > 3e8
-    # At L/16's 1.2 GB the framework itself, `before`, is the smaller part of the rest.
+    # `before` is the framework itself, which is small beside the 1.2 GB of L/16.
     assert report["peak"] - report["before"] < 2.2 * report["size"], report

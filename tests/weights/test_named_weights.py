@@ -1,4 +1,4 @@
-"""Published checkpoints by name in the applications: what is built, and what is refused."""
+"""Applications with published weights by name: what they build, and what they refuse."""
 
 import re
 
@@ -13,7 +13,7 @@ from vit_keras.weights import lookup, names, save
 
 @pytest.fixture
 def loaded(monkeypatch):
-    """Calls of `load`, in the place of downloads of hundreds of megabytes."""
+    """Records calls of `load` instead of downloading hundreds of megabytes."""
     calls = []
 
     def load(model, path, head):
@@ -101,7 +101,7 @@ def test_documentation_lists_the_names():
 
 
 def test_named_weights_come_from_the_server_into_the_model(serve, tmp_path, rng):
-    """The whole way: a file in the published format, its download, its names, its GELU."""
+    """A file in the published format is downloaded, and its names and its GELU are right."""
     source = randomise(applications.ViTTi16(classes=1000), rng, scale=0.05)
     save(source, tmp_path / "published.npz", format="google")
     row = lookup("Ti/16", "augreg-imagenet")

@@ -1,4 +1,4 @@
-"""Files that want to run code or to take memory are refused before they do."""
+"""Files that would run code or take too much memory are refused before they do."""
 
 import io
 import json
@@ -18,7 +18,7 @@ h5py = pytest.importorskip("h5py")
 
 
 class Payload:
-    """Unpickling it creates a file."""
+    """Creates a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -29,7 +29,7 @@ class Payload:
 
 @pytest.fixture
 def trap(tmp_path):
-    """The file that must not appear; the payload works when it is let."""
+    """The file that must not appear; the payload creates it if it is unpickled."""
     path = tmp_path / "trap"
     pickle.loads(pickle.dumps(Payload(path))).close()
     assert path.exists()
@@ -94,7 +94,7 @@ def test_h5_links_out_of_the_file_are_refused(tmp_path, kind):
 
 
 def header(shape, dtype="<f4"):
-    """The head of a `.npy` file that claims `shape`."""
+    """The header of a `.npy` file that claims `shape`."""
     file = io.BytesIO()
     description = {"descr": dtype, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, description)
@@ -151,7 +151,7 @@ def test_shapes_that_contradict_each_other_build_no_model(tmp_path):
     with np.load(tmp_path / "a.npz") as file:
         arrays = dict(file)
     name = "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel"
-    arrays[name] = np.zeros((1, 10**6), "float16")  # 2 MB that ask for a gigabyte
+    arrays[name] = np.zeros((1, 10**6), "float16")  # 2 MB that claim a gigabyte
     arrays["embedding/kernel"] = np.zeros((1, 1, 1, 10**5), "float16")
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match=r"contradict each other: .* has at least \d{12} weights"):
@@ -162,7 +162,7 @@ def test_shapes_that_contradict_each_other_build_no_model(tmp_path):
     "note",
     ["[]", "{", "{}", '{"architecture": 1, "numerics": 2}', '{"architecture": {}, "numerics": {}}'],
 )
-def test_a_spoiled_note_is_passed_over(tmp_path, note):
+def test_spoiled_note_is_ignored(tmp_path, note):
     from safetensors.numpy import load_file, save_file
 
     path = tmp_path / "a.safetensors"
@@ -172,7 +172,7 @@ def test_a_spoiled_note_is_passed_over(tmp_path, note):
     assert weights.from_checkpoint(path, num_heads=3).count_params() > 0
 
 
-def test_integers_are_no_weights(tmp_path):
+def test_integer_arrays_are_refused(tmp_path):
     weights.save(build(), tmp_path / "a.safetensors", format="timm")
     from safetensors.numpy import load_file, save_file
 
@@ -186,7 +186,7 @@ def test_integers_are_no_weights(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pth", ".keras"])
-def test_a_file_cut_short_or_spoiled_leaves_the_model_as_it_was(rng, tmp_path, suffix):
+def test_damaged_file_leaves_the_model_as_it_was(rng, tmp_path, suffix):
     source = {".npz": "big_vision", ".safetensors": "timm", ".pth": "torchvision"}.get(suffix)
     path = tmp_path / f"a{suffix}"
     with other_numerics():

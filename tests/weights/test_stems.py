@@ -1,4 +1,4 @@
-"""Files of hybrids and of BiT."""
+"""Weights of hybrids and of BiT in all formats that hold them."""
 
 import json
 
@@ -47,7 +47,7 @@ def test_a_published_hybrid_gives_its_logits(tmp_path, padded):
 @pytest.mark.parametrize(
     "changes", [{}, {"resnet_layers": (), "patch_size": (4, 2)}, {"channels": 2}]
 )
-def test_hybrids_go_out_and_come_back_bit_by_bit(rng, tmp_path, source, changes):
+def test_saved_hybrids_load_bit_by_bit(rng, tmp_path, source, changes):
     suffix = {"google": ".npz", "timm": ".safetensors", "vit_keras": ".weights.h5"}[source]
     model, path = hybrid(rng, **changes), tmp_path / f"a{suffix}"
     with other_numerics():
@@ -57,7 +57,7 @@ def test_hybrids_go_out_and_come_back_bit_by_bit(rng, tmp_path, source, changes)
     assert_equal_weights(model, weights.from_checkpoint(path, **known))
 
 
-def test_a_hybrid_changes_its_size(rng, tmp_path):
+def test_hybrid_loads_at_another_size(rng, tmp_path):
     model = hybrid(rng, image_size=32)
     with other_numerics():
         weights.save(model, tmp_path / "a.npz", format="google")
@@ -71,7 +71,7 @@ def test_a_hybrid_changes_its_size(rng, tmp_path):
     )
 
 
-def test_timms_names_of_a_stem(rng, tmp_path):
+def test_stem_has_the_names_of_timm(rng, tmp_path):
     from safetensors.numpy import load_file
 
     model = hybrid(rng)
@@ -130,7 +130,7 @@ def test_formats_without_stems_say_so(tmp_path, source):
 
 @pytest.mark.parametrize("changes", [{}, {"num_classes": None}, {"channels": 1}])
 @pytest.mark.parametrize("source", ["bit", "vit_keras"])
-def test_bit_goes_out_and_comes_back_bit_by_bit(rng, tmp_path, source, changes):
+def test_saved_bit_loads_bit_by_bit(rng, tmp_path, source, changes):
     model, path = bit(rng, **changes), tmp_path / f"a{'.npz' if source == 'bit' else '.weights.h5'}"
     weights.save(model, path, format=source)
     assert_equal_weights(model, weights.load(bit(**changes), path))
@@ -141,7 +141,7 @@ def test_bit_goes_out_and_comes_back_bit_by_bit(rng, tmp_path, source, changes):
 
 def big_transfer_names(arrays):
     """The names in the published files, with the suffixes that some of them have."""
-    parts = {"1": "a", "2": "b", "3": "c"}
+    letters = {"1": "a", "2": "b", "3": "c"}
     out = {}
     for name, array in arrays.items():
         name = name.replace("scale", "gamma").replace("bias", "beta")
@@ -157,12 +157,12 @@ def big_transfer_names(arrays):
         else:
             block, unit, layer, leaf = name.split("/")
             kind = "standardized_conv2d_17" if layer.startswith("conv") else "group_norm"
-            name = f"{block}/{unit}/{parts[layer[-1]]}/{kind}/{leaf}"
+            name = f"{block}/{unit}/{letters[layer[-1]]}/{kind}/{leaf}"
         out[f"resnet/{name}"] = array
     return out
 
 
-def test_both_namings_of_bit_are_one_model(rng, tmp_path):
+def test_both_namings_of_bit_give_the_same_model(rng, tmp_path):
     model = bit(rng)
     ours = weights_by_path(model)
     flax = {k.replace("gamma", "scale").replace("beta", "bias"): v for k, v in ours.items()}
@@ -178,7 +178,7 @@ def test_both_namings_of_bit_are_one_model(rng, tmp_path):
     assert all(np.array_equal(written[name], array) for name, array in expected.items())
 
 
-def test_bit_into_another_model_lists_what_differs(rng, tmp_path):
+def test_bit_in_another_model_lists_the_differences(rng, tmp_path):
     weights.save(bit(rng), tmp_path / "a.npz", format="bit")
     with pytest.raises(ValueError) as error:
         weights.load(bit(num_classes=7, resnet_layers=(2, 1)), tmp_path / "a.npz")

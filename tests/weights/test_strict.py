@@ -1,4 +1,4 @@
-"""Loading takes everything or nothing, and says what does not fit."""
+"""Loading copies everything or nothing, and lists what does not fit."""
 
 import keras
 import numpy as np
@@ -14,14 +14,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
 
 @pytest.fixture
 def published(rng, tmp_path):
-    """(a model, its Google file)."""
+    """A model and its file in Google's format."""
     model, path = build(rng), tmp_path / "published.npz"
     weights.save(model, path, format="google")
     return model, path
 
 
 def rewritten(path, change):
-    """The archive with `change` done to its dict of arrays."""
+    """Rewrites an archive after `change` has edited its dictionary of arrays."""
     with np.load(path) as file:
         arrays = dict(file)
     change(arrays)
@@ -72,7 +72,7 @@ def test_a_file_for_another_variant_is_called_by_its_name(tmp_path):
         weights.load(model, tmp_path / "L16.npz")
 
 
-def test_our_own_files_know_their_variant(tmp_path):
+def test_native_files_say_their_variant(tmp_path):
     small = {"image_size": 32, "num_classes": None}
     source = VisionTransformer(**small, patch_size=16, **VARIANT_TI)
     weights.save(source, tmp_path / "own.weights.h5")
@@ -90,7 +90,7 @@ VARIANT_B = {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "mlp_dim": 3
 
 
 def file_of_variant(hidden_size, num_layers, num_heads, mlp_dim):
-    """The names that tell a variant, with little behind them."""
+    """A file with the names and shapes of a variant and little data."""
     arrays = {
         "embedding/kernel": np.zeros((16, 16, 3, hidden_size), "float16"),
         "cls": np.zeros((1, 1, hidden_size), "float16"),
@@ -142,7 +142,7 @@ def test_dropping_a_head_drops_its_hidden_layer(rng, tmp_path):
     assert weights_by_path(model)["pre_logits/kernel"].any()
 
 
-def test_a_head_of_zeros_is_pointed_out(published):
+def test_head_of_zeros_is_warned_of(published):
     _, path = published
     rewritten(path, lambda arrays: arrays.update({"head/kernel": np.zeros((24, 5), "float32")}))
     with pytest.warns(UserWarning, match="classifier in 'published.npz' is all zero"):
@@ -150,7 +150,7 @@ def test_a_head_of_zeros_is_pointed_out(published):
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
-def test_our_own_files_are_as_strict(rng, tmp_path, suffix):
+def test_native_files_are_as_strict(rng, tmp_path, suffix):
     source, path = build(rng), str(tmp_path / f"own{suffix}")
     weights.save(source, path)
     assert_equal_weights(source, weights.load(build(), path))
@@ -161,7 +161,7 @@ def test_our_own_files_are_as_strict(rng, tmp_path, suffix):
     assert all(np.array_equal(before[k], v) for k, v in weights_by_path(model).items())
 
 
-def test_a_keras_file_says_what_grid_its_positions_have(rng, tmp_path):
+def test_keras_file_says_the_grid_of_its_positions(rng, tmp_path):
     source = build(rng)
     weights.save(source, tmp_path / "own.keras")
     larger = weights.load(build(image_size=(32, 24)), tmp_path / "own.keras")
@@ -182,7 +182,7 @@ def test_weights_of_a_compiled_and_trained_model_load(rng, tmp_path):
     assert_equal_weights(source, weights.load(build(), tmp_path / "own.weights.h5"))
 
 
-def test_other_models_load_our_own_files(rng, tmp_path):
+def test_other_models_load_native_files(rng, tmp_path):
     def classifier():
         inner = build(num_classes=None)
         return keras.Sequential([inner, keras.layers.Dense(3, name="top")], name="nested")

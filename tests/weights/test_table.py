@@ -1,4 +1,4 @@
-"""The table of published checkpoints against the published names, counts and accuracies."""
+"""The table of published files against the published names, counts and accuracies."""
 
 import re
 import urllib.parse
@@ -131,7 +131,7 @@ def test_bit_files_have_their_published_names(variant, weights, name):
     assert catalog.lookup(variant, weights).path == f"bit_models/{name}.npz"
 
 
-def test_published_sizes_are_those_of_the_parameters():
+def test_published_sizes_match_the_parameters():
     sized = [row for row in ROWS if row.size_mib is not None]
     assert {row.variant for row in sized} == COUNTS.keys()
     for row in sized:
@@ -140,7 +140,7 @@ def test_published_sizes_are_those_of_the_parameters():
         assert row.size_mib == pytest.approx(count * 4 / 2**20, rel=0.02), row
 
 
-def test_accuracies_are_the_published():
+def test_accuracies_equal_the_published_ones():
     def measured(row, source):
         return [(a.top1, a.real) for a in row.accuracies if a.source == source]
 
@@ -179,12 +179,12 @@ def test_only_the_original_pre_trained_files_have_pre_logits():
     assert all(row.weights == "imagenet21k" for row in ROWS if row.representation_size)
 
 
-def test_names_are_those_of_the_variant():
+def test_names_belong_to_the_variant():
     assert catalog.names("H/14") == ["imagenet21k"]
     assert catalog.names("b/32") == []
 
 
-def test_unknown_weights_are_answered_with_the_nearest():
+def test_unknown_weights_name_the_nearest():
     known = ", ".join(map(repr, catalog.names("B/32")))
     message = (
         f"variant 'B/32': {known}. Received: weights='imagnet-384'. Did you mean 'imagenet-384'"

@@ -6,7 +6,7 @@ import keras
 from keras.applications.imagenet_utils import preprocess_input as _preprocess_input
 
 from vit_keras import variants
-from vit_keras import weights as weights_room
+from vit_keras import weights as weight_files
 from vit_keras.applications.documentation import documentation
 from vit_keras.layers import DropClassToken
 from vit_keras.models import ImageModel, from_variant, preprocessing_of
@@ -77,8 +77,8 @@ def application(variant: str, name: str, function: str):
         model = model if include_top else _without_top(model, variant, pooling)
         if weights is None:
             return model
-        path = weights if row is None else weights_room.resolve(variant, weights)
-        return weights_room.load(model, path, head="keep" if include_top else "drop")
+        path = weights if row is None else weight_files.resolve(variant, weights)
+        return weight_files.load(model, path, head="keep" if include_top else "drop")
 
     build.__name__ = build.__qualname__ = function
     build.__module__ = "vit_keras.applications"
@@ -105,9 +105,9 @@ def _published(variant, weights):
     if weights is None:
         return None
     is_file = isinstance(weights, (str, os.PathLike)) and os.path.exists(weights)
-    if is_file and weights not in weights_room.names(variant):
+    if is_file and weights not in weight_files.names(variant):
         return None
-    return weights_room.lookup(variant, weights)
+    return weight_files.lookup(variant, weights)
 
 
 def _classes(row, classes, include_top, activation):

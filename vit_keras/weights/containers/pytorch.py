@@ -15,7 +15,7 @@ def _torch(purpose):
 class TorchTensors:
     """Reads `torch.save`d state dicts from memory maps; unpickles nothing but tensors.
 
-    Each tensor has a map of its own, as in `SafetensorsTensors`. Files of PyTorch's old form are no
+    Each tensor has its own map, as in `SafetensorsTensors`. Files of PyTorch's old form are no
     archives and cannot be mapped, so they are held whole.
     """
 

@@ -13,7 +13,7 @@ def _require(module, purpose):
 class SafetensorsTensors:
     """Reads safetensors files from memory maps; the library compares header and file.
 
-    Each tensor has a map of its own, because what a map has read stays in memory until the map is
+    Each tensor has its own map, because what a map has read stays in memory until the map is
     closed.
     """
 

@@ -27,9 +27,9 @@ def h5_groups(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[
     """
     files = {}
     for name in names:
-        *parts, _ = name.split("/")
-        backbone = parts[0] in (PATCHES, ENCODER)
-        groups = [pair for part in parts for pair in _groups(part, "pre_logits/0" in names)]
+        *layers, _ = name.split("/")
+        backbone = layers[0] in (PATCHES, ENCODER)
+        groups = [pair for part in layers for pair in _groups(part, "pre_logits/0" in names)]
         if backbone and not folder:
             groups = [("layers", None), ("vi_t_backbone", "vi_t_backbone"), *groups]
         file = "model.weights.h5" if backbone or not folder else "task.weights.h5"
