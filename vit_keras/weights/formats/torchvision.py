@@ -44,9 +44,7 @@ def _block(old, new, num_heads):
     qkv = ("query", "key", "value")
     return [
         *norm(f"{old}.ln_1", f"{new}/LayerNorm_0"),
-        *fused(
-            f"{theirs}.in_proj_weight", f"{theirs}.in_proj_bias", attention, qkv, num_heads
-        ),
+        *fused(f"{theirs}.in_proj_weight", f"{theirs}.in_proj_bias", attention, qkv, num_heads),
         *heads_out(f"{theirs}.out_proj", f"{attention}/out", num_heads),
         *norm(f"{old}.ln_2", f"{new}/LayerNorm_2"),
         *dense(f"{old}.mlp.0", f"{new}/MlpBlock_3/Dense_0"),
