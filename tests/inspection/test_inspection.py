@@ -200,7 +200,9 @@ def test_models_without_what_a_view_shows(rng):
     samples = [kernel[..., f].ravel() for f in range(32)]
     expected = components_by_loops(samples, 4)[0].reshape(-1, 7, 7, 3)
     np.testing.assert_allclose(inspection.filter_components(resnet, 4)[0], expected, atol=1e-5)
-    with pytest.raises(ValueError, match="'attention_rollout'.*'bit' has none.*filters, fe"):
+    with pytest.raises(
+        ValueError, match="'attention_rollout' needs.*'bit', which has the.*filters, fe"
+    ):
         inspection.views_of(resnet, ["filters", "attention_rollout"])
     with pytest.raises(ValueError, match="`views` must be one of 'filters'.*'attention'"):
         inspection.views_of(resnet, ["attention"])
@@ -210,9 +212,9 @@ def test_models_without_what_a_view_shows(rng):
         inspection.position_similarity(resnet)
     tokens = keras.Input((5, 8))
     plain = keras.Model(tokens, DropClassToken()(tokens), name="plain")
-    with pytest.raises(ValueError, match="Filters are read from.*'plain' with none"):
+    with pytest.raises(ValueError, match="Filters need.*'plain', which has none"):
         inspection.filter_components(plain)
-    with pytest.raises(ValueError, match="Features are read from.*'plain' with none"):
+    with pytest.raises(ValueError, match="Features need.*'plain', which has neither"):
         inspection.feature_components(plain, np.zeros((1, 5, 8)))
     with pytest.raises(ValueError, match="`heads` must be one of 'mean', 'max'"):
         inspection.attention_rollout(np.ones((1, 1, 1, 2, 2)), heads="min")

@@ -82,6 +82,18 @@ def test_features_share_their_scale_among_images(drawn):
         plots.draw_features(values, {"block1": values[..., :2]}, ["cat"], "nowhere")
 
 
+def test_figures_of_pictures_carry_the_name_of_their_data_set(rng, monkeypatch, tmp_path):
+    headings = []
+    note = lambda figure, path: headings.append((path.stem, figure.get_suptitle()))
+    monkeypatch.setattr(plots, "save_figure", note)
+    model = randomise(VisionTransformer(16, 4, **SMALL), rng)
+    images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
+    views = ["attention_rollout", "attention_last_layer", "features"]
+    subject = inspection.Subject(model, images, images[:2], ["a", "b"], source="flowers")
+    inspection.draw_views(subject, tmp_path, views)
+    assert headings == [(view, "flowers: 2 of 3 images") for view in views]
+
+
 def test_a_map_is_enlarged_from_the_centres_of_its_patches():
     found = plots.enlarge(np.array([[0.0, 4.0]]), (2, 8))
     np.testing.assert_allclose(found, [[0, 0, 0.5, 1.5, 2.5, 3.5, 4, 4]] * 2)
@@ -141,7 +153,7 @@ def test_the_script_takes_images_of_a_data_set(tmp_path, capsys):
     arguments = ["--dataset", "digits", "--count", "5", "--show", "2", "--heads", "max"]
     arguments += ["--views", "attention_rollout", "--out", str(tmp_path / "out")]
     run(["visualize", str(tmp_path / "model.keras"), *arguments])
-    assert "5 images of 8x8 pixels" in capsys.readouterr().out
+    assert "digits: 5 images of 8x8 pixels" in capsys.readouterr().out
     with np.load(tmp_path / "out" / "arrays.npz") as arrays:
         assert arrays.files == ["attention_rollout/max"]
         assert arrays["attention_rollout/max"].shape == (5, 2, 2)
@@ -154,7 +166,7 @@ def test_the_script_names_what_is_missing(tmp_path, pictures):
         run(["visualize", file, *pictures, *out])
     with pytest.raises(ValueError, match=r"is not a run, so give pictures or a --dataset"):
         run(["visualize", file, "--image-size", "32", *out])
-    with pytest.raises(ValueError, match=r"'bit' has none. It has the views filters, features"):
+    with pytest.raises(ValueError, match=r"'bit', which has the views filters, features"):
         run(
             [
                 "visualize",

@@ -9,7 +9,7 @@ from vit_keras.config import UsageError
 
 EXAMPLES = (
     "vit-keras visualize runs/digits --out figures",
-    "vit-keras visualize ViT-B_16.npz cat.jpg dog.jpg --out figures --views rollout",
+    "vit-keras visualize ViT-B_16.npz cat.jpg dog.jpg --out figures --views attention_rollout",
 )
 
 
@@ -50,13 +50,14 @@ def run(options: argparse.Namespace) -> None:
     if names := model.class_names:
         rows = evaluation.probabilities(model, images[shown])
         titles = [f"{names[row.argmax()]}  {100 * row.max():.0f} %" for row in rows]
-    subject = inspection.Subject(model, images, pictures[shown], titles, options.heads)
+    source = "" if options.images else _source_name(_dataset(options, trained))
+    subject = inspection.Subject(model, images, pictures[shown], titles, options.heads, source)
     drawn = inspection.draw_views(subject, options.out, views)
     arrays = {f"{view}/{key}": array for view in drawn for key, array in drawn[view].items()}
     with replacing(os.path.join(options.out, "arrays.npz")) as path:
         np.savez(path, **arrays)
 
-    print("{}: {} images of {}x{} pixels".format(model.name, *images.shape[:3]))
+    print("{}: {} images of {}x{} pixels".format(source or "pictures", *images.shape[:3]))
     for view in drawn:
         print(pathlib.Path(options.out) / f"{view}.png")
     print(pathlib.Path(options.out) / "arrays.npz")
@@ -72,11 +73,20 @@ def _pictures(options, trained, shape, preprocessing):
     if options.images:
         pictures = [data.read_image(path, shape[-1]) for path in options.images]
         return np.stack([data.resize(picture, shape[:2], preprocessing) for picture in pictures])
-    name = options.dataset or (trained.config.dataset if trained else None)
+    name = _dataset(options, trained)
     if name is None:
         raise UsageError(f"{options.model} is not a run, so give pictures or a --dataset")
     source = trained.config.data if trained else DataConfig(data_dir=options.data_dir)
     return data.sample_images(name, shape, preprocessing, options.count, source)
+
+
+def _dataset(options, trained):
+    return options.dataset or (trained.config.dataset if trained else None)
+
+
+def _source_name(dataset):
+    """The last part of a data set's name: `folder:photos/flowers` is flowers."""
+    return pathlib.PurePath(dataset.rpartition(":")[2]).name
 
 
 COMMAND = shared.Command(

@@ -1,4 +1,7 @@
-"""What a model has learned: its filters, positions, attention and features."""
+"""What a model has learned: its filters, position embeddings, attention and features.
+
+Each function returns arrays; `draw_views` draws them as figures as well.
+"""
 
 from vit_keras.inspection.attention import (
     AttentionViews,

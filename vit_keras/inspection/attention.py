@@ -1,7 +1,8 @@
-"""What attention does: how far it looks, how it spreads, and where it gets to.
+"""Measures of attention: how far it looks, how widely it spreads, and which patches it reaches.
 
-Attention is `(B, L, H, N, N)`: images, layers, heads, queries, keys; its rows sum to 1. Of the N
-tokens the last h·w are the patches of a `grid` (h, w), row by row; class tokens come before them.
+Attention weights are `(B, L, H, N, N)`, for images, layers, heads, queries and keys, and each row
+sums to 1. The last h·w of the N tokens are the patches of a `grid` (h, w) in raster order; class
+tokens come before them.
 """
 
 import dataclasses
@@ -15,7 +16,15 @@ from vit_keras.models import attention_maps, attention_rollout, patch_grid
 
 
 def patch_distances(grid: tuple[int, int], image_size: tuple[int, int]) -> np.ndarray:
-    """Pixels between the centres of all pairs of patches, `(h·w, h·w)`, in the input image."""
+    """Computes the distances between the centers of all pairs of patches.
+
+    Args:
+        grid: Rows and columns of patches, (h, w).
+        image_size: (height, width) of the input image in pixels.
+
+    Returns:
+        Distances in pixels, `(h·w, h·w)`.
+    """
     steps = (size / cells for size, cells in zip(image_size, grid))
     axes = np.meshgrid(
         *(np.arange(cells) * step for cells, step in zip(grid, steps)), indexing="ij"
@@ -27,11 +36,19 @@ def patch_distances(grid: tuple[int, int], image_size: tuple[int, int]) -> np.nd
 def attention_distance(
     attention: np.ndarray, grid: tuple[int, int], image_size: tuple[int, int]
 ) -> np.ndarray:
-    """Mean attention distance in pixels of each layer and head, `(L, H)` (Figures 7 and 11).
+    """Computes the mean attention distance of each layer and head (Figures 7 and 11).
 
-    For a query patch, the distances to all patches (to itself 0) weighted by its attention; mean
-    over queries and images. Class tokens are no place in the image: they are left out as queries
-    and as keys, and the weights on the patches are scaled to sum to 1.
+    The distance of a query patch is the mean of its distances to all patches, weighted by its
+    attention; the distance to itself is 0. Class tokens have no place in the image. They are left
+    out as queries and as keys, and the weights on the patches are scaled to sum to 1.
+
+    Args:
+        attention: Attention weights `(B, L, H, N, N)`, as `models.attention_maps` gives them.
+        grid: Rows and columns of patches, (h, w).
+        image_size: (height, width) of the input image in pixels.
+
+    Returns:
+        Distances in pixels `(L, H)`, the mean over queries and images.
     """
     patches = _patches(attention, grid)
     weighted = np.einsum("blhqk,qk->blhq", patches, patch_distances(grid, image_size))
@@ -39,9 +56,16 @@ def attention_distance(
 
 
 def attention_entropy(attention: np.ndarray) -> np.ndarray:
-    """Entropy of the weights of a query in nats, mean over all queries and images, `(L, H)`.
+    """Computes the mean entropy of the attention weights of each layer and head.
 
-    Between 0, one token attended to, and ln N, all alike; class tokens are tokens here.
+    The entropy lies between 0, where a query attends to one token, and ln N, where it attends to
+    all alike. Class tokens are tokens like all others.
+
+    Args:
+        attention: Attention weights `(B, L, H, N, N)`.
+
+    Returns:
+        Entropies in nats `(L, H)`, the mean over queries and images.
     """
     attention = np.asarray(attention, "float64")
     logarithm = np.log(attention, out=np.zeros_like(attention), where=attention > 0)
@@ -49,9 +73,16 @@ def attention_entropy(attention: np.ndarray) -> np.ndarray:
 
 
 def read_out(weights: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    """From `(..., N, N)`, what the classifier takes of each patch, `(..., h, w)`.
+    """Reads from attention weights how much the classifier takes from each patch.
 
-    That is the class token's row or, where there is none, the mean of all rows.
+    The weights are the class token's row or, in a model without one, the mean of all rows.
+
+    Args:
+        weights: Attention weights or a rollout, `(..., N, N)`.
+        grid: Rows and columns of patches, (h, w).
+
+    Returns:
+        An array `(..., h, w)`.
     """
     rows, columns = grid
     queries = weights[..., 0, :] if weights.shape[-1] > rows * columns else weights.mean(axis=-2)
@@ -60,15 +91,15 @@ def read_out(weights: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class AttentionViews:
-    """What `attention_views` finds.
+    """The results of `attention_views`.
 
     Attributes:
-        distance_px: mean attention distance, `(L, H)`.
-        entropy_nats: mean entropy, `(L, H)`.
-        rollout: from the classifier to the image, `(B, h, w)`.
-        last_layer: attention of the last layer from the class token, else the mean over tokens,
-            head by head, `(B, H, h, w)`.
-        tokens: N, of which entropy is at most the logarithm.
+        distance_px: Mean attention distance in pixels, `(L, H)`.
+        entropy_nats: Mean entropy in nats, `(L, H)`.
+        rollout: How much of each patch reaches the classifier, `(B, h, w)`.
+        last_layer: Attention weights of the last layer for each head, `(B, H, h, w)`: those of the
+            class token, or the mean over all tokens in a model without one.
+        tokens: The number of tokens N. The entropy is at most ln N.
     """
 
     distance_px: np.ndarray
@@ -81,19 +112,33 @@ class AttentionViews:
 def attention_views(
     model: keras.Model, images: np.ndarray, heads: str = "mean", batch: int = 4
 ) -> AttentionViews:
-    """All views of the attention that prepared `images` `(B, H, W, C)` cause, in one pass.
+    """Computes all measures of the attention that a model pays to images, in one pass.
 
-    `heads` is `attention_rollout`'s. `batch` images are held at a time, each with L·H·N² weights.
-    Raises ValueError where the model has no transformer.
+    Args:
+        model: A functional model with `EncoderBlock` layers.
+        images: Images `(B, H, W, C)`, prepared for the model.
+        heads: How the rollout joins heads, "mean" or "max".
+        batch: Images that are computed at a time. Each takes L·H·N² weights of memory.
+
+    Returns:
+        `AttentionViews`.
+
+    Raises:
+        ValueError: The model has no `EncoderBlock`, or `heads` is unknown.
+
+    Example:
+        >>> views = attention_views(model, images)
+        >>> views.distance_px.shape  # (layers, heads)
+        (12, 12)
     """
     grid, size = patch_grid(model), tuple(model.input_shape[1:3])
-    found = []
+    batches = []
     for attention in _attention(model, images, batch):
         distance = attention_distance(attention, grid, size)
         rollout = read_out(attention_rollout(attention, heads), grid)
         last_layer = read_out(attention[:, -1], grid)
-        found.append((distance, attention_entropy(attention), rollout, last_layer))
-    distances, entropies, rollouts, last_layers = zip(*found)
+        batches.append((distance, attention_entropy(attention), rollout, last_layer))
+    distances, entropies, rollouts, last_layers = zip(*batches)
     mean = functools.partial(np.average, axis=0, weights=[len(rollout) for rollout in rollouts])
     return AttentionViews(
         mean(distances),

@@ -1,4 +1,4 @@
-"""What the blocks compute, as colours."""
+"""The outputs of a model's blocks, reduced to a few components that can be drawn as colors."""
 
 import keras
 import numpy as np
@@ -11,26 +11,37 @@ from vit_keras.models import patch_grid
 def feature_components(
     model: keras.Model, images: np.ndarray, count: int = 3, batch: int = 8
 ) -> dict[str, np.ndarray]:
-    """`{block: (B, h, w, K)}`: its outputs for each patch on their first K = `count` components.
+    """Projects the outputs of each block on their first principal components.
 
-    Components are those of a block's outputs for all patches of all `images` `(B, H, W, C)`,
-    prepared for the model, so that equal colours mean like features (as in arXiv 2304.07193).
-    Blocks are the encoder's, without class tokens, and the stages of a ResNet. Raises ValueError
-    where the model has neither.
+    The components of a block are computed from its outputs for all patches of all images, so that
+    equal colors mean similar features (as in arXiv 2304.07193). Class tokens are left out.
+
+    Args:
+        model: A functional model with `EncoderBlock` layers, `ResNetStage` layers, or both.
+        images: Images `(B, H, W, C)`, prepared for the model.
+        count: Number of components K.
+        batch: Images that are computed at a time.
+
+    Returns:
+        `{name of the block: (B, h, w, K)}`. K is smaller than `count` where
+        there are fewer patches.
+
+    Raises:
+        ValueError: The model has neither kind of layer.
     """
     blocks = [layer for layer in model.layers if isinstance(layer, (EncoderBlock, ResNetStage))]
     if not blocks:
         raise ValueError(
-            "Features are read from EncoderBlock and ResNetStage layers. "
-            f"Received: model {model.name!r} with none of them"
+            "Features need a model with EncoderBlock or ResNetStage layers. "
+            f"Received: model {model.name!r}, which has neither"
         )
-    outputs = keras.Model(model.input, {block.name: block.output for block in blocks})
-    found = outputs.predict(images, batch_size=batch, verbose=0)
-    return {block.name: _project(model, found[block.name], count) for block in blocks}
+    features = keras.Model(model.input, {block.name: block.output for block in blocks})
+    outputs = features.predict(images, batch_size=batch, verbose=0)
+    return {block.name: _project(model, outputs[block.name], count) for block in blocks}
 
 
 def _project(model, x, count):
-    """`(B, T + N, D)` or `(B, h, w, D)` -> `(B, h, w, K)`."""
+    """Maps `(B, T + N, D)` or `(B, h, w, D)` to `(B, h, w, K)`, without the T class tokens."""
     if x.ndim == 3:
         rows, columns = patch_grid(model)
         x = x[:, -rows * columns :].reshape(len(x), rows, columns, -1)

@@ -4,10 +4,17 @@ import numpy as np
 
 
 def principal_components(x: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first `count` directions `(K, D)` of samples `(N, D)`, and their shares of the variance.
+    """Computes the first principal components of samples.
 
-    Samples are centred. A direction has length 1, and its entry of the largest size is positive.
-    K is less than `count` where N - 1 or D is: there is no more variance.
+    The samples are centered. A direction has length 1, and its entry of the largest size is
+    positive.
+
+    Args:
+        x: Samples `(N, D)`.
+        count: Number of components. There are at most N - 1 and at most D.
+
+    Returns:
+        The directions `(K, D)` and their shares of the variance `(K,)`.
     """
     count = min(count, len(x) - 1)
     x = np.asarray(x, "float64")

@@ -1,4 +1,4 @@
-"""The pictures of an inspection, by matplotlib."""
+"""The figures of an inspection, drawn with matplotlib and written as PNG files."""
 
 import math
 import os
@@ -14,7 +14,7 @@ Path = str | os.PathLike
 
 
 def draw_filters(components: np.ndarray, shares: np.ndarray, path: Path) -> None:
-    """Filters `(K, h, w, C)` of 1 or 3 channels, each scaled about grey, with its share."""
+    """Draws filters `(K, h, w, C)` of 1 or 3 channels, each scaled about gray, with its share."""
     columns = min(7, len(components))
     rows = math.ceil(len(components) / columns)
     figure, axes = _pictures(rows, columns, components.shape[1:3], top=0.3)
@@ -27,7 +27,7 @@ def draw_filters(components: np.ndarray, shares: np.ndarray, path: Path) -> None
 
 
 def draw_position_similarity(similarity: np.ndarray, path: Path) -> None:
-    """`(h, w, h, w)` as a grid of grids: at each patch's place its similarity to all."""
+    """Draws `(h, w, h, w)` as a grid of grids: at each patch's place, its similarities to all."""
     rows, columns = similarity.shape[:2]
     whole, (height, width) = grid_of_grids(similarity)
     side = 5.5 / max(rows, columns)
@@ -41,13 +41,17 @@ def draw_position_similarity(similarity: np.ndarray, path: Path) -> None:
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
     axis.set(xlabel="patch column", ylabel="patch row")
-    axis.set_title("Position embeddings: similarity of each patch's with all", fontsize=10)
+    axis.set_title("Position embeddings: similarity of each patch to all others", fontsize=10)
     figure.colorbar(image, ax=axis, label="cosine similarity", aspect=30)
     save_figure(figure, path)
 
 
 def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
-    """`(h, w, h, w)` as one picture with NaN between the grids; and how far apart these are."""
+    """Joins `(h, w, h, w)` into one picture, with NaN between the grids.
+
+    Returns:
+        The picture, and the distance between neighboring grids as (height, width) in its pixels.
+    """
     rows, columns = similarity.shape[:2]
     cell = max(1, 48 // max(rows, columns))
     line = max(1, cell * max(rows, columns) // 12)  # between the grids
@@ -61,14 +65,14 @@ def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
 def draw_attention_distance(
     distance_px: np.ndarray, grid: tuple[int, int], image_size: tuple[int, int], path: Path
 ) -> None:
-    """`(L, H)` over the depth of the network, a point a head; what even attention gives beside."""
+    """Draws `(L, H)` pixels over the depth, a point for each head, beside uniform attention."""
     even = patch_distances(grid, image_size).mean()
     label = "mean attention distance (pixels)"
     _draw_heads_over_depth(distance_px, label, even, "uniform attention", path)
 
 
 def draw_attention_entropy(entropy_nats: np.ndarray, tokens: int, path: Path) -> None:
-    """`(L, H)` over the depth of the network, a point a head; the largest beside."""
+    """Draws `(L, H)` nats over the depth, a point for each head, beside the maximum ln N."""
     label = "mean entropy of attention (nats)"
     _draw_heads_over_depth(entropy_nats, label, math.log(tokens), f"maximum, ln {tokens}", path)
 
@@ -90,10 +94,10 @@ def _draw_heads_over_depth(values, label, reference, reference_label, path):
 
 
 def draw_rollout(
-    pictures: np.ndarray, rollout: np.ndarray, titles: Sequence[str], path: Path
+    pictures: np.ndarray, rollout: np.ndarray, titles: Sequence[str], path: Path, heading: str = ""
 ) -> None:
-    """Pictures `(B, H, W, C)` in [0, 255]; below, each as bright as the rollout reaches it."""
-    figure, axes = _pictures(2, len(pictures), pictures.shape[1:3], right=0.7)
+    """Draws pictures `(B, H, W, C)` in [0, 255], and below each its rollout `(h, w)`."""
+    figure, axes = _pictures(2, len(pictures), pictures.shape[1:3], 0.0, 0.7, heading)
     for column, picture, weights, title in zip(axes.T, pictures, rollout, titles):
         mask = enlarge(weights / weights.max(), picture.shape[:2])
         column[0].imshow(_shown(picture), **GREY_SCALE)
@@ -107,11 +111,15 @@ def draw_rollout(
 
 
 def draw_last_layer(
-    pictures: np.ndarray, last_layer: np.ndarray, titles: Sequence[str], path: Path
+    pictures: np.ndarray,
+    last_layer: np.ndarray,
+    titles: Sequence[str],
+    path: Path,
+    heading: str = "",
 ) -> None:
-    """A row a picture: it, and for each head the attention `(B, H, h, w)` of the last layer."""
+    """Draws a row for each picture: the picture, and the last layer's attention `(B, H, h, w)`."""
     rows, columns = len(pictures), last_layer.shape[1] + 1
-    figure, axes = _pictures(rows, columns, pictures.shape[1:3], right=0.7)
+    figure, axes = _pictures(rows, columns, pictures.shape[1:3], 0.0, 0.7, heading)
     for row, picture, heads, title in zip(axes, pictures, last_layer, titles):
         row[0].imshow(_shown(picture), **GREY_SCALE)
         row[0].set_ylabel(title, fontsize=8)
@@ -124,40 +132,55 @@ def draw_last_layer(
 
 
 def draw_features(
-    pictures: np.ndarray, features: dict[str, np.ndarray], titles: Sequence[str], path: Path
+    pictures: np.ndarray,
+    features: dict[str, np.ndarray],
+    titles: Sequence[str],
+    path: Path,
+    heading: str = "",
 ) -> None:
-    """A row a picture: it, and the components `(B, h, w, 3)` of each block as red, green, blue.
+    """Draws a row for each picture: the picture, and the components of each block as colors.
 
-    Of more than 12 blocks, 12 are drawn, evenly over the depth. Each component is scaled to [0, 1]
-    over all images of `features`, of which the pictures are the first. ValueError for fewer than
-    3 components, which fewer than 4 patches have.
+    The components `(B, h, w, 3)` are red, green and blue, each scaled to [0, 1] over all images of
+    `features`, of which the pictures are the first. Of more than 12 blocks, 12 are drawn, evenly
+    over the depth.
+
+    Raises:
+        ValueError: There are fewer than 3 components, as with fewer than 4 patches.
     """
     if any(values.shape[-1] != 3 for values in features.values()):
-        raise ValueError("Features are drawn by 3 components, which need 4 patches or more")
+        counts = sorted({values.shape[-1] for values in features.values()})
+        raise ValueError(
+            "Features are drawn as 3 components, which need 4 patches or more. "
+            f"Received: {counts} components"
+        )
     names = np.array(list(features))[_spread(len(features), 12)]
     rows, columns = len(pictures), len(names) + 1
-    figure, axes = _pictures(rows, columns, pictures.shape[1:3])
+    figure, axes = _pictures(rows, columns, pictures.shape[1:3], heading=heading)
     for row, picture, title in zip(axes, pictures, titles):
         row[0].imshow(_shown(picture), **GREY_SCALE)
         row[0].set_ylabel(title, fontsize=8)
     for column, name in zip(axes.T[1:], names):
         values = features[name]
         low, high = values.min(axis=(0, 1, 2)), values.max(axis=(0, 1, 2))
-        for axis, colours in zip(column, (values - low) / np.maximum(high - low, 1e-12)):
-            axis.imshow(colours)
+        for axis, colors in zip(column, (values - low) / np.maximum(high - low, 1e-12)):
+            axis.imshow(colors)
         column[0].set_title(_depth(name), fontsize=8)
     save_figure(figure, path)
 
 
 def enlarge(weights: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """`(h, w)` linearly interpolated to `size`, centre of a patch on its centre."""
+    """Interpolates `(h, w)` linearly to `size`, with the centers of patches kept in place."""
     matrix = INTERPOLATIONS["bilinear_half_pixel"]
     rows, columns = (matrix(old, new) for old, new in zip(weights.shape, size))
     return rows @ weights @ columns.T
 
 
 MAP = {"cmap": "magma", "vmin": 0, "vmax": 1}
-GREY_SCALE = {"cmap": "gray", "vmin": 0, "vmax": 1}  # of one channel; RGB is as it is
+GREY_SCALE = {
+    "cmap": "gray",
+    "vmin": 0,
+    "vmax": 1,
+}  # for pictures of one channel
 
 
 def _share_bar(figure, image, axes, **kwargs):
@@ -179,11 +202,14 @@ def _shown(picture):
     return np.clip(np.squeeze(picture) / 255, 0, 1)
 
 
-def _pictures(rows, columns, shape, top=0.0, right=0.0):
-    """Axes for pictures of `shape` (H, W), an inch wide, with room for titles."""
+def _pictures(rows, columns, shape, top=0.0, right=0.0, heading=""):
+    """Makes axes for pictures of `shape` (H, W), an inch wide, with room for titles."""
+    top += 0.3 if heading else 0.0
     height = (1.1 * shape[0] / shape[1] + (0.2 if top else 0)) * rows + 0.35 + top
     figure, axes = new_figure(1.1 * columns + 0.3 + right, height, rows, columns)
     figure.set_layout_engine("compressed")
+    if heading:
+        figure.suptitle(heading, fontsize=10)
     for axis in axes.flat:
         axis.set(xticks=(), yticks=())
         axis.spines[:].set_visible(False)

@@ -1,4 +1,4 @@
-"""All views of a model by name; each finds its arrays and draws them."""
+"""The views of a model, by name. Each computes its arrays and draws them."""
 
 import dataclasses
 import functools
@@ -22,14 +22,15 @@ Arrays = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A model, and the images that it looks at.
+    """A model and the images that it looks at.
 
     Attributes:
-        model: a functional model of this package, for images of one size.
-        images: `(B, H, W, C)`, prepared for the model; numbers are means over all of them.
-        pictures: the first of them in [0, 255], `(b, H, W, C)`, to be drawn.
-        titles: one a picture.
-        heads: how a rollout joins heads, "mean" or "max".
+        model: A functional model of this package, for images of one size.
+        images: Images `(B, H, W, C)`, prepared for the model. Measures are means over all of them.
+        pictures: The first images as pixels in [0, 255], `(b, H, W, C)`, which are drawn.
+        titles: A title for each picture.
+        heads: How a rollout joins heads, "mean" or "max".
+        source: Name of the data set that the images come from. It heads the figures of pictures.
     """
 
     model: keras.Model
@@ -37,10 +38,18 @@ class Subject:
     pictures: np.ndarray
     titles: Sequence[str]
     heads: str = "mean"
+    source: str = ""
 
     @functools.cached_property
     def attention(self) -> AttentionViews:
+        """The measures of attention, computed at the first use."""
         return attention_views(self.model, self.images, self.heads)
+
+    @property
+    def heading(self) -> str:
+        """The line above the figures of pictures; empty where the source has no name."""
+        count, total = len(self.pictures), len(self.images)
+        return f"{self.source}: {count} of {total} images" if self.source else ""
 
 
 def _filters(subject, path) -> Arrays:
@@ -56,37 +65,37 @@ def _position_similarity(subject, path) -> Arrays:
 
 
 def _attention_distance(subject, path) -> Arrays:
-    found = subject.attention.distance_px
+    distance = subject.attention.distance_px
     size = subject.model.input_shape[1:3]
-    plots.draw_attention_distance(found, patch_grid(subject.model), size, path)
-    return {"pixels": found}
+    plots.draw_attention_distance(distance, patch_grid(subject.model), size, path)
+    return {"pixels": distance}
 
 
 def _attention_entropy(subject, path) -> Arrays:
-    found = subject.attention
-    plots.draw_attention_entropy(found.entropy_nats, found.tokens, path)
-    return {"nats": found.entropy_nats}
+    attention = subject.attention
+    plots.draw_attention_entropy(attention.entropy_nats, attention.tokens, path)
+    return {"nats": attention.entropy_nats}
 
 
 def _attention_rollout(subject, path) -> Arrays:
-    found = subject.attention.rollout
-    plots.draw_rollout(subject.pictures, found, subject.titles, path)
-    return {subject.heads: found}
+    rollout = subject.attention.rollout
+    plots.draw_rollout(subject.pictures, rollout, subject.titles, path, subject.heading)
+    return {subject.heads: rollout}
 
 
 def _attention_last_layer(subject, path) -> Arrays:
-    found = subject.attention.last_layer
-    plots.draw_last_layer(subject.pictures, found, subject.titles, path)
-    return {"weights": found}
+    weights = subject.attention.last_layer
+    plots.draw_last_layer(subject.pictures, weights, subject.titles, path, subject.heading)
+    return {"weights": weights}
 
 
 def _features(subject, path) -> Arrays:
-    found = feature_components(subject.model, subject.images)
-    plots.draw_features(subject.pictures, found, subject.titles, path)
-    return found
+    features = feature_components(subject.model, subject.images)
+    plots.draw_features(subject.pictures, features, subject.titles, path, subject.heading)
+    return features
 
 
-# What draws a view, and the layer that a model needs for it.
+# For each view, the function that draws it and the layer that a model needs for it.
 VIEWS: dict[str, tuple[Callable[[Subject, pathlib.Path], Arrays], type]] = {
     "filters": (_filters, keras.layers.Layer),
     "position_similarity": (_position_similarity, AddPositionEmbs),
@@ -98,33 +107,55 @@ VIEWS: dict[str, tuple[Callable[[Subject, pathlib.Path], Arrays], type]] = {
 }
 
 
-def views_of(model: keras.Model, wanted: Sequence[str] | None = None) -> list[str]:
-    """The names of all views that `model` has, or `wanted`.
+def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list[str]:
+    """Lists the views that a model has, or checks those that were requested.
 
-    Raises ValueError for names that are none, and for views that the model has not, naming those
-    that it has.
+    Args:
+        model: A functional model of this package.
+        requested: Names of views, or None for all that the model has.
+
+    Returns:
+        Names in `VIEWS`.
+
+    Raises:
+        ValueError: A requested name is unknown, or the model lacks the layers for it. The message
+            names the views that the model has.
     """
-    has = [
+    available = [
         name
         for name, (_, needs) in VIEWS.items()
         if any(isinstance(layer, needs) for layer in model.layers)
     ]
-    for name in wanted or ():
+    for name in requested or ():
         check_choice(name, VIEWS, "views")
-        if name not in has:
+        if name not in available:
             raise ValueError(
-                f"View {name!r} is of {VIEWS[name][1].__name__} layers, and model {model.name!r} "
-                f"has none. It has the views {', '.join(has)}"
+                f"View {name!r} needs a model with {VIEWS[name][1].__name__} layers. Received: "
+                f"model {model.name!r}, which has the views {', '.join(available)}"
             )
-    return list(wanted or has)
+    return list(requested or available)
 
 
 def draw_views(
     subject: Subject, folder: str | os.PathLike, views: Sequence[str] | None = None
 ) -> dict[str, Arrays]:
-    """Draws `views`, by default all that the model has, as `folder/{view}.png`; gives their arrays.
+    """Draws views of a model as PNG files.
 
-    Raises ValueError as `views_of` does, before anything is written.
+    Args:
+        subject: The model and its images.
+        folder: The folder of the figures `{view}.png`, which is created where it does not exist.
+        views: Names of views, or None for all that the model has.
+
+    Returns:
+        `{view: {name: array}}`, the numbers that the figures show.
+
+    Raises:
+        ValueError: As `views_of` does, before anything is written.
+
+    Example:
+        >>> subject = Subject(model, images, pictures[:2], ["cat", "dog"])
+        >>> draw_views(subject, "figures", ["attention_rollout"])["attention_rollout"]["mean"].shape
+        (8, 14, 14)
     """
     views = views_of(subject.model, views)
     folder = pathlib.Path(folder)

@@ -1,4 +1,4 @@
-"""What a model's weights show without an image: its filters and its position embeddings."""
+"""What a model's weights show without images: its filters and its position embeddings."""
 
 import keras
 import numpy as np
@@ -9,12 +9,21 @@ from vit_keras.models import patch_grid
 
 
 def filter_components(model: keras.Model, count: int = 28) -> tuple[np.ndarray, np.ndarray]:
-    """Principal components `(K, h, w, C)` of the filters that read the pixels, and their shares.
+    """Computes the principal components of the filters that read the pixels (Figure 7, left).
 
-    The filters are the D columns of the patch embedding (Figure 7, left), in a hybrid or a ResNet
-    the standardised ones of its root. The shares of the variance are `(K,)`; K is `count`, or as
-    many as there are. Signs as in `principal_components`. Raises ValueError where no layer of the
-    kind reads the pixels.
+    The filters are the D columns of the patch embedding or, in a hybrid and a ResNet, the
+    standardized filters of the root. The entry of the largest size of each component is positive.
+
+    Args:
+        model: A functional model of this package, built with weights.
+        count: Number of components.
+
+    Returns:
+        The components `(K, h, w, C)` and their shares of the variance `(K,)`. K is smaller than
+        `count` where there are fewer components.
+
+    Raises:
+        ValueError: No `PatchEmbedding`, `StdConv` or `RootBlock` reads the pixels.
     """
     kernel = np.asarray(keras.ops.convert_to_numpy(_pixel_kernel(model)))  # (h, w, C, D)
     filters = kernel.reshape(-1, kernel.shape[-1]).T
@@ -31,21 +40,29 @@ def _pixel_kernel(model):
         if isinstance(layer, RootBlock):
             return layer.conv_root.standardized_kernel()
     raise ValueError(
-        "Filters are read from a PatchEmbedding, StdConv or RootBlock layer. "
-        f"Received: model {model.name!r} with none of them"
+        "Filters need a model with a PatchEmbedding, StdConv or RootBlock layer. "
+        f"Received: model {model.name!r}, which has none"
     )
 
 
 def position_similarity(model: keras.Model) -> np.ndarray:
-    """Cosine similarity of each patch's position embedding with all, `(h, w, h, w)` (Figure 7).
+    """Computes the cosine similarities of all pairs of position embeddings (Figure 7, center).
 
-    The class token's is left out. Raises ValueError unless the model adds one set of learned
-    embeddings.
+    The class token's embedding is left out.
+
+    Args:
+        model: A functional model with one `AddPositionEmbs` layer.
+
+    Returns:
+        Similarities `(h, w, h, w)`: entry [i, j] is the map for the patch in row i and column j.
+
+    Raises:
+        ValueError: The model has no learned position embeddings, or several sets.
     """
     added = [layer for layer in model.layers if isinstance(layer, AddPositionEmbs)]
     if len(added) != 1:
         raise ValueError(
-            "The similarity of positions is read from the model's one AddPositionEmbs layer. "
+            "The similarity of positions needs a model with one AddPositionEmbs layer. "
             f"Received: model {model.name!r} with {len(added)} of them"
         )
     rows, columns = patch_grid(model)
