@@ -19,8 +19,8 @@ __all__ = ["COMMANDS", "command", "main", "run"]
 
 # In the order of the help; a command is the module of its name.
 COMMANDS = (
-    *("train", "evaluate", "export", "visualize", "convert"),
-    *("vtab", "reproduce", "completion"),
+    *("train", "evaluate", "predict", "export", "visualize", "convert", "info"),
+    *("vtab", "reproduce", "bench", "completion"),
 )
 ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 

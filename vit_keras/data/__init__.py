@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from vit_keras import extras
+from vit_keras.data.captions import draw_caption
 from vit_keras.data.fingerprints import check_unchanged
 from vit_keras.data.numpy_preprocess import normalise, resize
 from vit_keras.data.picture_paths import expand_pictures
@@ -42,6 +43,7 @@ __all__ = [
     "Masking",
     "Split",
     "check_unchanged",
+    "draw_caption",
     "eval_batches",
     "expand_pictures",
     "from_arrays",

@@ -1,0 +1,177 @@
+"""`vit-keras info`: what a variant, model, checkpoint, run or exported file is."""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+from typing import Any
+
+from vit_keras.commands import options as shared
+
+EXAMPLES = (
+    "vit-keras info runs/digits",
+    "vit-keras info ViT-B_16.npz",
+    "vit-keras info model.tflite --json",
+    "vit-keras info H/14 --image_size 518                     # a variant, and its cost",
+    "vit-keras info L/16 --epochs 7 --device_tflops 61.5      # and of its training",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("source", metavar="SOURCE", help="run, checkpoint, exported file, or variant such as B/16")
+    add("--json", action="store_true", help="print JSON")
+    add("--layers", action="store_true", help="print the cost of each layer")
+    shared.add_image_size(parser)
+    cost = parser.add_argument_group("cost of a variant")
+    cost.add_argument("--num_classes", type=int, default=1000, metavar="N", help="(1000)")
+    cost.add_argument("--norms", action="store_true", help="count normalization, as fvcore does")
+    cost.add_argument("--epochs", type=float, metavar="N", help="cost of training for N epochs")
+    cost.add_argument("--epoch_images", type=float, metavar="N", help="images an epoch (JFT's)")
+    cost.add_argument("--device_tflops", type=float, metavar="RATE", help="also a device's days")
+    cost.add_argument("--utilisation", type=float, default=1.0, metavar="SHARE", help="(1)")
+
+
+def run(options: argparse.Namespace) -> None:
+    from vit_keras import variants
+    from vit_keras.runtimes import format_of
+
+    source, size = options.source, shared.image_size(options)
+    if not os.path.exists(source) and source in variants.VARIANTS:
+        description, costs = _variant(options, size)
+    elif format_of(source):
+        description, costs = _exported_file(source), None
+    else:
+        description, costs = _weights(source, size)
+    if options.json:
+        print(json.dumps(description, indent=1))
+        return
+    print("\n".join(_lines(description)))
+    if options.layers and costs is not None:
+        from vit_keras.compute import table
+
+        print(table(costs))
+
+
+def _variant(options, size):
+    from vit_keras.compute import device_days, flops, training_exaflops
+    from vit_keras.compute.training import JFT_IMAGES
+
+    name, classes = options.source, options.num_classes
+    costs = flops(name, size or 224, norms=options.norms, num_classes=classes)
+    description = {"kind": "variant", "variant": name, **_cost(costs)}
+    if options.epochs is not None:
+        images = options.epoch_images or JFT_IMAGES
+        exaflops = training_exaflops(name, images, options.epochs, size or 224, classes)
+        description["training"] = {
+            "epochs": options.epochs,
+            "images_per_epoch": images,
+            "exaflops": round(exaflops, 1),
+        }
+        if options.device_tflops is not None:
+            days = device_days(exaflops, options.device_tflops, options.utilisation)
+            description["training"]["device_days"] = round(days, 1)
+    return description, costs
+
+
+def _cost(costs):
+    return {
+        "parameters": costs.params,
+        "image_size": list(costs.image_size),
+        "gmacs_per_image": round(costs.macs / 1e9, 3),
+        "activations_per_image": costs.activations,
+    }
+
+
+def _exported_file(path):
+    from vit_keras import evaluation
+    from vit_keras.exporting.manifest import describe_file
+    from vit_keras.runtimes import format_of
+
+    predictor, _ = evaluation.open_predictor(path)
+    return {
+        "kind": "exported file",
+        "format": format_of(path).removeprefix("."),
+        "input_shape": list(predictor.input_shape),
+        "num_classes": predictor.num_classes,
+        "output": "probabilities" if predictor.gives_probabilities else "logits",
+        "preprocessing": dataclasses.asdict(predictor.preprocessing),
+        "class_names": predictor.class_names and list(predictor.class_names),
+        **describe_file(pathlib.Path(path)),
+    }
+
+
+def _weights(source, size):
+    """A run, or a checkpoint; its cost where the file holds the whole architecture."""
+    from vit_keras import models, runs, weights
+    from vit_keras.compute import flops
+
+    is_run = os.path.isfile(os.path.join(source, "config.yaml"))
+    description: dict[str, Any] = {"kind": "checkpoint"}
+    if is_run:
+        trained = runs.find_run(source)
+        description = {"kind": "run", **_run(trained)}
+        source = trained.model_file
+    elif not os.path.exists(source):
+        raise FileNotFoundError(
+            f"There is no file, folder or variant {os.fspath(source)!r}. Variants are rows such as "
+            "Ti/16, B/16 and R50+L/32"
+        )
+    description |= weights.describe(source)
+    if description["missing"]:
+        return description, None
+    model, _ = runs.open_source(source)
+    if size:
+        model = models.with_image_size(model, size)
+    costs = None if None in model.input_shape[1:3] else flops(model)
+    if costs is not None:
+        description |= _cost(costs)
+    if description["class_names"] is None:
+        description["class_names"] = models.class_names_of(model)
+    return description, costs
+
+
+def _run(trained):
+    environment = json.loads((trained.folder / "environment.json").read_text())
+    report = trained.folder / "report.json"
+    result = json.loads(report.read_text()) if report.is_file() else {}
+    return {
+        "folder": str(trained.folder),
+        "dataset": trained.config.dataset,
+        "total_steps": trained.config.total_steps,
+        "seed": trained.config.seed,
+        "backend": environment["backend"],
+        "keras": environment["keras"],
+        "accuracy": result.get("accuracy"),
+    }
+
+
+def _lines(description, indent=""):
+    """`name: value` lines; a dictionary or a list of them goes below its name."""
+    for name, value in description.items():
+        if isinstance(value, dict):
+            yield f"{indent}{name}:"
+            yield from _lines(value, indent + "  ")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for number, item in enumerate(value, 1):
+                yield f"{indent}{name} {number}:"
+                yield from _lines(item, indent + "  ")
+        else:
+            yield f"{indent}{name}: {_text(value)}"
+
+
+def _text(value):
+    if value is None:
+        return "-"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
+        return f"{value:,}"
+    if isinstance(value, list):
+        shown = ", ".join(map(str, value[:10]))
+        return f"{shown}, ... ({len(value)})" if len(value) > 10 else shown
+    return str(value)
+
+
+COMMAND = shared.Command(
+    "Say what a run, checkpoint, exported file or variant is.", EXAMPLES, add_options, run
+)
