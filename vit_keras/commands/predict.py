@@ -82,9 +82,8 @@ def _output(path):
     if path is None:
         yield sys.stdout
         return
-    with replacing(path) as temporary:
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
-            yield file
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        yield file
     print(f"written: {path}")
 
 
