@@ -1,0 +1,132 @@
+"""The command as such: help, versions, spelling, exit codes, completion."""
+
+import subprocess
+
+import keras
+import pytest
+
+import vit_keras
+from tests.helpers import ROOT, run_script
+from vit_keras import commands, config
+from vit_keras.config import UsageError
+
+pytestmark = pytest.mark.once
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_help_fits_a_screen_and_ends_with_examples(name, capsys):
+    commands.run([name, "--help"])
+    lines = capsys.readouterr().out.rstrip().splitlines()
+    assert len(lines) <= 42 and max(map(len, lines)) <= 105
+    examples = lines[lines.index("examples:") + 1 :]
+    assert examples and all(f"vit-keras {name}" in x or "vit_keras train" in x for x in examples)
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_examples_are_command_lines_that_parse(name):
+    import shlex
+
+    for line in commands.command(name).examples:
+        words = shlex.split(line.split("|")[-1].split("#")[0].split(">")[0], posix=True)
+        if words[0] != "vit-keras" or "my.yaml" in words:
+            continue
+        assert words[1] == name
+        commands.command(name).parse(words[2:], "vit-keras")
+
+
+def test_the_help_lists_every_command(capsys):
+    commands.run([])
+    text = capsys.readouterr().out
+    for name in commands.COMMANDS:
+        assert f"  {name} " in text and commands.command(name).summary in text
+
+
+def test_versions_are_printed(capsys):
+    assert commands.main(["--version"]) == 0
+    expected = f"vit-keras {vit_keras.__version__} (Keras {keras.__version__} on "
+    assert capsys.readouterr().out.startswith(expected)
+
+
+def test_options_are_written_with_underscores_or_dashes():
+    parse = commands.command("evaluate").parse
+    for name in ("--batch-eval", "--batch_eval"):
+        options = parse(commands.options.spell_out(["runs/a", name, "7"]), "vit-keras evaluate")
+        assert options.batch_eval == 7
+    spelled = commands.options.spell_out(["--optimizer.learning-rate=1e-3", "--x", "a-b", "-"])
+    assert spelled == ["--optimizer.learning_rate=1e-3", "--x", "a-b", "-"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "There is no command 'trian'. Did you mean train?"),
+        (["evaluate", "a", "--batch-evl", "3"], "Did you mean --batch_eval?"),
+        (["evaluate"], "the following arguments are required: MODEL"),
+        (["train", "--total_step", "5"], "Did you mean total_steps"),
+        (["evaluate", "a", "--image_size", "1", "2", "3"], "one positive side, or height and"),
+        (["predict", "a", "b", "--out", "c.doc"], "must end in .csv or .jsonl"),
+        (["bench", "a", "--rounds", "0"], "--batch and --rounds must be positive"),
+        (["completion", "fish"], "invalid choice: 'fish'"),
+    ],
+)
+def test_wrong_command_lines_exit_with_2(arguments, message, capsys, monkeypatch):
+    from vit_keras import evaluation
+
+    monkeypatch.setattr(evaluation, "open_predictor", lambda path, size: (None, None))
+    assert commands.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 2 and error.startswith("vit-keras")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--dataset", "mnist"], "`dataset` must be one of 'digits'"),
+        (["train", "--config", "digit"], "no recipe 'digit'. Did you mean digits"),
+        (["evaluate", "nowhere"], "no run and no checkpoint at 'nowhere'"),
+        (["export", "nowhere"], "no run and no checkpoint at 'nowhere'"),
+        (["info", "nowhere"], "There is no file, folder or variant 'nowhere'"),
+        (["convert", "nowhere", "b.keras"], "nowhere"),
+    ],
+)
+def test_errors_exit_with_1(arguments, message, capsys):
+    assert commands.main(arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.startswith(f"vit-keras {arguments[0]}: error: ")
+
+
+def test_an_interrupt_exits_with_130(monkeypatch, capsys):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "run", interrupted)
+    assert commands.main(["train"]) == 130
+
+
+def test_the_scripts_and_the_module_are_the_command(tmp_path):
+    """Their exit codes and messages, in processes of their own."""
+    done = run_script(ROOT / "train.py", "--total_step", "5", check=False, cwd=tmp_path)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "vit-keras train: error: " in done.stderr and "Did you mean total_steps" in done.stderr
+    done = run_script("-m", "vit_keras", "evaluate", "nowhere", check=False, cwd=tmp_path)
+    assert done.returncode == 1 and "no run and no checkpoint at 'nowhere'" in done.stderr
+
+
+def test_the_shell_completes_commands_and_options(capsys):
+    commands.run(["completion", "bash"])
+    script = capsys.readouterr().out
+    program = f"{script}\nCOMP_WORDS=(vit-keras evaluate --fe)\nCOMP_CWORD=2\n"
+    program = program.replace("--fe)", "--few)") + "_shtab_vit_keras; echo ${COMPREPLY[@]}"
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["--fewshot"], done.stderr
+
+
+def test_recipes_are_listed_by_name(capsys):
+    commands.run(["train", "--list"])
+    names = capsys.readouterr().out.split()
+    assert names == config.recipe_names() and {"digits", "finetune/pets"} < set(names)
+
+
+def test_an_unknown_option_of_a_command_is_a_usage_error():
+    with pytest.raises(UsageError, match="unrecognized arguments: --nothing"):
+        commands.run(["visualize", "a", "--out", "b", "--nothing", "1"])
