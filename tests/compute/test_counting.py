@@ -8,7 +8,6 @@ import pytest
 
 from tests.helpers import randomise, to_numpy
 from vit_keras import compute
-from vit_keras.compute.__main__ import main
 from vit_keras.config import PretextConfig
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, attention_maps, pretext_model
 
@@ -153,24 +152,21 @@ def test_norms_count_five_for_each_element():
     assert difference == 5 * 8 * 8 * (32 + 32 + 32 + 128)
 
 
-def test_tables_end_with_the_sums(capsys):
-    main(["S/32", "--image-size", "64", "96", "--epochs", "2", "--images", "1e6"])
-    lines = capsys.readouterr().out.splitlines()
+def test_tables_end_with_the_sums():
     costs = compute.flops("S/32", (64, 96))
+    lines = compute.table(costs).splitlines()
     assert lines[0].split() == ["layer", "kind", "params", "MMACs", "M", "acts"]
-    assert len(lines) == 1 + len([row for row in costs.rows if row.params]) + 3
-    assert lines[-3].split()[:2] == ["total", f"{costs.params:,}"]
-    assert lines[-2].startswith("S/32 at 64x96") and f"{costs.gmacs:.2f} GMACs" in lines[-2]
-    counted = compute.flops("S/32", (64, 96), padding=False, norms=True)
-    exaflops = 3 * counted.flops * 2e6 / 1e18
-    assert f"training: {exaflops:,.1f} exaFLOPs for 2 epochs of 1,000,000" in lines[-1]
-    main(["S/32", "--epochs", "1", "--device-tflops", "61.5", "--utilisation", "0.5"])
-    exaflops = compute.training_exaflops("S/32", num_classes=1000)
+    assert len(lines) == 1 + len([row for row in costs.rows if row.params]) + 2
+    assert lines[-2].split()[:2] == ["total", f"{costs.params:,}"]
+    assert lines[-1].startswith("S/32 at 64x96") and f"{costs.gmacs:.2f} GMACs" in lines[-1]
+
+
+def test_training_costs_three_passes_and_days_follow():
+    counted = compute.flops("S/32", (64, 96), padding=False, norms=True, num_classes=1000)
+    exaflops = compute.training_exaflops("S/32", 1e6, 2, (64, 96), num_classes=1000)
+    assert exaflops == pytest.approx(3 * counted.flops * 2e6 / 1e18)
     days = compute.device_days(exaflops, 61.5, 0.5)
     assert days == pytest.approx(exaflops * 1e6 / (61.5 * 0.5) / 86_400)
-    assert f"one device of 61.5 TFLOP/s: {days:,.1f} days" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="error: `variant` must be one of"):
-        main(["B/17"])
 
 
 def test_what_cannot_be_counted_is_named():
