@@ -1,4 +1,8 @@
-"""Export for servers and phones, from any backend, with proof."""
+"""Exports models to files for servers and phones, and checks what the files answer.
+
+`export` writes the files, `for_inference` returns the Keras model that they are made from, and
+`TARGETS` holds a row for each format. `vit_keras.runtimes` opens the files.
+"""
 
 from vit_keras.exporting.exporter import export
 from vit_keras.exporting.inference_model import for_inference

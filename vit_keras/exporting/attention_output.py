@@ -1,4 +1,4 @@
-"""Where the answer comes from in the image, as a second output of the graph."""
+"""Attention rollout as a second output of an exported graph."""
 
 import keras
 from keras import ops
@@ -11,10 +11,13 @@ from vit_keras.models import ImageModel, patch_grid
 class Rollout(keras.layers.Layer):
     """Attention rollout (arXiv 2005.00928) from the classifier to the image: `(B, h, w)`.
 
-    Called with each block's attention `(B, N, N)`, the mean over its heads, first block first; of
-    the last one the class token's row `(B, 1, N)` is enough. Halves of the attention and of the
-    identity are multiplied, as in `inspection.attention_rollout`; the row that is followed is the
-    class token's or, where the N tokens are all of the `grid` (h, w), the mean of all.
+    It is called with the attention `(B, N, N)` of every block, averaged over heads, first block
+    first. Of the last block, the class token's row `(B, 1, N)` is enough. As in
+    `inspection.attention_rollout`, it multiplies the means of attention and identity. It follows
+    the class token's row, or the mean of all rows where the N tokens are exactly the patches.
+
+    Args:
+        grid: The patches of an image along both sides, (h, w).
     """
 
     def __init__(self, grid, **kwargs):
@@ -39,18 +42,26 @@ class Rollout(keras.layers.Layer):
 
 
 def check(model: keras.Model, token_merging: int = 0) -> None:
-    """ValueError where a model has no attention to show, or loses its patches on the way."""
+    """Checks that `model` can have attention over its patches as an output.
+
+    Raises:
+        ValueError: If the model has no EncoderBlock layers or no grid of patches, or if token
+            merging loses patches on the way.
+    """
     if token_merging:
         raise ValueError(
-            "Attention over the patches needs them all: export with token merging or with "
-            f"attention. Received: r={token_merging}"
+            "Attention over the patches needs all patches: export either with token merging or "
+            f"with attention. Received: token_merging={token_merging}, attention=True"
         )
     if not any(isinstance(layer, EncoderBlock) for layer in model.layers):
-        raise ValueError("Attention is that of EncoderBlock layers. Received: a model without")
+        raise ValueError(
+            "Attention needs a model with EncoderBlock layers. "
+            f"Received: model {model.name!r}, which has none"
+        )
     patch_grid(model)
 
 
-def beside(model: ImageModel, maps: list) -> ImageModel:
-    """The model with two outputs: its own, and the rollout of `maps` in its graph."""
+def with_rollout(model: ImageModel, maps: list) -> ImageModel:
+    """Returns a model with two outputs: the output of `model` and the rollout of `maps`."""
     rollout = Rollout(patch_grid(model), dtype="float32", name="attention")(maps)
     return ImageModel(model.input, [model.output, rollout], name=model.name)

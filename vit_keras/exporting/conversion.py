@@ -1,7 +1,8 @@
-"""A process of its own with one backend: `python -m vit_keras.exporting.conversion JOB.json`.
+"""Converts a saved model in a process with one backend: `conversion.py JOB.json` by `-m`.
 
-TensorFlow's converters take models of TensorFlow alone and torch's those of torch, so a model that
-another backend trained is opened again here from its `.keras` file.
+TensorFlow's converters take models of TensorFlow alone, and torch's take models of torch. A model
+that was trained on another backend is therefore opened here from its `.keras` file. `jobs` starts
+the process and writes its `JOB.json`.
 """
 
 import json

@@ -1,19 +1,19 @@
-"""Files of a model for servers and phones, each compared with Keras before it is handed over."""
+"""`export`: files of a model for servers and phones, each compared with Keras first."""
 
-import contextlib
 import os
 import pathlib
-import shutil
-import tempfile
 
 import keras
 import numpy as np
 
+from vit_keras import files
 from vit_keras.exporting import attention_output, jobs, manifest, samples, verification
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.serving import in_float32, serving_model
 from vit_keras.models import preprocessing_of, with_image_size
+
+CALIBRATION_IMAGES = 64
 
 
 def export(
@@ -26,18 +26,42 @@ def export(
     image_size: int | tuple[int, int] | None = None,
     threads: tuple[int, ...] = (1, 2),
     sensitivity: bool = False,
-    **plan,
+    **options,
 ) -> list[dict]:
-    """Writes files of `model` and a `manifest.json` into `folder`; returns the manifest's rows.
+    """Exports `model` into `folder` and checks every file in its own runtime.
 
-    `plan` are the fields of `Plan`: formats, precisions and the graph. Every file answers, in its
-    own runtime, `images` `(N, H, W, C)` uint8 (photographs by default), and with `labels` `(N,)`
-    its accuracy is measured; it is timed with each of `threads`. `calibration`, more images, gives
-    static int8 its ranges. `sensitivity` reports each layer's. The folder is put in place whole,
-    in the stead of an earlier export's. ValueError, and no file, where one misses what is promised
-    in `verify`; for what cannot be done, before any work. RuntimeError with a converter's words.
+    The folder is put in place as a whole and replaces an earlier export. It holds the files,
+    `manifest.json`, `model_card.md` and, for a classifier, `labels.txt`.
+
+    Args:
+        model: A Keras model of any backend that maps images `(B, H, W, C)` to `(B, K)`.
+        folder: A new folder, or the folder of an earlier export.
+        images: Images to compare on, `(N, H, W, C)` uint8; crops of two photographs by default.
+        labels: The classes of `images`, `(N,)`. With them, accuracy is measured as well.
+        calibration: Images that give static int8 its ranges, shaped as `images`; by default the
+            first 64 of `images`.
+        image_size: The side, or height and width, of the exported model's images in pixels.
+            Position embeddings are interpolated to it.
+        threads: Each file is timed once for each of these numbers of threads.
+        sensitivity: Whether to report how much each layer alone loses in fewer bits.
+        **options: The fields of `plan.Plan`: `formats`, `precisions`, `output`, `batch`, ….
+
+    Returns:
+        The manifest's rows, one dictionary for each file.
+
+    Raises:
+        ValueError: If the plan cannot be carried out, which is checked before any work, or if a
+            file misses what `verification` promises. Nothing is written then.
+        ImportError: If a format needs a package that is not installed.
+        RuntimeError: If a converter fails; the message ends with the converter's output.
+
+    Example:
+        ```python
+        rows = export(model, "files", formats=["litert", "onnx"], precisions=["fp32", "int8"])
+        probabilities = vit_keras.runtimes.open_file("files/model_int8.tflite")(images)
+        ```
     """
-    plan, folder = Plan(**plan), pathlib.Path(folder)
+    plan, folder = Plan(**options), pathlib.Path(folder)
     if plan.attention:
         attention_output.check(model, plan.token_merging)
     check_folder(folder)
@@ -45,19 +69,22 @@ def export(
         model = with_image_size(model, image_size)
     source = "given images" if images is not None else "crops of photographs"
     images = samples.photographs(model.input_shape[1:]) if images is None else images
-    inputs = _inputs(images, model, plan)
+    inputs = _prepare(images, model, plan)
     expected, measured = _reference(model, plan, inputs, labels)
     reference = {"source": source, **measured}
     job = jobs.Job(model, plan, inputs, expected, labels, reference.get("accuracy"), sensitivity)
-    calibrating = inputs[:64] if calibration is None else _inputs(calibration, model, plan)
-    with in_place_of(folder) as partial:
-        rows = jobs.make(job, partial, calibrating, threads)
-        found = manifest.manifest(model, plan, reference, rows)
-        manifest.write_documents(partial, model, found)
+    if calibration is None:
+        calibrating = inputs[:CALIBRATION_IMAGES]
+    else:
+        calibrating = _prepare(calibration, model, plan)
+    with files.replacing_folder(folder) as new:
+        rows = jobs.make(job, new, calibrating, threads)
+        manifest.write_documents(new, model, manifest.describe(model, plan, reference, rows))
     return rows
 
 
-def _inputs(images, model, plan):
+def _prepare(images, model, plan):
+    """The images as the exported graph takes them."""
     if images.shape[1:] != model.input_shape[1:] or images.dtype != np.uint8:
         raise ValueError(
             f"Images to compare on must be uint8 of shape (N, *{model.input_shape[1:]}). "
@@ -67,53 +94,32 @@ def _inputs(images, model, plan):
 
 
 def _reference(model, plan, inputs, labels):
-    """What Keras answers, and what the manifest says of it."""
-    whole = expected = _answers(in_float32(model), plan, inputs)
+    """Keras' outputs `(N, K)`, and the manifest's entry about them."""
+    whole = expected = _outputs(in_float32(model), plan, inputs)
     if plan.token_merging:
         merged = for_inference(model, plan.token_merging, plan.merging_schedule)
-        expected = _answers(merged, plan, inputs)
-    reference = verification.compare(expected, expected, plan.graph_output, labels)
+        expected = _outputs(merged, plan, inputs)
+    compare = lambda outputs: verification.compare(outputs, expected, plan.graph_output, labels)
+    reference = compare(expected)
     if plan.token_merging:
-        reference["without_merging"] = verification.compare(
-            whole, expected, plan.graph_output, labels
-        )
+        reference["without_merging"] = compare(whole)
     return expected, reference
 
 
-def _answers(model, plan, inputs):
+def _outputs(model, plan, inputs):
     served = serving_model(model, plan.graph_output, plan.raw)
     return np.asarray(served.predict(inputs, verbose=0))
 
 
 def check_folder(folder: pathlib.Path) -> None:
-    """ValueError where `folder` holds anything but an earlier export, which may be replaced."""
-    earlier = (folder / "manifest.json").is_file()
-    if folder.exists() and not earlier and (not folder.is_dir() or any(folder.iterdir())):
+    """Checks that `folder` is new, empty, or an earlier export.
+
+    Raises:
+        ValueError: If it holds anything else.
+    """
+    is_export = (folder / "manifest.json").is_file()
+    if folder.exists() and not is_export and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(
-            f"An export goes to a new folder or replaces an earlier export, which has a "
-            f"manifest.json. Received: {str(folder)!r}, which holds something else"
+            "An export needs a new folder, or an earlier export, which has a manifest.json, to "
+            f"replace. Received: {str(folder)!r}, which holds something else"
         )
-
-
-@contextlib.contextmanager
-def in_place_of(folder: pathlib.Path):
-    """A new folder beside `folder` that takes its place at the end, or vanishes with an error."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = pathlib.Path(tempfile.mkdtemp(prefix=f".partial-{folder.name}-", dir=folder.parent))
-    try:
-        yield partial
-        partial.chmod(0o755)
-        _replace(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _replace(new: pathlib.Path, old: pathlib.Path) -> None:
-    """Puts a folder in another's place; the old one goes only once the new one is there."""
-    if not old.exists():
-        os.replace(new, old)
-        return
-    aside = old.with_name(f".old-{old.name}-{os.getpid()}")
-    os.replace(old, aside)
-    os.replace(new, old)
-    shutil.rmtree(aside)

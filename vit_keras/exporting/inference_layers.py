@@ -1,8 +1,8 @@
-"""The transformer's layers as runtimes like them: the same numbers, fewer and plainer operations.
+"""The transformer's layers for inference: the same numbers from fewer and plainer operations.
 
-Query, key and value come from one product that holds the factor 1/√d and the normalisation's
-scale and offset; LayerNorm and GELU are spelled out, since converters turn Keras' own into more
-nodes, or into operations that a runtime lacks. On torch they and attention are its own kernels.
+Query, key and value come from one product, which holds the factor 1/√d and the normalization's
+scale and offset. LayerNorm and GELU are spelled out, because converters turn Keras' own into more
+nodes, or into operations that a runtime lacks. On torch, they and attention are torch's kernels.
 """
 
 import math
@@ -19,25 +19,25 @@ heads_first_attention = kernels.lookup("heads_first_attention")
 
 
 @kernels.dispatch("inference_normalize")
-def normalise(x, epsilon: float):
+def normalize(x, epsilon: float):
     """`x` with mean 0 and variance 1 along the last axis."""
     x = x - ops.mean(x, axis=-1, keepdims=True)
     return x * ops.rsqrt(ops.mean(x * x, axis=-1, keepdims=True) + epsilon)
 
 
 def gelu_by_erf(x):
-    """x Φ(x) as tf2onnx knows it."""
+    """x Φ(x) in operations that tf2onnx knows."""
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 
 @kernels.dispatch("inference_gelu")
 def gelu(kind: str):
-    """GELU, "exact" or "tanh"; torch's own makes it part of the product before it."""
+    """The GELU of a kind, "exact" or "tanh"; torch fuses its own with the product before it."""
     return {"exact": gelu_by_erf, "tanh": gelu_tanh}[kind]
 
 
 class AttentionAndMLP(keras.layers.Layer):
-    """What blocks and the attention pool share: the output projection and the MLP behind it."""
+    """The output projection and the MLP behind it, which blocks and attention pooling share."""
 
     def __init__(self, num_heads, mlp_dim, gelu="exact", layer_norm_epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
@@ -55,7 +55,7 @@ class AttentionAndMLP(keras.layers.Layer):
         self.dense_1 = self.dense(self.mlp_dim, width, "Dense_1")
 
     def take_rest(self, attention, norm, mlp):
-        """The weights of the output projection and of the MLP behind its normalisation."""
+        """Copies the weights of the output projection, and of the MLP and its normalization."""
         kernel, bias = array(attention.out.kernel), array(attention.out.bias)
         self.out.set_weights([kernel.reshape(-1, kernel.shape[-1]), bias])
         kernel, bias = array(mlp.dense_0.kernel), array(mlp.dense_0.bias)
@@ -63,8 +63,8 @@ class AttentionAndMLP(keras.layers.Layer):
         self.dense_1.set_weights([array(mlp.dense_1.kernel), array(mlp.dense_1.bias)])
 
     def mlp(self, x):
-        """x + MLP(LN(x)) of `(B·N, D)`."""
-        return x + self.dense_1(self.dense_0(normalise(x, self.layer_norm_epsilon)))
+        """x + MLP(LN(x)) for x of shape `(B·N, D)`."""
+        return x + self.dense_1(self.dense_0(normalize(x, self.layer_norm_epsilon)))
 
     def get_config(self):
         config = {
@@ -80,9 +80,14 @@ class AttentionAndMLP(keras.layers.Layer):
 class InferenceBlock(AttentionAndMLP):
     """An `EncoderBlock` for inference: `(B, N, D)` -> `(B, N, D)`.
 
-    With `merged` pairs of tokens, or called with sizes `(B, N, 1)`, it returns `(B, N - merged, D)`
-    and the sizes of these. `class_token` keeps the first token out of the merging. `with_weights`
-    returns also the attention `(B, N, N)` as the mean over heads; it takes no sizes.
+    If it merges tokens or is called with their sizes `(B, N, 1)`, it returns `(B, N - merged, D)`
+    and the sizes of the remaining tokens.
+
+    Args:
+        merged: Pairs of tokens to merge; see `token_merging`.
+        class_token: Whether the first token is a class token, which is never merged.
+        with_weights: Whether the attention `(B, N, N)`, averaged over heads, is returned as well.
+            Such a layer neither merges tokens nor takes sizes.
     """
 
     def __init__(
@@ -105,14 +110,14 @@ class InferenceBlock(AttentionAndMLP):
         """Copies the weights of an `EncoderBlock`."""
         attention = block.attention
         query = matrix(attention.query, attention.head_size**-0.5)
-        parts = [query, matrix(attention.key), matrix(attention.value)]
-        self.qkv.set_weights(fold(block.norm_0, *zip(*parts)))
+        projections = [query, matrix(attention.key), matrix(attention.value)]
+        self.qkv.set_weights(fold(block.norm_0, *zip(*projections)))
         self.take_rest(attention, block.norm_2, block.mlp)
 
     def call(self, x, size=None):
         tokens, width = x.shape[1:]
         x = ops.reshape(x, (-1, width))
-        query, key, value = self._heads(normalise(x, self.layer_norm_epsilon), tokens)
+        query, key, value = self._heads(normalize(x, self.layer_norm_epsilon), tokens)
         y, weights = self._attend(query, key, value, size)
         x = x + self.out(y)
         if merges := self.merged or size is not None:
@@ -130,17 +135,17 @@ class InferenceBlock(AttentionAndMLP):
         """`(B·N, D)` -> query, key and value `(B, H, N, d)`."""
         size = x.shape[-1] // self.num_heads
         x = ops.reshape(self.qkv(x), (-1, tokens, 3, self.num_heads, size))
-        x = ops.transpose(x, (2, 0, 3, 1, 4))  # at once, then by whole parts
+        x = ops.transpose(x, (2, 0, 3, 1, 4))  # once, and slices of it are contiguous
         return [ops.reshape(x[i : i + 1], (-1, *x.shape[2:])) for i in range(3)]
 
     def _attend(self, query, key, value, size):
-        """Heads `(B, H, N, d)`, scaled queries -> `(B·N, D)` and weights `(B, H, N, N)`.
+        """Heads `(B, H, N, d)` with scaled queries -> `(B·N, D)` and weights `(B, H, N, N)`.
 
-        torch computes them in one kernel, which keeps no weights: None, unless they are wanted.
+        The weights are None where one kernel of the backend computes the result without them.
         """
         bias, weights = None, None
         if size is not None:
-            bias = ops.expand_dims(token_merging.size_bias(size), axis=1)  # of all heads
+            bias = ops.expand_dims(token_merging.size_bias(size), axis=1)  # (B, 1, 1, N)
         if heads_first_attention is not None and not self.with_weights:
             x = heads_first_attention(query, key, value, scale=1.0, bias=bias)
         else:
@@ -152,12 +157,12 @@ class InferenceBlock(AttentionAndMLP):
 
     def compute_output_shape(self, x_shape, size_shape=None):
         batch, tokens, width = x_shape
-        left = tokens - self.merged
-        x_shape = (batch, left, width)
+        remaining = tokens - self.merged
+        x_shape = (batch, remaining, width)
         if self.with_weights:
-            return x_shape, (batch, left, tokens)
+            return x_shape, (batch, remaining, tokens)
         merges = self.merged or size_shape is not None
-        return (x_shape, (batch, left, 1)) if merges else x_shape
+        return (x_shape, (batch, remaining, 1)) if merges else x_shape
 
     def get_config(self):
         config = {
@@ -170,7 +175,7 @@ class InferenceBlock(AttentionAndMLP):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class InferenceLayerNorm(keras.layers.Layer):
-    """Layer normalisation of the last axis in the plainest operations."""
+    """Layer normalization of the last axis in the plainest operations."""
 
     def __init__(self, epsilon: float, **kwargs):
         super().__init__(**kwargs)
@@ -181,12 +186,12 @@ class InferenceLayerNorm(keras.layers.Layer):
         self.beta = self.add_weight(name="beta", shape=input_shape[-1:], initializer="zeros")
 
     def take(self, norm):
-        """Copies the weights of a `LayerNormalization`."""
+        """Copies the weights of a `LayerNormalization` layer."""
         self.gamma.assign(array(norm.gamma))
         self.beta.assign(array(norm.beta))
 
     def call(self, x):
-        return normalise(x, self.epsilon) * self.gamma + self.beta
+        return normalize(x, self.epsilon) * self.gamma + self.beta
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -1,4 +1,4 @@
-"""A model rewritten for inference: the same numbers, faster; and with merged tokens if wanted."""
+"""`for_inference`: a model rewritten to compute the same numbers faster, without training."""
 
 import functools
 
@@ -19,7 +19,7 @@ from vit_keras.layers import (
 )
 from vit_keras.models.image_model import copy_description
 
-SIZES = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon")
+BLOCK_SIZES = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon")
 BLOCKS = (InferenceBlock, InferenceLastBlock)
 
 
@@ -29,22 +29,35 @@ def for_inference(
     merging_schedule: str = "constant",
     with_attention: bool = False,
 ) -> keras.Model:
-    """A copy of `model` for inference alone, in float32: images -> logits, on every backend.
+    """Returns a copy of `model` for inference in float32: images -> logits, on every backend.
 
-    What changes costs no accuracy: see `inference_layers`; the last block of a model that reads the
-    class token computes that token alone; standardised filters are computed once; a softmax at the
-    end is left out. `token_merging` merges that many pairs of tokens a block, by its schedule
-    ("constant" or "decreasing"), which does cost some. `with_attention` adds a second output
-    `(B, h, w)`, the attention rollout over the patches. Raises ValueError where the model has no
-    attention, no tokens to merge or too few.
+    The copy is as accurate as the model unless tokens are merged. Its layers are those of
+    `inference_layers`. Where only the class token is read, the last block computes that token
+    alone. Standardized filters are computed once, and a softmax at the end is left out.
+
+    Args:
+        model: A functional Keras model.
+        token_merging: Pairs of tokens that each block merges on average, which costs accuracy.
+        merging_schedule: "constant" or "decreasing"; see `token_merging.schedule`.
+        with_attention: Whether the copy has a second output `(B, h, w)`, the attention rollout
+            over the patches.
+
+    Raises:
+        ValueError: If the model has no attention to return, or no or too few tokens to merge.
+
+    Example:
+        ```python
+        faster = for_inference(model)
+        logits = faster.predict(images)
+        ```
     """
     if with_attention:
         attention_output.check(model, token_merging)
     blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
-    merged = _merged(blocks, token_merging, merging_schedule)
-    last = _read_for_its_class_token(model)
-    sizes = []  # [(B, N, 1)], of the tokens where the call has come to, once some are merged
-    maps = []  # (B, N, N), of each block
+    merged = _pairs_to_merge(blocks, token_merging, merging_schedule)
+    last = _block_read_for_its_class_token(model)
+    sizes = []  # [(B, N, 1)]: the sizes of the present tokens, once some are merged
+    maps = []  # one (B, N, N) for each block
 
     def call(layer, *args, **kwargs):
         if with_attention and isinstance(layer, (*BLOCKS, WithAttentionWeights)):
@@ -52,8 +65,8 @@ def for_inference(
             maps.append(weights if len(weights.shape) == 3 else ops.mean(weights, axis=1))
             return x
         if token_merging and isinstance(layer, (*BLOCKS, InferenceMAPHead, WeightedMean)):
-            x, *merged = keras.tree.flatten(layer(args[0], *sizes))
-            sizes[:] = merged or sizes
+            x, *new_sizes = keras.tree.flatten(layer(args[0], *sizes))
+            sizes[:] = new_sizes or sizes
             return x
         return layer(*args, **kwargs)
 
@@ -61,38 +74,41 @@ def for_inference(
     rewritten = keras.models.clone_model(model, clone_function=clone, call_function=call)
     for new in rewritten.layers:
         _take_weights(new, model)
-    rewritten = attention_output.beside(rewritten, maps) if with_attention else rewritten
+    rewritten = attention_output.with_rollout(rewritten, maps) if with_attention else rewritten
     return copy_description(rewritten, model)
 
 
-def _merged(blocks, token_merging, merging_schedule):
-    """Pairs to merge in each block, by its name."""
+def _pairs_to_merge(blocks, token_merging, merging_schedule):
+    """The number of pairs of tokens that each block merges, by the block's name."""
     if token_merging and not blocks:
-        raise ValueError("Token merging needs a model with EncoderBlock layers. Received: none")
+        raise ValueError(
+            "Token merging needs a model with EncoderBlock layers. Received: a model without any"
+        )
     counts = schedule(token_merging, len(blocks), merging_schedule)
     tokens, merged = blocks[0].input.shape[1] if blocks else 0, {}
     for block, count in zip(blocks, counts):
         if not is_plain(block) and token_merging:
             raise ValueError(
-                f"Token merging takes blocks whose attention knows no positions. Received: "
-                f"{block.name!r}. Export this model without token merging"
+                "Token merging needs blocks whose attention uses no positions. Received: block "
+                f"{block.name!r} with position_embedding={block.position_embedding!r}. Export "
+                "this model without token merging"
             )
         if count > most(tokens, class_token=True):
             raise ValueError(
                 f"Each block can merge at most half of its tokens. Received: r={count} for the "
-                f"{tokens} tokens of {block.name!r}"
+                f"{tokens} tokens of block {block.name!r}"
             )
         merged[block.name], tokens = count, tokens - count
     return merged
 
 
 def is_plain(block: EncoderBlock) -> bool:
-    """Whether the attention knows no positions, as the paper's; others are exported as they are."""
+    """Whether attention uses no positions, as in the paper; other blocks are not rewritten."""
     return getattr(block, "position_embedding", None) is None
 
 
-def _read_for_its_class_token(model):
-    """The name of the block of which only the class token is read, or None."""
+def _block_read_for_its_class_token(model):
+    """The name of the block whose class token alone is read, or None."""
     for layer in model.layers:
         if isinstance(layer, TakeClassToken):
             norm = operation_of(layer.input)
@@ -105,22 +121,22 @@ def _read_for_its_class_token(model):
 
 def _clone(layer, merged, last, with_attention):
     config = {**layer.get_config(), "dtype": "float32"}
-    named = {"name": layer.name, "dtype": "float32"}
-    sizes = {name: config[name] for name in SIZES if name in config}
+    common = {"name": layer.name, "dtype": "float32"}
+    sizes = {name: config[name] for name in BLOCK_SIZES if name in config}
     if isinstance(layer, EncoderBlock) and is_plain(layer):
-        named["with_weights"] = with_attention
+        common["with_weights"] = with_attention
         if layer.name == last:
-            return InferenceLastBlock(**sizes, **named)
+            return InferenceLastBlock(**sizes, **common)
         merging = {"merged": merged[layer.name], "class_token": last is not None}
-        return InferenceBlock(**sizes, **merging, **named)
+        return InferenceBlock(**sizes, **merging, **common)
     if isinstance(layer, EncoderBlock) and with_attention:
-        return WithAttentionWeights(type(layer).from_config(config), **named)
+        return WithAttentionWeights(type(layer).from_config(config), **common)
     if isinstance(layer, MAPHead):
-        return InferenceMAPHead(**sizes, **named)
+        return InferenceMAPHead(**sizes, **common)
     if isinstance(layer, keras.layers.LayerNormalization):
-        return InferenceLayerNorm(layer.epsilon, **named)
+        return InferenceLayerNorm(layer.epsilon, **common)
     if isinstance(layer, keras.layers.GlobalAveragePooling1D) and any(merged.values()):
-        return WeightedMean(**named)
+        return WeightedMean(**common)
     if config.get("activation") == "softmax":
         config["activation"] = "linear"
     return layer.__class__.from_config(config)

@@ -1,4 +1,4 @@
-"""What lies beside exported files: the names of the classes, a manifest, a card to read."""
+"""`manifest.json`, and the other documents beside exported files."""
 
 import dataclasses
 import hashlib
@@ -8,6 +8,7 @@ import pathlib
 
 import keras
 
+from vit_keras.exporting.model_card import card
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of
 
 PACKAGES = (
@@ -25,33 +26,42 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that make and run the files, of those that are installed."""
-    found = {}
+    """The versions of the installed packages that make or run exported files."""
+    installed = {}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def describe_file(path: pathlib.Path) -> dict:
-    """Size and SHA-256 of a file, or of all files in a folder by their names."""
-    parts = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-    digest = hashlib.sha256()
-    for part in parts:
-        if path.is_dir():
-            digest.update(f"{part.relative_to(path).as_posix()}\n".encode())
-        with open(part, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest() if path.is_dir() else b"")
+    """The size and SHA-256 of a file, or of a folder's files and their names together."""
     if not path.is_dir():
-        digest = hashlib.sha256(path.read_bytes())
-    size = sum(part.stat().st_size for part in parts)
-    return {"bytes": size, "sha256": digest.hexdigest()}
+        return {"bytes": path.stat().st_size, "sha256": _digest(path).hexdigest()}
+    members = sorted(member for member in path.rglob("*") if member.is_file())
+    digest = hashlib.sha256()
+    for member in members:
+        digest.update(f"{member.relative_to(path).as_posix()}\n".encode())
+        digest.update(_digest(member).digest())
+    return {"bytes": sum(m.stat().st_size for m in members), "sha256": digest.hexdigest()}
 
 
-def manifest(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dict:
-    """All that is known of an export, as it is written to `manifest.json`."""
+def _digest(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256")
+
+
+def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dict:
+    """Everything that `manifest.json` says about an export.
+
+    Args:
+        model: The exported Keras model.
+        plan: The export's `Plan`.
+        reference: What the files were compared with.
+        rows: A dictionary for each file.
+    """
     return {
         "model": model.name,
         "input": {
@@ -69,73 +79,27 @@ def manifest(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
     }
 
 
-def write_documents(folder: pathlib.Path, model: keras.Model, found: dict) -> None:
-    """`manifest.json`, `model_card.md` and, for a classifier, `labels.txt`."""
-    (folder / "manifest.json").write_text(json.dumps(found, indent=1) + "\n")
-    (folder / "model_card.md").write_text(card(model, found))
-    if found["output"] != "features":
+def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) -> None:
+    """Writes `manifest.json`, `model_card.md` and, for a classifier, `labels.txt`."""
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    (folder / "model_card.md").write_text(card(model, manifest))
+    if manifest["output"] != "features":
         names = class_names_of(model)
         (folder / "labels.txt").write_text("".join(f"{name}\n" for name in names))
 
 
-def card(model: keras.Model, found: dict) -> str:
-    """The manifest for a reader."""
-    source, reference = found["input"], found["reference"]
-    height, width, channels = source["shape"]
-    prepared = preprocessing_of(model)
-    pixels = "pixels 0 to 255, which the graph rescales itself"
-    if not source["preprocessing_is_inside"]:
-        pixels = f"(pixel / 255 - {list(prepared.mean)}) / {list(prepared.std)}"
-    crop = prepared.crop_fraction
-    fit = "resized to it" if crop is None else f"cropped to the middle {crop} of the shorter side"
-    lines = [
-        f"# {model.name}",
-        "",
-        f"{model.count_params():,} parameters. Takes `(N, {height}, {width}, {channels})` "
-        f"{source['type']}: {pixels}. Pictures of another size are {fit} "
-        f"({prepared.interpolation}). Gives {found['output']}"
-        + ("." if found["output"] == "features" else ", classes in the order of `labels.txt`."),
-        "",
-        f"Compared with Keras on {reference['backend']} on {reference['images']} images "
-        f"({reference['source']})"
-        + (
-            f", where Keras has an accuracy of {100 * reference['accuracy']:.2f} %."
-            if "accuracy" in reference
-            else "."
-        ),
-        "",
-        "| file | bytes | largest difference of a logit | same class | accuracy | ms, 1 thread |",
-        "|---|--:|--:|--:|--:|--:|",
-        *(_line(row) for row in found["files"]),
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _line(row):
-    show = lambda value, form: "" if value is None else form.format(value)
-    numbers = [
-        f"{row['bytes']:,}",
-        show(row.get("largest_difference"), "{:.1e}"),
-        show(row.get("agreement"), "{:.2%}"),
-        show(row.get("accuracy"), "{:.2%}"),
-        show(row.get("latency_ms", {}).get("1"), "{:.2f}"),
-    ]
-    return f"| {row['file']} | {' | '.join(numbers)} |"
-
-
 def summary(row: dict) -> str:
-    """A row of the manifest as a line for a terminal."""
-    parts = [f"{row['bytes'] / 1e6:.2f} MB"]
+    """One of the manifest's rows as a line for a terminal."""
+    facts = []
     if "largest_difference" in row:
-        parts.insert(
-            0,
+        facts.append(
             f"largest difference from Keras {row['largest_difference']:.2e} "
-            f"({row['images']} images), same class {row['agreement']:.2%}",
+            f"({row['images']} images), same class {row['agreement']:.2%}"
         )
+    facts.append(f"{row['bytes'] / 1e6:.2f} MB")
     if "accuracy" in row:
-        parts.append(f"accuracy {row['accuracy']:.2%}")
-    parts += [f"{ms:.2f} ms with {n} thread(s)" for n, ms in row.get("latency_ms", {}).items()]
+        facts.append(f"accuracy {row['accuracy']:.2%}")
+    facts += [f"{ms:.2f} ms with {n} thread(s)" for n, ms in row.get("latency_ms", {}).items()]
     if row.get("float_layers"):
-        parts.append(f"{len(row['float_layers'])} layers left in float32")
-    return ", ".join(parts)
+        facts.append(f"{len(row['float_layers'])} layers left in float32")
+    return ", ".join(facts)

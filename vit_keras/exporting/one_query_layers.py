@@ -1,7 +1,7 @@
-"""Attention with one query per image, for inference: no token's key or value is computed.
+"""Attention with one query for each image, for inference: no keys or values are computed.
 
-q·(y W) = (q Wᵀ)·y, and Σ a (y W) = (Σ a y) W: a query goes through the key's kernel, and the mean
-of the tokens through the value's, once for each head in place of once for each token.
+q·(y W) = (q Wᵀ)·y and Σ a (y W) = (Σ a y) W. The query is multiplied by the key's kernel, and the
+mean of the tokens by the value's kernel: once for each head instead of once for each token.
 """
 
 import keras
@@ -9,39 +9,43 @@ import numpy as np
 from keras import ops
 
 from vit_keras.exporting.folded_weights import array, fold, matrix
-from vit_keras.exporting.inference_layers import AttentionAndMLP, normalise
+from vit_keras.exporting.inference_layers import AttentionAndMLP, normalize
 from vit_keras.exporting.token_merging import size_bias
 
 
 class _OneQuery(AttentionAndMLP):
-    """Attention over heads of one query per image, and what follows it."""
+    """Attention with one query for each image and head, the output projection and the MLP."""
 
     def build_rest(self, width):
         self.value = self.dense(width, width, "value")
         super().build_rest(width)
 
     def attend(self, logits, y, size):
-        """Logits `(B, H, N)`, tokens `(B, N, D)` -> `(B, D)` and the weights `(B, H, N)`."""
+        """Logits `(B, H, N)`, tokens `(B, N, D)` -> `(B, D)` and the weights `(B, H, N)`.
+
+        `size` is the tokens' sizes `(B, N, 1)`, or None.
+        """
         if size is not None:
             logits = logits + size_bias(size)
         weights = ops.softmax(logits, axis=-1)
         x = self.value(ops.reshape(ops.matmul(weights, y), (-1, y.shape[-1])))  # (B·H, D)
         x = ops.reshape(x, (-1, self.num_heads, y.shape[-1]))
-        own = ops.multiply(x, heads(y.shape[-1], self.num_heads))
-        return ops.sum(own, axis=1), weights
+        return ops.sum(ops.multiply(x, head_mask(y.shape[-1], self.num_heads)), axis=1), weights
 
 
-def heads(width: int, num_heads: int) -> np.ndarray:
-    """Which of the columns `(H, D)` are whose head's: 1, the others 0."""
+def head_mask(width: int, num_heads: int) -> np.ndarray:
+    """A mask `(H, D)` that is 1 where a column belongs to a head and 0 elsewhere."""
     return np.kron(np.eye(num_heads), np.ones(width // num_heads)).astype("float32")
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class InferenceLastBlock(_OneQuery):
-    """An `EncoderBlock` of which only the class token is read: `(B, N, D)` -> `(B, 1, D)`.
+    """An `EncoderBlock` that computes the class token alone: `(B, N, D)` -> `(B, 1, D)`.
 
-    It may be called with the tokens' sizes `(B, N, 1)`. `with_weights` returns also the attention
-    `(B, 1, N)` as the mean over heads.
+    It may be called with the tokens' sizes `(B, N, 1)` as well.
+
+    Args:
+        with_weights: Whether the attention `(B, 1, N)`, averaged over heads, is returned as well.
     """
 
     def __init__(self, *args, with_weights: bool = False, **kwargs):
@@ -55,7 +59,7 @@ class InferenceLastBlock(_OneQuery):
         self.build_rest(width)
 
     def take(self, block):
-        """Copies the weights of an `EncoderBlock`. The softmax takes no notice of a key's bias."""
+        """Copies the weights of an `EncoderBlock`. The key's bias does not change the softmax."""
         attention = block.attention
         query, key, value = (
             fold(block.norm_0, [kernel], [bias])
@@ -72,9 +76,9 @@ class InferenceLastBlock(_OneQuery):
 
     def call(self, x, size=None):
         width = x.shape[-1]
-        y = normalise(x, self.layer_norm_epsilon)
+        y = normalize(x, self.layer_norm_epsilon)
         query = self.query(ops.reshape(y[:, :1], (-1, width)))
-        query = ops.multiply(ops.expand_dims(query, axis=1), heads(width, self.num_heads))
+        query = ops.multiply(ops.expand_dims(query, axis=1), head_mask(width, self.num_heads))
         query = ops.matmul(ops.reshape(query, (-1, width)), self.key)
         query = ops.reshape(query, (-1, self.num_heads, width))  # (B, H, D)
         z, weights = self.attend(ops.matmul(query, ops.transpose(y, (0, 2, 1))), y, size)
@@ -92,7 +96,7 @@ class InferenceLastBlock(_OneQuery):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class InferenceMAPHead(_OneQuery):
-    """A `MAPHead` for inference: `(B, N, D)` -> `(B, D)`; the probe's query is in the key."""
+    """A `MAPHead` for inference: `(B, N, D)` -> `(B, D)`; its key holds the probe's query."""
 
     def build(self, x_shape, size_shape=None):
         self.key = self.add_weight(name="key", shape=(x_shape[-1], self.num_heads))
@@ -103,7 +107,7 @@ class InferenceMAPHead(_OneQuery):
         attention = head.attention
         kernel, bias = matrix(attention.query, attention.head_size**-0.5)
         query = array(head.probe)[0] @ kernel + bias  # (1, D)
-        query = query * heads(query.shape[-1], self.num_heads)
+        query = query * head_mask(query.shape[-1], self.num_heads)
         self.key.assign(matrix(attention.key)[0] @ query.T)
         self.value.set_weights(matrix(attention.value))
         self.take_rest(attention, head.norm, head.mlp)
