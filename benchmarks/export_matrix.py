@@ -39,7 +39,7 @@ def digits(model, train=False):
     from vit_keras.models import preprocessing_of
 
     shape, preprocessing = model.input_shape[1:], preprocessing_of(model)
-    return samples.labelled("digits", shape, preprocessing, 2000, DataConfig(), train)
+    return samples.from_dataset("digits", shape, preprocessing, 2000, DataConfig(), train)
 
 
 def teach(folder):

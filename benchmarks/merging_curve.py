@@ -114,7 +114,7 @@ def main():
             f"Received: {options.run}"
         )
     preprocessing, shape = preprocessing_of(model), model.input_shape[1:]
-    images, labels = samples.labelled(
+    images, labels = samples.from_dataset(
         run.config.dataset, shape, preprocessing, 2000, run.config.data
     )
     images = preprocessing.normalise(images.astype("float32"))

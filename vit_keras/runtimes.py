@@ -1,7 +1,10 @@
-"""ExportedModel files in the runtimes that are to run them; needs NumPy and those runtimes alone.
+"""Reads exported files: each format in its own runtime, behind one interface.
 
-As a program, `python runtimes.py THREADS IMAGES.npy FILE ...`, it prints the milliseconds that each
-file takes for one batch, in a process whose runtimes have only so many threads.
+It needs NumPy and the runtimes alone. As a program,
+
+    python -P runtimes.py THREADS IMAGES.npy FILE ...
+
+prints the milliseconds that each file takes for one call, as JSON.
 """
 
 import dataclasses
@@ -16,18 +19,19 @@ from collections.abc import Callable
 import numpy as np
 
 SAVED_MODEL = "SavedModel"
+WARM_UP_CALLS = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportedModel:
-    """An exported file, opened; called with images `(N, H, W, C)` it gives outputs `(N, K)`.
+    """An opened file: call it with images `(N, H, W, C)` to get outputs `(N, K)`.
 
     Attributes:
-        run: the same for `batch` images.
-        dtype: of the images, as NumPy calls it.
+        run: A function that does the same for `batch` images.
+        dtype: The type of the images, as NumPy names it.
         input_shape: (H, W, C).
         num_outputs: K.
-        batch: images that it takes at a time; None for any number.
+        batch: Images that the file takes in a call; None for any number.
     """
 
     run: Callable[[np.ndarray], np.ndarray]
@@ -39,60 +43,61 @@ class ExportedModel:
     def __call__(self, images: np.ndarray) -> np.ndarray:
         if self.batch is None:
             return self.run(images)
-        found = []
+        outputs = []
         for start in range(0, len(images), self.batch):
-            part = images[start : start + self.batch]
-            filled = np.zeros((self.batch, *images.shape[1:]), images.dtype)  # the last one's rest
-            filled[: len(part)] = part
-            found.append(np.array(self.run(filled))[: len(part)])
-        return np.concatenate(found)
+            batch = images[start : start + self.batch]
+            padded = np.zeros((self.batch, *images.shape[1:]), images.dtype)
+            padded[: len(batch)] = batch
+            outputs.append(np.array(self.run(padded))[: len(batch)])
+        return np.concatenate(outputs)
 
 
-def _exported(run, dtype, input_shape, num_outputs):
-    """`input_shape` `(B, H, W, C)` as a runtime gives it: any batch has a name, None or -1."""
+def _exported_model(run, dtype, input_shape, num_outputs):
+    """`input_shape` is `(B, H, W, C)`, where a runtime writes a name, None or -1 for any B."""
     batch, *sides = input_shape
-    fixed = isinstance(batch, (int, np.integer)) and batch > 0
+    is_fixed = isinstance(batch, (int, np.integer)) and batch > 0
     sides = tuple(int(side) for side in sides)
-    return ExportedModel(run, dtype, sides, int(num_outputs), int(batch) if fixed else None)
+    return ExportedModel(run, dtype, sides, int(num_outputs), int(batch) if is_fixed else None)
 
 
-def _answer(shapes) -> int:
-    """Which of the outputs is the model's, `(B, K)`; attention `(B, h, w)` may be another."""
+def _place_of_answer(shapes) -> int:
+    """The place of the output `(B, K)`; attention `(B, h, w)` may be another output."""
     return next(place for place, shape in enumerate(shapes) if len(shape) == 2)
 
 
-def _runtime(module, package, path):
+def _require(module, extra, path):
+    """Imports a runtime; only the error for a missing one needs `vit_keras`."""
     try:
         return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f"{os.fspath(path)!r} runs in {package}, which is not installed: pip install {package}"
-        ) from error
+    except ModuleNotFoundError:
+        from vit_keras import extras
+
+        return extras.require(module, extra=extra, purpose=f"Reading {os.fspath(path)!r}")
 
 
 def saved_model(path, threads=None) -> ExportedModel:
-    """TensorFlow, without Keras; its threads are the process's."""
-    tf = _runtime("tensorflow", "tensorflow", path)
+    """Opens a SavedModel in TensorFlow, without Keras. The process sets the threads."""
+    tf = _require("tensorflow", "tensorflow", path)
     loaded = tf.saved_model.load(os.fspath(path))
     serve = loaded.signatures["serving_default"]
     ((name, source),) = serve.structured_input_signature[1].items()
     outputs = serve.structured_outputs
-    key = list(outputs)[_answer([output.shape for output in outputs.values()])]
+    key = list(outputs)[_place_of_answer([output.shape for output in outputs.values()])]
 
-    def run(images, kept=loaded):  # what is not kept loses its variables
+    def run(images, loaded=loaded):  # a reference to `loaded` keeps its variables alive
         return serve(**{name: tf.constant(images)})[key].numpy()
 
-    return _exported(run, source.dtype.name, source.shape, outputs[key].shape[-1])
+    return _exported_model(run, source.dtype.name, source.shape, outputs[key].shape[-1])
 
 
 def litert(path, threads=None) -> ExportedModel:
-    """LiteRT's interpreter with XNNPACK, its default on phones."""
+    """Opens a TFLite file in LiteRT's interpreter with XNNPACK, the default on phones."""
     interpreter = litert_interpreter(path, threads)
     source, targets = interpreter.get_input_details()[0], interpreter.get_output_details()
-    target = targets[_answer([target["shape"] for target in targets])]
+    target = targets[_place_of_answer([target["shape"] for target in targets])]
 
     def run(images):
-        if len(images) != interpreter.get_input_details()[0]["shape"][0]:  # where any goes through
+        if len(images) != interpreter.get_input_details()[0]["shape"][0]:  # if any batch is allowed
             interpreter.resize_tensor_input(source["index"], images.shape)
             interpreter.allocate_tensors()
         interpreter.set_tensor(source["index"], images)
@@ -100,43 +105,46 @@ def litert(path, threads=None) -> ExportedModel:
         return interpreter.get_tensor(target["index"])
 
     dtype = np.dtype(source["dtype"]).name
-    return _exported(run, dtype, source["shape_signature"], target["shape"][-1])
+    return _exported_model(run, dtype, source["shape_signature"], target["shape"][-1])
 
 
-def litert_interpreter(path, threads=None, ready=True):
-    """A TFLite file; where it is not to be made `ready`, its graph is as it was written."""
-    runtime = _runtime("ai_edge_litert.interpreter", "ai-edge-litert", path)
+def litert_interpreter(path, threads=None, allocate=True):
+    """Opens a TFLite file in LiteRT's interpreter.
+
+    Allocation hands the graph to XNNPACK. Without it, the graph is as the file has it.
+    """
+    runtime = _require("ai_edge_litert.interpreter", "export", path)
     interpreter = runtime.Interpreter(os.fspath(path), num_threads=threads)
-    if ready:
+    if allocate:
         interpreter.allocate_tensors()
     return interpreter
 
 
 def delegate_partitions(path) -> int:
-    """Parts that XNNPACK takes of a TFLite file's graph: 1 where nothing interrupts it."""
+    """The parts of a TFLite file's graph that XNNPACK runs: 1 if nothing interrupts it."""
     names = [op["op_name"] for op in litert_interpreter(path)._get_ops_details()]
     return names.count("DELEGATE")
 
 
 def onnx(path, threads=None) -> ExportedModel:
-    """ONNX Runtime on the CPU."""
-    onnxruntime = _runtime("onnxruntime", "onnxruntime", path)
+    """Opens an ONNX file in ONNX Runtime on the CPU."""
+    onnxruntime = _require("onnxruntime", "export", path)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     session = onnxruntime.InferenceSession(
         os.fspath(path), options, providers=["CPUExecutionProvider"]
     )
     source, targets = session.get_inputs()[0], session.get_outputs()
-    target = targets[_answer([target.shape for target in targets])]
+    target = targets[_place_of_answer([target.shape for target in targets])]
     run = lambda images: session.run([target.name], {source.name: images})[0]
-    kind = source.type.removeprefix("tensor(").removesuffix(")")
-    dtype = "float32" if kind == "float" else kind
-    return _exported(run, dtype, source.shape, target.shape[-1])
+    dtype = source.type.removeprefix("tensor(").removesuffix(")")
+    dtype = "float32" if dtype == "float" else dtype
+    return _exported_model(run, dtype, source.shape, target.shape[-1])
 
 
 def openvino(path, threads=None) -> ExportedModel:
-    """OpenVINO on the CPU, in float32: its own choice can be bfloat16, far less exact."""
-    core = _runtime("openvino", "openvino", path).Core()
+    """Opens an OpenVINO file on the CPU, in float32: its default may be bfloat16, less exact."""
+    core = _require("openvino", "openvino", path).Core()
     options = {"INFERENCE_PRECISION_HINT": "f32"}
     if threads:
         options["INFERENCE_NUM_THREADS"] = threads
@@ -145,12 +153,12 @@ def openvino(path, threads=None) -> ExportedModel:
     source, target = model.input(0), model.output(0).partial_shape
     shape = [side.get_length() if side.is_static else None for side in source.partial_shape]
     dtype = np.dtype(source.element_type.to_dtype()).name
-    return _exported(run, dtype, shape, target[len(target) - 1].get_length())
+    return _exported_model(run, dtype, shape, target[len(target) - 1].get_length())
 
 
 def pt2(path, threads=None) -> ExportedModel:
-    """PyTorch's exported program."""
-    torch = _runtime("torch", "torch", path)
+    """Opens an exported program of PyTorch."""
+    torch = _require("torch", "torch", path)
     if threads:
         torch.set_num_threads(threads)
     program = torch.export.load(os.fspath(path))
@@ -163,7 +171,7 @@ def pt2(path, threads=None) -> ExportedModel:
             return module(torch.tensor(images)).numpy()
 
     dtype = str(source.dtype).removeprefix("torch.")
-    return _exported(run, dtype, source.shape, target.shape[-1])
+    return _exported_model(run, dtype, source.shape, target.shape[-1])
 
 
 RUNTIMES = {
@@ -176,7 +184,7 @@ RUNTIMES = {
 
 
 def format_of(path: str | os.PathLike) -> str | None:
-    """Which of `RUNTIMES` runs what lies at `path`; None for anything but an exported file."""
+    """The key of `RUNTIMES` for what lies at `path`; None if it is no exported file."""
     path = pathlib.Path(path)
     if (path / "saved_model.pb").is_file():
         return SAVED_MODEL
@@ -184,35 +192,48 @@ def format_of(path: str | os.PathLike) -> str | None:
 
 
 def open_file(path: str | os.PathLike, threads: int | None = None) -> ExportedModel:
-    """A `.tflite`, `.onnx`, `.xml` (OpenVINO) or `.pt2` file or a SavedModel's folder, opened.
+    """Opens an exported file in its runtime.
 
-    It runs on `threads` threads or as many as its runtime likes. ValueError for any other file;
-    ImportError with the pip command where the runtime is not installed.
+    Args:
+        path: A `.tflite`, `.onnx`, `.xml` (OpenVINO) or `.pt2` file, or a SavedModel's folder.
+        threads: The number of threads; None for the runtime's default.
+
+    Returns:
+        An `ExportedModel`, a function of images.
+
+    Raises:
+        ValueError: If `path` is no such file.
+        ImportError: If the runtime is not installed.
+
+    Example:
+        ```python
+        model = runtimes.open_file("files/model_int8.tflite")
+        probabilities = model(images)  # (N, H, W, C) uint8 -> (N, K)
+        ```
     """
-    kind = format_of(path)
-    if kind is None:
-        known = ", ".join(suffix for suffix in RUNTIMES if suffix != SAVED_MODEL)
+    key = format_of(path)
+    if key is None:
+        suffixes = ", ".join(suffix for suffix in RUNTIMES if suffix != SAVED_MODEL)
         raise ValueError(
-            f"ExportedModel files that can be run here are {known} and the folder of a SavedModel. "
+            f"An exported file must be an existing {suffixes} file or the folder of a SavedModel. "
             f"Received: {os.fspath(path)!r}"
         )
-    return RUNTIMES[kind](path, threads)
+    return RUNTIMES[key](path, threads)
 
 
 def milliseconds(run, images: np.ndarray, rounds: int = 20) -> float:
-    """The median time of `run(images)`."""
+    """The median time of `run(images)` over `rounds` calls, after two calls to warm up."""
     times = []
-    for _ in range(rounds + 2):
+    for _ in range(rounds + WARM_UP_CALLS):
         start = time.perf_counter()
         run(images)
         times.append(1e3 * (time.perf_counter() - start))
-    return float(np.median(times[2:]))
+    return float(np.median(times[WARM_UP_CALLS:]))
 
 
 def main(threads: str, images_file: str, *paths: str) -> None:
     images = np.load(images_file, allow_pickle=False)
-    found = {path: milliseconds(open_file(path, int(threads)), images) for path in paths}
-    print(json.dumps(found))
+    print(json.dumps({p: milliseconds(open_file(p, int(threads)), images) for p in paths}))
 
 
 if __name__ == "__main__":

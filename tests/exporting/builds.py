@@ -1,4 +1,4 @@
-"""Models to export, and what a reader makes of their answers."""
+"""Small models to export, and their files."""
 
 import numpy as np
 
@@ -12,12 +12,13 @@ def softmax(x):
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def small(rng, **given):
-    return randomise(VisionTransformer((8, 12), 4, 12, 2, 3, 20, 5, **given), rng)
+def small_model(rng, **arguments):
+    """A Vision Transformer with random weights, for images (8, 12, 3) and 5 classes."""
+    return randomise(VisionTransformer((8, 12), 4, 12, 2, 3, 20, 5, **arguments), rng)
 
 
-def files(model, folder, images, **given):
-    """A row for each of its three files in float32, exported into `folder`."""
+def export_files(model, folder, images, **options):
+    """Exports a SavedModel, a TFLite and an ONNX file in float32; returns their rows."""
     return exporting.export(
         model,
         folder,
@@ -25,5 +26,5 @@ def files(model, folder, images, **given):
         formats=["savedmodel", "litert", "onnx"],
         precisions=["fp32"],
         threads=(),
-        **given,
+        **options,
     )

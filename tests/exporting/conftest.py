@@ -1,9 +1,9 @@
-"""One export, which several tests look at."""
+"""One export, which several tests read."""
 
 import numpy as np
 import pytest
 
-from tests.exporting.builds import small, softmax
+from tests.exporting.builds import small_model, softmax
 from tests.helpers import to_numpy
 from vit_keras import exporting
 from vit_keras.models import Preprocessing
@@ -11,23 +11,26 @@ from vit_keras.models import Preprocessing
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory):
-    """A folder with an earlier export, then one of a model in mixed precision: its rows, images."""
+    """An export of a model in mixed precision, which replaced an earlier export.
+
+    Returns its folder and rows, images of it, and Keras' probabilities for these in float32.
+    """
     rng = np.random.default_rng(1)
-    model = small(rng, dtype="mixed_bfloat16", classifier="map")
+    model = small_model(rng, dtype="mixed_bfloat16", classifier="map")
     model.preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
     model.class_names = list("abcde")
     images = rng.integers(0, 256, (64, 8, 12, 3), dtype="uint8")
-    plain = small(rng, classifier="map")
+    plain = small_model(rng, classifier="map")
     plain.set_weights(model.get_weights())
     prepared = (images / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
     expected = softmax(to_numpy(plain(prepared.astype("float32"))))
     margins = np.diff(np.sort(expected, axis=-1)[:, -2:], axis=-1)[:, 0]
-    clear = margins.argsort()[-8:]  # images whose class rounding does not change
+    clear = margins.argsort()[-8:]  # rounding does not change the class of these images
     images, expected = images[clear], expected[clear]
     folder = tmp_path_factory.mktemp("export") / "out"
     folder.mkdir()
     (folder / "manifest.json").write_text("{}")
-    (folder / "stale.txt").write_text("of an earlier export")
+    (folder / "stale.txt").write_text("from an earlier export")
     rows = exporting.export(
         model,
         folder,

@@ -1,9 +1,9 @@
-"""The second output: attention rollout in the exported graph, beside the one of `inspection`."""
+"""Attention rollout as a second output of the graph, compared with `inspection`'s."""
 
 import numpy as np
 import pytest
 
-from tests.exporting.builds import files
+from tests.exporting.builds import export_files
 from tests.helpers import randomise
 from vit_keras import exporting, inspection
 from vit_keras.exporting import for_inference
@@ -18,42 +18,42 @@ def rollout(model, images):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [{}, {"classifier": "gap"}, {"classifier": "map"}, {"position_embedding": "relative"}],
     ids=str,
 )
-def test_the_rollout_is_that_of_the_whole_model(rng, given):
-    model = randomise(VisionTransformer((8, 12), 4, **SIZES, **given), rng)
+def test_the_rollout_equals_the_whole_models(rng, arguments):
+    model = randomise(VisionTransformer((8, 12), 4, **SIZES, **arguments), rng)
     images = rng.normal(size=(3, 8, 12, 3)).astype("float32")
-    logits, found = for_inference(model, with_attention=True).predict_on_batch(images)
+    logits, attention = for_inference(model, with_attention=True).predict_on_batch(images)
     np.testing.assert_allclose(logits, model.predict_on_batch(images), atol=2e-5)
-    assert found.shape == (3, *patch_grid(model))
-    np.testing.assert_allclose(found, rollout(model, images), atol=1e-6)
+    assert attention.shape == (3, *patch_grid(model))
+    np.testing.assert_allclose(attention, rollout(model, images), atol=1e-6)
 
 
-def test_a_hybrid_shows_its_grid(rng):
+def test_a_hybrids_rollout_has_its_grid(rng):
     model = randomise(HybridViT(64, (1, 1), 0.5, 1, **SIZES), rng)
     images = rng.normal(size=(2, 64, 64, 3)).astype("float32")
-    _, found = for_inference(model, with_attention=True).predict_on_batch(images)
-    np.testing.assert_allclose(found, rollout(model, images), atol=1e-6)
+    _, attention = for_inference(model, with_attention=True).predict_on_batch(images)
+    np.testing.assert_allclose(attention, rollout(model, images), atol=1e-6)
 
 
 @pytest.mark.once
-def test_files_have_it_beside_the_answer(rng, tmp_path):
+def test_exported_files_have_attention_as_second_output(rng, tmp_path):
     import onnxruntime
     import tensorflow as tf
 
     model = randomise(VisionTransformer((8, 12), 4, **SIZES), rng)
     images = rng.integers(0, 256, (2, 8, 12, 3), dtype="uint8")
-    rows = files(model, tmp_path / "out", images, attention=True)
+    rows = export_files(model, tmp_path / "out", images, attention=True)
     expected = rollout(model, (images / 127.5 - 1).astype("float32"))
     assert {row["format"] for row in rows} == {"savedmodel", "litert", "onnx"}
     session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
-    found = session.run(None, {session.get_inputs()[0].name: images})
-    np.testing.assert_allclose(found[1], expected, atol=1e-5)
+    outputs = session.run(None, {session.get_inputs()[0].name: images})
+    np.testing.assert_allclose(outputs[1], expected, atol=1e-5)
     served = tf.saved_model.load(tmp_path / "out" / "saved_model").signatures["serving_default"]
-    found = served(images=tf.constant(images))
-    np.testing.assert_allclose(found["output_1"], expected, atol=1e-5)
+    outputs = served(images=tf.constant(images))
+    np.testing.assert_allclose(outputs["output_1"], expected, atol=1e-5)
     phone = litert_interpreter(tmp_path / "out" / "model.tflite")
     phone.set_tensor(phone.get_input_details()[0]["index"], images[:1])
     phone.invoke()
@@ -63,11 +63,11 @@ def test_files_have_it_beside_the_answer(rng, tmp_path):
 
 
 @pytest.mark.once
-def test_what_has_no_attention_is_refused(rng, tmp_path):
-    with pytest.raises(ValueError, match="Attention is that of EncoderBlock layers"):
+def test_models_and_formats_without_attention_are_refused(rng, tmp_path):
+    with pytest.raises(ValueError, match="Attention needs a model with EncoderBlock layers"):
         exporting.export(ResNet(32, (1,), 0.5, 5), tmp_path / "out", attention=True)
     model = VisionTransformer(8, 4, **SIZES)
-    with pytest.raises(ValueError, match=r"with token merging or with attention.*r=1"):
+    with pytest.raises(ValueError, match=r"with token merging or with attention.*token_merging=1"):
         exporting.export(model, tmp_path / "out", attention=True, token_merging=1)
-    with pytest.raises(ValueError, match="pt2 is made without attention; savedmodel, litert, onnx"):
+    with pytest.raises(ValueError, match="an output of savedmodel, litert, onnx. Received: .*pt2"):
         exporting.export(model, tmp_path / "out", attention=True, formats=["pt2"])

@@ -1,4 +1,4 @@
-"""Programs that are not ours read the files: TensorFlow's own tool, MediaPipe, a plain parser."""
+"""Other programs read the files: TensorFlow's tool, MediaPipe, and a plain parser."""
 
 import struct
 import subprocess
@@ -10,14 +10,14 @@ import pytest
 pytestmark = pytest.mark.once
 
 
-def test_tensorflows_command_runs_the_saved_model(exported, tmp_path):
+def test_tensorflows_tool_runs_the_saved_model(exported, tmp_path):
     folder, _, images, expected = exported
     np.save(tmp_path / "images.npy", images)
     tool = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "run"]
-    given = ["--dir", str(folder / "saved_model"), "--tag_set", "serve"]
-    given += ["--signature_def", "serving_default", "--outdir", str(tmp_path)]
-    given += ["--inputs", f"images={tmp_path / 'images.npy'}"]
-    subprocess.run([*tool, *given], check=True, capture_output=True)
+    options = ["--dir", str(folder / "saved_model"), "--tag_set", "serve"]
+    options += ["--signature_def", "serving_default", "--outdir", str(tmp_path)]
+    options += ["--inputs", f"images={tmp_path / 'images.npy'}"]
+    subprocess.run([*tool, *options], check=True, capture_output=True)
     (answer,) = tmp_path.glob("output*.npy")
     np.testing.assert_allclose(np.load(answer), expected, atol=1e-5)
 
@@ -32,14 +32,14 @@ def test_mediapipe_names_the_labels(exported, name):
     with vision.ImageClassifier.create_from_options(options) as classifier:
         for image, probabilities in zip(images, expected):
             image = mediapipe.Image(mediapipe.ImageFormat.SRGB, np.ascontiguousarray(image))
-            found = classifier.classify(image).classifications[0].categories
-            assert found[0].category_name == "abcde"[probabilities.argmax()]
-            scores = {category.category_name: category.score for category in found}
+            categories = classifier.classify(image).classifications[0].categories
+            assert categories[0].category_name == "abcde"[probabilities.argmax()]
+            scores = {category.category_name: category.score for category in categories}
             np.testing.assert_allclose([scores[name] for name in "abcde"], probabilities, atol=0.05)
 
 
 def field(data, table, number):
-    """Where a FlatBuffers table's field lies, offsets followed; None where it is not set."""
+    """The place of a FlatBuffers table's field; None if it is not set."""
     entries = table - struct.unpack_from("<i", data, table)[0]
     size = struct.unpack_from("<H", data, entries)[0]
     place = 4 + 2 * number
@@ -47,35 +47,36 @@ def field(data, table, number):
     return table + offset if offset else None
 
 
-def followed(data, place):
+def follow(data, place):
+    """The place that the offset at `place` points to."""
     return place + struct.unpack_from("<I", data, place)[0]
 
 
 def vector(data, place):
-    place = followed(data, place)
+    place = follow(data, place)
     length = struct.unpack_from("<I", data, place)[0]
-    return [followed(data, place + 4 + 4 * i) for i in range(length)]
+    return [follow(data, place + 4 + 4 * i) for i in range(length)]
 
 
 def text(data, place):
-    place = followed(data, place)
+    place = follow(data, place)
     length = struct.unpack_from("<I", data, place)[0]
     return data[place + 4 : place + 4 + length].decode()
 
 
 def test_the_metadata_is_read_byte_by_byte(exported):
-    """By the numbers of fields in TensorFlow's metadata_schema.fbs, none of which ours are from."""
+    """The numbers of fields come from TensorFlow's metadata_schema.fbs, not from our writer."""
     folder, _, _, _ = exported
     file = (folder / "model_int8.tflite").read_bytes()
     assert file[4:8] == b"TFL3"
-    model = followed(file, 0)
+    model = follow(file, 0)
     names = {text(file, field(file, e, 0)): e for e in vector(file, field(file, model, 6))}
     number = struct.unpack_from("<I", file, field(file, names["TFLITE_METADATA"], 1))[0]
-    place = followed(file, field(file, vector(file, field(file, model, 4))[number], 0))
+    place = follow(file, field(file, vector(file, field(file, model, 4))[number], 0))
     assert (place + 4) % 16 == 0  # buffers are aligned
     data = file[place + 4 : place + 4 + struct.unpack_from("<I", file, place)[0]]
     assert data[4:8] == b"M001"
-    root = followed(data, 0)
+    root = follow(data, 0)
     (graph,) = vector(data, field(data, root, 3))
     (source,), (target,) = (vector(data, field(data, graph, slot)) for slot in (2, 3))
     assert text(data, field(data, source, 0)) == "image" and field(data, source, 4) is None

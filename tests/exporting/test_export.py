@@ -1,4 +1,4 @@
-"""Whole exports: one conversion, looked at from all sides, and all that is refused before any."""
+"""Whole exports: what the files and documents hold, and what is refused before any work."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tests.exporting.builds import small, softmax
+from tests.exporting.builds import small_model, softmax
 from tests.exporting.integer_products import check_products
 from tests.helpers import randomise, to_numpy
 from vit_keras import applications, exporting, runtimes
@@ -31,25 +31,25 @@ def test_every_file_answers_in_its_runtime_as_keras_does(exported):
     folder, rows, images, expected = exported
     assert {row["file"]: row["precision"] for row in rows} == FILES
     for row in rows:
-        found = runtimes.open_file(folder / row["file"])(images)
+        outputs = runtimes.open_file(folder / row["file"])(images)
         bound = 1e-5 if row["precision"] == "fp32" else 0.05
-        assert np.abs(found - expected).max() < bound, row["file"]
-        agreement = (found.argmax(axis=-1) == expected.argmax(axis=-1)).mean()
+        assert np.abs(outputs - expected).max() < bound, row["file"]
+        agreement = (outputs.argmax(axis=-1) == expected.argmax(axis=-1)).mean()
         assert row["agreement"] == row["accuracy"] == agreement == 1
         assert row["latency_ms"]["1"] > 0
 
 
 @pytest.mark.once
-def test_integers_of_the_onnx_file_are_exact_on_this_processor(exported):
+def test_products_of_the_int8_onnx_file_are_exact(exported):
     folder, _, images, _ = exported
     assert check_products(folder / "model_int8.onnx", images) == 15
 
 
 @pytest.mark.once
-def test_the_manifest_tells_what_lies_there(exported):
+def test_the_manifest_describes_the_files(exported):
     folder, rows, _, _ = exported
-    beside = ["labels.txt", "manifest.json", "model_card.md"]
-    assert sorted(p.name for p in folder.iterdir()) == sorted([*FILES, *beside])
+    documents = ["labels.txt", "manifest.json", "model_card.md"]
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*FILES, *documents])
     assert [p.name for p in folder.parent.iterdir()] == ["out"]
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["files"] == rows and manifest["output"] == "softmax"
@@ -65,7 +65,7 @@ def test_the_manifest_tells_what_lies_there(exported):
 
 
 @pytest.mark.once
-def test_the_phones_file_carries_its_labels(exported):
+def test_tflite_files_hold_their_labels(exported):
     folder, _, _, _ = exported
     for name in ("model.tflite", "model_int8.tflite"):
         with zipfile.ZipFile(folder / name) as archive:
@@ -73,13 +73,13 @@ def test_the_phones_file_carries_its_labels(exported):
         assert b"TFLITE_METADATA" in (folder / name).read_bytes()
 
 
-def test_preprocessing_and_the_output_are_inside(rng):
-    model = small(rng)
+def test_a_served_model_holds_preprocessing_and_output(rng):
+    model = small_model(rng)
     model.preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
     pixels = rng.integers(0, 256, (3, 8, 12, 3), dtype="uint8")
     prepared = ((pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]).astype("float32")
     logits = to_numpy(model(prepared))
-    served = lambda images, *how: to_numpy(serving_model(model, *how)(images))
+    served = lambda images, *options: to_numpy(serving_model(model, *options)(images))
     np.testing.assert_allclose(served(pixels), softmax(logits), atol=1e-5)
     np.testing.assert_allclose(served(pixels, "logits"), logits, atol=1e-5)
     np.testing.assert_allclose(served(prepared, "logits", True), logits, atol=1e-6)
@@ -88,13 +88,13 @@ def test_preprocessing_and_the_output_are_inside(rng):
     np.testing.assert_allclose(features @ kernel + bias, logits, atol=1e-5)
 
 
-def test_an_application_is_not_given_a_second_softmax(rng):
+def test_an_application_gets_no_second_softmax(rng):
     model = applications.ViTTi16(input_shape=(16, 16, 3), classes=4)
     randomise(model, rng, scale=0.1)
     pixels = rng.integers(0, 256, (2, 16, 16, 3), dtype="uint8")
     expected = to_numpy(model(applications.preprocess_input(pixels.astype("float32"))))
-    found = to_numpy(serving_model(model)(pixels))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    probabilities = to_numpy(serving_model(model)(pixels))
+    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
     logits = to_numpy(serving_model(model, "logits")(pixels))
     np.testing.assert_allclose(softmax(logits), expected, atol=1e-5)
 
@@ -105,46 +105,62 @@ def test_an_application_is_not_given_a_second_softmax(rng):
     [
         (
             {"formats": ["savedmodel"], "precisions": ["fp16"]},
-            "savedmodel is not made in fp16, but in fp32, int8. For fp16 use litert or onnx or",
+            "The precisions of savedmodel are fp32, int8. Received: 'fp16'. For fp16 use litert or",
         ),
         ({"formats": ["tflite"]}, "`format` must be one of 'savedmodel', 'litert'"),
-        ({"batch": 2, "dynamic_batch": True}, "a fixed `batch` or a `dynamic_batch`, not both"),
+        ({"batch": 2, "dynamic_batch": True}, "either a fixed `batch` or a `dynamic_batch`"),
         ({"batch": 0}, "`batch` must be a positive int"),
         ({"output": "classes"}, "`output` must be one of 'softmax', 'logits', 'features'"),
         ({"token_merging": 4}, "at most half of its tokens"),
     ],
 )
-def test_what_cannot_be_made_is_said_before_any_work(rng, tmp_path, monkeypatch, plan, message):
+def test_impossible_plans_are_refused_before_any_work(rng, tmp_path, monkeypatch, plan, message):
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(ValueError, match=re.escape(message)):
-        exporting.export(small(rng), tmp_path / "out", **plan)
+        exporting.export(small_model(rng), tmp_path / "out", **plan)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.once
-def test_a_missing_package_is_named_with_its_command(rng, tmp_path, monkeypatch):
-    monkeypatch.setitem(exporting.TARGETS["openvino"].packages, "no_such_module", "no-such")
-    with pytest.raises(ValueError, match="openvino needs packages .*: pip install .*no-such"):
-        exporting.export(small(rng), tmp_path / "out", formats=["openvino"])
+@pytest.mark.parametrize(
+    ("format", "precision", "module", "extra"),
+    [
+        ("savedmodel", "fp32", "tensorflow", "tensorflow"),
+        ("litert", "fp32", "ai_edge_litert", "export"),
+        ("litert", "int8", "ai_edge_quantizer", "export"),
+        ("onnx", "int8", "onnxruntime", "export"),
+        ("openvino", "fp32", "openvino", "openvino"),
+        ("pt2", "fp32", "torch", "torch"),
+        ("coreml", "fp16", "coremltools", "coreml"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    rng, tmp_path, monkeypatch, format, precision, module, extra
+):
+    monkeypatch.setattr("vit_keras.extras.is_installed", lambda name: name != module)
+    message = rf"^Exporting to {format} in {precision} needs {module.replace('_', '-')}: pip "
+    with pytest.raises(ImportError, match=message + rf'install "vit-keras\[{extra}\]"$'):
+        options = {"formats": [format], "precisions": [precision]}
+        exporting.export(small_model(rng), tmp_path / "out", **options)
 
 
 @pytest.mark.once
-def test_a_folder_of_something_else_is_left_alone(rng, tmp_path):
+def test_a_folder_that_holds_something_else_is_left_alone(rng, tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(ValueError, match="replaces an earlier export.*holds something else"):
-        exporting.export(small(rng), tmp_path)
+    with pytest.raises(ValueError, match="an earlier export.*holds something else"):
+        exporting.export(small_model(rng), tmp_path)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
 @pytest.mark.once
-def test_images_of_another_kind_are_refused(rng, tmp_path):
+def test_images_of_another_type_are_refused(rng, tmp_path):
     with pytest.raises(ValueError, match=r"uint8 of shape \(N, \*\(8, 12, 3\)\).*float64 of"):
-        exporting.export(small(rng), tmp_path / "out", images=np.zeros((2, 8, 12, 3)))
+        exporting.export(small_model(rng), tmp_path / "out", images=np.zeros((2, 8, 12, 3)))
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("fault", ["converter", "interrupt"])
-def test_a_failed_export_leaves_what_was_there(rng, tmp_path, monkeypatch, fault):
+def test_a_failed_export_leaves_the_folder_as_it_was(rng, tmp_path, monkeypatch, fault):
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "manifest.json").write_text("good")
@@ -153,55 +169,49 @@ def test_a_failed_export_leaves_what_was_there(rng, tmp_path, monkeypatch, fault
         error = pytest.raises(RuntimeError, match="The export failed")
     else:
 
-        def stopped(job, partial, *_):
-            (partial / "model.tflite").write_bytes(b"half a")
+        def interrupt(job, folder, *_):
+            (folder / "model.tflite").write_bytes(b"half a")
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(jobs, "make", stopped)
+        monkeypatch.setattr(jobs, "make", interrupt)
         error = pytest.raises(KeyboardInterrupt)
     with error:
-        exporting.export(small(rng), folder)
+        exporting.export(small_model(rng), folder)
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["manifest.json", "out"]
 
 
 @pytest.mark.once
 def test_a_broken_promise_is_an_error_with_its_numbers(rng, tmp_path, monkeypatch):
-    answer = rng.normal(size=(64, 5)).astype("float32")
+    outputs = rng.normal(size=(64, 5)).astype("float32")
 
     def write(job, paths, scratch):
         for path in paths.values():
             path.write_bytes(b"")
 
     monkeypatch.setattr(jobs, "_convert", write)
-    monkeypatch.setitem(runtimes.RUNTIMES, ".onnx", lambda path, threads: lambda images: answer)
-    with pytest.raises(ValueError, match=r"model\.onnx: differs from Keras by .*1e-04 of fp32"):
-        given = {"images": rng.integers(0, 256, (64, 8, 12, 3), dtype="uint8")}
-        given |= {"formats": ["onnx"], "output": "logits"}
-        exporting.export(small(rng), tmp_path / "out", **given)
+    monkeypatch.setitem(runtimes.RUNTIMES, ".onnx", lambda path, threads: lambda images: outputs)
+    with pytest.raises(ValueError, match=r"model\.onnx: differs from Keras by .*fp32 is 1e-04"):
+        options = {"images": rng.integers(0, 256, (64, 8, 12, 3), dtype="uint8")}
+        options |= {"formats": ["onnx"], "output": "logits"}
+        exporting.export(small_model(rng), tmp_path / "out", **options)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("channels", [1, 3])
-def test_photographs_are_real_and_always_the_same(channels):
+def test_photographs_are_real_and_reproducible(channels):
     crops = samples.photographs((20, 30, channels), 5)
     assert crops.shape == (5, 20, 30, channels) and crops.dtype == np.uint8
     np.testing.assert_array_equal(crops, samples.photographs((20, 30, channels), 5))
-    neighbours = np.abs(np.diff(crops.astype(int), axis=2)).mean()
-    assert 1 < neighbours < 25 and crops.std() > 30  # noise would have 85
+    step = np.abs(np.diff(crops.astype(int), axis=2)).mean()  # between neighboring pixels
+    assert 1 < step < 25 and crops.std() > 30  # noise would have a step of 85
 
 
 @pytest.mark.once
-def test_a_file_of_no_runtime_is_refused():
-    with pytest.raises(ValueError, match=r"are \.tflite, \.onnx, \.xml, \.pt2 and the folder"):
-        runtimes.open_file("model.mlpackage")
-
-
-@pytest.mark.once
-def test_a_model_that_is_no_run_needs_a_folder(tmp_path, rng):
+def test_a_checkpoint_needs_an_output_folder(tmp_path, rng):
     from vit_keras.commands import run
     from vit_keras.weights import save_model
 
-    save_model(small(rng), tmp_path / "a.keras")
+    save_model(small_model(rng), tmp_path / "a.keras")
     with pytest.raises(ValueError, match="is not a run, so `--out` must be given"):
         run(["export", str(tmp_path / "a.keras")])

@@ -1,4 +1,4 @@
-"""The graph for inference gives the numbers of the model that it was made from."""
+"""A model for inference returns the numbers of the model that it was made from."""
 
 import numpy as np
 import pytest
@@ -13,9 +13,9 @@ SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num
 
 @pytest.mark.parametrize("gelu", ["exact", "tanh"])
 @pytest.mark.parametrize("classifier", ["token", "gap", "map", "gap_norm"])
-def test_the_same_logits(rng, classifier, gelu):
-    given = {"classifier": classifier, "gelu": gelu, "layer_norm_epsilon": 1e-3}
-    model = randomise(VisionTransformer((8, 12), 4, **SIZES, **given), rng)
+def test_logits_stay_the_same(rng, classifier, gelu):
+    arguments = {"classifier": classifier, "gelu": gelu, "layer_norm_epsilon": 1e-3}
+    model = randomise(VisionTransformer((8, 12), 4, **SIZES, **arguments), rng)
     images = rng.normal(size=(3, 8, 12, 3)).astype("float32")
     expected = model.predict_on_batch(images)
     rewritten = for_inference(model)
@@ -25,7 +25,7 @@ def test_the_same_logits(rng, classifier, gelu):
     assert last.output.shape[1] == (1 if classifier == "token" else 6)
 
 
-def test_a_hybrid_has_its_filters_standardised_once(rng):
+def test_a_hybrids_filters_are_standardized_once(rng):
     model = HybridViT(32, (1, 1), 0.5, 1, **SIZES)
     randomise(model, rng)
     images = rng.normal(size=(2, 32, 32, 3)).astype("float32")
@@ -36,13 +36,13 @@ def test_a_hybrid_has_its_filters_standardised_once(rng):
     np.testing.assert_allclose(kernel.mean(axis=(0, 1, 2)), 0, atol=1e-5)
 
 
-def test_mixed_precision_is_rewritten_in_float32(rng):
-    kept = VisionTransformer(8, 4, **SIZES, seed=1)
+def test_mixed_precision_becomes_float32(rng):
+    single = VisionTransformer(8, 4, **SIZES, seed=1)
     half = VisionTransformer(8, 4, **SIZES, seed=1, dtype="mixed_bfloat16")
-    randomise(kept, rng)
-    half.set_weights(kept.get_weights())
+    randomise(single, rng)
+    half.set_weights(single.get_weights())
     images = rng.normal(size=(3, 8, 8, 3)).astype("float32")
-    expected = kept.predict(images, verbose=0)
+    expected = single.predict(images, verbose=0)
     np.testing.assert_allclose(for_inference(half).predict_on_batch(images), expected, atol=5e-6)
 
 
@@ -55,7 +55,7 @@ def test_an_application_loses_its_softmax(rng):
     np.testing.assert_allclose(probabilities, model.predict_on_batch(images), atol=1e-6)
 
 
-def test_a_block_that_something_else_reads_computes_all_its_tokens(rng):
+def test_a_block_that_another_layer_reads_computes_all_its_tokens(rng):
     import keras
 
     model = randomise(VisionTransformer(8, 4, **SIZES), rng)

@@ -1,4 +1,4 @@
-"""Which real images an export is compared on."""
+"""The images on which exported files are compared."""
 
 import numpy as np
 import pytest
@@ -9,25 +9,25 @@ from vit_keras.data import Split, tf_preprocess
 from vit_keras.exporting import samples
 from vit_keras.models import Preprocessing
 
-pytestmark = pytest.mark.once  # indices and pixels, no Keras
+pytestmark = pytest.mark.once  # no Keras
 
 
-def test_a_split_sorted_by_class_is_drawn_from_by_its_shares():
+def test_each_class_has_its_share_in_a_sorted_split():
     labels = np.repeat([0, 1, 2], [600, 300, 100])
     chosen = samples.spread(Split(labels, lambda i: None), 100)
     assert (np.diff(chosen) > 0).all()
     np.testing.assert_allclose(np.bincount(labels[chosen]), [60, 30, 10], atol=1)
     np.testing.assert_array_equal(chosen, samples.spread(Split(labels, lambda i: None), 100))
     within = np.sort(chosen[labels[chosen] == 0])
-    assert within.min() < 60 and within.max() > 540  # drawn from all of the class
+    assert within.min() < 60 and within.max() > 540  # the whole class is drawn from
 
 
-def test_fewer_images_than_classes_are_of_different_classes():
+def test_fewer_images_than_classes_have_different_classes():
     chosen = samples.spread(Split(np.repeat(np.arange(50), 4), lambda i: None), 20)
     assert len(set(chosen // 4)) == 20
 
 
-def test_labels_beside_the_images_are_not_read_for_a_draw():
+def test_labels_that_are_stored_with_the_images_are_not_read():
     def labels():
         raise AssertionError("read")
 
@@ -37,11 +37,12 @@ def test_labels_beside_the_images_are_not_read_for_a_draw():
 
 
 def test_images_and_labels_belong_together():
-    how, config = Preprocessing(mean=(0.3,), std=(0.2,)), DataConfig()
-    images, labels = samples.labelled("digits", (16, 16, 1), how, 70, config)
+    preprocessing, config = Preprocessing(mean=(0.3,), std=(0.2,)), DataConfig()
+    images, labels = samples.from_dataset("digits", (16, 16, 1), preprocessing, 70, config)
     split = data.load("digits", 1, config).split(config.test_split)
     indices = samples.spread(split, 70)
     np.testing.assert_array_equal(labels, split.labels[indices])
-    expected = [np.round(tf_preprocess.resize(split.read(i), (16, 16), how)) for i in indices]
+    sizes = [(16, 16), preprocessing]
+    expected = [np.round(tf_preprocess.resize(split.read(i), *sizes)) for i in indices]
     np.testing.assert_array_equal(images, np.stack(expected).astype("uint8"))
     assert np.bincount(labels, minlength=10).min() >= 5

@@ -1,4 +1,4 @@
-"""TFLite files written again: the same answers, fewer bytes."""
+"""TFLite files that are written again have the same outputs and fewer bytes."""
 
 import os
 
@@ -28,4 +28,4 @@ def test_the_tiny_model_in_int8_takes_six_megabytes(rng, tmp_path):
     graph = tflite_file.read(small).subgraphs[0]
     zeros = [t.quantization.zeroPoint for t in graph.tensors if t.quantization is not None]
     counts = [len(z) for z in zeros if z is not None]
-    assert sum(counts) == 21928 and max(counts) == 1000  # one a channel, as before
+    assert sum(counts) == 21928 and max(counts) == 1000  # one for each channel, as before

@@ -1,4 +1,4 @@
-"""Token merging beside a loop in NumPy, and inside whole models."""
+"""Token merging against a loop in NumPy, and inside whole models."""
 
 import json
 
@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.exporting.builds import files, softmax
+from tests.exporting.builds import export_files, softmax
 from tests.helpers import randomise, to_numpy
 from vit_keras import runtimes
 from vit_keras.exporting import for_inference, token_merging
@@ -16,7 +16,7 @@ SIZES = {"hidden_size": 12, "num_layers": 3, "num_heads": 3, "mlp_dim": 20, "num
 
 
 def merge_by_hand(x, size, metric, merged, class_token):
-    """One image, pair by pair: tokens `(N, D)`, sizes `(N,)` -> lists of both."""
+    """Merges one image's tokens `(N, D)` of sizes `(N,)` pair by pair; returns both."""
     unit = metric / np.linalg.norm(metric, axis=1, keepdims=True)
     evens, odds = range(0, len(x), 2), range(1, len(x), 2)
     best = {i: max((unit[i] @ unit[j], -j) for j in odds) for i in evens}
@@ -37,56 +37,60 @@ def test_pairs_become_their_weighted_mean(rng, tokens, class_token):
     x, metric = rng.normal(size=(2, 3, tokens, 4)).astype("float32")
     size = rng.integers(1, 5, (3, tokens, 1)).astype("float32")
     tensors = map(keras.ops.convert_to_tensor, (x, size, metric))
-    found, sizes = map(to_numpy, token_merging.merge(*tensors, 3, class_token))
-    assert found.shape == (3, tokens - 3, 4)
+    merged, sizes = map(to_numpy, token_merging.merge(*tensors, 3, class_token))
+    assert merged.shape == (3, tokens - 3, 4)
     for image in range(3):
-        given = x[image], size[image, :, 0], metric[image]
-        expected, counts = merge_by_hand(*given, 3, class_token)
-        np.testing.assert_allclose(found[image], expected, atol=1e-5)
+        arrays = x[image], size[image, :, 0], metric[image]
+        expected, counts = merge_by_hand(*arrays, 3, class_token)
+        np.testing.assert_allclose(merged[image], expected, atol=1e-5)
         np.testing.assert_allclose(sizes[image, :, 0], counts, atol=1e-5)
     if class_token:
-        np.testing.assert_allclose(found[:, 0], x[:, 0], atol=1e-6)
+        np.testing.assert_allclose(merged[:, 0], x[:, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("classifier", "kind"), [("token", "decreasing"), ("gap", "constant"), ("map", "constant")]
 )
-def test_merging_tokens_that_are_equal_changes_nothing(rng, classifier, kind):
-    """Equal patches without positions: proportional attention makes up for what is merged."""
+def test_merging_equal_tokens_changes_nothing(rng, classifier, kind):
+    """Patches are equal and have no positions, so proportional attention undoes the merging."""
     model = randomise(VisionTransformer(16, 4, **SIZES, classifier=classifier), rng)
     positions = model.get_layer("posembed_input").pos_embedding
     positions.assign(np.broadcast_to(rng.normal(size=(1, 1, 12)), positions.shape))
     patch = rng.normal(size=(2, 4, 4, 3)).astype("float32")
     images = np.tile(patch, (1, 4, 4, 1))
     expected = model.predict_on_batch(images)
-    found = for_inference(model, 2, kind).predict_on_batch(images)
-    np.testing.assert_allclose(found, expected, atol=2e-5)
+    outputs = for_inference(model, 2, kind).predict_on_batch(images)
+    np.testing.assert_allclose(outputs, expected, atol=2e-5)
 
 
 @pytest.mark.once
-def test_schedules_merge_equally_many():
+def test_schedules_merge_the_same_number():
     assert token_merging.schedule(3, 4) == [3, 3, 3, 3]
     assert token_merging.schedule(8, 12, "decreasing") == [16, 14, 13, 11, 10, 8, 7, 5, 4, 2, 1, 0]
 
 
 @pytest.mark.once
-def test_what_cannot_be_merged_is_refused():
+def test_models_that_cannot_merge_are_refused():
     model = VisionTransformer(8, 4, **SIZES)
     with pytest.raises(ValueError, match="at most half of its tokens. Received: r=3 for the 5"):
         for_inference(model, 3)
-    with pytest.raises(ValueError, match="r >= 0 and a schedule 'constant' or 'decreasing'"):
+    with pytest.raises(
+        ValueError,
+        match="a schedule 'constant' or 'decreasing'. Received: r=1, sch",
+    ):
         for_inference(model, 1, "growing")
     with pytest.raises(ValueError, match="needs a model with EncoderBlock layers"):
         for_inference(ResNet(32, (1,), 0.5, 5), 1)
 
 
-def test_the_rewritten_model_is_saved_and_opened(rng, tmp_path):
+def test_a_model_for_inference_can_be_saved_and_loaded(rng, tmp_path):
     model = randomise(VisionTransformer(16, 4, **SIZES, classifier="map"), rng)
     images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
     rewritten = for_inference(model, 2)
     rewritten.save(tmp_path / "fast.keras")
-    found = keras.models.load_model(tmp_path / "fast.keras").predict(images, verbose=0)
-    np.testing.assert_allclose(found, rewritten.predict_on_batch(images), atol=1e-5)
+    loaded = keras.models.load_model(tmp_path / "fast.keras")
+    outputs = loaded.predict(images, verbose=0)
+    np.testing.assert_allclose(outputs, rewritten.predict_on_batch(images), atol=1e-5)
 
 
 @pytest.mark.once
@@ -96,13 +100,13 @@ def test_files_merge_as_keras_does(rng, tmp_path, classifier):
     images = rng.integers(0, 256, (6, 16, 16, 3), dtype="uint8")
     prepared = (images / 127.5 - 1).astype("float32")
     expected = softmax(for_inference(model, 3).predict_on_batch(prepared))
-    rows = files(model, tmp_path / "out", images, token_merging=3)
+    rows = export_files(model, tmp_path / "out", images, token_merging=3)
     assert {row["format"] for row in rows} == {"savedmodel", "litert", "onnx"}
     for row in rows:
-        found = runtimes.open_file(tmp_path / "out" / row["file"])(images)
-        np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=row["file"])
+        outputs = runtimes.open_file(tmp_path / "out" / row["file"])(images)
+        np.testing.assert_allclose(outputs, expected, atol=1e-5, err_msg=row["file"])
     whole = softmax(model.predict_on_batch(prepared))
     agreement = (whole.argmax(axis=-1) == expected.argmax(axis=-1)).mean()
     reference = json.loads((tmp_path / "out" / "manifest.json").read_text())["reference"]
     assert reference["without_merging"]["agreement"] == agreement
-    assert np.abs(whole - expected).max() > 1e-3  # or nothing was merged
+    assert np.abs(whole - expected).max() > 1e-3  # otherwise nothing was merged

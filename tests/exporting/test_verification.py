@@ -1,27 +1,28 @@
-"""What is promised of an exported file, on answers made for it."""
+"""What is promised of exported files, on made-up outputs."""
 
 import numpy as np
 import pytest
 
 from vit_keras.exporting import verification
 
-pytestmark = pytest.mark.once  # files and numbers, no Keras
+pytestmark = pytest.mark.once  # no Keras
 
 
-def test_promises_are_numbers():
+def test_a_broken_promise_is_reported_with_its_numbers():
     expected = np.eye(4, dtype="float32")[[0, 1, 2, 3] * 50]  # 200 images
     labels = expected.argmax(axis=-1)
     near = verification.compare(expected + 9e-5, expected, "logits", labels)
     assert near["largest_difference"] == pytest.approx(9e-5, rel=1e-3) and near["accuracy"] == 1
     assert verification.broken_promise("fp32", near, 1.0) is None
     far = verification.compare(expected + 0.02, expected, "logits")
-    assert "more than the 1e-02 of fp16" in verification.broken_promise("fp16", far, None)
+    assert "The bound for fp16 is 1e-02" in verification.broken_promise("fp16", far, None)
     flipped = expected.copy()
-    flipped[:2] = flipped[:2, ::-1]  # two images of 200 answer another class
+    flipped[:2] = flipped[:2, ::-1]  # two images of 200 get another class
     row = verification.compare(flipped, expected, "logits", labels)
     assert row["agreement"] == row["accuracy"] == 0.99
     assert verification.broken_promise("int8", {**row, "accuracy": 0.996}, 1.0) is None
-    assert "99.00% of Keras' 100.00%" in verification.broken_promise("int8", row, 1.0)
+    message = verification.broken_promise("int8", row, 1.0)
+    assert "Its accuracy is 99.00%, and Keras' is 100.00%" in message
     broken = verification.compare(expected * np.nan, expected, "logits")
     assert "answers nan" in verification.broken_promise("int8", broken, None)
 
@@ -35,7 +36,7 @@ def test_probabilities_are_compared_as_logits(rng):
 
 
 def test_features_are_compared_by_their_angle():
-    found = verification.compare(
+    row = verification.compare(
         np.array([[2.0, 0], [3, 3]]), np.array([[1.0, 0], [0, 1]]), "features"
     )
-    assert found["agreement"] == pytest.approx((1 + np.sqrt(0.5)) / 2)
+    assert row["agreement"] == pytest.approx((1 + np.sqrt(0.5)) / 2)

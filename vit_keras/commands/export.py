@@ -82,8 +82,8 @@ def _compared(options, model, trained, size):
     shape = (*(size or model.input_shape[1:3]), model.input_shape[-1])
     preprocessing = models.preprocessing_of(model)
     source = trained.config.data if trained else DataConfig(data_dir=options.data_dir)
-    images, labels = samples.labelled(name, shape, preprocessing, options.num_images, source)
-    calibration, _ = samples.labelled(name, shape, preprocessing, 64, source, train=True)
+    images, labels = samples.from_dataset(name, shape, preprocessing, options.num_images, source)
+    calibration, _ = samples.from_dataset(name, shape, preprocessing, 64, source, train=True)
     return {"images": images, "labels": labels, "calibration": calibration}
 
 

@@ -147,7 +147,7 @@ def _take_weights(new, model):
     if hasattr(new, "take"):
         return new.take(old)
     new.set_weights(old.get_weights())
-    for part in sublayers(new):
-        if isinstance(part, StdConv):
-            part.fold_standardization()
+    for layer in sublayers(new):
+        if isinstance(layer, StdConv):
+            layer.fold_standardization()
     return None

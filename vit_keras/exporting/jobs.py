@@ -1,4 +1,4 @@
-"""From a plan to files in a folder, and what each of them answers."""
+"""The work of an export: from a plan to files in a folder, each of them compared and timed."""
 
 import dataclasses
 import functools
@@ -21,14 +21,21 @@ from vit_keras.runtimes import delegate_partitions, open_file
 from vit_keras.weights import save_model
 
 SENSITIVITY_IMAGES = 16
+OUTPUT_SHOWN = 3000  # characters of a failed process
 
 
 @dataclasses.dataclass
 class Job:
-    """A plan with what its files are compared with.
+    """A plan, the model, and what the files are compared with.
 
-    `expected` `(N, K)` is what Keras answers to `inputs`, `accuracy` its own where there are
-    `labels`; `report` asks for the sensitivity of layers also where nothing is lost.
+    Attributes:
+        model: The Keras model.
+        plan: Which files to make.
+        inputs: Images as the graph takes them, `(N, H, W, C)`.
+        expected: Keras' outputs for `inputs`, `(N, K)`.
+        labels: The classes of `inputs`, `(N,)`, or None.
+        accuracy: Keras' accuracy on `inputs`, or None without labels.
+        report_sensitivity: Whether to rank layers by sensitivity even if no file loses too much.
     """
 
     model: keras.Model
@@ -37,58 +44,60 @@ class Job:
     expected: np.ndarray
     labels: np.ndarray | None
     accuracy: float | None
-    report: bool
+    report_sensitivity: bool
 
     def compare(self, path) -> dict:
-        """What the file at `path` answers in its own runtime, beside Keras."""
+        """How the file at `path` answers in its own runtime, compared with Keras."""
         outputs = open_file(path)(self.inputs)
         return verification.compare(outputs, self.expected, self.plan.graph_output, self.labels)
 
-    def keeps(self, precision, path) -> bool:
+    def is_good_enough(self, precision, path) -> bool:
         return verification.broken_promise(precision, self.compare(path), self.accuracy) is None
 
 
 def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> list[dict]:
-    """Writes the files into `folder`; a row of the manifest for each. ValueError as `export`."""
-    wanted = {pair: folder / TARGETS[pair[0]].name(pair[1]) for pair in job.plan.files()}
-    notes = {}
+    """Writes the files of `job` into `folder` and returns the manifest's rows.
+
+    Args:
+        job: What to make and what to compare it with.
+        folder: An existing folder.
+        calibration: Images that give static int8 its ranges, as the graph takes them.
+        threads: Each file is timed once for each of these numbers of threads.
+
+    Raises:
+        ValueError: If a file misses what `verification` promises.
+        RuntimeError: If a converter fails.
+    """
+    requested = {pair: folder / TARGETS[pair[0]].name(pair[1]) for pair in job.plan.files()}
+    layer_reports = {}
     with tempfile.TemporaryDirectory() as scratch:
-        paths = {**_sources(wanted, pathlib.Path(scratch)), **wanted}
+        paths = {**_sources(requested, pathlib.Path(scratch)), **requested}
         for path in paths.values():
             path.parent.mkdir(parents=True, exist_ok=True)
         _convert(job, paths, scratch)
-        for (format, precision), path in wanted.items():
+        for (format, precision), path in requested.items():
             recipe = TARGETS[format].precisions[precision]
-            if recipe.source is None:
-                continue
-            source = str(paths[recipe.source, "fp32"])
-            if recipe.layers:
-                notes[format, precision] = sensitivity.quantise_until(
-                    recipe,
-                    source,
-                    str(path),
-                    functools.partial(job.keeps, precision),
-                    job.inputs[:SENSITIVITY_IMAGES],
-                    calibration,
-                    job.report,
-                )
-            else:
-                recipe.make(source, str(path))
-    for (format, _), path in wanted.items():
+            if recipe.source is not None:
+                source = str(paths[recipe.source, "fp32"])
+                report = _derive(job, precision, recipe, source, str(path), calibration)
+                layer_reports[format, precision] = report
+    for (format, _), path in requested.items():
         if format == "litert":
-            _describe(job, path)
-    return _verify(job, folder, wanted, notes, threads)
+            _attach_metadata(job, path)
+    rows = _verify(job, folder, requested, layer_reports)
+    _time(job, requested, rows, threads)
+    return rows
 
 
-def _sources(wanted, scratch):
-    """The files that others are made from, by (format, precision)."""
-    recipes = (TARGETS[format].precisions[precision] for format, precision in wanted)
+def _sources(requested, scratch):
+    """Paths of the files that others are made from, by (format, precision)."""
+    recipes = (TARGETS[format].precisions[precision] for format, precision in requested)
     sources = {recipe.source for recipe in recipes if recipe.source}
     return {(name, "fp32"): scratch / TARGETS[name].name("fp32") for name in sources}
 
 
 def _convert(job, paths, scratch):
-    """Makes what is made from the model, in one process a backend."""
+    """Makes the files that are made from the model, in one process for each backend."""
     model_file, plan = f"{scratch}/model.keras", job.plan
     save_model(job.model, model_file)
     direct = [
@@ -97,17 +106,16 @@ def _convert(job, paths, scratch):
         if TARGETS[format].precisions[precision].source is None
     ]
     for backend in dict.fromkeys(TARGETS[format].backend for format, *_ in direct):
-        files = [row for row in direct if TARGETS[row[0]].backend == backend]
-        described = {
+        description = {
             "model": model_file,
             "merging": [plan.token_merging, plan.merging_schedule],
             "output": plan.graph_output,
             "raw": plan.raw,
             "attention": plan.attention,
-            "files": files,
+            "files": [row for row in direct if TARGETS[row[0]].backend == backend],
         }
         job_file = pathlib.Path(scratch) / "job.json"
-        job_file.write_text(json.dumps(described))
+        job_file.write_text(json.dumps(description))
         _run("vit_keras.exporting.conversion", job_file, backend)
 
 
@@ -117,49 +125,67 @@ def _run(module, argument, backend):
     path = [str(package), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     command = [sys.executable, "-m", module, str(argument)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        words = done.stderr[-3000:]
-        raise RuntimeError(f"The export failed (exit status {done.returncode}):\n{words}")
+    process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if process.returncode:
+        raise RuntimeError(
+            f"The export failed: the converter's process ended with exit status "
+            f"{process.returncode}. It wrote:\n{process.stderr[-OUTPUT_SHOWN:]}"
+        )
 
 
-def _describe(job, path):
+def _derive(job, precision, recipe, source, path, calibration):
+    """Makes a file from another; returns the layers in float32 and the layers' sensitivity."""
+    if not recipe.layers:
+        recipe.make(source, path)
+        return [], {}
+    return sensitivity.quantize_until(
+        recipe,
+        source,
+        path,
+        functools.partial(job.is_good_enough, precision),
+        job.inputs[:SENSITIVITY_IMAGES],
+        calibration,
+        job.report_sensitivity,
+    )
+
+
+def _attach_metadata(job, path):
     names = None if job.plan.graph_output == "features" else class_names_of(job.model)
-    prepared = preprocessing_of(job.model)
-    scaled = [[255 * value for value in values] for values in (prepared.mean, prepared.std)]
-    normalization = scaled if job.plan.raw else None
+    normalization = None
+    if job.plan.raw:
+        preprocessing = preprocessing_of(job.model)
+        statistics = (preprocessing.mean, preprocessing.std)
+        normalization = [[255 * value for value in values] for values in statistics]
     tflite_metadata.attach(path, job.model.name, names, job.model.input_shape[-1], normalization)
 
 
-def _verify(job, folder, wanted, notes, threads):
-    """A row for each file; ValueError with all that is missed."""
-    rows, missed = [], []
-    for (format, precision), path in wanted.items():
+def _verify(job, folder, requested, layer_reports):
+    """A row for each file. ValueError that lists all files which miss a promise."""
+    rows, failures = [], []
+    for (format, precision), path in requested.items():
         name = path.relative_to(folder)
-        whole = folder / name.parts[0]
         row = {"file": name.as_posix(), "format": format, "precision": precision}
-        row |= {"batch": job.plan.batch_of(format), **describe_file(whole)}
-        excluded, moved = notes.get((format, precision), ([], {}))
-        row |= {"float_layers": excluded} | ({"sensitivity": moved} if moved else {})
-        if format != "coreml":  # runs on macOS alone
+        row |= {"batch": job.plan.batch_of(format), **describe_file(folder / name.parts[0])}
+        float_layers, report = layer_reports.get((format, precision), ([], {}))
+        row |= {"float_layers": float_layers} | ({"sensitivity": report} if report else {})
+        if TARGETS[format].is_readable:
             row |= job.compare(path)
             if broken := verification.broken_promise(precision, row, job.accuracy):
-                missed.append(f"{name}: {broken}")
+                failures.append(f"{name}: {broken}")
         if format == "litert":
             row["delegate_partitions"] = delegate_partitions(path)
         rows.append(row)
-    if missed:
-        raise ValueError("Exported files miss what is promised:\n" + "\n".join(missed))
-    _time(job, wanted, rows, threads)
+    if failures:
+        raise ValueError("Exported files miss what is promised:\n" + "\n".join(failures))
     return rows
 
 
-def _time(job, wanted, rows, threads):
+def _time(job, requested, rows, threads):
     batch = job.plan.batch or 1
     images = np.resize(job.inputs[:batch], (batch, *job.inputs.shape[1:]))
-    timed = [str(path) for (format, _), path in wanted.items() if format != "coreml"]
+    timed = [str(path) for (name, _), path in requested.items() if TARGETS[name].is_readable]
     for count in threads if timed else ():
-        found = verification.latencies(timed, images, count)
-        for row, path in zip(rows, wanted.values()):
-            if str(path) in found:
-                row.setdefault("latency_ms", {})[str(count)] = round(found[str(path)], 3)
+        latencies = verification.latencies(timed, images, count)
+        for row, path in zip(rows, requested.values()):
+            if str(path) in latencies:
+                row.setdefault("latency_ms", {})[str(count)] = round(latencies[str(path)], 3)

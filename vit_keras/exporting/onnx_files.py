@@ -1,12 +1,12 @@
-"""What is done to ONNX files: operations that runtimes lack, and weights in half the bytes."""
+"""Changes to ONNX files: operations that runtimes lack, and weights in half the bytes."""
 
 import numpy as np
 
-LARGE = 1024  # values; smaller weights stay as they are
+LARGE = 1024  # values; smaller weights stay in float32
 
 
-def repair(path) -> None:
-    """Replaces Erfc, which ONNX does not have and tf2onnx writes all the same, by 1 - Erf."""
+def replace_erfc(path) -> None:
+    """Replaces Erfc by 1 - Erf in a file. ONNX has no Erfc, but tf2onnx writes it."""
     import onnx
 
     model = onnx.load(path)
@@ -19,8 +19,8 @@ def repair(path) -> None:
         one = onnx.numpy_helper.from_array(np.ones((), "float32"), f"{name}/one")
         model.graph.initializer.append(one)
         nodes.append(onnx.helper.make_node("Erf", node.input, [f"{name}/erf"], f"{name}/erf"))
-        pair = [f"{name}/one", f"{name}/erf"]
-        nodes.append(onnx.helper.make_node("Sub", pair, [name], f"{name}/sub"))
+        operands = [f"{name}/one", f"{name}/erf"]
+        nodes.append(onnx.helper.make_node("Sub", operands, [name], f"{name}/sub"))
     if len(nodes) != len(model.graph.node):
         del model.graph.node[:]
         model.graph.node.extend(nodes)
@@ -28,7 +28,7 @@ def repair(path) -> None:
 
 
 def large_weights(source) -> list[str]:
-    """Names of the weights that are worth storing in half."""
+    """The names of the weights that are worth storing in float16."""
     import onnx
 
     return [tensor.name for tensor in onnx.load(source).graph.initializer if _is_large(tensor)]
@@ -41,22 +41,29 @@ def _is_large(tensor):
 
 
 def store_in_half(source, path, excluded=(), calibration=None) -> None:
-    """Stores weights as float16 and casts them back: half the bytes, float32 arithmetic."""
+    """Stores weights as float16 and casts them back: half the bytes, float32 arithmetic.
+
+    Args:
+        source: A float32 ONNX file.
+        path: The file to write.
+        excluded: Names of weights that stay in float32.
+        calibration: Ignored; recipes share their arguments.
+    """
     import onnx
 
     model = onnx.load(source)
-    casts, kept = [], []
+    casts, stored = [], []
     for tensor in model.graph.initializer:
         if tensor.name in excluded or not _is_large(tensor):
-            kept.append(tensor)
+            stored.append(tensor)
             continue
         value = onnx.numpy_helper.to_array(tensor)
         half = f"{tensor.name}/half"
-        kept.append(onnx.numpy_helper.from_array(value.astype("float16"), half))
+        stored.append(onnx.numpy_helper.from_array(value.astype("float16"), half))
         to = {"to": onnx.TensorProto.FLOAT}
         casts.append(onnx.helper.make_node("Cast", [half], [tensor.name], f"{half}/cast", **to))
     nodes = [*casts, *model.graph.node]
     del model.graph.initializer[:], model.graph.node[:]
-    model.graph.initializer.extend(kept)
+    model.graph.initializer.extend(stored)
     model.graph.node.extend(nodes)
     onnx.save(model, path)

@@ -1,9 +1,9 @@
-"""What is to be exported, checked before any work."""
+"""`Plan`: what to export, checked before any work."""
 
 import dataclasses
-import importlib.util
 from collections.abc import Sequence
 
+from vit_keras import extras
 from vit_keras.exporting.serving import OUTPUTS
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.layers.base import check_choice, check_positive
@@ -11,18 +11,22 @@ from vit_keras.layers.base import check_choice, check_positive
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The arguments of `export` that say which files and what graph.
+    """Which files `export` writes, and which graph they hold.
 
     Attributes:
-        formats: of `TARGETS`.
-        precisions: of each format; None for each format's own choice.
-        output: "softmax", "logits" or "features", what the head reads.
-        raw: float images that are prepared already in, logits out.
-        batch: images a call, None for each format's own choice, mostly any number.
-        dynamic_batch: any number of images for every format.
-        token_merging: pairs of tokens that each block merges.
+        formats: Names of rows of `TARGETS`.
+        precisions: The precisions of each format; None for each format's default.
+        output: "softmax", "logits", or "features", which are the input of the head.
+        raw: Whether the graph takes preprocessed float32 images and returns logits.
+        batch: Images in a call; None for each format's default, which is mostly any number.
+        dynamic_batch: Whether every format takes any number of images.
+        token_merging: Pairs of tokens that each block merges.
         merging_schedule: "constant" or "decreasing".
-        attention: a second output, the attention rollout `(B, h, w)` over the patches.
+        attention: Whether attention rollout `(B, h, w)` over the patches is a second output.
+
+    Raises:
+        ValueError: If a field has a value that is not allowed, or a format cannot be made so.
+        ImportError: If a format or precision needs a package that is not installed.
     """
 
     formats: Sequence[str] = ("savedmodel", "litert")
@@ -40,41 +44,46 @@ class Plan:
         if self.batch is not None:
             check_positive(batch=self.batch)
         if self.batch is not None and self.dynamic_batch:
-            raise ValueError("An export has a fixed `batch` or a `dynamic_batch`, not both")
+            raise ValueError(
+                "An export has either a fixed `batch` or a `dynamic_batch`. "
+                f"Received: batch={self.batch}, dynamic_batch=True"
+            )
         for format in self.formats:
             check_choice(format, TARGETS, "format")
             self._check_format(format, TARGETS[format])
+        for format, precision in self.files():
+            target = TARGETS[format]
+            packages = (*target.packages, *target.precisions[precision].packages)
+            purpose = f"Exporting to {format} in {precision}"
+            extras.check(*packages, extra=target.extra, purpose=purpose)
 
     def _check_format(self, format, target):
         for precision in self.precisions or ():
             if precision not in target.precisions:
                 others = [name for name in TARGETS if precision in TARGETS[name].precisions]
-                instead = f" For {precision} use {' or '.join(others)}." if others else ""
+                remedy = f". For {precision} use {' or '.join(others)}" if others else ""
                 raise ValueError(
-                    f"{format} is not made in {precision}, but in "
-                    f"{', '.join(target.precisions)}.{instead}"
+                    f"The precisions of {format} are {', '.join(target.precisions)}. "
+                    f"Received: {precision!r}{remedy}"
                 )
         if self.attention and not target.attention:
             others = [name for name in TARGETS if TARGETS[name].attention]
-            raise ValueError(f"{format} is made without attention; {', '.join(others)} have it")
-        if self.dynamic_batch and not target.dynamic:
-            raise ValueError(f"{format} has no dynamic batch. Give a `batch`, by default 1")
-        missing = [
-            package
-            for module, package in target.packages.items()
-            if importlib.util.find_spec(module) is None
-        ]
-        if missing:
             raise ValueError(
-                f"{format} needs packages that are not installed: pip install {' '.join(missing)}"
+                f"Attention can be an output of {', '.join(others)}. Received: format={format!r}"
+            )
+        if self.dynamic_batch and not target.dynamic:
+            raise ValueError(
+                f"The format {format} needs a fixed `batch`, 1 by default. "
+                "Received: dynamic_batch=True"
             )
 
     @property
     def graph_output(self) -> str:
+        """What the graph returns: `raw` turns "softmax" into "logits"."""
         return "logits" if self.raw and self.output == "softmax" else self.output
 
     def files(self) -> list[tuple[str, str]]:
-        """(format, precision) of each file that is asked for."""
+        """The (format, precision) of each file to write."""
         return [
             (format, precision)
             for format in dict.fromkeys(self.formats)
@@ -82,5 +91,5 @@ class Plan:
         ]
 
     def batch_of(self, format: str) -> int | None:
-        """Images a call, None for any number."""
+        """Images in a call of a format's files; None for any number."""
         return None if self.dynamic_batch else self.batch or TARGETS[format].batch

@@ -1,7 +1,7 @@
-"""Smaller weights: recipes for TFLite and ONNX files.
+"""Files with weights of fewer bits, made from float32 TFLite and ONNX files.
 
-A recipe takes (source, path, excluded, calibration): files in and out, layers to leave in float32,
-and images for the ranges of activations.
+Each of these functions takes (source, path, excluded, calibration): the file to read, the file to
+write, names of layers that stay in float32, and images for the ranges of activations.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ PRODUCTS = {".tflite": ("FULLY_CONNECTED", "CONV_2D"), ".onnx": ("MatMul", "Gemm
 
 
 def layers(source) -> list[str]:
-    """Names of the operations with weights in a TFLite or ONNX file."""
+    """The names of the operations with weights in a TFLite or ONNX file."""
     suffix = os.path.splitext(source)[1]
     return _LAYERS[suffix](source, PRODUCTS[suffix])
 
 
 def _litert_layers(source, products):
-    interpreter = litert_interpreter(source, ready=False)
+    interpreter = litert_interpreter(source, allocate=False)
     names = {tensor["index"]: tensor["name"] for tensor in interpreter.get_tensor_details()}
     operations = interpreter._get_ops_details()
     return [names[op["outputs"][0]] for op in operations if op["op_name"] in products]
@@ -33,15 +33,15 @@ def _onnx_layers(source, products):
 
     graph = onnx.load(source).graph
     matrices = {tensor.name for tensor in graph.initializer if len(tensor.dims) == 2}
-    chosen = (node for node in graph.node if node.op_type in products)
-    return [node.name for node in chosen if node.input[1] in matrices]
+    nodes = (node for node in graph.node if node.op_type in products)
+    return [node.name for node in nodes if node.input[1] in matrices]
 
 
 _LAYERS = {".tflite": _litert_layers, ".onnx": _onnx_layers}
 
 
 def litert_dynamic(source, path, excluded=(), calibration=None, *, bits):
-    """Weights of `bits` bits with one scale a channel; activations quantised as they come."""
+    """Quantizes weights to `bits` bits, one scale a channel, and activations at run time."""
     _litert(source, path, excluded, "add_dynamic_config", num_bits=bits)
 
 
@@ -50,38 +50,45 @@ litert_int4 = functools.partial(litert_dynamic, bits=4)
 
 
 def litert_fp16(source, path, excluded=(), calibration=None):
-    """float16 weights, float32 arithmetic."""
+    """Stores weights as float16; the arithmetic is in float32."""
     half = {"num_bits": 16, "algorithm_key": "float_casting"}
     _litert(source, path, excluded, "add_weight_only_config", **half)
 
 
 def litert_int8_static(source, path, excluded=(), calibration=None):
-    """int8 weights and activations of dense layers and convolutions, ranges from `calibration`.
+    """Quantizes weights and activations of dense layers and convolutions to int8.
 
-    Attention's products and the normalisations stay in float32: XNNPACK has no int8 form of them.
+    The activations' ranges come from the images `calibration`. Attention's products and the
+    normalizations stay in float32, because XNNPACK cannot compute them in int8.
     """
     bits = {"activation_num_bits": 8, "weight_num_bits": 8}
     _litert(source, path, excluded, "add_static_config", calibration, **bits)
 
 
-def _litert(source, path, excluded, config, calibration=None, **given):
+def _litert(source, path, excluded, config, calibration=None, **options):
     from ai_edge_quantizer import quantizer, recipe_manager
 
     recipe = recipe_manager.RecipeManager()
     for operation in PRODUCTS[".tflite"]:
-        getattr(recipe, config)(".*", operation, **given)
+        getattr(recipe, config)(".*", operation, **options)
     for layer in excluded:
         recipe.add_quantization_config(re.escape(layer), "*", algorithm_key="no_quantize")
-    made = quantizer.Quantizer(os.fspath(source), recipe.get_quantization_recipe())
+    worker = quantizer.Quantizer(os.fspath(source), recipe.get_quantization_recipe())
     with _silence():
-        ranges = made.calibrate(_samples(source, calibration)) if made.need_calibration else None
-        quantized = made.quantize(ranges, enable_progress_report=False)
+        ranges = None
+        if worker.need_calibration:
+            ranges = worker.calibrate(_calibration_batches(source, calibration))
+        quantized = worker.quantize(ranges, enable_progress_report=False)
         quantized.export_model(os.fspath(path), overwrite=True)
 
 
 @contextlib.contextmanager
 def _silence():
-    """Without the quantisers' bars and advice; what logs first must not keep a closed stream."""
+    """Hides the quantizers' progress bars and advice.
+
+    The root logger gets a handler first. Otherwise the first message would give it one that writes
+    to the stream which is closed here.
+    """
     root, handler = logging.getLogger(), logging.NullHandler()
     with contextlib.ExitStack() as stack:
         root.addHandler(handler)
@@ -94,16 +101,17 @@ def _silence():
         yield
 
 
-def _samples(source, images):
+def _calibration_batches(source, images):
+    """Full batches by the file's signature and the name of its input."""
     interpreter = litert_interpreter(source)
-    ((key, given),) = interpreter.get_signature_list().items()
-    batch, name = interpreter.get_input_details()[0]["shape"][0], given["inputs"][0]
-    whole = [images[i : i + batch] for i in range(0, len(images) - batch + 1, batch)]
-    return {key: [{name: part} for part in whole]}
+    ((key, signature),) = interpreter.get_signature_list().items()
+    batch, name = interpreter.get_input_details()[0]["shape"][0], signature["inputs"][0]
+    starts = range(0, len(images) - batch + 1, batch)
+    return {key: [{name: images[i : i + batch]} for i in starts]}
 
 
 def onnx_int8(source, path, excluded=(), calibration=None):
-    """Quantizes products with weights to 8 bits, one scale a channel; activations when they run.
+    """Quantizes weights of products to 8 bits, one scale a channel, and activations at run time.
 
     Weights are unsigned. ONNX Runtime multiplies unsigned activations by signed weights with an
     instruction (`vpmaddubsw`) that saturates at 16 bits on x86 processors that have AVX2 and no

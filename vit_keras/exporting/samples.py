@@ -1,18 +1,29 @@
-"""Real pictures to compare on where no data set is given."""
+"""Real images to compare exported files on."""
 
 import dataclasses
 
 import numpy as np
 
+from vit_keras import extras
+
 
 def photographs(shape: tuple[int, int, int], count: int = 128) -> np.ndarray:
-    """`count` crops of scikit-learn's two photographs, `(N, H, W, C)` uint8, the same each time."""
-    from PIL import Image
-    from sklearn.datasets import load_sample_images
+    """Crops of scikit-learn's two photographs, `(count, H, W, C)` uint8, the same ones each time.
+
+    Args:
+        shape: (H, W, C) of the crops.
+        count: The number of crops.
+
+    Raises:
+        ImportError: If scikit-learn or Pillow is not installed.
+    """
+    purpose = {"extra": "export", "purpose": "Comparing exported files on photographs"}
+    datasets = extras.require("sklearn.datasets", **purpose)
+    Image = extras.require("PIL.Image", **purpose)
 
     rng = np.random.default_rng(0)
     height, width, channels = shape
-    pictures = [Image.fromarray(picture) for picture in load_sample_images().images]
+    pictures = [Image.fromarray(picture) for picture in datasets.load_sample_images().images]
     crops = []
     for i in range(count):
         picture = pictures[i % len(pictures)].convert({1: "L", 4: "RGBA"}.get(channels, "RGB"))
@@ -23,31 +34,37 @@ def photographs(shape: tuple[int, int, int], count: int = 128) -> np.ndarray:
     return np.stack(crops).reshape(count, *shape)
 
 
-def labelled(name: str, shape, preprocessing, count: int, config, train: bool = False):
-    """`count` held-out images of a data set, `(N, H, W, C)` uint8, and their labels `(N,)`.
+def from_dataset(name: str, shape, preprocessing, count: int, config, train: bool = False):
+    """Images of a data set, `(count, H, W, C)` uint8, and their labels `(count,)`.
 
-    They are drawn by `spread`. With `train` they are of those that are trained on; `config`, a
-    `DataConfig`, says which these are.
+    Args:
+        name: The data set's name.
+        shape: (H, W, C) of the images.
+        preprocessing: The model's `Preprocessing`, whose way of resizing is used.
+        count: The number of images, which `spread` draws.
+        config: A `DataConfig`, which says what the splits are.
+        train: Whether to draw from the training split instead of the test split.
     """
     from vit_keras import data
 
-    parts = config.train_split if train else config.test_split
-    split = data.load(name, shape[-1], config).split(parts)
+    split = data.load(name, shape[-1], config).split(
+        config.train_split if train else config.test_split
+    )
     batches = data.eval_batches(
         split.part(spread(split, count)),
         image_size=tuple(shape[:2]),
         preprocessing=dataclasses.replace(preprocessing, mean=(0.0,), std=(1 / 255,)),  # pixels
         batch=64,
     )
-    images, labels = (np.concatenate(parts) for parts in zip(*batches.as_numpy_iterator()))
+    images, labels = map(np.concatenate, zip(*batches.as_numpy_iterator()))
     return np.clip(np.round(images), 0, 255).astype("uint8"), labels
 
 
 def spread(split, count: int, seed: int = 0) -> np.ndarray:
-    """Indices of `count` images of a split, in order: each class by its share, else at random.
+    """Sorted indices of `count` images of a split, so that each class has its share.
 
-    Files mostly lie sorted by class, where the first ones are of one. Labels that lie beside the
-    images, as in TFRecords, are not read for this: there the draw is plain.
+    The first images would not do, because files are mostly sorted by class. Where labels are known
+    only by reading the images, as in TFRecords, the indices are drawn at random.
     """
     order = np.random.default_rng(seed).permutation(len(split))
     if split.labels_are_known:

@@ -1,4 +1,4 @@
-"""Which layers bear fewer bits, and a file that leaves the others as they were."""
+"""Which layers lose most in fewer bits, and files that leave these layers in float32."""
 
 import os
 import tempfile
@@ -9,50 +9,73 @@ import numpy as np
 from vit_keras.runtimes import open_file
 
 
-def report(recipe, source, images: np.ndarray, calibration=None) -> dict[str, float]:
-    """How far the outputs move when one layer alone is quantised, the most sensitive layer first.
+def rank_layers(recipe, source, images: np.ndarray, calibration=None) -> dict[str, float]:
+    """How far the outputs move if one layer alone is quantized, the most sensitive layer first.
 
-    `recipe` is a `targets.Recipe` with `layers`.
-    `{layer: relative error}`: the root mean square of the change over that of the outputs.
+    Args:
+        recipe: A `targets.Recipe` with `layers`.
+        source: A float32 file.
+        images: Images as the file takes them, `(N, H, W, C)`.
+        calibration: Images for the ranges of activations, if the recipe uses them.
+
+    Returns:
+        `{layer: relative error}`: the root mean square of the outputs' change divided by the
+        outputs' own.
     """
     names, outputs = recipe.layers(source), open_file(source)(images)
-    scale, moved = np.sqrt(np.mean(np.square(outputs))) + 1e-12, {}
+    scale, errors = np.sqrt(np.mean(np.square(outputs))) + 1e-12, {}
     with tempfile.TemporaryDirectory() as scratch:
         path = os.path.join(scratch, f"one{os.path.splitext(source)[1]}")
         for name in names:
             recipe.make(source, path, [other for other in names if other != name], calibration)
             change = open_file(path)(images) - outputs
-            moved[name] = float(np.sqrt(np.mean(np.square(change))) / scale)
-    return dict(sorted(moved.items(), key=lambda item: -item[1]))
+            errors[name] = float(np.sqrt(np.mean(np.square(change))) / scale)
+    return dict(sorted(errors.items(), key=lambda item: -item[1]))
 
 
-def quantise_until(
+def quantize_until(
     recipe,
     source,
     path,
-    bears: Callable[[str], bool],
+    is_good_enough: Callable[[str], bool],
     images: np.ndarray,
     calibration=None,
-    want_report: bool = False,
+    always_rank: bool = False,
 ) -> tuple[list[str], dict[str, float]]:
-    """Writes `path` quantised, the most sensitive layers left out until it `bears`.
+    """Writes a quantized file, leaving out the most sensitive layers until it is good enough.
 
-    1, 2, 4 … up to half of the layers are left out, by the `report` on `images`; returns those and
-    the report, which is empty where none was needed. ValueError where half is not enough.
+    It leaves out none, then 1, 2, 4 … up to half of the layers.
+
+    Args:
+        recipe: A `targets.Recipe` with `layers`.
+        source: A float32 file.
+        path: The file to write.
+        is_good_enough: Called with `path`.
+        images: Images to rank layers on, as the file takes them.
+        calibration: Images for the ranges of activations, if the recipe uses them.
+        always_rank: Whether to rank the layers even if none need be left out.
+
+    Returns:
+        The layers that are left in float32, and the result of `rank_layers`, or {} if it was not
+        needed.
+
+    Raises:
+        ValueError: If the file is not good enough with half of the layers left out.
     """
     recipe.make(source, path, (), calibration)
-    fine = bears(path)
-    if fine and not want_report:
+    done = is_good_enough(path)
+    if done and not always_rank:
         return [], {}
-    moved = report(recipe, source, images, calibration)
-    excluded, half = [], max(1, len(moved) // 2)
-    while not fine:
+    ranking = rank_layers(recipe, source, images, calibration)
+    excluded, half = [], max(1, len(ranking) // 2)
+    while not done:
         if len(excluded) == half:
             raise ValueError(
-                f"{os.path.basename(path)} loses too much even with {half} of {len(moved)} layers "
-                "in float32. Use more bits: int8 after int4, then fp16, then fp32"
+                f"{os.path.basename(path)} loses too much even with {half} of {len(ranking)} "
+                "layers in float32. Use more bits: int8 instead of int4, fp16 instead of int8, "
+                "or fp32"
             )
-        excluded = list(moved)[: min(half, 2 * len(excluded) or 1)]
+        excluded = list(ranking)[: min(half, 2 * len(excluded) or 1)]
         recipe.make(source, path, excluded, calibration)
-        fine = bears(path)
-    return excluded, moved
+        done = is_good_enough(path)
+    return excluded, ranking

@@ -1,4 +1,4 @@
-"""The model as it is served: uint8 pixels in, probabilities out, all in float32."""
+"""The model as a server or a phone calls it: uint8 pixels -> probabilities, in float32."""
 
 import keras
 
@@ -10,44 +10,46 @@ OUTPUTS = ("softmax", "logits", "features")
 
 
 def in_float32(model: keras.Model) -> keras.Model:
-    """The same weights with every layer in float32: phones and servers have no mixed precision."""
+    """A copy of `model` with every layer in float32, since runtimes have no mixed precision."""
 
     def clone(layer):
         return layer.__class__.from_config({**layer.get_config(), "dtype": "float32"})
 
-    plain = keras.models.clone_model(model, clone_function=clone)
-    plain.set_weights(model.get_weights())
-    return copy_description(plain, model)
+    copy = keras.models.clone_model(model, clone_function=clone)
+    copy.set_weights(model.get_weights())
+    return copy_description(copy, model)
 
 
 def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False) -> keras.Model:
-    """`model` behind its preprocessing: `(B, H, W, C)` uint8 -> `(B, K)`, in float32.
+    """Returns `model` with its preprocessing inside: `(B, H, W, C)` uint8 -> `(B, K)` float32.
 
-    `output` is "softmax", "logits", or "features", what the head reads. With `raw` the images are
-    float32 and prepared already. `model` must be in float32; a second output of it comes second.
+    Args:
+        model: A model in float32. If it has a second output, so has the result.
+        output: "softmax", "logits", or "features", which are the input of the head.
+        raw: Whether images are float32 and preprocessed already.
     """
-    kind = "float32" if raw else "uint8"
-    x = images = keras.Input(model.input_shape[1:], dtype=kind, name="images")
+    dtype = "float32" if raw else "uint8"
+    x = images = keras.Input(model.input_shape[1:], dtype=dtype, name="images")
     if not raw:
         scale, offset = preprocessing_of(model).rescaling()
         x = keras.layers.Rescaling(scale, offset, dtype="float32", name="preprocessing")(x)
-    x, *beside = keras.tree.flatten(_with_output(model, output)(x))
+    x, *others = keras.tree.flatten(_with_output(model, output)(x))
     if output == "softmax" and not ends_in_softmax(model):
         x = keras.layers.Softmax(dtype="float32", name="probabilities")(x)
-    return ImageModel(images, [x, *beside] if beside else x, name=model.name)
+    return ImageModel(images, [x, *others] if others else x, name=model.name)
 
 
 def _with_output(model, output):
-    answer, *beside = model.outputs
+    answer, *others = model.outputs
     last = operation_of(answer)
     if output == "features":
         features = last.input if last.name == "head" else answer
         return keras.Model(
-            model.input, [features, *beside] if beside else features, name=model.name
+            model.input, [features, *others] if others else features, name=model.name
         )
     if output == "logits" and ends_in_softmax(model):
         logits = keras.layers.Dense.from_config({**last.get_config(), "activation": "linear"})
-        found = keras.Model(model.input, logits(last.input), name=model.name)
+        with_logits = keras.Model(model.input, logits(last.input), name=model.name)
         logits.set_weights(last.get_weights())
-        return found
+        return with_logits
     return model

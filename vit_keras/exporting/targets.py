@@ -1,7 +1,8 @@
-"""One function and one row a target: from the model that is served to a file.
+"""The formats of exported files: a function for each file, and the table `TARGETS`.
 
-The functions of a converting process, `backend`, take (model, path, batch), where batch None is
-any; those that start from another file, `source`, take (source, path, excluded, calibration).
+Functions that start from the model take (model, path, batch), where a batch of None stands for any
+number of images. They run in a process of the target's `backend`. Functions that start from another
+file take (source, path, excluded, calibration), as in `quantization`.
 """
 
 import contextlib
@@ -17,14 +18,19 @@ from vit_keras.exporting import onnx_files, quantization
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How a precision is made: `make`, from the model or from the file of a `source` format.
+    """How the file of one precision is made.
 
-    `layers(source)` names what may stay in float32 of a file; None where all is made alike.
+    Attributes:
+        make: The function that writes the file.
+        source: The format whose float32 file `make` starts from; None if it starts from the model.
+        layers: `layers(source)` names what can stay in float32; None if nothing can.
+        packages: Modules that this precision needs besides the target's.
     """
 
     make: Callable
     source: str | None = None
     layers: Callable | None = None
+    packages: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,40 +38,47 @@ class Target:
     """A format.
 
     Attributes:
-        file: name of its file or folder, with {} for the precision.
-        precisions: recipes by precision; the first ones named in `default` are made unasked.
-        backend: of the process that converts it.
-        packages: modules that it needs, as `pip install` names them by module.
-        batch: images a call, None for any number; fixed where a dynamic one costs speed.
-        dynamic: whether it can be made for any number.
-        attention: whether it can have a second output.
+        file: The name of its file or folder, with {} for the precision.
+        precisions: Recipes by precision.
+        default: The precisions that are made unless others are requested.
+        backend: The backend of the process that converts the model.
+        packages: Modules that making and reading the format need.
+        extra: The extra of `vit-keras` that installs these packages.
+        batch: Images in a call, None for any number; fixed where a dynamic number costs speed.
+        dynamic: Whether a file can take any number of images.
+        attention: Whether a file can have attention as a second output.
+        is_readable: Whether `runtimes` opens the files on this machine.
     """
 
     file: str
     precisions: dict[str, Recipe]
     default: tuple[str, ...] = ("fp32",)
     backend: str = "tensorflow"
-    packages: dict[str, str] = dataclasses.field(default_factory=dict)
+    packages: tuple[str, ...] = ("tensorflow",)
+    extra: str = "export"
     batch: int | None = None
     dynamic: bool = True
     attention: bool = False
+    is_readable: bool = True
 
     def name(self, precision: str) -> str:
+        """The name of the file or folder of a precision."""
         return self.file.format("" if precision == "fp32" else f"_{precision.replace('-', '_')}")
 
 
 def signature(model, batch):
+    """The input of `keras.Model.export` for calls of `batch` images."""
     shape = (batch, *model.input_shape[1:])
     return [keras.InputSpec(shape=shape, dtype=model.input.dtype, name="images")]
 
 
 def write_saved_model(model, path, batch):
-    given = {"input_signature": signature(model, batch), "verbose": False}
-    model.export(path, format="tf_saved_model", **given)
+    options = {"input_signature": signature(model, batch), "verbose": False}
+    model.export(path, format="tf_saved_model", **options)
 
 
 def write_saved_model_int8(model, path, batch):
-    """Weights in int8 with one scale a channel; TensorFlow's products on CPUs are float32."""
+    """Stores weights in int8, one scale a channel; TensorFlow multiplies in float32 on CPUs."""
     config = keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
     model = keras.models.clone_model(model, clone_function=lambda layer: layer)
     model.quantize("int8", config=config)
@@ -73,13 +86,13 @@ def write_saved_model_int8(model, path, batch):
 
 
 def write_litert(model, path, batch):
-    given = {"input_signature": signature(model, batch), "verbose": False}
-    model.export(path, format="litert", **given)
+    options = {"input_signature": signature(model, batch), "verbose": False}
+    model.export(path, format="litert", **options)
 
 
 def write_onnx(model, path, batch):
     model.export(path, format="onnx", input_signature=signature(model, batch), verbose=False)
-    onnx_files.repair(path)
+    onnx_files.replace_erfc(path)
 
 
 def write_openvino(source, path, excluded=(), calibration=None, fp16=False):
@@ -89,7 +102,7 @@ def write_openvino(source, path, excluded=(), calibration=None, fp16=False):
 
 
 def _torch_program(model, batch):
-    """`torch.export` of a module with one plain argument, which any batch can go through."""
+    """The model through `torch.export`, as a module whose one argument is the images."""
     import torch
 
     class Served(torch.nn.Module):
@@ -100,8 +113,8 @@ def _torch_program(model, batch):
         def forward(self, images):
             return self.model(images)
 
-    kind = getattr(torch, str(model.input.dtype))
-    example = torch.zeros((2 if batch is None else batch, *model.input_shape[1:]), dtype=kind)
+    dtype = getattr(torch, str(model.input.dtype))
+    example = torch.zeros((2 if batch is None else batch, *model.input_shape[1:]), dtype=dtype)
     shapes = ({0: torch.export.Dim("batch")},) if batch is None else None
     with torch.no_grad():
         return torch.export.export(Served().eval(), (example,), dynamic_shapes=shapes)
@@ -114,14 +127,16 @@ def write_pt2(model, path, batch):
 
 
 def write_coreml(model, path, batch, precision="fp32"):
-    """An ML program for iOS 16 and later; it takes float32 pixels, 0 to 255 unless raw."""
+    """Writes an ML program for iOS 16 and later. It takes float32 pixels, 0 to 255 unless raw."""
     import coremltools as ct
 
     half = ct.precision.FLOAT16 if precision != "fp32" else ct.precision.FLOAT32
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        program = _without_aliases(_torch_program(_of_floats(model), batch).run_decompositions({}))
+        program = _torch_program(_with_float_input(model), batch).run_decompositions({})
         package = ct.convert(
-            program, compute_precision=half, minimum_deployment_target=ct.target.iOS16
+            _without_aliases(program),
+            compute_precision=half,
+            minimum_deployment_target=ct.target.iOS16,
         )
         if precision == "int8":
             linear = ct.optimize.coreml.OpLinearQuantizerConfig(mode="linear_symmetric")
@@ -131,7 +146,7 @@ def write_coreml(model, path, batch, precision="fp32"):
 
 
 def _without_aliases(program):
-    """Core ML's converter does not know torch's operation that does nothing."""
+    """Removes torch's operation `alias`, which does nothing and which Core ML does not know."""
     import torch
 
     graph = program.graph_module.graph
@@ -142,31 +157,34 @@ def _without_aliases(program):
     return program
 
 
-def _of_floats(model):
-    """Core ML has no uint8 tensors."""
+def _with_float_input(model):
+    """The model with a float32 input, since Core ML has no uint8 tensors."""
     images = keras.Input(model.input_shape[1:], dtype="float32", name="images")
     return keras.models.clone_model(model, input_tensors=images, clone_function=lambda layer: layer)
 
 
-KERAS_ONNX = {"tf2onnx": "tf2onnx", "onnx": "onnx", "onnxruntime": "onnxruntime"}
-QUANTIZER = {"ai_edge_litert": "ai-edge-litert", "ai_edge_quantizer": "ai-edge-quantizer"}
+ONNX_PACKAGES = ("tensorflow", "tf2onnx", "onnx", "onnxruntime")
+_litert = functools.partial(
+    Recipe, source="litert", layers=quantization.layers, packages=("ai_edge_quantizer",)
+)
 TARGETS = {
     "savedmodel": Target(
         "saved_model{}",
         {"fp32": Recipe(write_saved_model), "int8": Recipe(write_saved_model_int8)},
+        extra="tensorflow",
         attention=True,
     ),
     "litert": Target(
         "model{}.tflite",
         {
             "fp32": Recipe(write_litert),
-            "int8": Recipe(quantization.litert_int8, "litert", quantization.layers),
-            "fp16": Recipe(quantization.litert_fp16, "litert", quantization.layers),
-            "int4": Recipe(quantization.litert_int4, "litert", quantization.layers),
-            "int8-static": Recipe(quantization.litert_int8_static, "litert", quantization.layers),
+            "int8": _litert(quantization.litert_int8),
+            "fp16": _litert(quantization.litert_fp16),
+            "int4": _litert(quantization.litert_int4),
+            "int8-static": _litert(quantization.litert_int8_static),
         },
         default=("fp32", "int8"),
-        packages=QUANTIZER,
+        packages=("tensorflow", "ai_edge_litert"),
         batch=1,
         attention=True,
     ),
@@ -177,7 +195,7 @@ TARGETS = {
             "int8": Recipe(quantization.onnx_int8, "onnx", quantization.layers),
             "fp16": Recipe(onnx_files.store_in_half, "onnx", onnx_files.large_weights),
         },
-        packages=KERAS_ONNX,
+        packages=ONNX_PACKAGES,
         attention=True,
     ),
     "openvino": Target(
@@ -186,9 +204,16 @@ TARGETS = {
             "fp32": Recipe(write_openvino, "onnx"),
             "fp16": Recipe(functools.partial(write_openvino, fp16=True), "onnx"),
         },
-        packages={**KERAS_ONNX, "openvino": "openvino"},
+        packages=(*ONNX_PACKAGES, "openvino"),
+        extra="openvino",
     ),
-    "pt2": Target("model{}.pt2", {"fp32": Recipe(write_pt2)}, backend="torch"),
+    "pt2": Target(
+        "model{}.pt2",
+        {"fp32": Recipe(write_pt2)},
+        backend="torch",
+        packages=("torch",),
+        extra="torch",
+    ),
     "coreml": Target(
         "model{}.mlpackage",
         {
@@ -197,8 +222,10 @@ TARGETS = {
         },
         default=("fp16",),
         backend="torch",
-        packages={"coremltools": "coremltools"},
+        packages=("torch", "coremltools"),
+        extra="coreml",
         batch=1,
         dynamic=False,
+        is_readable=False,  # macOS alone runs them
     ),
 }

@@ -1,4 +1,4 @@
-"""TFLite files as the tables of their schema: read, changed, and written again, smaller."""
+"""TFLite files as the tables of their schema, which can be changed and packed again, smaller."""
 
 import os
 
@@ -6,11 +6,14 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-ALIGNMENT = 16  # bytes, of a TFLite buffer
+ALIGNMENT = 16  # bytes; TFLite's buffers begin at multiples
 
 
 class Builder(flatbuffers.Builder):
-    """Writes equal vectors once: the zero points of Ti/16's 22,000 channels are 175 kB of zeros."""
+    """A builder that writes equal vectors once.
+
+    The zero points of the 22,000 channels of Ti/16, for instance, are 175 kB of zeros.
+    """
 
     def __init__(self, size: int):
         super().__init__(size)
@@ -26,19 +29,19 @@ class Builder(flatbuffers.Builder):
 
 
 def read(path: str | os.PathLike) -> schema.ModelT:
-    """The tables of a TFLite file, with the data of all its buffers in them."""
+    """Reads the tables of a TFLite file, with the data of its buffers inside."""
     with open(path, "rb") as file:
         packed = bytearray(file.read())
     model = schema.ModelT.InitFromPackedBuf(packed, 0)
     for buffer in model.buffers:
-        if buffer.offset > 1:  # kept behind the tables, whose length changes
+        if buffer.offset > 1:  # the data lie behind the tables, whose length may change
             buffer.data = np.frombuffer(packed, "uint8", buffer.size, buffer.offset)
             buffer.offset = buffer.size = 0
     return model
 
 
 def pack(model: schema.ModelT) -> bytes:
-    """The file of `model`'s tables, without the names of what is computed on the way."""
+    """Packs tables into the bytes of a file, without the names of intermediate tensors."""
     for graph in model.subgraphs:
         ends = {*graph.inputs, *graph.outputs}
         for number, tensor in enumerate(graph.tensors):

@@ -1,7 +1,7 @@
-"""Metadata in a TFLite file, as MediaPipe and Android Studio read it: normalisation and labels.
+"""Metadata in TFLite files, as MediaPipe and Android Studio read it: normalization and labels.
 
-Written with the schemas' numbers alone (tensorflow/lite metadata_schema.fbs, identifier M001): the
-published writers need packages that do not install beside a current TensorFlow.
+The tables are written by the numbers in TensorFlow Lite's metadata_schema.fbs (identifier M001),
+because the published writers need packages that cannot be installed with a current TensorFlow.
 """
 
 import io
@@ -11,23 +11,28 @@ import zipfile
 import numpy as np
 
 LABELS = "labels.txt"
-# Slots and codes of metadata_schema.fbs.
+# Slots and codes in metadata_schema.fbs.
 NORMALIZATION, IMAGE_PROPERTIES, FEATURE_PROPERTIES, RGB, GRAYSCALE, LABEL_FILE = 1, 2, 1, 1, 2, 2
 
 
 def attach(path: str | os.PathLike, name: str, class_names, channels: int, normalization=None):
-    """Puts metadata and `class_names` into a TFLite image classifier.
+    """Adds metadata and class names to a TFLite file.
 
-    `normalization` is (mean, std), one value or one a channel, of pixels in [0, 255], for a model
-    of float images. `class_names` None leaves the labels out, for a model of features. An output
-    that is not `(B, K)` is one of attention.
+    Args:
+        path: The file, which is changed.
+        name: The model's name.
+        class_names: The classes in the order of the outputs, or None for a model of features. An
+            output that is not `(B, K)` is described as attention.
+        channels: 3 for RGB images, 1 for grayscale.
+        normalization: For a model of float images, the mean and std of pixels in [0, 255]: two
+            lists of one value, or of one value for each channel.
     """
     from vit_keras.exporting import tflite_file
 
     model = tflite_file.read(path)
     graph = model.subgraphs[0]
-    answers = [len(graph.tensors[i].shape) == 2 for i in graph.outputs]
-    described = _describe(name, class_names is not None, channels, normalization, answers)
+    is_answer = [len(graph.tensors[i].shape) == 2 for i in graph.outputs]
+    described = _describe(name, class_names is not None, channels, normalization, is_answer)
     buffer, entry = tflite_file.schema.BufferT(), tflite_file.schema.MetadataT()
     buffer.data = np.frombuffer(described, "uint8")
     model.buffers.append(buffer)
@@ -42,7 +47,7 @@ def attach(path: str | os.PathLike, name: str, class_names, channels: int, norma
         file.write(packed.getvalue())
 
 
-def _describe(name, labelled, channels, normalization, answers) -> bytes:
+def _describe(name, has_labels, channels, normalization, is_answer) -> bytes:
     import flatbuffers
 
     b = flatbuffers.Builder(0)
@@ -57,12 +62,12 @@ def _describe(name, labelled, channels, normalization, answers) -> bytes:
         source.append((4, "offset", _offsets(b, unit)))
     content = _table(b, 3, (0, "uint8", FEATURE_PROPERTIES), (1, "offset", _table(b, 0)))
     target = [(0, "offset", text("output")), (3, "offset", content)]
-    if labelled:
+    if has_labels:
         labels = _table(b, 4, (0, "offset", text(LABELS)), (2, "int8", LABEL_FILE))
         target.append((6, "offset", _offsets(b, labels)))
     attention = [(0, "offset", text("attention"))]
     sources = _offsets(b, _table(b, 7, *source))
-    targets = (_table(b, 7, *(target if answer else attention)) for answer in answers)
+    targets = (_table(b, 7, *(target if answer else attention)) for answer in is_answer)
     targets = _offsets(b, *targets)
     graph = _offsets(b, _table(b, 7, (2, "offset", sources), (3, "offset", targets)))
     parser = (7, "offset", text("1.0.0"))

@@ -1,7 +1,7 @@
 """Token merging (ToMe, arXiv 2210.09461): each block averages its r most similar pairs of tokens.
 
-Written with top-k and whole rows, whose shapes are static, so that it runs the same in Keras,
-LiteRT and ONNX, and takes little time there.
+It uses top-k and moves whole rows, whose shapes are static. So it runs the same in Keras, LiteRT
+and ONNX Runtime, and takes little time there.
 """
 
 import keras
@@ -11,16 +11,23 @@ SCHEDULES = ("constant", "decreasing")
 
 
 def schedule(merged: int, num_layers: int, kind: str = "constant") -> list[int]:
-    """Pairs that each block merges, `merged` on average.
+    """The number of pairs that each block merges.
 
-    "constant" is r everywhere, "decreasing" falls linearly from 2r to 0 (Section 3 of the paper):
-    as many tokens are merged, earlier, which is faster and loses more accuracy. ValueError for a
-    negative `merged` or an unknown `kind`.
+    Args:
+        merged: The average r over blocks.
+        num_layers: The number of blocks.
+        kind: "constant" merges r pairs in each block. "decreasing" falls linearly from 2r to 0
+            (Section 3 of the paper): it merges as many tokens, but earlier, which is faster and
+            loses more accuracy.
+
+    Raises:
+        ValueError: If `merged` is negative or `kind` is unknown.
     """
     if merged < 0 or kind not in SCHEDULES:
         allowed = " or ".join(map(repr, SCHEDULES))
         raise ValueError(
-            f"Token merging takes r >= 0 and a schedule {allowed}. Received: r={merged}, {kind!r}"
+            f"Token merging needs r >= 0 and a schedule {allowed}. "
+            f"Received: r={merged}, schedule={kind!r}"
         )
     if kind == "constant" or num_layers == 1:
         return [merged] * num_layers
@@ -29,53 +36,65 @@ def schedule(merged: int, num_layers: int, kind: str = "constant") -> list[int]:
 
 
 def most(tokens: int, class_token: bool) -> int:
-    """Pairs that `tokens` tokens can merge at most; a class token is in none."""
+    """The most pairs that `tokens` tokens can merge; a class token is in no pair."""
     return (tokens - class_token) // 2
 
 
 def merge(x, size, metric, merged: int, class_token: bool):
-    """Bipartite soft matching: `(B, N, D)` -> `(B, N - merged, D)`, and their sizes `(B, N', 1)`.
+    """Bipartite soft matching: the `merged` most similar pairs of tokens become one token each.
 
-    Tokens at even places are matched with those at odd ones by the cosine of `metric` `(B, N, d)`;
-    the `merged` best pairs become their mean, weighted with `size` `(B, N, 1)`, the patches that a
-    token stands for. The class token stays first.
+    Each token at an even place is compared with all tokens at odd places. A pair becomes its mean,
+    weighted by the sizes. The class token stays first.
+
+    Args:
+        x: Tokens `(B, N, D)`.
+        size: How many patches each token stands for, `(B, N, 1)`.
+        metric: Vectors `(B, N, d)` whose cosine says how similar two tokens are.
+        merged: The number of pairs.
+        class_token: Whether the first token is a class token, which is in no pair.
+
+    Returns:
+        Tokens `(B, N - merged, D)` and their sizes `(B, N - merged, 1)`.
     """
     if merged == 0:
         return x, size
     scores = _scores(metric, class_token)
     order = ops.cast(ops.top_k(-ops.max(scores, axis=-1), scores.shape[1])[1], "int32")
-    staying, going = order[:, :-merged], order[:, -merged:]  # even ones, the least similar first
-    partner = ops.top_k(_rows(scores, going), 1)[1][..., 0]  # (B, merged); TFLite has no argmax
-    partner = ops.cast(partner, "int32")
+    staying, going = order[:, :-merged], order[:, -merged:]  # even tokens, least similar first
+    _, partner = ops.top_k(_take_rows(scores, going), 1)  # as TFLite has no argmax
+    partner = ops.cast(partner[..., 0], "int32")  # (B, merged)
     means, sizes = _means(x, size, 2 * going, 2 * partner + 1)
-    behind = x.shape[1] + ops.arange(merged, dtype="float32")  # the means' places, after the tokens
-    places = ops.one_hot(partner, scores.shape[2]) * ops.expand_dims(behind, axis=1)
-    places = ops.cast(ops.max(places, axis=1), "int32")  # (B, odds), 0 for those without a pair
-    odd = ops.maximum(2 * ops.arange(scores.shape[2], dtype="int32") + 1, places)
-    left = ops.concatenate([2 * staying, odd], axis=1)  # (B, N - merged)
+    rows = x.shape[1] + ops.arange(merged, dtype="float32")  # of the means, after the tokens
+    rows = ops.one_hot(partner, scores.shape[2]) * ops.expand_dims(rows, axis=1)
+    rows = ops.cast(ops.max(rows, axis=1), "int32")  # (B, odds), 0 for a token without a pair
+    odd = ops.maximum(2 * ops.arange(scores.shape[2], dtype="int32") + 1, rows)
+    remaining = ops.concatenate([2 * staying, odd], axis=1)  # (B, N - merged)
     x, size = ops.concatenate([x, means], axis=1), ops.concatenate([size, sizes], axis=1)
-    return _rows(x, left), _rows(size, left)
+    return _take_rows(x, remaining), _take_rows(size, remaining)
 
 
 def size_bias(size):
-    """What sizes `(B, N, 1)` add to logits, `(B, 1, N)`: n patches take n times the attention."""
+    """The bias of attention's logits, `(B, 1, N)`: a token of n patches counts n times."""
     return ops.log(ops.reshape(size, (-1, 1, size.shape[1])))
 
 
 def _means(x, size, even, odd):
-    """What each of the pairs `(B, merged)` becomes, with all others of its odd token; and sizes."""
+    """The means `(B, merged, D)` and sizes of pairs; pairs with one odd token share one mean.
+
+    `even` and `odd` are the pairs' tokens, `(B, merged)`.
+    """
     together = ops.equal(ops.expand_dims(odd, axis=2), ops.expand_dims(odd, axis=1))
     together = ops.cast(together, "float32")  # (B, merged, merged)
-    added, first = _rows(size, even), _rows(x, odd)
+    added, first = _take_rows(size, even), _take_rows(x, odd)
     total = together * ops.transpose(added, (0, 2, 1))
-    total = _rows(size, odd) + ops.sum(total, axis=2, keepdims=True)
-    return first + ops.matmul(together, added * (_rows(x, even) - first)) / total, total
+    total = _take_rows(size, odd) + ops.sum(total, axis=2, keepdims=True)
+    return first + ops.matmul(together, added * (_take_rows(x, even) - first)) / total, total
 
 
 def _scores(metric, class_token):
-    """d times the cosines of even with odd tokens `(B, evens, odds)`; lower for the class token.
+    """d times the cosines of even and odd tokens `(B, evens, odds)`; less for the class token.
 
-    As a mean, not a sum, which TFLite would make an operator that its fast kernels lack.
+    The norm is a mean instead of a sum, for which TFLite's fast kernels have no operator.
     """
     norm = ops.rsqrt(ops.mean(metric * metric, axis=-1, keepdims=True) + 1e-12)
     even, odd = _even_and_odd(metric * norm)
@@ -87,25 +106,25 @@ def _scores(metric, class_token):
 
 
 def _even_and_odd(x):
-    """`x[:, ::2]` and `x[:, 1::2]`, by whole rows: steps are slow in TFLite, value by value."""
+    """`x[:, ::2]` and `x[:, 1::2]` without strides, which TFLite copies value by value."""
     tokens, width = x.shape[1:]
     pairs = ops.reshape(x[:, : tokens - tokens % 2], (-1, tokens // 2, 2 * width))
     even, odd = pairs[..., :width], pairs[..., width:]
     return (ops.concatenate([even, x[:, -1:]], axis=1) if tokens % 2 else even), odd
 
 
-def _rows(x, index):
-    """Row `index[b, i]` of each `x[b]`: `(B, N, D)`, `(B, K)` -> `(B, K, D)`."""
+def _take_rows(x, index):
+    """The rows `index[b, i]` of each `x[b]`: `(B, N, D)`, `(B, K)` -> `(B, K, D)`."""
     tokens, width = x.shape[1:]
     first = ops.expand_dims(ops.arange(ops.shape(x)[0], dtype="int32") * tokens, axis=1)
     flat = ops.reshape(index + first, (-1,))
-    found = ops.take(ops.reshape(x, (-1, width)), flat, axis=0)
-    return ops.reshape(found, (-1, index.shape[1], width))
+    taken = ops.take(ops.reshape(x, (-1, width)), flat, axis=0)
+    return ops.reshape(taken, (-1, index.shape[1], width))
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class WeightedMean(keras.layers.Layer):
-    """The mean of all patches, by tokens `(B, N, D)` and their sizes `(B, N, 1)`: `(B, D)`."""
+    """The mean over all patches, from tokens `(B, N, D)` and their sizes `(B, N, 1)`: `(B, D)`."""
 
     def call(self, x, size):
         return ops.sum(x * size, axis=1) / ops.sum(size, axis=1)

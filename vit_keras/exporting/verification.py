@@ -1,4 +1,4 @@
-"""What an exported file answers in its own runtime, beside what Keras answers."""
+"""What is promised of exported files: how far their answers may be from Keras' answers."""
 
 import json
 import os
@@ -11,18 +11,23 @@ import numpy as np
 
 from vit_keras import runtimes
 
-DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2}  # of a logit, at most
-AGREEMENT = 0.99  # of the first class, for fewer bits
-DROP = 0.005  # of the accuracy, for fewer bits
+LARGEST_DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2}  # of a logit
+LEAST_AGREEMENT = 0.99  # share of images with the same first class, for fewer bits
+LARGEST_DROP = 0.005  # of the accuracy, for fewer bits
+OUTPUT_SHOWN = 3000  # characters of a failed process
 
 
 def as_logits(outputs: np.ndarray, output: str) -> np.ndarray:
-    """Logits up to a constant an image, from probabilities, where these are not negligible."""
+    """The logits of an `output` of a graph.
+
+    The logarithms of probabilities are logits up to a constant for each image. Probabilities below
+    1e-6 count as 1e-6.
+    """
     return np.log(np.maximum(outputs, 1e-6)) if output == "softmax" else outputs
 
 
 def agreement(outputs: np.ndarray, expected: np.ndarray, output: str) -> float:
-    """The share of images of the same first class; of features, the mean cosine."""
+    """The share of images with the same first class; for features, the mean cosine."""
     if output != "features":
         return float((outputs.argmax(axis=-1) == expected.argmax(axis=-1)).mean())
     norms = np.linalg.norm(outputs, axis=-1) * np.linalg.norm(expected, axis=-1)
@@ -30,7 +35,18 @@ def agreement(outputs: np.ndarray, expected: np.ndarray, output: str) -> float:
 
 
 def compare(outputs, expected, output: str, labels=None) -> dict:
-    """`largest_difference` of logits, `agreement`, and with `labels` `(N,)` the `accuracy`."""
+    """Compares a file's outputs with Keras'.
+
+    Args:
+        outputs: The file's outputs, `(N, K)`.
+        expected: Keras' outputs, `(N, K)`.
+        output: "softmax", "logits" or "features".
+        labels: The classes of the images, `(N,)`.
+
+    Returns:
+        `images` (their number), `largest_difference` (of a logit), `agreement` and, with labels,
+        `accuracy`.
+    """
     difference = np.abs(as_logits(outputs, output) - as_logits(expected, output)).max()
     row = {"images": len(outputs), "largest_difference": float(difference)}
     row["agreement"] = agreement(outputs, expected, output)
@@ -40,36 +56,50 @@ def compare(outputs, expected, output: str, labels=None) -> dict:
 
 
 def loses(row: dict, accuracy: float | None) -> bool:
-    """Whether a file of fewer bits answers worse than it may: half a point of the accuracy.
-
-    `accuracy` is that of Keras; without labels, agreement with Keras takes its place.
-    """
-    if row["agreement"] < AGREEMENT:
+    """Whether a file of fewer bits loses more than is promised; `accuracy` is Keras' own."""
+    if row["agreement"] < LEAST_AGREEMENT:
         return True
-    return "accuracy" in row and row["accuracy"] < accuracy - DROP
+    return "accuracy" in row and row["accuracy"] < accuracy - LARGEST_DROP
 
 
 def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | None:
-    """What a file's `compare` row misses, in numbers, or None."""
+    """What a file misses, in numbers, or None.
+
+    Args:
+        precision: The file's precision.
+        row: The result of `compare`.
+        accuracy: Keras' accuracy, or None without labels.
+    """
     if not np.isfinite(row["largest_difference"]):
         return f"answers {row['largest_difference']}"
-    if precision in DIFFERENCE:
-        if row["largest_difference"] <= DIFFERENCE[precision]:
+    if precision in LARGEST_DIFFERENCE:
+        bound = LARGEST_DIFFERENCE[precision]
+        if row["largest_difference"] <= bound:
             return None
         return (
-            f"differs from Keras by {row['largest_difference']:.2e}, more than the "
-            f"{DIFFERENCE[precision]:.0e} of {precision}"
+            f"differs from Keras by {row['largest_difference']:.2e}. The bound for {precision} is "
+            f"{bound:.0e}"
         )
     if not loses(row, accuracy):
         return None
-    measured = f"agrees with Keras on {100 * row['agreement']:.2f}% of {row['images']} images"
+    message = (
+        f"agrees with Keras on {row['agreement']:.2%} of {row['images']} images. "
+        f"The bound is {LEAST_AGREEMENT:.0%}"
+    )
     if "accuracy" in row:
-        measured += f" and has {100 * row['accuracy']:.2f}% of Keras' {100 * accuracy:.2f}%"
-    return f"{measured}; it must be {100 * AGREEMENT:.0f}% and at most {100 * DROP:.1f} points less"
+        message += (
+            f". Its accuracy is {row['accuracy']:.2%}, and Keras' is {accuracy:.2%}. "
+            f"The bound is {100 * LARGEST_DROP:.1f} points less"
+        )
+    return message
 
 
 def latencies(paths: list[str], images: np.ndarray, threads: int) -> dict[str, float]:
-    """Milliseconds that each file takes for `images`, in a process of its own with `threads`."""
+    """Milliseconds that each file takes for one call, in a process with so many threads.
+
+    Raises:
+        RuntimeError: If a file does not run.
+    """
     count = str(threads)
     limits = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
     environment = {**os.environ, **dict.fromkeys(limits, count), "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -77,7 +107,7 @@ def latencies(paths: list[str], images: np.ndarray, threads: int) -> dict[str, f
         np.save(f"{scratch}/images.npy", images)
         program = [sys.executable, "-P", str(pathlib.Path(runtimes.__file__)), count]
         command = [*program, f"{scratch}/images.npy", *paths]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"An exported file does not run:\n{done.stderr[-3000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+        process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if process.returncode:
+        raise RuntimeError(f"An exported file does not run:\n{process.stderr[-OUTPUT_SHOWN:]}")
+    return json.loads(process.stdout.splitlines()[-1])
