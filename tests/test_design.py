@@ -22,7 +22,7 @@ LEVELS = (
     {"reproduce"},
     {"commands"},
 )
-BESIDE = {"layers": {"resizing"}}
+BESIDE = {"layers": {"resizing"}, "runtimes": {"extras"}}
 # Where a framework may be imported: everywhere in these rooms, or in these files alone.
 HOME = {
     "tensorflow": {"data", "exporting", "runtimes", "layers/kernels"},

@@ -66,8 +66,9 @@ def _rows(x, kernel, bias, activation):
 
 
 def _routes_of(x, kernel) -> Routes:
-    large = x.shape[0] * kernel.shape[0] * kernel.shape[1] >= LARGE
-    if not large or not torch_choices.concerns(x) or x.dtype != kernel.dtype:
+    if not torch_choices.concerns(x) or x.dtype != kernel.dtype:
+        return Routes()
+    if x.shape[0] * kernel.shape[0] * kernel.shape[1] < LARGE:
         return Routes()
     options = choices.options_of("torch_products")
     if x.dtype == torch.float32:
