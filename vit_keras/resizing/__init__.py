@@ -4,6 +4,7 @@ from vit_keras.resizing.interpolation import INTERPOLATIONS
 from vit_keras.resizing.patch_kernels import (
     adapt_patch_kernel,
     change_channels,
+    patch_rule,
     resample_patch_kernel,
 )
 from vit_keras.resizing.positions import resize_axis_embeddings, resize_position_embeddings
@@ -12,6 +13,7 @@ __all__ = [
     "INTERPOLATIONS",
     "adapt_patch_kernel",
     "change_channels",
+    "patch_rule",
     "resample_patch_kernel",
     "resize_axis_embeddings",
     "resize_position_embeddings",

@@ -11,6 +11,7 @@ from vit_keras.resizing import (
     INTERPOLATIONS,
     adapt_patch_kernel,
     change_channels,
+    patch_rule,
     resize_position_embeddings,
 )
 from vit_keras.weights.architectures import (
@@ -28,8 +29,6 @@ HEAD = "head/"
 POSITIONS, PATCHES = "posembed_input/pos_embedding", "embedding/kernel"
 ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
 RESIZED = (POSITIONS, PATCHES, *ROOTS)
-# The rule for patch kernels where positions have another: corners are no pixels of a patch.
-PATCH_INTERPOLATION = {"bilinear": "bilinear_half_pixel"}
 
 
 def copy_weights(
@@ -138,7 +137,7 @@ class _Plan:
         if path in ROOTS:
             raise ValueError(f"{array.shape} in the file, {shape} in the model")
         if path == PATCHES:
-            rule = PATCH_INTERPOLATION.get(self.interpolation, self.interpolation)
+            rule = patch_rule(self.interpolation)
             return adapt_patch_kernel(array, shape[:2], shape[2], rule)
         token = self.arch.classifier == "token"
         rows, columns = self._grid_in_file(array.shape[1], token)
