@@ -1,4 +1,4 @@
-"""Group normalisation against NumPy in float64."""
+"""Group normalization against NumPy in float64."""
 
 import keras
 import numpy as np

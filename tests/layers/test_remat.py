@@ -1,4 +1,4 @@
-"""Rematerialised blocks against plain ones: the same masks, gradients and draws."""
+"""Rematerialized blocks against plain ones: the same masks, gradients and seeds."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ def model_of(remat, **changes):
 
 
 def fitted(model, steps, eager=False):
-    """The model after `steps` updates by plain gradients: differences are those of gradients."""
+    """Trains `model` for `steps` updates by plain gradients, so only these can make it differ."""
     rng = np.random.default_rng(2)
     images = rng.normal(size=(4 * steps, 8, 8, 3)).astype("float32")
     labels = rng.normal(size=(4 * steps, 3)).astype("float32")
@@ -61,7 +61,7 @@ def test_seeds_advance_as_in_plain_blocks(runs):
     assert {int(state[1]) for state in draws(remat)} == {3}
 
 
-def test_a_saved_model_goes_on_rematerialising(runs, tmp_path):
+def test_a_loaded_model_still_rematerializes(runs, tmp_path):
     _, plain, remat = runs
     remat.save(tmp_path / "remat.keras")
     again = keras.saving.load_model(tmp_path / "remat.keras")

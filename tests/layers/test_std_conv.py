@@ -1,4 +1,4 @@
-"""Weight-standardised convolution and the ResNets' roots against loops in NumPy."""
+"""Weight-standardized convolutions and the root of ResNets, against loops in NumPy."""
 
 import keras
 import numpy as np
@@ -37,7 +37,7 @@ def test_conventions_of_epsilon_differ():
         np.testing.assert_allclose(got, [value, -value], rtol=1e-5)
 
 
-def test_kernel_is_standardised_at_full_precision_then_rounded(rng):
+def test_kernel_is_standardized_at_full_precision_then_rounded(rng):
     layer = StdConv(3, 3, dtype="mixed_bfloat16")
     x = rng.normal(size=(1, 5, 5, 64)).astype("float32")
     layer.build(x.shape)

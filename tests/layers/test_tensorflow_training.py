@@ -50,7 +50,7 @@ def test_another_activation_is_left_alone():
     np.testing.assert_array_equal(layer(np.array([[-1.0, 0.5, 2.0]]), training=True), [[0, 0.5, 2]])
 
 
-def normalised(x, gamma=1.0, beta=0.0, epsilon=1e-3):
+def normalized(x, gamma=1.0, beta=0.0, epsilon=1e-3):
     return reference.layer_norm(x, {"norm/gamma": gamma, "norm/beta": beta}, "norm", epsilon)
 
 
@@ -68,12 +68,12 @@ def test_layer_norm_and_its_gradients_equal_the_formulas(rng):
         y = layer(x, training=True)
     sources = [x, layer.gamma.value, layer.beta.value]
     gradients = tape.gradient(y, sources, tf.constant(upstream, "float32"))
-    np.testing.assert_allclose(y, normalised(*values), atol=2e-6)
+    np.testing.assert_allclose(y, normalized(*values), atol=2e-6)
     for place, gradient in enumerate(gradients):
         ways = np.zeros((2, *values[place].shape)) + rng.normal(size=values[place].shape)
         ways *= np.reshape([1e-5, -1e-5], (2,) + (1,) * values[place].ndim)
         ahead, behind = (
-            normalised(*values[:place], values[place] + way, *values[place + 1 :]) for way in ways
+            normalized(*values[:place], values[place] + way, *values[place + 1 :]) for way in ways
         )
         expected = np.sum(upstream * (ahead - behind)) / 2e-5
         np.testing.assert_allclose(np.sum(gradient * ways[0]) / 1e-5, expected, atol=1e-4)
@@ -85,5 +85,5 @@ def test_layer_norm_in_half_precision_is_computed_in_float32(rng):
     half = tf.constant(rng.normal(100, 1, (4, 64)), "bfloat16")
     output = layer_norm(1e-6, "norm", dtype="mixed_bfloat16")(half, training=True)
     assert output.dtype == tf.bfloat16
-    expected = normalised(half.numpy().astype("float64"), epsilon=1e-6)
+    expected = normalized(half.numpy().astype("float64"), epsilon=1e-6)
     np.testing.assert_allclose(tf.cast(output, "float32"), expected, rtol=2**-8, atol=1e-5)

@@ -47,7 +47,7 @@ def train_layer_norm(x, gamma, beta, epsilon: float):
 class LayerNormalization(keras.layers.LayerNormalization):
     """Layer normalization over the last axis, with a faster gradient on TensorFlow.
 
-    The arguments and shapes are those of `keras.layers.LayerNormalization`.
+    It takes the arguments of `keras.layers.LayerNormalization`, and keeps the shape.
     """
 
     def call(self, inputs, training=None):

@@ -115,7 +115,7 @@ class BottleneckUnit(_Unit):
 class PreActivationUnit(_Unit):
     """The unit of BiT (arXiv 1912.11370), with pre-activation: shortcut + conv3(relu(gn3(…))).
 
-    A shortcut that needs a projection projects the activated input. The arguments are those of
+    A shortcut that needs a projection projects the activated input. It takes the arguments of
     `BottleneckUnit`.
 
     Input shape:
@@ -167,7 +167,7 @@ class ResNetStage(SeededLayer):
     Args:
         num_units: The number of units.
         activation: "post" for `BottleneckUnit`, "pre" for `PreActivationUnit`.
-        **kwargs: Arguments of `SeededLayer`; the other arguments are those of the units.
+        **kwargs: Arguments of `SeededLayer`; the units take the other arguments.
 
     Input shape:
         `(B, H, W, C)`.

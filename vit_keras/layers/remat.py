@@ -9,7 +9,7 @@ from vit_keras.keras_internals import FixedSeed
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout` whose next mask may come from a seed that `rematerialise` draws.
 
-    The arguments and shapes are those of `keras.layers.Dropout`.
+    It takes the arguments of `keras.layers.Dropout`, and keeps the shape.
     """
 
     drawn = None

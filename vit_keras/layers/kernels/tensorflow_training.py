@@ -28,7 +28,7 @@ def layer_norm(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis, in float32 at least."""
 
     @tf.custom_gradient
-    def normalise(x, gamma, beta):
+    def normalize(x, gamma, beta):
         def gradient(upstream):
             normal, scale = _normal(x, epsilon)
             scaled = upstream * gamma
@@ -42,7 +42,7 @@ def layer_norm(x, gamma, beta, epsilon: float):
         return _normal(x, epsilon)[0] * gamma + beta, gradient
 
     exact = tf.float64 if x.dtype == tf.float64 else tf.float32
-    return tf.cast(normalise(*(tf.cast(v, exact) for v in (x, gamma, beta))), x.dtype)
+    return tf.cast(normalize(*(tf.cast(v, exact) for v in (x, gamma, beta))), x.dtype)
 
 
 def _normal(x, epsilon):
