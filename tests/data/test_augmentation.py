@@ -1,4 +1,4 @@
-"""Crops, RandAugment, MixUp and CutMix: against formulas, and the same in parts as in one."""
+"""Crops, RandAugment, MixUp, and CutMix agree with formulas, in whole batches and in parts."""
 
 import collections
 
@@ -65,7 +65,7 @@ def test_examples_are_the_same_resumed_in_parts_and_over_processes(split, change
 
 
 def drawn(function, count):
-    """What `function` gives for `count` keys, stacked."""
+    """Stacks the results of `function` for `count` keys."""
     keyed = lambda i: function(tf.stack([tf.constant(7, tf.int64), i]))
     made = tf.data.Dataset.range(count).map(keyed, tf.data.AUTOTUNE).batch(count)
     return made.get_single_element()
@@ -85,17 +85,17 @@ def test_inception_crops_are_spread_as_published(windows):
     area, ratio = height * width / (300 * 400), width / height
     assert 0.048 < area.min() < 0.07 and 0.9 < area.max() <= 1
     assert 0.74 < ratio.min() < 0.78 and 1.29 < ratio.max() < 1.35
-    # The same by plain formulas: ratio uniform, then the height uniform among those whose area
-    # lies in the range, drawn again where the crop is too wide or high.
+    # Plain formulas: the ratio is uniform, and then the height is uniform within the range of
+    # areas; both are drawn again if the crop does not fit.
     rng, accepted = np.random.default_rng(0), []
     while len(accepted) < 20000:
         r = rng.uniform(0.75, 1.33)
         low, high = np.sqrt(0.05 * 120000 / r), min(np.sqrt(120000 / r), 300, 400 / r)
         h = rng.uniform(low, high)
         accepted.append((h * h * r / 120000, r))
-    for found, expected in zip((area, ratio), np.transpose(accepted)):
+    for actual, expected in zip((area, ratio), np.transpose(accepted)):
         quantiles = np.linspace(0.1, 0.9, 9)
-        difference = np.quantile(found, quantiles) - np.quantile(expected, quantiles)
+        difference = np.quantile(actual, quantiles) - np.quantile(expected, quantiles)
         assert np.abs(difference).max() < 0.04
     free = 300 - height
     assert np.mean(top[free > 20] / free[free > 20]) == pytest.approx(0.5, abs=0.02)
@@ -113,15 +113,15 @@ def test_an_inception_crop_is_a_part_at_the_size_of_the_model(split):
 
 @pytest.mark.parametrize(("side", "larger"), [(95, (30, 25)), (97, (26, 21))])
 def test_bit_crops_lie_in_a_larger_picture(side, larger):
-    """160/128 of 24x20 is 30x25, 512/480 of it 26x21; the corner shows where the part lies."""
+    """160/128 of 24x20 is 30x25, and 512/480 is 26x21; the corner shows where the part lies."""
     y, x = np.mgrid[:side, :side].astype("float32")
     places = []
     for i in range(60):
         picture = tf.constant(np.stack([y, x], axis=-1))
-        found = tf_preprocess.bit_crop(picture, SIZE, Preprocessing(), [1, i]).numpy()
+        actual = tf_preprocess.bit_crop(picture, SIZE, Preprocessing(), [1, i]).numpy()
         whole = tf.image.resize(picture, larger).numpy()
         differences = {
-            (top, left): np.abs(whole[top : top + 24, left : left + 20] - found).max()
+            (top, left): np.abs(whole[top : top + 24, left : left + 20] - actual).max()
             for top in range(larger[0] - 23)
             for left in range(larger[1] - 19)
         }
@@ -136,16 +136,16 @@ def test_half_of_the_images_are_mirrored(split):
     image = split.read(tf.constant(0))
     mirrored = 0
     for i in range(200):
-        found = tf_preprocess.flip(image, [2, i]).numpy()
-        is_mirrored = not np.array_equal(found, image)
-        np.testing.assert_array_equal(found, image[:, ::-1] if is_mirrored else image)
+        actual = tf_preprocess.flip(image, [2, i]).numpy()
+        is_mirrored = not np.array_equal(actual, image)
+        np.testing.assert_array_equal(actual, image[:, ::-1] if is_mirrored else image)
         mirrored += is_mirrored
     assert 70 < mirrored < 130
 
 
 @pytest.mark.parametrize("library", ["keras", "keras_cv"])
 def test_randaugment_draws_nothing_but_by_its_key(library):
-    """No operation of its graph keeps a state, so that a resumed run sees the same images."""
+    """No operation of the graph keeps a state, so a resumed run sees the same images."""
     change = randaugment(library, 2, 15)
     specs = tf.TensorSpec((16, 12, 3)), tf.TensorSpec((2,), tf.int64)
     made = tf.function(change, autograph=False).get_concrete_function(*specs)
@@ -154,17 +154,17 @@ def test_randaugment_draws_nothing_but_by_its_key(library):
     random = {node.op for node in nodes if "Random" in node.op or "Variable" in node.op}
     assert random and all(op.startswith("Stateless") for op in random)
     image = tf.random.stateless_uniform((16, 12, 3), [0, 1], 0, 255)
-    found = [made(image, tf.constant([5, i], tf.int64)).numpy() for i in range(20)]
-    assert min(x.min() for x in found) >= 0 and max(x.max() for x in found) <= 255
-    assert len({x.tobytes() for x in found}) > 15
+    actual = [made(image, tf.constant([5, i], tf.int64)).numpy() for i in range(20)]
+    assert min(x.min() for x in actual) >= 0 and max(x.max() for x in actual) <= 255
+    assert len({x.tobytes() for x in actual}) > 15
 
 
 def test_equalization_is_keras_own(rng):
     image = tf.constant(rng.integers(30, 200, (1, 9, 7, 3)).astype("float32"))
     ours, theirs = Equalization((0, 255)), keras.layers.Equalization((0, 255))
     with on_tensorflow(ours):
-        found = tf.function(lambda x: ours.transform_images(x, None), autograph=False)(image)
-    np.testing.assert_array_equal(found, keras.ops.convert_to_numpy(theirs(image.numpy())))
+        actual = tf.function(lambda x: ours.transform_images(x, None), autograph=False)(image)
+    np.testing.assert_array_equal(actual, keras.ops.convert_to_numpy(theirs(image.numpy())))
 
 
 @pytest.mark.parametrize("alphas", [(0.4, 0.0), (0.0, 1.0), (0.4, 1.0)])

@@ -1,4 +1,4 @@
-"""What is not installed is named with the extra that installs it."""
+"""Errors about missing packages name the extra that installs them."""
 
 import sys
 
@@ -41,7 +41,7 @@ def test_rooms_are_imported_without_any_extra():
 
 @pytest.fixture
 def hide(monkeypatch):
-    """Hides an installed package, as if it were not there."""
+    """Hides an installed package, as if it were not installed."""
 
     def hide(package):
         loaded = [name for name in sys.modules if name.startswith(f"{package}.")]

@@ -1,4 +1,4 @@
-"""Folders and tables of images: what is found, held out and refused."""
+"""Folders and tables of images: their contents, held-out images, and errors."""
 
 import shutil
 
@@ -19,14 +19,17 @@ COUNTS = {"ant": 20, "bee": 10, "cat": 5}
 
 
 def write(path, value):
-    """A picture of one grey, which says who it is."""
+    """Writes a picture of one gray level, which identifies it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L", (6, 4), value).save(path)
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """A folder of classes; the first image of each lies deeper. The grey is 40 * class + number."""
+    """A folder of classes; the gray level of each image is 40 * class + number.
+
+    The first image of each class lies in a subfolder.
+    """
     root = tmp_path_factory.mktemp("plain")
     for k, (name, count) in enumerate(COUNTS.items()):
         for i in range(count):
@@ -185,13 +188,13 @@ def test_faults_of_a_table_are_named(tmp_path):
             {"path": there, "label": [0, None]})  # fmt: skip
     refused(r"needs rows of the split train. Received: \['test'\]",
             {"path": there, "label": [0, 1], "split": ["test", "test"]})  # fmt: skip
-    refused(r"must have training images. Received: \['b'\]",
+    refused(r"must have training images. Received: .*which has \['b'\]",
             {"path": there, "label": ["a", "b"], "split": ["train", "test"]})  # fmt: skip
     refused("at least two classes", {"path": there, "label": ["a", "a"]})
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 is not enough")
     refused("bad.parquet' cannot be read as a .parquet table", None, tmp_path / "bad.parquet")
     refused("no table at 'nowhere.csv'", None, "nowhere.csv", FileNotFoundError)
-    refused("needs a .csv or .parquet. Received: 'rows.txt'", None, "rows.txt")
+    refused("needs a .csv or .parquet file. Received: 'rows.txt'", None, "rows.txt")
 
 
 @pytest.mark.parametrize("name", ["mnist", "folder:", "web:pictures"])

@@ -1,4 +1,4 @@
-"""Both readers of pictures, in TensorFlow's graph and by Pillow alone, on every format."""
+"""Both readers of pictures, in TensorFlow's graph and with Pillow, on every format."""
 
 import io
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture
 def picture(rng):
-    """A smooth picture 40x56 of all colours."""
+    """A smooth picture of many colors, 40x56."""
     coarse = rng.integers(0, 256, (5, 7, 3), dtype="uint8")
     return Image.fromarray(coarse).resize((56, 40), Image.Resampling.BICUBIC)
 
@@ -81,12 +81,12 @@ WAYS = {
 def test_every_format_has_pillows_pixels(picture, read, way):
     written = WAYS[way](picture)
     theirs = Image.open(io.BytesIO(written)).convert("RGB")
-    tolerance = 1 if "webp" in way else 0  # each links a libwebp of its own
+    tolerance = 1 if "webp" in way else 0  # TensorFlow and Pillow have their own libwebp
     for channels, mode in ((3, "RGB"), (1, "L")):
-        found = read(written, channels).astype(int)
+        actual = read(written, channels).astype(int)
         expected = np.asarray(theirs.convert(mode)).reshape(40, 56, channels)
-        assert found.shape == expected.shape
-        assert np.abs(found - expected).max() <= tolerance
+        assert actual.shape == expected.shape
+        assert np.abs(actual - expected).max() <= tolerance
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -113,8 +113,8 @@ def test_a_window_is_a_part_of_the_upright_picture(picture, orientation):
 def test_sixteen_bits_are_scaled_to_eight(rng, read):
     deep = rng.integers(0, 65536, (20, 30), dtype="uint16")
     deep[0, :2] = 0, 65535
-    found = read(stored(Image.fromarray(deep), "PNG"), 3)
-    np.testing.assert_array_equal(found, np.round(deep / 257)[..., None].repeat(3, axis=-1))
+    actual = read(stored(Image.fromarray(deep), "PNG"), 3)
+    np.testing.assert_array_equal(actual, np.round(deep / 257)[..., None].repeat(3, axis=-1))
 
 
 def test_a_part_of_a_jpeg_is_that_part_of_it(picture):

@@ -1,4 +1,4 @@
-"""Corruption and targets of a pretext against plain loops."""
+"""The corruption and the targets of a pretext task, compared with plain loops."""
 
 import numpy as np
 import pytest
@@ -20,18 +20,18 @@ def masking(image_size=SIZE, patch_size=PATCH, objective="masked_patch", **field
 
 
 def drawn(made, count):
-    """`source` and `corrupted` of as many keys, `(count, N)`."""
+    """Draws `source` and `corrupted` for `count` keys, `(count, N)`."""
     numbers = tf.data.Dataset.range(count).map(lambda i: made.draw(tf.stack([tf.int64.max, i])))
-    found = next(iter(numbers.batch(count)))
-    return found["source"].numpy(), found["corrupted"].numpy()
+    actual = next(iter(numbers.batch(count)))
+    return actual["source"].numpy(), actual["corrupted"].numpy()
 
 
 def patches_of(image, patch_size):
-    (height, width), found = patch_size, []
+    (height, width), actual = patch_size, []
     for top in range(0, image.shape[0], height):
         for left in range(0, image.shape[1], width):
-            found.append(image[top : top + height, left : left + width])
-    return found
+            actual.append(image[top : top + height, left : left + width])
+    return actual
 
 
 def test_half_is_corrupted_and_of_that_most_masked():
@@ -78,14 +78,14 @@ def images_of(rng, count):
 @pytest.mark.parametrize(("target", "side"), [("mean_colour", 1), ("colours_4x4", 4)])
 def test_colours_are_classes(rng, target, side, bits):
     pixels = images_of(rng, 5)
-    found = masking(target=target, bits=bits).targets(NUMERICS.normalise(pixels.astype("float32")))
+    actual = masking(target=target, bits=bits).targets(NUMERICS.normalise(pixels.astype("float32")))
     expected = []
     for image in pixels:
         for patch in patches_of(image, PATCH):
             for cell in patches_of(patch, (PATCH[0] // side, PATCH[1] // side)):
                 red, green, blue = np.floor(cell.mean(axis=(0, 1)) / 255 * 2**bits)
                 expected.append((red * 2**bits + green) * 2**bits + blue)
-    np.testing.assert_array_equal(found, np.reshape(expected, (5, -1)))
+    np.testing.assert_array_equal(actual, np.reshape(expected, (5, -1)))
 
 
 def test_the_brightest_colour_is_the_last_class():
@@ -106,12 +106,12 @@ def test_grey_has_a_class_a_level():
 @pytest.mark.parametrize("target", ["patch", "normalised_patch"])
 def test_pixels_are_regressed(rng, target):
     images = rng.normal(size=(3, *SIZE, 3)).astype("float32")
-    found = masking(target=target).targets(images)
+    actual = masking(target=target).targets(images)
     expected = np.array([[p.reshape(-1) for p in patches_of(image, PATCH)] for image in images])
     if target == "normalised_patch":
         variance = expected.astype("float64").var(axis=-1, ddof=1, keepdims=True)
         expected = (expected - expected.mean(axis=-1, keepdims=True)) / np.sqrt(variance + 1e-6)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def batches(split, batch, start=0, shard=(0, 1), target=None):
@@ -131,9 +131,9 @@ def batches(split, batch, start=0, shard=(0, 1), target=None):
     return list(made.as_numpy_iterator())
 
 
-def joined(found):
-    """Images, sources, targets and weights of all batches."""
-    inputs, *rest = zip(*found)
+def joined(actual):
+    """Joins the images, sources, targets, and weights of all batches."""
+    inputs, *rest = zip(*actual)
     return [np.concatenate(part) for part in (*zip(*inputs), *rest)]
 
 
@@ -166,12 +166,14 @@ def test_weights_spare_what_is_not_corrupted(split, target):
 
 
 def test_held_out_masks_stay_and_padding_weighs_nothing(split):
-    how = {"image_size": SIZE, "preprocessing": NUMERICS, "batch": 4, "masking": masking()}
-    one = list(data.eval_batches(split, **how).as_numpy_iterator())
-    again = joined(data.eval_batches(split, **how).as_numpy_iterator())
-    for found, expected in zip(again, joined(one)):
-        np.testing.assert_array_equal(found, expected)
-    padded = joined(data.eval_batches(split, **how, num_classes=2, pad=True).as_numpy_iterator())
+    options = {"image_size": SIZE, "preprocessing": NUMERICS, "batch": 4, "masking": masking()}
+    one = list(data.eval_batches(split, **options).as_numpy_iterator())
+    again = joined(data.eval_batches(split, **options).as_numpy_iterator())
+    for actual, expected in zip(again, joined(one)):
+        np.testing.assert_array_equal(actual, expected)
+    padded = joined(
+        data.eval_batches(split, **options, num_classes=2, pad=True).as_numpy_iterator()
+    )
     for i in range(3):
         np.testing.assert_array_equal(padded[i][:10], again[i])
     np.testing.assert_allclose(padded[3][:10], 1.2 * again[3])

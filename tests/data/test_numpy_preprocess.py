@@ -1,4 +1,4 @@
-"""Resizing with NumPy against TensorFlow's, which training and evaluation use."""
+"""Resizing with NumPy agrees with TensorFlow's, which training uses."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_batches_are_resized_image_by_image(rng):
 
 
 def test_a_photograph_is_prepared_as_in_training(tmp_path):
-    """The whole way from a JPEG file to pixels, within 1 of 255."""
+    """From a JPEG file to resized pixels, the difference is below 1 of 255."""
     y, x = np.mgrid[:301, :403] / 60
     waves = 127 + 120 * np.stack([np.sin(x * y), np.cos(3 * x), np.sin(5 * y + x)], axis=-1)
     Image.fromarray(waves.astype("uint8")).save(tmp_path / "a.jpg", quality=85)

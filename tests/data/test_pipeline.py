@@ -1,4 +1,4 @@
-"""Images and batches against plain NumPy."""
+"""Images and batches, compared with plain NumPy."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ PLAIN = {"image_size": (6, 5), "preprocessing": Preprocessing()}
 
 @pytest.fixture
 def split(rng):
-    """Ten images, each of which shows its number in every pixel."""
+    """Ten images; every pixel of an image is 20 times its number."""
     images = np.broadcast_to(np.arange(10, dtype="uint8")[:, None, None, None] * 20, (10, 6, 5, 1))
     return from_arrays(np.array(images), np.arange(10))
 
@@ -38,12 +38,12 @@ def batches(split, start_step=0, seed=3, total_steps=10):
 
 
 def test_every_epoch_shows_each_image_once_in_an_order_of_its_own(split):
-    found = batches(split)
-    labels = np.concatenate([labels for _, labels in found]).reshape(4, 10)
+    actual = batches(split)
+    labels = np.concatenate([labels for _, labels in actual]).reshape(4, 10)
     for epoch in labels:
         assert sorted(epoch) == list(range(10))
     assert len({tuple(epoch) for epoch in labels}) == 4
-    for images, classes in found:  # pixels come with their own label, in [-1, 1]
+    for images, classes in actual:  # pixels come with their own label, in [-1, 1]
         expected = (classes * 20 / 127.5 - 1)[:, None, None, None] * np.ones((1, 6, 5, 1))
         np.testing.assert_allclose(images, expected, atol=1e-6)
     other = np.concatenate([labels for _, labels in batches(split, seed=4)]).reshape(4, 10)
@@ -63,9 +63,9 @@ def test_two_splits_are_joined():
 
 def test_evaluation_shows_all_images_in_order(split):
     made = data.eval_batches(split, **PLAIN, batch=4)
-    found = list(made)
-    assert made.cardinality() == 3 and [len(labels) for _, labels in found] == [4, 4, 2]
-    np.testing.assert_array_equal(np.concatenate([labels for _, labels in found]), np.arange(10))
+    actual = list(made)
+    assert made.cardinality() == 3 and [len(labels) for _, labels in actual] == [4, 4, 2]
+    np.testing.assert_array_equal(np.concatenate([labels for _, labels in actual]), np.arange(10))
     shapes = [spec.shape for spec in data.eval_batches(split, **PLAIN, batch=5).element_spec]
     assert shapes == [(5, 6, 5, 1), (5,)]
 
@@ -122,19 +122,19 @@ def test_digits_are_scikit_learns_with_360_held_out():
 
 
 def maps(config, count=400, size=21):
-    """The affine map of each image's augmentation, `(count, 2, 3)`: output (y, x, 1) -> input.
+    """Finds the affine map of each augmentation, `(count, 2, 3)`: output (y, x, 1) -> input.
 
-    Read off pictures whose two channels are their own coordinates about the centre, which
-    bilinear interpolation keeps exact.
+    The two channels of the pictures are their coordinates around the center, which bilinear
+    interpolation keeps exact.
     """
     y, x = np.mgrid[:size, :size].astype("float32") - (size - 1) / 2
     images = np.broadcast_to(np.stack([y, x], axis=-1), (count, size, size, 2))
     keys = tf.stack([tf.fill((count,), 1), tf.range(count)], axis=1)
     drawn = tf.stack([affine.draw(key, (size, size), config) for key in keys])
-    found = affine.warp(tf.constant(images), drawn).numpy()
+    actual = affine.warp(tf.constant(images), drawn).numpy()
     inner = slice(size // 2 - 2, size // 2 + 3)  # far from the edge, which is repeated
     points = np.stack([y[inner, inner], x[inner, inner], np.ones((5, 5))], axis=-1).reshape(-1, 3)
-    values = found[:, inner, inner].reshape(count, 25, 2)
+    values = actual[:, inner, inner].reshape(count, 25, 2)
     values = values.transpose(1, 0, 2).reshape(25, -1)
     solved = np.linalg.lstsq(points, values, rcond=None)[0]
     np.testing.assert_allclose(points @ solved, values, atol=1e-3)
@@ -142,8 +142,8 @@ def maps(config, count=400, size=21):
 
 
 def test_rotation_turns_about_the_centre():
-    found = maps(AugmentConfig(rotation_degrees=30))
-    turns, shifts = found[..., :2], found[..., 2]
+    actual = maps(AugmentConfig(rotation_degrees=30))
+    turns, shifts = actual[..., :2], actual[..., 2]
     identity = np.broadcast_to(np.eye(2), turns.shape)
     np.testing.assert_allclose(turns @ turns.transpose(0, 2, 1), identity, atol=1e-4)
     np.testing.assert_allclose(shifts, 0, atol=1e-4)
@@ -153,18 +153,18 @@ def test_rotation_turns_about_the_centre():
 
 
 def test_scale_stretches_each_axis_on_its_own():
-    found = maps(AugmentConfig(scale=0.25))
-    scales = np.stack([found[:, 0, 0], found[:, 1, 1]])
-    np.testing.assert_allclose(found[:, [0, 1], [1, 0]], 0, atol=1e-4)
+    actual = maps(AugmentConfig(scale=0.25))
+    scales = np.stack([actual[:, 0, 0], actual[:, 1, 1]])
+    np.testing.assert_allclose(actual[:, [0, 1], [1, 0]], 0, atol=1e-4)
     assert 1 / 1.251 < scales.min() < 0.82 and 1.22 < scales.max() < 1.251
     assert abs(np.corrcoef(scales)[0, 1]) < 0.15
 
 
 def test_shift_moves_by_a_fraction_of_the_side():
-    found = maps(AugmentConfig(shift=0.2))
-    np.testing.assert_allclose(found[..., :2], np.eye(2)[None].repeat(400, 0), atol=1e-4)
-    assert 0.95 * 0.2 * 21 < np.abs(found[..., 2]).max() <= 0.2 * 21 + 1e-3
-    assert abs(np.corrcoef(found[..., 2].T)[0, 1]) < 0.15
+    actual = maps(AugmentConfig(shift=0.2))
+    np.testing.assert_allclose(actual[..., :2], np.eye(2)[None].repeat(400, 0), atol=1e-4)
+    assert 0.95 * 0.2 * 21 < np.abs(actual[..., 2]).max() <= 0.2 * 21 + 1e-3
+    assert abs(np.corrcoef(actual[..., 2].T)[0, 1]) < 0.15
 
 
 def test_pixels_are_scaled_as_the_model_wants(rng):
@@ -176,17 +176,17 @@ def test_pixels_are_scaled_as_the_model_wants(rng):
 
 @pytest.mark.parametrize(("height", "width"), [(40, 60), (90, 50), (32, 32)])
 def test_the_middle_is_cut_out_as_by_torchvision(rng, height, width):
-    """Resize of the shorter side to size / crop_fraction, then a central crop, by Pillow."""
+    """Pillow resizes the shorter side to size / crop_fraction, and then crops the center."""
     pixels = rng.integers(0, 256, (height, width, 3), dtype="uint8")
     pixels = np.asarray(Image.fromarray(pixels).resize((width, height), box=(0, 0, 8, 8)))  # smooth
-    how = Preprocessing(interpolation="bicubic", antialias=True, crop_fraction=0.875)
+    preprocessing = Preprocessing(interpolation="bicubic", antialias=True, crop_fraction=0.875)
     scale = 32 / min(height, width)
     scaled = (int(width * scale + 1e-6), int(height * scale + 1e-6))
     whole = np.asarray(Image.fromarray(pixels).resize(scaled, Image.Resampling.BICUBIC), "float32")
     top, left = round((scaled[1] - 28) / 2), round((scaled[0] - 28) / 2)
     expected = whole[top : top + 28, left : left + 28]
     for resize in (data.resize, tf_preprocess.resize):
-        resized = np.asarray(resize(pixels, (28, 28), how))
+        resized = np.asarray(resize(pixels, (28, 28), preprocessing))
         assert resized.shape == (28, 28, 3)
         np.testing.assert_allclose(resized, expected, atol=2)  # Pillow rounds to bytes on the way
 

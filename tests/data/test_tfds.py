@@ -1,4 +1,4 @@
-"""A small data set of TensorFlow Datasets, prepared in the test in both of its formats."""
+"""A small data set of TensorFlow Datasets, which the test prepares in both formats."""
 
 import pathlib
 
@@ -18,12 +18,12 @@ NAMES = ["no", "yes", "perhaps"]
 
 
 def picture(split, i):
-    """One grey, which says who it is."""
+    """Makes a picture of one gray level, which identifies it."""
     return np.full((5, 4, 3), i + (100 if split == "validation" else 0), "uint8")
 
 
 class TinyPictures(tfds.core.GeneratorBasedBuilder):
-    """Seventeen pictures to train on and four held out."""
+    """Seventeen training pictures and four held-out ones."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -47,7 +47,7 @@ class TinyPictures(tfds.core.GeneratorBasedBuilder):
 
 
 class TinySounds(TinyPictures):
-    """No pictures."""
+    """A data set without pictures."""
 
     def _info(self):
         features = tfds.features.FeaturesDict({"sound": np.float32, "text": tfds.features.Text()})

@@ -1,4 +1,4 @@
-"""A truncated picture stops a run by its name, or the next one stands in for it."""
+"""A truncated picture stops a run with its name, or the next picture replaces it."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""What several tests of evaluation start from."""
+"""Fixtures that several tests of evaluation share."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from vit_keras.weights import save
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """A file in Google's format, of a small model for 32 x 32 pixels."""
+    """A small model for 32x32 pixels, in a file of Google's format."""
     model = VisionTransformer(32, 8, 24, 2, 3, 40, 7, classifier="gap", gelu="tanh")
     randomise(model, np.random.default_rng(0))
     folder = tmp_path_factory.mktemp("weights")

@@ -1,4 +1,4 @@
-"""Calibration against the formula, bin by bin."""
+"""Calibration, compared with the formula bin by bin."""
 
 import numpy as np
 import pytest
@@ -26,22 +26,22 @@ def formula(probabilities, labels, bins):
 def test_error_is_the_formulas(rng, bins):
     probabilities = rng.dirichlet(np.full(6, 0.4), 300)
     labels = rng.integers(0, 6, 300)
-    found = evaluation.measure_calibration(probabilities, labels, bins)
-    assert found["ece"] == pytest.approx(formula(probabilities, labels, bins), abs=1e-12)
-    assert sum(row["images"] for row in found["bins"]) == 300 and len(found["bins"]) == bins
+    actual = evaluation.measure_calibration(probabilities, labels, bins)
+    assert actual["ece"] == pytest.approx(formula(probabilities, labels, bins), abs=1e-12)
+    assert sum(row["images"] for row in actual["bins"]) == 300 and len(actual["bins"]) == bins
 
 
 def test_bins_are_closed_above_and_empty_ones_have_no_rate():
     probabilities = np.array([[0.6, 0.4], [0.75, 0.25], [1.0, 0.0], [0.2, 0.8]])
-    found = evaluation.measure_calibration(probabilities, np.array([0, 1, 0, 0]), bins=4)
-    rows = [(row["images"], row["accuracy"], row["confidence"]) for row in found["bins"]]
+    actual = evaluation.measure_calibration(probabilities, np.array([0, 1, 0, 0]), bins=4)
+    rows = [(row["images"], row["accuracy"], row["confidence"]) for row in actual["bins"]]
     assert rows == [(0, None, None), (0, None, None), (2, 0.5, 0.675), (2, 0.5, 0.9)]
-    assert found["ece"] == pytest.approx(0.5 * 0.175 + 0.5 * 0.4)
+    assert actual["ece"] == pytest.approx(0.5 * 0.175 + 0.5 * 0.4)
 
 
 def test_a_confidence_rounded_above_one_counts():
-    found = evaluation.measure_calibration(np.array([[1.0000001, 0.0]], "float32"), np.array([0]))
-    assert found["bins"][-1]["images"] == 1
+    actual = evaluation.measure_calibration(np.array([[1.0000001, 0.0]], "float32"), np.array([0]))
+    assert actual["bins"][-1]["images"] == 1
 
 
 def test_reliability_is_drawn(rng, tmp_path):

@@ -1,4 +1,4 @@
-"""Reports against scikit-learn and plain counts."""
+"""Reports, compared with scikit-learn and plain counts."""
 
 import numpy as np
 import pytest
@@ -16,22 +16,22 @@ from vit_keras.models import VisionTransformer
 
 def test_report_equals_scikit_learns(rng):
     logits, labels = rng.normal(size=(200, 4)), rng.integers(0, 4, 200)
-    found = evaluation.report(logits, labels, "abcd")
+    actual = evaluation.report(logits, labels, "abcd")
     predicted = logits.argmax(axis=1)
     precision, recall, _, support = precision_recall_fscore_support(labels, predicted)
-    assert found["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
-    np.testing.assert_array_equal(found["confusion_matrix"], confusion_matrix(labels, predicted))
-    for i, row in enumerate(found["classes"]):
+    assert actual["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
+    np.testing.assert_array_equal(actual["confusion_matrix"], confusion_matrix(labels, predicted))
+    for i, row in enumerate(actual["classes"]):
         assert row["name"] == "abcd"[i] and row["images"] == support[i]
         assert row["precision"] == pytest.approx(precision[i])
         assert row["recall"] == pytest.approx(recall[i])
 
 
 def test_classes_without_images_or_predictions_have_no_rate():
-    found = evaluation.report(np.array([[1.0, 0, 0], [1, 0, 0]]), np.array([0, 1]), "abc")
-    rates = [(row["precision"], row["recall"]) for row in found["classes"]]
+    actual = evaluation.report(np.array([[1.0, 0, 0], [1, 0, 0]]), np.array([0, 1]), "abc")
+    rates = [(row["precision"], row["recall"]) for row in actual["classes"]]
     assert rates == [(0.5, 1.0), (None, 0.0), (None, None)]
-    text = evaluation.report_table(found)
+    text = evaluation.report_table(actual)
     assert "accuracy 50.00% of 2 images" in text and "0.00%" in text
 
 
@@ -41,7 +41,7 @@ def test_classes_without_images_or_predictions_have_no_rate():
         ([], "ab", "needs at least one image"),
         ([0, 2], "ab", r"Labels must lie in \[0, 2\).*from 0 to 2"),
         ([0, -1], "ab", r"Labels must lie in \[0, 2\).*from -1 to 0"),
-        ([0, 1], "abc", "The model has 2 classes. Received: 3 names"),
+        ([0, 1], "abc", "model's 2 classes need as many names. Received: 3 names"),
     ],
 )
 def test_wrong_input_is_named(labels, names, message):
@@ -70,19 +70,19 @@ def test_a_softmax_is_not_applied_twice(rng):
 def test_top_5_is_scikit_learns(rng):
     logits, labels = rng.normal(size=(300, 12)), rng.integers(0, 12, 300)
     expected = top_k_accuracy_score(labels, logits, k=5, labels=np.arange(12))
-    found = evaluation.report(logits, labels, [str(k) for k in range(12)])
-    assert found["top_5_accuracy"] == pytest.approx(expected)
-    assert evaluation.top_k_accuracy(logits, labels, 1) == pytest.approx(found["accuracy"])
+    actual = evaluation.report(logits, labels, [str(k) for k in range(12)])
+    assert actual["top_5_accuracy"] == pytest.approx(expected)
+    assert evaluation.top_k_accuracy(logits, labels, 1) == pytest.approx(actual["accuracy"])
     assert evaluation.report(logits[:, :5], labels % 5, "abcde")["top_5_accuracy"] is None
 
 
 def test_runs_are_summarised_by_mean_and_deviation():
     reports = [{"accuracy": a, "images": 9, "ece": 0.1, "classes": []} for a in (0.90, 0.94, 0.95)]
     reports[2] |= {"ece": None}
-    found = evaluation.summarise(reports)
+    actual = evaluation.summarise(reports)
     mean, std = np.mean([0.90, 0.94, 0.95]), np.std([0.90, 0.94, 0.95], ddof=1)
-    assert found == {"accuracy": (pytest.approx(mean), pytest.approx(std))}
-    assert evaluation.summary_line(found) == "accuracy 93.00 ± 2.65%"
+    assert actual == {"accuracy": (pytest.approx(mean), pytest.approx(std))}
+    assert evaluation.summary_line(actual) == "accuracy 93.00 ± 2.65%"
     assert evaluation.summary_line({"accuracy": 0.5, "images_per_second": 12.345, "images": 3}) == (
         "accuracy 50.00%, images per second 12.35"
     )

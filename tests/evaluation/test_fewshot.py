@@ -1,4 +1,4 @@
-"""Few-shot evaluation against scikit-learn's ridge regression, in float64."""
+"""Few-shot evaluation, compared with scikit-learn's ridge regression in float64."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def clusters(rng, images, width, classes=5, spread=1.5):
 
 
 def ridge(features, labels, test, l2):
-    """Standardised by the training images, bias feature 100, targets -1 and 1."""
+    """Standardizes by the training images; the bias feature is 100, and targets are -1 and 1."""
     features, test = features.astype("float64"), test.astype("float64")
     mean, std = features.mean(axis=0), features.std(axis=0) + 1e-5
     with_bias = lambda x: np.hstack([(x - mean) / std, np.full((len(x), 1), 100.0)])
@@ -50,7 +50,7 @@ def test_features_that_never_change_and_offsets_do_no_harm(rng):
 
 
 def test_shots_are_drawn_as_published(rng):
-    """One generator a seed permutes the images of each class in turn; the first are taken."""
+    """One generator per seed permutes the images of each class; the first ones are the shots."""
     features, labels = clusters(rng, 90, 8)
     test, test_labels = clusters(rng, 200, 8)
     rows = evaluation.few_shot((features, labels), (test, test_labels), 5, (2, 7), (64.0, 1024.0))
@@ -112,8 +112,8 @@ def test_features_are_what_the_head_reads(rng, name):
 def test_features_keep_the_order_of_the_images(rng):
     features = evaluation.feature_model(randomise(MODELS["vit"](), rng))
     images = rng.uniform(-1, 1, (5, 8, 8, 3)).astype("float32")
-    found, labels = evaluation.extract(features, [(images[:3], [1, 2, 3]), (images[3:], [4, 5])])
-    np.testing.assert_allclose(found, to_numpy(features(images)), atol=1e-5)
+    actual, labels = evaluation.extract(features, [(images[:3], [1, 2, 3]), (images[3:], [4, 5])])
+    np.testing.assert_allclose(actual, to_numpy(features(images)), atol=1e-5)
     assert labels.tolist() == [1, 2, 3, 4, 5]
 
 

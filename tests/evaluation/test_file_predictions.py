@@ -1,4 +1,4 @@
-"""Predictions for picture files against outputs computed by hand."""
+"""Predictions for picture files, compared with outputs computed by hand."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def means(calls, gives_probabilities=True):
 
 @pytest.mark.once
 def test_files_are_read_batch_by_batch(pictures):
-    """Only what is asked for is read, and the last batch is filled up to the others' size."""
+    """Files are read when their batch begins, and the last batch is filled up."""
     paths, pixels = pictures
     calls = []
     rows = evaluation.predict_files(means(calls), iter(paths), batch=2, top=1)

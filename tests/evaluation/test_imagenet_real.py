@@ -1,4 +1,4 @@
-"""ImageNet-ReaL by hand."""
+"""ImageNet-ReaL, compared with results computed by hand."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_what_does_not_fit_is_named(file, tmp_path):
         )
     with pytest.raises(ValueError, match=r"must lie in \[0, 3\).*Received: \[3, 4\]"):
         evaluation.read_real_labels(file, 5, 3)
-    with pytest.raises(ValueError, match="No image has a ReaL label"):
+    with pytest.raises(ValueError, match="At least one image must have a ReaL label"):
         evaluation.real_accuracy(np.array([1, 2]), [set(), set()])
     for text in ('{"a": 1', "[1, 2]", '[["x"]]'):
         file.write_text(text)

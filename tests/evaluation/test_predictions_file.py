@@ -1,4 +1,4 @@
-"""Tables of predictions, read back."""
+"""Tables of predictions are read back."""
 
 import csv
 
@@ -16,10 +16,10 @@ def test_parquet_has_one_row_an_image(tmp_path):
     file = tmp_path / "new" / "a.parquet"
     for paths in (["x.png", "y.png", "z.png"], None):  # the second replaces the first
         evaluation.write_predictions(file, PROBABILITIES, LABELS, paths)
-        found = pyarrow.parquet.read_table(file).to_pydict()
-        assert found.pop("path", None) == paths
-    assert found.pop("confidence") == pytest.approx([0.7, 0.6, 0.5])
-    assert found == {
+        actual = pyarrow.parquet.read_table(file).to_pydict()
+        assert actual.pop("path", None) == paths
+    assert actual.pop("confidence") == pytest.approx([0.7, 0.6, 0.5])
+    assert actual == {
         "index": [0, 1, 2],
         "label": [0, 1, 1],
         "predicted": [0, 2, 1],

@@ -19,14 +19,14 @@ NAMES = tuple("abcde")
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A model of bicubic, cropped pictures with its own mean, and its exported files."""
+    """A model with bicubic resizing, a crop, and a mean of its own, and its exported files."""
     rng, folder = np.random.default_rng(5), tmp_path_factory.mktemp("exported")
     model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng, 0.6)
     model.preprocessing = Preprocessing((0.4, 0.5, 0.6), (0.2, 0.3, 0.4), "bicubic", True, 0.8)
     model.class_names = NAMES
     save_model(model, folder / "model.keras")
-    given = {"precisions": ["fp32"], "threads": ()}
-    exporting.export(model, folder / "export", formats=["savedmodel", "litert"], **given)
+    options = {"precisions": ["fp32"], "threads": ()}
+    exporting.export(model, folder / "export", formats=["savedmodel", "litert"], **options)
     return folder
 
 
@@ -45,22 +45,22 @@ def test_exported_files_predict_as_the_model_does(exported, rng):
     for name in ("saved_model", "model.tflite"):
         predictor, run = evaluation.open_predictor(exported / "export" / name)
         assert predictor.input_shape == (8, 8, 3) and predictor.class_names == NAMES
-        found = predictor.predict(predictor.batches(images, 4))
+        actual = predictor.predict(predictor.batches(images, 4))
         # Exported files see pixels rounded to uint8.
-        np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=0.02)
-        np.testing.assert_allclose(found.probabilities.sum(axis=1), 1, atol=1e-3)
-        np.testing.assert_array_equal(found.labels, images.labels)
+        np.testing.assert_allclose(actual.probabilities, expected.probabilities, atol=0.02)
+        np.testing.assert_allclose(actual.probabilities.sum(axis=1), 1, atol=1e-3)
+        np.testing.assert_array_equal(actual.labels, images.labels)
 
 
 @pytest.mark.once
 def test_exported_files_classify_pictures(exported, rng, tmp_path):
     Image.fromarray(rng.integers(0, 256, (20, 14, 3), dtype="uint8")).save(tmp_path / "a.png")
-    found = [
+    actual = [
         evaluation.classify(evaluation.open_predictor(exported / name)[0], [tmp_path / "a.png"])[0]
         for name in ("model.keras", "export/model.tflite")
     ]
-    assert [name for name, _ in found[0]] == [name for name, _ in found[1]]
-    np.testing.assert_allclose([p for _, p in found[0]], [p for _, p in found[1]], atol=0.02)
+    assert [name for name, _ in actual[0]] == [name for name, _ in actual[1]]
+    np.testing.assert_allclose([p for _, p in actual[0]], [p for _, p in actual[1]], atol=0.02)
 
 
 @pytest.mark.once
@@ -72,24 +72,24 @@ def test_files_without_what_lies_beside_them(exported, tmp_path):
     assert predictor.gives_probabilities
     logits, _ = evaluation.open_predictor(onnx_means(tmp_path / "logits.onnx", 2))
     assert not logits.gives_probabilities  # means of pixels
-    with pytest.raises(ValueError, match="size of an exported file is fixed.*image_size=16"):
+    with pytest.raises(ValueError, match="must be the exported file's. Received: image_size=16"):
         evaluation.open_predictor(file, image_size=16)
     with pytest.raises(ValueError, match="features, which an exported file does not give"):
         evaluation.evaluate_few_shot(predictor, None, batch=4)
 
 
 def with_manifest(path, name, **known):
-    """`path` with a manifest of the preprocessing that `exported` has and of what is `known`."""
-    how = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4], "crop_fraction": 0.8}
+    """Writes a manifest beside `path`, with the preprocessing of `exported` and what is `known`."""
+    preprocessing = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4], "crop_fraction": 0.8}
     inside = known.pop("preprocessing_is_inside", True)
-    source = {"preprocessing": how, "preprocessing_is_inside": inside}
+    source = {"preprocessing": preprocessing, "preprocessing_is_inside": inside}
     known = {"input": source, "output": "softmax", "files": [{"file": name}], **known}
     (path.parent / "manifest.json").write_text(json.dumps(known))
     return path
 
 
 def onnx_means(path, kind, batch=None, side=8):
-    """An ONNX file that answers each channel's mean over the pixels, of uint8 or float images."""
+    """Writes an ONNX file that gives the mean of each channel, for uint8 or float images."""
     import onnx
 
     helper, types = onnx.helper, onnx.TensorProto
@@ -112,11 +112,13 @@ def test_onnx_files_see_rounded_pixels(rng, tmp_path, batch):
     with_manifest(file, "model.onnx", output="logits")
     predictor, run = evaluation.open_predictor(file)
     assert run is None and predictor.num_classes == 3 and predictor.class_names is None
-    found, labels, _ = predictor.outputs(predictor.batches(images, 2))
-    how = Preprocessing(crop_fraction=0.8)
-    pixels = [np.round(tf_preprocess.resize(images.read(i), (8, 8), how)) for i in range(5)]
+    actual, labels, _ = predictor.outputs(predictor.batches(images, 2))
+    preprocessing = Preprocessing(crop_fraction=0.8)
+    pixels = [
+        np.round(tf_preprocess.resize(images.read(i), (8, 8), preprocessing)) for i in range(5)
+    ]
     expected = np.stack(pixels).mean(axis=(1, 2))
-    np.testing.assert_allclose(found, expected, atol=1e-3)
+    np.testing.assert_allclose(actual, expected, atol=1e-3)
     np.testing.assert_array_equal(labels, images.labels)
     e = np.exp(expected - expected.max(axis=1, keepdims=True))
     probabilities = predictor.predict(predictor.batches(images, 2)).probabilities
@@ -126,15 +128,20 @@ def test_onnx_files_see_rounded_pixels(rng, tmp_path, batch):
 @pytest.mark.once
 def test_onnx_files_of_prepared_images(rng, tmp_path):
     file, images = onnx_means(tmp_path / "model.onnx", 1), split(rng, 5)  # float32
-    with pytest.raises(ValueError, match="take uint8 images.*model.onnx', which takes float32"):
+    with pytest.raises(
+        ValueError,
+        match="without a manifest.json must take uint8.*takes float32",
+    ):
         evaluation.open_predictor(file)
     with_manifest(file, "model.onnx", output="logits", preprocessing_is_inside=False)
     predictor, _ = evaluation.open_predictor(file)
-    how = Preprocessing(crop_fraction=0.8)
-    pixels = np.stack([tf_preprocess.resize(images.read(i), (8, 8), how) for i in range(5)])
+    preprocessing = Preprocessing(crop_fraction=0.8)
+    pixels = np.stack(
+        [tf_preprocess.resize(images.read(i), (8, 8), preprocessing) for i in range(5)]
+    )
     expected = (pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
-    found, _, _ = predictor.outputs(predictor.batches(images, 2))
-    np.testing.assert_allclose(found, expected.mean(axis=(1, 2)), atol=1e-5)
+    actual, _, _ = predictor.outputs(predictor.batches(images, 2))
+    np.testing.assert_allclose(actual, expected.mean(axis=(1, 2)), atol=1e-5)
 
 
 @pytest.mark.once
@@ -147,7 +154,7 @@ def test_a_manifest_tells_of_its_own_files_alone(tmp_path):
         assert predictor.preprocessing.crop_fraction == crop
         assert predictor.gives_probabilities == (crop is not None)  # else its answers tell
     with_manifest(file, "model.onnx", output="features")
-    with pytest.raises(ValueError, match="A classifier is needed.*model.onnx', of features"):
+    with pytest.raises(ValueError, match="need a classifier.*model.onnx', which gives features"):
         evaluation.open_predictor(file)
 
 
@@ -170,11 +177,11 @@ def test_a_missing_runtime_is_named(tmp_path, monkeypatch, name, module, package
 def test_another_image_size(rng):
     model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng)
     predictor = evaluation.make_predictor(model, image_size=16)
-    found = predictor.predict(predictor.batches(split(rng), 4))
-    assert predictor.input_shape == (16, 16, 3) and len(found.labels) == 11
+    actual = predictor.predict(predictor.batches(split(rng), 4))
+    assert predictor.input_shape == (16, 16, 3) and len(actual.labels) == 11
     network = randomise(ResNet(None, (1,), 0.5, 5), rng)
     assert evaluation.make_predictor(network, 32).input_shape == (32, 32, 3)
-    with pytest.raises(ValueError, match="takes images of any size: give an image_size"):
+    with pytest.raises(ValueError, match="`image_size` is needed for .* any size"):
         evaluation.make_predictor(network)
 
 
@@ -187,7 +194,7 @@ def model_of(classes=5, names=NAMES):
 @pytest.mark.parametrize(
     ("predictor", "names", "message"),
     [
-        ({}, "abcd", "The model has 5 classes. Received: a data set with 4"),
+        ({}, "abcd", "must have the model's 5 classes. Received: a data set with 4"),
         ({}, "abdce", "2 that differ, such as class 2, 'c' in the model and 'd' in the data set"),
     ],
 )
@@ -218,7 +225,7 @@ def test_everything_about_a_model_at_once(rng, tmp_path):
     randomise(predictor.model, rng, 0.6)
     lists = [[int(k) for k in rng.choice(5, rng.integers(0, 3), replace=False)] for _ in range(40)]
     (tmp_path / "real.json").write_text(json.dumps(lists))
-    found = evaluation.evaluate(
+    actual = evaluation.evaluate(
         predictor,
         images,
         "vwxyz",
@@ -229,12 +236,12 @@ def test_everything_about_a_model_at_once(rng, tmp_path):
     )
     logits, labels = evaluation.predict(predictor.model, predictor.batches(images, 16))
     best = logits.argmax(axis=1)
-    assert found["accuracy"] == pytest.approx((best == labels).mean())
+    assert actual["accuracy"] == pytest.approx((best == labels).mean())
     right = [k in row for k, row in zip(best, lists) if row]
-    assert found["real_accuracy"] == pytest.approx(np.mean(right))
-    assert found["real_images"] == len(right)
+    assert actual["real_accuracy"] == pytest.approx(np.mean(right))
+    assert actual["real_images"] == len(right)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     expected = evaluation.measure_calibration(probabilities, labels)["ece"]
-    assert found["ece"] == pytest.approx(expected, abs=1e-5)
+    assert actual["ece"] == pytest.approx(expected, abs=1e-5)
     lines = (tmp_path / "a.csv").read_text().splitlines()
     assert len(lines) == 41 and lines[-1].startswith(f'39,"image 39",{labels[39]},{best[39]},')

@@ -68,7 +68,7 @@ class Feed:
         """Returns batches of held-out images and one-hot labels for `fit`.
 
         With `pad`, all batches are whole and have weights, as in `eval_batches`. With a pretext
-        task, batches are those of `Masking.batch`.
+        task, `Masking.batch` makes the batches.
         """
         return eval_batches(
             self.test,

@@ -63,7 +63,7 @@ class Masking:
         Args:
             images: `(B, H, W, C)`.
             drawn: What `draw` returned, for the batch.
-            weights: Weights of the images, `(B,)`, which multiply those of their patches.
+            weights: Weights of the images, `(B,)`, which multiply the weights of their patches.
 
         Returns:
             ((images, source), targets, weights).

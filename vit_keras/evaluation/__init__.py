@@ -1,4 +1,4 @@
-"""Evaluation: arrays in, numbers out."""
+"""Predictions, and the numbers that judge them."""
 
 from vit_keras.evaluation.calibration import measure_calibration
 from vit_keras.evaluation.callbacks import FewShotCallback, few_shot_callback
@@ -20,7 +20,8 @@ from vit_keras.evaluation.fewshot import (
 from vit_keras.evaluation.file_predictions import FilePrediction, classify, predict_files
 from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
 from vit_keras.evaluation.predictions import write_predictions
-from vit_keras.evaluation.predictors import Predictor, make_predictor, open_predictor
+from vit_keras.evaluation.predictors import Predictor, make_predictor
+from vit_keras.evaluation.sources import open_predictor
 from vit_keras.evaluation.summary import evaluate, headline, mean_and_std, summarise, summary_line
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Whether a model is as often right as it is confident."""
+"""Measures whether a model is right as often as it is confident."""
 
 from typing import Any
 
@@ -10,11 +10,19 @@ BINS = 15
 def measure_calibration(
     probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS
 ) -> dict[str, Any]:
-    """The expected calibration error of probabilities `(N, K)`, and what it is made of.
+    """Computes the expected calibration error (Guo et al. 2017, Eq. 3).
 
-    Confidence, the largest probability, falls into one of `bins` intervals (lower, upper] of equal
-    width; ECE = Σ_m |B_m|/N · |accuracy(B_m) − confidence(B_m)| (Guo et al. 2017, Eq. 3). A bin
-    without images has None for both.
+    The confidence, which is the largest probability, falls into one of `bins` intervals
+    (lower, upper] of equal width. ECE = Σ_m |B_m|/N · |accuracy(B_m) − confidence(B_m)|.
+
+    Args:
+        probabilities: `(N, K)`.
+        labels: `(N,)` integers.
+        bins: The number of intervals.
+
+    Returns:
+        The error as "ece", and "bins", a list with the bounds, the number of images, the accuracy,
+        and the confidence of each bin. The last two are None for a bin without images.
     """
     confidence = probabilities.max(axis=-1).astype("float64")
     correct = probabilities.argmax(axis=-1) == labels

@@ -1,4 +1,4 @@
-"""The few-shot evaluation of a model while it trains."""
+"""Evaluates a model by few-shot classification while it trains."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,12 +19,18 @@ SHOTS = (1, 5, 10)
 
 
 class FewShotCallback(keras.callbacks.Callback):
-    """Every `every` epochs the few-shot accuracies, as `fewshot_1` … in the epoch's logs.
+    """Adds few-shot accuracies to the logs, as `fewshot_1` and so on.
 
-    They are of the features of `encoder`, by default of the model that trains.
-    `train`, the images `drawn`, and `test` are batches of images and labels that can be gone
-    through again and again. The callback stands before those that record the logs. It works in
-    the time of the validation, where there is one, so that it does not count as training.
+    Place the callback before those that record the logs. If there is a validation, the evaluation
+    is part of it, so that its time does not count as training.
+
+    Args:
+        train: Batches of the training images that were drawn, and their labels; repeatable.
+        drawn: The draw of the shots.
+        test: Batches of test images and labels; repeatable.
+        num_classes: The number of classes.
+        every: Evaluates every so many epochs.
+        encoder: The model that computes the features; by default, the model that trains.
     """
 
     def __init__(
@@ -39,30 +45,34 @@ class FewShotCallback(keras.callbacks.Callback):
         super().__init__()
         self.train, self.drawn, self.test = train, drawn, test
         self.num_classes, self.every, self.encoder = num_classes, every, encoder
-        self.features, self.found, self.epoch = None, None, 0
+        self.features, self.accuracies, self.epoch = None, None, 0
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.epoch, self.found = epoch + 1, None
+        self.epoch, self.accuracies = epoch + 1, None
 
     def on_test_end(self, logs=None):
         self._evaluate()
 
     def on_epoch_end(self, epoch, logs=None):
         self._evaluate()
-        logs.update(self.found)
+        logs.update(self.accuracies)
 
     def _evaluate(self):
-        if self.found is not None:
+        if self.accuracies is not None:
             return
-        self.found = {}
+        self.accuracies = {}
         if self.epoch % self.every == 0:
             if self.features is None:
                 self.features = feature_model(self.encoder or self.model)
             rows = self._rows(self.features)
-            self.found = {f"fewshot_{row['shots']}": row["mean"] for row in rows}
+            self.accuracies = {f"fewshot_{row['shots']}": row["mean"] for row in rows}
 
     def gain(self, before: keras.Model, after: keras.Model) -> dict[str, list[dict[str, Any]]]:
-        """The rows of `few_shot` of two models on the images of the run: what training brought."""
+        """Evaluates two models on the images of the run, to show what training has gained.
+
+        Returns:
+            The rows of `few_shot` as "fewshot_before" and "fewshot".
+        """
         rows = [self._rows(feature_model(model)) for model in (before, after)]
         return {"fewshot_before": rows[0], "fewshot": rows[1]}
 
@@ -79,9 +89,23 @@ def few_shot_callback(
     shots: Sequence[int] = SHOTS,
     seeds: int = SEEDS,
     encoder: keras.Model | None = None,
-    **how,
+    **options,
 ) -> FewShotCallback:
-    """A `FewShotCallback` on a training split; `how` are arguments of `data.eval_batches`."""
+    """Makes a `FewShotCallback`.
+
+    Args:
+        split: The training split that the shots are drawn from; they are not augmented.
+        test: Batches of test images and labels; repeatable.
+        num_classes: The number of classes.
+        every: Evaluates every so many epochs.
+        shots: Numbers of training images per class.
+        seeds: The number of draws.
+        encoder: The model that computes the features; by default, the model that trains.
+        **options: Further arguments of `data.eval_batches`.
+
+    Raises:
+        ValueError: If a class has too few images.
+    """
     drawn = draw(split.labels, num_classes, shots, seeds)
-    train = data.eval_batches(split.part(drawn.images), **how)
+    train = data.eval_batches(split.part(drawn.images), **options)
     return FewShotCallback(train, drawn, test, num_classes, every, encoder)

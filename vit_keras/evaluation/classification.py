@@ -1,4 +1,4 @@
-"""Accuracy, in all and class by class."""
+"""Measures accuracy, for all images and for each class."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,55 +12,84 @@ TOP = 5
 
 
 def predict(model: keras.Model, batches: Iterable) -> tuple[np.ndarray, np.ndarray]:
-    """The model's outputs `(N, K)` float32 and labels `(N,)` of batches of images and labels."""
+    """Runs a model on batches of images and labels.
+
+    Returns:
+        The outputs, `(N, K)` float32, and the labels, `(N,)`.
+
+    Raises:
+        ValueError: If there are no images, or if outputs are not finite.
+    """
     outputs, labels, _ = make_predictor(model).outputs(batches)
     return outputs, labels
 
 
 def probabilities(model: keras.Model, images: np.ndarray) -> np.ndarray:
-    """Softmax of the model's logits, `(N, K)`, or its outputs where it ends in a softmax."""
+    """Computes the probabilities of classes, whether or not the model ends in a softmax.
+
+    Args:
+        model: A classifier.
+        images: `(N, H, W, C)`, prepared as the model's `preprocessing` says.
+
+    Returns:
+        `(N, K)` float32.
+    """
     predictor = make_predictor(model)
     return predictor.as_probabilities(predictor.run(images).astype("float32"))
 
 
 def check_classes(predictor: Predictor, class_names: Sequence[str], ignore_names: bool) -> None:
-    """ValueError unless the data set's classes are the predictor's, in number and in name."""
+    """Checks that a data set has the predictor's classes.
+
+    Raises:
+        ValueError: If the number of classes or, without `ignore_names`, a name differs.
+    """
     if len(class_names) != predictor.num_classes:
         raise ValueError(
-            f"The model has {predictor.num_classes} classes. "
+            f"The data set must have the model's {predictor.num_classes} classes. "
             f"Received: a data set with {len(class_names)}"
         )
-    ours = predictor.class_names or class_names
-    differ = [k for k, (a, b) in enumerate(zip(ours, class_names)) if str(a) != str(b)]
-    if differ and not ignore_names:
-        k = differ[0]
+    names = predictor.class_names or class_names
+    different = [k for k, (a, b) in enumerate(zip(names, class_names)) if str(a) != str(b)]
+    if different and not ignore_names:
+        k = different[0]
         raise ValueError(
             "The classes of the model and of the data set must be the same, in the same order. "
-            f"Received: {len(differ)} that differ, such as class {k}, {ours[k]!r} in the model and "
-            f"{class_names[k]!r} in the data set. Where they are only called differently, "
-            "give --ignore_class_names"
+            f"Received: {len(different)} that differ, such as class {k}, {names[k]!r} in the model "
+            f"and {class_names[k]!r} in the data set. If only the names differ, and not the "
+            "order, give --ignore_class_names"
         )
 
 
 def top_k_accuracy(outputs: np.ndarray, labels: np.ndarray, k: int) -> float:
-    """The share of images whose label is among the `k` largest outputs."""
+    """Returns the share of images whose label is among the `k` largest outputs."""
     largest = np.argpartition(outputs, -k, axis=-1)[:, -k:]
     return float((largest == labels[:, None]).any(axis=-1).mean())
 
 
 def report(outputs: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> dict[str, Any]:
-    """Accuracy, and for each class its images, precision, recall; with the confusion matrix.
+    """Judges a classifier.
 
-    `outputs` `(N, K)` are logits or probabilities. Row i, column j of the matrix counts images of
-    class i that were taken for class j. A class without images has recall None, one never predicted
-    has precision None; `top_5_accuracy` is None where K <= 5. ValueError where a label lies outside
-    the K classes.
+    Args:
+        outputs: Logits or probabilities, `(N, K)`.
+        labels: `(N,)` integers.
+        class_names: The K names.
+
+    Returns:
+        "accuracy", "top_5_accuracy" (None if K <= 5), "images", "classes" (for each class its
+        images, precision, and recall), and "confusion_matrix", whose row i, column j counts the
+        images of class i that were predicted as class j. A class without images has the recall
+        None; one that was never predicted has the precision None.
+
+    Raises:
+        ValueError: If there are no images, if a label lies outside the K classes, or if there are
+            not K names.
     """
     count = outputs.shape[-1]
     _check(labels, count, class_names)
     matrix = np.zeros((count, count), int)
     np.add.at(matrix, (labels, outputs.argmax(axis=-1)), 1)
-    share = lambda part, whole: float(part / whole) if whole else None
+    share = lambda count, whole: float(count / whole) if whole else None
     return {
         "accuracy": float(np.trace(matrix) / matrix.sum()),
         "top_5_accuracy": top_k_accuracy(outputs, labels, TOP) if count > TOP else None,
@@ -88,17 +117,17 @@ def _check(labels, count, class_names):
         )
     if len(class_names) != count:
         raise ValueError(
-            f"The model has {count} classes. Received: {len(class_names)} names of classes"
+            f"The model's {count} classes need as many names. Received: {len(class_names)} names"
         )
 
 
-def report_table(found: dict[str, Any]) -> str:
-    """A `report` as text for a terminal: one line a class, the accuracy last."""
-    width = max(5, *(len(row["name"]) for row in found["classes"]))
+def report_table(metrics: dict[str, Any]) -> str:
+    """Formats a `report` for a terminal: one line per class, and the accuracy last."""
+    width = max(5, *(len(row["name"]) for row in metrics["classes"]))
     percent = lambda share: "      -" if share is None else f"{100 * share:6.2f}%"
     lines = [f"{'class':<{width}}  images  precision   recall"]
-    for row in found["classes"]:
+    for row in metrics["classes"]:
         numbers = f"{row['images']:>6}    {percent(row['precision'])}  {percent(row['recall'])}"
         lines.append(f"{row['name']:<{width}}  {numbers}")
-    lines.append(f"accuracy {100 * found['accuracy']:.2f}% of {found['images']} images")
+    lines.append(f"accuracy {100 * metrics['accuracy']:.2f}% of {metrics['images']} images")
     return "\n".join(lines)

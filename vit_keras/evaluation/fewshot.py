@@ -1,7 +1,7 @@
-"""Few-shot linear evaluation: frozen features, labels by least squares in closed form.
+"""Few-shot linear evaluation: frozen features, and labels by least squares in closed form.
 
-The paper's (Section 4.1), in the published evaluator's form (big_vision, evaluators/fewshot_lsr):
-its standardisation, bias feature, L2 and choice of shots.
+This is the paper's evaluation (Section 4.1) with the standardization, bias feature, L2, and draw of
+shots of the published evaluator (big_vision, evaluators/fewshot_lsr).
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,20 +15,26 @@ from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.evaluation.summary import mean_and_std
 from vit_keras.models.image_model import copy_description
 
-BIAS = 100.0  # a constant feature: so large that its weight is hardly regularised
-EPSILON = 1e-5  # added to the deviations
+BIAS = 100.0  # a constant feature, so large that its weight is hardly regularized
+EPSILON = 1e-5  # added to the standard deviations
 L2 = 2.0**10
 SHOTS = (1, 5, 10, 25)
 SEEDS = 3
-# Layers whose output is the representation of a model without a head.
+# Last layers of models without a head, whose output is the representation.
 REPRESENTATIONS = ("pre_logits", "token", "gap", "MAPHead_0", "encoder_norm", "avg_pool")
 
 
 class LeastSquares:
-    """Regularised least squares of labels in {-1, 1}^K on standardised features, for any L2.
+    """Regularized least squares of labels in {-1, 1}^K on standardized features, for any L2.
 
-    W = (XᵀX + λI)⁻¹ Xᵀ Y, or where images are fewer than features W = Xᵀ (XXᵀ + λI)⁻¹ Y, in
-    float64: X `(n, D + 1)` are the features less their mean, over their deviation, beside the bias.
+    W = (XᵀX + λI)⁻¹ Xᵀ Y or, if there are fewer images than features, W = Xᵀ (XXᵀ + λI)⁻¹ Y, in
+    float64. X `(n, D + 1)` holds the features, minus their mean and divided by their standard
+    deviation, and the bias feature.
+
+    Args:
+        features: `(n, D)`.
+        labels: `(n,)` integers.
+        num_classes: K.
     """
 
     def __init__(self, features: np.ndarray, labels: np.ndarray, num_classes: int):
@@ -44,12 +50,12 @@ class LeastSquares:
         self.back = None if primal else x.T
 
     def weights(self, l2: float = L2) -> np.ndarray:
-        """W `(D + 1, K)`, of the standardised features and the bias feature."""
+        """Solves for W, `(D + 1, K)`, the weights of the standardized features and the bias."""
         solved = np.linalg.solve(self.gram + l2 * np.eye(len(self.gram)), self.targets)
         return solved if self.back is None else self.back @ solved
 
     def predict(self, features: np.ndarray, l2: float = L2, chunk: int = 4096) -> np.ndarray:
-        """The classes `(N,)` that features `(N, D)` are nearest to."""
+        """Predicts the classes `(N,)` of features `(N, D)`, `chunk` rows at a time."""
         weights = self.weights(l2)
         kernel = (weights[:-1] / self.std[:, None]).astype("float32")
         bias = (BIAS * weights[-1]).astype("float32")
@@ -61,10 +67,10 @@ class LeastSquares:
 
 
 class Draw(NamedTuple):
-    """Which images are the shots.
+    """A draw of the training images.
 
     Attributes:
-        images: the indices, ascending, of all that any number of shots and any seed use.
+        images: The ascending indices of all images that any number of shots and any seed use.
         places: {(shots, seed): places in `images`}.
     """
 
@@ -73,9 +79,12 @@ class Draw(NamedTuple):
 
 
 def draw(labels: np.ndarray, num_classes: int, shots: Sequence[int], seeds: int) -> Draw:
-    """Draws images of each class, once for each of the seeds 0, 1 …; more shots hold the fewer.
+    """Draws images of each class, once for each of the seeds 0, 1, and so on.
 
-    ValueError where a class has fewer images than asked for.
+    The draw of a larger number of shots contains the draw of a smaller number.
+
+    Raises:
+        ValueError: If a class has fewer images than shots, or if an argument is out of range.
     """
     if not shots or min(shots) < 1 or seeds < 1:
         raise ValueError(
@@ -98,7 +107,7 @@ def draw(labels: np.ndarray, num_classes: int, shots: Sequence[int], seeds: int)
         of_class = [rng.permutation(np.flatnonzero(labels == k)) for k in range(num_classes)]
         chosen |= {(n, seed): np.concatenate([i[:n] for i in of_class]) for n in shots}
     images = np.unique(np.concatenate(list(chosen.values())))
-    return Draw(images, {key: np.searchsorted(images, found) for key, found in chosen.items()})
+    return Draw(images, {key: np.searchsorted(images, indices) for key, indices in chosen.items()})
 
 
 def few_shot(
@@ -109,10 +118,22 @@ def few_shot(
     l2: Sequence[float] = (L2,),
     seeds: int = SEEDS,
 ) -> list[dict[str, Any]]:
-    """Accuracy on `test` of least squares on a few of `train`, both features `(N, D)` and labels.
+    """Measures the accuracy of least squares on a few training images.
 
-    One row for each number of shots and each L2: its accuracies for seeds 0, 1 …, which draw the
-    shots, their mean and standard deviation.
+    Args:
+        train: Features `(N, D)` and labels `(N,)` of the training images.
+        test: The same for the test images.
+        num_classes: K.
+        shots: Numbers of training images per class.
+        l2: Strengths of the regularization.
+        seeds: The number of draws.
+
+    Returns:
+        One row for each number of shots and each L2: "shots", "l2", the "accuracies" of the seeds,
+        their "mean", and their standard deviation "std".
+
+    Raises:
+        ValueError: If a class has fewer images than shots.
     """
     features, labels = train
     drawn = draw(labels, num_classes, shots, seeds)
@@ -120,22 +141,22 @@ def few_shot(
 
 
 def accuracies(features, labels, drawn, test, num_classes, l2=(L2,)) -> list[dict[str, Any]]:
-    """`few_shot`, of features and labels of the images `drawn` alone."""
-    found = {}
+    """Computes `few_shot` from the features and labels of the drawn images alone."""
+    by_setting = {}
     for (n, _), places in drawn.places.items():
         solver = LeastSquares(features[places], labels[places], num_classes)
         for strength in l2:
             right = solver.predict(test[0], strength) == test[1]
-            found.setdefault((n, strength), []).append(float(right.mean()))
+            by_setting.setdefault((n, strength), []).append(float(right.mean()))
     rows = []
-    for (n, strength), values in found.items():
+    for (n, strength), values in by_setting.items():
         mean, std = mean_and_std(values)
         rows.append({"shots": n, "l2": strength, "accuracies": values, "mean": mean, "std": std})
     return rows
 
 
 def few_shot_table(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows of `few_shot` as text for a terminal."""
+    """Formats the rows of `few_shot` for a terminal."""
     return "\n".join(
         f"{row['shots']}-shot accuracy {100 * row['mean']:.2f} ± {100 * row['std']:.2f}% "
         f"(L2 {row['l2']:g}, {len(row['accuracies'])} seeds)"
@@ -144,31 +165,41 @@ def few_shot_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def feature_model(model: keras.Model, representation: str | None = None) -> keras.Model:
-    """The model up to its representation `(B, D)`: the input of `head`, or a layer's output.
+    """Cuts a model off at its representation, `(B, D)`; the weights are shared.
 
-    Weights are shared. ValueError, with the layers that could be read, where there is no such
-    layer.
+    Args:
+        model: An image model.
+        representation: The layer whose output is the representation; by default, the
+            representation is the input of the layer `head`.
+
+    Raises:
+        ValueError: If there is no such layer. The message lists the layers that would do.
+
+    Example:
+        ```python
+        features = evaluation.feature_model(model).predict(images)  # (N, D)
+        ```
     """
     layers = {layer.name: layer for layer in model.layers}
     if representation is not None:
-        found = layers[representation].output if representation in layers else None
+        features = layers[representation].output if representation in layers else None
     elif "head" in layers:
-        found = layers["head"].input
+        features = layers["head"].input
     else:
-        found = model.output if model.layers[-1].name in REPRESENTATIONS else None
-    if found is None or len(found.shape) != 2:
+        features = model.output if model.layers[-1].name in REPRESENTATIONS else None
+    if features is None or len(features.shape) != 2:
         flat = [name for name, layer in layers.items() if len(layer.output.shape) == 2]
         raise ValueError(
-            f"Features are the input of layer 'head' or the output (B, D) of a named layer. "
+            f"Features must be the input of a layer 'head', or the output (B, D) of a named layer. "
             f"Received: representation={representation!r} for model {model.name!r}, "
             f"which has {', '.join(map(repr, flat))}"
         )
-    shared = type(model)(model.input, found, name=f"{model.name}_features")
+    shared = type(model)(model.input, features, name=f"{model.name}_features")
     return copy_description(shared, model)
 
 
 def extract(features: keras.Model, batches: Iterable) -> tuple[np.ndarray, np.ndarray]:
-    """Features `(N, D)` float32 and labels `(N,)` of batches, by a `feature_model`."""
+    """Computes features `(N, D)` float32 and labels `(N,)` of batches by a `feature_model`."""
     return make_predictor(features).outputs(batches)[:2]
 
 
@@ -183,15 +214,27 @@ def evaluate_few_shot(
     l2: Sequence[float] = (L2,),
     seeds: int = SEEDS,
 ) -> list[dict[str, Any]]:
-    """`few_shot` of a model on a data set.
+    """Measures few-shot accuracies of a model on a data set, as `few_shot` does.
 
-    Features are computed once, of the test images and of the training images that are drawn.
-    ValueError for an exported file, which has none.
+    Features are computed once, for the test images and for the training images that are drawn.
+
+    Args:
+        predictor: A predictor with a Keras model.
+        dataset: A `data.Dataset`.
+        batch: The number of images per batch.
+        splits: The names of the training split and the test split.
+        representation: As in `feature_model`.
+        shots: Numbers of training images per class.
+        l2: Strengths of the regularization.
+        seeds: The number of draws.
+
+    Raises:
+        ValueError: If the predictor is an exported file, or as `few_shot` and `feature_model` do.
     """
     if predictor.model is None:
         raise ValueError(
-            "A few-shot evaluation reads features, which an exported file does not give. "
-            "Give it the run or the checkpoint that was exported"
+            "A few-shot evaluation needs features, which an exported file does not give. "
+            "Received: an exported file. Give the run or the checkpoint that it came from"
         )
     split, classes = dataset.split(splits[0]), len(dataset.class_names)
     drawn = draw(split.labels, classes, shots, seeds)

@@ -1,4 +1,4 @@
-"""ImageNet-ReaL: every label that fits an image counts (Beyer et al. 2020, arXiv 2006.07159)."""
+"""ImageNet-ReaL, where every label that fits an image counts (arXiv 2006.07159)."""
 
 import json
 import os
@@ -13,12 +13,24 @@ FILE_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 def read_real_labels(
     path: str | os.PathLike, images: int, num_classes: int, paths: Sequence[str] | None = None
 ) -> list[set[int]]:
-    """The labels of each image, from the published `real.json`: one list of labels an image.
+    """Reads the labels of each image from the published `real.json`.
 
-    The file's lists are in the order of the validation files' names. `paths` that are such names
-    say which list is whose; otherwise the `images` are taken to be in that order, as those of
-    TensorFlow Datasets are not. Raises FileNotFoundError; ValueError for another number of lists,
-    or for labels outside the classes.
+    The file has one list per image, in the order of the names of ImageNet's validation files.
+
+    Args:
+        path: The file.
+        images: The number of images.
+        num_classes: The number of the model's classes.
+        paths: The images' files. If these are ImageNet's, their names choose the lists; otherwise
+            the images must be in the order of the file.
+
+    Returns:
+        One set of labels per image.
+
+    Raises:
+        FileNotFoundError: If there is no file at `path`.
+        ValueError: If the file has another number of lists or labels outside the classes, or if
+            the images come from TensorFlow Datasets, which has another order.
     """
     labels = _read(path)
     names = [FILE_NAME.search(os.path.basename(name)) for name in paths or ()]
@@ -26,7 +38,8 @@ def read_real_labels(
     if not named and any(name.startswith("tfds:") for name in paths or ()):
         raise ValueError(
             "ReaL labels follow the names of ImageNet's files, which TensorFlow Datasets does not "
-            "keep in order. Give the validation images as folder:PATH"
+            "keep in order. Received: images from TensorFlow Datasets. Give the validation images "
+            "as folder:PATH"
         )
     order = [int(name[1]) - 1 for name in names] if named else range(images)
     if max(order, default=-1) >= len(labels) or (not named and len(labels) != images):
@@ -55,11 +68,22 @@ def _read(path):
 
 
 def real_accuracy(predicted: np.ndarray, labels: Sequence[set[int]]) -> tuple[float, int]:
-    """The share of images whose predicted class is among their labels, and how many count.
+    """Computes the ReaL accuracy; images without labels are left out, as published.
 
-    Images without labels are left out, as published. ValueError where none has any.
+    Args:
+        predicted: The predicted classes, `(N,)`.
+        labels: A set of labels per image.
+
+    Returns:
+        The share of images whose predicted class is among their labels, and the number of images
+        that count.
+
+    Raises:
+        ValueError: If no image has a label.
     """
     right = [int(best) in fitting for best, fitting in zip(predicted, labels) if fitting]
     if not right:
-        raise ValueError(f"No image has a ReaL label. Received: {len(labels)} empty lists")
+        raise ValueError(
+            f"At least one image must have a ReaL label. Received: {len(labels)} empty lists"
+        )
     return float(np.mean(right)), len(right)

@@ -1,4 +1,4 @@
-"""What was predicted, image by image, as a table in a file."""
+"""Writes a table of predictions, one row per image."""
 
 import os
 import pathlib
@@ -26,11 +26,15 @@ WRITERS = {".parquet": _write_parquet, ".csv": _write_csv}
 
 
 def writer_of(path: str | os.PathLike):
-    """The function that writes a table to `path`; ValueError unless it ends in .parquet or .csv."""
+    """Returns the function that writes a table to `path`.
+
+    Raises:
+        ValueError: If the suffix is neither .parquet nor .csv.
+    """
     suffix = pathlib.Path(path).suffix
     if suffix not in WRITERS:
         raise ValueError(
-            f"Predictions are written to {' or '.join(WRITERS)} files. "
+            f"Predictions can be written to {' or '.join(WRITERS)} files. "
             f"Received: {os.fspath(path)!r}"
         )
     return WRITERS[suffix]
@@ -42,10 +46,20 @@ def write_predictions(
     labels: np.ndarray,
     paths: Sequence[str] | None = None,
 ) -> None:
-    """One row an image: index, path (where known), label, predicted, confidence, correct.
+    """Writes one row per image: index, path (if known), label, predicted, confidence, correct.
 
-    `label` and `predicted` are classes 0 to K − 1, `confidence` is the probability of `predicted`.
-    The file's ending decides: .parquet or .csv. It is replaced whole.
+    `label` and `predicted` are classes from 0 to K − 1, and `confidence` is the probability of
+    `predicted`. A file that exists is replaced at once.
+
+    Args:
+        path: A .parquet or .csv file.
+        probabilities: `(N, K)`.
+        labels: `(N,)` integers.
+        paths: The images' names.
+
+    Raises:
+        ValueError: If the suffix is neither .parquet nor .csv.
+        ImportError: If PyArrow is not installed.
     """
     write = writer_of(path)
     predicted = probabilities.argmax(axis=-1)

@@ -1,4 +1,4 @@
-"""Everything about one predictor and one data set, and about several runs together."""
+"""Evaluates one predictor on one data set, and summarizes several runs."""
 
 import os
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
 from vit_keras.evaluation.predictions import write_predictions, writer_of
 from vit_keras.evaluation.predictors import Predictor
 
-# What a line calls the figures of a report: name, factor, unit.
+# How `summary_line` shows the figures of a report: name, factor, unit.
 SHOWN = {
     "accuracy": ("accuracy", 100, "%"),
     "top_5_accuracy": ("top-5", 100, "%"),
@@ -33,61 +33,85 @@ def evaluate(
     predictions: str | os.PathLike | None = None,
     ignore_class_names: bool = False,
 ) -> dict[str, Any]:
-    """A `report` with calibration, speed and, where `real` names its labels, ReaL accuracy.
+    """Evaluates a predictor: a `report` with calibration, speed, and ReaL accuracy.
 
-    `predictions` is a .parquet or .csv file to write. What does not fit raises ValueError before
-    the first image is looked at.
+    Args:
+        predictor: From `open_predictor` or `make_predictor`.
+        split: A `data.Split`.
+        class_names: The names of the data set's classes.
+        batch: The number of images per batch.
+        real: The published `real.json`, for the ReaL accuracy.
+        predictions: A .parquet or .csv file to write the predictions to.
+        ignore_class_names: Whether to accept classes that the model names differently.
+
+    Returns:
+        A `report` with "calibration", "ece", "images_per_second", and, with `real`,
+        "real_accuracy" and "real_images".
+
+    Raises:
+        ValueError: If the classes, the ReaL labels, or the file's suffix do not fit. This is
+            checked before the first image is read.
+
+    Example:
+        ```python
+        predictor, _ = evaluation.open_predictor("runs/mine")
+        dataset = data.load("folder:pictures", channels=3)
+        metrics = evaluation.evaluate(
+            predictor, dataset.split("test"), dataset.class_names, batch=32
+        )
+        print(evaluation.summary_line(metrics))
+        ```
     """
     check_classes(predictor, class_names, ignore_class_names)
     paths = split.origin and [split.origin.name(index) for index in range(len(split))]
     if predictions is not None:
         writer_of(predictions)
-    sets = real and read_real_labels(real, len(split), predictor.num_classes, paths)
-    found = predictor.predict(predictor.batches(split, batch))
-    rows = report(found.probabilities, found.labels, class_names)
-    rows["calibration"] = measure_calibration(found.probabilities, found.labels)
-    rows["ece"] = rows["calibration"]["ece"]
-    rows["images_per_second"] = found.images_per_second
+    real_labels = real and read_real_labels(real, len(split), predictor.num_classes, paths)
+    predicted = predictor.predict(predictor.batches(split, batch))
+    metrics = report(predicted.probabilities, predicted.labels, class_names)
+    metrics["calibration"] = measure_calibration(predicted.probabilities, predicted.labels)
+    metrics["ece"] = metrics["calibration"]["ece"]
+    metrics["images_per_second"] = predicted.images_per_second
     if real:
-        best = found.probabilities.argmax(axis=-1)
-        rows["real_accuracy"], rows["real_images"] = real_accuracy(best, sets)
+        best = predicted.probabilities.argmax(axis=-1)
+        metrics["real_accuracy"], metrics["real_images"] = real_accuracy(best, real_labels)
     if predictions is not None:
-        write_predictions(predictions, found.probabilities, found.labels, paths)
-    return rows
+        write_predictions(predictions, predicted.probabilities, predicted.labels, paths)
+    return metrics
 
 
-def headline(found: dict[str, Any]) -> str:
-    """What a run says at its end, of a `report` or of a `FewShotCallback.gain`."""
-    if "accuracy" in found:
-        return f"accuracy {100 * found['accuracy']:.2f}% of {found['images']} held-out images"
-    if not found:
+def headline(metrics: dict[str, Any]) -> str:
+    """Returns the lines that a run ends with, for a `report` or a `FewShotCallback.gain`."""
+    if "accuracy" in metrics:
+        return f"accuracy {100 * metrics['accuracy']:.2f}% of {metrics['images']} held-out images"
+    if not metrics:
         return "no few-shot evaluation: `fewshot_every` is 0"
     percent = lambda row: f"{100 * row['mean']:.2f} ± {100 * row['std']:.2f}%"
     return "\n".join(
         f"{after['shots']}-shot accuracy {percent(before)} before, {percent(after)} after"
-        for before, after in zip(found["fewshot_before"], found["fewshot"])
+        for before, after in zip(metrics["fewshot_before"], metrics["fewshot"])
     )
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation of a sample (n − 1), which is 0 of one value."""
+    """Returns the mean and the standard deviation of a sample (over n − 1; 0 for one value)."""
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def summarise(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Mean and standard deviation over runs, for each single figure that all of them have."""
+    """Returns the mean and standard deviation over runs of each number that all of them have."""
     shared = [key for key, value in reports[0].items() if isinstance(value, float)]
     return {
-        key: mean_and_std([found[key] for found in reports])
+        key: mean_and_std([metrics[key] for metrics in reports])
         for key in shared
-        if all(isinstance(found.get(key), float) for found in reports)
+        if all(isinstance(metrics.get(key), float) for metrics in reports)
     }
 
 
-def summary_line(found: dict[str, Any]) -> str:
-    """The figures of one evaluation, or of several as mean ± standard deviation, on one line."""
+def summary_line(metrics: dict[str, Any]) -> str:
+    """Formats the numbers of `evaluate`, or the means and deviations of `summarise`."""
     texts = []
-    for key, value in found.items():
+    for key, value in metrics.items():
         if isinstance(value, float | tuple):
             name, factor, unit = SHOWN.get(key, (key, 100, "%"))
             numbers = value if isinstance(value, tuple) else (value,)

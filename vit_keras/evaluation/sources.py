@@ -1,0 +1,95 @@
+"""Opens runs, checkpoints, and exported files as predictors."""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+
+from vit_keras import runs
+from vit_keras.evaluation.predictors import Predictor, make_predictor
+from vit_keras.models import Preprocessing
+from vit_keras.runtimes import format_of, open_file
+
+# An exported file that scales pixels itself takes them in [0, 255].
+UNSCALED = {"mean": (0.0,), "std": (1 / 255,)}
+
+
+def open_predictor(
+    path: str | os.PathLike, image_size: int | None = None
+) -> tuple[Predictor, runs.Run | None]:
+    """Opens a run, a checkpoint, or an exported file.
+
+    The preprocessing and the classes of an exported file come from `manifest.json` and `labels.txt`
+    beside it. Without a manifest, the file must take uint8 pixels, and its outputs for noise show
+    whether it gives probabilities or logits.
+
+    Args:
+        path: A run's folder, a checkpoint of any format, or an exported file.
+        image_size: The side of the images in pixels, if it is not the model's.
+
+    Returns:
+        The predictor, and the run; None for anything but a run's folder.
+
+    Raises:
+        FileNotFoundError: If there is nothing at `path`.
+        ValueError: If an exported file is not a classifier of images, or has another size.
+        ImportError: If the runtime of an exported file is not installed.
+
+    Example:
+        ```python
+        predictor, run = evaluation.open_predictor("runs/mine")
+        ```
+    """
+    if format_of(path):
+        return _open_exported(pathlib.Path(path), image_size), None
+    model, run = runs.open_source(path)
+    return make_predictor(model, image_size), run
+
+
+def _open_exported(path, image_size):
+    exported, (folder, manifest) = open_file(path), _manifest_of(path)
+    source = manifest.get("input", {})
+    prepared = not source.get("preprocessing_is_inside", True)
+    shape, dtype = exported.input_shape, "float32" if prepared else "uint8"
+    if exported.dtype != dtype or len(shape) != 3:
+        raise ValueError(
+            f"An exported file {'with this' if manifest else 'without a'} manifest.json must take "
+            f"{dtype} images (B, H, W, C). "
+            f"Received: {os.fspath(path)!r}, which takes {exported.dtype} {(None, *shape)}"
+        )
+    if image_size is not None and shape[:2] != (image_size, image_size):
+        raise ValueError(
+            f"`image_size` must be the exported file's. Received: image_size={image_size} for "
+            f"{os.fspath(path)!r} of {shape[0]}x{shape[1]} pixels"
+        )
+    output, labels = manifest.get("output"), folder / "labels.txt"
+    if output == "features":
+        raise ValueError(
+            f"Predictions need a classifier. Received: {os.fspath(path)!r}, which gives features"
+        )
+    names = tuple(labels.read_text().splitlines()) if labels.is_file() else None
+    preprocessing = source.get("preprocessing", {}) | ({} if prepared else UNSCALED)
+    to_pixels = lambda images: np.clip(np.round(images), 0, 255).astype("uint8")
+    run = exported if prepared else lambda images: exported(to_pixels(images))
+    softmaxed = output == "softmax" if output else _gives_probabilities(exported)
+    return Predictor(
+        run, shape, exported.num_outputs, Preprocessing(**preprocessing), softmaxed, names
+    )
+
+
+def _gives_probabilities(exported):
+    """Whether the outputs of an exported file for noise are probabilities."""
+    noise = np.random.default_rng(0).integers(0, 256, (4, *exported.input_shape), dtype="uint8")
+    outputs = exported(noise)
+    return bool((outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=1e-2))
+
+
+def _manifest_of(path):
+    """Returns the folder that an exported file was written to, and its manifest or {}."""
+    for folder in path.parents[:2]:
+        file = folder / "manifest.json"
+        manifest = json.loads(file.read_text()) if file.is_file() else {"files": []}
+        if path.relative_to(folder).as_posix() in [row["file"] for row in manifest["files"]]:
+            return folder, manifest
+    return path.parent, {}
