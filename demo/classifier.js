@@ -1,21 +1,21 @@
-// An exported TFLite file in LiteRT.js: a picture in, classes and attention out.
+// Runs an exported TFLite file in LiteRT.js: picture -> classes and attention.
 import { loadAndCompile, loadLiteRt, Tensor } from "@litertjs/core";
 
 const WASM = "./node_modules/@litertjs/core/wasm/";
 
 async function read(path) {
-  const answer = await fetch(path);
-  if (!answer.ok) throw new Error(`${path} is missing: export with --format litert`);
-  return answer;
+  const response = await fetch(path);
+  if (!response.ok) throw new Error(`${path} is missing: export with --format litert`);
+  return response;
 }
 
-/** Opens the smallest TFLite file of an export's folder, by its manifest. */
+/** Opens the smallest TFLite file that the manifest of an exported folder names. */
 export async function open(folder) {
   const manifest = await (await read(`${folder}/manifest.json`)).json();
   const names = (await (await read(`${folder}/labels.txt`)).text()).trimEnd().split("\n");
   const files = manifest.files.filter((file) => file.format === "litert" && file.batch === 1);
   if (!files.length || !manifest.input.preprocessing_is_inside || manifest.output !== "softmax")
-    throw new Error("The page takes an export with --format litert, without --raw or --output");
+    throw new Error("The page needs an export with --format litert, without --raw or --output");
   const file = files.reduce((least, other) => (other.bytes < least.bytes ? other : least));
   await loadLiteRt(WASM, { threads: crossOriginIsolated });
   const model = await loadAndCompile(`${folder}/${file.file}`, { accelerator: "wasm" });
@@ -28,11 +28,11 @@ class Classifier {
     [this.height, this.width, this.channels] = manifest.input.shape;
     const ranks = model.getOutputDetails().map((output) => output.shape.length);
     this.answer = ranks.indexOf(2);
-    this.attention = ranks.indexOf(3); // -1 where the export is without
+    this.attention = ranks.indexOf(3); // -1 if the export has none
     this.canvas = new OffscreenCanvas(this.width, this.height);
   }
 
-  /** Left, top, width and height of what the model sees of a picture. */
+  /** The left, top, width and height of the part of a picture that the model sees. */
   crop(width, height) {
     const fraction = this.manifest.input.preprocessing.crop_fraction;
     if (fraction === null) return [0, 0, width, height];
@@ -40,12 +40,12 @@ class Classifier {
     return [(width - side) / 2, (height - side) / 2, side, side];
   }
 
-  /** The picture's pixels as the model takes them: uint8 of (1, H, W, C). */
+  /** The picture's pixels as the model takes them: (1, H, W, C) uint8. */
   pixels(picture, width, height) {
     const context = this.canvas.getContext("2d", { willReadFrequently: true });
     const { antialias } = this.manifest.input.preprocessing;
     context.imageSmoothingQuality = antialias ? "high" : "low";
-    context.fillStyle = "white"; // behind what is transparent
+    context.fillStyle = "white"; // behind transparent pixels
     context.fillRect(0, 0, this.width, this.height);
     context.drawImage(picture, ...this.crop(width, height), 0, 0, this.width, this.height);
     const { data } = context.getImageData(0, 0, this.width, this.height);
@@ -58,7 +58,7 @@ class Classifier {
     return pixels;
   }
 
-  /** Classes, the most likely first, attention and milliseconds of the model alone. */
+  /** The classes, most likely first, the attention, and the milliseconds of the model alone. */
   async classify(picture, width, height) {
     const pixels = this.pixels(picture, width, height);
     const began = performance.now();

@@ -1,5 +1,5 @@
 // Clicks through the page in headless Chromium: node click.js URL PICTURE SCREENSHOT
-// Prints what the page answers; with OFFLINE=1 the page is opened again without its server.
+// Prints the page's answers as JSON, waits for a line of input, then prints its answers without server.
 import puppeteer from "puppeteer-core";
 
 const [url, picture, screenshot] = process.argv.slice(2);
@@ -47,22 +47,22 @@ try {
   });
 
   await page.goto(url);
-  const found = { chosen: await choose() };
+  const answers = { chosen: await choose() };
   await page.screenshot({ path: screenshot });
   await page.click("#attention");
-  found.brightnessWithoutAttention = await page.evaluate(() => brightness());
+  answers.brightnessWithoutAttention = await page.evaluate(() => brightness());
   await page.click("#attention");
   await page.click("#camera");
   await page.waitForFunction(() => document.getElementById("status").innerText === "Camera");
-  await page.waitForFunction((before) => window.lastAnswer.milliseconds !== before, {}, found.chosen.milliseconds);
-  found.camera = await page.evaluate(() => document.querySelectorAll("#answers li").length);
+  await page.waitForFunction((before) => window.lastAnswer.milliseconds !== before, {}, answers.chosen.milliseconds);
+  answers.camera = await page.evaluate(() => document.querySelectorAll("#answers li").length);
   await page.click("#camera");
 
   await page.evaluate(() => navigator.serviceWorker.ready);
-  await page.reload(); // so that the worker sees every file once
+  await page.reload(); // the worker then sees every file once
   await page.waitForSelector("#choose:not([disabled])");
-  process.stdout.write(`${JSON.stringify({ ...found, asked })}\n`);
-  await new Promise((resolve) => process.stdin.once("data", resolve)); // the server goes
+  process.stdout.write(`${JSON.stringify({ ...answers, asked })}\n`);
+  await new Promise((resolve) => process.stdin.once("data", resolve)); // the server stops
   await page.reload();
   process.stdout.write(`${JSON.stringify({ offline: await choose() })}\n`);
 } finally {

@@ -1,4 +1,4 @@
-// The page: pictures in by hand, by drop or from the camera; classes, latency and attention out.
+// The page: shows classes, latency and attention for a picture that is chosen, dropped or filmed.
 import { open } from "./classifier.js";
 
 const at = (id) => document.getElementById(id);
@@ -10,18 +10,18 @@ function say(text, error = false) {
   at("status").classList.toggle("error", error);
 }
 
-/** The picture as the model sees it, dimmed where the attention does not go. */
+/** Draws the picture as the model sees it, dimmed where there is little attention. */
 function draw() {
-  const { picture, width, height, found } = shown;
+  const { picture, width, height, answer } = shown;
   const context = view.getContext("2d");
   context.globalCompositeOperation = "source-over";
   context.clearRect(0, 0, view.width, view.height);
   context.drawImage(picture, ...classifier.crop(width, height), 0, 0, view.width, view.height);
-  if (!found.attention || !at("attention").checked) return;
-  const [rows, columns] = found.grid;
-  const most = Math.max(...found.attention);
+  if (!answer.attention || !at("attention").checked) return;
+  const [rows, columns] = answer.grid;
+  const most = Math.max(...answer.attention);
   const mask = new ImageData(columns, rows);
-  found.attention.forEach((weight, i) => (mask.data[4 * i + 3] = 215 * (1 - weight / most)));
+  answer.attention.forEach((weight, i) => (mask.data[4 * i + 3] = 215 * (1 - weight / most)));
   const small = new OffscreenCanvas(columns, rows);
   small.getContext("2d").putImageData(mask, 0, 0);
   context.imageSmoothingQuality = "high";
@@ -45,13 +45,13 @@ function list({ classes, milliseconds }) {
 }
 
 async function look(picture, width, height) {
-  const found = await classifier.classify(picture, width, height);
-  shown = { picture, width, height, found };
+  const answer = await classifier.classify(picture, width, height);
+  shown = { picture, width, height, answer };
   at("hint").hidden = true;
   at("hint").style.display = "none";
   draw();
-  list(found);
-  window.lastAnswer = found; // for the console, and for the test
+  list(answer);
+  window.lastAnswer = answer; // for the console and the test
 }
 
 async function lookAtFile(file) {
@@ -61,7 +61,7 @@ async function lookAtFile(file) {
     await look(picture, picture.width, picture.height);
     say(`${file.name}, ${picture.width}×${picture.height} pixels`);
   } catch (error) {
-    say(`${file.name} is no picture that the browser reads (${error.message})`, true);
+    say(`${file.name} is not a picture that this browser can read (${error.message})`, true);
   }
 }
 
@@ -69,7 +69,7 @@ async function startCamera() {
   try {
     stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
   } catch (error) {
-    return say(`No camera (${error.message})`, true);
+    return say(`The camera cannot be used (${error.message})`, true);
   }
   const video = Object.assign(document.createElement("video"), { srcObject: stream, muted: true });
   await video.play();

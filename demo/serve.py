@@ -1,7 +1,7 @@
 """Serves the page and an exported model on this machine: `python demo/serve.py EXPORT`.
 
-EXPORT is a folder of `python export.py MODEL --format litert --attention`. The page's runtime
-comes with `npm ci --prefix demo`.
+EXPORT is a folder that `vit-keras export MODEL --format litert --attention` wrote. The command
+`npm ci --prefix demo` installs the page's runtime.
 """
 
 import argparse
@@ -16,7 +16,7 @@ RUNTIME = "node_modules/@litertjs/"
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """The page's own files, its runtime, and under `model/` the export; nothing else."""
+    """Serves the page's files, its runtime, and the export under `model/`; nothing else."""
 
     extensions_map = {  # noqa: RUF012
         **http.server.SimpleHTTPRequestHandler.extensions_map,
@@ -24,9 +24,9 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         ".wasm": "application/wasm",
     }
 
-    def __init__(self, *given, export, **kwargs):
+    def __init__(self, *args, export, **kwargs):
         self.export = export
-        super().__init__(*given, **kwargs)
+        super().__init__(*args, **kwargs)
 
     def translate_path(self, path):
         path = path.split("?")[0].lstrip("/") or "index.html"
@@ -34,11 +34,11 @@ class Handler(http.server.SimpleHTTPRequestHandler):
             return str(PAGE / "nothing")
         if path.startswith("model/"):
             return str(self.export / path.removeprefix("model/"))
-        known = path in FILES or path.startswith(RUNTIME)
-        return str(PAGE / (path if known else "nothing"))
+        allowed = path in FILES or path.startswith(RUNTIME)
+        return str(PAGE / (path if allowed else "nothing"))
 
     def end_headers(self):
-        self.send_header("Cross-Origin-Opener-Policy", "same-origin")  # threads need these two
+        self.send_header("Cross-Origin-Opener-Policy", "same-origin")  # threads need both policies
         self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
         self.send_header("Cache-Control", "no-cache")
         super().end_headers()
@@ -48,14 +48,18 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def server(export: pathlib.Path, port: int) -> http.server.ThreadingHTTPServer:
-    """The server, on 127.0.0.1 alone. ValueError where something is missing."""
+    """A server of the page and the folder `export`, on 127.0.0.1 alone.
+
+    Raises:
+        ValueError: If `export` holds no TFLite export, or the page's runtime is not installed.
+    """
     if not list(export.glob("*.tflite")) or not (export / "manifest.json").is_file():
         raise ValueError(
-            f"The page shows an export. Received: {str(export)!r}, which is none; make one with "
-            "`python export.py MODEL --format litert --attention --out DIR`"
+            f"EXPORT must be a folder with an exported TFLite file. Received: {str(export)!r}. "
+            "Make one with `vit-keras export MODEL --format litert --attention --out DIR`"
         )
     if not (PAGE / RUNTIME).is_dir():
-        raise ValueError("The page's runtime is not there: run `npm ci --prefix demo`")
+        raise ValueError("The page's runtime is not installed. Run `npm ci --prefix demo`")
     handler = functools.partial(Handler, export=export.resolve())
     return http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
 
@@ -63,7 +67,7 @@ def server(export: pathlib.Path, port: int) -> http.server.ThreadingHTTPServer:
 def main():
     parser = argparse.ArgumentParser(prog="serve.py", description=__doc__.splitlines()[0])
     parser.add_argument("export", metavar="EXPORT", type=pathlib.Path)
-    parser.add_argument("--port", type=int, default=8000, help="0 for any that is free (8000)")
+    parser.add_argument("--port", type=int, default=8000, help="port; 0 for any free one (8000)")
     options = parser.parse_args()
     with server(options.export, options.port) as running:
         print(f"http://127.0.0.1:{running.server_port}/", flush=True)

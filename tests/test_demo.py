@@ -1,4 +1,4 @@
-"""The page in headless Chromium: real clicks on a real export, then without its server."""
+"""The demo's page in headless Chromium, first with its server and then without."""
 
 import json
 import os
@@ -43,13 +43,13 @@ def export(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page():
-    """The page with its runtime, which npm fetches once."""
+    """Installs the page's runtime; npm fetches it once."""
     if MISSING:
         pytest.skip(f"not installed: {' '.join(MISSING)}")
     if not (DEMO / "node_modules" / "puppeteer-core").is_dir():
         done = subprocess.run(["npm", "ci", "--prefix", DEMO], capture_output=True, text=True)
         if done.returncode:
-            pytest.skip(f"npm gives no packages here: {done.stderr[-300:]}")
+            pytest.skip(f"npm cannot install the packages: {done.stderr[-300:]}")
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def served(page, export):
         process.stdout.close()
 
 
-def test_a_click_shows_the_classes_and_where_they_come_from(export, served, tmp_path):
+def test_choosing_a_picture_shows_classes_and_attention(export, served, tmp_path):
     server, url = served
     image = samples.photographs((64, 64, 3), 3)[2]
     Image.fromarray(image).save(tmp_path / "flower.png")
@@ -77,16 +77,16 @@ def test_a_click_shows_the_classes_and_where_they_come_from(export, served, tmp_
     server.wait()
     rest, errors = clicks.communicate("go on\n", timeout=600)
     assert clicks.returncode == 0, errors
-    found, offline = json.loads(first), json.loads(rest)["offline"]
-    check(found, export, image)
-    assert all(address.startswith(url) for address in found["asked"])  # and nowhere else
-    assert offline["rows"] == found["chosen"]["rows"]
+    answers, offline = json.loads(first), json.loads(rest)["offline"]
+    check(answers, export, image)
+    assert all(address.startswith(url) for address in answers["asked"])  # no other machine
+    assert offline["rows"] == answers["chosen"]["rows"]
     assert Image.open(tmp_path / "page.png").size == (480, 860)
 
 
-def check(found, export, image):
-    """The page's answer beside that of the same file in LiteRT for Python."""
-    chosen = found["chosen"]
+def check(answers, export, image):
+    """Compares the page's answers with the same file in LiteRT for Python."""
+    chosen = answers["chosen"]
     expected = runtimes.open_file(export / "model.tflite")(image[None])[0]
     names = np.array((export / "labels.txt").read_text().split())
     order = np.argsort(-expected)
@@ -100,13 +100,16 @@ def check(found, export, image):
     np.testing.assert_allclose(bars, 100 * expected[order[:5]], atol=0.06)
     assert len(chosen["attention"]) == 16 and chosen["grid"] == [4, 4] and chosen["threads"]
     assert re.fullmatch(r"[\d.]+ ms", chosen["latency"])
-    assert chosen["brightness"] < found["brightnessWithoutAttention"] - 3  # it dims the picture
-    assert found["camera"] == 5
+    assert chosen["brightness"] < answers["brightnessWithoutAttention"] - 3  # it dims the picture
+    assert answers["camera"] == 5
 
 
-def test_what_is_no_export_is_not_served(tmp_path):
+def test_a_folder_without_an_export_is_not_served(tmp_path):
     done = run_script("demo/serve.py", tmp_path, check=False)
-    assert done.returncode and "The page shows an export. Received" in done.stderr
+    assert (
+        done.returncode
+        and "EXPORT must be a folder with an exported TFLite file. Received" in done.stderr
+    )
 
 
 def test_the_versions_of_the_page_are_exact():
