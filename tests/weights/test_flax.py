@@ -21,7 +21,7 @@ CASES = [
 ]
 
 
-def neighbour(source, classifier, representation_size):
+def build_reference(source, classifier, representation_size):
     from tests.weights.flax_vit import FlaxVisionTransformer
 
     return FlaxVisionTransformer(
@@ -49,7 +49,7 @@ def logits(flax_model, flat, images):
 
 @pytest.mark.parametrize(("source", "classifier", "representation_size"), CASES)
 def test_parameters_of_flax_give_its_logits(rng, tmp_path, source, classifier, representation_size):
-    flax_model = neighbour(source, classifier, representation_size)
+    flax_model = build_reference(source, classifier, representation_size)
     images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
     flat = random_parameters(flax_model, images, rng)
     prefix = "params/" if source == "big_vision" else ""
@@ -76,7 +76,7 @@ def test_flax_computes_the_same_logits_from_a_saved_file(
     weights.save(ours, tmp_path / "a.npz", format=source)
     with np.load(tmp_path / "a.npz") as file:
         flat = {linen_name(name): file[name] for name in file.files}
-    flax_model = neighbour(source, classifier, representation_size)
+    flax_model = build_reference(source, classifier, representation_size)
     images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
     parameters = random_parameters(flax_model, images, rng)
     assert {k: v.shape for k, v in flat.items()} == {k: v.shape for k, v in parameters.items()}

@@ -40,10 +40,10 @@ def test_from_checkpoint_adapts_what_is_overridden(rng, tmp_path):
     by_hand = with_image_size(source, (32, 24))
     for name, value in weights_by_path(by_hand).items():
         np.testing.assert_allclose(weights_by_path(larger)[name], value, atol=1e-6, err_msg=name)
-    grey = weights.from_checkpoint(path, channels=1, gelu="exact")
+    gray = weights.from_checkpoint(path, channels=1, gelu="exact")
     image = rng.uniform(-1, 1, (2, 16, 16, 1)).astype("float32")
     expected = to_numpy(source(np.repeat(image, 3, axis=-1)))
-    np.testing.assert_allclose(to_numpy(grey(image)), expected, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(gray(image)), expected, atol=1e-5)
 
 
 def test_positions_are_resized_by_the_rule_of_the_source_or_another(rng, tmp_path):

@@ -22,7 +22,7 @@ CONFIG = {
 }
 
 
-def neighbour(model_class, seed=0, **changes):
+def build_reference(model_class, seed=0, **changes):
     """Builds a model of transformers with random weights."""
     torch.manual_seed(seed)
     config = transformers.ViTConfig(**{**CONFIG, **changes}, id2label={0: "a", 1: "b", 2: "c"})
@@ -42,7 +42,7 @@ def run(model, images, output="logits"):
 
 @pytest.mark.parametrize("change", [{}, {"hidden_act": "gelu_pytorch_tanh"}, {"num_channels": 2}])
 def test_folder_of_transformers_gives_its_logits(rng, tmp_path, change):
-    theirs = neighbour(transformers.ViTForImageClassification, layer_norm_eps=1e-4, **change)
+    theirs = build_reference(transformers.ViTForImageClassification, layer_norm_eps=1e-4, **change)
     theirs.save_pretrained(tmp_path)
     ours = weights.from_checkpoint(tmp_path)
     images = rng.uniform(-1, 1, (3, *ours.input_shape[1:])).astype("float32")
@@ -52,7 +52,7 @@ def test_folder_of_transformers_gives_its_logits(rng, tmp_path, change):
 
 
 def test_images_need_not_be_square(rng, tmp_path):
-    theirs = neighbour(transformers.ViTForImageClassification, image_size=[16, 24])
+    theirs = build_reference(transformers.ViTForImageClassification, image_size=[16, 24])
     theirs.save_pretrained(tmp_path)
     images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
     ours = weights.from_checkpoint(tmp_path)
@@ -60,7 +60,7 @@ def test_images_need_not_be_square(rng, tmp_path):
 
 
 def test_pooler_of_a_bare_model_is_pre_logits(rng, tmp_path):
-    theirs = neighbour(transformers.ViTModel)
+    theirs = build_reference(transformers.ViTModel)
     theirs.save_pretrained(tmp_path / "theirs")
     ours = weights.from_checkpoint(tmp_path / "theirs")
     images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
@@ -72,7 +72,7 @@ def test_pooler_of_a_bare_model_is_pre_logits(rng, tmp_path):
 
 
 def test_mask_token_is_left_out(rng, tmp_path):
-    theirs = neighbour(transformers.ViTForMaskedImageModeling)
+    theirs = build_reference(transformers.ViTForMaskedImageModeling)
     state = {f"vit.{k}": v for k, v in theirs.vit.state_dict().items()}
     assert "vit.embeddings.mask_token" in state
     torch.save(state, tmp_path / "pytorch_model.bin")
@@ -83,7 +83,7 @@ def test_mask_token_is_left_out(rng, tmp_path):
 
 
 def test_names_in_memory_and_names_on_disk_are_one_model(tmp_path):
-    theirs = neighbour(transformers.ViTForImageClassification)
+    theirs = build_reference(transformers.ViTForImageClassification)
     theirs.save_pretrained(tmp_path / "disk")
     torch.save(theirs.state_dict(), tmp_path / "memory.pth")
     disk = weights.from_checkpoint(tmp_path / "disk")
@@ -130,6 +130,8 @@ def weights_without_note(path):
 
 
 def test_unknown_activation_is_named(tmp_path):
-    neighbour(transformers.ViTForImageClassification, hidden_act="relu").save_pretrained(tmp_path)
+    build_reference(transformers.ViTForImageClassification, hidden_act="relu").save_pretrained(
+        tmp_path
+    )
     with pytest.raises(ValueError, match=r"`hidden_act` must be one of 'gelu'.*Received: 'relu'"):
         weights.from_checkpoint(tmp_path)

@@ -64,10 +64,10 @@ def test_hybrid_loads_at_another_size(rng, tmp_path):
     larger = weights.from_checkpoint(tmp_path / "a.npz", image_size=(48, 32))
     shape = weights_by_path(larger)["posembed_input/pos_embedding"].shape
     assert shape == (1, 1 + 6 * 4, 24)
-    grey = weights.from_checkpoint(tmp_path / "a.npz", channels=1)
+    gray = weights.from_checkpoint(tmp_path / "a.npz", channels=1)
     kernel = weights_by_path(model)["conv_root/kernel"]
     np.testing.assert_allclose(
-        weights_by_path(grey)["conv_root/kernel"], kernel.sum(axis=2, keepdims=True), atol=1e-5
+        weights_by_path(gray)["conv_root/kernel"], kernel.sum(axis=2, keepdims=True), atol=1e-5
     )
 
 

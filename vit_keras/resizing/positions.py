@@ -62,6 +62,6 @@ def resize_position_embeddings(
     rows, columns = (rule(old, new) for old, new in zip(old_grid, new_grid))
     prefix, grid = embeddings[:, :tokens], embeddings[0, tokens:]
     grid = grid.reshape(*old_grid, -1).astype("float64")  # (h, w, D)
-    grid = np.einsum("ah,bw,hwd->abd", rows, columns, grid, optimize=True)  # (h', w', D)
+    grid = np.einsum("ih,jw,hwd->ijd", rows, columns, grid, optimize=True)  # (h', w', D)
     grid = grid.reshape(1, -1, grid.shape[-1]).astype(embeddings.dtype)
     return np.concatenate([prefix, grid], axis=1)

@@ -16,7 +16,7 @@ from vit_keras.weights.architectures.paths import dense_paths, resnet_paths
 class ResNetArchitecture:
     """The arguments of `ResNet` that decide names and shapes.
 
-    The class attributes are those of `VisionTransformerArchitecture`.
+    `VisionTransformerArchitecture` documents the class attributes.
     """
 
     constructor: ClassVar = staticmethod(ResNet)

@@ -51,7 +51,7 @@ def choose(names, source: str | None, path: str) -> tuple[Format, dict[str, str]
         The format, and `{canonical name: name in the file}`.
 
     Raises:
-        ValueError: If the names are of no known format or not of `source`, or if the file has a
+        ValueError: If no format, or not the format `source`, has such names, or if the file has a
             tensor twice.
     """
     rows = FORMATS.values() if source is None else [get(source)]
