@@ -1,4 +1,4 @@
-"""Initial values: the published distributions, the same numbers for the same seed."""
+"""Initial values follow the published distributions, with the same numbers for the same seed."""
 
 import keras
 import numpy as np

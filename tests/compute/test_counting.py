@@ -1,4 +1,4 @@
-"""Counted costs against XLA's and torch's own counters and against loops."""
+"""Counted costs equal the counters of XLA and torch, and loops."""
 
 import itertools
 
@@ -38,7 +38,7 @@ def pretext(objective, **decoder):
 
 
 def attention_without_stack(model):
-    """The blocks that return their attention, without the operation that joins it."""
+    """Returns a model of the blocks' attention, without the operation that joins it."""
     maps = attention_maps(model)
     blocks = [layer for layer in maps.layers if type(layer).__name__ == "WithAttentionWeights"]
     return keras.Model(maps.input, [block.output[1] for block in blocks])
@@ -86,7 +86,7 @@ def test_xla_leaves_out_the_zeros_of_the_padding(size, kernel, strides):
 
 @pytest.mark.parametrize("shape", [(30, 37), (16, 8)])
 def test_products_of_fixed_padding_are_those_inside_the_map(shape):
-    """Convolution by convolution of BiT's root and units, tap by tap."""
+    """Counts each convolution of BiT's root and units, tap by tap."""
     model = ResNet(shape, (1, 2), 0.5, None)
 
     def taps(size, kernel, stride):
@@ -112,17 +112,17 @@ def test_products_of_fixed_padding_are_those_inside_the_map(shape):
                 expected[stage] += convolve(side, 1, stride, channels, 4 * width)[0]
             expected[stage] += first + second + third
             side, channels = smaller, 4 * width
-    found = {row.name: row.macs for row in compute.flops(model, padding=False).rows}
-    assert {name: found[name] for name in expected} == expected
+    macs_of = {row.name: row.macs for row in compute.flops(model, padding=False).rows}
+    assert {name: macs_of[name] for name in expected} == expected
     assert compute.flops(model).macs > sum(expected.values())
 
 
 def test_another_image_size_is_counted_without_the_values_of_the_weights():
     model = VisionTransformer(8, 4, **SMALL)
     before = model.get_weights()
-    found = compute.flops(model, (16, 12))
-    assert found.image_size == (16, 12)
-    assert found.macs == compute.flops(VisionTransformer((16, 12), 4, **SMALL)).macs
+    costs = compute.flops(model, (16, 12))
+    assert costs.image_size == (16, 12)
+    assert costs.macs == compute.flops(VisionTransformer((16, 12), 4, **SMALL)).macs
     assert compute.flops(ResNet(None, (1,), 0.5, 5), 33).macs > 0
     for old, new in zip(before, model.get_weights()):
         np.testing.assert_array_equal(old, new)

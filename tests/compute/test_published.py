@@ -1,4 +1,4 @@
-"""Counted costs against the paper's Table 6 and the tables of timm and torchvision."""
+"""Counted costs equal the paper's Table 6 and the tables of timm and torchvision."""
 
 import pytest
 
@@ -46,10 +46,10 @@ def test_training_costs_what_table_6_says(per_epoch, variant, epochs, published)
     ],
 )
 def test_forward_passes_cost_what_fvcore_counts(variant, gmacs, activations):
-    found = compute.flops(variant, norms=True)
-    assert round(found.gmacs, 2) == gmacs
-    assert round(found.activations / 1e6, 2) == activations
-    assert found.flops == 2 * found.macs == 2 * sum(row.macs for row in found.rows)
+    costs = compute.flops(variant, norms=True)
+    assert round(costs.gmacs, 2) == gmacs
+    assert round(costs.activations / 1e6, 2) == activations
+    assert costs.flops == 2 * costs.macs == 2 * sum(row.macs for row in costs.rows)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every number of an inspection against plain loops over Eq. 1–4 in NumPy."""
+"""Every number of an inspection equals plain loops over Eq. 1-4 in NumPy."""
 
 import math
 
@@ -30,7 +30,7 @@ MODELS = {
 
 @pytest.fixture(scope="module", params=MODELS)
 def case(request):
-    """A randomised model, three images, its grid, and the attention that Eq. 1–4 give."""
+    """Returns a randomized model, three images, its grid, and the attention by Eq. 1-4."""
     rng = np.random.default_rng(11)
     build, grid = MODELS[request.param]
     model = randomise(build(), rng, scale=0.25)
@@ -44,29 +44,29 @@ def case(request):
 
 
 def distance_by_loops(attention, grid, patch):
-    """`(L, H)`: query by query and key by key, without the class tokens."""
+    """Computes `(L, H)` query by query and key by key, without the class tokens."""
     images, layers, heads, tokens, _ = attention.shape
     skip = tokens - grid[0] * grid[1]
     places = [(r * patch[0], c * patch[1]) for r in range(grid[0]) for c in range(grid[1])]
-    found = np.zeros((layers, heads))
+    distances = np.zeros((layers, heads))
     for b, i, h in np.ndindex(images, layers, heads):
         for q, (row, column) in enumerate(places):
             weights = attention[b, i, h, skip + q, skip:]
             for weight, (r, c) in zip(weights / weights.sum(), places):
-                found[i, h] += weight * math.hypot(r - row, c - column)
-    return found / (images * len(places))
+                distances[i, h] += weight * math.hypot(r - row, c - column)
+    return distances / (images * len(places))
 
 
 def entropy_by_loops(attention):
     images, layers, heads, tokens, _ = attention.shape
-    found = np.zeros((layers, heads))
+    entropies = np.zeros((layers, heads))
     for b, i, h, q, k in np.ndindex(attention.shape):
-        found[i, h] -= attention[b, i, h, q, k] * math.log(attention[b, i, h, q, k])
-    return found / (images * tokens)
+        entropies[i, h] -= attention[b, i, h, q, k] * math.log(attention[b, i, h, q, k])
+    return entropies / (images * tokens)
 
 
 def rollout_by_loops(attention, join):
-    """One image's `(L, H, N, N)`: token by token through the layers."""
+    """Follows one image's `(L, H, N, N)` token by token through the layers."""
     layers, _, tokens, _ = attention.shape
     flow = np.eye(tokens)
     for i in range(layers):
@@ -80,7 +80,7 @@ def rollout_by_loops(attention, join):
 
 
 def read_by_loops(weights, grid):
-    """`(N, N)` -> `(h, w)`: the first row where there is a class token, else the mean row."""
+    """Reads `(h, w)` from `(N, N)`: the class token's row, or the mean row without one."""
     patches = grid[0] * grid[1]
     row = weights[0] if len(weights) > patches else sum(weights) / len(weights)
     return row[len(weights) - patches :].reshape(grid)
@@ -88,17 +88,17 @@ def read_by_loops(weights, grid):
 
 def test_attention_views_equal_loops(case):
     model, images, grid, attention = case
-    found = inspection.attention_views(model, images, batch=2)  # 2 images and 1
+    views = inspection.attention_views(model, images, batch=2)  # 2 images and 1
     patch = [size // cells for size, cells in zip(images.shape[1:3], grid)]
     close = {"atol": 1e-5, "rtol": 1e-5}
     expected = distance_by_loops(attention, grid, patch)
-    np.testing.assert_allclose(found.distance_px, expected, **close)
-    np.testing.assert_allclose(found.entropy_nats, entropy_by_loops(attention), **close)
+    np.testing.assert_allclose(views.distance_px, expected, **close)
+    np.testing.assert_allclose(views.entropy_nats, entropy_by_loops(attention), **close)
     expected = [read_by_loops(rollout_by_loops(image, np.mean), grid) for image in attention]
-    np.testing.assert_allclose(found.rollout, expected, **close)
+    np.testing.assert_allclose(views.rollout, expected, **close)
     expected = [[read_by_loops(head, grid) for head in image[-1]] for image in attention]
-    np.testing.assert_allclose(found.last_layer, expected, **close)
-    assert found.tokens == attention.shape[-1]
+    np.testing.assert_allclose(views.last_layer, expected, **close)
+    assert views.tokens == attention.shape[-1]
     expected = [rollout_by_loops(image, np.max) for image in attention]
     np.testing.assert_allclose(inspection.attention_rollout(attention, "max"), expected, **close)
 
@@ -115,7 +115,7 @@ def test_even_attention_looks_everywhere_and_a_token_at_itself_nowhere():
 
 
 def components_by_loops(samples, count):
-    """Eigenvectors of the covariance; the largest entry of each positive."""
+    """Computes the eigenvectors of the covariance, with the largest entry of each positive."""
     samples = np.asarray(samples, "float64")
     mean = sum(samples) / len(samples)
     covariance = (samples - mean).T @ (samples - mean)
@@ -137,34 +137,34 @@ def test_filters_are_the_components_of_the_patch_embedding(case, count):
         kernel = resnet_reference.standardize(kernel, "vit")
     height, width, channels, filters = kernel.shape
     samples = [kernel[..., f].ravel() for f in range(filters)]
-    found, found_shares = inspection.filter_components(model, count)
-    count = min(count, filters - 1)  # centring leaves the last no variance, so no direction
+    components, shares_of_variance = inspection.filter_components(model, count)
+    count = min(count, filters - 1)  # centering leaves no variance for the last direction
     directions, shares, _ = components_by_loops(samples, count)
-    np.testing.assert_allclose(found_shares, shares, atol=1e-5)
+    np.testing.assert_allclose(shares_of_variance, shares, atol=1e-5)
     expected = directions.reshape(-1, height, width, channels)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(components, expected, atol=1e-5)
 
 
 def test_position_similarity_is_the_cosine_without_the_class_token(case):
     model, _, (rows, columns), _ = case
     table = weights_by_path(model)["posembed_input/pos_embedding"][0].astype("float64")
     table = table[len(table) - rows * columns :]
-    found = inspection.position_similarity(model)
-    assert found.shape == (rows, columns, rows, columns)
-    for r, c, i, j in np.ndindex(found.shape):
+    similarity = inspection.position_similarity(model)
+    assert similarity.shape == (rows, columns, rows, columns)
+    for r, c, i, j in np.ndindex(similarity.shape):
         x, y = table[r * columns + c], table[i * columns + j]
         cosine = sum(x * y) / math.sqrt(sum(x * x) * sum(y * y))
-        assert found[r, c, i, j] == pytest.approx(cosine, abs=1e-5)
+        assert similarity[r, c, i, j] == pytest.approx(cosine, abs=1e-5)
 
 
 def test_features_are_the_components_of_all_patches(case):
     model, images, (rows, columns), _ = case
     outputs = intermediates(model).predict(images, verbose=0)
-    found = inspection.feature_components(model, images)
-    stages = [name for name in found if name.startswith("block")]
-    assert list(found) == [*stages, "encoderblock_0", "encoderblock_1"]
+    features = inspection.feature_components(model, images)
+    stages = [name for name in features if name.startswith("block")]
+    assert list(features) == [*stages, "encoderblock_0", "encoderblock_1"]
     assert stages == (["block1"] if "block1" in outputs else [])
-    for name, values in found.items():
+    for name, values in features.items():
         x = outputs[name]
         if x.ndim == 3:
             x = x[:, x.shape[1] - rows * columns :].reshape(3, rows, columns, -1)
@@ -181,9 +181,9 @@ def test_views_of_another_image_size():
     resized = with_image_size(model, (16, 12))
     images = rng.uniform(-1, 1, (1, 16, 12, 3)).astype("float32")
     attention = reference.forward(images, weights_by_path(resized), num_layers=2)["attention"]
-    found = inspection.attention_views(resized, images)
+    views = inspection.attention_views(resized, images)
     expected = distance_by_loops(attention, (4, 3), (4, 4))
-    np.testing.assert_allclose(found.distance_px, expected, rtol=1e-5)
+    np.testing.assert_allclose(views.distance_px, expected, rtol=1e-5)
     assert inspection.position_similarity(resized).shape == (4, 3, 4, 3)
 
 

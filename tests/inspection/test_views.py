@@ -1,4 +1,4 @@
-"""What the figures show, and the script that draws them."""
+"""Figures show the numbers of an inspection, and the command draws them."""
 
 import numpy as np
 import pytest
@@ -56,8 +56,8 @@ def test_similarities_lie_at_the_place_of_their_patch(drawn, rng):
     cell, line = 16, 4
     for r, c, i, j in np.ndindex(similarity.shape):
         top, left = r * (2 * cell + line) + i * cell, c * (3 * cell + line) + j * cell
-        found = picture[top : top + cell, left : left + cell]
-        np.testing.assert_array_equal(found, np.full((cell, cell), similarity[r, c, i, j]))
+        cells = picture[top : top + cell, left : left + cell]
+        np.testing.assert_array_equal(cells, np.full((cell, cell), similarity[r, c, i, j]))
     assert picture.shape == (2 * 2 * cell + line, 2 * line + 3 * 3 * cell)
 
 
@@ -95,8 +95,8 @@ def test_figures_of_pictures_carry_the_name_of_their_data_set(rng, monkeypatch, 
 
 
 def test_a_map_is_enlarged_from_the_centres_of_its_patches():
-    found = plots.enlarge(np.array([[0.0, 4.0]]), (2, 8))
-    np.testing.assert_allclose(found, [[0, 0, 0.5, 1.5, 2.5, 3.5, 4, 4]] * 2)
+    enlarged = plots.enlarge(np.array([[0.0, 4.0]]), (2, 8))
+    np.testing.assert_allclose(enlarged, [[0, 0, 0.5, 1.5, 2.5, 3.5, 4, 4]] * 2)
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +132,10 @@ def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, pictures):
     for view in inspection.VIEWS:
         assert np.asarray(Image.open(out / f"{view}.png").convert("L")).std() > 5  # not blank
     model = with_image_size(open_model(tmp_path / "model.keras"), (8, 16))
-    found = [
+    resized = [
         data.resize(data.read_image(path, 3), (8, 16), model.preprocessing) for path in pictures
     ]
-    images = np.asarray(data.normalise(np.stack(found), model.preprocessing))
+    images = np.asarray(data.normalise(np.stack(resized), model.preprocessing))
     expected = inspection.attention_views(model, images)
     with np.load(out / "arrays.npz") as arrays:
         np.testing.assert_allclose(

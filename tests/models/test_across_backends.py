@@ -1,4 +1,4 @@
-"""A model saved on this backend is the same model on the two others, and trains on there."""
+"""A model saved on this backend is the same model on the other two, and trains on there."""
 
 import keras
 import numpy as np
@@ -19,11 +19,11 @@ OTHERS = [backend for backend in BACKENDS if backend != keras.backend.backend()]
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    """Models of every precision, trained one step here and saved; their outputs here."""
+    """Saves models of every precision after one training step; returns their outputs here."""
     folder, rng = tmp_path_factory.mktemp("models"), np.random.default_rng(3)
     images = rng.uniform(-1, 1, (4, 16, 8, 3)).astype("float32")
     np.save(folder / "images.npy", images)
-    found = {}
+    outputs = {}
     for policy in POLICIES:
         model = VisionTransformer(
             (16, 8), 4, 24, 2, 3, 40, 5, representation_size=8, dropout_rate=0.1, dtype=policy
@@ -35,13 +35,13 @@ def here(tmp_path_factory):
         model.compile(OPTIMIZERS[policy](schedule), loss, jit_compile=jit)
         model.train_on_batch(images, np.arange(4) % 5)
         model.save(folder / f"{policy}.keras")
-        found[policy] = model.predict(images, verbose=0)
-    return folder, found
+        outputs[policy] = model.predict(images, verbose=0)
+    return folder, outputs
 
 
 @pytest.fixture(scope="module", params=OTHERS)
 def there(request, here):
-    """What the process of another backend found in the files."""
+    """Returns what a process on another backend computes with the saved models."""
     folder, _ = here
     run_script("-m", "tests.worker", folder, backend=request.param)
     with np.load(folder / f"from_{request.param}.npz") as file:
@@ -50,9 +50,9 @@ def there(request, here):
 
 def test_logits_are_the_same(here, there):
     for policy, tolerance in POLICIES.items():
-        found, expected = there[f"{policy}/outputs"], here[1][policy]
+        outputs, expected = there[f"{policy}/outputs"], here[1][policy]
         assert np.abs(expected).max() > 0.3  # far from the zeros of an untrained head
-        np.testing.assert_allclose(found, expected, atol=tolerance, rtol=0, err_msg=policy)
+        np.testing.assert_allclose(outputs, expected, atol=tolerance, rtol=0, err_msg=policy)
 
 
 def test_training_goes_on(here, there):
@@ -73,11 +73,13 @@ def test_initial_weights_are_identical(there):
 
 def test_precision_of_the_mixed_policies(here):
     """Mixed precision stays near float32 on the same weights."""
-    folder, found = here
+    folder, outputs = here
     images = np.load(folder / "images.npy")
     for policy, tolerance in list(POLICIES.items())[1:]:
         mixed = keras.saving.load_model(folder / f"{policy}.keras")
         plain = VisionTransformer((16, 8), 4, 24, 2, 3, 40, 5, representation_size=8)
         plain.set_weights([to_numpy(w.value) for w in mixed.weights])
         expected = plain.predict(images, verbose=0)
-        np.testing.assert_allclose(found[policy], expected, atol=tolerance, rtol=0, err_msg=policy)
+        np.testing.assert_allclose(
+            outputs[policy], expected, atol=tolerance, rtol=0, err_msg=policy
+        )

@@ -1,4 +1,4 @@
-"""The hybrids against the published code's outputs and counts, and against NumPy."""
+"""Hybrids equal the published code in outputs and counts, and the formulas in NumPy."""
 
 import inspect
 import json
@@ -78,7 +78,7 @@ def test_logits_equal_the_formulas(rng, image_size, stem, numerics):
 
 
 def stem_count(units, root=64):
-    """Parameters of a stem of width 1, and the channels of its map."""
+    """Counts the parameters of a stem of width 1 and the channels of its map."""
     total, last = 7 * 7 * 3 * root + 2 * root, root
     for s, num_units in enumerate(units):
         inner = root * 2**s
@@ -100,7 +100,7 @@ PUBLISHED = {
 
 
 def derived_count(units, plain):
-    """Of a hybrid with 1x1 patches whose tokens are as many as those of the variant `plain`.
+    """Counts the parameters of a hybrid with 1x1 patches and as many tokens as the variant `plain`.
 
     The stem is added, the patch embedding's kernel replaced.
     """

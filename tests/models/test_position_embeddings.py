@@ -1,4 +1,4 @@
-"""Models with each kind and placement of position embeddings, against loops in NumPy."""
+"""Each kind and placement of position embeddings equals loops in NumPy."""
 
 import keras
 import numpy as np
@@ -48,8 +48,8 @@ def images_of(rng, size=(12, 8)):
     return rng.uniform(-1, 1, (2, *size, 3)).astype("float32")
 
 
-def tables(found, kind, place, classifier, grid=GRID):
-    """What is added before each block, by its number, written from Appendix D.4."""
+def tables(arrays, kind, place, classifier, grid=GRID):
+    """Returns what is added before each block, by the block's number, from Appendix D.4."""
     token = classifier == "token"
     names = {
         "stem": {0: "posembed_input"},
@@ -57,25 +57,25 @@ def tables(found, kind, place, classifier, grid=GRID):
         "shared": {0: "posembed_shared", 1: "posembed_shared"},
     }[place]
     if kind == "learned":
-        return {i: found[f"{name}/pos_embedding"] for i, name in names.items()}
+        return {i: arrays[f"{name}/pos_embedding"] for i, name in names.items()}
     if kind == "learned_2d":
         parts = ("x_embedding", "y_embedding", "cls_embedding")[: 2 + token]
         return {
-            i: reference.columns_and_rows(grid, *(found[f"{name}/{part}"] for part in parts))
+            i: reference.columns_and_rows(grid, *(arrays[f"{name}/{part}"] for part in parts))
             for i, name in names.items()
         }
     return dict.fromkeys(names, reference.sincos(grid, 24, token)) if kind == "sincos2d" else {}
 
 
 def expected_of(model, images, kind, place, classifier, grid=GRID):
-    found = {name: value.astype("float64") for name, value in weights_by_path(model).items()}
+    arrays = {name: value.astype("float64") for name, value in weights_by_path(model).items()}
     turn = lambda x: reference.rotary(x, grid, classifier == "token")
     return reference.forward(
         images,
-        found,
+        arrays,
         num_layers=2,
         classifier=classifier,
-        added=tables(found, kind, place, classifier, grid),
+        added=tables(arrays, kind, place, classifier, grid),
         **({"turn": turn} if kind == "rope2d" else {}),
     )
 

@@ -1,4 +1,4 @@
-"""Models of a pretext: corruption, order, loss and gradients against NumPy."""
+"""Pretext models equal NumPy in their corruption, order, loss and gradients."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ def encoder(classifier="gap", **fields):
 
 
 def sources(rng, count=4):
-    """Sources that mask, swap and keep; of MAE's kind with `VISIBLE` kept."""
+    """Draws sources that mask, swap and keep, and sources as MAE has them, which keep `VISIBLE`."""
     mixed = rng.integers(0, PATCHES + 1, (count, PATCHES)).astype("int32")
     masked = np.full((count, PATCHES), PATCHES, "int32")
     for row in masked:
@@ -40,13 +40,13 @@ def sources(rng, count=4):
 def test_embeddings_are_replaced_by_the_mask_and_each_other(rng):
     x, (source, _) = rng.normal(size=(4, PATCHES, 5)).astype("float32"), sources(rng)
     layer = layers.CorruptTokens(seed=1)
-    found = to_numpy(layer(x, source))
+    corrupted = to_numpy(layer(x, source))
     mask = to_numpy(layer.mask)[0, 0]
     assert 0.005 < mask.std() < 0.06
     for b in range(4):
         for n in range(PATCHES):
             expected = mask if source[b, n] == PATCHES else x[b, source[b, n]]
-            np.testing.assert_array_equal(found[b, n], expected)
+            np.testing.assert_array_equal(corrupted[b, n], expected)
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -69,7 +69,7 @@ def test_visible_patches_are_taken_and_put_back(rng, before):
 @pytest.mark.parametrize("kind", ["learned", "rope2d", "shared"])
 @pytest.mark.parametrize("classifier", ["token", "gap"])
 def test_predictions_are_of_the_final_patch_tokens(rng, classifier, kind):
-    """Without corruption the encoder's own tokens are read, whatever tells them their places."""
+    """Without corruption, predictions read the encoder's tokens with every position embedding."""
     places = {"position_embedding_at": kind} if kind == "shared" else {"position_embedding": kind}
     base = encoder(classifier, **places)
     model = pretext_model(base, PretextConfig("masked_patch", target="patch"), seed=1)
@@ -78,12 +78,12 @@ def test_predictions_are_of_the_final_patch_tokens(rng, classifier, kind):
     source = np.tile(np.arange(PATCHES, dtype="int32"), (2, 1))
     tokens = to_numpy(intermediates(base)(images)["encoder_norm"])[:, classifier == "token" :]
     kernel, bias = map(to_numpy, model.get_layer("prediction").weights)
-    found = to_numpy(model([images, source]))
-    np.testing.assert_allclose(found, tokens @ kernel + bias, atol=1e-5)
+    outputs = to_numpy(model([images, source]))
+    np.testing.assert_allclose(outputs, tokens @ kernel + bias, atol=1e-5)
     source[0, 3] = PATCHES  # the masked patch's pixels no longer count, all see the mask
     masked = to_numpy(model([images, source]))
-    assert (np.abs(masked[0] - found[0]).max(axis=-1) > 1e-4).all()
-    np.testing.assert_allclose(masked[1], found[1], atol=1e-5)
+    assert (np.abs(masked[0] - outputs[0]).max(axis=-1) > 1e-4).all()
+    np.testing.assert_allclose(masked[1], outputs[1], atol=1e-5)
     images[0, 4:, :4] += 1.0  # patch 3 of 2 x 3
     np.testing.assert_allclose(to_numpy(model([images, source])), masked, atol=1e-5)
 
@@ -94,14 +94,14 @@ def test_mae_sees_what_is_visible_alone(rng, classifier):
     model = randomise(pretext_model(encoder(classifier), config, seed=1), rng)
     source = sources(rng)[1]
     images = rng.normal(size=(4, 8, 12, 3)).astype("float32")
-    found = to_numpy(model([images, source]))
-    assert found.shape == (4, PATCHES, 48)
+    outputs = to_numpy(model([images, source]))
+    assert outputs.shape == (4, PATCHES, 48)
     assert model.get_layer("visible").output.shape[1] == VISIBLE + (classifier == "token")
     for place in range(PATCHES):
         changed = images.copy()
         row, column = divmod(place, 3)
         changed[:, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4] += 1.0
-        moved = np.abs(to_numpy(model([changed, source])) - found).max(axis=(1, 2))
+        moved = np.abs(to_numpy(model([changed, source])) - outputs).max(axis=(1, 2))
         np.testing.assert_array_equal(moved > 1e-4, source[:, place] == place)
         assert (moved[source[:, place] != place] < 1e-5).all()
 
@@ -116,7 +116,7 @@ def run_config(objective, target, **optimizer):
 
 
 def batch_for(rng, config):
-    """Images, sources, targets and weights as the pipeline gives them, of random numbers."""
+    """Draws images, sources, targets and weights in the shapes of the pipeline."""
     count, width = config.pretext.outputs((4, 4), 3)
     source = sources(rng)[config.pretext.objective == "mae"]
     images = rng.normal(size=(4, 8, 12, 3)).astype("float32")
@@ -155,11 +155,11 @@ def test_the_loss_is_of_corrupted_patches_and_trains_the_encoder(rng, objective,
         losses -= np.take_along_axis(outputs, targets[..., None], -1)[..., 0]
     else:
         losses = ((outputs - targets) ** 2).mean(-1)
-    found = model.test_on_batch(inputs, targets, weights, return_dict=True)
-    assert found["loss"] == pytest.approx(losses[weights > 0].mean(), rel=1e-5)
+    metrics = model.test_on_batch(inputs, targets, weights, return_dict=True)
+    assert metrics["loss"] == pytest.approx(losses[weights > 0].mean(), rel=1e-5)
     if config.pretext.predicts_colours:
         right = (outputs.argmax(-1) == targets)[weights > 0]
-        assert found["accuracy"] == pytest.approx(right.mean(), abs=1e-6)
+        assert metrics["accuracy"] == pytest.approx(right.mean(), abs=1e-6)
     variables = {v.path: v for v in [*model.trainable_variables, *base.weights]}
     before = {path: to_numpy(v.value) for path, v in variables.items()}
     model.train_on_batch(inputs, targets, weights)
@@ -176,8 +176,8 @@ def test_the_encoder_is_the_one_that_trains(rng):
         np.testing.assert_array_equal(to_numpy(one), to_numpy(two))
         assert one.path in shared or one.path.startswith("head")
     images = rng.normal(size=(2, 8, 12, 3)).astype("float32")
-    found, expected = (to_numpy(intermediates(m)(images)["token"]) for m in (other, base))
-    np.testing.assert_array_equal(found, expected)
+    tokens, expected = (to_numpy(intermediates(m)(images)["token"]) for m in (other, base))
+    np.testing.assert_array_equal(tokens, expected)
 
 
 def test_equal_seeds_are_equal_models(rng):

@@ -1,4 +1,4 @@
-"""BiT against loops in NumPy, and its parameters against a count by formula."""
+"""BiT equals loops in NumPy, and its number of parameters a formula."""
 
 import keras
 import numpy as np
@@ -46,7 +46,7 @@ def test_another_image_size_keeps_the_weights(rng):
 
 
 def count(units, width, num_classes):
-    """Parameters of BiT: kernels, scales and biases of the norms, the head."""
+    """Counts the parameters of BiT: kernels, scales and biases of the norms, and the head."""
     root, last = 64 * width, 64 * width
     total = 7 * 7 * 3 * root
     for s, num_units in enumerate(units):
@@ -59,7 +59,7 @@ def count(units, width, num_classes):
     return total + 2 * last + last * num_classes + num_classes
 
 
-# Units of R50, R101 and R152 are those of arXiv 1512.03385, of R200 those of 1603.05027.
+# Units of each stage: R50, R101 and R152 from arXiv 1512.03385, R200 from arXiv 1603.05027.
 UNITS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3), 200: (3, 24, 36, 3)}
 
 
@@ -105,7 +105,7 @@ def test_seed_decides_the_weights():
     weights = [weights_by_path(m)[name] for m in (first, second, other)]
     np.testing.assert_array_equal(weights[0], weights[1])
     assert not np.allclose(weights[0], weights[2])
-    # The published name of each part leads to it: BiT's files call the second unit unit02.
+    # Each layer has its published name: BiT's files call the second unit unit02.
     assert "block1/unit02/gn3/gamma" in weights_by_path(first)
 
 

@@ -1,4 +1,4 @@
-"""Models made from a model, against Eq. 1–4 and the published resize."""
+"""Models made from a model equal Eq. 1-4 and the published resize."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ from vit_keras.resizing import resize_position_embeddings
 
 @pytest.fixture(scope="module")
 def small():
-    """A randomised model for 12x8 images with 6 patches, its images, and all that Eq. 1–4 give."""
+    """Returns a randomized model for 12x8 images, two images, and the results of Eq. 1-4."""
     rng = np.random.default_rng(7)
     model = VisionTransformer((12, 8), 4, 24, 3, 3, 40, num_classes=5, name="small")
     randomise(model, rng, scale=0.15)
@@ -30,17 +30,17 @@ def small():
 
 def test_every_intermediate_is_found_by_its_published_name(small):
     model, images, expected = small
-    found = intermediates(model).predict(images, verbose=0)
+    outputs = intermediates(model).predict(images, verbose=0)
     for name in ("posembed_input", "encoderblock_0", "encoderblock_2", "encoder_norm"):
-        np.testing.assert_allclose(found[name], expected[name], atol=2e-5, rtol=0, err_msg=name)
-    np.testing.assert_allclose(found["head"], expected["logits"], atol=2e-5, rtol=0)
+        np.testing.assert_allclose(outputs[name], expected[name], atol=2e-5, rtol=0, err_msg=name)
+    np.testing.assert_allclose(outputs["head"], expected["logits"], atol=2e-5, rtol=0)
 
 
 def test_attention_maps_hold_every_layer_and_head(small):
     model, images, expected = small
-    found = attention_maps(model).predict(images, verbose=0)
-    assert found.shape == (2, 3, 3, 7, 7)  # images, layers, heads, tokens, tokens
-    np.testing.assert_allclose(found, expected["attention"], atol=1e-5, rtol=0)
+    maps = attention_maps(model).predict(images, verbose=0)
+    assert maps.shape == (2, 3, 3, 7, 7)  # images, layers, heads, tokens, tokens
+    np.testing.assert_allclose(maps, expected["attention"], atol=1e-5, rtol=0)
 
 
 def test_attention_maps_leave_the_model_as_it_was(small, tmp_path):
@@ -64,8 +64,8 @@ def test_attention_maps_of_a_model_without_blocks():
 
 def test_position_embeddings_equal_the_published_resize():
     with np.load(GOLDEN / "posembed_4to6.npz") as file:
-        found = resize_position_embeddings(file["before"], (4, 4), (6, 6))
-        np.testing.assert_allclose(found, file["after"], atol=1e-6, rtol=0)
+        resized = resize_position_embeddings(file["before"], (4, 4), (6, 6))
+        np.testing.assert_allclose(resized, file["after"], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_position_embeddings_equal_scipy(rng, old, new, tokens):
     if old[0] == 1:  # one row has no second to interpolate with: it is repeated
         row = zoom(grid[0], factors[1:], order=1)
         expected = np.concatenate([row] * new[0])[None]
-    found = resize_position_embeddings(before, old, new)
-    np.testing.assert_array_equal(found[:, :tokens], before[:, :tokens])
-    np.testing.assert_allclose(found[:, tokens:], expected, atol=1e-6, rtol=0)
+    resized = resize_position_embeddings(before, old, new)
+    np.testing.assert_array_equal(resized[:, :tokens], before[:, :tokens])
+    np.testing.assert_allclose(resized[:, tokens:], expected, atol=1e-6, rtol=0)
 
 
 def test_position_embeddings_of_wrong_input():

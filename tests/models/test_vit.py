@@ -1,4 +1,4 @@
-"""The model against Eq. 1–4 in NumPy, the published code's outputs and counts."""
+"""The model equals Eq. 1-4 in NumPy and the published code in outputs and counts."""
 
 import inspect
 import json
@@ -57,7 +57,7 @@ def test_without_classes_the_model_gives_features(rng):
 
 
 def published_to_ours(name):
-    """A name of the published Flax code (Linen numbering) as a path of ours."""
+    """Translates a name of the published Flax code (Linen numbering) to a path of this package."""
     name = name.removeprefix("Transformer/")
     for old, new in [
         ("MultiHeadDotProductAttention_0", "MultiHeadDotProductAttention_1"),
