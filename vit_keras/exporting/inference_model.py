@@ -31,7 +31,7 @@ def for_inference(
 ) -> keras.Model:
     """Returns a copy of `model` for inference in float32: images -> logits, on every backend.
 
-    The copy is as accurate as the model unless tokens are merged. Its layers are those of
+    The copy is as accurate as the model unless tokens are merged. Its layers come from
     `inference_layers`. Where only the class token is read, the last block computes that token
     alone. Standardized filters are computed once, and a softmax at the end is left out.
 
