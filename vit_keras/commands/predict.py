@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from vit_keras.commands import options as probabilityd
+from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
 
 FORMATS = ("table", "csv", "jsonl")
@@ -28,9 +28,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("pictures", nargs="+", metavar="PICTURE", help=pictures)
     add("--top", type=int, default=3, metavar="N", help="classes for each picture (3)")
     add("--format", choices=FORMATS, metavar="NAME", help="table, csv or jsonl (by --out, table)")
-    probabilityd.add_out(parser, "file to write instead of standard output")
+    shared.add_out(parser, "file to write instead of standard output")
     add("--draw", metavar="DIR", help="also write the pictures with their labels into this folder")
-    probabilityd.add_image_size(parser)
+    shared.add_image_size(parser)
     add("--batch_eval", type=int, default=32, metavar="N", help="pictures per step (32)")
     skip = "report an unreadable picture in its row instead of stopping"
     add("--skip_unreadable", action="store_true", help=skip)
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
 
     form = _format(options)
     machine.prepare()
-    predictor, _ = evaluation.open_predictor(options.model, probabilityd.image_size(options))
+    predictor, _ = evaluation.open_predictor(options.model, shared.image_size(options))
     paths = data.expand_pictures(_arguments(options.pictures))
     predictions = evaluation.predict_files(
         predictor,
@@ -139,4 +139,4 @@ def _drawn(predictions, folder):
         yield prediction
 
 
-COMMAND = probabilityd.Command("Predict the classes of pictures.", EXAMPLES, add_options, run)
+COMMAND = shared.Command("Predict the classes of pictures.", EXAMPLES, add_options, run)
