@@ -1,4 +1,7 @@
-# make train: set up, then train, evaluate and export the main job.  make test: set up, then all tests.
+# Each command sets up `.venv` first.
+#   make train   trains, evaluates and exports the main job
+#   make check   the quick part for an edit: lint, layers and models on torch, and a model elsewhere
+#   make test    lint, then the whole suite on TensorFlow, JAX and PyTorch
 PYTHON ?= python3
 KERAS_BACKEND ?= jax
 WORKDIR ?= runs/digits
@@ -8,7 +11,7 @@ PROSE := *.md *.py docs configs vit_keras tests benchmarks tools
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train test lint prose clean
+.PHONY: train check test lint prose clean
 
 train: $(VENV)/installed
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python train.py --workdir $(WORKDIR)
@@ -18,6 +21,18 @@ train: $(VENV)/installed
 # Two at a time: most of a suite is one thread that compiles small models.
 test: lint
 	$(MAKE) --jobs=2 --output-sync=target test-jax test-once test-tensorflow test-torch
+
+check: lint
+	$(MAKE) --jobs=2 --output-sync=target check-torch smoke-jax smoke-tensorflow
+
+QUICK := not slow and not once
+check-torch: $(VENV)/installed
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -m "$(QUICK)" \
+		tests/layers tests/models tests/weights tests/test_config.py \
+		--ignore=tests/models/test_across_backends.py
+
+smoke-%: $(VENV)/installed
+	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "$(QUICK)" tests/models/test_vit.py
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
