@@ -7,7 +7,7 @@ KERAS_BACKEND ?= jax
 WORKDIR ?= runs/digits
 VENV := .venv
 BIN := $(VENV)/bin
-PROSE := *.md *.py docs configs vit_keras tests benchmarks tools
+PROSE := $(filter-out tests/test_prose.py,$(wildcard *.md *.py tests/*)) docs configs vit_keras benchmarks tools
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 

@@ -24,7 +24,13 @@ PHRASES = {  # what to avoid: what to write
     r"(?:is|are)\s+asked": "who asks or chooses",
     r"whose\s+(?:it\s+is|they\s+are)": "the name of the owner",
 }
-OFF = ("misc.phrasal_adjectives", "spelling.consistency", "typography", "weasel_words")
+OFF = (
+    "misc.phrasal_adjectives",
+    "misc.preferred_forms",
+    "spelling.consistency",
+    "typography",
+    "weasel_words",
+)
 NAMES = {"found", "how", "given", "wanted", "parts", "own", "material"}
 NO_PROSE = re.compile(
     r"""^\ *```.*?^\ *```   # a block of code
