@@ -34,7 +34,7 @@ check-torch: $(VENV)/installed
 smoke-%: $(VENV)/installed
 	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "$(QUICK)" tests/models/test_vit.py
 
-lint: $(VENV)/installed
+lint: prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 

@@ -63,7 +63,7 @@ def teach(folder):
         )
         model.compile(keras.optimizers.AdamW(rate, 0.05, global_clipnorm=1.0), loss)
         images, labels = digits(model, train=True)
-        prepared = preprocessing_of(model).normalise(images)
+        prepared = preprocessing_of(model).normalize(images)
         model.fit(prepared, labels, batch_size=64, epochs=30, verbose=0)
         save_model(model, folder / f"{name}.keras")
 

@@ -124,7 +124,7 @@ def compare(pipelines, rounds):
 
 def over_cores(counts, options):
     """Measures on each number of cores, in a process of its own, and draws OUT.png."""
-    from vit_keras.figures import BLUE, GREY, ORANGE, new_figure, save_figure
+    from vit_keras.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
 
     cores, speeds = sorted(os.sched_getaffinity(0)), {}
     command = [sys.executable, "-m", "benchmarks.input_pipeline"]
@@ -139,7 +139,7 @@ def over_cores(counts, options):
                 os.sched_setaffinity(0, cores)
             speeds[count] = json.load(answer)
     figure, axes = new_figure(5, 3.4)
-    for name, color in zip(speeds[counts[0]], (GREY, BLUE, ORANGE)):
+    for name, color in zip(speeds[counts[0]], (GRAY, BLUE, ORANGE)):
         values = [speeds[count][name] for count in counts]
         axes[0, 0].plot(counts, values, "o-", color=color, label=name)
     axes[0, 0].set(xlabel="cores", ylabel="images/s", xticks=counts, ylim=(0, None))

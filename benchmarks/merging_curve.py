@@ -117,7 +117,7 @@ def main():
     images, labels = samples.from_dataset(
         run.config.dataset, shape, preprocessing, 2000, run.config.data
     )
-    images = preprocessing.normalise(images.astype("float32"))
+    images = preprocessing.normalize(images.astype("float32"))
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(write_files(model, folder), images, labels, options.rounds)
     print("| schedule | r | accuracy | ms | times as fast |\n|---|--:|--:|--:|--:|")

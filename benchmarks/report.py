@@ -118,13 +118,13 @@ def processor() -> str:
 
 def plot(rows: list[dict], path) -> None:
     """Draws the images per second of every contender, one panel for each case."""
-    from vit_keras.figures import BLUE, GREY, new_figure, save_figure
+    from vit_keras.figures import BLUE, GRAY, new_figure, save_figure
 
     cases = list(dict.fromkeys((r["size"], r["mode"], r["precision"]) for r in rows))
     figure, axes = new_figure(7, 0.8 + 1.6 * len(cases), rows=len(cases))
     for axis, case in zip(axes[:, 0], cases):
         bars = [r for r in rows if (r["size"], r["mode"], r["precision"]) == case][::-1]
-        colors = [BLUE if r["contender"].startswith("ours") else GREY for r in bars]
+        colors = [BLUE if r["contender"].startswith("ours") else GRAY for r in bars]
         axis.barh(
             [r["contender"] for r in bars], [r["images_per_second"] for r in bars], color=colors
         )

@@ -10,8 +10,8 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py, before torch is loaded
 os.environ.setdefault("TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory=")  # keeps nothing
 
-# Most of a suite on JAX is compiling small models: with little optimization, and once for all
-# tests and their processes, a step of a small ViT takes 1 s instead of 7.
+# Most of a suite on JAX is compiling small models: here with little optimization, and once for all
+# tests and their processes. Fitting a small ViT again then takes 1 s instead of 7.
 COMPILED = tempfile.mkdtemp(prefix="vit_keras_compiled_")
 os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"

@@ -61,7 +61,7 @@ def assemble(cells):
 
 
 def group_norm(x, weights, name, epsilon, groups=32):
-    """Loops over images and groups of neighbouring channels."""
+    """Loops over images and groups of neighboring channels."""
     out, size = np.empty_like(x), x.shape[-1] // groups
     for image in range(len(x)):
         for start in range(0, x.shape[-1], size):

@@ -8,7 +8,7 @@ import numpy as np
 
 from vit_keras.files import replacing
 
-BLUE, ORANGE, GREY = "#2a6fbb", "#d9822b", "#8a8f98"
+BLUE, ORANGE, GRAY = "#2a6fbb", "#d9822b", "#8a8f98"
 
 
 def save_figure(figure, path: str | os.PathLike) -> None:
@@ -46,7 +46,7 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
     panels = [panel for panel in panels if panel[2] and all(name in rows[-1] for name in panel[2])]
     figure, axes = new_figure(4.5 * len(panels), 3.4, columns=len(panels))
     for axis, (title, scale, labels) in zip(axes[0], panels):
-        for (name, label), color in zip(labels.items(), (GREY, BLUE, ORANGE)):
+        for (name, label), color in zip(labels.items(), (GRAY, BLUE, ORANGE)):
             measured = [row for row in rows if name in row]
             values = [scale * row[name] for row in measured]
             axis.plot([row["step"] for row in measured], values, ".-", color=color, label=label)
@@ -117,13 +117,13 @@ def reliability(calibration: dict[str, Any], path: str | os.PathLike) -> None:
     axes[0, 0].bar(middle, [row["accuracy"] for row in rows], color=BLUE, **bars)
     confidence = [row["confidence"] for row in rows]
     accuracy = [row["accuracy"] for row in rows]
-    axes[0, 0].plot([0, 1], [0, 1], color=GREY, linestyle="--", label="perfectly calibrated")
+    axes[0, 0].plot([0, 1], [0, 1], color=GRAY, linestyle="--", label="perfectly calibrated")
     axes[0, 0].plot(confidence, accuracy, "o", color=ORANGE, label="mean confidence", markersize=4)
     axes[0, 0].set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
     axes[0, 0].set_title(
         f"expected calibration error {100 * calibration['ece']:.2f} %", fontsize=10
     )
     axes[0, 0].legend(frameon=False, loc="upper left", fontsize=8)
-    axes[1, 0].bar(middle, [100 * row["images"] / total for row in rows], color=GREY, **bars)
+    axes[1, 0].bar(middle, [100 * row["images"] / total for row in rows], color=GRAY, **bars)
     axes[1, 0].set(xlabel="confidence", ylabel="% of images", xlim=(0, 1))
     save_figure(figure, path)

@@ -59,7 +59,7 @@ def test_options_are_written_with_underscores_or_dashes():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trian"], "There is no command 'trian'. Did you mean train?"),
+        (["trane"], "There is no command 'trane'. Did you mean train?"),
         (["evaluate", "a", "--batch-evl", "3"], "Did you mean --batch_eval?"),
         (["evaluate"], "the following arguments are required: MODEL"),
         (["train", "--total_step", "5"], "Did you mean total_steps"),

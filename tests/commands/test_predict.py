@@ -39,7 +39,7 @@ def expected(model_file, paths):
     """Class probabilities, computed by the model itself."""
     model = open_model(model_file)
     images = [
-        data.normalise(
+        data.normalize(
             data.resize(data.read_image(path, 3), (16, 16), model.preprocessing),
             model.preprocessing,
         )

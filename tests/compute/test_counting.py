@@ -206,7 +206,7 @@ def test_a_shared_layer_counts_once_for_each_call_in_the_model():
         (lambda: compute.training_exaflops("B/32", epochs=-1), "`epochs` must be a positive"),
         (lambda: compute.device_days(0, 1), "`exaflops` must be a positive"),
         (lambda: compute.device_days(1, float("inf")), "`device_tflops` must be a positive"),
-        (lambda: compute.device_days(1, 1, 1.5), "`utilisation` must be at most 1"),
+        (lambda: compute.device_days(1, 1, 1.5), "`utilization` must be at most 1"),
     ],
 )
 def test_wrong_numbers_are_named(call, message):

@@ -217,6 +217,6 @@ def test_wrong_augmentation_is_named(split):
             AugmentConfig(**{field: value})
     with pytest.raises(ValueError, match="of keras_cv shuffle by tf.random.shuffle.*keras_cv"):
         AugmentConfig(library="keras_cv", mixup_alpha=0.1)
-    grey = from_arrays(np.zeros((4, 8, 8, 1), "uint8"), np.arange(4))
+    gray = from_arrays(np.zeros((4, 8, 8, 1), "uint8"), np.arange(4))
     with pytest.raises(ValueError, match="RandAugment needs 3 channels. Received: 1"):
-        batches(grey, AugmentConfig(randaugment_layers=1))
+        batches(gray, AugmentConfig(randaugment_layers=1))

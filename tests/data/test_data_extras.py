@@ -20,7 +20,7 @@ import numpy as np
 from vit_keras import data, evaluation, models
 model = models.VisionTransformer(8, 4, 12, 1, 3, 20, 3)
 pixels = data.resize(np.zeros((9, 9, 3), "uint8"), (8, 8), model.preprocessing)
-images = data.normalise(pixels[None], model.preprocessing)
+images = data.normalize(pixels[None], model.preprocessing)
 print(evaluation.probabilities(model, images).shape)
 for attempt in (lambda: data.load("digits", 1), lambda: data.read_image("README.md", 3)):
     try:

@@ -39,7 +39,7 @@ def plain(tmp_path_factory):
     return root
 
 
-def greys(split):
+def grays(split):
     return [int(split.read(tf.constant(i)).numpy()[0, 0, 0]) for i in range(len(split))]
 
 
@@ -50,12 +50,12 @@ def test_a_folder_of_classes_is_split_by_class(plain):
     np.testing.assert_array_equal(np.bincount(test.labels), [4, 2, 1])
     np.testing.assert_array_equal(np.bincount(train.labels), [16, 8, 4])
     expected = [40 * k + i for k, count in enumerate(COUNTS.values()) for i in range(count)]
-    assert sorted(greys(train) + greys(test)) == sorted(expected)
-    np.testing.assert_array_equal(np.array(greys(train)) // 40, train.labels)
+    assert sorted(grays(train) + grays(test)) == sorted(expected)
+    np.testing.assert_array_equal(np.array(grays(train)) // 40, train.labels)
     again = data.load(f"folder:{plain}", 1, DataConfig(test_percent=20))
-    assert greys(again.split("test")) == greys(test)
+    assert grays(again.split("test")) == grays(test)
     other = data.load(f"folder:{plain}", 1, DataConfig(test_percent=20, split_seed=1))
-    assert sorted(greys(other.split("test"))) != sorted(greys(test))
+    assert sorted(grays(other.split("test"))) != sorted(grays(test))
     whole = data.load(f"folder:{plain}", 1, DataConfig(test_percent=0))
     assert list(whole.splits) == ["train"] and len(whole.split("train")) == 35
 
@@ -64,7 +64,7 @@ def test_slices_of_a_folder_are_samples(plain):
     dataset = data.load(f"folder:{plain}", 1)
     train = dataset.split("train")
     assert len(set(train.labels[:10])) > 1  # classes are mixed
-    whole = greys(train)
+    whole = grays(train)
     n = len(whole)
     for name, expected in {
         "train[:90%]": whole[: round(0.9 * n)],
@@ -74,10 +74,10 @@ def test_slices_of_a_folder_are_samples(plain):
         "train[:]": whole,
     }.items():
         part = dataset.split(name)
-        assert greys(part) == expected
+        assert grays(part) == expected
         np.testing.assert_array_equal(part.labels, np.array(expected) // 40)
     inner = dataset.split("train[5:20]").part(np.array([3, 1]))
-    assert greys(inner) == [whole[8], whole[6]]
+    assert grays(inner) == [whole[8], whole[6]]
     for name, message in {
         "train[5:5]": "must hold images.*train.5:5.",
         "train[1:2:3]": "or a slice such as",
@@ -93,10 +93,10 @@ def test_a_folder_may_have_splits_of_its_own(tmp_path, held_out):
         for value in values:
             write(tmp_path / split / f"k{value // 10}" / f"{value}.png", value)
     dataset = data.load(f"folder:{tmp_path}", 1)
-    assert sorted(greys(dataset.split("train"))) == [10, 11, 20]
+    assert sorted(grays(dataset.split("train"))) == [10, 11, 20]
     test = dataset.split("test")  # whatever its name is
-    assert sorted(greys(test)) == [12, 21] and sorted(test.labels) == [0, 1]
-    assert greys(dataset.split(f"{held_out}[:1]")) == greys(test)[:1]
+    assert sorted(grays(test)) == [12, 21] and sorted(test.labels) == [0, 1]
+    assert grays(dataset.split(f"{held_out}[:1]")) == grays(test)[:1]
 
 
 def test_a_training_folder_alone_names_the_remedy(tmp_path):
@@ -111,7 +111,7 @@ def test_a_training_folder_alone_names_the_remedy(tmp_path):
         dataset.split("other")
     config = DataConfig(train_split="train[:50%]", test_split="train[50%:]")
     train, test = data.train_and_test(dataset, config)
-    assert sorted(greys(train) + greys(test)) == [10, 11, 12, 20, 21, 22]
+    assert sorted(grays(train) + grays(test)) == [10, 11, 12, 20, 21, 22]
 
 
 def test_faults_of_a_folder_are_named(plain, tmp_path):
@@ -156,9 +156,9 @@ def test_a_table_names_files_labels_and_splits(tmp_path, suffix):
     }
     dataset = data.load(stored(tmp_path / f"rows{suffix}", columns), 1)
     assert dataset.class_names == ("9", "10", "100")  # as numbers, not as text
-    assert greys(dataset.split("train")) == [30, 5, 100]  # rows keep their order
+    assert grays(dataset.split("train")) == [30, 5, 100]  # rows keep their order
     np.testing.assert_array_equal(dataset.split("train").labels, [1, 0, 2])
-    assert greys(dataset.split("test")) == [31, 6]
+    assert grays(dataset.split("test")) == [31, 6]
     del columns["split"]
     columns["label"] = ["x", "b", "b", "x", "b"]
     dataset = data.load(stored(tmp_path / f"more{suffix}", columns), 1, DataConfig(test_percent=40))

@@ -58,14 +58,14 @@ def exif(orientation):
 WAYS = {
     "jpeg": lambda p: stored(p, "JPEG", quality=90),
     "progressive jpeg": lambda p: stored(p, "JPEG", progressive=True),
-    "grey jpeg": lambda p: stored(p.convert("L"), "JPEG"),
+    "gray jpeg": lambda p: stored(p.convert("L"), "JPEG"),
     "cmyk jpeg": lambda p: stored(p.convert("CMYK"), "JPEG", quality=95),
     "png": lambda p: stored(p, "PNG"),
-    "grey png": lambda p: stored(p.convert("L"), "PNG"),
+    "gray png": lambda p: stored(p.convert("L"), "PNG"),
     "one bit png": lambda p: stored(p.convert("1"), "PNG"),
     "palette png": lambda p: stored(p.convert("P"), "PNG", transparency=3),
     "transparent png": lambda p: stored(with_alpha(p), "PNG"),
-    "grey transparent png": lambda p: stored(with_alpha(p).convert("LA"), "PNG"),
+    "gray transparent png": lambda p: stored(with_alpha(p).convert("LA"), "PNG"),
     "gif": lambda p: stored(p, "GIF"),
     "moving gif": lambda p: stored(p, "GIF", save_all=True, append_images=[p.rotate(180)]),
     "webp": lambda p: stored(p, "WEBP", quality=80),
@@ -73,7 +73,7 @@ WAYS = {
     "bmp": lambda p: stored(p, "BMP"),
     "palette bmp": lambda p: stored(p.convert("P"), "BMP"),
     "transparent bmp": lambda p: stored(with_alpha(p), "BMP"),
-    "grey bmp": lambda p: stored(p.convert("L"), "BMP"),
+    "gray bmp": lambda p: stored(p.convert("L"), "BMP"),
 }
 
 
@@ -122,7 +122,7 @@ def test_a_part_of_a_jpeg_is_that_part_of_it(picture):
     whole = tf_images.decode(written, 3).numpy().astype(int)
     part = tf_images.decode(written, 3, lambda shape: tf.constant([5, 11, 20, 30])).numpy()
     difference = np.abs(part - whole[5:25, 11:41])
-    assert difference[1:-1, 1:-1].max() == 0  # chroma at a cut edge has one neighbour less
+    assert difference[1:-1, 1:-1].max() == 0  # chroma at a cut edge has one neighbor less
 
 
 @pytest.mark.parametrize(

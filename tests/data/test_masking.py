@@ -78,7 +78,7 @@ def images_of(rng, count):
 @pytest.mark.parametrize(("target", "side"), [("mean_colour", 1), ("colours_4x4", 4)])
 def test_colours_are_classes(rng, target, side, bits):
     pixels = images_of(rng, 5)
-    actual = masking(target=target, bits=bits).targets(NUMERICS.normalise(pixels.astype("float32")))
+    actual = masking(target=target, bits=bits).targets(NUMERICS.normalize(pixels.astype("float32")))
     expected = []
     for image in pixels:
         for patch in patches_of(image, PATCH):
@@ -90,16 +90,16 @@ def test_colours_are_classes(rng, target, side, bits):
 
 def test_the_brightest_colour_is_the_last_class():
     made = masking()
-    white = NUMERICS.normalise(np.full((1, *SIZE, 3), 255, "float32"))
+    white = NUMERICS.normalize(np.full((1, *SIZE, 3), 255, "float32"))
     assert (made.targets(white).numpy() == 511).all()
     assert made.config.outputs(PATCH, 3) == (1, 512) and made.config.outputs(PATCH, 1) == (1, 8)
 
 
 def test_grey_has_a_class_a_level():
-    grey = Preprocessing()
-    made = Masking(PretextConfig("masked_patch"), (4, 8), (4, 4), grey)
+    gray = Preprocessing()
+    made = Masking(PretextConfig("masked_patch"), (4, 8), (4, 4), gray)
     levels = np.repeat([[16.0, 239.0]], 4, axis=1)  # of 8 levels the first and the last
-    images = grey.normalise(np.broadcast_to(levels, (4, 8))[None, :, :, None].astype("float32"))
+    images = gray.normalize(np.broadcast_to(levels, (4, 8))[None, :, :, None].astype("float32"))
     np.testing.assert_array_equal(made.targets(images), [[0, 7]])
 
 

@@ -171,7 +171,7 @@ def test_pixels_are_scaled_as_the_model_wants(rng):
     pixels = rng.uniform(0, 255, (2, 3, 3, 3)).astype("float32")
     imagenet = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     expected = (pixels / 255 - np.array(imagenet.mean)) / np.array(imagenet.std)
-    np.testing.assert_allclose(data.normalise(pixels, imagenet), expected, atol=1e-5)
+    np.testing.assert_allclose(data.normalize(pixels, imagenet), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("height", "width"), [(40, 60), (90, 50), (32, 32)])

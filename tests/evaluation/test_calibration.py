@@ -48,6 +48,6 @@ def test_reliability_is_drawn(rng, tmp_path):
     probabilities, labels = rng.dirichlet(np.full(10, 0.3), 200), rng.integers(0, 10, 200)
     figures.reliability(evaluation.measure_calibration(probabilities, labels), tmp_path / "a.png")
     pixels = np.asarray(Image.open(tmp_path / "a.png").convert("RGB"))
-    for color in (figures.BLUE, figures.ORANGE, figures.GREY):
+    for color in (figures.BLUE, figures.ORANGE, figures.GRAY):
         rgb = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
         assert (pixels == rgb).all(axis=-1).sum() > 50, color

@@ -79,7 +79,7 @@ def test_top_5_is_scikit_learns(rng):
 def test_runs_are_summarised_by_mean_and_deviation():
     reports = [{"accuracy": a, "images": 9, "ece": 0.1, "classes": []} for a in (0.90, 0.94, 0.95)]
     reports[2] |= {"ece": None}
-    actual = evaluation.summarise(reports)
+    actual = evaluation.summarize(reports)
     mean, std = np.mean([0.90, 0.94, 0.95]), np.std([0.90, 0.94, 0.95], ddof=1)
     assert actual == {"accuracy": (pytest.approx(mean), pytest.approx(std))}
     assert evaluation.summary_line(actual) == "accuracy 93.00 ± 2.65%"

@@ -26,7 +26,7 @@ def label(task, **example):
 
 def test_groups_and_classes_are_the_published_ones():
     groups = collections.Counter(task.group for task in TASKS.values())
-    assert groups == {"natural": 7, "specialised": 4, "structured": 8}
+    assert groups == {"natural": 7, "specialized": 4, "structured": 8}
     classes = [task.num_classes for task in TASKS.values()]
     assert classes == [102, 100, 47, 102, 37, 397, 10, 2, 10, 45, 5, 8, 6, 6, 4, 16, 16, 18, 9]
 
@@ -152,7 +152,7 @@ def test_what_is_unknown_is_named(weights, tmp_path):
 
 def test_groups_are_averaged_and_the_score_is_the_mean_of_tasks():
     found = {"dtd": 0.5, "svhn": 0.7, "eurosat": 0.9, "dmlab": 0.3}
-    expected = [("natural", 2, 0.6), ("specialised", 1, 0.9), ("structured", 1, 0.3)]
+    expected = [("natural", 2, 0.6), ("specialized", 1, 0.9), ("structured", 1, 0.3)]
     assert vtab.means(found) == [pytest.approx(row) for row in [*expected, ("all", 4, 0.6)]]
     as_csv, as_markdown = vtab.tables(found)
     lines = as_csv.splitlines()

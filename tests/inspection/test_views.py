@@ -65,9 +65,9 @@ def test_filters_are_scaled_about_grey(drawn):
     filters = np.zeros((2, 1, 2, 3))
     filters[0, 0, :, 0], filters[1, 0, :, 2] = (0.5, -1), (4, 2)
     figure = drawn(plots.draw_filters, filters, np.array([0.75, 0.25]))
-    grey = 0.5
-    np.testing.assert_allclose(shown(figure.axes[0])[0], [[0.75, grey, grey], [0, grey, grey]])
-    np.testing.assert_allclose(shown(figure.axes[1])[0], [[grey, grey, 1], [grey, grey, 0.75]])
+    gray = 0.5
+    np.testing.assert_allclose(shown(figure.axes[0])[0], [[0.75, gray, gray], [0, gray, gray]])
+    np.testing.assert_allclose(shown(figure.axes[1])[0], [[gray, gray, 1], [gray, gray, 0.75]])
     assert [axis.get_title() for axis in figure.axes] == ["75.0 %", "25.0 %"]
 
 
@@ -135,7 +135,7 @@ def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, pictures):
     resized = [
         data.resize(data.read_image(path, 3), (8, 16), model.preprocessing) for path in pictures
     ]
-    images = np.asarray(data.normalise(np.stack(resized), model.preprocessing))
+    images = np.asarray(data.normalize(np.stack(resized), model.preprocessing))
     expected = inspection.attention_views(model, images)
     with np.load(out / "arrays.npz") as arrays:
         np.testing.assert_allclose(

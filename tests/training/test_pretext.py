@@ -152,4 +152,4 @@ def test_what_does_not_go_together_is_named(pretext, fields, message):
 @pytest.mark.parametrize("field", ["objective", "target"])
 def test_an_unknown_word_is_refused(field):
     with pytest.raises(UsageError, match="mae|mean_colour"):
-        parse_config([f"--pretext.{field}", "colour"])
+        parse_config([f"--pretext.{field}", "pixel"])

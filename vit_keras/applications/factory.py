@@ -46,7 +46,7 @@ def preprocess_input(x, data_format=None, model=None):
     """
     if model is None:
         return _preprocess_input(x, data_format=data_format, mode="tf")
-    return preprocessing_of(model).normalise(keras.ops.cast(x, "float32"))
+    return preprocessing_of(model).normalize(keras.ops.cast(x, "float32"))
 
 
 def application(variant: str, name: str, function: str):

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
         measure = _few_shot if options.fewshot else _evaluate
         reports.append(measure(options, predictor, dataset, splits, out))
     if len(reports) > 1:
-        print(f"{len(reports)} models: {evaluation.summary_line(evaluation.summarise(reports))}")
+        print(f"{len(reports)} models: {evaluation.summary_line(evaluation.summarize(reports))}")
 
 
 def _evaluate(options, predictor, dataset, splits, out):

@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     cost.add_argument("--epochs", type=float, metavar="N", help="cost of training for N epochs")
     cost.add_argument("--epoch_images", type=float, metavar="N", help="images an epoch (JFT's)")
     cost.add_argument("--device_tflops", type=float, metavar="RATE", help="also a device's days")
-    cost.add_argument("--utilisation", type=float, default=1.0, metavar="SHARE", help="(1)")
+    cost.add_argument("--utilization", type=float, default=1.0, metavar="SHARE", help="(1)")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -70,7 +70,7 @@ def _variant(options, size):
             "exaflops": round(exaflops, 1),
         }
         if options.device_tflops is not None:
-            days = device_days(exaflops, options.device_tflops, options.utilisation)
+            days = device_days(exaflops, options.device_tflops, options.utilization)
             description["training"]["device_days"] = round(days, 1)
     return description, costs
 

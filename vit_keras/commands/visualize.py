@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError(f"{options.model} takes images of any size, so give an --image_size")
     preprocessing = models.preprocessing_of(model)
     pictures = _pictures(options, trained, model.input_shape[1:], preprocessing)
-    images = np.asarray(data.normalise(pictures.astype("float32"), preprocessing))
+    images = np.asarray(data.normalize(pictures.astype("float32"), preprocessing))
 
     shown = slice(options.show)
     titles = [pathlib.Path(path).stem for path in options.images] or range(len(images))

@@ -47,24 +47,24 @@ def training_exaflops(
     return STEP * forward.flops * images * epochs / 1e18
 
 
-def device_days(exaflops: float, device_tflops: float, utilisation: float = 1.0) -> float:
+def device_days(exaflops: float, device_tflops: float, utilization: float = 1.0) -> float:
     """Converts the cost of a training into days on one device.
 
     Args:
         exaflops: The cost in 10¹⁸ floating-point operations.
         device_tflops: The device's peak rate in 10¹² operations a second: 61.5 for a TPUv3 core.
-        utilisation: The share of the peak rate that the training reaches, in (0, 1].
+        utilization: The share of the peak rate that the training reaches, in (0, 1].
 
     Returns:
         Days.
 
     Raises:
-        ValueError: A number is not positive, or `utilisation` is above 1.
+        ValueError: A number is not positive, or `utilization` is above 1.
     """
-    _check_positive(exaflops=exaflops, device_tflops=device_tflops, utilisation=utilisation)
-    if utilisation > 1:
-        raise ValueError(f"`utilisation` must be at most 1. Received: utilisation={utilisation!r}")
-    return exaflops * 1e18 / (device_tflops * 1e12 * utilisation) / 86_400
+    _check_positive(exaflops=exaflops, device_tflops=device_tflops, utilization=utilization)
+    if utilization > 1:
+        raise ValueError(f"`utilization` must be at most 1. Received: utilization={utilization!r}")
+    return exaflops * 1e18 / (device_tflops * 1e12 * utilization) / 86_400
 
 
 def _check_positive(**numbers):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from vit_keras import variants
 from vit_keras.config.model import ModelConfig
 
-COLOURS = {"mean_colour": 1, "colours_4x4": 16}  # predictions of a patch, each of one colour
+COLORS = {"mean_colour": 1, "colours_4x4": 16}  # predictions of a patch, each of one color
 PUBLISHED = {  # the target and the fraction of corrupted patches of each objective
     "masked_patch": ("mean_colour", 0.5),
     "mae": ("normalised_patch", 0.75),
@@ -68,7 +68,7 @@ class PretextConfig:
 
     @property
     def predicts_colours(self) -> bool:
-        return self.predicted in COLOURS
+        return self.predicted in COLORS
 
     def corrupted(self, patches: int) -> int:
         """How many of an image's patches are corrupted: at least one, and not all."""
@@ -78,7 +78,7 @@ class PretextConfig:
     def outputs(self, patch_size: tuple[int, int], channels: int) -> tuple[int, int]:
         """Predictions for a patch, and their width: 1 or 16 over all colors, or 1 over pixels."""
         if self.predicts_colours:
-            return COLOURS[self.predicted], 2 ** (self.bits * channels)
+            return COLORS[self.predicted], 2 ** (self.bits * channels)
         return 1, math.prod(patch_size) * channels
 
     def check(self, run: Any) -> None:

@@ -1,6 +1,6 @@
 """Labeled images as `tf.data`, for every backend.
 
-`read_image` needs Pillow, and `resize` and `normalise` need NumPy alone. All other names need
+`read_image` needs Pillow, and `resize` and `normalize` need NumPy alone. All other names need
 TensorFlow, and their modules are imported when the names are first used.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vit_keras import extras
 from vit_keras.data.captions import draw_caption
 from vit_keras.data.fingerprints import check_unchanged
-from vit_keras.data.numpy_preprocess import normalise, resize
+from vit_keras.data.numpy_preprocess import normalize, resize
 from vit_keras.data.picture_paths import expand_pictures
 from vit_keras.data.pillow_images import read_image
 
@@ -48,7 +48,7 @@ __all__ = [
     "expand_pictures",
     "from_arrays",
     "load",
-    "normalise",
+    "normalize",
     "read_image",
     "resize",
     "sample_images",

@@ -52,7 +52,7 @@ class Augmentation:
                     "augment.randaugment_layers to 0, or model.channels to 3"
                 )
             image = self.randaugment(image, keys[2])
-        image, drawn = self.preprocessing.normalise(image), {}
+        image, drawn = self.preprocessing.normalize(image), {}
         if affine.is_active(config):
             drawn["map"] = affine.draw(keys[3], self.size, config)
         if self.mixing:

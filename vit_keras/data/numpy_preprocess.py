@@ -35,7 +35,7 @@ def resize(images, size: tuple[int, int], preprocessing: Preprocessing) -> np.nd
     return images[..., top : top + size[0], left : left + size[1], :]
 
 
-def normalise(images, preprocessing: Preprocessing):
+def normalize(images, preprocessing: Preprocessing):
     """Maps pixels from [0, 255] to the model's input, by default to [-1, 1].
 
     Args:
@@ -45,7 +45,7 @@ def normalise(images, preprocessing: Preprocessing):
     Returns:
         An array or tensor like `images`.
     """
-    return preprocessing.normalise(images)
+    return preprocessing.normalize(images)
 
 
 def _resize(images, size, preprocessing):

@@ -48,7 +48,7 @@ def read_image(path: str | os.PathLike, channels: int) -> np.ndarray:
         ```python
         picture = data.read_image("cat.jpg", channels=3)
         pixels = data.resize(picture, (224, 224), model.preprocessing)
-        images = data.normalise(pixels, model.preprocessing)[None]  # (1, 224, 224, 3)
+        images = data.normalize(pixels, model.preprocessing)[None]  # (1, 224, 224, 3)
         ```
     """
     check_channels(channels)

@@ -128,7 +128,7 @@ def eval_batches(
 
     def example(row, replace):
         image, label = split.example(tf.minimum(row, size - 1), None, replace)
-        image = preprocessing.normalise(resize(image, image_size, preprocessing))
+        image = preprocessing.normalize(resize(image, image_size, preprocessing))
         image = tf.ensure_shape(image, (*image_size, image.shape[-1]))
         label = label if num_classes is None else tf.one_hot(label, num_classes)
         weights = [tf.cast(row < size, tf.float32) * weight] if pad else []

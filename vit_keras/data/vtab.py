@@ -11,7 +11,7 @@ from vit_keras.data import tfds
 from vit_keras.data.labels import CLOSEST_OBJECT, CLOSEST_VEHICLE, COUNT, Label, feature, grouped
 from vit_keras.data.splits import Dataset, joined
 
-NATURAL, SPECIALISED, STRUCTURED = GROUPS = ("natural", "specialised", "structured")
+NATURAL, SPECIALIZED, STRUCTURED = GROUPS = ("natural", "specialized", "structured")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Task:
 
     Attributes:
         dataset: The name and version in TensorFlow Datasets.
-        group: natural, specialised, or structured.
+        group: natural, specialized, or structured.
         num_classes: The number of classes.
         val200: The 200 images for the choice of hyperparameters, with `train800` to train on.
         test: The images that the result is measured on.
@@ -59,13 +59,13 @@ TASKS = {
     "oxford_iiit_pet": Task("oxford_iiit_pet:4.*.*", NATURAL, 37, "train[2944:3144]"),
     "sun397": Task("sun397/tfds:4.*.*", NATURAL, 397),
     "svhn": Task("svhn_cropped:3.*.*", NATURAL, 10, "train[65931:66131]", small=True),
-    "patch_camelyon": Task("patch_camelyon:2.*.*", SPECIALISED, 2),
+    "patch_camelyon": Task("patch_camelyon:2.*.*", SPECIALIZED, 2),
     "eurosat": Task(
-        "eurosat/rgb:2.*.*", SPECIALISED, 10, "train[16200:16400]", "train[21600:]", small=True
+        "eurosat/rgb:2.*.*", SPECIALIZED, 10, "train[16200:16400]", "train[21600:]", small=True
     ),
-    "resisc45": Task("resisc45:3.*.*", SPECIALISED, 45, "train[18900:19100]", "train[25200:]"),
+    "resisc45": Task("resisc45:3.*.*", SPECIALIZED, 45, "train[18900:19100]", "train[25200:]"),
     "diabetic_retinopathy": Task(
-        "diabetic_retinopathy_detection/btgraham-300:3.*.*", SPECIALISED, 5
+        "diabetic_retinopathy_detection/btgraham-300:3.*.*", SPECIALIZED, 5
     ),
     "clevr_count": Task("clevr:3.*.*", STRUCTURED, 8, label=COUNT, **_CLEVR),
     "clevr_distance": Task("clevr:3.*.*", STRUCTURED, 6, label=CLOSEST_OBJECT, **_CLEVR),

@@ -22,7 +22,7 @@ from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
 from vit_keras.evaluation.predictions import write_predictions
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.evaluation.sources import open_predictor
-from vit_keras.evaluation.summary import evaluate, headline, mean_and_std, summarise, summary_line
+from vit_keras.evaluation.summary import evaluate, headline, mean_and_std, summarize, summary_line
 
 __all__ = [
     "FewShotCallback",
@@ -49,7 +49,7 @@ __all__ = [
     "real_accuracy",
     "report",
     "report_table",
-    "summarise",
+    "summarize",
     "summary_line",
     "top_k_accuracy",
     "write_predictions",

@@ -117,7 +117,7 @@ def _read_image(predictor, path):
     height, width, channels = predictor.input_shape
     picture = data.read_image(path, channels)
     pixels = data.resize(picture, (height, width), predictor.preprocessing)
-    return data.normalise(pixels, predictor.preprocessing)
+    return data.normalize(pixels, predictor.preprocessing)
 
 
 def _probabilities(predictor, images, size):

@@ -98,7 +98,7 @@ def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-def summarise(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+def summarize(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
     """Returns the mean and standard deviation over runs of each number that all of them have."""
     shared = [key for key, value in reports[0].items() if isinstance(value, float)]
     return {
@@ -109,7 +109,7 @@ def summarise(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float
 
 
 def summary_line(metrics: dict[str, Any]) -> str:
-    """Formats the numbers of `evaluate`, or the means and deviations of `summarise`."""
+    """Formats the numbers of `evaluate`, or the means and deviations of `summarize`."""
     texts = []
     for key, value in metrics.items():
         if isinstance(value, float | tuple):

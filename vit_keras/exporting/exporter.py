@@ -90,7 +90,7 @@ def _prepare(images, model, plan):
             f"Images to compare on must be uint8 of shape (N, *{model.input_shape[1:]}). "
             f"Received: {images.dtype} of shape {images.shape}"
         )
-    return preprocessing_of(model).normalise(images).astype("float32") if plan.raw else images
+    return preprocessing_of(model).normalize(images).astype("float32") if plan.raw else images
 
 
 def _reference(model, plan, inputs, labels):

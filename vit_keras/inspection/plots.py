@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vit_keras.figures import BLUE, GREY, ORANGE, new_figure, save_figure
+from vit_keras.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
 from vit_keras.inspection.attention import patch_distances
 from vit_keras.resizing import INTERPOLATIONS
 
@@ -84,7 +84,7 @@ def _draw_heads_over_depth(values, label, reference, reference_label, path):
     spread = np.repeat(layers, values.shape[1])
     axis.scatter(spread, values.ravel(), s=22, color=BLUE, alpha=0.6, lw=0, label="one head")
     axis.plot(layers, values.mean(axis=1), color=ORANGE, lw=1.5, label="mean of the layer")
-    axis.axhline(reference, color=GREY, ls="--", lw=1, label=reference_label)
+    axis.axhline(reference, color=GRAY, ls="--", lw=1, label=reference_label)
     axis.set(xlabel="network depth (layer)", ylabel=label, xlim=(-0.5, len(values) - 0.5))
     axis.set_ylim(0, 1.05 * max(reference, values.max()))
     axis.set_xticks(layers[:: math.ceil(len(layers) / 16)])

@@ -24,7 +24,7 @@ class Preprocessing:
             resizes the whole picture to the model's size, whatever its shape.
 
     Example:
-        >>> Preprocessing().normalise(np.array([0.0, 127.5, 255.0]))
+        >>> Preprocessing().normalize(np.array([0.0, 127.5, 255.0]))
         array([-1.,  0.,  1.])
     """
 
@@ -34,7 +34,7 @@ class Preprocessing:
     antialias: bool = False
     crop_fraction: float | None = None
 
-    def normalise(self, pixels):
+    def normalize(self, pixels):
         """Turns float pixels `(..., C)` in [0, 255] into the model's input, `(..., C)`."""
         mean, std = (255 * np.asarray(v, "float32") for v in (self.mean, self.std))
         return (pixels - mean) / std

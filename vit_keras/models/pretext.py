@@ -70,7 +70,7 @@ def pretext_model(encoder: keras.Model, config, seed: int | None = None) -> kera
         x = DropClassToken(dtype=layer("patches")["dtype"], name="patches")(x)
     x = _dense(predictions * width, x, layer, "prediction")
     if config.predicts_colours:
-        x = keras.layers.Reshape((patches * predictions, width), name="colours")(x)
+        x = keras.layers.Reshape((patches * predictions, width), name="colors")(x)
     return keras.Model([encoder.input, source], x, name=f"{encoder.name}_{config.objective}")
 
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from PIL import Image
 
-from vit_keras.figures import BLUE, GREY, ORANGE, new_figure, save_figure
+from vit_keras.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
 from vit_keras.files import replacing
 from vit_keras.inspection.plots import grid_of_grids
 from vit_keras.reproduce.results import Mean
 
 # The colors of the paper's three families, by how a series' name begins; then of other series.
-FAMILIES = {"ViT": BLUE, "BiT": GREY, "Hybrid": ORANGE}
-PALETTE = (BLUE, ORANGE, "#4f9d69", "#a5559a", GREY, "#c0504d", "#5aa7b8", "#7a6a53")
+FAMILIES = {"ViT": BLUE, "BiT": GRAY, "Hybrid": ORANGE}
+PALETTE = (BLUE, ORANGE, "#4f9d69", "#a5559a", GRAY, "#c0504d", "#5aa7b8", "#7a6a53")
 MARKERS = "osD^vPX*"
 SHADES = (1.0, 0.72, 0.5, 0.36)  # the opacity of a family's members
 
@@ -34,7 +34,7 @@ def parity(
     axis = axes[0, 0]
     numbers = [number for pairs in points.values() for pair in pairs for number in pair]
     ends = min(numbers) / 2, max(numbers) * 2
-    axis.plot(ends, ends, color=GREY, lw=1, ls="--", label="equal", zorder=0)
+    axis.plot(ends, ends, color=GRAY, lw=1, ls="--", label="equal", zorder=0)
     for (name, pairs), (color, _, _), marker in zip(points.items(), styles(points), MARKERS):
         paper, ours = zip(*pairs)
         axis.plot(paper, ours, marker, color=color, label=name, alpha=0.75, markersize=5, mew=0)

@@ -44,7 +44,7 @@ def open_subject(lab) -> tuple[inspection.Subject, np.ndarray]:
     model, name, where = lab.scale.model_to_inspect(lab)
     numerics = models.preprocessing_of(model)
     pictures = data.sample_images(name, model.input_shape[1:], numerics, COUNT, where)
-    images = np.asarray(data.normalise(pictures.astype("float32"), numerics))
+    images = np.asarray(data.normalize(pictures.astype("float32"), numerics))
     probabilities = evaluation.probabilities(model, images[:SHOWN])
     names = model.class_names or [str(i) for i in range(probabilities.shape[1])]
     titles = [f"{names[row.argmax()]}  {100 * row.max():.0f} %" for row in probabilities]
