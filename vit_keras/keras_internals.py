@@ -19,7 +19,7 @@ def check_keras() -> None:
     """Checks that Keras has the private names that the caller is about to use.
 
     Raises:
-        ImportError: if the installed version is not a supported one.
+        ImportError: If the installed version is not a supported one.
     """
     if keras.__version__.split(".")[:2] != SUPPORTED.split("."):
         raise ImportError(

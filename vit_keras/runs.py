@@ -34,8 +34,8 @@ class Run:
     """A run's folder. `open_run` makes one, and `find_run` opens a complete one.
 
     Attributes:
-        folder: the folder.
-        config: the configuration that made it.
+        folder: The folder.
+        config: The configuration that made it.
     """
 
     folder: pathlib.Path
@@ -68,10 +68,10 @@ def open_run(config: Config) -> Run:
     choices go into `environment.json`, and the run keeps them when it is resumed.
 
     Args:
-        config: the configuration; its `workdir` is the folder, by default `default_workdir`.
+        config: The configuration; its `workdir` is the folder, by default `default_workdir`.
 
     Raises:
-        ValueError: the folder belongs to another run or holds something else. It is left as it is.
+        ValueError: The folder belongs to another run or holds something else. It is left as it is.
     """
     folder = pathlib.Path(config.workdir) if config.workdir else default_workdir(config)
     described = folder / "config.yaml"
@@ -104,7 +104,7 @@ def find_run(folder: str | os.PathLike) -> Run:
     """The complete run in `folder`.
 
     Raises:
-        FileNotFoundError: there is no run in the folder, or it has no model yet.
+        FileNotFoundError: There is no run in the folder, or it has no model yet.
     """
     folder = pathlib.Path(folder)
     if not (folder / "config.yaml").is_file():
@@ -129,8 +129,8 @@ def open_source(path: str | os.PathLike) -> tuple[keras.Model, Run | None]:
         The model, and its run; None instead of the run for a checkpoint.
 
     Raises:
-        FileNotFoundError: there is nothing at `path`, or a run without a model.
-        ValueError: the checkpoint cannot be read; see `vit_keras.weights.from_checkpoint`.
+        FileNotFoundError: There is nothing at `path`, or a run without a model.
+        ValueError: The checkpoint cannot be read; see `vit_keras.weights.from_checkpoint`.
     """
     if os.path.isfile(path):
         return (open_model if str(path).endswith(".keras") else from_checkpoint)(path), None
@@ -147,11 +147,11 @@ def find_weights(weights: str, variant: str | None) -> str:
 
     Args:
         weights: a run's folder, a checkpoint, or the name of published weights.
-        variant: the variant whose published weights `weights` names.
+        variant: The variant whose published weights `weights` names.
 
     Raises:
         ValueError: `weights` must be a published name, but there is no variant or no such name.
-        OSError: the published file cannot be downloaded.
+        OSError: The published file cannot be downloaded.
     """
     if os.path.isfile(os.path.join(weights, "config.yaml")):
         return str(find_run(weights).model_file)

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command line and prints its errors.
 
     Args:
-        arguments: the command and its options; by default those of the process.
+        arguments: The command and its options; by default those of the process.
 
     Returns:
         The exit code.
@@ -59,8 +59,8 @@ def run(arguments: Sequence[str]) -> None:
     """Runs a command line, and raises its errors instead of printing them.
 
     Raises:
-        UsageError: no such command or option, or a value that the option does not take.
-        ValueError, OSError, FloatingPointError, ImportError: as the command's documentation says.
+        UsageError: No such command or option, or a value that the option does not take.
+        ValueError, OSError, FloatingPointError, ImportError: As the command's documentation says.
     """
     if not arguments or arguments[0] in ("--help", "-h"):
         print(_help())
@@ -80,7 +80,7 @@ def command(name: str) -> Command:
     """The command of that name.
 
     Raises:
-        UsageError: there is no such command.
+        UsageError: There is no such command.
     """
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)

@@ -15,10 +15,10 @@ class Command:
     """A subcommand of `vit-keras`.
 
     Attributes:
-        summary: what it does, in one sentence.
-        examples: command lines, shown at the end of the help.
-        add_options: adds the arguments and options to a parser.
-        run: does the work, with the parsed options.
+        summary: What it does, in one sentence.
+        examples: Command lines, shown at the end of the help.
+        add_options: Adds the arguments and options to a parser.
+        run: Does the work, with the parsed options.
     """
 
     summary: str

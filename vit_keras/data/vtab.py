@@ -20,7 +20,7 @@ class Task:
 
     Attributes:
         dataset: The name and version in TensorFlow Datasets.
-        group: natural, specialized, or structured.
+        group: Natural, specialized, or structured.
         num_classes: The number of classes.
         val200: The 200 images for the choice of hyperparameters, with `train800` to train on.
         test: The images that the result is measured on.

@@ -24,13 +24,13 @@ def sweep(config: Config) -> str:
     that was stopped continues with the run that it had reached.
 
     Args:
-        config: the run that all others are variations of; its `workdir` is the sweep's folder.
+        config: The run that all others are variations of; its `workdir` is the sweep's folder.
 
     Returns:
         The table in Markdown, as `sweep.md` holds it; `sweep.json` holds the numbers.
 
     Raises:
-        ValueError, OSError, FloatingPointError: as `train_run`.
+        ValueError, OSError, FloatingPointError: As `train_run`.
     """
     folder = pathlib.Path(config.workdir or default_workdir(config))
     if not config.grid.classifiers:

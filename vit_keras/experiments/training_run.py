@@ -17,17 +17,17 @@ def train_run(config: Config) -> dict[str, Any] | None:
     """Trains the run that `config` describes, or continues it from its newest checkpoint.
 
     Args:
-        config: the run. Its folder is `config.workdir`, by default `runs/NAME-BACKEND-HASH`.
+        config: The run. Its folder is `config.workdir`, by default `runs/NAME-BACKEND-HASH`.
 
     Returns:
         The report on the held-out images, as `report.json` in the run's folder holds it. None in
         every process but the first when several processes train together.
 
     Raises:
-        ValueError: the configuration does not fit the data, the devices or the run's folder.
-        OSError: the data set or the weights cannot be read, or the folder cannot be written.
-        FloatingPointError: the loss is not finite, and `config.on_nan` stops the run.
-        SystemExit: with code 143, after SIGTERM and a last checkpoint.
+        ValueError: The configuration does not fit the data, the devices or the run's folder.
+        OSError: The data set or the weights cannot be read, or the folder cannot be written.
+        FloatingPointError: The loss is not finite, and `config.on_nan` stops the run.
+        SystemExit: With code 143, after SIGTERM and a last checkpoint.
     """
     machine.prepare()
     keras.utils.clear_session()

@@ -57,11 +57,11 @@ def fine_tune_tasks(
 
     Args:
         weights: a checkpoint of any format that `vit_keras.weights` reads.
-        out: folder of the runs, of `vtab.csv` and of `vtab.md`.
-        tasks: names of tasks; None for all 19.
+        out: Folder of the runs, of `vtab.csv` and of `vtab.md`.
+        tasks: Names of tasks; None for all 19.
         setting: "paper" (Table 4), or "bit" for the BiT-HyperRule.
-        data: fields of `DataConfig`, such as `data_dir`.
-        changes: fields of `Config` that replace the setting's.
+        data: Fields of `DataConfig`, such as `data_dir`.
+        changes: Fields of `Config` that replace the setting's.
 
     Returns:
         `{task: accuracy on its test images}`, accuracies in [0, 1].

@@ -49,7 +49,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         `(B, N_q, D)`; with `return_attention_weights` also `(B, H, N_q, N_kv)`.
 
     Raises:
-        ValueError: if `num_heads` does not divide D, if `position_embedding` is another name, or if
+        ValueError: If `num_heads` does not divide D, if `position_embedding` is another name, or if
             it is given together with `kv`.
     """
 

@@ -12,7 +12,7 @@ def pair(value, name: str) -> tuple[int, int]:
     """Returns `value` as (height, width); an int stands for both.
 
     Raises:
-        ValueError: if `value` is neither a positive int nor a pair of positive ints.
+        ValueError: If `value` is neither a positive int nor a pair of positive ints.
     """
     both = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(both) != 2 or not all(isinstance(v, int) and v > 0 for v in both):

@@ -41,7 +41,7 @@ class EncoderBlock(SeededLayer):
         `(B, N, D)`; with `return_attention_weights` also `(B, H, N, N)`.
 
     Raises:
-        ValueError: for arguments that `MlpBlock` or `MultiHeadDotProductAttention` refuses.
+        ValueError: For arguments that `MlpBlock` or `MultiHeadDotProductAttention` refuses.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ class BottleneckUnit(_Unit):
         `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`.
 
     Raises:
-        ValueError: for arguments that `StdConv` refuses.
+        ValueError: For arguments that `StdConv` refuses.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class PreActivationUnit(_Unit):
         `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`.
 
     Raises:
-        ValueError: for arguments that `StdConv` refuses.
+        ValueError: For arguments that `StdConv` refuses.
     """
 
     padding = "fixed"
@@ -176,7 +176,7 @@ class ResNetStage(SeededLayer):
         `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`.
 
     Raises:
-        ValueError: if `num_units` is not a positive int, if `activation` is another name, or for
+        ValueError: If `num_units` is not a positive int, if `activation` is another name, or for
             arguments that the units refuse.
     """
 

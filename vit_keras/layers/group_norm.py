@@ -27,7 +27,7 @@ class GroupNorm(keras.layers.GroupNormalization):
         `(B, …, C)`.
 
     Raises:
-        ValueError: if `groups` does not divide C.
+        ValueError: If `groups` does not divide C.
     """
 
     def __init__(self, groups: int = GROUPS, epsilon: float = 1e-6, **kwargs):

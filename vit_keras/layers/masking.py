@@ -52,7 +52,7 @@ class TakeVisible(keras.layers.Layer):
         `(B, visible, D)` or `(B, 1 + visible, D)`.
 
     Raises:
-        ValueError: if `visible` is not a positive int.
+        ValueError: If `visible` is not a positive int.
     """
 
     def __init__(self, visible: int, **kwargs):
@@ -94,7 +94,7 @@ class RestoreTokens(SeededLayer):
         `(B, N, D)` or `(B, 1 + N, D)`.
 
     Raises:
-        ValueError: if `visible` is not a positive int.
+        ValueError: If `visible` is not a positive int.
     """
 
     def __init__(self, visible: int, **kwargs):

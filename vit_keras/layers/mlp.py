@@ -33,7 +33,7 @@ class MlpBlock(SeededLayer):
         `(B, N, D)`.
 
     Raises:
-        ValueError: if `mlp_dim` is not a positive int, or `gelu` is another name.
+        ValueError: If `mlp_dim` is not a positive int, or `gelu` is another name.
     """
 
     def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, gelu: str = "exact", **kwargs):

@@ -26,7 +26,7 @@ class PatchDropout(SeededLayer):
         `(B, N', D)` in training, `(B, N, D)` at inference.
 
     Raises:
-        ValueError: if `keep_rate` is not above 0 and at most 1.
+        ValueError: If `keep_rate` is not above 0 and at most 1.
     """
 
     def __init__(self, keep_rate: float, class_tokens: int = 0, **kwargs):

@@ -27,7 +27,7 @@ class PatchEmbedding(SeededLayer):
         `(B, N, D)` with N = H/p_h · W/p_w, patch by patch in raster order.
 
     Raises:
-        ValueError: if `patch_size` does not divide the image, or if the height or the width of the
+        ValueError: If `patch_size` does not divide the image, or if the height or the width of the
             image is not known.
     """
 

@@ -30,7 +30,7 @@ class MAPHead(SeededLayer):
         `(B, D)`.
 
     Raises:
-        ValueError: for arguments that `MlpBlock` or `MultiHeadDotProductAttention` refuses.
+        ValueError: For arguments that `MlpBlock` or `MultiHeadDotProductAttention` refuses.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ def sincos_2d(rows: int, columns: int, hidden_size: int, class_tokens: int = 0) 
         A float32 array `(1, T + rows · columns, D)`.
 
     Raises:
-        ValueError: if 4 does not divide `hidden_size`.
+        ValueError: If 4 does not divide `hidden_size`.
     """
     if hidden_size % 4:
         raise ValueError(
@@ -51,7 +51,7 @@ def rotary_angles_2d(rows: int, columns: int, head_size: int, class_tokens: int 
         An array `(T + rows · columns, 1, d/2)`, in radians.
 
     Raises:
-        ValueError: if 4 does not divide `head_size`.
+        ValueError: If 4 does not divide `head_size`.
     """
     if head_size % 4:
         raise ValueError(

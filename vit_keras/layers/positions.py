@@ -71,7 +71,7 @@ class AddPositionEmbs2D(SeededLayer):
         `(B, N, D)`.
 
     Raises:
-        ValueError: if D is odd, or N is not the number of patches or one more.
+        ValueError: If D is odd, or N is not the number of patches or one more.
     """
 
     def __init__(self, grid: int | tuple[int, int], **kwargs):
@@ -128,7 +128,7 @@ class AddSinCosPositions(keras.layers.Layer):
         `(B, N, D)`.
 
     Raises:
-        ValueError: if 4 does not divide D, or N is not the number of patches or one more.
+        ValueError: If 4 does not divide D, or N is not the number of patches or one more.
     """
 
     def __init__(self, grid: int | tuple[int, int], **kwargs):
@@ -165,7 +165,7 @@ class RelativeLogits(SeededLayer):
         Logits `(B, H, N, N)`.
 
     Raises:
-        ValueError: if N is less than 2.
+        ValueError: If N is less than 2.
     """
 
     def build(self, query_shape):
@@ -215,7 +215,7 @@ class RotaryPositions(keras.layers.Layer):
         `(B, N, H, d)`.
 
     Raises:
-        ValueError: if 4 does not divide d, or N is not the number of patches or one more.
+        ValueError: If 4 does not divide d, or N is not the number of patches or one more.
     """
 
     def __init__(self, grid: int | tuple[int, int], **kwargs):

@@ -40,7 +40,7 @@ class StdConv(SeededLayer):
         `(B, ⌈H/s⌉, ⌈W/s⌉, filters)`.
 
     Raises:
-        ValueError: if a size is not a positive int, `kernel_size` is even, or `padding` or
+        ValueError: If a size is not a positive int, `kernel_size` is even, or `padding` or
             `standardization` is another name.
     """
 
@@ -129,7 +129,7 @@ class RootBlock(SeededLayer):
         `(B, ⌈⌈H/2⌉/2⌉, ⌈⌈W/2⌉/2⌉, filters)`.
 
     Raises:
-        ValueError: for arguments that `StdConv` refuses.
+        ValueError: For arguments that `StdConv` refuses.
     """
 
     def __init__(self, filters: int, standardization: str = "bit", **kwargs):
@@ -171,7 +171,7 @@ class ResNetInput(keras.layers.Layer):
         `(B, H, W, C)`.
 
     Raises:
-        ValueError: if H or W is not known, or is not a multiple of `total_stride`.
+        ValueError: If H or W is not known, or is not a multiple of `total_stride`.
     """
 
     def __init__(self, total_stride: int | tuple[int, int], **kwargs):

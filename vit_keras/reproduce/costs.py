@@ -7,7 +7,7 @@ def pretraining_flops(trained) -> float:
     """The floating-point operations of all updates of a run, counted as the paper's Table 6 does.
 
     Args:
-        trained: the run, a `Trained`.
+        trained: The run, a `Trained`.
     """
     config = trained.config
     arguments = {"num_classes": len(trained.report["classes"]), "seed": 0}

@@ -53,8 +53,8 @@ class DigitsScale:
     """The studies on scikit-learn's digits, which take minutes on two cores.
 
     Args:
-        folder: the folder of the studies; the digits are written to its subfolder `data`.
-        steps: updates of each pre-training run; by default 400.
+        folder: The folder of the studies; the digits are written to its subfolder `data`.
+        steps: Updates of each pre-training run; by default 400.
     """
 
     name = "digits"

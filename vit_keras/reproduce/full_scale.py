@@ -49,9 +49,9 @@ class FullScale:
     """The studies as the paper ran them, which takes months on a large machine.
 
     Args:
-        data_dir: the folder of TensorFlow Datasets.
-        jft: the data set to take as JFT-300M, such as "folder:PATH"; None for the recipe's.
-        imagenet21k: the data set to take as ImageNet-21k; None for the recipe's.
+        data_dir: The folder of TensorFlow Datasets.
+        jft: The data set to take as JFT-300M, such as "folder:PATH"; None for the recipe's.
+        imagenet21k: The data set to take as ImageNet-21k; None for the recipe's.
     """
 
     name = "full"
@@ -69,7 +69,7 @@ class FullScale:
         Args:
             model: a name of the paper's tables, such as "ViT-B/16".
             upstream: a data set, such as "JFT-300M", or "JFT-300M[9000000]" for its first images.
-            changes: values of fields that differ from the recipe.
+            changes: Values of fields that differ from the recipe.
 
         Raises:
             ValueError: Table 3 has no recipe for this model on this data.
@@ -110,7 +110,7 @@ class FullScale:
         """Opens all data that a study needs, so that missing data are reported before training.
 
         Raises:
-            ValueError, FileNotFoundError: as `data.load` raises them, with a hint where to get the
+            ValueError, FileNotFoundError: As `data.load` raises them, with a hint where to get the
                 data.
         """
         for name in dict.fromkeys(upstream.partition("[")[0] for upstream in upstreams):

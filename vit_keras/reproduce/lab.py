@@ -24,9 +24,9 @@ class Trained:
     """A finished training run.
 
     Attributes:
-        folder: the folder of the run.
-        config: its configuration.
-        report: its evaluation on the held-out images, as in report.json.
+        folder: The folder of the run.
+        config: Its configuration.
+        report: Its evaluation on the held-out images, as in report.json.
     """
 
     folder: pathlib.Path
@@ -50,8 +50,8 @@ class Lab:
     Digits runs are short and many, so their output goes to FOLDER/runs.log.
 
     Args:
-        folder: the folder of all runs and results.
-        scale: what the names of models, data sets and tasks stand for: a `DigitsScale` or a
+        folder: The folder of all runs and results.
+        scale: What the names of models, data sets and tasks stand for: a `DigitsScale` or a
             `FullScale`.
 
     Example:
@@ -67,7 +67,7 @@ class Lab:
         """Checks that all data of a study exist, before anything is trained.
 
         Raises:
-            ValueError, FileNotFoundError: as `data.load` raises them, for data that do not exist.
+            ValueError, FileNotFoundError: As `data.load` raises them, for data that do not exist.
         """
         self.scale.require(list(upstreams), list(tasks))
 
@@ -90,7 +90,7 @@ class Lab:
         Args:
             model: a name of the scale, such as "ViT-B/4".
             upstream: a data set of the scale, such as "836" or "JFT-300M".
-            changes: values of fields, such as `**{"optimizer.name": "sgd"}`.
+            changes: Values of fields, such as `**{"optimizer.name": "sgd"}`.
         """
         return self.train(self.scale.pretraining(model, upstream, changes))
 
@@ -150,11 +150,11 @@ def replace_fields(config: Config, changes: Mapping[str, Any]) -> Config:
     """Returns `config` with other values of some fields.
 
     Args:
-        config: the configuration, which stays as it is.
+        config: The configuration, which stays as it is.
         changes: `{field: value}` with fields such as "seed" or "optimizer.learning_rate".
 
     Raises:
-        TypeError: there is no such field.
+        TypeError: There is no such field.
 
     Example:
         replace_fields(Config(), {"seed": 1, "model.patch_size": 8})

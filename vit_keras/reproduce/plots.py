@@ -27,8 +27,8 @@ def parity(
 
     Args:
         points: `{quantity: [(paper, ours), …]}`.
-        unit: what follows the axis labels, such as " (exaFLOPs)".
-        path: the PNG to write.
+        unit: What follows the axis labels, such as " (exaFLOPs)".
+        path: The PNG to write.
     """
     figure, axes = new_figure(5.0, 4.4)
     axis = axes[0, 0]
@@ -50,8 +50,8 @@ def bars(panels: Mapping[str, Series], label: str, path: pathlib.Path) -> None:
 
     Args:
         panels: `{title: {series: {group: value}}}`; all panels have the same series.
-        label: the label of the vertical axis.
-        path: the PNG to write.
+        label: The label of the vertical axis.
+        path: The PNG to write.
     """
     widths = [1.4 + 0.32 * sum(map(len, series.values())) for series in panels.values()]
     figure, axes = new_figure(max(6.0, min(sum(widths), 12.0)), 3.8, columns=len(panels))
@@ -87,9 +87,9 @@ def lines(
 
     Args:
         panels: `{title: {series: {x: value}}}`. Texts as x are evenly spaced.
-        labels: the labels of the horizontal and the vertical axis.
-        path: the PNG to write.
-        log: whether the horizontal axis is logarithmic.
+        labels: The labels of the horizontal and the vertical axis.
+        path: The PNG to write.
+        log: Whether the horizontal axis is logarithmic.
     """
     figure, axes = new_figure(max(5.2, 4.2 * len(panels)), 3.9, columns=len(panels))
     for axis, (title, series) in zip(axes[0], panels.items()):

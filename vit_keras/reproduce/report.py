@@ -80,8 +80,8 @@ def write_report(
     The page embeds the pictures, so that it opens in any browser without other files.
 
     Args:
-        path: the HTML to write. The pictures NAME.png must lie in the same folder.
-        results: the results of the studies.
+        path: The HTML to write. The pictures NAME.png must lie in the same folder.
+        results: The results of the studies.
         faults: `{study: why it has no result}`.
         scale: "digits" or "full".
 

@@ -45,12 +45,12 @@ class Result:
     """The result of a study.
 
     Attributes:
-        name: the study's name, such as "table1".
-        columns: the table's columns. Names begin with "ours" or "paper" where both have a value.
-        rows: one value a column: a text, a number, a `Mean`, or None where there is no value.
-        draw: writes the picture to a path.
-        finding: what our rows show, in sentences that are computed from them.
-        setup: how the experiment differs from the paper's; "" where it does not.
+        name: The study's name, such as "table1".
+        columns: The table's columns. Names begin with "ours" or "paper" where both have a value.
+        rows: One value a column: a text, a number, a `Mean`, or None where there is no value.
+        draw: Writes the picture to a path.
+        finding: What our rows show, in sentences that are computed from them.
+        setup: How the experiment differs from the paper's; "" where it does not.
 
     Raises:
         ValueError: a row does not have one value for each column.

@@ -40,19 +40,19 @@ def save(
     Every process of `topology` must call it; the chief writes.
 
     Args:
-        model: the model, compiled and built.
-        folder: the folder of the run's checkpoints.
-        step: the number of updates so far.
-        keep: how many of the newest checkpoints stay.
-        best: the step and `val_accuracy` of the best evaluation; its checkpoint stays too.
-        topology: the devices and processes of the run.
+        model: The model, compiled and built.
+        folder: The folder of the run's checkpoints.
+        step: The number of updates so far.
+        keep: How many of the newest checkpoints stay.
+        best: The step and `val_accuracy` of the best evaluation; its checkpoint stays too.
+        topology: The devices and processes of the run.
 
     Returns:
         The folder of the checkpoint.
 
     Raises:
         NonFinite: a variable is NaN or infinite. Nothing is written.
-        OSError: the checkpoint cannot be written, such as on a full disk. The earlier checkpoints
+        OSError: The checkpoint cannot be written, such as on a full disk. The earlier checkpoints
             stay as they are.
     """
     variables = _variables(model)
@@ -99,7 +99,7 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
         The step of the checkpoint, or 0 if there is none.
 
     Raises:
-        ValueError: the checkpoint does not fit the model, or processes see different checkpoints.
+        ValueError: The checkpoint does not fit the model, or processes see different checkpoints.
     """
     with topology.chief_first():
         path = newest(folder)
@@ -131,8 +131,8 @@ def load(model: keras.Model, path: pathlib.Path) -> int:
     """Restores a compiled model from the checkpoint at `path`; returns its step.
 
     Raises:
-        OSError, KeyError: the checkpoint is missing or damaged.
-        ValueError: the checkpoint is damaged or does not fit the model.
+        OSError, KeyError: The checkpoint is missing or damaged.
+        ValueError: The checkpoint is damaged or does not fit the model.
     """
     meta, variables = _read_meta(path), _variables(model)
     if {n: list(v.shape) for n, v in variables.items()} != {

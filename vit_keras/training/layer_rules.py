@@ -29,7 +29,7 @@ def num_blocks(model: keras.Model) -> int:
     """Counts the transformer blocks of `model`.
 
     Raises:
-        ValueError: there are none.
+        ValueError: There are none.
     """
     count = sum(BLOCK.fullmatch(layer.name) is not None for layer in model.layers)
     if not count:
@@ -46,8 +46,8 @@ def freeze(model: keras.Model, patterns) -> None:
     Dropout stays active in frozen layers.
 
     Args:
-        model: the model whose layers are frozen.
-        patterns: names of layers, in which `*`, `?` and `[!h]` have the meaning of `fnmatch`.
+        model: The model whose layers are frozen.
+        patterns: Names of layers, in which `*`, `?` and `[!h]` have the meaning of `fnmatch`.
 
     Raises:
         ValueError: a pattern matches no layer with weights, or no layer is left to train.

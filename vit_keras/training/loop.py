@@ -90,14 +90,14 @@ def train(
     those of the best held-out accuracy. With `ema_decay`, they are the average of the weights.
 
     Args:
-        model: the model, compiled by `compile_model` with `run.config`.
-        run: the run's folder and configuration.
+        model: The model, compiled by `compile_model` with `run.config`.
+        run: The run's folder and configuration.
         batches: a function that takes the number of a batch and returns the training data from
             this batch on. With `optimizer.accumulation_steps` = k, a batch is a kth of an update's
             images. Where there are several processes, it is this process' part of those.
-        validation: the held-out batches, or this process' part of them.
-        topology: the devices and processes of the run.
-        more_callbacks: callbacks that add to the logs; they run before the logs are recorded.
+        validation: The held-out batches, or this process' part of them.
+        topology: The devices and processes of the run.
+        more_callbacks: Callbacks that add to the logs; they run before the logs are recorded.
 
     Returns:
         The rows of `metrics.json`, one for each evaluation.
@@ -105,7 +105,7 @@ def train(
     Raises:
         NonFinite: a loss is not finite, and `on_nan` and `max_rollbacks` do not allow the run to
             go back.
-        SystemExit: with code 143, after SIGTERM and a checkpoint.
+        SystemExit: With code 143, after SIGTERM and a checkpoint.
     """
     if rollbacks := len(read_rollbacks(run.folder)):
         compile_model(model, halve_rate(run.config, rollbacks))

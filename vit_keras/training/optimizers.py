@@ -23,10 +23,10 @@ class AdamW(UpdateRule):
     Args:
         learning_rate: a rate or a schedule of rates.
         weight_decay: λ, which is multiplied by the learning rate and applies to kernels only.
-        beta_1: the decay of the mean of the gradients, m.
-        beta_2: the decay of the mean of their squares, v.
+        beta_1: The decay of the mean of the gradients, m.
+        beta_2: The decay of the mean of their squares, v.
         epsilon: ε.
-        **kwargs: the arguments of `UpdateRule` and `keras.optimizers.Optimizer`.
+        **kwargs: The arguments of `UpdateRule` and `keras.optimizers.Optimizer`.
 
     Example:
         model.compile(AdamW(WarmupDecay(1e-3, total_steps=1000, warmup_steps=100), 0.1), loss)
@@ -103,9 +103,9 @@ class SGD(UpdateRule):
     Args:
         learning_rate: a rate or a schedule of rates.
         momentum: μ.
-        momentum_dtype: the type that stores u. "bfloat16" repeats the published fine-tuning: it
+        momentum_dtype: The type that stores u. "bfloat16" repeats the published fine-tuning: it
             rounds μ as well (0.9 to 0.8984) and computes the update in float32.
-        **kwargs: the arguments of `UpdateRule` and `keras.optimizers.Optimizer`.
+        **kwargs: The arguments of `UpdateRule` and `keras.optimizers.Optimizer`.
 
     Raises:
         ValueError: `momentum_dtype` is neither "float32" nor "bfloat16".
@@ -155,9 +155,9 @@ def build_optimizer(config, total_steps: int, model: keras.Model | None) -> Upda
     """Builds the optimizer that an `OptimizerConfig` describes.
 
     Args:
-        config: the `optimizer` field of a run's `Config`.
-        total_steps: the number of updates of the run, for the schedule.
-        model: the model to train; only `layer_decay` needs it, otherwise it may be None.
+        config: The `optimizer` field of a run's `Config`.
+        total_steps: The number of updates of the run, for the schedule.
+        model: The model to train; only `layer_decay` needs it, otherwise it may be None.
 
     Raises:
         ValueError: `layer_decay` is set and `model` has no transformer blocks.

@@ -16,9 +16,9 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     code. p goes from 0 to 1 over the updates after the warmup.
 
     Args:
-        learning_rate: the highest rate, per update.
-        total_steps: the number of updates of the run.
-        warmup_steps: the number of updates over which the rate rises.
+        learning_rate: The highest rate, per update.
+        total_steps: The number of updates of the run.
+        warmup_steps: The number of updates over which the rate rises.
         decay_type: "cosine", where f(p) = (1 + cos πp) / 2; "linear", where f(p) = 1 - p; or
             "staircase", where f is divided by 10 at 30, 60 and 90 % of all updates (BiT's
             HyperRule, arXiv 1912.11370, Section 3.3).

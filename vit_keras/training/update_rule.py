@@ -44,7 +44,7 @@ class UpdateRule(keras_internals.Optimizer):
         **kwargs: Arguments of `keras.optimizers.Optimizer`, except `ema_overwrite_frequency`.
 
     Raises:
-        ValueError: for `ema_overwrite_frequency`, or if only one of `layer_decay` and `num_layers`
+        ValueError: For `ema_overwrite_frequency`, or if only one of `layer_decay` and `num_layers`
             is given.
     """
 

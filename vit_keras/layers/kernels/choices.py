@@ -50,7 +50,7 @@ def use(mapping: dict[str, dict[str, bool]]) -> None:
         mapping: `{kernel: {option: bool}}`, as `measure` and `chosen` return it.
 
     Raises:
-        ValueError: if `mapping` names a kernel or an option that this backend does not have, if a
+        ValueError: If `mapping` names a kernel or an option that this backend does not have, if a
             value is not a bool, or if this machine cannot run the implementation. The choices stay
             as they were.
     """

@@ -45,7 +45,7 @@ def lookup(operation: str, default: Callable | None = None) -> Callable | None:
     The module that holds the function is imported here, so that no other backend's code is loaded.
 
     Raises:
-        KeyError: if `TABLE` has no row called `operation`.
+        KeyError: If `TABLE` has no row called `operation`.
     """
     location = TABLE[operation].get(keras.backend.backend())
     if location is None:
@@ -60,6 +60,6 @@ def dispatch(operation: str) -> Callable[[Callable], Callable]:
     The choice is made once, when the decorated function is defined, so a call costs nothing more.
 
     Raises:
-        KeyError: if `TABLE` has no row called `operation`.
+        KeyError: If `TABLE` has no row called `operation`.
     """
     return functools.partial(lookup, operation)

@@ -33,7 +33,7 @@ def check(choices: dict[str, dict[str, bool]]) -> None:
     """Checks that this machine can run the chosen implementations.
 
     Raises:
-        ValueError: if it cannot.
+        ValueError: If it cannot.
     """
     products = choices["torch_products"]
     needed = {"bfloat16": has_onednn_bfloat16} | dict.fromkeys(

@@ -16,13 +16,13 @@ def study(name: str) -> Callable[..., Result]:
     """Finds a study by its name.
 
     Args:
-        name: one of `NAMES`, such as "table8".
+        name: One of `NAMES`, such as "table8".
 
     Returns:
         A function that takes a `Lab` and returns a `Result`.
 
     Raises:
-        ValueError: there is no such study; the error lists all names.
+        ValueError: There is no such study; the error lists all names.
     """
     check_choice(name, NAMES, "name")
     return importlib.import_module(f"{__name__}.{name}").run

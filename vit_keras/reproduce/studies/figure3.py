@@ -41,8 +41,8 @@ def leaders(ours, upstreams, unit) -> str:
 
     Args:
         ours: `{model: {upstream: accuracy (%)}}`, numbers or a `Mean` each.
-        upstreams: names of data sets, or numbers of images.
-        unit: what follows an upstream in the sentence, such as " images".
+        upstreams: Names of data sets, or numbers of images.
+        unit: What follows an upstream in the sentence, such as " images".
     """
     clauses = []
     for upstream in upstreams:

@@ -13,7 +13,7 @@ class PatchKeepRates(keras.callbacks.Callback):
     tokens, so the model compiles once for each.
 
     Raises:
-        ValueError: the model keeps all patches.
+        ValueError: The model keeps all patches.
     """
 
     def __init__(self, run: Run):

@@ -22,11 +22,11 @@ class StateSaver(StepCounter):
     Several processes all end as soon as one of them has the signal.
 
     Args:
-        run: the run.
-        recorder: the callback that records the evaluations; it must run earlier in the list.
-        loss_check: the callback that checks the last loss before it is saved.
+        run: The run.
+        recorder: The callback that records the evaluations; it must run earlier in the list.
+        loss_check: The callback that checks the last loss before it is saved.
         signals: a list that collects SIGTERM.
-        topology: the devices and processes of the run.
+        topology: The devices and processes of the run.
     """
 
     def __init__(

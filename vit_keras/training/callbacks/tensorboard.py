@@ -17,10 +17,10 @@ class TensorBoard(keras.callbacks.Callback):
     held-out pictures.
 
     Args:
-        run: the run.
-        recorder: the callback that records the rows; it must run earlier in the list.
-        validation: the held-out batches.
-        images: training images `(B, H, W, C)` to show once, at the beginning of a run.
+        run: The run.
+        recorder: The callback that records the rows; it must run earlier in the list.
+        validation: The held-out batches.
+        images: Training images `(B, H, W, C)` to show once, at the beginning of a run.
     """
 
     def __init__(self, run: Run, recorder: Recorder, validation, images=None):

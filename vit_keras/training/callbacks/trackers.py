@@ -12,7 +12,7 @@ def tracker_callbacks(run: Run) -> list[keras.callbacks.Callback]:
     """Returns the callback of the run's `tracker` in a list, which is empty for "none".
 
     Raises:
-        ValueError: the tracker's package is missing; the message gives the command to install it.
+        ValueError: The tracker's package is missing; the message gives the command to install it.
     """
     name = run.config.tracker
     return [] if name == "none" else [TRACKERS[name](run)]

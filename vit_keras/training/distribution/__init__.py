@@ -50,7 +50,7 @@ def open(config):
     too.
 
     Raises:
-        ValueError: the backend, the devices, the batch or another field of `config` does not allow
+        ValueError: The backend, the devices, the batch or another field of `config` does not allow
             the distribution.
     """
     cluster = find_cluster()

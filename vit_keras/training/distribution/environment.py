@@ -14,9 +14,9 @@ class Cluster:
     """The processes of a run.
 
     Attributes:
-        index: the number of this process; 0 is the chief
-        count: the number of processes
-        addresses: host:port of the chief or of every process; empty where the backend reads them
+        index: The number of this process; 0 is the chief
+        count: The number of processes
+        addresses: Host:port of the chief or of every process; empty where the backend reads them
     """
 
     index: int
@@ -34,7 +34,7 @@ def find_cluster() -> Cluster | None:
         The processes, or None where there is only this one.
 
     Raises:
-        ValueError: some of these variables are missing, or a value is not valid.
+        ValueError: Some of these variables are missing, or a value is not valid.
     """
     read_own = {"tensorflow": _from_tf_config, "jax": _from_keras}.get(keras.backend.backend())
     cluster = (read_own and read_own()) or _from_torchrun()

@@ -15,12 +15,12 @@ class Topology:
     """One process on one device; a subclass for each backend overrides what differs there.
 
     Attributes:
-        process_index: the number of this process
-        process_count: the number of processes
-        devices: the number of devices of all processes
-        replicas: the copies of the model, each of which computes a part of every batch
-        shard: the part of every batch that this process feeds, as (index, count)
-        distributed: whether there is more than one device or process
+        process_index: The number of this process
+        process_count: The number of processes
+        devices: The number of devices of all processes
+        replicas: The copies of the model, each of which computes a part of every batch
+        shard: The part of every batch that this process feeds, as (index, count)
+        distributed: Whether there is more than one device or process
     """
 
     devices = replicas = 1
@@ -71,7 +71,7 @@ class Topology:
         The chief can then save and run the model without the other processes.
 
         Args:
-            model: the trained model.
+            model: The trained model.
             build: a function without arguments that builds and compiles such a model.
         """
         if not self.distributed:
