@@ -1,0 +1,90 @@
+"""Virtual environments with the wheel and the packages of chosen extras alone.
+
+Their packages are links to those of the environment that runs the tests. What the extras do not
+install does not exist there, as after `pip install` into an empty environment.
+"""
+
+import importlib.metadata
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.helpers import ROOT
+
+# Variables of this process that an environment's process has too.
+INHERITED = (
+    *("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS"),
+    *("ONEDNN_MAX_CPU_ISA", "JAX_COMPILATION_CACHE_DIR"),
+    *("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"),
+)
+
+
+def build(folder: pathlib.Path, *options: str) -> pathlib.Path:
+    """Builds the checkout's sdist, and the wheel from the sdist; `--wheel` builds from the tree."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, *options, ROOT]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=folder)
+    assert not done.returncode, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return next(folder.glob("*.whl"))
+
+
+def make(wheel: pathlib.Path, extras: list[str], folder: pathlib.Path) -> pathlib.Path:
+    """Makes a virtual environment with `wheel[extras]` in `folder`; returns its Python."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    paths = {
+        name: pathlib.Path(sysconfig.get_path(name, "venv", {"base": str(folder)}))
+        for name in ("purelib", "scripts")
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(paths["purelib"])
+    (metadata,) = paths["purelib"].glob("*.dist-info/METADATA")
+    for distribution in closure(importlib.metadata.PathDistribution(metadata.parent), extras):
+        for name in {file.parts[0] for file in distribution.files} - {"..", "__pycache__"}:
+            link, target = paths["purelib"] / name, distribution.locate_file(name)
+            if not link.exists():
+                link.symlink_to(os.path.abspath(target))
+    return paths["scripts"] / "python"
+
+
+def closure(root: importlib.metadata.Distribution, extras: list[str]) -> list:
+    """The installed distributions that `root[extras]` requires, directly or through others."""
+    required, todo = {}, [(root, extra) for extra in ("", *extras)]
+    for distribution, extra in todo:  # which grows meanwhile
+        for requirement in map(Requirement, distribution.requires or ()):
+            if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+                continue
+            name = canonicalize_name(requirement.name)
+            other = root if name == "vit-keras" else importlib.metadata.distribution(name)
+            assert requirement.specifier.contains(other.version, prereleases=True), (
+                f"{distribution.name} requires {requirement}. Received: {other.version}"
+            )
+            for key in ((name, added) for added in ("", *requirement.extras)):
+                if key not in required:
+                    required[key] = other
+                    todo.append((other, key[1]))
+    return [other for (_, extra), other in required.items() if other is not root and not extra]
+
+
+def run(python: pathlib.Path, *arguments, backend=None, cwd, check=True):
+    """Runs `python ARGUMENTS` in a folder outside the checkout, and returns the ended process.
+
+    Args:
+        python: The Python of an environment.
+        arguments: Such as "-m", "vit_keras", "--help".
+        backend: The value of KERAS_BACKEND; None leaves it out.
+        cwd: The folder to run in, which also is the home of the user.
+        check: Whether a failure raises, with its output.
+    """
+    variables = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    variables |= {"HOME": str(cwd)} | ({"KERAS_BACKEND": backend} if backend else {})
+    command = list(map(str, (python, *arguments)))
+    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
+    if check and done.returncode:
+        raise AssertionError(f"{arguments}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return done
