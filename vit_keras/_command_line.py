@@ -8,6 +8,8 @@ import os
 import pathlib
 import sys
 
+from vit_keras import _backend
+
 _ROOT = pathlib.Path(__file__).parents[1]  # of the checkout, where the scripts stand
 
 
@@ -24,3 +26,10 @@ if _is_command():
     # torch's threads spin while they wait for each other: where other work shares the cores, a step
     # of a small model took 1545 ms instead of 61. torch reads this as it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+try:
+    _backend.choose()
+except ImportError as error:
+    if _is_command():
+        sys.exit(f"vit-keras: error: {error}")  # exit code 1
+    raise

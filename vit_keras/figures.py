@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from vit_keras import extras
 from vit_keras.files import replacing
 
 BLUE, ORANGE, GRAY = "#2a6fbb", "#d9822b", "#8a8f98"
@@ -19,9 +20,9 @@ def save_figure(figure, path: str | os.PathLike) -> None:
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):
     """Returns a figure of `width` x `height` inches, and its axes as an array `(rows, columns)`."""
-    from matplotlib.figure import Figure  # pyplot would look for a screen
-
-    figure = Figure(figsize=(width, height), layout="constrained")
+    # pyplot would look for a screen
+    matplotlib = extras.require("matplotlib.figure", extra="train", purpose="Drawing figures")
+    figure = matplotlib.Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)

@@ -125,12 +125,12 @@ def test_impossible_plans_are_refused_before_any_work(rng, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("format", "precision", "module", "extra"),
     [
-        ("savedmodel", "fp32", "tensorflow", "tensorflow"),
+        ("savedmodel", "fp32", "tensorflow", "export"),
         ("litert", "fp32", "ai_edge_litert", "export"),
         ("litert", "int8", "ai_edge_quantizer", "export"),
         ("onnx", "int8", "onnxruntime", "export"),
         ("openvino", "fp32", "openvino", "openvino"),
-        ("pt2", "fp32", "torch", "torch"),
+        ("pt2", "fp32", "torch", "export,torch"),
         ("coreml", "fp16", "coremltools", "coreml"),
     ],
 )

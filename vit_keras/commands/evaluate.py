@@ -4,6 +4,7 @@ import argparse
 import json
 import pathlib
 
+from vit_keras import extras
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
 
@@ -36,6 +37,8 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras import data, evaluation, machine
     from vit_keras.config import DataConfig
 
+    if not options.fewshot:  # before the evaluation, which may take long
+        extras.check("matplotlib", extra="train", purpose="Drawing the figures of a report")
     machine.prepare()
     if options.predictions and len(options.models) > 1:
         raise UsageError(

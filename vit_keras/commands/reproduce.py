@@ -3,8 +3,10 @@
 import argparse
 import pathlib
 
+from vit_keras import extras
 from vit_keras.commands import options as shared
 
+PACKAGES = ("tensorflow", "jsonargparse", "yaml", "PIL", "sklearn", "matplotlib")
 EXAMPLES = (
     "vit-keras reproduce                                      # the names of all studies",
     "vit-keras reproduce table8",
@@ -32,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    extras.check(*PACKAGES, extra="train", purpose="Reproducing the paper")
     from vit_keras import reproduce
 
     if options.list or not options.names:

@@ -3,8 +3,10 @@
 import argparse
 import pathlib
 
+from vit_keras import extras
 from vit_keras.commands import options as shared
 
+PACKAGES = ("tensorflow", "tensorflow_datasets", "jsonargparse", "yaml", "matplotlib")
 EXAMPLES = (
     "vit-keras vtab ViT-B_16.npz --out vtab                   # all 19 tasks",
     "vit-keras vtab ViT-B_16.npz --out vtab --tasks cifar100 dtd",
@@ -24,11 +26,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import experiments, extras
+    extras.check(*PACKAGES, extra="train", purpose="Fine-tuning on VTAB-1k")
+    from vit_keras import experiments
 
     changes = None
     if options.config:
-        yaml = extras.require("yaml", extra="train", purpose="`--config`")
+        import yaml
+
         changes = yaml.safe_load(pathlib.Path(options.config).read_text())
     experiments.fine_tune_tasks(
         options.checkpoint,

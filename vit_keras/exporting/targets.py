@@ -171,7 +171,6 @@ TARGETS = {
     "savedmodel": Target(
         "saved_model{}",
         {"fp32": Recipe(write_saved_model), "int8": Recipe(write_saved_model_int8)},
-        extra="tensorflow",
         attention=True,
     ),
     "litert": Target(
@@ -212,7 +211,7 @@ TARGETS = {
         {"fp32": Recipe(write_pt2)},
         backend="torch",
         packages=("torch",),
-        extra="torch",
+        extra="export,torch",
     ),
     "coreml": Target(
         "model{}.mlpackage",

@@ -1,0 +1,42 @@
+"""Chooses an installed backend before Keras is imported, which then cannot change it."""
+
+import json
+import os
+import pathlib
+import sys
+
+from vit_keras import extras
+
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+def choose() -> None:
+    """Sets `KERAS_BACKEND` to an installed backend if Keras' default is not installed.
+
+    A backend that the user names in `KERAS_BACKEND` stays, and so does one that Keras uses already.
+
+    Raises:
+        ImportError: If the backend that `KERAS_BACKEND` names is not installed, or none is.
+    """
+    requested = os.environ.get("KERAS_BACKEND")
+    if "keras" in sys.modules or (requested or _default()) not in BACKENDS:
+        return
+    if requested:
+        extras.check(requested, extra=requested, purpose=f"KERAS_BACKEND={requested}")
+    elif not extras.is_installed(_default()):
+        installed = [name for name in BACKENDS if extras.is_installed(name)]
+        if not installed:
+            raise ImportError(
+                'Keras needs a backend: pip install "vit-keras[jax]", or tensorflow or torch '
+                "instead of jax"
+            )
+        os.environ["KERAS_BACKEND"] = installed[0]
+
+
+def _default():
+    """The backend in Keras' configuration file, which Keras writes when it is first imported."""
+    folder = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
+    try:
+        return json.loads(pathlib.Path(folder, "keras.json").read_text())["backend"]
+    except (OSError, ValueError, KeyError):
+        return BACKENDS[0]
