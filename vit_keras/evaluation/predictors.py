@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from vit_keras import data
+from vit_keras.layers.base import pair
 from vit_keras.models import Preprocessing, ends_in_softmax, preprocessing_of, with_image_size
 
 NO_IMAGES = "An evaluation needs at least one image. Received: none"
@@ -79,7 +80,7 @@ class Predictor:
             elif len(images) == len(first):  # a model is compiled again for another size
                 images_timed, seconds = _add(images_timed, seconds, images, began)
             labels.append(np.asarray(classes))
-        if not sum(map(len, labels)):
+        if first is None or not sum(map(len, labels)):
             raise ValueError(NO_IMAGES)
         if not images_timed:
             began = time.perf_counter()
@@ -111,20 +112,23 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return exponents / exponents.sum(axis=-1, keepdims=True)
 
 
-def make_predictor(model: keras.Model, image_size: int | None = None) -> Predictor:
+def make_predictor(
+    model: keras.Model, image_size: int | tuple[int, int] | None = None
+) -> Predictor:
     """Makes a predictor from a Keras model.
 
     Args:
         model: A classifier.
-        image_size: The side of the images in pixels, if it is not the model's. Position embeddings
-            are interpolated.
+        image_size: The side of the images in pixels, or their height and width, if it is not the
+            model's. Position embeddings are interpolated.
 
     Raises:
         ValueError: If the model takes images of any size and `image_size` is not given.
     """
-    if image_size is not None and None not in model.input_shape[1:]:
-        model = with_image_size(model, image_size)
-    shape = tuple(image_size or n for n in model.input_shape[1:3]) + model.input_shape[3:]
+    size = None if image_size is None else pair(image_size, "image_size")
+    if size is not None and None not in model.input_shape[1:]:
+        model = with_image_size(model, size)
+    shape = (*(size or model.input_shape[1:3]), *model.input_shape[3:])
     if None in shape:
         raise ValueError(
             f"`image_size` is needed for a model that takes images of any size. Received: "

@@ -8,6 +8,7 @@ import numpy as np
 
 from vit_keras import runs
 from vit_keras.evaluation.predictors import Predictor, make_predictor
+from vit_keras.layers.base import pair
 from vit_keras.models import Preprocessing
 from vit_keras.runtimes import format_of, open_file
 
@@ -16,7 +17,7 @@ UNSCALED = {"mean": (0.0,), "std": (1 / 255,)}
 
 
 def open_predictor(
-    path: str | os.PathLike, image_size: int | None = None
+    path: str | os.PathLike, image_size: int | tuple[int, int] | None = None
 ) -> tuple[Predictor, runs.Run | None]:
     """Opens a run, a checkpoint, or an exported file.
 
@@ -26,7 +27,8 @@ def open_predictor(
 
     Args:
         path: A run's folder, a checkpoint of any format, or an exported file.
-        image_size: The side of the images in pixels, if it is not the model's.
+        image_size: The side of the images in pixels, or their height and width, if it is not the
+            model's.
 
     Returns:
         The predictor, and the run; None for anything but a run's folder.
@@ -58,7 +60,7 @@ def _open_exported(path, image_size):
             f"{dtype} images (B, H, W, C). "
             f"Received: {os.fspath(path)!r}, which takes {exported.dtype} {(None, *shape)}"
         )
-    if image_size is not None and shape[:2] != (image_size, image_size):
+    if image_size is not None and shape[:2] != pair(image_size, "image_size"):
         raise ValueError(
             f"`image_size` must be the exported file's. Received: image_size={image_size} for "
             f"{os.fspath(path)!r} of {shape[0]}x{shape[1]} pixels"
