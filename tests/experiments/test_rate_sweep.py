@@ -63,6 +63,14 @@ def test_each_classifier_has_a_rate_of_its_own(tmp_path, monkeypatch):
     assert {name: rows["best"] for name, rows in found.items()} == best
 
 
+def test_a_sweep_refuses_several_processes(monkeypatch):
+    launcher = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4321"}
+    for name, value in launcher.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="in one process. Received: .* for 2 processes"):
+        sweep(dataclasses.replace(DIGITS, grid=GRID, sweep=True))
+
+
 def test_a_development_split_is_a_share_of_each_class_of_the_training_images():
     dataset = data.load("digits", 1)
     whole = dataset.split("train")

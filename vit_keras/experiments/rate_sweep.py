@@ -12,6 +12,7 @@ from vit_keras.config import Config
 from vit_keras.experiments import training_run
 from vit_keras.files import write_text
 from vit_keras.runs import default_workdir
+from vit_keras.training.distribution import find_cluster
 
 
 def sweep(config: Config) -> str:
@@ -30,8 +31,15 @@ def sweep(config: Config) -> str:
         The table in Markdown, as `sweep.md` holds it; `sweep.json` holds the numbers.
 
     Raises:
+        ValueError: There are several processes, of which only the first one has the reports.
         ValueError, OSError, FloatingPointError: As `train_run`.
     """
+    if cluster := find_cluster():
+        raise ValueError(
+            "A sweep must run in one process. Received: a launcher's variables for "
+            f"{cluster.count} processes. Unset them (WORLD_SIZE, TF_CONFIG, KERAS_DISTRIBUTION_*), "
+            "or train each learning rate as a run"
+        )
     folder = pathlib.Path(config.workdir or default_workdir(config))
     if not config.grid.classifiers:
         table, numbers = _choose(config, folder)
@@ -55,7 +63,7 @@ def _choose(config, folder):
         rate: _accuracy(config, folder / f"dev-lr-{rate:g}", rate, config.seed, dev=True)
         for rate in sorted(grid.learning_rates)
     }
-    best = max(trials, key=trials.get)
+    best = max(trials, key=lambda rate: trials[rate])
     final = {
         seed: _accuracy(config, folder / f"test-seed-{seed}", best, seed) for seed in grid.seeds
     }
@@ -71,7 +79,9 @@ def _accuracy(config, folder, rate, seed, dev=False):
         optimizer=dataclasses.replace(config.optimizer, learning_rate=rate),
         data=dataclasses.replace(config.data, dev_percent=config.grid.dev_percent if dev else 0.0),
     )
-    return training_run.train_run(config)["accuracy"]
+    report = training_run.train_run(config)
+    assert report is not None  # this is the only process
+    return report["accuracy"]
 
 
 def _table(trials, best, final):
