@@ -13,6 +13,8 @@ import pytest
 from tests.helpers import weights_by_path
 from tests.weights.builds import build, other_numerics
 from vit_keras import weights
+from vit_keras.weights.numerics import Numerics
+from vit_keras.weights.weight_file import open_weight_file
 
 h5py = pytest.importorskip("h5py")
 
@@ -170,6 +172,18 @@ def test_spoiled_note_is_ignored(tmp_path, note):
     tensors = {k: np.array(v) for k, v in load_file(path).items()}
     save_file(tensors, path, metadata={"vit_keras": note})
     assert weights.from_checkpoint(path, num_heads=3).count_params() > 0
+
+
+def test_a_note_in_a_file_of_a_format_that_says_no_numerics(tmp_path):
+    from safetensors.numpy import save_file
+
+    weights.save(build(), tmp_path / "a.weights.h5")
+    with open_weight_file(tmp_path / "a.weights.h5") as file:
+        tensors = {name: np.array(file.read(name)) for name in file.names}
+    note = {"architecture": {}, "numerics": Numerics(gelu="tanh").to_json()}
+    save_file(tensors, tmp_path / "a.safetensors", metadata={"vit_keras": json.dumps(note)})
+    with open_weight_file(tmp_path / "a.safetensors") as file:
+        assert file.format.name == "vit_keras" and file.numerics().gelu == "tanh"
 
 
 def test_integer_arrays_are_refused(tmp_path):

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 
-from vit_keras.weights.containers import READERS, DamagedFile
+from vit_keras.weights.containers import READERS, DamagedFile, Reader
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG, model_config
 from vit_keras.weights.containers.safetensors import NOTE_KEY
 from vit_keras.weights.formats import registry
@@ -35,7 +35,7 @@ class WeightFile:
     """
 
     path: str
-    tensors: object
+    tensors: Reader
     format: Format
     names: dict[str, str]
     config: dict
@@ -89,6 +89,8 @@ class WeightFile:
             noted = Numerics.from_json(fields)
         except (KeyError, TypeError):
             return numerics
+        if numerics is None:
+            return noted
         return dataclasses.replace(noted, interpolation=numerics.interpolation)
 
 

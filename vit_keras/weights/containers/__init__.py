@@ -1,16 +1,13 @@
 """Containers of tensors: `.npz`, safetensors, PyTorch and Keras files; one file for each kind.
 
-A reader is made from a path and has:
-
-- `shapes`: `{name: shape}`;
-- `metadata`: `{str: str}`;
-- `read(name)`: returns a floating-point array;
-- `verify()`: raises `ValueError` if the data are damaged;
-- `close()`.
-
 Readers take tensors one at a time and run nothing that a file says. They compare what a file
 claims with its size before any of it takes memory.
 """
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
 
 from vit_keras.weights.containers.checks import DamagedFile
 from vit_keras.weights.containers.keras_h5 import KerasTensors
@@ -18,7 +15,29 @@ from vit_keras.weights.containers.npz import NpzTensors, write_npz
 from vit_keras.weights.containers.pytorch import TorchTensors, write_torch
 from vit_keras.weights.containers.safetensors import SafetensorsTensors, write_safetensors
 
-READERS = {
+
+class Reader(Protocol):
+    """An open file of tensors.
+
+    Attributes:
+        shapes: The shape of each tensor, by name.
+        metadata: What else the file says.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    metadata: dict[str, str]
+
+    def read(self, name: str) -> np.ndarray:
+        """Returns a tensor as a floating-point array."""
+
+    def verify(self) -> None:
+        """Raises `ValueError` if the data are damaged."""
+
+    def close(self) -> None:
+        """Closes the file."""
+
+
+READERS: dict[str, Callable[[str], Reader]] = {
     ".npz": NpzTensors,
     ".safetensors": SafetensorsTensors,
     ".pth": TorchTensors,
@@ -35,4 +54,4 @@ WRITERS = {
     ".bin": write_torch,
 }
 
-__all__ = ["READERS", "WRITERS", "DamagedFile"]
+__all__ = ["READERS", "WRITERS", "DamagedFile", "Reader"]

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import zipfile
+from typing import Any
 
 from vit_keras import extras
 from vit_keras.files import replacing
@@ -35,7 +36,7 @@ class KerasTensors:
         self.path, self.stack = path, contextlib.ExitStack()
         try:
             source, self.metadata = self._source(path)
-            self.data = {}
+            self.data: dict[str, Any] = {}
             for h5_source in (source, *head_beside(path)):
                 file = self.stack.enter_context(self.h5py.File(h5_source, "r"))
                 if "layers" in file:

@@ -17,7 +17,8 @@ class NpzTensors:
     """
 
     def __init__(self, path: str):
-        self.path, self.metadata = path, {}
+        self.path = path
+        self.metadata: dict[str, str] = {}
         try:
             self.zip = zipfile.ZipFile(path)
         except zipfile.BadZipFile as error:

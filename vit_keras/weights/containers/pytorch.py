@@ -23,7 +23,8 @@ class TorchTensors:
 
     def __init__(self, path: str):
         self.torch = _torch("Reading PyTorch files")
-        self.path, self.metadata = path, {}
+        self.path = path
+        self.metadata: dict[str, str] = {}
         state = self._checked(self._state())
         self.shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
         self.held = None if zipfile.is_zipfile(path) else state
