@@ -76,7 +76,7 @@ def confusion(matrix: Sequence, class_names: Sequence[str], path: str | os.PathL
         class_names: The names of the classes, in order.
         path: The PNG file to write.
     """
-    matrix, count = np.asarray(matrix), len(class_names)
+    images, count = np.asarray(matrix), len(class_names)
     names = [
         name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
         for name in map(str, class_names)
@@ -87,16 +87,16 @@ def confusion(matrix: Sequence, class_names: Sequence[str], path: str | os.PathL
     is_turned = name_width > CELL  # names side by side would run into each other
     figure, axes = new_figure(side + name_width, side + is_turned * name_width)
     axis = axes[0, 0]
-    share = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    share = images / np.maximum(images.sum(axis=1, keepdims=True), 1)
     axis.imshow(np.sqrt(share), cmap="Blues", vmin=0, vmax=1)
     if is_labeled:
-        for i, j in zip(*np.nonzero(matrix)):
+        for i, j in zip(*np.nonzero(images)):
             color = "white" if share[i, j] > 0.4 else "black"
-            axis.text(j, i, matrix[i, j], ha="center", va="center", color=color, fontsize=8)
+            axis.text(j, i, images[i, j], ha="center", va="center", color=color, fontsize=8)
         axis.set_xticks(range(count), names, rotation=90 if is_turned else 0)
         axis.set_yticks(range(count), names)
-    accuracy = 100 * np.trace(matrix) / max(matrix.sum(), 1)
-    axis.set(xlabel="predicted", ylabel="true", title=f"{accuracy:.2f} % of {matrix.sum()} images")
+    accuracy = 100 * np.trace(images) / max(images.sum(), 1)
+    axis.set(xlabel="predicted", ylabel="true", title=f"{accuracy:.2f} % of {images.sum()} images")
     save_figure(figure, path)
 
 

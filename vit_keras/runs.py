@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import platform
+from typing import Any
 
 import keras
 
@@ -167,7 +168,7 @@ def find_weights(weights: str, variant: str | None) -> str:
 
 def describe_environment() -> dict[str, str | int | None]:
     """The backend, versions and machine, for a reader who wants the same numbers."""
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)
@@ -215,7 +216,7 @@ def _check_same(folder, config):
 
 
 def _flat(fields, prefix=""):
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in fields.items():
         name = prefix + name
         flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}

@@ -115,7 +115,7 @@ RESNETS = {
     "R152x4": ResNetVariant((3, 8, 36, 3), 4),
     "R200x3": ResNetVariant((3, 24, 36, 3), 3),
 }
-VARIANTS = {**VISION_TRANSFORMERS, **HYBRIDS, **RESNETS}
+VARIANTS: dict[str, Variant | ResNetVariant] = {**VISION_TRANSFORMERS, **HYBRIDS, **RESNETS}
 
 
 def stem_stride(resnet_layers: tuple[int, ...]) -> int:

@@ -1,6 +1,7 @@
 """The docstrings of the constructors, made from the variants' rows and the published files."""
 
 import textwrap
+from typing import Any
 
 from vit_keras import variants
 from vit_keras.weights import lookup, names
@@ -135,7 +136,8 @@ _KINDS = {
 def documentation(variant: str, function: str) -> str:
     """Returns the docstring of the constructor `function` of a variant."""
     row = variants.get(variant)
-    facts = {"variant": variant, "row": row, "stride": row.stride, "width": row.feature_size}
+    facts: dict[str, Any] = {"variant": variant, "row": row}
+    facts |= {"stride": row.stride, "width": row.feature_size}
     facts |= {key: text.format(**facts) for key, text in _KINDS[type(row)].items()}
     published = names(variant)
     facts["published"] = (

@@ -3,6 +3,7 @@
 import argparse
 import statistics
 import time
+from typing import Any
 
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
@@ -15,7 +16,7 @@ EXAMPLES = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_model(parser, several=True)
-    sizes = {"type": int, "nargs": "+", "default": [1, 16], "metavar": "N"}
+    sizes: dict[str, Any] = {"type": int, "nargs": "+", "default": [1, 16], "metavar": "N"}
     parser.add_argument("--batch", help="images a call (1 16)", **sizes)
     parser.add_argument("--rounds", type=int, default=20, metavar="N", help="timed calls (20)")
     shared.add_image_size(parser)
@@ -45,7 +46,8 @@ def _medians(predictors, batch, rounds):
     import numpy as np
 
     rng = np.random.default_rng(0)
-    images, times = {}, {path: [] for path in predictors}
+    images: dict[str, np.ndarray] = {}
+    times: dict[str, list[float]] = {path: [] for path in predictors}
     for path, predictor in predictors.items():
         images[path] = rng.uniform(-1, 1, (batch, *predictor.input_shape)).astype("float32")
         predictor.run(images[path])  # compiles, and fills caches

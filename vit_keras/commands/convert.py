@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from typing import Any
 
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
@@ -26,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("input", metavar="IN", help="file or folder of weights")
     parser.add_argument("output", metavar="OUT", help="file; a folder if it has no suffix")
-    names = {"choices": FORMATS, "metavar": "FORMAT"}
+    names: dict[str, Any] = {"choices": FORMATS, "metavar": "FORMAT"}
     parser.add_argument("--source", help=f"format of IN (detected): {', '.join(FORMATS)}", **names)
     parser.add_argument("--to", help="format of OUT (Keras' own)", **names)
     text = "any argument of VisionTransformer that IN does not hold, such as --num_heads 12"

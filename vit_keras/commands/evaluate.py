@@ -51,13 +51,12 @@ def run(options: argparse.Namespace) -> None:
         for name in ("dataset", "out"):
             if trained is None and not getattr(options, name):
                 raise UsageError(f"{path} is not a run, so `--{name}` must be given")
-        out = pathlib.Path(options.out or trained.folder)
+        out = pathlib.Path(options.out if trained is None else options.out or trained.folder)
         if options.out and len(options.models) > 1:
             out /= f"{number}-{pathlib.Path(path).name}"
         source = trained.config.data if trained else DataConfig(data_dir=options.data_dir)
-        dataset = data.load(
-            options.dataset or trained.config.dataset, predictor.input_shape[-1], source
-        )
+        name = options.dataset if trained is None else options.dataset or trained.config.dataset
+        dataset = data.load(name, predictor.input_shape[-1], source)
         splits = source.train_split, options.split or source.test_split
         out.mkdir(parents=True, exist_ok=True)
         print(path)

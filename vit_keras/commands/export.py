@@ -4,6 +4,7 @@ import argparse
 import pathlib
 import signal
 import sys
+from typing import Any
 
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
@@ -17,7 +18,7 @@ EXAMPLES = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    several = {"nargs": "+", "metavar": "NAME"}
+    several: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
     shared.add_model(parser)
     formats = "savedmodel litert onnx openvino pt2 coreml (savedmodel litert)"
     add("--format", default=["savedmodel", "litert"], help=formats, **several)
@@ -42,10 +43,13 @@ def run(options: argparse.Namespace) -> None:
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exporting then removes its rest
     model, trained = runs.open_source(options.model)
-    if trained is None and not options.out:
+    if options.out:
+        folder = pathlib.Path(options.out)
+    elif trained:
+        folder = trained.folder / "export"
+    else:
         raise UsageError(f"{options.model} is not a run, so `--out` must be given")
     size = shared.image_size(options)
-    folder = pathlib.Path(options.out or trained.folder / "export")
     try:
         rows = export(
             model,

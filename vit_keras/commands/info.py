@@ -92,7 +92,7 @@ def _exported_file(path):
     predictor, _ = evaluation.open_predictor(path)
     return {
         "kind": "exported file",
-        "format": format_of(path).removeprefix("."),
+        "format": str(format_of(path)).removeprefix("."),
         "input_shape": list(predictor.input_shape),
         "num_classes": predictor.num_classes,
         "output": "probabilities" if predictor.gives_probabilities else "logits",

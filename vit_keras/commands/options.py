@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         """Names the arguments in the usage line; the options follow below it."""
         arguments = [action for action in self._actions if not action.option_strings]
         names = [
-            f"{action.metavar} ..." if action.nargs in ("+", "*") else action.metavar or action.dest
+            f"{action.metavar or action.dest}{' ...' if action.nargs in ('+', '*') else ''}"
             for action in arguments
         ]
         self.usage = " ".join([self.prog, *names, "[options]"])

@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     recipe = "recipe's name or YAML file; a later one overrides fields of an earlier one (digits)"
     parser.add_argument("--config", metavar="RECIPE", help=recipe)
     for name, metavar in ESSENTIAL.items():
-        shown = {"metavar": metavar} if metavar else {"action": "store_true"}
+        shown: dict[str, Any] = {"metavar": metavar} if metavar else {"action": "store_true"}
         parser.add_argument(f"--{name}", help=_explanation(name), **shown)
     parser.add_argument("--list", action="store_true", help="print the names of the recipes")
     parser.add_argument("--help_all", action="store_true", help="print all fields")
@@ -64,11 +64,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _explanation(name):
     """The first clause of a field's explanation in its dataclass."""
-    kind = config.Config
+    kind: Any = config.Config
     *groups, field = name.split(".")
     for group in groups:
         kind = kind.__dataclass_fields__[group].type
-    text = re.search(rf"\n +{field}: (.*?)(?=\n +\w+: |\n *$)", kind.__doc__, re.DOTALL)[1]
+    text = re.findall(rf"\n +{field}: (.*?)(?=\n +\w+: |\n *$)", kind.__doc__, re.DOTALL)[0]
     return re.split(r"[;.] ", " ".join(text.split()))[0].replace("%", "%%")
 
 

@@ -3,6 +3,7 @@
 import argparse
 import os
 import pathlib
+from typing import Any
 
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
@@ -53,7 +54,9 @@ def run(options: argparse.Namespace) -> None:
     source = "" if options.images else _source_name(_dataset(options, trained))
     subject = inspection.Subject(model, images, pictures[shown], titles, options.heads, source)
     drawn = inspection.draw_views(subject, options.out, views)
-    arrays = {f"{view}/{key}": array for view in drawn for key, array in drawn[view].items()}
+    arrays: dict[str, Any] = {
+        f"{view}/{key}": array for view in drawn for key, array in drawn[view].items()
+    }
     with replacing(os.path.join(options.out, "arrays.npz")) as path:
         np.savez(path, **arrays)
 

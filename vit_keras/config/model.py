@@ -74,7 +74,8 @@ class ModelConfig:
     @property
     def patch(self) -> tuple[int, int]:
         """Height and width of a patch, for a model that has patches."""
-        size = self.patch_size or variants.get(self.variant).patch_size
+        row = variants.architecture(self.variant) if self.variant else {}
+        size = {**row, **self.arguments()}["patch_size"]
         return size if isinstance(size, tuple) else (size, size)
 
     def arguments(self) -> dict[str, Any]:

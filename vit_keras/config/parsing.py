@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from vit_keras import extras
 from vit_keras.config.recipes import find_recipe
@@ -25,8 +26,9 @@ def parser(prog: str):
     The parser refuses unknown fields, in a file or as an option, with the nearest right name.
     """
     jsonargparse = extras.require("jsonargparse", extra="train", purpose="Reading a configuration")
+    ArgumentParser: Any = jsonargparse.ArgumentParser
 
-    class Parser(jsonargparse.ArgumentParser):
+    class Parser(ArgumentParser):
         def error(self, message, ex=None):
             raise UsageError(f"{message.strip()}{_nearest(message, self)}") from ex
 

@@ -25,8 +25,8 @@ def draw(key: tf.Tensor, size: tuple[int, int], config) -> tf.Tensor:
     """
     height, width = size
     log_scale = math.log1p(config.scale)
-    limits = (config.rotation_degrees * math.pi / 180, log_scale, log_scale)
-    limits += (config.shift * height, config.shift * width)
+    turn, shifts = config.rotation_degrees * math.pi / 180, [config.shift * side for side in size]
+    limits = (turn, log_scale, log_scale, *shifts)
     amounts = tf.random.stateless_uniform((5,), key, -1.0, 1.0) * tf.constant(limits)
     angle, log_y, log_x, shift_y, shift_x = tf.unstack(amounts)
     scale_y, scale_x = tf.exp(log_y), tf.exp(log_x)

@@ -23,7 +23,7 @@ class Augmentation:
         self.randaugment = config.randaugment_layers and randaugment(
             config.library, config.randaugment_layers, config.randaugment_magnitude
         )
-        self.mixing = mixing.is_active(config) and mixing.Mixing(self.size, config)
+        self.mixing = mixing.Mixing(self.size, config) if mixing.is_active(config) else None
 
     def example(self, read, key, pair_key):
         """Reads and changes one example.
@@ -63,7 +63,7 @@ class Augmentation:
         """Warps and mixes images `(B, H, W, C)` and one-hot labels `(B, K)`."""
         if "map" in drawn:
             images = affine.warp(images, drawn["map"])
-        if "weight" in drawn:
+        if self.mixing and "weight" in drawn:
             images, labels = self.mixing(images, labels, drawn["weight"], drawn["box"])
         return images, labels
 

@@ -1,5 +1,7 @@
 """The batches that a run trains and is judged on."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from vit_keras.data.held_out import train_and_test
@@ -37,7 +39,7 @@ class Feed:
         self.config, self.shard = config, shard
         self.train, self.test = train_and_test(dataset, config.data)
         self.num_classes = len(dataset.class_names)
-        self.images = {"image_size": image_size, "preprocessing": preprocessing}
+        self.images: dict[str, Any] = {"image_size": image_size, "preprocessing": preprocessing}
         self.eval_options = {"batch": config.batch_eval, **self.images}
         self.masking = None
         if config.pretext.is_active:

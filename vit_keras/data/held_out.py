@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,8 @@ def choose_held_out(paths: Sequence[str], classes: Sequence, config: DataConfig)
     Returns:
         Whether each image is held out, `(N,)` bool.
     """
-    held_out, by_class = np.zeros(len(paths), bool), {}
+    held_out = np.zeros(len(paths), bool)
+    by_class: dict[Any, list[int]] = {}
     for i, name in enumerate(classes):
         by_class.setdefault(name, []).append(i)
     for members in by_class.values():

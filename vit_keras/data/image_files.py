@@ -12,7 +12,11 @@ from vit_keras.data.splits import Origin, Split, UnreadableImages
 
 
 def from_files(
-    root: str, paths: Sequence[str], labels: np.ndarray, channels: int, unreadable: UnreadableImages
+    root: str,
+    paths: Sequence[str],
+    labels: np.ndarray | Sequence[int],
+    channels: int,
+    unreadable: UnreadableImages,
 ) -> Split:
     """Makes a split of image files.
 

@@ -16,7 +16,9 @@ class UnreadableImages:
     """
 
     def __init__(self, stop: bool = True):
-        self.stop, self.names, self.file = stop, set(), None
+        self.stop = stop
+        self.names: set[str] = set()
+        self.file: pathlib.Path | None = None
 
     def record_in(self, file: pathlib.Path) -> None:
         """Reads the names that `file` holds, and appends every new one to it."""
@@ -70,5 +72,8 @@ class Origin:
 
     def part(self, indices: np.ndarray) -> "Origin":
         """Returns the origin of the images at `indices`."""
-        name, reason = (lambda i: self.name(indices[i])), (lambda i: self.reason(indices[i]))
-        return dataclasses.replace(self, name=name, reason=reason)
+        return dataclasses.replace(
+            self,
+            name=lambda i: self.name(int(indices[i])),
+            reason=lambda i: self.reason(int(indices[i])),
+        )

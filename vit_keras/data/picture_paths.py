@@ -30,9 +30,9 @@ def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path
         paths = data.expand_pictures(["cat.jpg", "photos", "holidays/2024-*/*.png"])
         ```
     """
-    paths = {}  # ordered, and each path once
-    for argument in map(os.fspath, arguments):
-        paths |= dict.fromkeys(_expand(argument))
+    paths: dict[pathlib.Path, None] = {}  # ordered, and each path once
+    for argument in arguments:
+        paths |= dict.fromkeys(_expand(os.fspath(argument)))
     return list(paths)
 
 

@@ -8,6 +8,7 @@ drawn are computed, image by image.
 import contextlib
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -96,7 +97,9 @@ def _keras_cv(layers, factor):
     )
     layer = cv_layers.RandAugment((0, 255), layers, factor, dtype="float32")
 
-    class Normal(core.FactorSampler):
+    FactorSampler: Any = core.FactorSampler
+
+    class Normal(FactorSampler):
         def __init__(self, old, keys):
             self.old, self.keys = old, keys
 

@@ -40,7 +40,7 @@ class Split:
     @functools.cached_property
     def labels(self) -> np.ndarray:
         """The class of each image, `(N,)` int32."""
-        return self._labels if self.labels_are_known else self._labels()
+        return self._labels() if callable(self._labels) else self._labels
 
     @property
     def name(self) -> Callable[[int], str] | None:
@@ -204,8 +204,8 @@ class Dataset:
         if "+" in name:
             return functools.reduce(joined, map(self.split, name.split("+")))
         match = SLICE.fullmatch(name)
-        base = self._base(match[1]) if match else None
-        if base is None:
+        base = match and self._base(match[1])
+        if match is None or base is None:
             raise ValueError(self._unknown_split(name, match))
         split, (start, stop) = self.splits[base], match.groups()[1:]
         if start is None and stop is None:

@@ -5,6 +5,7 @@ Supplementary F (arXiv 1912.11370) says which tasks may be cropped and mirrored.
 """
 
 import dataclasses
+from typing import Any
 
 from vit_keras.config import DataConfig
 from vit_keras.data import tfds
@@ -45,10 +46,10 @@ class Task:
     train800 = "train[:800]"
 
 
-_CLEVR = {"val200": "train[63000:63200]", "test": "validation", "crop": False}
-_DSPRITES = {"val200": "train[589824:590024]", "test": "train[663552:]"}
+_CLEVR: dict[str, Any] = {"val200": "train[63000:63200]", "test": "validation", "crop": False}
+_DSPRITES: dict[str, Any] = {"val200": "train[589824:590024]", "test": "train[663552:]"}
 _DSPRITES |= {"small": True, "pixel_scale": 255, "flip": False}
-_NORB = {"val200": "test[:200]", "test": "test[50%:]"}
+_NORB: dict[str, Any] = {"val200": "test[:200]", "test": "test[50%:]"}
 
 TASKS = {
     "caltech101": Task("caltech101:3.*.*", NATURAL, 102, "train[2754:2954]"),

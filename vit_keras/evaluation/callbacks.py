@@ -45,7 +45,9 @@ class FewShotCallback(keras.callbacks.Callback):
         super().__init__()
         self.train, self.drawn, self.test = train, drawn, test
         self.num_classes, self.every, self.encoder = num_classes, every, encoder
-        self.features, self.accuracies, self.epoch = None, None, 0
+        self.features: keras.Model | None = None
+        self.accuracies: dict[str, float] | None = None
+        self.epoch = 0
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch, self.accuracies = epoch + 1, None

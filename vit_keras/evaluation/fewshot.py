@@ -101,7 +101,7 @@ def draw(labels: np.ndarray, num_classes: int, shots: Sequence[int], seeds: int)
             f"{max(shots)} shots need as many images of each class. "
             f"Received: class {counts.argmin()} with {counts.min()}"
         )
-    chosen = {}
+    chosen: dict[tuple[int, int], np.ndarray] = {}
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
         of_class = [rng.permutation(np.flatnonzero(labels == k)) for k in range(num_classes)]
@@ -142,7 +142,7 @@ def few_shot(
 
 def accuracies(features, labels, drawn, test, num_classes, l2=(L2,)) -> list[dict[str, Any]]:
     """Computes `few_shot` from the features and labels of the drawn images alone."""
-    by_setting = {}
+    by_setting: dict[tuple[int, float], list[float]] = {}
     for (n, _), places in drawn.places.items():
         solver = LeastSquares(features[places], labels[places], num_classes)
         for strength in l2:

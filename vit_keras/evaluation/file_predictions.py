@@ -102,7 +102,7 @@ def _predict(predictor, paths, batch, top, on_error):
 
 def _read_rows(predictor, paths, batch, on_error):
     """Reads the next `batch` files: path, the image or None, and the error or None."""
-    rows = []
+    rows: list[tuple[pathlib.Path, np.ndarray | None, str | None]] = []
     for path in itertools.islice(paths, batch):
         try:
             rows.append((path, _read_image(predictor, path), None))

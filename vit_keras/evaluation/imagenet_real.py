@@ -41,7 +41,7 @@ def read_real_labels(
             "keep in order. Received: images from TensorFlow Datasets. Give the validation images "
             "as folder:PATH"
         )
-    order = [int(name[1]) - 1 for name in names] if named else range(images)
+    order = [int(name[1]) - 1 for name in names if name] if named else range(images)
     if max(order, default=-1) >= len(labels) or (not named and len(labels) != images):
         raise ValueError(
             f"{os.fspath(path)!r} must have one list of labels for each image. "

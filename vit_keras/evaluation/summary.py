@@ -66,13 +66,15 @@ def evaluate(
     paths = split.origin and [split.origin.name(index) for index in range(len(split))]
     if predictions is not None:
         writer_of(predictions)
-    real_labels = real and read_real_labels(real, len(split), predictor.num_classes, paths)
+    real_labels = None
+    if real:
+        real_labels = read_real_labels(real, len(split), predictor.num_classes, paths)
     predicted = predictor.predict(predictor.batches(split, batch))
     metrics = report(predicted.probabilities, predicted.labels, class_names)
     metrics["calibration"] = measure_calibration(predicted.probabilities, predicted.labels)
     metrics["ece"] = metrics["calibration"]["ece"]
     metrics["images_per_second"] = predicted.images_per_second
-    if real:
+    if real_labels is not None:
         best = predicted.probabilities.argmax(axis=-1)
         metrics["real_accuracy"], metrics["real_images"] = real_accuracy(best, real_labels)
     if predictions is not None:

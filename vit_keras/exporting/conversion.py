@@ -17,8 +17,9 @@ from vit_keras.weights import open_model
 
 def main(job_file: str) -> None:
     job = json.loads(pathlib.Path(job_file).read_text())
+    model, (token_merging, merging_schedule) = open_model(job["model"]), job["merging"]
     rewritten = for_inference(
-        open_model(job["model"]), *job["merging"], with_attention=job["attention"]
+        model, token_merging, merging_schedule, with_attention=job["attention"]
     )
     model = serving_model(rewritten, job["output"], job["raw"])
     for format, precision, path, batch in job["files"]:

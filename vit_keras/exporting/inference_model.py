@@ -56,7 +56,7 @@ def for_inference(
     blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
     merged = _pairs_to_merge(blocks, token_merging, merging_schedule)
     last = _block_read_for_its_class_token(model)
-    sizes = []  # [(B, N, 1)]: the sizes of the present tokens, once some are merged
+    sizes: list = []  # [(B, N, 1)]: the sizes of the present tokens, once some are merged
     maps = []  # one (B, N, N) for each block
 
     def call(layer, *args, **kwargs):

@@ -67,7 +67,8 @@ def quantize_until(
     if done and not always_rank:
         return [], {}
     ranking = rank_layers(recipe, source, images, calibration)
-    excluded, half = [], max(1, len(ranking) // 2)
+    excluded: list[str] = []
+    half = max(1, len(ranking) // 2)
     while not done:
         if len(excluded) == half:
             raise ValueError(

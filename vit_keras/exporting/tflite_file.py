@@ -17,7 +17,7 @@ class Builder(flatbuffers.Builder):
 
     def __init__(self, size: int):
         super().__init__(size)
-        self.written = {}
+        self.written: dict[tuple[str, bytes], int] = {}
 
     def CreateNumpyVector(self, x):
         key = x.dtype.str, x.tobytes()

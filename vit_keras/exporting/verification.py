@@ -59,7 +59,9 @@ def loses(row: dict, accuracy: float | None) -> bool:
     """Whether a file of fewer bits loses more than is promised; `accuracy` is Keras' own."""
     if row["agreement"] < LEAST_AGREEMENT:
         return True
-    return "accuracy" in row and row["accuracy"] < accuracy - LARGEST_DROP
+    if accuracy is None or "accuracy" not in row:
+        return False
+    return row["accuracy"] < accuracy - LARGEST_DROP
 
 
 def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | None:

@@ -71,7 +71,8 @@ class MultiHeadDotProductAttention(SeededLayer):
             seed = self.fold_in("relative")
             self.relative = RelativeLogits(seed=seed, dtype=self.dtype_policy, name="relative")
         elif position_embedding == "rope2d":
-            self.rotary = RotaryPositions(grid, dtype=self.dtype_policy, name="rotary")
+            cells = pair(grid, "grid")
+            self.rotary = RotaryPositions(cells, dtype=self.dtype_policy, name="rotary")
         self.num_heads = num_heads
         self.attention_dropout_rate = attention_dropout_rate
         self.attention_dropout = self.dropout(attention_dropout_rate, "attention_dropout")

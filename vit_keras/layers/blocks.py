@@ -1,6 +1,7 @@
 """The transformer encoder block (Eq. 2 and 3)."""
 
 import functools
+from typing import Any
 
 import keras
 
@@ -65,14 +66,14 @@ class EncoderBlock(SeededLayer):
         self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
         self.rematerialise = rematerialise
         self.position_embedding = position_embedding
-        dtype = {"dtype": self.dtype_policy}
+        dtype: dict[str, Any] = {"dtype": self.dtype_policy}
         self.norm_0 = layer_norm(layer_norm_epsilon, "LayerNorm_0", **dtype)
         name = "MultiHeadDotProductAttention_1"
-        positions = {"position_embedding": position_embedding, "grid": grid}
         self.attention = MultiHeadDotProductAttention(
             num_heads,
             attention_dropout_rate,
-            **positions,
+            position_embedding=position_embedding,
+            grid=grid,
             seed=self.fold_in(name),
             name=name,
             **dtype,
@@ -81,7 +82,7 @@ class EncoderBlock(SeededLayer):
         seed = self.fold_in("MlpBlock_3")
         self.mlp = MlpBlock(mlp_dim, dropout_rate, gelu, seed=seed, name="MlpBlock_3", **dtype)
         self.attention_out_dropout = self.dropout(dropout_rate, "dropout")
-        branch = {"rate": stochastic_depth_rate, "noise_shape": (None, 1, 1)}
+        branch: dict[str, Any] = {"rate": stochastic_depth_rate, "noise_shape": (None, 1, 1)}
         self.drop_path_0 = self.dropout(name="stochastic_depth_0", **branch)
         self.drop_path_1 = self.dropout(name="stochastic_depth_1", **branch)
 

@@ -49,7 +49,8 @@ class PatchEmbedding(SeededLayer):
                 "`patch_size` must divide `image_size`. "
                 f"Received: patch_size={self.patch_size}, image_size={tuple(image_size)}"
             )
-        return tuple(size // patch for size, patch in zip(image_size, self.patch_size))
+        rows, columns = (size // patch for size, patch in zip(image_size, self.patch_size))
+        return rows, columns
 
     def build(self, input_shape):
         self.grid(input_shape[1:3])

@@ -4,6 +4,7 @@ A sequence is the h·w patches of a `grid` (h, w) in raster order, perhaps after
 """
 
 import math
+from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -239,7 +240,7 @@ class RotaryPositions(keras.layers.Layer):
         return {**super().get_config(), "grid": self.grid}
 
 
-ADDED = {
+ADDED: dict[str, Callable[..., keras.layers.Layer]] = {
     "learned": lambda grid, **options: AddPositionEmbs(**options),
     "learned_2d": AddPositionEmbs2D,
     "sincos2d": lambda grid, seed, **options: AddSinCosPositions(grid, **options),

@@ -1,12 +1,14 @@
 """Models by the name of a variant, or by the configuration of a run."""
 
+from collections.abc import Callable
+
 from vit_keras import variants
 from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.vit import VisionTransformer
 
-CONSTRUCTORS = {
+CONSTRUCTORS: dict[type, Callable[..., ImageModel]] = {
     variants.Variant: VisionTransformer,
     variants.HybridVariant: HybridViT,
     variants.ResNetVariant: ResNet,

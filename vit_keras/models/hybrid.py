@@ -66,11 +66,11 @@ def HybridViT(
     seed = default_seed() if seed is None else seed
     layer = functools.partial(layer_options, seed, dtype)
     stride = stem_stride(resnet_layers)
-    total = tuple(stride * cells for cells in pair(patch_size, "patch_size"))
+    rows, columns = pair(patch_size, "patch_size")
     unit = {"standardization": standardization, "group_norm_epsilon": group_norm_epsilon}
 
     x = image_input(image_size, channels) if input_tensor is None else input_tensor
-    x = ResNetInput(total, dtype=dtype, name="resnet_input")(x)
+    x = ResNetInput((stride * rows, stride * columns), dtype=dtype, name="resnet_input")(x)
     x = _root(x, width, layer, dtype, **unit)  # (B, H/4, W/4, 64w)
     x = add_stages(x, resnet_layers, width, {"activation": "post", **unit}, layer)
     shared = {"dtype": dtype, "seed": seed, "name": name}

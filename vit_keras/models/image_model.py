@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -63,7 +65,7 @@ class ImageModel(keras.Model):
     """
 
     preprocessing = Preprocessing()
-    class_names = None
+    class_names: Sequence[str] | None = None
 
     def __setattr__(self, name, value):
         if is_jax_state(name):  # set at every step; Keras would search it for layers, for 2 ms
@@ -92,9 +94,10 @@ class ImageModel(keras.Model):
         config = dict(config)
         preprocessing, names = config.pop("preprocessing"), config.pop("class_names")
         model = super().from_config(config, custom_objects=custom_objects)
-        model.preprocessing = Preprocessing(
-            **{k: tuple(v) if isinstance(v, list) else v for k, v in preprocessing.items()}
-        )
+        fields: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in preprocessing.items()
+        }
+        model.preprocessing = Preprocessing(**fields)
         model.class_names = names
         for layer in model.layers:
             if not layer.trainable:  # Keras restores this for a layer's weights, not its sublayers'

@@ -1,6 +1,7 @@
 """Models that train an encoder without labels (Appendix B.1.2; MAE, arXiv 2111.06377)."""
 
 import functools
+from typing import Any
 
 import keras
 
@@ -76,7 +77,8 @@ def pretext_model(encoder: keras.Model, config, seed: int | None = None) -> kera
 
 def _layers(encoder, embedding):
     """Returns the layers after `embedding` up to `encoder_norm`, in the order of their calls."""
-    x, layers = encoder.get_layer("encoder_norm").output, []
+    x = encoder.get_layer("encoder_norm").output
+    layers: list[keras.layers.Layer] = []
     while (layer := operation_of(x)) is not embedding:
         layers.insert(0, layer)
         x = first_input_of(x)
@@ -105,11 +107,11 @@ def _autoencoder(x, source, layers, grid, config, layer):
     dtype = layer("decoder_posembed")["dtype"]
     x = AddSinCosPositions(grid, dtype=dtype, name="decoder_posembed")(x)
     epsilon = blocks[0].layer_norm_epsilon
-    options = {"gelu": blocks[0].gelu, "layer_norm_epsilon": epsilon}
+    options: dict[str, Any] = {"gelu": blocks[0].gelu, "layer_norm_epsilon": epsilon}
     options |= {"rematerialise": blocks[0].rematerialise}
-    sizes = config.decoder_num_heads, MLP_RATIO * config.decoder_hidden_size
+    num_heads, mlp_dim = config.decoder_num_heads, MLP_RATIO * config.decoder_hidden_size
     for i in range(config.decoder_num_layers):
-        x = EncoderBlock(*sizes, **options, **layer(f"decoderblock_{i}"))(x)
+        x = EncoderBlock(num_heads, mlp_dim, **options, **layer(f"decoderblock_{i}"))(x)
     return layer_norm(epsilon, "decoder_norm", dtype=dtype)(x)
 
 

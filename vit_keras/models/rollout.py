@@ -1,10 +1,12 @@
 """Attention rollout: the way of attention from the last layer back to the image."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from vit_keras.layers.base import check_choice
 
-HEADS = {"mean": np.mean, "max": np.max}
+HEADS: dict[str, Callable] = {"mean": np.mean, "max": np.max}
 
 
 def attention_rollout(attention: np.ndarray, heads: str = "mean") -> np.ndarray:

@@ -126,7 +126,7 @@ def with_image_size(
     """
     shape = (*pair(image_size, "image_size"), model.input_shape[-1])
     images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
-    cloned = []
+    cloned: list[keras.layers.Layer] = []
 
     def clone(layer):
         config = layer.get_config()

@@ -78,7 +78,8 @@ class FullScale:
         variant = variant_of(model)
         config = read_recipe(f"pretrain/{_recipe(source, variant)}")
         config = self._with_data(config, source)
-        fields = {"name": f"{variant}-{source}".replace("/", ""), "model.variant": variant}
+        name = f"{variant}-{source}".replace("/", "")
+        fields: dict[str, Any] = {"name": name, "model.variant": variant}
         if config.model.representation_size is not None:
             fields["model.representation_size"] = variants.get(variant).feature_size
         if count:

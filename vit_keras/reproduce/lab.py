@@ -123,8 +123,9 @@ class Lab:
             predictor, _ = open_predictor(str(trained.folder))
             dataset = data.load(name, predictor.input_shape[-1], config)
             splits = config.train_split, config.test_split
-            options = {"batch": 256, "splits": splits, "shots": (SHOTS,), "l2": (l2,)}
-            rows = evaluate_few_shot(predictor, dataset, **options)
+            rows = evaluate_few_shot(
+                predictor, dataset, batch=256, splits=splits, shots=(SHOTS,), l2=(l2,)
+            )
             write_text(file, json.dumps(rows, indent=1))
         row = json.loads(file.read_text())[0]
         return Mean.of([100 * accuracy for accuracy in row["accuracies"]])
@@ -159,7 +160,7 @@ def replace_fields(config: Config, changes: Mapping[str, Any]) -> Config:
     Example:
         replace_fields(Config(), {"seed": 1, "model.patch_size": 8})
     """
-    by_section = {}
+    by_section: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
         section, _, field = name.rpartition(".")
         by_section.setdefault(section, {})[field] = value

@@ -1,7 +1,7 @@
 """The pictures of the studies: our results beside the paper's."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from PIL import Image
@@ -149,7 +149,7 @@ def similarities(pictures: Mapping[str, np.ndarray], path: pathlib.Path) -> None
     save_figure(figure, path)
 
 
-def side_by_side(paths: Sequence[pathlib.Path], path: pathlib.Path) -> None:
+def side_by_side(paths: Sequence[str | pathlib.Path], path: pathlib.Path) -> None:
     """Joins the pictures at `paths` side by side on white, each centered vertically."""
     pictures = [Image.open(source).convert("RGB") for source in paths]
     height = max(picture.height for picture in pictures)
@@ -162,9 +162,10 @@ def side_by_side(paths: Sequence[pathlib.Path], path: pathlib.Path) -> None:
         whole.save(partial, format="PNG", optimize=True)
 
 
-def styles(names: Sequence[str]) -> list[tuple[str, float, str]]:
+def styles(names: Iterable[str]) -> list[tuple[str, float, str]]:
     """The color, opacity and marker of each series; a family shares one color."""
-    looks, counts = [], {}
+    looks = []
+    counts: dict[str, int] = {}
     for i, name in enumerate(names):
         family = next((family for family in FAMILIES if name.startswith(family)), name)
         number = counts[family] = counts.get(family, -1) + 1

@@ -40,7 +40,7 @@ def as_csv(result: Result) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
     for row in result.rows:
-        cells = []
+        cells: list[Any] = []
         for value, has_std in zip(row, with_std):
             cells += _mean_and_std(value) if has_std else [value]
         writer.writerow(["" if cell is None else cell for cell in cells])

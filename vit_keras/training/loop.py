@@ -116,8 +116,8 @@ def train(
         except NonFinite as error:
             _go_back(model, run, error)
     topology.gather(0)  # waits until the chief has written the last checkpoint
-    if run.config.patience is not None and rows:
-        _load_best(model, run, rows)
+    if run.config.patience is not None and (best := best_row(rows)):
+        _load_best(model, run, best["step"])
     if rows:
         weight_average.use(model)
     return rows
@@ -197,9 +197,8 @@ def _go_back(model, run, error):
     compile_model(model, slower)
 
 
-def _load_best(model, run, rows):
-    best = best_row(rows)["step"]
-    path = run.checkpoints / f"step_{best:09d}"
+def _load_best(model, run, step):
+    path = run.checkpoints / f"step_{step:09d}"
     try:
         checkpoints.load(model, path)
     except (OSError, KeyError, ValueError) as error:
@@ -212,7 +211,7 @@ def _load_best(model, run, rows):
 @contextlib.contextmanager
 def _collected(number):
     """Yields a list that collects the signal `number`; a second signal has its usual effect."""
-    signals = []
+    signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield signals  # only the main thread may set handlers
         return

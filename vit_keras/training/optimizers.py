@@ -83,7 +83,9 @@ class AdamW(UpdateRule):
 
     def update_group(self, weights, gradients, indices, rate, weight_decay):
         moments = ([slot[i] for i in indices] for slot in (self._momentums, self._velocities))
-        kernels.lookup("adamw_update")(
+        update = kernels.lookup("adamw_update")
+        assert update is not None  # it comes with "update_groups", which calls this method
+        update(
             *(weights, gradients, *moments, self.iterations + 1),
             rate=rate,
             weight_decay=weight_decay,
@@ -148,6 +150,7 @@ class SGD(UpdateRule):
     def update_group(self, weights, gradients, indices, rate, weight_decay):
         traces = [self._traces[index] for index in indices]
         update = kernels.lookup("sgd_update")
+        assert update is not None  # it comes with "update_groups", which calls this method
         update(weights, gradients, traces, self._momentum, rate=rate, weight_decay=weight_decay)
 
 

@@ -133,7 +133,8 @@ class UpdateRule(keras_internals.Optimizer):
     def _update_variables(self, gradients, variables, learning_rate):
         if update_groups is None:
             return self.update_each(gradients, variables, learning_rate)
-        groups, learning_rate = {}, float(learning_rate)
+        groups: dict[tuple[float, float], list[tuple]] = {}
+        learning_rate = float(learning_rate)
         for gradient, variable in zip(gradients, variables):
             index = self.index_of(variable)
             terms = learning_rate * self._multipliers[index], self._decay(index, variable)

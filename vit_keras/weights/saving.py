@@ -53,12 +53,12 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
     row.check(arch)
     numerics = numerics_of(model, arch)
     suffix, is_folder = _target(row, path)
-    configs = row.config_files(arch, numerics) if is_folder else {}
+    configs = row.config_files(arch, numerics) if is_folder and row.config_files else {}
     _warn_of_numerics(row, arch, numerics, configs)
     tensors = _tensors(model, row, arch)
     if is_folder:
         os.makedirs(path, exist_ok=True)
-    if suffix == ".weights.h5":
+    if suffix == ".weights.h5" and row.h5_groups:
         arrays = dict(tensors)
         for name, groups in row.h5_groups(list(arrays), is_folder).items():
             write_h5(os.path.join(path, name) if is_folder else path, groups, arrays)

@@ -1,8 +1,8 @@
 """Which operations a backend computes by code of its own: operation -> backend -> function."""
 
-import functools
 import importlib
 from collections.abc import Callable
+from typing import overload
 
 import keras
 
@@ -39,7 +39,11 @@ TABLE = {
 }
 
 
-def lookup(operation: str, default: Callable | None = None) -> Callable | None:
+@overload
+def lookup(operation: str, default: Callable) -> Callable: ...
+@overload
+def lookup(operation: str, default: None = None) -> Callable | None: ...
+def lookup(operation, default=None):
     """The current backend's function for `operation`, or `default` where its row has none.
 
     The module that holds the function is imported here, so that no other backend's code is loaded.
@@ -62,4 +66,4 @@ def dispatch(operation: str) -> Callable[[Callable], Callable]:
     Raises:
         KeyError: If `TABLE` has no row called `operation`.
     """
-    return functools.partial(lookup, operation)
+    return lambda portable: lookup(operation, portable)

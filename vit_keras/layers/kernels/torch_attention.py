@@ -30,7 +30,8 @@ def _is_written_out(query, key) -> bool:
 
 
 def _fused(query, key, value, scale):
-    return heads_first(*(x.transpose(1, 2) for x in (query, key, value)), scale).transpose(1, 2)
+    query, key, value = (x.transpose(1, 2) for x in (query, key, value))
+    return heads_first(query, key, value, scale).transpose(1, 2)
 
 
 def heads_first(query, key, value, scale, bias=None):
@@ -85,8 +86,8 @@ def measure(images=4, tokens=197, heads=6, width=64, rounds=5) -> dict[str, bool
     with torch.inference_mode(False), torch.enable_grad():
         x = torch.linspace(-3, 3, count).reshape(images, tokens, heads, width)
         x = x.bfloat16().requires_grad_()
-        both = (functools.partial(_with_gradients, f) for f in (_written_out, _fused))
-        return {"written_out": torch_choices.is_faster(*both, [(x,)], rounds)}
+        new, old = (functools.partial(_with_gradients, f) for f in (_written_out, _fused))
+        return {"written_out": torch_choices.is_faster(new, old, [(x,)], rounds)}
 
 
 def _with_gradients(attend, x):

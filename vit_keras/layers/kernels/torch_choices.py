@@ -50,7 +50,7 @@ def check(choices: dict[str, dict[str, bool]]) -> None:
 
 def is_faster(new: Callable, old: Callable, operands: list[tuple], rounds: int) -> bool:
     """Whether `new` takes less time for all `operands` than `old`, called in turns with it."""
-    seconds = {new: [], old: []}
+    seconds: dict[Callable, list[float]] = {new: [], old: []}
     for turn in range(rounds + 1):
         for function in (new, old):
             start = CLOCK()

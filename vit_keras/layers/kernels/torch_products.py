@@ -6,6 +6,7 @@ torch has both. `choices` says which one computes the product and each of its tw
 
 import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -16,7 +17,11 @@ from vit_keras.layers.kernels import choices, torch_choices
 from vit_keras.layers.kernels.activations import gelu, gelu_tanh
 
 LARGE = 2**25  # multiply-adds from which a product outweighs the cost of the call
-FUSED = {gelu: ("gelu", [], "none"), gelu_tanh: ("gelu", [], "tanh")}  # oneDNN's and torch's names
+# The names of oneDNN and torch.
+FUSED: dict[Callable, tuple[str, list, str]] = {
+    gelu: ("gelu", [], "none"),
+    gelu_tanh: ("gelu", [], "tanh"),
+}
 
 
 class Routes(NamedTuple):
@@ -43,12 +48,12 @@ def mlp(x, first, second):
     which takes 0.5 % of a step and saves a sixth of its memory.
     """
     gelu = first.activation
-    first, second = (
+    (first_kernel, first_bias), (kernel, bias) = (
         map(convert_to_tensor, (layer.kernel, layer.bias)) for layer in (first, second)
     )
     if gelu not in FUSED or not torch.is_grad_enabled() or not torch_choices.concerns(x):
-        return linear(linear(x, *first, gelu), *second)
-    hidden, (kernel, bias) = linear(x, *first).flatten(0, -2), second
+        return linear(linear(x, first_kernel, first_bias, gelu), kernel, bias)
+    hidden = linear(x, first_kernel, first_bias).flatten(0, -2)
     y = _Linear.apply(hidden, kernel, bias, _routes_of(hidden, kernel), gelu)
     return y.reshape(*x.shape[:-1], -1)
 
@@ -138,7 +143,7 @@ def measure(rows=2048, hidden_size=384, mlp_dim=1536, rounds=5) -> dict[str, boo
         for kernel in (True, False)
     )
     triples = [(_matrix(m, k), _matrix(k, n), _matrix(m, n)) for m, k, n in sizes]
-    contests = {
+    contests: dict[str, tuple[Callable, Callable, list[tuple]]] = {
         "forward": (_onednn, torch.mm, [(x, kernel) for x, kernel, _ in triples]),
         "inputs": (_onednn, torch.mm, [(gradient, w.t()) for _, w, gradient in triples]),
         "kernel": (onednn, standard, [(x, gradient) for x, _, gradient in triples]),

@@ -43,7 +43,7 @@ def run(lab) -> Result:
         average = statistics.mean(row[task] for task in AVERAGED)
         flops = 1e18 * row["exaflops"]
         rows.append(["paper", family(row["model"]), row["model"], row["epochs"], flops, average])
-    panels = {"ours": {}, "paper": {}}
+    panels: dict[str, dict[str, dict]] = {"ours": {}, "paper": {}}
     for source, kind, _, _, flops, average in sorted(rows, key=lambda row: row[4]):
         panels[source].setdefault(kind, {})[flops] = average
     labels = ("pre-training compute (FLOPs)", "average accuracy (%)")

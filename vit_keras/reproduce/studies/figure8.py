@@ -6,7 +6,8 @@ from vit_keras.reproduce import plots
 from vit_keras.reproduce.costs import pretraining_flops
 from vit_keras.reproduce.results import Column, Mean, Result, published
 
-PLANS = {  # the base, its sizes, other sizes of each dimension, the data and the seeds
+# The base, its sizes, other sizes of each dimension, the data and the seeds.
+PLANS: dict[str, tuple[str, dict, dict[str, dict], str, tuple]] = {
     "digits": (
         "ViT-B/4",
         {"num_layers": 4, "hidden_size": 48, "mlp_dim": 96, "patch_size": 4},

@@ -41,9 +41,10 @@ def _published_counts():
 def _row(name):
     model = compute.abstract_model(name, image_size=224, num_classes=1000)
     blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
-    width, row = model.get_layer("encoder_norm").output.shape[-1], variants.get(name)
+    width, row = model.get_layer("encoder_norm").output.shape[-1], variants.architecture(name)
     ours, paper = model.count_params(), _dimensions().get(name, {})
-    sizes = {"layers": len(blocks), "hidden": width, "mlp": row.mlp_dim, "heads": row.num_heads}
+    heads = row["num_heads"]
+    sizes = {"layers": len(blocks), "hidden": width, "mlp": row["mlp_dim"], "heads": heads}
     for size, value in sizes.items():
         if paper and paper[size] != value:
             raise ValueError(

@@ -7,7 +7,8 @@ from vit_keras.reproduce.costs import pretraining_flops
 from vit_keras.reproduce.results import Column, Mean, Result, published, rows_of
 
 SEEDS = (0, 1, 2)
-PLANS = {  # the model and the pre-training data that stand for each column of the paper
+# The model and the pre-training data that stand for each column of the paper.
+PLANS: dict[str, dict[str, tuple[str, str] | None]] = {
     "digits": {
         "ViT-H/14 JFT": ("ViT-L/4", "836"),
         "ViT-L/16 JFT": ("ViT-B/4", "836"),

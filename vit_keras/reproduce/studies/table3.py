@@ -17,7 +17,8 @@ COLUMNS = (
 
 def run(lab) -> Result:
     """One row for each recipe, beside the values that the paper prints."""
-    rows, points, faults = [], {"epochs": [], "learning rate": [], "weight decay": []}, []
+    rows, faults = [], []
+    points: dict[str, list] = {"epochs": [], "learning rate": [], "weight decay": []}
     for paper in rows_of("table3"):
         config = read_config(f"pretrain/{paper['config']}")
         ours, faulty = _values(config, paper), _shared_faults(config)

@@ -14,7 +14,8 @@ COLUMNS = (
 
 def run(lab) -> Result:
     """One row for each recipe, beside the values that the paper prints."""
-    rows, points, faults = [], {"steps": [], "learning rate": []}, []
+    rows, faults = [], []
+    points: dict[str, list] = {"steps": [], "learning rate": []}
     for paper in rows_of("table4"):
         config = read_config(f"finetune/{paper['config']}")
         rates = _rates(config, paper)

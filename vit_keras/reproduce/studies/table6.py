@@ -16,7 +16,8 @@ COLUMNS = (
 def run(lab) -> Result:
     """One row for each of the paper's; Figure 5 draws the accuracies in the last column."""
     per_epoch = functools.cache(compute.training_exaflops)
-    rows, points = [], {"ViT": [], "BiT": [], "Hybrid": []}
+    rows = []
+    points: dict[str, list] = {"ViT": [], "BiT": [], "Hybrid": []}
     for paper in rows_of("table6"):
         ours = per_epoch(paper["variant"]) * paper["epochs"]
         theirs = paper["exaflops"]

@@ -1,5 +1,7 @@
 """The progress bar of a run."""
 
+from typing import Any
+
 from vit_keras import extras
 from vit_keras.runs import Run
 from vit_keras.training.callbacks.steps import StepCounter
@@ -12,7 +14,7 @@ class Progress(StepCounter):
 
     def __init__(self, run: Run, start_step: int):
         super().__init__(run, start_step)
-        self.bar = None
+        self.bar: Any = None
 
     def on_train_begin(self, logs=None):
         tqdm = extras.require("tqdm", extra="train", purpose="The progress bar").tqdm

@@ -1,5 +1,7 @@
 """Writes records, training images and attention maps for TensorBoard."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -27,7 +29,7 @@ class TensorBoard(keras.callbacks.Callback):
         super().__init__()
         self.folder, self.recorder, self.images = run.folder / "tensorboard", recorder, images
         self.watch_every, self.validation = run.config.watch_every, validation
-        self.writers = {}
+        self.writers: dict[str, Any] = {}
 
     def on_train_begin(self, logs=None):
         import tensorflow as tf

@@ -84,13 +84,13 @@ def _from_torchrun():
 
 
 def _read(prefix, *names):
-    names = [prefix + name for name in names]
-    values = [os.environ.get(name) for name in names]
+    variables = [prefix + name for name in names]
+    values = [os.environ.get(variable) for variable in variables]
     if values[1] is None:  # the number of processes
         return None
-    if missing := [name for name, value in zip(names, values) if not value]:
+    if missing := [name for name, value in zip(variables, values) if not value]:
         raise ValueError(
-            f"{', '.join(names)} must be set together to name the processes. "
+            f"{', '.join(variables)} must be set together to name the processes. "
             f"Missing: {', '.join(missing)}"
         )
     return values

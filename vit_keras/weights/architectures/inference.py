@@ -12,7 +12,7 @@ from vit_keras.weights.architectures.vision_transformer import (
 )
 
 
-def class_for(sizes: dict) -> type:
+def class_for(sizes: dict) -> type[VisionTransformerArchitecture] | type[ResNetArchitecture]:
     """The architecture class of a model with such `sizes`, which may be incomplete."""
     if "hidden_size" not in sizes:
         return ResNetArchitecture
@@ -34,7 +34,7 @@ def count_units(names, pattern: str) -> tuple[int, ...]:
         names: Names of tensors.
         pattern: A regular expression with two groups, the numbers of a stage and of a unit.
     """
-    units = {}
+    units: dict[int, set[int]] = {}
     for match in filter(None, map(re.compile(pattern).match, names)):
         units.setdefault(int(match[1]), set()).add(int(match[2]))
     return tuple(len(units[stage]) for stage in sorted(units))
@@ -79,7 +79,7 @@ def variant_name(sizes: dict) -> str | None:
         expected = {"resnet_layers": None, "hidden_size": None, **dataclasses.asdict(row)}
         expected.pop("num_heads", None)  # some files do not say it
         if "patch_size" in expected:
-            expected["patch_size"] = (row.patch_size, row.patch_size)
+            expected["patch_size"] = (expected["patch_size"],) * 2
         if all(_as_tuple(sizes.get(field)) == value for field, value in expected.items()):
             return name
     return None

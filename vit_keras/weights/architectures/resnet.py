@@ -2,12 +2,14 @@
 
 import dataclasses
 import inspect
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import keras
 
 from vit_keras.layers import ResNetStage, RootBlock
 from vit_keras.models import ResNet
+from vit_keras.models.image_model import ImageModel
 from vit_keras.variants import ROOT_WIDTH
 from vit_keras.weights.architectures.paths import dense_paths, resnet_paths
 
@@ -19,10 +21,10 @@ class ResNetArchitecture:
     `VisionTransformerArchitecture` documents the class attributes.
     """
 
-    constructor: ClassVar = staticmethod(ResNet)
-    numerics_fields: ClassVar = ()
-    required: ClassVar = ()
-    defaults: ClassVar = {"image_size": None, "num_classes": None}
+    constructor: ClassVar[Callable[..., ImageModel]] = staticmethod(ResNet)
+    numerics_fields: ClassVar[tuple[str, ...]] = ()
+    required: ClassVar[tuple[str, ...]] = ()
+    defaults: ClassVar[dict[str, Any]] = {"image_size": None, "num_classes": None}
 
     image_size: tuple[int | None, int | None]
     channels: int

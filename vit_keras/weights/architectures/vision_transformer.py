@@ -2,12 +2,14 @@
 
 import dataclasses
 import inspect
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import keras
 
 from vit_keras.layers import EncoderBlock, MAPHead, PatchEmbedding, ResNetStage, StdConv
 from vit_keras.models import HybridViT, VisionTransformer, positions_of
+from vit_keras.models.image_model import ImageModel
 from vit_keras.variants import ROOT_WIDTH, stem_stride
 from vit_keras.weights.architectures.paths import (
     block_paths,
@@ -29,9 +31,9 @@ class VisionTransformerArchitecture:
         defaults: The arguments of the constructor for what a file does not say.
     """
 
-    constructor: ClassVar = staticmethod(VisionTransformer)
-    numerics_fields: ClassVar = ("gelu", "layer_norm_epsilon")
-    required: ClassVar = (
+    constructor: ClassVar[Callable[..., ImageModel]] = staticmethod(VisionTransformer)
+    numerics_fields: ClassVar[tuple[str, ...]] = ("gelu", "layer_norm_epsilon")
+    required: ClassVar[tuple[str, ...]] = (
         "classifier",
         "image_size",
         "patch_size",
@@ -40,7 +42,7 @@ class VisionTransformerArchitecture:
         "num_heads",
         "mlp_dim",
     )
-    defaults: ClassVar = {"num_classes": None}
+    defaults: ClassVar[dict[str, Any]] = {"num_classes": None}
 
     image_size: tuple[int, int]
     patch_size: tuple[int, int]
@@ -86,7 +88,8 @@ class VisionTransformerArchitecture:
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches."""
-        return tuple(size // patch for size, patch in zip(self.image_size, self.patch_size))
+        rows, columns = (size // patch for size, patch in zip(self.image_size, self.patch_size))
+        return rows, columns
 
     def paths(self) -> list[str]:
         """The paths of the model's variables, in the order of its layers."""
@@ -105,8 +108,8 @@ class VisionTransformerArchitecture:
 class HybridArchitecture(VisionTransformerArchitecture):
     """The arguments of `HybridViT` that decide names, shapes and values."""
 
-    constructor: ClassVar = staticmethod(HybridViT)
-    numerics_fields: ClassVar = (
+    constructor: ClassVar[Callable[..., ImageModel]] = staticmethod(HybridViT)
+    numerics_fields: ClassVar[tuple[str, ...]] = (
         *VisionTransformerArchitecture.numerics_fields,
         "standardization",
         "group_norm_epsilon",
@@ -126,7 +129,8 @@ class HybridArchitecture(VisionTransformerArchitecture):
         """Rows and columns of patches, whose size is in cells of the stem's map."""
         stride = stem_stride(self.resnet_layers)
         sizes = zip(self.image_size, self.patch_size)
-        return tuple(size // (patch * stride) for size, patch in sizes)
+        rows, columns = (size // (patch * stride) for size, patch in sizes)
+        return rows, columns
 
     def paths(self) -> list[str]:
         return stem_paths(self.resnet_layers) + super().paths()

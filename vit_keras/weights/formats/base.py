@@ -68,7 +68,7 @@ class Format:
     canonical: Callable[[str], str] = str
     head: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
-    architecture: type = VisionTransformerArchitecture
+    architecture: type[Any] = VisionTransformerArchitecture
     check: Callable[[Any], None] = lambda arch: None
     config_files: Callable[..., dict[str, dict]] | None = None
     h5_groups: Callable[..., dict[str, dict[str, list]]] | None = None

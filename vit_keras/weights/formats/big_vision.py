@@ -72,7 +72,8 @@ def _positions(arch, names):
     """Links learned positions, or fixed ones if the file has none."""
     ours = ("posembed_input/pos_embedding",)
     if names is not None and POSITIONS not in names:
-        fixed = sincos_2d(*arch.grid, arch.hidden_size, int(arch.classifier == "token"))
+        (rows, columns), slots = arch.grid, int(arch.classifier == "token")
+        fixed = sincos_2d(rows, columns, arch.hidden_size, slots)
         return Link((), ours, lambda: (fixed,), lambda x: ())
 
     def write(x):

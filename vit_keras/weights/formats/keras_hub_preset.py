@@ -25,7 +25,7 @@ def h5_groups(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[
 
     A preset folder has the backbone and the head in two files. A single file nests the backbone.
     """
-    files = {}
+    files: dict[str, dict[str, list[tuple[str, str | None]]]] = {}
     for name in names:
         *layers, _ = name.split("/")
         backbone = layers[0] in (PATCHES, ENCODER)

@@ -56,7 +56,7 @@ def _numbered_variables(model, prefix=""):
         if isinstance(layer, keras.Model):
             yield from _numbered_variables(layer, f"{prefix}{layer.name}/")
             continue
-        counts = {}
+        counts: dict[str, int] = {}
         for variable in layer.weights:
             names = variable.path.split("/")[:-1]
             outer = names.index(layer.name) if layer.name in names else 0

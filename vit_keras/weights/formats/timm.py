@@ -6,6 +6,7 @@ package's note or from a configuration.
 """
 
 import re
+from typing import Any
 
 from vit_keras import variants
 from vit_keras.models import Preprocessing
@@ -144,7 +145,7 @@ def _classifier(shapes):
 
 def _configured(hidden_size, config):
     """The number of heads and the image size that `config.json` says."""
-    arguments, timm_arguments = {}, config.get("model_args", {})
+    arguments, timm_arguments = dict[str, Any](), config.get("model_args", {})
     input_size = config.get("pretrained_cfg", {}).get("input_size", [None])  # C, H, W
     size = timm_arguments.get("img_size", input_size[1:])
     if size:
@@ -152,8 +153,8 @@ def _configured(hidden_size, config):
     if "num_heads" in timm_arguments:
         arguments["num_heads"] = timm_arguments["num_heads"]
     elif re.match(r"vit_(tiny|small|base|large|huge)_", config.get("architecture", "")):
-        rows = variants.VARIANTS.values()
-        heads = [r.num_heads for r in rows if getattr(r, "hidden_size", None) == hidden_size]
+        rows = [row for row in variants.VARIANTS.values() if isinstance(row, variants.Variant)]
+        heads = [row.num_heads for row in rows if row.hidden_size == hidden_size]
         arguments |= {"num_heads": heads[0]} if heads else {}
     return arguments
 

@@ -1,6 +1,7 @@
 """A lock between processes, for files that two of them may write at once."""
 
 import contextlib
+import sys
 import time
 
 
@@ -36,7 +37,7 @@ def exclusive_lock(path, on_wait):
             _unlock(file)
 
 
-try:
+if sys.platform != "win32":
     import fcntl
 
     def _lock(file, blocking):
@@ -45,7 +46,7 @@ try:
     def _unlock(file):
         fcntl.flock(file, fcntl.LOCK_UN)
 
-except ImportError:  # Windows
+else:
     import msvcrt
 
     def _lock(file, blocking):
