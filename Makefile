@@ -37,6 +37,7 @@ smoke-%: $(VENV)/installed
 lint: prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 # Spelling in American English, style, and the phrases and names that the project avoids.
 prose: $(VENV)/installed
