@@ -1,7 +1,6 @@
 """Models and exported files behind one interface."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -67,7 +66,7 @@ def test_exported_files_classify_pictures(exported, rng, tmp_path):
 def test_files_without_what_lies_beside_them(exported, tmp_path):
     file = tmp_path / "alone.tflite"
     file.write_bytes((exported / "export" / "model.tflite").read_bytes())
-    predictor, _ = evaluation.open_predictor(file, image_size=(8, 8))
+    predictor, _ = evaluation.open_predictor(file)
     assert predictor.class_names is None and predictor.preprocessing.interpolation == "bilinear"
     assert predictor.gives_probabilities
     logits, _ = evaluation.open_predictor(onnx_means(tmp_path / "logits.onnx", 2))
@@ -159,28 +158,11 @@ def test_a_manifest_tells_of_its_own_files_alone(tmp_path):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(
-    ("name", "module", "package"),
-    [
-        ("model.onnx", "onnxruntime", "onnxruntime"),
-        ("model.tflite", "ai_edge_litert.interpreter", "ai-edge-litert"),
-        ("model.xml", "openvino", "openvino"),
-    ],
-)
-def test_a_missing_runtime_is_named(tmp_path, monkeypatch, name, module, package):
-    (tmp_path / name).touch()
-    for absent in (module, module.partition(".")[0]):
-        monkeypatch.setitem(sys.modules, absent, None)
-    with pytest.raises(ImportError, match=f"needs {package}: pip install"):
-        evaluation.open_predictor(tmp_path / name)
-
-
 def test_another_image_size(rng):
     model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng)
     predictor = evaluation.make_predictor(model, image_size=16)
     actual = predictor.predict(predictor.batches(split(rng), 4))
     assert predictor.input_shape == (16, 16, 3) and len(actual.labels) == 11
-    assert evaluation.make_predictor(model, (16, 8)).input_shape == (16, 8, 3)
     network = randomise(ResNet(None, (1,), 0.5, 5), rng)
     assert evaluation.make_predictor(network, 32).input_shape == (32, 32, 3)
     with pytest.raises(ValueError, match="`image_size` is needed for .* any size"):
