@@ -15,6 +15,9 @@ from vit_keras.data.vtab import TASKS
 from vit_keras.experiments import training_run, vtab
 
 
+pytestmark = pytest.mark.once
+
+
 def label(task, **example):
     to_tensors = lambda x: (
         {key: to_tensors(value) for key, value in x.items()}

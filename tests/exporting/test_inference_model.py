@@ -52,7 +52,8 @@ def test_an_application_loses_its_softmax(rng):
     images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
     logits = for_inference(model).predict_on_batch(images)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(probabilities, model.predict_on_batch(images), atol=1e-6)
+    # Twelve blocks in float32: 1.3e-6 was seen where XLA compiles with little optimization.
+    np.testing.assert_allclose(probabilities, model.predict_on_batch(images), atol=5e-6)
 
 
 def test_a_block_that_another_layer_reads_computes_all_its_tokens(rng):

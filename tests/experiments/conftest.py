@@ -1,4 +1,4 @@
-"""Fixtures that several tests of evaluation share."""
+"""A checkpoint that several tests of experiments start from."""
 
 import numpy as np
 import pytest
