@@ -157,7 +157,6 @@ def test_a_manifest_tells_of_its_own_files_alone(tmp_path):
         evaluation.open_predictor(file)
 
 
-@pytest.mark.once
 def test_another_image_size(rng):
     model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng)
     predictor = evaluation.make_predictor(model, image_size=16)

@@ -14,7 +14,6 @@ from vit_keras.config import read_config
 from vit_keras.data.vtab import TASKS
 from vit_keras.experiments import training_run, vtab
 
-
 pytestmark = pytest.mark.once
 
 
