@@ -1,0 +1,198 @@
+"""What each extra can do when it is installed alone, and which extra it names for the rest."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.helpers import randomise
+from tests.packaging import environment
+from vit_keras import weights
+from vit_keras.models import VisionTransformer
+
+pytestmark = [pytest.mark.once, pytest.mark.slow]
+
+RUN_COMMANDS = """
+import contextlib, io, json, sys
+from vit_keras.commands import main
+
+answers = []
+for line in sys.argv[1:]:
+    out, error = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        code = main(line.split())
+    answers.append((code, out.getvalue(), error.getvalue()))
+print(json.dumps(answers))
+"""
+TRAIN = (
+    "train --dataset folder:photos --workdir run --total_steps 2 --batch 6 --model.image_size 16 "
+    "--model.hidden_size 12 --model.num_layers 1 --model.num_heads 2 --model.mlp_dim 16"
+)
+# (extras, KERAS_BACKEND, {command line: the extra that its error names, or None for success}).
+CASES = [
+    (
+        ["jax"],
+        None,
+        {
+            "--help": None,
+            "--version": None,
+            "info B/16": None,
+            "info small.keras": None,
+            "info small.npz": None,
+            "convert small.npz other.keras": None,
+            "bench small.keras --rounds 1 --batch 1": None,
+            "train --list": None,
+            "predict small.keras photos/cat": "data",
+            "visualize small.keras photos/cat/0.png --out figures": "data",
+            "evaluate small.keras --dataset digits --out report --fewshot 1": "data",
+            "evaluate small.keras --dataset digits --out report": "train",
+            "train": "train",
+            "vtab small.keras --out vtab": "train",
+            "reproduce": "train",
+            "completion bash": "train",
+            "info small.safetensors": "weights",
+            "convert small.npz other.safetensors --to timm": "weights",
+            "export small.keras --out files": "export",
+            "export small.keras --out files --format savedmodel": "export",
+            "export small.keras --out files --format onnx": "export",
+            "export small.keras --out files --format pt2": "export,torch",
+            "export small.keras --out files --format openvino": "openvino",
+            "export small.keras --out files --format coreml": "coreml",
+            "info empty.tflite": "export",
+            "info empty.onnx": "export",
+            "info empty.xml": "openvino",
+            "info empty.pt2": "torch",
+            "info empty.pth": "torch",
+            "info saved": "tensorflow",
+        },
+    ),
+    (
+        ["torch"],
+        None,
+        {
+            "--version": None,
+            "info small.keras": None,
+            "predict small.keras photos/cat": "data",
+            "train": "train",
+            "export small.keras --out files --format onnx": "export",
+        },
+    ),
+    (
+        ["tensorflow"],
+        "tensorflow",
+        {
+            "info small.keras": None,
+            "predict small.keras photos/cat": "data",
+            "evaluate small.keras --dataset digits --out report --fewshot 1": "data",
+            "train": "train",
+            "export small.keras --out files": "export",
+        },
+    ),
+    (
+        ["weights", "jax"],
+        "jax",
+        {
+            "info small.safetensors": None,
+            "convert small.keras other.safetensors --to timm": None,
+            "convert small.keras other.weights.h5": None,
+            "predict small.safetensors photos/cat": "data",
+        },
+    ),
+    (
+        ["data", "jax"],
+        "jax",
+        {
+            "predict small.keras photos/cat --draw drawn": None,
+            "evaluate small.keras --dataset folder:photos --out report --fewshot 1": None,
+            "evaluate small.keras --dataset folder:photos --out report": "train",
+            "visualize small.keras photos/cat/0.png --out figures": "train",
+            "train": "train",
+            "info small.safetensors": "weights",
+        },
+    ),
+    (
+        ["train"],
+        None,
+        {
+            TRAIN: None,
+            "evaluate run --predictions labels.csv": None,
+            "predict run photos": None,
+            "visualize run --out figures": None,
+            "reproduce": None,
+            "completion bash": None,
+            "export run": "export",
+            "info empty.tflite": "export",
+        },
+    ),
+    (
+        ["export", "torch"],
+        "torch",
+        {
+            "export small.keras --out files --format onnx --precision fp32 int8": None,
+            "predict files/model_int8.onnx photos/cat": None,
+            "export small.keras --out files --format openvino": "openvino",
+            "export small.keras --out files --format coreml": "coreml",
+        },
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a model in three formats, pictures, and empty files of other formats."""
+    folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
+    model = VisionTransformer(16, 8, 12, 1, 2, 16, 3, gelu="exact")
+    randomise(model, rng).class_names = ["cat", "dog", "owl"]
+    weights.save(model, folder / "small.keras")
+    weights.save(model, folder / "small.safetensors", format="timm")
+    with pytest.warns(UserWarning, match="computes with"):
+        weights.save(model, folder / "small.npz", format="google")
+    for name in model.class_names:
+        (folder / "photos" / name).mkdir(parents=True)
+        for number in range(5):
+            pixels = rng.integers(0, 256, (20, 24, 3), dtype="uint8")
+            Image.fromarray(pixels).save(folder / "photos" / name / f"{number}.png")
+    (folder / "saved").mkdir()
+    empty = [f"empty.{suffix}" for suffix in ("tflite", "onnx", "xml", "pt2", "pth")]
+    for name in (*empty, "saved/saved_model.pb"):
+        (folder / name).touch()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("extras", "backend", "commands"), CASES, ids=["-".join(extras) for extras, *_ in CASES]
+)
+def test_an_extra_does_its_part_and_names_the_others(
+    wheel, folder, tmp_path, extras, backend, commands
+):
+    python = environment.make(wheel, extras, tmp_path / "environment")
+    lines = environment.run(python, "-c", RUN_COMMANDS, *commands, backend=backend, cwd=folder)
+    answers = json.loads(lines.stdout.splitlines()[-1])
+    for (line, extra), (code, _, error) in zip(commands.items(), answers):
+        if extra is None:
+            assert code == 0, f"{line}: {error}"
+            continue
+        last = error.splitlines()[-1]
+        name = line.split()[0]
+        assert code == 1 and "Traceback" not in error, f"{line}: {error}"
+        assert last.startswith(f"vit-keras {name}: error: "), f"{line}: {error}"
+        assert last.endswith(f'pip install "vit-keras[{extra}]"'), f"{line}: {error}"
+
+
+def test_a_missing_backend_is_one_line(wheel, folder, tmp_path):
+    none = environment.make(wheel, ["weights"], tmp_path / "none")
+    jax = environment.make(wheel, ["jax"], tmp_path / "jax")
+    expected = [
+        (none, None, 'Keras needs a backend: pip install "vit-keras[jax]", or tensorflow or torch'),
+        (none, "jax", 'KERAS_BACKEND=jax needs jax: pip install "vit-keras[jax]"'),
+        (jax, "torch", 'KERAS_BACKEND=torch needs torch: pip install "vit-keras[torch]"'),
+    ]
+    for python, backend, message in expected:
+        command = {"backend": backend, "cwd": folder, "check": False}
+        done = environment.run(python, "-m", "vit_keras", "--version", **command)
+        assert done.returncode == 1 and done.stdout == ""
+        assert done.stderr.startswith(f"vit-keras: error: {message}")
+        assert len(done.stderr.splitlines()) == 1
+        done = environment.run(python, "-c", "import vit_keras", **command)
+        assert done.stderr.splitlines()[-1].startswith(f"ImportError: {message}")
