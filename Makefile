@@ -2,16 +2,17 @@
 #   make train   trains, evaluates and exports the main job
 #   make check   the quick part for an edit: lint, layers and models on torch, and a model elsewhere
 #   make test    lint, then the whole suite on TensorFlow, JAX and PyTorch
+#   make nightly the long sweeps that the suite leaves out
 PYTHON ?= python3
 KERAS_BACKEND ?= jax
 WORKDIR ?= runs/digits
 VENV := .venv
 BIN := $(VENV)/bin
-PROSE := $(filter-out tests/test_prose.py,$(wildcard *.md *.py tests/*)) docs configs vit_keras benchmarks tools
+PROSE := *.md *.py docs configs vit_keras tests benchmarks tools
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train check test lint prose clean
+.PHONY: train check test nightly lint prose clean
 
 train: $(VENV)/installed
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python train.py --workdir $(WORKDIR)
@@ -21,6 +22,10 @@ train: $(VENV)/installed
 # Two at a time: most of a suite is one thread that compiles small models.
 test: lint
 	$(MAKE) --jobs=2 --output-sync=target test-jax test-once test-tensorflow test-torch
+
+# Long sweeps, of which `make test` runs some cases.
+nightly: $(VENV)/installed
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m nightly
 
 check: lint
 	$(MAKE) --jobs=2 --output-sync=target check-torch smoke-jax smoke-tensorflow
@@ -45,10 +50,10 @@ prose: $(VENV)/installed
 	$(BIN)/python tools/prose.py $(PROSE)
 
 test-once: $(VENV)/installed
-	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m once
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m "once and not nightly"
 
 test-%: $(VENV)/installed
-	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "not once"
+	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "not once and not nightly"
 
 $(VENV)/installed: requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
