@@ -162,7 +162,7 @@ def _lines(description, indent=""):
 
 
 def _text(value):
-    if value is None:
+    if value is None or value == []:
         return "-"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
         return f"{value:,}"
