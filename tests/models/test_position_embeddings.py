@@ -107,6 +107,7 @@ def test_saved_models_keep_their_positions(rng, case, tmp_path):
         weights.from_checkpoint(tmp_path / "model.weights.h5")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("form", sorted(set(registry.FORMATS) - {"vit_keras", "bit"}))
 def test_other_formats_refuse_other_positions_by_name(rng, form, tmp_path):
     for kind, place, message in [

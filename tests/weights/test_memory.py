@@ -7,6 +7,8 @@ import pytest
 from tests.helpers import run_script
 from tests.weights.builds import SUFFIX
 
+SOURCES = ("timm", "torchvision", "vit_keras")  # one for each other container of tensors
+
 # Sizes of a 24th of L/16's blocks each: 4 bytes x 12.6 million.
 WRITE = """
 import sys
@@ -30,7 +32,10 @@ print(json.dumps({"before": before, "peak": peak(), "size": os.path.getsize(path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", ["google", "timm", "torchvision", "vit_keras"])
+@pytest.mark.parametrize(
+    "source",
+    ["google", *(pytest.param(name, marks=pytest.mark.once) for name in SOURCES)],
+)
 def test_loading_takes_at_most_2_2_times_the_file(tmp_path, source):
     path = tmp_path / f"weights{SUFFIX[source]}"
     for name, script in (("write.py", WRITE), ("read.py", READ)):
