@@ -13,12 +13,13 @@ os.environ.setdefault("TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory=")  #
 # Most of a suite on JAX is compiling small models: here with little optimization, and once for all
 # tests and their processes. Fitting a small ViT again then takes 1 s instead of 7.
 COMPILED = tempfile.mkdtemp(prefix="vit_keras_compiled_")
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-)
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", COMPILED)
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+if os.environ.get("KERAS_BACKEND") == "jax":  # TensorFlow reads XLA's flags too
+    os.environ.setdefault(
+        "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    )
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", COMPILED)
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def test_processes_that_are_started_again_end_like_undisturbed_ones(pair):
 @pytest.mark.slow
 @pytest.mark.on("tensorflow", "jax")
 def test_devices_of_one_process_train_as_one(tmp_path, alone):
-    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=4"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
     devices = {"XLA_FLAGS": flags} if BACKEND == "jax" else {}
     run_script(WORKER, "several_devices", tmp_path, *RUN, **devices)
     kinds = ("data_parallel", "model_parallel") if BACKEND == "jax" else ("data_parallel",)
