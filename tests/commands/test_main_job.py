@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import randomise, run_script
+from tests.helpers import randomise
 from vit_keras import data, evaluation
 from vit_keras.commands import run
 from vit_keras.models import Preprocessing, VisionTransformer
@@ -102,20 +102,3 @@ def test_a_checkpoint_of_another_project_is_used_like_a_run(tmp_path, capsys, rn
     assert found["accuracy"] == pytest.approx((logits.argmax(axis=1) == labels).mean(), abs=0.01)
     run(["export", str(folder), "--out", str(tmp_path / "export"), "--format", "litert"])
     assert "model.tflite: largest difference from Keras" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("script", "arguments", "message"),
-    [
-        ("train.py", ["--total_step", "5"], "Did you mean total_steps"),
-        ("train.py", ["--dataset", "mnist"], "`dataset` must be one of 'digits'"),
-        ("evaluate.py", ["nowhere"], "no run and no checkpoint at 'nowhere'"),
-        ("export.py", ["nowhere"], "no run and no checkpoint at 'nowhere'"),
-    ],
-)
-def test_faults_end_with_one_clear_line(tmp_path, script, arguments, message):
-    from tests.helpers import ROOT
-
-    done = run_script(ROOT / script, *arguments, check=False, cwd=tmp_path)
-    assert done.returncode != 0
-    assert message in done.stderr and "Traceback" not in done.stderr
