@@ -33,7 +33,7 @@ check: lint
 QUICK := not slow and not once
 check-torch: $(VENV)/installed
 	KERAS_BACKEND=torch $(BIN)/python -m pytest -m "$(QUICK)" \
-		tests/layers tests/models tests/weights tests/test_config.py \
+		tests/layers tests/models tests/weights/test_formats.py tests/weights/test_strict.py \
 		--ignore=tests/models/test_across_backends.py
 
 smoke-%: $(VENV)/installed
