@@ -1,6 +1,7 @@
 """The configuration of a run's model."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal
 
 from vit_keras import variants
@@ -71,6 +72,12 @@ class ModelConfig:
     rematerialise: bool = False
     weights: str | None = None
 
+    def __post_init__(self):
+        for name, holds, rule in RULES:
+            value = getattr(self, name)
+            if value is not None and not holds(value):
+                raise ValueError(f"`model.{name}` must be {rule}. Received: {value}")
+
     @property
     def patch(self) -> tuple[int, int]:
         """Height and width of a patch, for a model that has patches."""
@@ -108,3 +115,23 @@ class ModelConfig:
                 raise ValueError(f"ResNet {variant!r} has no {', '.join(other)}")
             return {**shared, **stem}
         return {**arguments, **sizes, **stem}
+
+
+def _is_positive(sizes: Any) -> bool:
+    return all(size >= 1 for size in (sizes if isinstance(sizes, tuple) else (sizes,)))
+
+
+_SIZE = (_is_positive, "at least 1")
+_SIDES = (_is_positive, "a side of at least 1 pixel, or [height, width]")
+_RATE = (lambda value: 0 <= value < 1, "at least 0 and below 1")
+RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("image_size", *_SIDES),
+    ("channels", lambda value: value in (1, 3), "1 or 3"),
+    ("patch_size", *_SIDES),
+    *((name, *_SIZE) for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim")),
+    ("resnet_layers", _is_positive, "units of at least 1 in each stage"),
+    ("resnet_width", lambda value: value > 0, "above 0"),
+    ("representation_size", _is_positive, "at least 1, or null for no such layer"),
+    *((f"{name}_rate", *_RATE) for name in ("dropout", "attention_dropout", "stochastic_depth")),
+    ("patch_keep_rate", lambda value: 0 < value <= 1, "above 0 and at most 1"),
+)

@@ -113,9 +113,9 @@ def read_config(path: str | os.PathLike) -> Config:
 
 
 def _instantiate(config_parser, namespace) -> Config:
-    fields = config_parser.instantiate(namespace).as_dict()
-    fields.pop("config", None)
     try:
+        fields = config_parser.instantiate(namespace).as_dict()
+        fields.pop("config", None)
         return Config(**fields)
     except ValueError as error:
         raise UsageError(str(error)) from error
