@@ -1,8 +1,10 @@
 """Both readers of pictures, in TensorFlow's graph and with Pillow, on every format."""
 
 import io
+import sys
 
 import numpy as np
+import pillow_heif
 import pytest
 import tensorflow as tf
 from PIL import Image, ImageOps
@@ -11,6 +13,7 @@ from vit_keras import data
 from vit_keras.data import pillow_images, tf_images
 
 pytestmark = pytest.mark.once
+pillow_heif.register_heif_opener()  # for what the tests write and expect
 
 
 @pytest.fixture
@@ -74,6 +77,17 @@ WAYS = {
     "palette bmp": lambda p: stored(p.convert("P"), "BMP"),
     "transparent bmp": lambda p: stored(with_alpha(p), "BMP"),
     "gray bmp": lambda p: stored(p.convert("L"), "BMP"),
+    "tiff": lambda p: stored(p, "TIFF"),
+    "compressed tiff": lambda p: stored(p, "TIFF", compression="tiff_lzw"),
+    "cmyk tiff": lambda p: stored(p.convert("CMYK"), "TIFF"),
+    "many pages": lambda p: stored(p, "TIFF", save_all=True, append_images=[p.rotate(180)]),
+    "gray tiff": lambda p: stored(p.convert("L"), "TIFF", big_tiff=True),
+    "transparent tiff": lambda p: stored(with_alpha(p), "TIFF"),
+    "avif": lambda p: stored(p, "AVIF"),
+    "transparent avif": lambda p: stored(with_alpha(p), "AVIF"),
+    "heic": lambda p: stored(p, "HEIF"),
+    "gray heic": lambda p: stored(p.convert("L"), "HEIF"),
+    "transparent heic": lambda p: stored(with_alpha(p), "HEIF"),
 }
 
 
@@ -90,12 +104,25 @@ def test_every_format_has_pillows_pixels(picture, read, way):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_pictures_stand_upright(picture, read, form, orientation):
     lossless = {"lossless": True} if form == "WEBP" else {}
     written = stored(picture, form, exif=exif(orientation), **lossless)
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(written))).convert("RGB")
     np.testing.assert_array_equal(read(written, 3), np.asarray(upright))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("form", ["AVIF", "HEIF"])
+def test_pictures_whose_encoder_turns_them_stand_upright(picture, read, form, orientation):
+    """These formats hold the turn beside the pixels; EXIF may not say it again."""
+    written = stored(picture, form, exif=exif(orientation).tobytes(), quality=95)
+    turned = Image.fromarray(
+        pillow_images.turn_upright(np.asarray(picture), orientation)  # against JPEG's tested turn
+    )
+    actual = read(written, 3)
+    assert actual.shape == (turned.height, turned.width, 3)
+    assert np.abs(actual.astype(int) - np.asarray(turned)).mean() < 12  # of 85 if it lay otherwise
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
@@ -113,8 +140,29 @@ def test_a_window_is_a_part_of_the_upright_picture(picture, orientation):
 def test_sixteen_bits_are_scaled_to_eight(rng, read):
     deep = rng.integers(0, 65536, (20, 30), dtype="uint16")
     deep[0, :2] = 0, 65535
-    actual = read(stored(Image.fromarray(deep), "PNG"), 3)
-    np.testing.assert_array_equal(actual, np.round(deep / 257)[..., None].repeat(3, axis=-1))
+    for form in ("PNG", "TIFF"):
+        actual = read(stored(Image.fromarray(deep), form), 3)
+        np.testing.assert_array_equal(actual, np.round(deep / 257)[..., None].repeat(3, axis=-1))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_values_without_a_known_range_are_refused(tmp_path, dtype):
+    deep = Image.fromarray(np.full((4, 5), 70_000, dtype))
+    deep.save(tmp_path / "deep.tiff")
+    with pytest.raises(
+        ValueError, match=r"deep.tiff' cannot be read .*32 bits per channel have no"
+    ):
+        data.read_image(tmp_path / "deep.tiff", 3)
+    with pytest.raises(tf_images.FAULTS, match="32 bits per channel have no"):
+        tf_images.decode(tf.io.read_file(str(tmp_path / "deep.tiff")), 3)
+
+
+def test_heic_without_its_package_names_the_extra(tmp_path, picture, monkeypatch):
+    (tmp_path / "a.heic").write_bytes(stored(picture, "HEIF"))
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    message = r'HEIC pictures needs pillow-heif: pip install "vit-keras\[data\]"'
+    with pytest.raises(ImportError, match=message):
+        data.read_image(tmp_path / "a.heic", 3)
 
 
 def test_a_part_of_a_jpeg_is_that_part_of_it(picture):
@@ -140,7 +188,7 @@ def test_what_is_no_picture_is_named(tmp_path, content, reason):
         data.read_image(tmp_path / "a.png", 3)
 
 
-@pytest.mark.parametrize("way", ["jpeg", "png", "gif", "webp", "bmp"])
+@pytest.mark.parametrize("way", ["jpeg", "png", "gif", "webp", "bmp", "tiff", "avif", "heic"])
 def test_a_truncated_picture_is_named(tmp_path, picture, way):
     written = WAYS[way](picture)
     (tmp_path / "b").write_bytes(written[: len(written) * 2 // 3])

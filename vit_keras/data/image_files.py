@@ -10,6 +10,8 @@ from vit_keras import extras
 from vit_keras.data import tf_images
 from vit_keras.data.splits import Origin, Split, UnreadableImages
 
+HEIC = (".heic", ".heif")
+
 
 def from_files(
     root: str,
@@ -28,9 +30,11 @@ def from_files(
         unreadable: Collects the files that cannot be read.
 
     Raises:
-        ImportError: If Pillow is not installed.
+        ImportError: If Pillow is not installed or, for HEIC, pillow-heif.
     """
     extras.check("PIL", extra="data", purpose="Reading pictures")
+    if any(path.lower().endswith(HEIC) for path in paths):
+        extras.check("pillow_heif", extra="data", purpose="Reading HEIC pictures")
     places = [os.path.join(root, path) for path in paths]
     labels = np.asarray(labels, "int32")
     label_tensor, path_tensor = tf.constant(labels), tf.constant(places)

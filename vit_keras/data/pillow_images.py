@@ -7,8 +7,14 @@ import numpy as np
 
 from vit_keras import extras
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp")
-FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP")  # Pillow's names of these
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp"),
+    *(".tif", ".tiff", ".avif", ".heic", ".heif"),
+)
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")  # Pillow's names of these
+TURNED_BY_PILLOW = ("TIFF", "AVIF", "HEIF")  # whose orientation is no EXIF tag alone
+TIFF_MARKS = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")  # at byte 0
+BOX_MARK = b"ftyp"  # at byte 4 of AVIF and HEIF files
 EXIF_MARKS = (b"Exif\x00\x00", b"eXIf", b"EXIF")  # in JPEG, PNG, and WebP files
 ORIENTATION = 0x0112  # the EXIF tag; 1 means upright, and 2 to 8 are turned or mirrored
 
@@ -29,8 +35,8 @@ def pillow_image(purpose: str = "Reading pictures"):
 def read_image(path: str | os.PathLike, channels: int) -> np.ndarray:
     """Reads a picture and turns it upright as its EXIF orientation says.
 
-    Reads JPEG, PNG, GIF (the first frame), WebP, and BMP. Drops transparency, and scales
-    16 bits per channel to 8.
+    Reads JPEG, PNG, GIF (the first frame), WebP, BMP, TIFF (the first page), AVIF, and HEIC. Drops
+    transparency, and scales 16 bits per channel to 8.
 
     Args:
         path: The file.
@@ -42,7 +48,7 @@ def read_image(path: str | os.PathLike, channels: int) -> np.ndarray:
     Raises:
         FileNotFoundError: If there is no file at `path`.
         ValueError: If the file is not a whole picture; the message names it.
-        ImportError: If Pillow is not installed.
+        ImportError: If Pillow is not installed or, for HEIC, pillow-heif.
 
     Example:
         ```python
@@ -58,17 +64,34 @@ def read_image(path: str | os.PathLike, channels: int) -> np.ndarray:
     with open(path, "rb") as file:
         data = file.read()
     try:
-        with image.open(io.BytesIO(data), formats=FORMATS) as picture:
-            pixels = _pixels(picture, channels)
+        return read_encoded(data, channels)
     except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:
         reason = str(error) if data else "the file is empty"
         raise ValueError(unreadable_message(repr(os.fspath(path)), reason)) from error
+
+
+def read_encoded(data: bytes, channels: int) -> np.ndarray:
+    """Reads the bytes of a picture file as `read_image` reads the file, with Pillow's errors."""
+    with open_encoded(data) as picture:
+        if picture.format in TURNED_BY_PILLOW:
+            return np.ascontiguousarray(_pixels(_upright(picture), channels))
+        pixels = _pixels(picture, channels)
     return np.ascontiguousarray(turn_upright(pixels, exif_orientation(data)))
+
+
+def open_encoded(data: bytes):
+    """Opens the bytes of a picture file as a `PIL.Image.Image`, whose pixels are not yet read."""
+    formats = list(FORMATS)
+    if data[4:8] == BOX_MARK and data[8:12] not in (b"avif", b"avis"):
+        heif = extras.require("pillow_heif", extra="data", purpose="Reading HEIC pictures")
+        heif.register_heif_opener()
+        formats.append("HEIF")
+    return pillow_image().open(io.BytesIO(data), formats=formats)
 
 
 def unreadable_message(name: str, reason: str) -> str:
     """Says that a picture cannot be read, why, and which files can."""
-    kinds = ", ".join(suffix[1:] for suffix in SUFFIXES)
+    kinds, reason = ", ".join(suffix[1:] for suffix in SUFFIXES), " ".join(reason.split())
     return f"{name} cannot be read as an image ({reason}). It must be a whole {kinds} file"
 
 
@@ -95,9 +118,18 @@ def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return pixels
 
 
+def _upright(picture):
+    """Loads a picture, which turns a TIFF, and turns an AVIF by the tag that Pillow adds."""
+    picture.load()
+    ops = extras.require("PIL.ImageOps", extra="data", purpose="Reading pictures")
+    return ops.exif_transpose(picture)
+
+
 def _pixels(picture, channels):
-    if picture.mode.startswith("I"):  # 16 bits of gray, which Pillow would clip to 8
+    if picture.mode.startswith("I;16"):  # 16 bits of gray, which Pillow would clip to 8
         gray = np.round(np.asarray(picture) / 257).astype("uint8")
         return np.repeat(gray[..., None], channels, axis=-1)
+    if picture.mode in ("I", "F"):
+        raise ValueError("32 bits per channel have no known range; save it with 8 or 16 bits")
     rgb = picture.convert("RGB")  # first, since grayscale is computed from RGB, not from CMYK
     return np.asarray(rgb) if channels == 3 else np.asarray(rgb.convert("L"))[..., None]

@@ -2,7 +2,7 @@
 
 JPEG, PNG, GIF (its first frame), WebP, and BMP give Pillow's pixels, upright by their EXIF
 orientation. Transparency is dropped, as Pillow's `convert("RGB")` does, and 16 bits per channel
-are scaled to 8.
+are scaled to 8. TIFF, AVIF, and HEIC, which TensorFlow cannot decode, are read by Pillow itself.
 """
 
 import io
@@ -11,7 +11,14 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from vit_keras.data.pillow_images import exif_orientation, pillow_image, unreadable_message
+from vit_keras.data.pillow_images import (
+    BOX_MARK,
+    TIFF_MARKS,
+    exif_orientation,
+    pillow_image,
+    read_encoded,
+    unreadable_message,
+)
 
 HEAD = 32  # bytes that tell what a file is
 LUMA = (19595, 38470, 7471)  # of R, G, and B in Pillow's grayscale, in 65536ths
@@ -41,7 +48,7 @@ def decode(data: tf.Tensor, channels: int, window: Window | None = None) -> tf.T
     picture = tf.cond(
         _is_plain_jpeg(head),
         lambda: _upright_jpeg(data, window),
-        lambda: _in_own_function(lambda: _any(data, head, window)),
+        lambda: _in_own_function(lambda: cut(_any(data, head), window)),
     )
     picture = tf.ensure_shape(picture, (None, None, 3))
     return picture if channels == 3 else _gray(picture)
@@ -76,7 +83,7 @@ def _upright_jpeg(data, window):
     return tf.io.decode_and_crop_jpeg(data, part, **JPEG)
 
 
-def _any(data, head, window):
+def _any(data, head):
     """Decodes a picture of any format and turns it upright."""
     starts = lambda place, mark: tf.equal(tf.strings.substr(head, place, len(mark)), mark)
     readers = [
@@ -86,8 +93,15 @@ def _any(data, head, window):
         (starts(0, b"BM"), lambda: _bmp(data)),
     ]
     other = lambda: tf.io.decode_image(data, channels=3, expand_animations=False)
-    picture = tf.case(readers, default=other)[..., :3]  # WebP may have brought transparency
-    return cut(_turned(picture, _orientation(data)), window)
+    # WebP may have brought transparency
+    decoded = lambda: _turned(tf.case(readers, default=other)[..., :3], _orientation(data))
+    marks = [starts(0, mark) for mark in TIFF_MARKS] + [starts(4, BOX_MARK)]
+    return tf.cond(tf.reduce_any(marks), lambda: _by_pillow(data), decoded)
+
+
+def _by_pillow(data):
+    read = lambda data: read_encoded(_bytes(data), 3)
+    return tf.ensure_shape(tf.numpy_function(read, [data], tf.uint8), (None, None, 3))
 
 
 def _deep_png(data):
