@@ -140,3 +140,10 @@ def test_a_folder_is_removed_at_once(tmp_path, monkeypatch):
     assert not (tmp_path / "folder").exists() and len(os.listdir(tmp_path)) == 1
     files.recover(tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+def test_sha256_is_the_published_one_of_a_known_text(tmp_path):
+    (tmp_path / "abc.txt").write_bytes(b"abc")  # FIPS 180-2, Appendix B.1
+    assert files.sha256(tmp_path / "abc.txt") == (
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )

@@ -4,6 +4,7 @@ Everything is written under a temporary name beside its place, flushed to the di
 """
 
 import contextlib
+import hashlib
 import os
 import pathlib
 import shutil
@@ -40,6 +41,12 @@ def write_text(path: str | os.PathLike, text: str) -> None:
     """Writes `text` in UTF-8 to `path`, which it replaces in one step."""
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """The SHA-256 of a file, as 64 hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

@@ -35,7 +35,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import data, evaluation, machine
-    from vit_keras.config import DataConfig
 
     if not options.fewshot:  # before the evaluation, which may take long
         extras.check("matplotlib", extra="train", purpose="Drawing the figures of a report")
@@ -48,14 +47,13 @@ def run(options: argparse.Namespace) -> None:
     reports = []
     for number, path in enumerate(options.models, 1):
         predictor, trained = evaluation.open_predictor(path, shared.image_size(options))
-        for name in ("dataset", "out"):
-            if trained is None and not getattr(options, name):
-                raise UsageError(f"{path} is not a run, so `--{name}` must be given")
+        name, source = shared.dataset_of(options, trained)
+        if name is None or not (options.out or trained):
+            missing = "dataset" if name is None else "out"
+            raise UsageError(f"{path} is not a run, so `--{missing}` must be given")
         out = pathlib.Path(options.out if trained is None else options.out or trained.folder)
         if options.out and len(options.models) > 1:
             out /= f"{number}-{pathlib.Path(path).name}"
-        source = trained.config.data if trained else DataConfig(data_dir=options.data_dir)
-        name = options.dataset if trained is None else options.dataset or trained.config.dataset
         dataset = data.load(name, predictor.input_shape[-1], source)
         splits = source.train_split, options.split or source.test_split
         out.mkdir(parents=True, exist_ok=True)

@@ -77,15 +77,13 @@ def run(options: argparse.Namespace) -> None:
 def _compared(options, model, trained, size):
     """Held-out images with labels and training images, where there is a data set."""
     from vit_keras import models
-    from vit_keras.config import DataConfig
     from vit_keras.exporting import samples
 
-    name = options.dataset or (trained.config.dataset if trained else None)
+    name, source = shared.dataset_of(options, trained)
     if name is None:
         return {}
     shape = (*(size or model.input_shape[1:3]), model.input_shape[-1])
     preprocessing = models.preprocessing_of(model)
-    source = trained.config.data if trained else DataConfig(data_dir=options.data_dir)
     images, labels = samples.from_dataset(name, shape, preprocessing, options.num_images, source)
     calibration, _ = samples.from_dataset(name, shape, preprocessing, 64, source, train=True)
     return {"images": images, "labels": labels, "calibration": calibration}

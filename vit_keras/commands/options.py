@@ -3,11 +3,12 @@
 import argparse
 import dataclasses
 import difflib
+import pathlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vit_keras.config import UsageError
+from vit_keras.config import DataConfig, UsageError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +108,29 @@ def add_dataset(parser: argparse.ArgumentParser) -> None:
         help="digits, folder:PATH, table:FILE, tfds:NAME or vtab:TASK (the run's own)",
     )
     parser.add_argument("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
+
+
+def dataset_of(options: argparse.Namespace, trained: Any) -> tuple[str | None, DataConfig]:
+    """The data set that `add_dataset` reads, and where its images are.
+
+    Args:
+        options: The parsed options.
+        trained: The run that the model comes from, or None for other models.
+
+    Returns:
+        The name, None where neither the options nor a run name one, and the run's `DataConfig` or
+        the default one, with `--data_dir` in place of its own folder.
+    """
+    config = trained.config.data if trained else DataConfig()
+    if options.data_dir:
+        config = dataclasses.replace(config, data_dir=options.data_dir)
+    return options.dataset or (trained.config.dataset if trained else None), config
+
+
+def dataset_label(name: str) -> str:
+    """What figures call a data set: `folder:photos/flowers` is flowers, `tfds:pets` is pets."""
+    kind, _, rest = name.partition(":")
+    return pathlib.Path(rest).resolve().name if kind in ("folder", "table") else rest or kind
 
 
 def add_image_size(parser: argparse.ArgumentParser) -> None:

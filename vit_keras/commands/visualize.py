@@ -51,7 +51,8 @@ def run(options: argparse.Namespace) -> None:
     if names := model.class_names:
         rows = evaluation.probabilities(model, images[shown])
         titles = [f"{names[row.argmax()]}  {100 * row.max():.0f} %" for row in rows]
-    source = "" if options.images else _source_name(_dataset(options, trained))
+    name, _ = shared.dataset_of(options, trained)
+    source = "" if options.images else shared.dataset_label(name or "")
     subject = inspection.Subject(model, images, pictures[shown], titles, options.heads, source)
     drawn = inspection.draw_views(subject, options.out, views)
     arrays: dict[str, Any] = {
@@ -71,25 +72,14 @@ def _pictures(options, trained, shape, preprocessing):
     import numpy as np
 
     from vit_keras import data
-    from vit_keras.config import DataConfig
 
     if options.images:
         pictures = [data.read_image(path, shape[-1]) for path in options.images]
         return np.stack([data.resize(picture, shape[:2], preprocessing) for picture in pictures])
-    name = _dataset(options, trained)
+    name, source = shared.dataset_of(options, trained)
     if name is None:
         raise UsageError(f"{options.model} is not a run, so give pictures or a --dataset")
-    source = trained.config.data if trained else DataConfig(data_dir=options.data_dir)
     return data.sample_images(name, shape, preprocessing, options.count, source)
-
-
-def _dataset(options, trained):
-    return options.dataset or (trained.config.dataset if trained else None)
-
-
-def _source_name(dataset):
-    """The last part of a data set's name: `folder:photos/flowers` is flowers."""
-    return pathlib.PurePath(dataset.rpartition(":")[2]).name
 
 
 COMMAND = shared.Command(

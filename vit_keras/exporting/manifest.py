@@ -9,6 +9,7 @@ import pathlib
 import keras
 
 from vit_keras.exporting.model_card import card
+from vit_keras.files import sha256
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of
 
 PACKAGES = (
@@ -39,18 +40,13 @@ def versions() -> dict[str, str]:
 def describe_file(path: pathlib.Path) -> dict:
     """The size and SHA-256 of a file, or of a folder's files and their names together."""
     if not path.is_dir():
-        return {"bytes": path.stat().st_size, "sha256": _digest(path).hexdigest()}
+        return {"bytes": path.stat().st_size, "sha256": sha256(path)}
     members = sorted(member for member in path.rglob("*") if member.is_file())
     digest = hashlib.sha256()
     for member in members:
         digest.update(f"{member.relative_to(path).as_posix()}\n".encode())
-        digest.update(_digest(member).digest())
+        digest.update(bytes.fromhex(sha256(member)))
     return {"bytes": sum(m.stat().st_size for m in members), "sha256": digest.hexdigest()}
-
-
-def _digest(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256")
 
 
 def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dict:

@@ -8,7 +8,6 @@ checksum of `state.npz`, and the step that had the best `val_accuracy` so far.
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import pathlib
@@ -18,7 +17,7 @@ import warnings
 import keras
 import numpy as np
 
-from vit_keras.files import recover, remove_folder, replacing_folder
+from vit_keras.files import recover, remove_folder, replacing_folder, sha256
 from vit_keras.training.distribution import ALONE, Topology, read_variable
 from vit_keras.training.rollbacks import NonFinite
 from vit_keras.training.torch_generator import generator_state, set_generator_state
@@ -86,7 +85,7 @@ def _remove_old(folder, last, keep, best):
 def _write(folder, arrays, meta):
     with open(folder / "state.npz", "wb") as file:
         np.savez(file, **{name: _storable(array) for name, array in arrays.items()})
-    meta = {**meta, "sha256": _digest(folder / "state.npz")}
+    meta = {**meta, "sha256": sha256(folder / "state.npz")}
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
@@ -201,15 +200,10 @@ def _newest_first(folder):
 
 def _read_meta(path):
     meta = json.loads((path / "meta.json").read_text())
-    if _digest(path / "state.npz") != meta["sha256"]:
+    if sha256(path / "state.npz") != meta["sha256"]:
         raise ValueError("its checksum differs")
     return meta
 
 
 def _storable(array):
     return array.view("uint16") if array.dtype.name == "bfloat16" else array  # .npz has no bfloat16
-
-
-def _digest(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,11 +1,10 @@
 """Checks that a downloaded file is the published one: its size, its format, its SHA-256."""
 
 import contextlib
-import hashlib
 import os
 import zipfile
 
-from vit_keras.files import write_text
+from vit_keras.files import sha256, write_text
 from vit_keras.weights.published.catalog import fits_size
 from vit_keras.weights.published.http_download import forget
 
@@ -65,12 +64,6 @@ def _fault(row, path, digest, expected, origin):
     if not zipfile.is_zipfile(path):  # a file that is cut short has no directory at its end
         return "is no complete .npz archive"
     return None
-
-
-def sha256(path) -> str:
-    """The SHA-256 of a file, as 64 hexadecimal digits."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _expected(row, target):
