@@ -8,8 +8,7 @@ probabilities = model(vit_keras.applications.preprocess_input(images))  # (B, 10
 ```
 """
 
-from keras.applications.imagenet_utils import decode_predictions
-
+from vit_keras.applications.decoding import decode_predictions
 from vit_keras.applications.factory import application, preprocess_input
 
 ViTTi16 = application("Ti/16", "vit_ti16", "ViTTi16")

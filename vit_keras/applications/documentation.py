@@ -51,11 +51,15 @@ _ARGUMENTS = {
         `classifier_activation=None` to return the logits. With published weights it must be `None`
         or `"softmax"`.""",
     "name": "The name of the model (string).",
+    "class_names": """Optional sequence of your own classes' names, if `include_top` is `True`. It
+        sets `classes` to its length, and `model.class_names`, which `decode_predictions` and
+        `vit-keras predict` use.""",
 }
 _ERRORS = {
     "ValueError": """If `weights` is neither a file nor a published name, if `classes` or
         `classifier_activation` contradicts the published weights, if `pooling` is unknown or comes
-        with `include_top=True`, or if `input_shape` is not {valid_shape}.""",
+        with `include_top=True`, if `class_names` are not as many as the classes or come with
+        `include_top=False`, or if `input_shape` is not {valid_shape}.""",
     "FileNotFoundError": "If the server does not have the published weights.",
     "ConnectionError": "If the published weights cannot be downloaded.",
 }
@@ -80,9 +84,9 @@ _WITH_WEIGHTS = """Examples:
     ```"""
 _WITHOUT_WEIGHTS = """Example:
     ```python
-    model = vit_keras.applications.{function}(classes=10)
+    model = vit_keras.applications.{function}(class_names=["cat", "dog"])
     images = vit_keras.applications.preprocess_input(np.zeros((1, 224, 224, 3)))
-    probabilities = model(images)  # (1, 10)
+    probabilities = model(images)  # (1, 2)
     ```"""
 _TRANSFORMER = {
     "features": "the normalized tokens `(B, 1 + N, {width})`, the class token before N patches",

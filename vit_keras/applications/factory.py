@@ -9,7 +9,7 @@ from vit_keras import variants
 from vit_keras import weights as weight_files
 from vit_keras.applications.documentation import documentation
 from vit_keras.layers import DropClassToken
-from vit_keras.models import ImageModel, from_variant, preprocessing_of
+from vit_keras.models import ImageModel, check_class_names, from_variant, preprocessing_of
 
 POOLINGS = {
     "avg": keras.layers.GlobalAveragePooling1D,
@@ -61,9 +61,11 @@ def application(variant: str, name: str, function: str):
         classes=CLASSES,
         classifier_activation="softmax",
         name=name,
+        class_names=None,
     ):
         _check(pooling, include_top)
         row = _published(variant, weights)
+        classes = _named_classes(row, class_names, classes, include_top)
         classes = _classes(row, classes, include_top, classifier_activation)
         model = from_variant(
             variant,
@@ -75,10 +77,12 @@ def application(variant: str, name: str, function: str):
             name=name,
         )
         model = model if include_top else _without_top(model, variant, pooling)
-        if weights is None:
-            return model
-        path = weights if row is None else weight_files.resolve(variant, weights)
-        return weight_files.load(model, path, head="keep" if include_top else "drop")
+        if weights is not None:
+            path = weights if row is None else weight_files.resolve(variant, weights)
+            model = weight_files.load(model, path, head="keep" if include_top else "drop")
+        if class_names is not None:
+            model.class_names = check_class_names(class_names, classes)
+        return model
 
     build.__name__ = build.__qualname__ = function
     build.__module__ = "vit_keras.applications"
@@ -108,6 +112,21 @@ def _published(variant, weights):
     if is_file and weights not in weight_files.names(variant):
         return None
     return weight_files.lookup(variant, weights)
+
+
+def _named_classes(row, class_names, classes, include_top):
+    """Returns `classes`, after a check that there are as many names, where there are names."""
+    if class_names is None:
+        return classes
+    if not include_top:
+        raise ValueError(
+            "`class_names` name the classes of the classifier. Received: class_names with "
+            "include_top=False; leave them out"
+        )
+    if isinstance(classes, _Default):
+        classes = row.num_classes if row else len(class_names)
+    check_class_names(class_names, classes)
+    return classes
 
 
 def _classes(row, classes, include_top, activation):

@@ -10,7 +10,13 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.layers.base import pair
-from vit_keras.models import Preprocessing, ends_in_softmax, preprocessing_of, with_image_size
+from vit_keras.models import (
+    Preprocessing,
+    check_class_names,
+    ends_in_softmax,
+    preprocessing_of,
+    with_image_size,
+)
 
 NO_IMAGES = "An evaluation needs at least one image. Received: none"
 
@@ -40,7 +46,7 @@ class Predictor:
         num_classes: K.
         preprocessing: How pictures become the images that `run` takes.
         gives_probabilities: Whether the outputs are probabilities. If not, they are logits.
-        class_names: The names in the order of the outputs; None if they are unknown.
+        class_names: The K names in the order of the outputs; None if they are unknown.
         model: The Keras model; None for an exported file.
     """
 
@@ -51,6 +57,10 @@ class Predictor:
     gives_probabilities: bool
     class_names: tuple[str, ...] | None = None
     model: keras.Model | None = None
+
+    def __post_init__(self):
+        if self.class_names is not None:
+            check_class_names(self.class_names, self.num_classes)
 
     def batches(self, split: "data.Split", batch: int):
         """Makes batches of a split's images, prepared for `run`, and labels, in order."""

@@ -8,6 +8,7 @@ from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import (
     ImageModel,
     Preprocessing,
+    check_class_names,
     class_names_of,
     copy_description,
     ends_in_softmax,
@@ -33,6 +34,7 @@ __all__ = [
     "VisionTransformer",
     "attention_maps",
     "attention_rollout",
+    "check_class_names",
     "class_names_of",
     "copy_description",
     "copy_encoder",

@@ -160,6 +160,31 @@ def class_names_of(model: keras.Model) -> list[str]:
     return list(names) if names else [str(i) for i in range(model.output_shape[-1])]
 
 
+def check_class_names(class_names: Sequence[str], num_classes: int) -> tuple[str, ...]:
+    """Checks that there is one name for each class.
+
+    Args:
+        class_names: The names, in the order of the logits.
+        num_classes: The number of classes.
+
+    Returns:
+        The names as a tuple.
+
+    Raises:
+        ValueError: There are more or fewer names than classes, or `class_names` is one string.
+    """
+    if isinstance(class_names, str):
+        raise ValueError(
+            f"`class_names` must be a sequence of names. Received: class_names={class_names!r}"
+        )
+    if len(class_names) != num_classes:
+        raise ValueError(
+            "`class_names` must have one name for each class. "
+            f"Received: {len(class_names)} names for {num_classes} classes"
+        )
+    return tuple(class_names)
+
+
 def ends_in_softmax(model: keras.Model) -> bool:
     """Tells whether a model ends in a softmax, as those of `vit_keras.applications` do.
 
