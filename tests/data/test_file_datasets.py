@@ -87,31 +87,95 @@ def test_slices_of_a_folder_are_samples(plain):
             dataset.split(name)
 
 
-@pytest.mark.parametrize("held_out", ["test", "validation", "val", "valid"])
-def test_a_folder_may_have_splits_of_its_own(tmp_path, held_out):
-    for split, values in (("train", (10, 11, 20)), (held_out, (12, 21))):
+@pytest.mark.parametrize("train", ["train", "Train", ""])
+@pytest.mark.parametrize("held_out", ["test", "validation", "val", "valid", "dev", "Test"])
+def test_a_folder_may_have_splits_of_its_own(tmp_path, train, held_out):
+    for split, values in ((train, (10, 11, 20)), (held_out, (12, 21))):
         for value in values:
             write(tmp_path / split / f"k{value // 10}" / f"{value}.png", value)
     dataset = data.load(f"folder:{tmp_path}", 1)
+    assert dataset.class_names == ("k1", "k2") and not dataset.held_out_by
     assert sorted(grays(dataset.split("train"))) == [10, 11, 20]
     test = dataset.split("test")  # whatever its name is
     assert sorted(grays(test)) == [12, 21] and sorted(test.labels) == [0, 1]
-    assert grays(dataset.split(f"{held_out}[:1]")) == grays(test)[:1]
+    assert grays(dataset.split(f"{held_out.lower()}[:1]")) == grays(test)[:1]
 
 
-def test_a_training_folder_alone_names_the_remedy(tmp_path):
-    for value in (10, 11, 12, 20, 21, 22):
-        write(tmp_path / "train" / f"k{value // 10}" / f"{value}.png", value)
-    dataset = data.load(f"folder:{tmp_path}", 1)
-    remedy = "add a split called test or validation or val or valid, or .*--data.train_split 'tr"
+def test_the_names_of_splits_may_be_names_of_classes(tmp_path):
+    for name in ("valid", "invalid", "test"):
+        write(tmp_path / name / "1.png", 1)
+    assert data.load(f"folder:{tmp_path}", 1).class_names == ("invalid", "test", "valid")
+
+
+def test_held_out_folders_alone_need_training_images(tmp_path):
+    for name in ("test/a", "test/b", "val/a", "val/b"):
+        write(tmp_path / name / "1.png", 1)
+    with pytest.raises(ValueError, match="with test and val needs a folder train beside"):
+        data.load(f"folder:{tmp_path}", 1)
+
+
+def test_names_of_a_validation_split_stand_for_each_other(tmp_path):
+    for value, split in enumerate(("train", "val")):
+        for name in ("a", "b"):
+            write(tmp_path / split / name / "1.png", value)
+    dataset = data.load(f"folder:{tmp_path}", 1, DataConfig(test_split="dev"))
+    assert grays(dataset.split("dev")) == grays(dataset.split("validation")) == [1, 1]
+    (tmp_path / "val").rename(tmp_path / "test")
+    dataset = data.load(f"folder:{tmp_path}", 1, DataConfig(test_split="dev"))
+    with pytest.raises(ValueError, match="Received: split='dev'.* with --data.test_split test$"):
+        dataset.split("dev")
+
+
+@pytest.fixture
+def train_alone(tmp_path):
+    """Ten pictures of each of two classes in a folder train; returns a loader."""
+    for value in (*range(10), *range(100, 110)):
+        write(tmp_path / "train" / ("a" if value < 50 else "b") / f"{value}.png", value)
+    return lambda **fields: data.load(f"folder:{tmp_path}", 1, DataConfig(**fields))
+
+
+def test_a_training_folder_alone_holds_out_a_share(train_alone):
+    dataset = train_alone(test_percent=30)
+    train, test = data.train_and_test(dataset, DataConfig(test_percent=30))
+    assert sorted(grays(train) + grays(test)) == [*range(10), *range(100, 110)]
+    np.testing.assert_array_equal(np.bincount(test.labels), [3, 3])
+    line, note = data.describe_splits(dataset, train, test)
+    assert line.endswith(": 14 pictures of 2 classes, and 6 (30.0%) held out; each class has 7")
+    assert note == (
+        "no folder test: 30 % of each class, 6 pictures, are held out. "
+        "Give data.test_percent, or a folder test"
+    )
+
+
+def test_the_start_of_a_run_names_the_smallest_and_the_largest_class(plain):
+    config = DataConfig(test_percent=20)
+    dataset = data.load(f"folder:{plain}", 1, config)
+    assert data.describe_splits(dataset, *data.train_and_test(dataset, config)) == [
+        f"folder:{plain}: 28 pictures of 3 classes, and 7 (20.0%) held out; "
+        "a class has 4 (cat) to 16 (ant)",
+        "no folder test: 20 % of each class, 7 pictures, are held out. "
+        "Give data.test_percent, or a folder test",
+    ]
+
+
+def test_slices_of_a_training_folder_are_of_all_of_it(train_alone):
+    """As in runs that held out a slice before a share was held out by itself."""
+    config = {"train_split": "train[:50%]", "test_split": "train[50%:]"}
+    dataset = train_alone(**config)
+    assert list(dataset.splits) == ["train"] and not dataset.held_out_by
+    train, test = data.train_and_test(dataset, DataConfig(**config))
+    assert len(train) == len(test) == 10
+    assert sorted(grays(train) + grays(test)) == [*range(10), *range(100, 110)]
+
+
+def test_a_training_folder_without_a_held_out_share_names_the_remedy(train_alone):
+    dataset = train_alone(test_percent=0)
+    remedy = "set data.test_percent above 0, add a split called test or .* or dev, or hold out a"
     for name in ("test", "val", "valid[:5]"):
         with pytest.raises(ValueError, match=rf"must be one of 'train', or a slice .*{remedy}"):
             dataset.split(name)
     with pytest.raises(ValueError, match=r"Received: split='other'$"):
         dataset.split("other")
-    config = DataConfig(train_split="train[:50%]", test_split="train[50%:]")
-    train, test = data.train_and_test(dataset, config)
-    assert sorted(grays(train) + grays(test)) == [10, 11, 12, 20, 21, 22]
 
 
 def test_faults_of_a_folder_are_named(plain, tmp_path):
@@ -121,6 +185,9 @@ def test_faults_of_a_folder_are_named(plain, tmp_path):
 
     refused("needs a folder. Received: '.*nowhere'", root=tmp_path / "nowhere")
     refused("must hold CLASS/x with a suffix of .jpg.*none")
+    write(tmp_path / "1.png", 1)
+    refused("must hold CLASS/x .* which has pictures in no folder of a class .1.")
+    (tmp_path / "1.png").unlink()
     write(tmp_path / "ant" / "1.png", 1)
     refused(r"at least two classes. Received: dataset=.* with \['ant'\]")
     (tmp_path / "bee").mkdir()
@@ -164,6 +231,27 @@ def test_a_table_names_files_labels_and_splits(tmp_path, suffix):
     dataset = data.load(stored(tmp_path / f"more{suffix}", columns), 1, DataConfig(test_percent=40))
     assert dataset.class_names == ("b", "x")
     np.testing.assert_array_equal(np.bincount(dataset.split("test").labels), [1, 1])
+    assert dataset.held_out_by.startswith("no column split: 40 % of each class, 2 pictures, are")
+
+
+def test_a_table_of_training_rows_alone_holds_out_a_share(tmp_path):
+    values = [*range(6), *range(100, 106)]
+    for value in values:
+        write(tmp_path / f"{value}.png", value)
+    columns = {
+        "path": [f"{value}.png" for value in values],
+        "label": ["a" if value < 50 else "b" for value in values],
+        "split": ["Train"] * 10 + ["extra"] * 2,
+    }
+    name = stored(tmp_path / "rows.csv", columns)
+    dataset = data.load(name, 1, DataConfig(test_percent=25))
+    assert sorted(grays(dataset.split("train")) + grays(dataset.split("test"))) == values[:10]
+    np.testing.assert_array_equal(np.bincount(dataset.split("test").labels), [2, 1])
+    assert grays(dataset.split("extra")) == [104, 105]
+    assert dataset.held_out_by.startswith("no row of the split test: 25 % of each class, 3 pict")
+    for test_split in ("extra", "train[50%:]"):
+        dataset = data.load(name, 1, DataConfig(test_split=test_split))
+        assert len(dataset.split("train")) == 10 and not dataset.held_out_by
 
 
 def test_faults_of_a_table_are_named(tmp_path):

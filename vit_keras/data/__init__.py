@@ -15,19 +15,22 @@ from vit_keras.data.picture_paths import expand_pictures
 from vit_keras.data.pillow_images import read_image
 
 if TYPE_CHECKING:
+    from vit_keras.data.dataset import Dataset
     from vit_keras.data.datasets import DATASETS, load
     from vit_keras.data.feed import Feed
     from vit_keras.data.held_out import train_and_test
     from vit_keras.data.masking import Masking
     from vit_keras.data.pipeline import eval_batches, sample_images, train_batches
-    from vit_keras.data.splits import Dataset, Split, from_arrays
+    from vit_keras.data.splits import Split, from_arrays
+    from vit_keras.data.summary import describe_splits
 
 MODULES = {  # where the names that need TensorFlow are defined
     "DATASETS": "datasets",
-    "Dataset": "splits",
+    "Dataset": "dataset",
     "Feed": "feed",
     "Masking": "masking",
     "Split": "splits",
+    "describe_splits": "summary",
     "eval_batches": "pipeline",
     "from_arrays": "splits",
     "load": "datasets",
@@ -43,6 +46,7 @@ __all__ = [
     "Masking",
     "Split",
     "check_unchanged",
+    "describe_splits",
     "draw_caption",
     "eval_batches",
     "expand_pictures",

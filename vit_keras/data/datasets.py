@@ -8,8 +8,9 @@ import numpy as np
 from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data import folder, table, tfds, vtab
+from vit_keras.data.dataset import Dataset
 from vit_keras.data.pillow_images import check_channels
-from vit_keras.data.splits import Dataset, from_arrays
+from vit_keras.data.splits import from_arrays
 
 
 def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:

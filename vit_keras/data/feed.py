@@ -4,10 +4,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from vit_keras.data.dataset import Dataset
 from vit_keras.data.held_out import train_and_test
 from vit_keras.data.masking import Masking
 from vit_keras.data.pipeline import eval_batches, train_batches
-from vit_keras.data.splits import Dataset
 from vit_keras.models import Preprocessing
 
 

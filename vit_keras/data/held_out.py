@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.splits import Dataset, Split
+from vit_keras.data.dataset import Dataset
+from vit_keras.data.splits import Split
 
 
 def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
@@ -46,6 +47,23 @@ def choose_held_out(paths: Sequence[str], classes: Sequence, config: DataConfig)
         members.sort(key=lambda i: path_hash(f"{config.split_seed}/{paths[i]}"))
         held_out[members[:count]] = True
     return held_out
+
+
+def hold_out(
+    lacks: str, paths: Sequence[str], classes: Sequence, config: DataConfig
+) -> tuple[np.ndarray, str]:
+    """Chooses as `choose_held_out` for a data set that `lacks` a split, and says so.
+
+    Returns:
+        Whether each image is held out, `(N,)` bool; and a sentence, empty if none is.
+    """
+    chosen = choose_held_out(paths, classes, config)
+    if not chosen.any():
+        return chosen, ""
+    return chosen, (
+        f"{lacks}: {config.test_percent:g} % of each class, {chosen.sum():,} pictures, are held "
+        f"out. Give data.test_percent, or a {lacks.removeprefix('no ')}"
+    )
 
 
 def path_hash(text: str) -> bytes:

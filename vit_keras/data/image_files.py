@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from vit_keras import extras
 from vit_keras.data import tf_images
-from vit_keras.data.splits import Origin, Split, UnreadableImages
+from vit_keras.data.origin import Origin, UnreadableImages
+from vit_keras.data.splits import Split
 
 HEIC = (".heic", ".heif")
 

@@ -1,19 +1,14 @@
-"""Labeled images by index: the common form of all data sets, their slices, and their sums."""
+"""Labeled images by index: the common form of all data sets' splits, and their sums."""
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from vit_keras.data.origin import Origin, UnreadableImages
+from vit_keras.data.origin import Origin
 from vit_keras.data.tf_images import FAULTS, cut, decode
-
-HELD_OUT = ("test", "validation", "val", "valid")  # "test" stands for the first that exists
-SLICE = re.compile(r"([^\[\]]+)(?:\[(-?[\d.]+%?)?:(-?[\d.]+%?)?\])?")
 
 
 class Split:
@@ -173,77 +168,3 @@ def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
     """
     images = tf.constant(images)
     return Split(labels, lambda index: tf.gather(images, index))
-
-
-@dataclasses.dataclass(frozen=True)
-class Dataset:
-    """A data set for classification.
-
-    Attributes:
-        name: The name, as `load` takes it.
-        splits: The splits by name, such as "train" and "test".
-        class_names: The names of the classes in the order of the labels.
-        unreadable: Collects the images that cannot be read.
-    """
-
-    name: str
-    splits: dict[str, Split]
-    class_names: tuple[str, ...]
-    unreadable: UnreadableImages = dataclasses.field(default_factory=UnreadableImages)
-
-    def split(self, name: str) -> Split:
-        """Returns a split, a slice of one, or a sum of several.
-
-        Args:
-            name: `train`, `train[:90%]`, `train[10%:]`, `train[5:20]`, or `train+validation`. In a
-                data set without a split "test", `test` stands for "validation", "val", or "valid".
-
-        Raises:
-            ValueError: If there is no such split, or if a slice holds no images.
-        """
-        if "+" in name:
-            return functools.reduce(joined, map(self.split, name.split("+")))
-        match = SLICE.fullmatch(name)
-        base = match and self._base(match[1])
-        if match is None or base is None:
-            raise ValueError(self._unknown_split(name, match))
-        split, (start, stop) = self.splits[base], match.groups()[1:]
-        if start is None and stop is None:
-            return split
-        indices = np.arange(len(split))[_bound(start, len(split)) : _bound(stop, len(split))]
-        if len(indices) == 0:
-            raise ValueError(
-                f"A slice must hold images. Received: split={name!r} of {len(split)} images"
-            )
-        return split.part(indices)
-
-    def _base(self, name):
-        names = HELD_OUT if name == "test" else (name,)
-        return next((n for n in names if n in self.splits), None)
-
-    def _unknown_split(self, name, match):
-        message = (
-            f"`split` of {self.name!r} must be one of {', '.join(map(repr, self.splits))}, or a "
-            f"slice such as train[:90%]. Received: split={name!r}"
-        )
-        if match and match[1] in HELD_OUT and not self.splits.keys() & set(HELD_OUT):
-            others = " or ".join(HELD_OUT)
-            message += (
-                f". This data set has no held-out images: add a split called {others}, or hold out "
-                "training images with --data.train_split 'train[:90%]' "
-                "--data.test_split 'train[90%:]'"
-            )
-        return message
-
-    @property
-    def fingerprint(self) -> dict[str, Any]:
-        """A summary that shows whether the data have changed: see `fingerprints.fingerprint`."""
-        from vit_keras.data.fingerprints import fingerprint
-
-        return fingerprint(self)
-
-
-def _bound(text, size):
-    if text is None:
-        return None
-    return round(float(text[:-1]) * size / 100) if text.endswith("%") else int(text)

@@ -7,18 +7,20 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data.held_out import choose_held_out
+from vit_keras.data.dataset import HELD_OUT, Dataset, without_held_out
+from vit_keras.data.held_out import hold_out
 from vit_keras.data.image_files import from_files
-from vit_keras.data.splits import Dataset, UnreadableImages
+from vit_keras.data.origin import UnreadableImages
 
 COLUMNS = ("path", "label")
+SPLITS = ("train", *HELD_OUT)
 
 
 def load(path: str, channels: int, config: DataConfig) -> Dataset:
     """Opens a CSV or Parquet file with the columns path, label, and optionally split.
 
-    Paths are relative to the table, and rows keep their order. Without a column split,
-    `config.test_percent` of each class is held out.
+    Paths are relative to the table, and rows keep their order. Without a column split, or where
+    that has no held-out rows, `config.test_percent` of each class is held out.
 
     Raises:
         FileNotFoundError: If there is no table at `path`.
@@ -38,18 +40,35 @@ def load(path: str, channels: int, config: DataConfig) -> Dataset:
     names = sorted(set(columns["label"]))  # numbers by value, text by letters
     order = {name: i for i, name in enumerate(names)}
     labels = np.array([order[label] for label in columns["label"]], "int32")
-    membership = columns.get("split")  # each row's split
-    if membership is None:
-        held_out = choose_held_out(files, columns["label"], config)
-        membership = np.where(held_out, "test", "train")
-    _check_trained(path, np.asarray(membership), labels, names)
+    membership, held_out_by = _membership(columns, config)
+    _check_trained(path, membership, labels, names)
     unreadable = UnreadableImages(config.on_corrupt == "stop")
     splits = {}
-    for split in sorted(set(membership)):
+    for split in sorted(set(membership.tolist())):
         rows = [i for i, name in enumerate(membership) if name == split]
         paths = [files[i] for i in rows]
-        splits[str(split)] = from_files(root, paths, labels[rows], channels, unreadable)
-    return Dataset(f"table:{path}", splits, tuple(map(str, names)), unreadable)
+        splits[split] = from_files(root, paths, labels[rows], channels, unreadable)
+    return Dataset(f"table:{path}", splits, tuple(map(str, names)), unreadable, held_out_by)
+
+
+def _membership(columns, config):
+    """Returns each row's split, `(N,)` strings, and how held-out rows were chosen."""
+    files, count = list(map(str, columns["path"])), len(columns["path"])
+    names = [str(name) for name in columns.get("split", ["train"] * count)]
+    membership = np.array([name.lower() if name.lower() in SPLITS else name for name in names])
+    if "split" not in columns:
+        lacks = "no column split"
+    elif "train" in membership and without_held_out(set(membership.tolist()), config.test_split):
+        lacks = "no row of the split test"
+    else:
+        return membership, ""
+    (rows,) = np.nonzero(membership == "train")
+    labels = columns["label"]
+    held_out, held_out_by = hold_out(
+        lacks, [files[i] for i in rows], [labels[i] for i in rows], config
+    )
+    membership[rows[held_out]] = "test"
+    return membership, held_out_by
 
 
 def _columns(path):

@@ -11,9 +11,11 @@ import tensorflow as tf
 from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data import tf_images
+from vit_keras.data.dataset import Dataset
 from vit_keras.data.labels import Label, feature
+from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.data.parallel import parallel_map, prefetch_untuned
-from vit_keras.data.splits import Dataset, Origin, Split, UnreadableImages
+from vit_keras.data.splits import Split
 
 HEADER, FOOTER = 12, 4  # bytes around a TFRecord: length and its checksum; record's checksum
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from vit_keras.config import DataConfig
 from vit_keras.data import tfds
+from vit_keras.data.dataset import Dataset
 from vit_keras.data.labels import CLOSEST_OBJECT, CLOSEST_VEHICLE, COUNT, Label, feature, grouped
-from vit_keras.data.splits import Dataset, joined
+from vit_keras.data.splits import joined
 
 NATURAL, SPECIALIZED, STRUCTURED = GROUPS = ("natural", "specialized", "structured")
 

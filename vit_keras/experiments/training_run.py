@@ -49,6 +49,7 @@ def train_run(config: Config) -> dict[str, Any] | None:
         if topology.is_chief:
             size = f"{model.count_params():,} parameters"
             print(f"{run.folder}: {size}, {config.total_steps} updates")
+            print("\n".join(data.describe_splits(dataset, feed.train, feed.test)))
         validation = feed.validation(pad=topology.distributed)
         rows = train(model, run, feed.training, validation, topology, few_shot)
         model = topology.local(model, lambda: _build(config, dataset.class_names)[0])

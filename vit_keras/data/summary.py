@@ -1,0 +1,34 @@
+"""What a run begins with, in a line or two: no picture is opened."""
+
+import numpy as np
+
+from vit_keras.data.dataset import Dataset
+from vit_keras.data.splits import Split
+
+
+def describe_splits(dataset: Dataset, train: Split, test: Split) -> list[str]:
+    """Describes the pictures and classes of a run.
+
+    Args:
+        dataset: The data set.
+        train: The images that the run trains on.
+        test: The images that it is judged on.
+
+    Returns:
+        A line with the numbers of pictures and classes, the held-out share, and the smallest and
+        the largest class; and a line that says how the images were held out, if that was chosen
+        here. Classes whose sizes are not known without reading the images are left out.
+    """
+    share = len(test) / (len(train) + len(test))
+    line = (
+        f"{dataset.name}: {len(train):,} pictures of {len(dataset.class_names)} classes, and "
+        f"{len(test):,} ({share:.1%}) held out"
+    )
+    if train.labels_are_known:
+        counts = np.bincount(train.labels, minlength=len(dataset.class_names))
+        least, most = (
+            f"{counts[k]:,} ({dataset.class_names[k]})" for k in (counts.argmin(), counts.argmax())
+        )
+        even = counts.min() == counts.max()
+        line += f"; each class has {counts[0]:,}" if even else f"; a class has {least} to {most}"
+    return [line] + ([dataset.held_out_by] if dataset.held_out_by else [])
