@@ -8,7 +8,7 @@ KERAS_BACKEND ?= jax
 WORKDIR ?= runs/digits
 VENV := .venv
 BIN := $(VENV)/bin
-PROSE := *.md *.py docs configs vit_keras tests benchmarks tools
+PROSE := *.md *.py docs configs vit_keras tests benchmarks examples tools
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
