@@ -145,3 +145,18 @@ def test_patch_embedding_needs_a_known_size():
     images = keras.Input((None, None, 3))
     with pytest.raises(ValueError, match=r"height and width of the images must be known"):
         layers.PatchEmbedding(8, 4)(images)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((1, 8, 10, 3), r"`patch_size` must divide `image_size`.*\(4, 4\), image_size=\(8, 10\)"),
+        ((1, 8, 8, 1), r"takes images \(B, height, width, 3\). Received: \(1, 8, 8, 1\)"),
+        ((8, 8, 3), r"takes images \(B, height, width, 3\). Received: \(8, 8, 3\)"),
+    ],
+)
+def test_patches_name_images_that_they_do_not_fit(shape, message):
+    layer = layers.PatchEmbedding(8, 4)
+    layer.build((None, 8, 8, 3))
+    with pytest.raises(ValueError, match=message):
+        layer(np.zeros(shape, "float32"))

@@ -1,5 +1,7 @@
 """Position embeddings against loops in NumPy, and what their logits may depend on."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -121,3 +123,20 @@ def test_attention_names_what_it_cannot_place(rng):
     layer = layers.MultiHeadDotProductAttention(2, 0.0, "relative")
     with pytest.raises(ValueError, match=r"attends to itself.*\(1, 3, 8\).*\(1, 4, 8\)"):
         layer(keras.KerasTensor((1, 3, 8)), keras.KerasTensor((1, 4, 8)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "built", "called"),
+    [
+        (layers.AddPositionEmbs(), (2, 7, 8), (2, 5, 8)),
+        (layers.AddPositionEmbs2D(GRID), (2, 7, 8), (2, 6, 8)),
+        (layers.AddSinCosPositions(GRID), (2, 6, 8), (2, 7, 8)),
+        (layers.RelativeLogits(), (2, 7, 2, 4), (2, 6, 2, 4)),
+        (layers.RotaryPositions(GRID), (2, 7, 2, 4), (2, 6, 2, 4)),
+    ],
+)
+def test_another_number_of_tokens_is_named(layer, built, called):
+    layer.build(built)
+    sequence = re.escape(f"(B, {str(built[1:])[1:]}. Received: {called}")
+    with pytest.raises(ValueError, match=f"{type(layer).__name__} '.*{sequence}.*with_image_size"):
+        layer(np.zeros(called, "float32"))

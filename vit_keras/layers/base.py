@@ -37,6 +37,22 @@ def check_choice(value, choices, name: str) -> None:
         raise ValueError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}")
 
 
+def check_tokens(layer: keras.layers.Layer, shape: tuple, built: tuple) -> None:
+    """Raises ValueError if a sequence is another one than the one that a layer was built for.
+
+    Args:
+        layer: The layer, which the message names.
+        shape: The shape of the sequence.
+        built: The shape that the layer was built for; the batch may differ.
+    """
+    if tuple(shape[1:]) != tuple(built[1:]):
+        raise ValueError(
+            f"{type(layer).__name__} {layer.name!r} has the positions of a sequence "
+            f"(B, {', '.join(map(str, built[1:]))}). Received: {tuple(shape)}. "
+            "`vit_keras.models.with_image_size` makes a model for images of another size"
+        )
+
+
 @kernels.dispatch("train_layer_norm")
 def train_layer_norm(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis."""

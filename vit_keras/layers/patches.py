@@ -27,8 +27,8 @@ class PatchEmbedding(SeededLayer):
         `(B, N, D)` with N = H/p_h · W/p_w, patch by patch in raster order.
 
     Raises:
-        ValueError: If `patch_size` does not divide the image, or if the height or the width of the
-            image is not known.
+        ValueError: If `patch_size` does not divide the image, if the height or the width of the
+            image is not known, or if the layer was built for another number of channels.
     """
 
     def __init__(self, hidden_size: int, patch_size: int | tuple[int, int], **kwargs):
@@ -53,6 +53,7 @@ class PatchEmbedding(SeededLayer):
         return rows, columns
 
     def build(self, input_shape):
+        self._check(input_shape)
         self.grid(input_shape[1:3])
         height, width = self.patch_size
         self.kernel = self.add_weight(
@@ -62,8 +63,16 @@ class PatchEmbedding(SeededLayer):
         )
         self.bias = self.add_weight(name="bias", shape=(self.hidden_size,), initializer="zeros")
 
+    def _check(self, shape, channels=None):
+        if len(shape) != 4 or channels not in (None, shape[-1]):
+            raise ValueError(
+                f"PatchEmbedding {self.name!r} takes images (B, height, width, "
+                f"{channels or 'channels'}). Received: {tuple(shape)}"
+            )
+
     def call(self, images):
-        channels = images.shape[-1]
+        channels = self.kernel.shape[2]
+        self._check(images.shape, channels)
         (rows, columns), (height, width) = self.grid(images.shape[1:3]), self.patch_size
         x = ops.reshape(images, (-1, rows, height, columns, width, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, p_h, p_w, C)

@@ -1,8 +1,21 @@
 """Fixed position tables as NumPy arrays: sin-cos embeddings and rotary angles."""
 
+import math
+
 import numpy as np
 
 SINCOS_BASE, ROTARY_BASE = 10_000.0, 100.0
+
+
+def class_tokens(tokens: int, grid: tuple[int, int]) -> int:
+    """Returns the number of tokens before the patches of `grid`; ValueError unless 0 or 1."""
+    before = tokens - math.prod(grid)
+    if before not in (0, 1):
+        raise ValueError(
+            f"A `grid` of {grid[0]}x{grid[1]} has {math.prod(grid)} patches, and at most a class "
+            f"token comes before them. Received: {tokens} tokens"
+        )
+    return before
 
 
 def sincos_2d(rows: int, columns: int, hidden_size: int, class_tokens: int = 0) -> np.ndarray:

@@ -3,7 +3,6 @@
 A sequence is the h·w patches of a `grid` (h, w) in raster order, perhaps after a class token.
 """
 
-import math
 from collections.abc import Callable
 
 import keras
@@ -11,19 +10,8 @@ import numpy as np
 from keras import ops
 
 from vit_keras.initializers import Normal
-from vit_keras.layers.base import SeededLayer, pair
-from vit_keras.layers.position_tables import rotary_angles_2d, sincos_2d
-
-
-def class_tokens(tokens: int, grid: tuple[int, int]) -> int:
-    """Returns the number of tokens before the patches of `grid`; ValueError unless 0 or 1."""
-    before = tokens - math.prod(grid)
-    if before not in (0, 1):
-        raise ValueError(
-            f"A `grid` of {grid[0]}x{grid[1]} has {math.prod(grid)} patches, and at most a class "
-            f"token comes before them. Received: {tokens} tokens"
-        )
-    return before
+from vit_keras.layers.base import SeededLayer, check_tokens, pair
+from vit_keras.layers.position_tables import class_tokens, rotary_angles_2d, sincos_2d
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -47,6 +35,7 @@ class AddPositionEmbs(SeededLayer):
         )
 
     def call(self, x):
+        check_tokens(self, x.shape, self.pos_embedding.shape)
         return x + self.pos_embedding
 
     def compute_output_shape(self, input_shape):
@@ -87,6 +76,7 @@ class AddPositionEmbs2D(SeededLayer):
                 f"Received: hidden_size={width}"
             )
         rows, columns = self.grid
+        self.sequence = tuple(input_shape)
         self.x_embedding = self._table("x_embedding", (columns, width // 2))
         self.y_embedding = self._table("y_embedding", (rows, width // 2))
         before = class_tokens(tokens, self.grid)
@@ -96,6 +86,7 @@ class AddPositionEmbs2D(SeededLayer):
         return self.add_weight(name=name, shape=shape, initializer=Normal(0.02, self.fold_in(name)))
 
     def call(self, x):
+        check_tokens(self, x.shape, self.sequence)
         (rows, columns), half = self.grid, x.shape[-1] // 2
         horizontal = ops.broadcast_to(self.x_embedding, (rows, columns, half))
         vertical = ops.reshape(self.y_embedding, (rows, 1, half))
@@ -141,6 +132,7 @@ class AddSinCosPositions(keras.layers.Layer):
         self.table = sincos_2d(*self.grid, width, class_tokens(tokens, self.grid))  # (1, N, D)
 
     def call(self, x):
+        check_tokens(self, x.shape, self.table.shape)
         return x + ops.cast(self.table, x.dtype)
 
     def compute_output_shape(self, input_shape):
@@ -176,6 +168,7 @@ class RelativeLogits(SeededLayer):
                 "Relative position embeddings need at least two tokens; make `image_size` larger "
                 f"than `patch_size`. Received: {tokens} token"
             )
+        self.sequence = tuple(query_shape)
         self.embedding = self.add_weight(
             name="embedding",
             shape=(2 * tokens - 1, head_size),
@@ -183,6 +176,7 @@ class RelativeLogits(SeededLayer):
         )
 
     def call(self, query):
+        check_tokens(self, query.shape, self.sequence)
         _, tokens, _, size = query.shape
         width = 2 * tokens - 1
         # Reading rows that are one shorter shifts each by one, and its gradient needs no scatter.
@@ -225,10 +219,12 @@ class RotaryPositions(keras.layers.Layer):
 
     def build(self, shape):
         _, tokens, _, head_size = shape
+        self.sequence = tuple(shape)
         angles = rotary_angles_2d(*self.grid, head_size, class_tokens(tokens, self.grid))
         self.cos, self.sin = np.cos(angles), np.sin(angles)  # (N, 1, d/2)
 
     def call(self, x):
+        check_tokens(self, x.shape, self.sequence)
         cos, sin = ops.cast(self.cos, x.dtype), ops.cast(self.sin, x.dtype)
         first, second = ops.split(x, 2, axis=-1)
         return ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)

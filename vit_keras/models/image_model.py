@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
+from vit_keras.models.input_shapes import check_images
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +73,28 @@ class ImageModel(keras.Model):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
+
+    def __call__(self, *args, **kwargs):
+        check_images(self, args[0] if args else kwargs.get("inputs"))
+        return super().__call__(*args, **kwargs)
+
+    def stateless_call(self, trainable_variables, non_trainable_variables, *args, **kwargs):
+        check_images(self, args[0] if args else kwargs.get("inputs"))
+        return super().stateless_call(trainable_variables, non_trainable_variables, *args, **kwargs)
+
+    # Steps are compiled, where TensorFlow generalizes the sizes that it has seen, and an error on
+    # JAX leaves the model without weights. So these three look before the first step.
+    def fit(self, x=None, *args, **kwargs):
+        check_images(self, x)
+        return super().fit(x, *args, **kwargs)
+
+    def evaluate(self, x=None, *args, **kwargs):
+        check_images(self, x)
+        return super().evaluate(x, *args, **kwargs)
+
+    def predict(self, x, *args, **kwargs):
+        check_images(self, x)
+        return super().predict(x, *args, **kwargs)
 
     def make_train_function(self, force=False):
         """Builds the optimizer first; otherwise TensorFlow would trace the first step twice."""

@@ -10,7 +10,7 @@ from vit_keras.layers import (
     WithAttentionWeights,
 )
 from vit_keras.layers.base import pair
-from vit_keras.models.image_model import copy_description
+from vit_keras.models.image_model import ImageModel, copy_description
 from vit_keras.resizing import resize_axis_embeddings, resize_position_embeddings
 
 
@@ -30,7 +30,8 @@ def intermediates(model: keras.Model) -> keras.Model:
     """
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
     outputs = {layer.name: layer.output for layer in layers}
-    return keras.Model(model.input, outputs, name=f"{model.name}_intermediates")
+    made = ImageModel(model.input, outputs, name=f"{model.name}_intermediates")
+    return copy_description(made, model)
 
 
 def attention_maps(model: keras.Model) -> keras.Model:
@@ -70,7 +71,8 @@ def attention_maps(model: keras.Model) -> keras.Model:
             f"Received: model {model.name!r}, which has none"
         )
     outputs = keras.ops.stack(maps, axis=1)
-    return keras.Model(copy.input, outputs, name=f"{model.name}_attention")
+    made = ImageModel(copy.input, outputs, name=f"{model.name}_attention")
+    return copy_description(made, model)
 
 
 def patch_grid(model: keras.Model) -> tuple[int, int]:
