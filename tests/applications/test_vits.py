@@ -122,11 +122,28 @@ def test_pixels_are_scaled_as_the_source_of_the_weights_did(tiny, rng, monkeypat
         ({"input_shape": (None, None, 3)}, r"`input_shape` must be a static \(height, width"),
         ({"input_shape": (224, 224)}, r"`input_shape` must be a static"),
         ({"input_shape": (100, 224, 3)}, r"`patch_size` must divide `image_size`.*\(100, 224\)"),
-        ({"classes": 0}, "`num_classes` must be a positive int"),
+        ({"classes": 0}, "`classes` must be a positive int.*include_top=False gives features.*=0"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
+        applications.ViTTi16(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_classes": 10}, r"ViTTi16 takes `classes`\. Received: num_classes=10; include_top=F"),
+        (
+            {"image_size": 384},
+            r"takes `input_shape`\. Received: image_size=384; \(height, w",
+        ),
+        ({"classifier": "gap"}, r"takes `pooling`\. Received: classifier='gap'; 'avg' or 'max'"),
+        ({"class_": 3}, r"takes `classes`\. Received: class_=3"),
+    ],
+)
+def test_words_of_the_other_constructors_are_answered_with_kerass(arguments, message):
+    with pytest.raises(TypeError, match=message):
         applications.ViTTi16(**arguments)
 
 

@@ -184,7 +184,7 @@ def test_seed_decides_the_weights_of_stem_and_transformer():
             r"multiple of the total stride.*\(8, 8\) pixels.*\(20, 20\).*\(16, 16\)",
         ),
         ({"image_size": (16, 64), "patch_size": (3, 2)}, r"total stride.*\(24, 16\).*\(16, 64\)"),
-        ({"image_size": None}, "`image_size` must be a positive int or a pair"),
+        ({"image_size": None}, "`image_size` must be given"),
         ({"patch_size": 0}, "`patch_size` must be a positive int or a pair"),
         (
             {"resnet_layers": (2, -1)},

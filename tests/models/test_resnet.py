@@ -124,7 +124,7 @@ def test_mixed_precision_ends_in_float32():
         ({"resnet_width": 0.3}, "`resnet_width` must make 64 · resnet_width a multiple.*=0.3"),
         ({"resnet_width": 0}, "`resnet_width` must make 64 · resnet_width a multiple.*=0"),
         ({"resnet_width": "x1"}, "`resnet_width` must make 64 .*='x1'"),
-        ({"num_classes": 0}, "`num_classes` must be a positive int"),
+        ({"num_classes": -1}, "`num_classes` must be a positive int"),
         ({"image_size": (32, 32, 3)}, "`image_size` must be a positive int or a pair"),
     ],
 )

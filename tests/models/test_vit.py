@@ -155,7 +155,19 @@ def test_mixed_precision_ends_in_float32():
         ({"num_heads": 0}, r"`num_heads` must be a positive int"),
         ({"num_layers": -1}, r"`num_layers` must be a positive int"),
         ({"hidden_size": 24.0}, r"`hidden_size` must be a positive int.*24\.0"),
-        ({"num_classes": 0}, r"`num_classes` must be a positive int"),
+        ({"num_classes": -1}, r"`num_classes` must be a positive int"),
+        ({"channels": 0}, r"`channels` must be a positive int"),
+        ({"representation_size": 0}, r"`representation_size` must be a positive int"),
+        ({"dropout_rate": 1.5}, r"`dropout_rate` must be at least 0 and below 1.*=1\.5"),
+        ({"attention_dropout_rate": -0.1}, r"`attention_dropout_rate` must be at least 0.*=-0\.1"),
+        ({"stochastic_depth_rate": 1}, r"`stochastic_depth_rate` must be at least 0.*=1"),
+        ({"stochastic_depth_rate": "0.1"}, r"`stochastic_depth_rate` must be at least 0.*='0\.1'"),
+        ({"patch_keep_rate": 2}, r"`patch_keep_rate` must be the part of the patches.*=2"),
+        ({"image_size": None}, r"`image_size` must be given.*image_size=None.*with_image_size"),
+        (
+            {"input_tensor": keras.KerasTensor((None, 8, 8, 3))},
+            r"`image_size` must be that of `input_tensor`, or None.*image_size=16.*8, 8, 3",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(change, message):

@@ -106,6 +106,15 @@ def file_of_variant(hidden_size, num_layers, num_heads, mlp_dim):
     return arrays
 
 
+@pytest.mark.parametrize("num_classes", [None, 0])
+def test_a_file_opens_without_its_head(tmp_path, rng, num_classes):
+    source = build(rng)
+    weights.save(source, tmp_path / "own.weights.h5")
+    opened = weights.from_checkpoint(tmp_path / "own.weights.h5", num_classes=num_classes)
+    expected = keras.Model(source.input, source.get_layer("head").input)
+    assert_equal_weights(expected, opened)
+
+
 def test_a_head_can_be_kept_dropped_or_reset(rng, published):
     source, path = published
     other = build(rng, num_classes=7)

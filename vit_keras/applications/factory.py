@@ -10,6 +10,7 @@ from vit_keras import weights as weight_files
 from vit_keras.applications.documentation import documentation
 from vit_keras.layers import DropClassToken
 from vit_keras.models import ImageModel, check_class_names, from_variant, preprocessing_of
+from vit_keras.models.arguments import names_arguments
 
 POOLINGS = {
     "avg": keras.layers.GlobalAveragePooling1D,
@@ -87,7 +88,7 @@ def application(variant: str, name: str, function: str):
     build.__name__ = build.__qualname__ = function
     build.__module__ = "vit_keras.applications"
     build.__doc__ = documentation(variant, function)
-    return build
+    return names_arguments()(build)
 
 
 def _check(pooling, include_top):
@@ -131,6 +132,11 @@ def _named_classes(row, class_names, classes, include_top):
 
 def _classes(row, classes, include_top, activation):
     """Returns the number of classes, which published weights decide for their classifier."""
+    if include_top and (not isinstance(classes, int) or classes < 1):
+        raise ValueError(
+            "`classes` must be a positive int with include_top=True; include_top=False gives "
+            f"features. Received: classes={classes!r}"
+        )
     if row is None or not include_top:
         return int(classes) if isinstance(classes, _Default) else classes
     if not isinstance(classes, _Default) and classes != row.num_classes:

@@ -5,7 +5,7 @@ from keras import ops
 
 from vit_keras.initializers import xavier_uniform
 from vit_keras.layers import kernels
-from vit_keras.layers.base import SeededLayer, check_choice, check_positive, pair
+from vit_keras.layers.base import SeededLayer, check_choice, check_positive, check_rates, pair
 from vit_keras.layers.dense import HeadsDense
 from vit_keras.layers.positions import IN_ATTENTION, RelativeLogits, RotaryPositions
 
@@ -49,8 +49,9 @@ class MultiHeadDotProductAttention(SeededLayer):
         `(B, N_q, D)`; with `return_attention_weights` also `(B, H, N_q, N_kv)`.
 
     Raises:
-        ValueError: If `num_heads` does not divide D, if `position_embedding` is another name, or if
-            it is given together with `kv`.
+        ValueError: If `num_heads` does not divide D, if `attention_dropout_rate` is not at least 0
+            and below 1, if `position_embedding` is another name, or if it is given together with
+            `kv`.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class MultiHeadDotProductAttention(SeededLayer):
     ):
         super().__init__(**kwargs)
         check_positive(num_heads=num_heads)
+        check_rates(attention_dropout_rate=attention_dropout_rate)
         check_choice(position_embedding, (None, *IN_ATTENTION), "position_embedding")
         self.position_embedding = position_embedding
         self.grid = None if grid is None else pair(grid, "grid")

@@ -1,5 +1,7 @@
 """What the layers share: checks of arguments, layer normalization, and seeds."""
 
+import numbers
+
 import keras
 from keras import ops
 
@@ -28,6 +30,27 @@ def check_positive(**sizes) -> None:
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ValueError(f"`{name}` must be a positive int. Received: {name}={size!r}")
+
+
+def check_rates(**rates) -> None:
+    """Raises ValueError unless every rate of a dropout is at least 0 and below 1."""
+    for name, rate in rates.items():
+        if not _is_number(rate) or not 0 <= rate < 1:
+            raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {name}={rate!r}")
+
+
+def check_kept(**rates) -> None:
+    """Raises ValueError unless every rate is above 0 and at most 1."""
+    for name, rate in rates.items():
+        if not _is_number(rate) or not 0 < rate <= 1:
+            raise ValueError(
+                f"`{name}` must be the part of the patches that is kept, above 0 and at most 1. "
+                f"Received: {name}={rate!r}"
+            )
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, numbers.Real)
 
 
 def check_choice(value, choices, name: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
-from vit_keras.layers.base import SeededLayer, layer_norm
+from vit_keras.layers.base import SeededLayer, check_rates, layer_norm
 from vit_keras.layers.mlp import MlpBlock
 from vit_keras.layers.remat import Dropout, rematerialise
 
@@ -42,7 +42,8 @@ class EncoderBlock(SeededLayer):
         `(B, N, D)`; with `return_attention_weights` also `(B, H, N, N)`.
 
     Raises:
-        ValueError: For arguments that `MlpBlock` or `MultiHeadDotProductAttention` refuses.
+        ValueError: If `stochastic_depth_rate` is not at least 0 and below 1, or for arguments that
+            `MlpBlock` or `MultiHeadDotProductAttention` refuses.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class EncoderBlock(SeededLayer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        check_rates(stochastic_depth_rate=stochastic_depth_rate)
         self.num_heads, self.mlp_dim = num_heads, mlp_dim
         self.dropout_rate, self.attention_dropout_rate = dropout_rate, attention_dropout_rate
         self.stochastic_depth_rate = stochastic_depth_rate

@@ -4,7 +4,7 @@ import keras
 
 from vit_keras.initializers import Normal, xavier_uniform
 from vit_keras.layers import kernels
-from vit_keras.layers.base import SeededLayer, check_choice, check_positive
+from vit_keras.layers.base import SeededLayer, check_choice, check_positive, check_rates
 from vit_keras.layers.dense import GELUS, Dense
 
 
@@ -33,12 +33,14 @@ class MlpBlock(SeededLayer):
         `(B, N, D)`.
 
     Raises:
-        ValueError: If `mlp_dim` is not a positive int, or `gelu` is another name.
+        ValueError: If `mlp_dim` is not a positive int, if `dropout_rate` is not at least 0 and
+            below 1, or if `gelu` is another name.
     """
 
     def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, gelu: str = "exact", **kwargs):
         super().__init__(**kwargs)
         check_positive(mlp_dim=mlp_dim)
+        check_rates(dropout_rate=dropout_rate)
         self.mlp_dim, self.dropout_rate, self.gelu = mlp_dim, dropout_rate, gelu
         self.dropout_0 = self.dropout(dropout_rate, "dropout_0")
         self.dropout_1 = self.dropout(dropout_rate, "dropout_1")

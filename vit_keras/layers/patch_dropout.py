@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from vit_keras.layers.base import SeededLayer
+from vit_keras.layers.base import SeededLayer, check_kept
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -31,11 +31,7 @@ class PatchDropout(SeededLayer):
 
     def __init__(self, keep_rate: float, class_tokens: int = 0, **kwargs):
         super().__init__(**kwargs)
-        if not 0 < keep_rate <= 1:
-            raise ValueError(
-                "`keep_rate` must be the part of the patches that is kept, above 0 and at most 1. "
-                f"Received: keep_rate={keep_rate}"
-            )
+        check_kept(keep_rate=keep_rate)
         self.keep_rate, self.class_tokens = keep_rate, class_tokens
         self.seed_generator = keras.random.SeedGenerator(self.fold_in("patches"))
 

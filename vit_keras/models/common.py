@@ -11,9 +11,34 @@ def layer_options(seed, dtype, name):
     return {"seed": fold_in(seed, name), "dtype": dtype, "name": name}
 
 
-def image_input(image_size, channels):
-    """Creates the input `(B, H, W, C)`; `image_size` is an int or (height, width) in pixels."""
-    return keras.Input((*pair(image_size, "image_size"), channels), name="images")
+def image_input(image_size, channels, input_tensor=None, any_size=False):
+    """Returns the input `(B, H, W, C)`, which is `input_tensor` where there is one.
+
+    Args:
+        image_size: Pixels, an int or (height, width), or None.
+        channels: Channels of the images.
+        input_tensor: A Keras tensor that stands for the images, or None.
+        any_size: Whether `image_size` None means images of any size.
+
+    Raises:
+        ValueError: The size is missing, is no size, or differs from the tensor's.
+    """
+    size = (None, None) if image_size is None else pair(image_size, "image_size")
+    if input_tensor is not None:
+        if image_size is not None and tuple(input_tensor.shape[1:3]) != size:
+            raise ValueError(
+                "`image_size` must be that of `input_tensor`, or None. "
+                f"Received: image_size={image_size}, and a tensor {tuple(input_tensor.shape)}"
+            )
+        return input_tensor
+    if image_size is None and not any_size:
+        raise ValueError(
+            "`image_size` must be given, as an int or (height, width): the number of patches "
+            "follows from it. Received: image_size=None. "
+            "`vit_keras.models.with_image_size(model, …)` makes a model for another size"
+        )
+    check_positive(channels=channels)
+    return keras.Input((*size, channels), name="images")
 
 
 def image_source(x):
@@ -29,13 +54,14 @@ def add_head(x, num_classes, representation_size, activation, layer, bias=0.0):
     variables, so that mixed precision ends in float32.
     """
     if representation_size is not None:
+        check_positive(representation_size=representation_size)
         options = layer("pre_logits")
         kernel = lecun_normal(x.shape[-1], options.pop("seed"))
         dense = keras.layers.Dense(
             representation_size, activation="tanh", kernel_initializer=kernel, **options
         )
         x = dense(x)
-    if num_classes is None:
+    if not num_classes and num_classes is not False:  # None, or 0 as in timm
         return x
     check_positive(num_classes=num_classes)
     policy = keras.dtype_policies.get(layer("head")["dtype"] or keras.config.dtype_policy())

@@ -7,6 +7,7 @@ import keras
 from vit_keras.initializers import default_seed
 from vit_keras.layers import GroupNorm, ResNetInput, StdConv
 from vit_keras.layers.base import pair
+from vit_keras.models.arguments import names_arguments
 from vit_keras.models.common import image_input, layer_options
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.resnet import add_stages, root_width
@@ -14,6 +15,7 @@ from vit_keras.models.vit import VisionTransformer
 from vit_keras.variants import stem_stride
 
 
+@names_arguments(also=VisionTransformer)
 def HybridViT(
     image_size: int | tuple[int, int] | None,
     resnet_layers: tuple[int, ...],
@@ -55,6 +57,7 @@ def HybridViT(
 
     Raises:
         ValueError: The total stride does not divide `image_size`, or an argument is wrong.
+        TypeError: There is no such argument; the message names the right one.
 
     Example:
         >>> HybridViT(
@@ -69,7 +72,7 @@ def HybridViT(
     rows, columns = pair(patch_size, "patch_size")
     unit = {"standardization": standardization, "group_norm_epsilon": group_norm_epsilon}
 
-    x = image_input(image_size, channels) if input_tensor is None else input_tensor
+    x = image_input(image_size, channels, input_tensor)
     x = ResNetInput((stride * rows, stride * columns), dtype=dtype, name="resnet_input")(x)
     x = _root(x, width, layer, dtype, **unit)  # (B, H/4, W/4, 64w)
     x = add_stages(x, resnet_layers, width, {"activation": "post", **unit}, layer)

@@ -7,11 +7,13 @@ import keras
 from vit_keras.initializers import default_seed
 from vit_keras.layers import GroupNorm, ResNetStage, RootBlock
 from vit_keras.layers.group_norm import GROUPS
+from vit_keras.models.arguments import names_arguments
 from vit_keras.models.common import add_head, image_input, image_source, layer_options
 from vit_keras.models.image_model import ImageModel
 from vit_keras.variants import ROOT_WIDTH
 
 
+@names_arguments()
 def ResNet(
     image_size: int | tuple[int, int] | None,
     resnet_layers: tuple[int, ...],
@@ -33,8 +35,8 @@ def ResNet(
         image_size: Pixels, an int or (height, width), or None for images of any size.
         resnet_layers: Number of units in each stage: (3, 4, 6, 3) for R50.
         resnet_width: Factor of the 64 channels of the root and of all widths that follow.
-        num_classes: Number of classes, or None for features `(B, 2048 · resnet_width)`, given four
-            stages.
+        num_classes: Number of classes, or None or 0 for features `(B, 2048 · resnet_width)`, given
+            four stages.
         channels: Channels of the images.
         classifier_activation: Activation of `head`; None gives logits.
         head_bias: Initial value of the biases of `head`, whose kernel starts at zero.
@@ -49,17 +51,14 @@ def ResNet(
 
     Raises:
         ValueError: An argument is wrong.
+        TypeError: There is no such argument; the message names the right one.
 
     Example:
         >>> ResNet(224, (3, 4, 6, 3), 1, num_classes=1000)  # R50x1
     """
     width = root_width(resnet_layers, resnet_width)
     layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
-    x = input_tensor
-    if x is None and image_size is None:
-        x = keras.Input((None, None, channels), name="images")
-    elif x is None:
-        x = image_input(image_size, channels)
+    x = image_input(image_size, channels, input_tensor, any_size=True)
     images = image_source(x)
 
     x = RootBlock(width, **layer("root_block"))(x)  # (B, H/4, W/4, 64w)

@@ -13,8 +13,9 @@ from vit_keras.layers import (
     PatchEmbedding,
     TakeClassToken,
 )
-from vit_keras.layers.base import check_choice, check_positive, layer_norm
+from vit_keras.layers.base import check_choice, check_kept, check_positive, check_rates, layer_norm
 from vit_keras.layers.positions import IN_ATTENTION
+from vit_keras.models.arguments import names_arguments
 from vit_keras.models.common import add_head, image_input, image_source, layer_options
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.position_embeddings import (
@@ -26,6 +27,7 @@ from vit_keras.models.position_embeddings import (
 CLASSIFIERS = ("token", "gap", "map", "gap_norm")
 
 
+@names_arguments()
 def VisionTransformer(
     image_size: int | tuple[int, int] | None,
     patch_size: int | tuple[int, int],
@@ -58,13 +60,13 @@ def VisionTransformer(
     The model maps images `(B, H, W, C)` in [-1, 1] to logits `(B, num_classes)`.
 
     Args:
-        image_size: Pixels, an int or (height, width).
+        image_size: Pixels, an int or (height, width); None with an `input_tensor`.
         patch_size: Pixels, an int or (height, width), which must divide `image_size`.
         hidden_size: Width D of the tokens.
         num_layers: Number of encoder blocks.
         num_heads: Number of attention heads, which must divide `hidden_size`.
         mlp_dim: Width of the hidden layer of each MLP.
-        num_classes: Number of classes, or None for features `(B, D)`.
+        num_classes: Number of classes, or None or 0 for features `(B, D)`.
         classifier: What the classifier reads: the class token ("token"), the mean of the tokens
             ("gap"), the same mean taken before `encoder_norm` as in timm ("gap_norm"), or an
             attention pool ("map").
@@ -102,6 +104,7 @@ def VisionTransformer(
     Raises:
         ValueError: `patch_size` does not divide `image_size`, `num_heads` does not divide
             `hidden_size`, or another argument is wrong.
+        TypeError: There is no such argument; the message names the right one.
 
     Example:
         >>> model = VisionTransformer(224, 16, 768, 12, 12, 3072, num_classes=1000)  # ViT-B/16
@@ -111,15 +114,17 @@ def VisionTransformer(
     check_choice(classifier, CLASSIFIERS, "classifier")
     check_positive(num_layers=num_layers)
     check_positions(position_embedding, position_embedding_at)
+    check_kept(patch_keep_rate=patch_keep_rate)
     if patch_keep_rate != 1:
         check_dropped_patches(position_embedding, position_embedding_at)
     layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
     mlp = {"gelu": gelu, "layer_norm_epsilon": layer_norm_epsilon}
     head = {"num_heads": num_heads, "mlp_dim": mlp_dim, **mlp}
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
+    check_rates(**rates, stochastic_depth_rate=stochastic_depth_rate)
     block = {**head, **rates, "rematerialise": rematerialise}
 
-    x = image_input(image_size, channels) if input_tensor is None else input_tensor
+    x = image_input(image_size, channels, input_tensor)
     patches = PatchEmbedding(hidden_size, patch_size, **layer("embedding"))
     grid = patches.grid(x.shape[1:3])
     if position_embedding in IN_ATTENTION:

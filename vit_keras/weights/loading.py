@@ -73,7 +73,7 @@ def from_checkpoint(
         **overrides: Arguments of `VisionTransformer`, `HybridViT` or `ResNet`. They give what the
             file does not say, such as `num_heads` of a bare timm file, or what is to differ:
             another `image_size`, `patch_size` or `channels` adapts the weights, and another
-            `num_classes` starts with a head of zeros.
+            `num_classes` starts with a head of zeros, and None or 0 has no head.
 
     Returns:
         The model.
@@ -90,6 +90,8 @@ def from_checkpoint(
     """
     if os.fspath(path).endswith(".keras"):
         return _open_keras_model(os.fspath(path), overrides)
+    if overrides.get("num_classes") == 0:
+        overrides["num_classes"] = None
     with open_weight_file(path, source) as file:
         inferred = file.infer()
         numerics = file.numerics()

@@ -1,0 +1,78 @@
+"""Constructors answer unknown arguments with the right names, and build features alike."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, shapes_only, to_numpy
+from vit_keras.models import HybridViT, ResNet, VisionTransformer, from_variant
+
+SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 1, "mlp_dim": 16}
+BUILDS = {
+    "VisionTransformer": lambda **options: VisionTransformer(8, 4, **SIZES, **options),
+    "HybridViT": lambda **options: HybridViT(32, (1,), 0.5, 2, **SIZES, **options),
+    "ResNet": lambda **options: ResNet(32, (1,), 0.5, **options),
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"classes": 10}, r"takes `num_classes`\. Received: classes=10$"),
+        (
+            {"include_top": False},
+            r"takes `num_classes`\. Received: include_top=False; .*None, or",
+        ),
+        (
+            {"input_shape": (8, 8, 3)},
+            r"takes `image_size`.*\(8, 8, 3\); height and width; `ch",
+        ),
+        (
+            {"weights": "imagenet"},
+            r"has initial weights only.*='imagenet'; `vit_keras",
+        ),
+        ({"nam": "x"}, r"takes `name`\. Received: nam='x'"),
+        ({"zzz": 1}, r"has no argument `zzz`\. Received: zzz=1; it takes image_size, "),
+    ],
+)
+@pytest.mark.parametrize("name", BUILDS)
+def test_unknown_arguments_are_answered_with_the_right_names(name, arguments, message):
+    with pytest.raises(TypeError, match=f"^{name} {message}"):
+        BUILDS[name](**arguments)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pooling": "avg"}, r"takes `classifier`.*'token', 'gap' or 'map'"),
+        ({"embed_dim": 12}, r"takes `hidden_size`\. Received: embed_dim=12"),
+        ({"drop_path_rate": 0.1}, r"takes `stochastic_depth_rate`\. Received: drop_path_rate=0\.1"),
+        ({"rematerialize": True}, r"takes `rematerialise`\. Received: rematerialize=True"),
+    ],
+)
+@pytest.mark.parametrize("variant", ["Ti/16", "R+Ti/16"])
+def test_words_of_other_libraries_are_answered_with_ours(variant, arguments, message):
+    with pytest.raises(TypeError, match=message):
+        from_variant(variant, image_size=32, num_classes=2, **arguments)
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_no_classes_are_the_features_that_the_classifier_reads(name, rng):
+    whole = randomise(BUILDS[name](num_classes=3, seed=0), rng)
+    images = rng.normal(size=(2, *whole.input_shape[1:])).astype("float32")
+    features = keras.Model(whole.input, whole.get_layer("head").input)
+    for num_classes in (None, 0):
+        bare = BUILDS[name](num_classes=num_classes, seed=0)
+        bare.set_weights(whole.get_weights()[:-2])
+        np.testing.assert_array_equal(to_numpy(bare(images)), to_numpy(features(images)))
+
+
+@pytest.mark.once
+def test_ranges_are_named_in_layers_and_hybrids():
+    with shapes_only():
+        with pytest.raises(ValueError, match=r"`dropout_rate` must be at least 0 and below 1.*=1"):
+            BUILDS["HybridViT"](num_classes=2, dropout_rate=1)
+        with pytest.raises(ValueError, match=r"`channels` must be a positive int.*=0"):
+            BUILDS["ResNet"](num_classes=2, channels=0)
