@@ -110,7 +110,8 @@ def file_of_variant(hidden_size, num_layers, num_heads, mlp_dim):
 def test_a_file_opens_without_its_head(tmp_path, rng, num_classes):
     source = build(rng)
     weights.save(source, tmp_path / "own.weights.h5")
-    opened = weights.from_checkpoint(tmp_path / "own.weights.h5", num_classes=num_classes)
+    known = {"image_size": source.input_shape[1:3], "gelu": "exact", "num_classes": num_classes}
+    opened = weights.from_checkpoint(tmp_path / "own.weights.h5", **known)
     expected = keras.Model(source.input, source.get_layer("head").input)
     assert_equal_weights(expected, opened)
 
