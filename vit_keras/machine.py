@@ -30,6 +30,13 @@ def _processor() -> str:
     return "\n".join(line for line in lines if line.startswith(kinds))
 
 
+def cores() -> int:
+    """Returns the number of processors that this program may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def prepare() -> None:
     """Makes this program keep compiled programs and freed memory; call it at its start."""
     keep_compiled()

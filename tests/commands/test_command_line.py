@@ -64,7 +64,7 @@ def test_options_are_written_with_underscores_or_dashes():
         (["evaluate"], "the following arguments are required: MODEL"),
         (["train", "--total_step", "5"], "Did you mean total_steps"),
         (["evaluate", "a", "--image_size", "1", "2", "3"], "one positive side, or height and"),
-        (["predict", "a", "b", "--out", "c.doc"], "must end in .csv or .jsonl"),
+        (["predict", "a", "b", "--out", "c.doc"], "must end in .csv, .jsonl, .parquet or .html"),
         (["bench", "a", "--rounds", "0"], "--batch and --rounds must be positive"),
         (["completion", "fish"], "invalid choice: 'fish'"),
     ],

@@ -1,26 +1,41 @@
-"""`predict`, `info` and `bench` on a small run, beside what the library gives."""
+"""`predict` in each format, beside softmax and top-k in NumPy."""
 
 import csv
 import io
 import json
+import re
 
-import keras
 import numpy as np
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from tests.helpers import randomise
-from vit_keras import data, evaluation
-from vit_keras.commands import run
-from vit_keras.models import VisionTransformer
-from vit_keras.weights import open_model, save_model
+from tests import reference
+from tests.commands.read_predictions import (
+    Page,
+    expected,
+    pixels_of,
+    read_columns,
+    read_lines,
+    read_table,
+)
+from tests.helpers import randomise, weights_by_path
+from vit_keras import commands, data
+from vit_keras.commands import predict, run
+from vit_keras.config import UsageError
+from vit_keras.evaluation import prediction_formats
+from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.weights import save_model
+
+NAMES = ["cat", "dog, small", '<i>"owl"</i> & co', "a very long name of a class"]
+TOP, THRESHOLD = 3, 0.3
 
 
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory):
     model = VisionTransformer(16, 8, 24, 2, 3, 40, 4, name="small")
     randomise(model, np.random.default_rng(0))
-    model.class_names = ["cat", "dog", "owl", "a very long name of a class"]
+    model.class_names = NAMES
     file = tmp_path_factory.mktemp("predict") / "small.keras"
     save_model(model, file)
     return str(file)
@@ -28,121 +43,196 @@ def model_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
+    """A folder of pictures of several sizes; one has a name that HTML and CSV must escape."""
     folder, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(1)
-    for i in range(5):
+    for i, name in enumerate(["0.png", "1 <b>&\", '.png", "2.png", "3.png", "4.png"]):
         pixels = rng.integers(0, 256, (20 + i, 30, 3), dtype="uint8")
-        Image.fromarray(pixels).save(folder / f"{i}.png")
+        Image.fromarray(pixels).save(folder / name)
     return folder
 
 
-def expected(model_file, paths):
-    """Class probabilities, computed by the model itself."""
-    model = open_model(model_file)
-    images = [
-        data.normalize(
-            data.resize(data.read_image(path, 3), (16, 16), model.preprocessing),
-            model.preprocessing,
-        )
-        for path in paths
-    ]
-    logits = keras.ops.convert_to_numpy(model(np.stack(images)))
-    return np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-
-
-def test_every_format_says_what_the_model_says(model_file, pictures, tmp_path, capsys, monkeypatch):
-    paths = sorted(pictures.iterdir())
-    shares, names = expected(model_file, paths), open_model(model_file).class_names
-    best = [names[k] for k in shares.argmax(axis=1)]
-
-    run(["predict", model_file, str(pictures), "--batch_eval", "2"])
-    table = capsys.readouterr().out.splitlines()
-    assert [line.startswith(f"{p}: {name} ") for line, p, name in zip(table, paths, best)] == [
-        True
-    ] * 5
-
-    out = tmp_path / "labels.csv"
-    run(["predict", model_file, f"{pictures}/*.png", "--out", str(out), "--top", "4"])
-    rows = list(csv.DictReader(io.StringIO(out.read_text())))
-    assert [row["path"] for row in rows] == list(map(str, paths))
-    assert [row["class_1"] for row in rows] == best
-    for row, share in zip(rows, shares):
-        written = {row[f"class_{k}"]: float(row[f"probability_{k}"]) for k in range(1, 5)}
-        np.testing.assert_allclose([written[name] for name in names], share, atol=1e-5)
-
-    capsys.readouterr()
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, paths[3:]))))
-    run(["predict", model_file, "-", "--format", "jsonl", "--top", "1"])
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["classes"][0]["name"] for line in lines] == best[3:]
-    assert lines[0]["classes"][0]["probability"] == pytest.approx(shares[3].max(), abs=1e-5)
-
-
-def test_an_unreadable_picture_stops_or_is_reported(model_file, pictures, tmp_path, capsys):
-    bad = tmp_path / "bad.png"
+@pytest.fixture(scope="module")
+def outputs(model_file, pictures, tmp_path_factory):
+    """The same pictures, one of them unreadable, in all formats: a folder and the table."""
+    folder = tmp_path_factory.mktemp("outputs")
+    bad = folder / "bad.png"
     bad.write_bytes(b"not a picture")
-    command = ["predict", model_file, str(pictures / "0.png"), str(bad)]
-    with pytest.raises(ValueError, match=r"bad\.png"):
-        run(command)
-    out = tmp_path / "a.csv"
+    command = ["predict", model_file, str(pictures), str(bad), str(pictures / "0.png")]
+    command += ["--skip_unreadable", "--batch", "2"]
+    command += ["--top", str(TOP), "--threshold", str(THRESHOLD)]
+    for suffix in ("csv", "jsonl", "parquet", "html"):
+        run([*command, "--out", str(folder / "new" / f"a.{suffix}")])
+    run([*command, "--format", "table", "--out", str(folder / "new" / "a.txt")])
+    return folder / "new"
+
+
+def test_every_format_says_what_the_model_says(outputs, model_file, pictures):
+    paths = sorted(pictures.iterdir())
+    rows = []
+    for path, shares in zip(paths, expected(model_file, paths)):
+        order = np.argsort(-shares)[:TOP]
+        rows.append((str(path), [(NAMES[k], shares[k]) for k in order if shares[k] >= THRESHOLD]))
+    rows.append((str(outputs.parent / "bad.png"), []))
+    assert {0, 1} < {len(classes) for _, classes in rows}  # the threshold leaves some out
+    with open(outputs / "a.csv", newline="") as file:
+        written = {"csv": read_columns(list(csv.DictReader(file)), TOP)}
+    table = pyarrow.parquet.read_table(outputs / "a.parquet")
+    written["parquet"] = read_columns(table.to_pylist(), TOP)
+    written["jsonl"] = read_lines((outputs / "a.jsonl").read_text())
+    figures = Page((outputs / "a.html").read_text()).figures
+    written["html"] = [(f["path"], list(map(tuple, f["classes"]))) for f in figures]
+    assert written["csv"] == written["jsonl"] == written["parquet"] == written["html"]
+    written["table"] = read_table((outputs / "a.txt").read_text())
+    for name, tolerance in (("csv", 1e-5), ("table", 6e-4)):
+        assert [path for path, _ in written[name]] == [path for path, _ in rows]
+        for (_, actual), (_, wanted) in zip(written[name], rows):
+            assert [c for c, _ in actual] == [c for c, _ in wanted]
+            shares = [p for _, p in wanted]
+            np.testing.assert_allclose([p for _, p in actual], shares, atol=tolerance)
+
+
+@pytest.mark.once
+def test_a_picture_without_classes_says_why(outputs, model_file, pictures, capsys):
+    lines = [json.loads(line) for line in (outputs / "a.jsonl").read_text().splitlines()]
+    with open(outputs / "a.csv", newline="") as file:
+        errors = [row["error"] or None for row in csv.DictReader(file)]
+    figures = Page((outputs / "a.html").read_text()).figures
+    assert [line["error"] for line in lines] == errors
+    assert [bool(error) for error in errors] == [False] * 5 + [True]
+    assert "bad.png' cannot be read as an image" in errors[-1]
+    assert figures[-1]["p"] == errors[-1] and figures[-1]["class"] == "error"
+    capsys.readouterr()
+    command = ["predict", model_file, str(pictures / "0.png"), "--threshold", "0.999"]
+    run(command)
+    assert capsys.readouterr().out == f"{pictures / '0.png'}: no class at 99.9% or more\n"
+    run([*command, "--format", "html"])
+    (figure,) = Page(capsys.readouterr().out).figures
+    assert figure["class"] == "none" and figure["p"] == "no class at 99.9 % or more"
+    run([*command, "--format", "csv"])
+    row = capsys.readouterr().out.splitlines()[1]
+    assert row == f'"{pictures / "0.png"}",,,,,,,'
+
+
+@pytest.mark.once
+def test_a_page_holds_its_pictures(outputs, pictures):
+    text = (outputs / "a.html").read_text()
+    page = Page(text)
+    assert page.scripts == 1 and not re.search(r"(src|href)=.(?!data:)", text)
+    paths = [*sorted(pictures.iterdir()), None]
+    for figure, path in zip(page.figures, paths, strict=True):
+        if path is None:
+            assert not figure["images"]
+            continue
+        original = np.asarray(Image.open(path), "float64")
+        (image,) = figure["images"]
+        assert figure["b"] == path.name
+        assert pixels_of(image).mean() == pytest.approx(original.mean(), abs=2)
+        assert pixels_of(image).shape == original.shape
+        assert figure.get("data-class") == (figure["classes"] or [[None]])[0][0]
+
+
+@pytest.mark.once
+def test_attention_is_a_layer_over_the_part_that_the_model_sees(tmp_path):
+    """The layer's opacity is the rollout of Eq. 1-4, and its place that of the central crop."""
+    rng = np.random.default_rng(3)
+    model = randomise(VisionTransformer(16, 4, 24, 2, 3, 40, 4), rng, scale=0.5)
+    model.preprocessing = Preprocessing(crop_fraction=0.8)
+    save_model(model, tmp_path / "a.keras")
+    pixels = rng.integers(0, 256, (40, 60, 3), dtype="uint8")
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    command = ["predict", str(tmp_path / "a.keras"), str(tmp_path / "a.png")]
+    run([*command, "--out", str(tmp_path / "a.html"), "--attention"])
+    (figure,) = Page((tmp_path / "a.html").read_text()).figures
+    picture, layer = figure["images"]
+    assert pixels_of(picture).shape == (40, 60, 3)
+    # 40x60 becomes 20x30, of which the middle 16x16 are seen, from (2, 7) on.
+    assert layer["style"] == "top:10%;left:23.33%;height:80%;width:53.33%"
+    image = data.resize(pixels, (16, 16), model.preprocessing)
+    image = data.normalize(image, model.preprocessing)[None]
+    attention = reference.forward(image, weights_by_path(model), num_layers=2)["attention"][0]
+    flow = np.eye(17)
+    for weights in attention.mean(axis=1):  # (heads, N, N) of each layer
+        step = weights + np.eye(17)
+        flow = step / step.sum(axis=-1, keepdims=True) @ flow
+    share = flow[0, 1:].reshape(4, 4)
+    opacity = 255 * 0.8 * (1 - share / share.max())
+    np.testing.assert_allclose(pixels_of(layer)[..., 1], opacity, atol=0.6)
+    assert not pixels_of(layer)[..., 0].any()  # black
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "html"])
+def test_a_failed_run_leaves_the_old_file(model_file, pictures, tmp_path, suffix):
+    bad, out = tmp_path / "bad.png", tmp_path / "out" / f"a.{suffix}"
+    bad.write_bytes(b"not a picture")
+    out.parent.mkdir()
+    out.write_text("old")
+    command = ["predict", model_file, str(pictures / "0.png"), str(bad), "--batch", "1"]
     with pytest.raises(ValueError, match=r"bad\.png"):
         run([*command, "--out", str(out)])
-    assert not out.exists()  # nothing half-written
+    assert [file.read_text() for file in out.parent.iterdir()] == ["old"]
+
+
+@pytest.mark.once
+def test_an_interrupt_leaves_no_file(model_file, pictures, tmp_path, monkeypatch):
+    def interrupted(predictions, file, form, **_):
+        next(predictions)
+        file.write(b"half a row")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vit_keras.evaluation.write_file_predictions", interrupted)
+    out = tmp_path / "out" / "a.csv"
+    assert commands.main(["predict", model_file, str(pictures), "--out", str(out)]) == 130
+    assert list(out.parent.iterdir()) == []
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.once
+def test_progress_is_for_terminals(model_file, pictures, tmp_path, capsys, monkeypatch):
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"not a picture")
+    command = ["predict", model_file, str(pictures), str(bad), "--skip_unreadable"]
+    out = ["--out", str(tmp_path / "a.csv")]
     capsys.readouterr()
-    run([*command, "--skip_unreadable"])
-    good, line = capsys.readouterr().out.splitlines()
-    assert "%" in good and "bad.png" in line and "%" not in line
+    run([*command, *out])
+    assert capsys.readouterr().err == "1 of 6 pictures could not be read\n"
+    run(command[:3])
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    run([*command, *out])
+    assert "6/6" in terminal.getvalue() and "pictures/s" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\n1 of 6 pictures could not be read\n")
 
 
-@pytest.mark.once
-def test_pictures_are_drawn_with_their_labels(model_file, pictures, tmp_path):
-    run(["predict", model_file, str(pictures / "0.png"), "--draw", str(tmp_path / "out")])
-    (file,) = (tmp_path / "out").iterdir()
-    page = np.asarray(Image.open(file).convert("RGB")).astype(int)
-    original = np.asarray(Image.open(pictures / "0.png")).astype(int)
-    height = round(512 / 30 * 20)
-    assert page.shape[1] >= 512 and page.shape[0] > height
-    centers = page[8:height:17, (page.shape[1] - 512) // 2 + 8 :: 17][:20, :30]
-    assert np.abs(centers[:19, :29] - original[:19, :29]).mean() < 20  # the picture, enlarged
-    below = page[height:]
-    assert (below == 255).mean() > 0.5 and (below < 60).any()  # text on white
-
-
-@pytest.mark.once
-def test_info_describes_checkpoints_and_variants(model_file, capsys):
-    run(["info", model_file, "--json"])
-    description = json.loads(capsys.readouterr().out)
-    model = open_model(model_file)
-    assert description["kind"] == "checkpoint" and description["class_names"] == model.class_names
-    assert description["parameters"] == model.count_params()
-    assert description["architecture"]["hidden_size"] == 24
-    assert description["image_size"] == [16, 16] and len(description["files"][0]["sha256"]) == 64
-
-    run(["info", "L/16", "--epochs", "7", "--device_tflops", "61.5", "--json"])
-    description = json.loads(capsys.readouterr().out)
-    assert description["parameters"] == 304_326_632
-    assert description["training"]["exaflops"] == pytest.approx(783, rel=0.03)  # Table 6
-    run(["info", "B/16", "--layers"])
-    text = capsys.readouterr().out
-    assert "parameters: 86,567,656" in text and "encoderblock_11" in text
-
-
-@pytest.mark.once
-def test_bench_measures_each_model_and_batch(model_file, capsys):
-    run(["bench", model_file, "--batch", "1", "3", "--rounds", "2"])
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines[1:]] == ["1", "3"]
-    for line in lines[1:]:
-        batch, milliseconds, speed = map(float, line.split()[1:])
-        assert speed == pytest.approx(1e3 * batch / milliseconds, rel=0.05)
-
-
-@pytest.mark.once
-def test_predictions_equal_the_evaluation(model_file, pictures):
-    predictor, _ = evaluation.open_predictor(model_file)
+def test_paths_come_from_standard_input_each_once(model_file, pictures, capsys, monkeypatch):
     paths = sorted(pictures.iterdir())
-    rows = list(evaluation.predict_files(predictor, paths, top=4))
-    shares = expected(model_file, paths)
-    for row, share in zip(rows, shares):
-        np.testing.assert_allclose(
-            [value for _, value in row.classes], np.sort(share)[::-1], atol=1e-5
-        )
+    lines = [*paths[3:], paths[0], paths[3]]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, lines))))
+    run(["predict", model_file, "-", str(pictures / "[24].png"), "--format", "jsonl"])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    order = [paths[k] for k in (3, 4, 0, 2)]
+    assert [row["path"] for row in rows] == list(map(str, order))
+    shares = expected(model_file, order)
+    assert [row["classes"][0]["name"] for row in rows] == [NAMES[k] for k in shares.argmax(axis=1)]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--top", "0"], "--top and --batch must be positive. Received: --top 0 --batch 32"),
+        (["--batch", "0"], "Received: --top 3 --batch 0"),
+        (["--threshold", "50"], "--threshold must lie between 0 and 1. Received: --threshold 50"),
+        (["--out", "a.xlsx"], "--out must end in .csv, .jsonl, .parquet or .html, or --format"),
+        (["--format", "parquet"], "--format parquet needs --out"),
+        (["--attention", "--out", "a.csv"], "drawn on a page. Received: csv; give --out page.html"),
+    ],
+)
+def test_wrong_options_are_named_before_the_model_is_opened(options, message):
+    assert set(predict.FORMATS) == set(prediction_formats.FORMATS)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        run(["predict", "nowhere", "nothing.png", *options])

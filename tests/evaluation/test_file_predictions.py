@@ -1,13 +1,19 @@
 """Predictions for picture files, compared with outputs computed by hand."""
 
+import dataclasses
+import io
+import json
+import os
+import threading
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.helpers import randomise, to_numpy
-from vit_keras import evaluation
+from vit_keras import data, evaluation, models
 from vit_keras.evaluation import Predictor
-from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.models import Preprocessing, ResNet, VisionTransformer
 
 PREPROCESSING = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
 
@@ -59,8 +65,7 @@ def means(calls, gives_probabilities=True):
 
 
 @pytest.mark.once
-def test_files_are_read_batch_by_batch(pictures):
-    """Files are read when their batch begins, and the last batch is filled up."""
+def test_the_last_batch_is_filled_up(pictures):
     paths, pixels = pictures
     calls = []
     rows = evaluation.predict_files(means(calls), iter(paths), batch=2, top=1)
@@ -71,6 +76,80 @@ def test_files_are_read_batch_by_batch(pictures):
         channels = picture.mean(axis=(0, 1))
         assert row.classes == ((str(channels.argmax()), pytest.approx(channels.max(), rel=1e-5)),)
     assert calls == [2, 2, 2]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("form", ["table", "csv", "jsonl", "html"])
+def test_rows_are_written_before_all_pictures_are_read(pictures, form):
+    """At most three batches of pictures have no row yet, so memory is constant."""
+    paths, _ = pictures
+    taken, written = [], []
+
+    def endless():
+        for number in range(200):
+            taken.append(number)
+            yield paths[number % 5]
+
+    class File(io.BytesIO):
+        def write(self, text):
+            written.append(len(taken))
+            return super().write(text)
+
+    rows = evaluation.predict_files(means([]), endless(), batch=4, top=2, picture_px=8)
+    file = File()
+    evaluation.write_file_predictions(rows, file, form, top=2)
+    behind = [most - number for number, most in enumerate(written)]
+    assert len(taken) == 200 and len(written) >= 200
+    assert max(behind) <= 12 and written[0] < 20
+
+
+@pytest.mark.once
+def test_pictures_are_read_while_the_model_computes(pictures, monkeypatch):
+    paths, _ = pictures
+    third_is_read, read = threading.Event(), data.read_image
+
+    def noting(path, channels):
+        if path == paths[2]:
+            third_is_read.set()
+        return read(path, channels)
+
+    monkeypatch.setattr(data, "read_image", noting)
+    predictor = means([])
+    waits = dataclasses.replace(
+        predictor, run=lambda x: third_is_read.wait(60) and predictor.run(x)
+    )
+    rows = evaluation.predict_files(waits, paths[:3], batch=1)
+    assert [row.path for row in rows] == paths[:3] and third_is_read.is_set()
+
+
+@pytest.mark.once
+def test_classes_below_the_threshold_are_left_out(pictures):
+    paths, pixels = pictures
+    shares = pixels.mean(axis=(1, 2)) / 255  # (5, 3)
+    threshold = float(np.median(shares.max(axis=1)))
+    predictor = dataclasses.replace(means([]), preprocessing=Preprocessing((0.0,), (1.0,)))
+    rows = list(evaluation.predict_files(predictor, paths, top=2, threshold=threshold))
+    for row, share in zip(rows, shares, strict=True):
+        kept = [k for k in np.argsort(-share)[:2] if share[k] >= threshold - 1e-6]
+        assert [name for name, _ in row.classes] == [str(k) for k in kept] and row.error is None
+    assert sorted(map(bool, (row.classes for row in rows))) == [False, False, True, True, True]
+
+
+def test_attention_is_the_rollout_of_the_model(model, pictures):
+    paths, pixels = pictures
+    rows = list(
+        evaluation.predict_files(
+            evaluation.make_predictor(model), paths, batch=3, attention=True, picture_px=4
+        )
+    )
+    images = ((pixels / 255 - PREPROCESSING.mean) / PREPROCESSING.std).astype("float32")
+    attention = to_numpy(models.attention_maps(model)(images))
+    expected = models.attention_rollout(attention)[:, 0, 1:].reshape(5, 2, 2)
+    np.testing.assert_allclose([row.attention for row in rows], expected, rtol=1e-4)
+    assert [row.picture.shape for row in rows] == [(4, 4, 3)] * 5
+    for row, picture in zip(rows, pixels):
+        assert row.seen == (0, 0, 1, 1)
+        np.testing.assert_allclose(row.picture.mean(), picture.mean(), atol=6)
 
 
 @pytest.mark.once
@@ -100,8 +179,50 @@ def test_an_unreadable_picture_stops_or_has_a_row_of_its_own(pictures):
         ({"on_error": "stop"}, "`on_error` must be 'raise' or 'skip'. Received: on_error='stop'"),
         ({"batch": 0}, "`batch` and `top` must be positive. Received: batch=0, top=5"),
         ({"top": 0}, "`batch` and `top` must be positive. Received: batch=32, top=0"),
+        ({"threshold": 1.5}, r"`threshold` must lie in \[0, 1\]. Received: threshold=1.5"),
+        ({"attention": True}, "needs a Keras model with EncoderBlock .* an exported file"),
     ],
 )
 def test_wrong_options_are_named_at_once(options, message):
     with pytest.raises(ValueError, match=message):
         evaluation.predict_files(means([]), [], **options)
+
+
+@pytest.mark.once
+def test_attention_needs_encoder_blocks():
+    network = evaluation.make_predictor(ResNet(32, (1,), 0.5, 5))
+    with pytest.raises(ValueError, match="need a model with EncoderBlock layers.*which has none"):
+        evaluation.predict_files(network, [], attention=True)
+
+
+@pytest.mark.once
+def test_outputs_that_are_not_finite_are_an_error(pictures):
+    predictor = dataclasses.replace(means([]), run=lambda x: x.mean(axis=(1, 2)) * np.nan)
+    with pytest.raises(ValueError, match=r"must be finite. Received: NaN .* for '.*0\.png'"):
+        list(evaluation.predict_files(predictor, pictures[0], on_error="skip"))
+
+
+@pytest.mark.once
+def test_a_file_that_may_not_be_opened_is_unreadable(pictures, monkeypatch):
+    def denied(path, channels):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(data, "read_image", denied)
+    with pytest.raises(PermissionError):
+        list(evaluation.predict_files(means([]), pictures[0]))
+    rows = list(evaluation.predict_files(means([]), pictures[0], on_error="skip"))
+    assert all("Permission denied" in row.error for row in rows) and len(rows) == 5
+
+
+@pytest.mark.once
+def test_names_that_are_not_utf8_are_written_as_escapes(pictures, tmp_path):
+    name = os.fsdecode(b"b\xe9b\xe9.png")
+    path = tmp_path / name
+    path.write_bytes(pictures[0][0].read_bytes())
+    text = {}
+    for form in ("table", "csv", "jsonl", "html", "parquet"):
+        rows = evaluation.predict_files(means([]), [path], top=1, picture_px=8)
+        evaluation.write_file_predictions(rows, file := io.BytesIO(), form, top=1)
+        text[form] = file.getvalue()
+    assert all(rb"b\udce9b\udce9.png" in content for content in text.values())
+    assert json.loads(text["jsonl"])["path"] == str(path)

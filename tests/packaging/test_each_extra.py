@@ -103,7 +103,8 @@ CASES = [
         ["data", "jax"],
         "jax",
         {
-            "predict small.keras photos/cat --draw drawn": None,
+            "predict small.keras photos/cat --attention --out page.html": None,
+            "predict small.keras photos/cat --out labels.parquet": None,
             "evaluate small.keras --dataset folder:photos --out report --fewshot 1": None,
             "evaluate small.keras --dataset folder:photos --out report": "train",
             "visualize small.keras photos/cat/0.png --out figures": "train",

@@ -1,22 +1,21 @@
-"""`vit-keras predict`: the classes of pictures, as a table, CSV, JSON lines or drawn pictures."""
+"""`vit-keras predict`: the classes of pictures, as a table, a file, or a page of the pictures."""
 
 import argparse
 import contextlib
-import csv
-import json
 import pathlib
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
+from vit_keras import extras
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
 
-FORMATS = ("table", "csv", "jsonl")
+FORMATS = ("table", "csv", "jsonl", "parquet", "html")
 EXAMPLES = (
     "vit-keras predict runs/digits cat.jpg dog.png",
     "vit-keras predict model.tflite photos 'more/**/*.jpg' --out labels.csv",
-    "vit-keras predict runs/digits photos --draw labeled      # pictures with their labels",
+    "vit-keras predict runs/digits photos --out page.html --attention    # pictures and labels",
+    "vit-keras predict runs/digits photos --top 1 --threshold 0.8 --out sure.parquet",
     "find photos -newer last | vit-keras predict runs/digits - --format jsonl",
 )
 
@@ -26,12 +25,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="run, checkpoint of any format, or exported file")
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
     add("pictures", nargs="+", metavar="PICTURE", help=pictures)
-    add("--top", type=int, default=3, metavar="N", help="classes for each picture (3)")
-    add("--format", choices=FORMATS, metavar="NAME", help="table, csv or jsonl (by --out, table)")
-    shared.add_out(parser, "file to write instead of standard output")
-    add("--draw", metavar="DIR", help="also write the pictures with their labels into this folder")
+    add("--top", type=int, default=3, metavar="N", help="most classes for each picture (3)")
+    threshold = "leave out classes of a lower probability (0)"
+    add("--threshold", type=float, default=0.0, metavar="P", help=threshold)
+    shared.add_out(parser, ".csv, .jsonl, .parquet or .html file instead of standard output")
+    formats = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} (by --out, table)"
+    add("--format", choices=FORMATS, metavar="NAME", help=formats)
+    add("--attention", action="store_true", help="show on the page where the classifier looks")
     shared.add_image_size(parser)
-    add("--batch_eval", type=int, default=32, metavar="N", help="pictures per step (32)")
+    add("--batch", type=int, default=32, metavar="N", help="pictures per step (32)")
     skip = "report an unreadable picture in its row instead of stopping"
     add("--skip_unreadable", action="store_true", help=skip)
 
@@ -39,34 +41,61 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from vit_keras import data, evaluation, machine
 
-    form = _format(options)
+    form = _check(options)
     machine.prepare()
     predictor, _ = evaluation.open_predictor(options.model, shared.image_size(options))
     paths = data.expand_pictures(_arguments(options.pictures))
     predictions = evaluation.predict_files(
         predictor,
         paths,
-        batch=options.batch_eval,
+        batch=options.batch,
         top=options.top,
+        threshold=options.threshold,
         on_error="skip" if options.skip_unreadable else "raise",
+        picture_px=evaluation.PICTURE_PX if form == "html" else None,
+        attention=options.attention,
     )
-    if options.draw:
-        predictions = _drawn(predictions, pathlib.Path(options.draw))
-    with _output(options.out) as file:
-        WRITERS[form](predictions, options.top, file)
+    unreadable: list[str] = []
+    with _output(options.out) as file, contextlib.closing(predictions):
+        evaluation.write_file_predictions(
+            _watched(predictions, len(paths), unreadable, file),
+            file,
+            form,
+            top=options.top,
+            threshold=options.threshold,
+            title=f"Predictions of {options.model}",
+        )
+    if unreadable:
+        message = f"{len(unreadable)} of {len(paths)} pictures could not be read"
+        print(message, file=sys.stderr)
 
 
-def _format(options):
-    suffix = pathlib.Path(options.out).suffix[1:] if options.out else "table"
+def _check(options: argparse.Namespace) -> str:
+    """Checks the options, and returns the format."""
+    if options.top < 1 or options.batch < 1:
+        raise UsageError(
+            "--top and --batch must be positive. "
+            f"Received: --top {options.top} --batch {options.batch}"
+        )
+    if not 0 <= options.threshold <= 1:
+        raise UsageError(
+            f"--threshold must lie between 0 and 1. Received: --threshold {options.threshold}"
+        )
+    suffix = pathlib.Path(options.out).suffix[1:].lower() if options.out else "table"
     form = options.format or suffix
     if form not in FORMATS:
         raise UsageError(
-            f"`--out` must end in .csv or .jsonl, or `--format` be given. Received: {options.out}"
+            "--out must end in .csv, .jsonl, .parquet or .html, or --format be given. "
+            f"Received: {options.out}"
         )
+    if options.attention and form != "html":
+        raise UsageError(f"--attention is drawn on a page. Received: {form}; give --out page.html")
+    if form == "parquet" and not options.out:
+        raise UsageError("--format parquet needs --out, because Parquet is no text")
     return form
 
 
-def _arguments(arguments: list[str]) -> Iterator[str]:
+def _arguments(arguments: Sequence[str]) -> Iterator[str]:
     for argument in arguments:
         if argument == "-":
             yield from filter(None, (line.rstrip("\n") for line in sys.stdin))
@@ -80,63 +109,30 @@ def _output(path):
     from vit_keras.files import replacing
 
     if path is None:
-        yield sys.stdout
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
         return
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
         yield file
     print(f"written: {path}")
 
 
-def _write_table(predictions: Iterable, top: int, file: Any) -> None:
-    for prediction in predictions:
-        classes = ", ".join(
-            f"{name} {100 * probability:.1f}%" for name, probability in prediction.classes
-        )
-        print(f"{prediction.path}: {prediction.error or classes}", file=file)
+def _watched(predictions: Iterable, total: int, unreadable: list[str], file) -> Iterator:
+    """Passes the predictions on, collects the unreadable ones, and shows the progress.
 
-
-def _write_csv(predictions: Iterable, top: int, file: Any) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    columns = [
-        f"{field}_{rank}" for rank in range(1, top + 1) for field in ("class", "probability")
-    ]
-    writer.writerow(["path", *columns, "error"])
-    for prediction in predictions:
-        cells = [
-            cell
-            for name, probability in prediction.classes
-            for cell in (name, f"{probability:.6g}")
-        ]
-        cells += [""] * (len(columns) - len(cells))  # fewer classes than `top`, or an error
-        writer.writerow([prediction.path, *cells, prediction.error or ""])
-
-
-def _write_jsonl(predictions: Iterable, top: int, file: Any) -> None:
-    for prediction in predictions:
-        classes = [
-            {"name": name, "probability": probability} for name, probability in prediction.classes
-        ]
-        row = {"path": str(prediction.path), "classes": classes, "error": prediction.error}
-        print(json.dumps(row, ensure_ascii=False), file=file)
-
-
-WRITERS = {"table": _write_table, "csv": _write_csv, "jsonl": _write_jsonl}
-
-
-def _drawn(predictions, folder):
-    """Passes the predictions on, and writes each picture with its labels below it."""
-    from vit_keras.data import draw_caption
-    from vit_keras.files import replacing
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, prediction in enumerate(predictions, 1):
-        if not prediction.error:
-            lines = [
-                f"{name}  {100 * probability:.1f} %" for name, probability in prediction.classes
-            ]
-            with replacing(folder / f"{number:05}-{prediction.path.stem}.png") as temporary:
-                draw_caption(prediction.path, lines).save(temporary, format="png")
+    The progress is a bar on standard error, if that is a terminal which does not show the rows.
+    """
+    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
+    is_printed = file is sys.stdout.buffer
+    hidden = not sys.stderr.isatty() or (is_printed and sys.stdout.isatty())
+    for prediction in tqdm(predictions, total=total, unit=" pictures", disable=hidden):
+        if prediction.error:
+            unreadable.append(str(prediction.path))
         yield prediction
+        if is_printed:
+            file.flush()  # each row, once it is written
 
 
 COMMAND = shared.Command("Predict the classes of pictures.", EXAMPLES, add_options, run)

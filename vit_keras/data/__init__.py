@@ -8,11 +8,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 from vit_keras import extras
-from vit_keras.data.captions import draw_caption
 from vit_keras.data.fingerprints import check_unchanged
-from vit_keras.data.numpy_preprocess import normalize, resize
+from vit_keras.data.numpy_preprocess import normalize, resize, seen_part
 from vit_keras.data.picture_paths import expand_pictures
 from vit_keras.data.pillow_images import read_image
+from vit_keras.data.read_ahead import read_ahead
+from vit_keras.data.thumbnails import thumbnail
 
 if TYPE_CHECKING:
     from vit_keras.data.dataset import Dataset
@@ -47,15 +48,17 @@ __all__ = [
     "Split",
     "check_unchanged",
     "describe_splits",
-    "draw_caption",
     "eval_batches",
     "expand_pictures",
     "from_arrays",
     "load",
     "normalize",
+    "read_ahead",
     "read_image",
     "resize",
     "sample_images",
+    "seen_part",
+    "thumbnail",
     "train_and_test",
     "train_batches",
 ]

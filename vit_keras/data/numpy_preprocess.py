@@ -27,12 +27,29 @@ def resize(images, size: tuple[int, int], preprocessing: Preprocessing) -> np.nd
     images = np.asarray(images)
     if preprocessing.crop_fraction is None:
         return _resize(images, size, preprocessing)
-    sides, crop = np.array(images.shape[-3:-1]), np.array(size)
-    smallest = crop / preprocessing.crop_fraction
-    scaled = np.floor(sides * (smallest / sides).max() + 1e-6).astype(int)
+    scaled, (top, left) = _crop(images.shape[-3:-1], size, preprocessing.crop_fraction)
     images = _resize(images, tuple(scaled), preprocessing)
-    top, left = np.round((scaled - crop) / 2).astype(int)
     return images[..., top : top + size[0], left : left + size[1], :]
+
+
+def seen_part(
+    sides: tuple[int, int], size: tuple[int, int], preprocessing: Preprocessing
+) -> tuple[float, float, float, float]:
+    """Returns the part of a picture that `resize` leaves: (top, left, height, width).
+
+    Args:
+        sides: The picture's height and width in pixels.
+        size: The new height and width in pixels, as for `resize`.
+        preprocessing: The `crop_fraction`.
+
+    Returns:
+        Fractions of the picture's sides; (0, 0, 1, 1) without a `crop_fraction`.
+    """
+    if preprocessing.crop_fraction is None:
+        return 0.0, 0.0, 1.0, 1.0
+    scaled, corner = _crop(sides, size, preprocessing.crop_fraction)
+    top, left, height, width = np.concatenate([corner / scaled, size / scaled])
+    return float(top), float(left), float(height), float(width)
 
 
 def normalize(images, preprocessing: Preprocessing):
@@ -48,10 +65,17 @@ def normalize(images, preprocessing: Preprocessing):
     return preprocessing.normalize(images)
 
 
+def _crop(sides, size, fraction):
+    """Returns the height and width to resize to, and the corner (top, left) to crop from."""
+    sides, crop = np.array(sides), np.array(size)
+    smallest = crop / fraction
+    scaled = np.floor(sides * (smallest / sides).max() + 1e-6).astype(int)
+    return scaled, np.round((scaled - crop) / 2).astype(int)
+
+
 def _resize(images, size, preprocessing):
     if images.shape[-3:-1] == tuple(size):
         return images.astype("float32")
-    images = images.astype("float32")
     for axis, length in zip((-3, -2), size):
         images = _resize_axis(images, axis, int(length), preprocessing)
     return np.clip(images, 0.0, 255.0)  # a cubic kernel overshoots
@@ -73,7 +97,7 @@ def _resize_axis(images, axis, length, preprocessing):
     images = np.moveaxis(images, axis, 0)  # (old, ...)
     resized = np.zeros((length, *images.shape[1:]), "float32")
     for place, weight in zip(places.T.clip(0, old - 1), weights.T.astype("float32")):
-        resized += images[place] * weight.reshape(-1, *(1,) * (images.ndim - 1))
+        resized += images[place].astype("float32") * weight.reshape(-1, *(1,) * (images.ndim - 1))
     return np.moveaxis(resized, 0, axis)
 
 

@@ -1,10 +1,9 @@
 """Spreads a `tf.data.Dataset` over the cores without tf.data's tuner."""
 
-import os
-
 import tensorflow as tf
 
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+from vit_keras import machine
+
 AHEAD = 2  # elements that are prepared while one is used
 
 
@@ -14,7 +13,7 @@ def parallel_map(dataset: tf.data.Dataset, function) -> tf.data.Dataset:
     AutoGraph is left out: there is nothing for it to convert, and it takes half a minute.
     """
     function = tf.autograph.experimental.do_not_convert(function)
-    return dataset.map(function, num_parallel_calls=CORES)
+    return dataset.map(function, num_parallel_calls=machine.cores())
 
 
 def prefetch_untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:

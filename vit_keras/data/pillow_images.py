@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 
 import numpy as np
 
@@ -92,6 +93,7 @@ def open_encoded(data: bytes):
 def unreadable_message(name: str, reason: str) -> str:
     """Says that a picture cannot be read, why, and which files can."""
     kinds, reason = ", ".join(suffix[1:] for suffix in SUFFIXES), " ".join(reason.split())
+    reason = re.sub(r" <\S+ object at 0x\w+>", "", reason)  # the bytes, as Python shows them
     return f"{name} cannot be read as an image ({reason}). It must be a whole {kinds} file"
 
 

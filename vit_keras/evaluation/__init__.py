@@ -19,12 +19,15 @@ from vit_keras.evaluation.fewshot import (
 )
 from vit_keras.evaluation.file_predictions import FilePrediction, classify, predict_files
 from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
+from vit_keras.evaluation.page import PICTURE_PX
+from vit_keras.evaluation.prediction_formats import write_file_predictions
 from vit_keras.evaluation.predictions import write_predictions
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.evaluation.sources import open_predictor
 from vit_keras.evaluation.summary import evaluate, headline, mean_and_std, summarize, summary_line
 
 __all__ = [
+    "PICTURE_PX",
     "FewShotCallback",
     "FilePrediction",
     "LeastSquares",
@@ -52,5 +55,6 @@ __all__ = [
     "summarize",
     "summary_line",
     "top_k_accuracy",
+    "write_file_predictions",
     "write_predictions",
 ]

@@ -1,19 +1,22 @@
 """Predictions for picture files, batch by batch."""
 
+import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 import keras
 import numpy as np
 
-from vit_keras import data
+from vit_keras import data, inspection
 from vit_keras.data.pillow_images import check_channels
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 
 ON_ERROR = ("raise", "skip")
+AHEAD = 2  # batches that are read while one is computed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,13 +25,22 @@ class FilePrediction:
 
     Attributes:
         path: The file.
-        classes: Names and probabilities, the most likely class first. Empty if there is an `error`.
+        classes: Names and probabilities, the most likely class first. Empty if there is an `error`,
+            or if no class reaches the threshold.
         error: Why the picture could not be read, or None.
+        picture: A small copy of the picture, `(h, w, 3)` in uint8, if it was asked for.
+        attention: How much of each patch reaches the classifier, `(rows, columns)`, if it was asked
+            for.
+        seen: The part of the picture that the patches cover, (top, left, height, width) as
+            fractions of its sides.
     """
 
     path: pathlib.Path
     classes: tuple[tuple[str, float], ...] = ()
     error: str | None = None
+    picture: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
+    attention: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
+    seen: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 
 
 def predict_files(
@@ -37,27 +49,36 @@ def predict_files(
     *,
     batch: int = 32,
     top: int = 5,
+    threshold: float = 0.0,
     on_error: str = "raise",
-) -> Iterator[FilePrediction]:
+    picture_px: int | None = None,
+    attention: bool = False,
+) -> Generator[FilePrediction, None, None]:
     """Predicts the classes of picture files in the order of their paths.
 
-    Only one batch of pictures is in memory at a time.
+    Threads read and resize the next pictures while the model computes. Three batches are in memory
+    at most, so memory does not grow with the number of pictures.
 
     Args:
         predictor: From `open_predictor` or `make_predictor`.
         paths: The files, such as `data.expand_pictures` finds.
         batch: The number of pictures per call of the predictor.
-        top: The number of classes per picture.
+        top: The most classes per picture.
+        threshold: The least probability of a class. Classes below it are left out, and a picture
+            may have none.
         on_error: `"raise"` to stop at a picture that cannot be read, or `"skip"` to return the
             reason as its `error` and go on.
+        picture_px: The longer side of the small copy to return as `picture`; None for no copy.
+        attention: Whether to return the attention rollout of each picture.
 
     Returns:
         An iterator of one `FilePrediction` per path.
 
     Raises:
-        ValueError: If an argument is out of range or, while iterating with `"raise"`, if a picture
-            cannot be read. The message names the file.
-        FileNotFoundError: While iterating with `"raise"`, if a file does not exist.
+        ValueError: If an argument is out of range, or if `attention` is set for an exported file
+            or a model without `EncoderBlock` layers. While iterating, if outputs are not finite
+            or, with `"raise"`, if a picture cannot be read. The message names the file.
+        OSError: While iterating with `"raise"`, if a file does not exist or cannot be opened.
 
     Example:
         ```python
@@ -71,8 +92,13 @@ def predict_files(
         raise ValueError(f"`on_error` must be 'raise' or 'skip'. Received: on_error={on_error!r}")
     if batch < 1 or top < 1:
         raise ValueError(f"`batch` and `top` must be positive. Received: batch={batch}, top={top}")
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"`threshold` must lie in [0, 1]. Received: threshold={threshold}")
     check_channels(predictor.input_shape[-1])
-    return _predict(predictor, map(pathlib.Path, paths), batch, top, on_error)
+    rollout = _rollout_function(predictor) if attention else None
+    read = functools.partial(_read, predictor, on_error == "skip", picture_px)
+    rows = data.read_ahead(read, map(pathlib.Path, paths), AHEAD * batch)
+    return _predict(predictor, rows, rollout, batch, top, threshold)
 
 
 def classify(
@@ -83,57 +109,75 @@ def classify(
     A short form of `predict_files` for a few pictures, which also takes a Keras model.
 
     Raises:
-        FileNotFoundError, ValueError: If a picture cannot be read; the message names the file.
+        OSError, ValueError: If a picture cannot be read; the message names the file.
     """
     predictor = source if isinstance(source, Predictor) else make_predictor(source)
     return [list(row.classes) for row in predict_files(predictor, paths, top=top)]
 
 
-def _predict(predictor, paths, batch, top, on_error):
-    size = 0
-    while rows := _read_rows(predictor, paths, batch, on_error):
-        images = np.array([image for _, image, _ in rows if image is not None], "float32")
-        size = max(size, len(images))
-        probabilities = iter(_probabilities(predictor, images, size))
-        for path, image, error in rows:
-            classes = () if image is None else _most_likely(predictor, next(probabilities), top)
-            yield FilePrediction(path, classes, error)
+def _rollout_function(predictor):
+    if predictor.model is None:
+        raise ValueError(
+            "Attention needs a Keras model with EncoderBlock layers. Received: an exported file, "
+            "which keeps no attention weights; give the run or the checkpoint that it was made of"
+        )
+    return inspection.rollout_function(predictor.model)
 
 
-def _read_rows(predictor, paths, batch, on_error):
-    """Reads the next `batch` files: path, the image or None, and the error or None."""
-    rows: list[tuple[pathlib.Path, np.ndarray | None, str | None]] = []
-    for path in itertools.islice(paths, batch):
-        try:
-            rows.append((path, _read_image(predictor, path), None))
-        except (FileNotFoundError, ValueError) as error:
-            if on_error == "raise":
-                raise
-            rows.append((path, None, str(error)))
-    return rows
-
-
-def _read_image(predictor, path):
+def _read(predictor, skip, picture_px, path):
+    """Reads one file: its prediction without classes, and the image for the model or None."""
     height, width, channels = predictor.input_shape
-    picture = data.read_image(path, channels)
+    try:
+        picture = data.read_image(path, channels)
+    except (OSError, ValueError) as error:
+        if not skip:
+            raise
+        return FilePrediction(path, error=str(error)), None
     pixels = data.resize(picture, (height, width), predictor.preprocessing)
-    return data.normalize(pixels, predictor.preprocessing)
+    small = None if picture_px is None else data.thumbnail(picture, picture_px)
+    seen = data.seen_part(picture.shape[:2], (height, width), predictor.preprocessing)
+    image = data.normalize(pixels, predictor.preprocessing)
+    return FilePrediction(path, picture=small, seen=seen), image
 
 
-def _probabilities(predictor, images, size):
-    """Probabilities `(N, K)` of N images.
+def _predict(predictor, rows, rollout, batch, top, threshold):
+    size = 0
+    with contextlib.closing(rows):
+        while chunk := list(itertools.islice(rows, batch)):
+            images = np.array([image for _, image in chunk if image is not None], "float32")
+            size = max(size, len(images))
+            answers = iter(_answers(predictor, rollout, images, size))
+            for row, image in chunk:
+                if image is not None:
+                    probabilities, attention = next(answers)
+                    _check_finite(probabilities, row.path)
+                    classes = _most_likely(predictor, probabilities, top, threshold)
+                    row = dataclasses.replace(row, classes=classes, attention=attention)
+                yield row
+
+
+def _answers(predictor, rollout, images, size):
+    """Probabilities `(K,)` and attention `(h, w)` or None for each of N images.
 
     Fewer images than the `size` of an earlier batch are filled up to it, since models are compiled
     again for another size.
     """
     if not len(images):
-        return images
+        return []
     filled = np.concatenate([images, np.repeat(images[-1:], size - len(images), axis=0)])
     outputs = np.asarray(predictor.run(filled), "float32")[: len(images)]
-    return predictor.as_probabilities(outputs)
+    attention = rollout(filled) if rollout else itertools.repeat(None)
+    return zip(predictor.as_probabilities(outputs), attention)
 
 
-def _most_likely(predictor, probabilities, top):
+def _check_finite(probabilities, path):
+    if not np.isfinite(probabilities).all():
+        raise ValueError(f"Outputs must be finite. Received: NaN or infinity for {str(path)!r}")
+
+
+def _most_likely(predictor, probabilities, top, threshold):
     order = probabilities.argsort()[::-1][:top]
     names = predictor.class_names or [str(k) for k in range(predictor.num_classes)]
-    return tuple((names[k], float(probabilities[k])) for k in order)
+    return tuple(
+        (names[k], float(probabilities[k])) for k in order if probabilities[k] >= threshold
+    )

@@ -1,32 +1,44 @@
-"""Writes a table of predictions, one row per image."""
+"""Writes tables of predictions, one row per image."""
 
+import itertools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, Any
 
 import numpy as np
 
 from vit_keras import extras
 from vit_keras.files import replacing
 
+TYPES = {
+    "index": "int64",
+    "path": "string",
+    "label": "int32",
+    "predicted": "int32",
+    "confidence": "float32",
+    "correct": "bool",
+}
+
 
 def _pyarrow(module):
     return extras.require(module, extra="data", purpose="Writing predictions to a file")
 
 
-def _write_parquet(table, path):
-    _pyarrow("pyarrow.parquet").write_table(table, path)
+def _parquet_writer(file, schema):
+    return _pyarrow("pyarrow.parquet").ParquetWriter(file, schema)
 
 
-def _write_csv(table, path):
-    _pyarrow("pyarrow.csv").write_csv(table, path)
+def _csv_writer(file, schema):
+    return _pyarrow("pyarrow.csv").CSVWriter(file, schema)
 
 
-WRITERS = {".parquet": _write_parquet, ".csv": _write_csv}
+# How a file is opened, and the rows that are written at a time.
+WRITERS = {".parquet": (_parquet_writer, 4096), ".csv": (_csv_writer, 1)}
 
 
-def writer_of(path: str | os.PathLike):
-    """Returns the function that writes a table to `path`.
+def check_suffix(path: str | os.PathLike) -> str:
+    """Returns the suffix of a file of predictions.
 
     Raises:
         ValueError: If the suffix is neither .parquet nor .csv.
@@ -37,7 +49,29 @@ def writer_of(path: str | os.PathLike):
             f"Predictions can be written to {' or '.join(WRITERS)} files. "
             f"Received: {os.fspath(path)!r}"
         )
-    return WRITERS[suffix]
+    return suffix
+
+
+def write_table(
+    file: IO[bytes], suffix: str, types: Mapping[str, str], rows: Iterable[Mapping[str, Any]]
+) -> None:
+    """Writes rows as they come: those of a .csv file at once, those of Parquet 4096 at a time.
+
+    Args:
+        file: The open file.
+        suffix: ".parquet" or ".csv".
+        types: The columns and Arrow's names of their types, such as `{"path": "string"}`.
+        rows: A value for each column; a missing one is null.
+
+    Raises:
+        ImportError: If PyArrow is not installed.
+    """
+    arrow, (open_writer, count) = _pyarrow("pyarrow"), WRITERS[suffix]
+    schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in types.items()])
+    rows = iter(rows)
+    with open_writer(file, schema) as writer:
+        while chunk := list(itertools.islice(rows, count)):
+            writer.write_batch(arrow.RecordBatch.from_pylist(chunk, schema))
 
 
 def write_predictions(
@@ -61,18 +95,20 @@ def write_predictions(
         ValueError: If the suffix is neither .parquet nor .csv.
         ImportError: If PyArrow is not installed.
     """
-    write = writer_of(path)
+    suffix = check_suffix(path)
+    types = TYPES if paths is not None else {k: v for k, v in TYPES.items() if k != "path"}
     predicted = probabilities.argmax(axis=-1)
-    columns = {
-        "index": np.arange(len(labels)),
-        "path": None if paths is None else [os.fspath(name) for name in paths],
-        "label": labels.astype("int32"),
-        "predicted": predicted.astype("int32"),
-        "confidence": probabilities.max(axis=-1),
-        "correct": predicted == labels,
-    }
-    columns = {name: values for name, values in columns.items() if values is not None}
-    table = _pyarrow("pyarrow").table(columns)
+    rows = (
+        {
+            "index": index,
+            "path": None if paths is None else os.fspath(paths[index]),
+            "label": int(label),
+            "predicted": int(predicted[index]),
+            "confidence": float(probabilities[index].max()),
+            "correct": bool(predicted[index] == label),
+        }
+        for index, label in enumerate(labels)
+    )
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(os.fspath(path)) as temporary:
-        write(table, temporary)
+    with replacing(os.fspath(path)) as temporary, open(temporary, "wb") as file:
+        write_table(file, suffix, types, rows)

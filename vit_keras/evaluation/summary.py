@@ -10,7 +10,7 @@ from vit_keras import data
 from vit_keras.evaluation.calibration import measure_calibration
 from vit_keras.evaluation.classification import check_classes, report
 from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
-from vit_keras.evaluation.predictions import write_predictions, writer_of
+from vit_keras.evaluation.predictions import check_suffix, write_predictions
 from vit_keras.evaluation.predictors import Predictor
 
 # How `summary_line` shows the figures of a report: name, factor, unit.
@@ -65,7 +65,7 @@ def evaluate(
     check_classes(predictor, class_names, ignore_class_names)
     paths = split.origin and [split.origin.name(index) for index in range(len(split))]
     if predictions is not None:
-        writer_of(predictions)
+        check_suffix(predictions)
     real_labels = None
     if real:
         real_labels = read_real_labels(real, len(split), predictor.num_classes, paths)

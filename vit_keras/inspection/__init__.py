@@ -10,6 +10,7 @@ from vit_keras.inspection.attention import (
     attention_rollout,
     attention_views,
     read_out,
+    rollout_function,
 )
 from vit_keras.inspection.features import feature_components
 from vit_keras.inspection.views import VIEWS, Subject, draw_views, views_of
@@ -28,5 +29,6 @@ __all__ = [
     "filter_components",
     "position_similarity",
     "read_out",
+    "rollout_function",
     "views_of",
 ]

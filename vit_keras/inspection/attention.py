@@ -7,7 +7,7 @@ tokens come before them.
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
@@ -109,6 +109,37 @@ class AttentionViews:
     tokens: int
 
 
+def rollout_function(
+    model: keras.Model, heads: str = "mean", batch: int = 4
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Makes a function of images that returns how much of each patch reaches the classifier.
+
+    Args:
+        model: A functional model with `EncoderBlock` layers.
+        heads: How the rollout joins heads, "mean" or "max".
+        batch: Images that are computed at a time. Each takes L·H·N² weights of memory.
+
+    Returns:
+        A function from images `(B, H, W, C)`, prepared for the model, to shares `(B, h, w)`.
+
+    Raises:
+        ValueError: The model has no `EncoderBlock`. The function raises it for unknown `heads`.
+
+    Example:
+        >>> rollout = rollout_function(model)
+        >>> rollout(images).shape  # (images, rows, columns)
+        (8, 14, 14)
+    """
+    maps = attention_maps(model)
+    grid = patch_grid(model)
+
+    def rollout(images):
+        batches = _attention(maps, images, batch)
+        return np.concatenate([read_out(attention_rollout(a, heads), grid) for a in batches])
+
+    return rollout
+
+
 def attention_views(
     model: keras.Model, images: np.ndarray, heads: str = "mean", batch: int = 4
 ) -> AttentionViews:
@@ -133,7 +164,7 @@ def attention_views(
     """
     grid, size = patch_grid(model), tuple(model.input_shape[1:3])
     batches = []
-    for attention in _attention(model, images, batch):
+    for attention in _attention(attention_maps(model), images, batch):
         distance = attention_distance(attention, grid, size)
         rollout = read_out(attention_rollout(attention, heads), grid)
         last_layer = read_out(attention[:, -1], grid)
@@ -149,8 +180,7 @@ def attention_views(
     )
 
 
-def _attention(model, images, batch) -> Iterator[np.ndarray]:
-    maps = attention_maps(model)
+def _attention(maps, images, batch) -> Iterator[np.ndarray]:
     for start in range(0, len(images), batch):
         yield np.asarray(maps.predict_on_batch(images[start : start + batch]))
 

@@ -1,0 +1,50 @@
+"""`info` and `bench` on a small model, beside what the library gives."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.helpers import randomise
+from vit_keras.commands import run
+from vit_keras.models import VisionTransformer
+from vit_keras.weights import open_model, save_model
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    model = VisionTransformer(16, 8, 24, 2, 3, 40, 4, name="small")
+    randomise(model, np.random.default_rng(0))
+    model.class_names = ["cat", "dog", "owl", "emu"]
+    file = tmp_path_factory.mktemp("info") / "small.keras"
+    save_model(model, file)
+    return str(file)
+
+
+def test_info_describes_checkpoints_and_variants(model_file, capsys):
+    run(["info", model_file, "--json"])
+    description = json.loads(capsys.readouterr().out)
+    model = open_model(model_file)
+    assert description["kind"] == "checkpoint" and description["class_names"] == model.class_names
+    assert description["parameters"] == model.count_params()
+    assert description["architecture"]["hidden_size"] == 24
+    assert description["image_size"] == [16, 16] and len(description["files"][0]["sha256"]) == 64
+
+    run(["info", "L/16", "--epochs", "7", "--device_tflops", "61.5", "--json"])
+    description = json.loads(capsys.readouterr().out)
+    assert description["parameters"] == 304_326_632
+    assert description["training"]["exaflops"] == pytest.approx(783, rel=0.03)  # Table 6
+    run(["info", "B/16", "--layers"])
+    text = capsys.readouterr().out
+    assert "parameters: 86,567,656" in text and "encoderblock_11" in text
+
+
+def test_bench_measures_each_model_and_batch(model_file, capsys):
+    run(["bench", model_file, "--batch", "1", "3", "--rounds", "2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines[1:]] == ["1", "3"]
+    for line in lines[1:]:
+        batch, milliseconds, speed = map(float, line.split()[1:])
+        assert speed == pytest.approx(1e3 * batch / milliseconds, rel=0.05)

@@ -1,0 +1,45 @@
+"""Reads ahead in threads, in order and in constant memory."""
+
+import collections
+import itertools
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from vit_keras import machine
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+MOST_THREADS = 8  # each may hold a large photograph
+
+
+def read_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], ahead: int
+) -> Generator[Result, None, None]:
+    """Yields `function(item)` for each item in order, computed in threads before it is needed.
+
+    Args:
+        function: What the threads call. What it raises is raised here, in the place of its result.
+        items: The arguments, which are taken one by one.
+        ahead: The number of results that are computed in advance, and the most that are kept.
+
+    Example:
+        ```python
+        for picture in read_ahead(read, paths, ahead=64):
+            ...
+        ```
+    """
+    items = iter(items)
+    threads = ThreadPoolExecutor(min(machine.cores(), MOST_THREADS), "read_ahead")
+    waiting: collections.deque[Future[Result]] = collections.deque()
+    begin = lambda count: waiting.extend(
+        threads.submit(function, item) for item in itertools.islice(items, count)
+    )
+    try:
+        begin(ahead)
+        while waiting:
+            result = waiting.popleft().result()
+            begin(1)
+            yield result
+    finally:
+        threads.shutdown(cancel_futures=True)
