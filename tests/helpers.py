@@ -51,12 +51,13 @@ def shapes_only():
         keras.utils.clear_session()  # Keras would give them values at the end of the next scope
 
 
-def run_script(*arguments, backend=None, cwd=ROOT, check=True, **variables):
+def run_script(*arguments, backend=None, cwd=ROOT, check=True, timeout=None, **variables):
     """Runs `python ARGUMENTS` in a process of its own; with `check`, a failure shows its output."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
     environment["KERAS_BACKEND"] = backend or keras.backend.backend()
     command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    pipes = {"capture_output": True, "text": True, "timeout": timeout}
+    done = subprocess.run(command, cwd=cwd, env=environment, **pipes)
     if check and done.returncode:
         raise AssertionError(f"{command} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return done

@@ -12,7 +12,8 @@ PACKAGE = ROOT / "vit_keras"
 # Each level may import the levels below it. Rooms of one level do not import each other, unless
 # `BESIDE` says so.
 LEVELS = (
-    {"files", "extras", "variants", "initializers", "runtimes", "machine", "keras_internals"},
+    {"files", "extras", "variants", "initializers", "runtimes", "machine", "keras_internals"}
+    | {"_backend", "_command_line"},
     {"config", "resizing", "figures", "layers"},
     {"models"},
     {"weights", "data", "inspection", "compute"},
@@ -22,7 +23,12 @@ LEVELS = (
     {"reproduce"},
     {"commands"},
 )
-BESIDE = {"layers": {"resizing"}, "runtimes": {"extras"}}
+BESIDE = {
+    "layers": {"resizing"},
+    "runtimes": {"extras"},
+    "_backend": {"extras"},
+    "_command_line": {"_backend"},
+}
 # Where a framework may be imported: everywhere in these rooms, or in these files alone.
 HOME = {
     "tensorflow": {"data", "exporting", "runtimes", "layers/kernels"},

@@ -9,6 +9,7 @@ import tensorflow_datasets as tfds
 
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig
+from vit_keras.data.origin import UnreadableImageError
 from vit_keras.data.tfds import record_offsets
 from vit_keras.models import Preprocessing
 
@@ -124,6 +125,22 @@ def test_a_cut_file_of_records_is_named(tmp_path):
     file.write_bytes(content[:-20])
     with pytest.raises(ValueError, match=r"train.*must hold 17 records. Received: 16"):
         data.load("tfds:tiny_pictures", 3, DataConfig(data_dir=str(tmp_path)))
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    TinyPictures(data_dir=tmp_path, file_format="tfrecord").download_and_prepare()
+    (file,) = pathlib.Path(tmp_path).rglob("*train*.tfrecord*")
+    start, size = record_offsets(str(file))[5]
+    content = bytearray(file.read_bytes())
+    content[start : start + size] = b"\xff" * size
+    file.write_bytes(content)
+    split = data.load("tfds:tiny_pictures", 3, DataConfig(data_dir=str(tmp_path))).split("train")
+    message = r"^tfds:tiny_pictures train\[5\] cannot be read"
+    with pytest.raises(UnreadableImageError, match=message):
+        _ = split.labels
+    options = {"image_size": (5, 4), "preprocessing": Preprocessing(), "batch": 4}
+    with pytest.raises(UnreadableImageError, match=message), split.reading():
+        list(data.eval_batches(split, **options))
 
 
 def test_faults_are_named(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from PIL import Image
 
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig
+from vit_keras.data.origin import UnreadableImageError
 from vit_keras.models import Preprocessing
 
 PLAIN = {"image_size": (8, 8), "preprocessing": Preprocessing()}
@@ -75,16 +76,45 @@ def test_the_next_readable_image_stands_in(root, tmp_path, crop):
 def test_fit_stops_with_the_path(root):
     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(2)])
     model.compile(loss="mse")
-    with pytest.raises(Exception, match=r"[ab]/[38]\.jpg' cannot be read as an image .*Repair"):
-        model.fit(train_batches(loaded(root, "stop")), verbose=0)
+    dataset = loaded(root, "stop")
+    message = r"^'.*[ab]/[38]\.jpg' cannot be read as an image .*Repair"
+    with pytest.raises(UnreadableImageError, match=message), dataset.unreadable.reading():
+        model.fit(train_batches(dataset), verbose=0)
+
+
+@pytest.mark.once
+def test_an_error_of_tensorflow_that_no_picture_caused_stays(root):
+    with pytest.raises(tf.errors.OpError), loaded(root, "stop").unreadable.reading():
+        tf.io.read_file("nowhere")
+
+
+@pytest.mark.once
+def test_a_bmp_with_forged_dimensions_is_unreadable(root):
+    Image.new("RGB", (4, 4)).save(root / "a" / "forged.bmp")
+    forged = bytearray((root / "a" / "forged.bmp").read_bytes())
+    forged[18:26] = (60_000).to_bytes(4, "little") * 2  # width and height
+    (root / "a" / "forged.bmp").write_bytes(forged)
+    for torn in ("b/3.jpg", "a/8.jpg"):
+        (root / torn).unlink()
+    dataset = loaded(root, "skip")
+    list(train_batches(dataset))
+    assert dataset.unreadable.names == {str(root / "a" / "forged.bmp")}
+    split = loaded(root, "stop").split("train")
+    message = r"^'.*forged\.bmp' cannot be read as an image \(Image size \(3600000000 pixels\)"
+    with pytest.raises(UnreadableImageError, match=message), split.reading():
+        list(data.eval_batches(split, **PLAIN, batch=4))
+    with pytest.raises(UnreadableImageError, match=message):
+        [split.read(tf.constant(i)) for i in range(len(split))]
 
 
 def test_a_split_without_readable_images_ends(root):
     for path in root.glob("*/*.jpg"):
         path.write_bytes(b"\xff\xd8\xff")
     split = loaded(root, "skip").split("train")
-    with pytest.raises((ValueError, tf.errors.OpError), match="None of 12 images can be read"):
+    with pytest.raises(UnreadableImageError, match="None of 12 images can be read"):
         split.read(tf.constant(0))
+    with pytest.raises(UnreadableImageError, match="^At least one image"), split.reading():
+        list(data.eval_batches(split, **PLAIN, batch=4))
 
 
 @pytest.mark.parametrize("batch", [12, 5, 11])
@@ -94,5 +124,5 @@ def test_evaluation_names_a_picture_that_is_gone(root, batch):
     split = loaded(root, "stop").split("train")
     last = split.name(11)  # of a whole batch, or of one or two in the last
     pathlib.Path(last).unlink()
-    with pytest.raises(Exception, match=last):
+    with pytest.raises(UnreadableImageError, match=f"^'{last}' cannot"), split.reading():
         list(data.eval_batches(split, **PLAIN, batch=batch))

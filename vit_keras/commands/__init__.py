@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import keras
 
 import vit_keras
+from vit_keras import _command_line
 from vit_keras.commands.options import Command, spell_out
 from vit_keras.config import UsageError
 
@@ -36,6 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     program = " ".join(["vit-keras", *[name for name in arguments[:1] if name in COMMANDS]])
+    _command_line.set_exit_code(1)  # of an error that is not expected
+    return _command_line.set_exit_code(_exit_code(program, arguments))
+
+
+def _exit_code(program, arguments):
+    """Runs a command line and prints its errors."""
     try:
         run(arguments)
     except UsageError as error:
@@ -46,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ERRORS as error:
         return _fail(program, error, 1)
     except KeyboardInterrupt:
-        return _fail(program, "interrupted", 130)
+        return _fail(program, "interrupted", _command_line.INTERRUPTED)
+    except SystemExit as error:  # after SIGTERM
+        return error.code
     return 0
 
 

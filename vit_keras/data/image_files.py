@@ -46,16 +46,10 @@ def from_files(
     origin = Origin(
         manifest=lambda: [f"{path} {os.path.getsize(at)}" for path, at in zip(paths, places)],
         name=lambda index: places[index],
-        reason=lambda index: _reason(places[index], channels),
+        reason=lambda index: tf_images.reason(
+            repr(places[index]), lambda: tf.io.read_file(places[index]), channels
+        ),
         channels=channels,
         unreadable=unreadable,
     )
     return Split(labels, encoded=encoded, origin=origin)
-
-
-def _reason(path, channels):
-    try:
-        tf_images.decode(tf.io.read_file(path), channels)
-    except tf_images.FAULTS as error:
-        return tf_images.fault_message(repr(path), error)
-    return f"{path!r} could not be read at first, but can be read now"

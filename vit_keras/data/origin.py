@@ -1,10 +1,17 @@
 """Where pictures come from, and which of them cannot be read."""
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import numpy as np
+import tensorflow as tf
+
+
+class UnreadableImageError(ValueError):
+    """An image cannot be read, and none may replace it; the message names the image."""
 
 
 class UnreadableImages:
@@ -19,6 +26,7 @@ class UnreadableImages:
         self.stop = stop
         self.names: set[str] = set()
         self.file: pathlib.Path | None = None
+        self.error: UnreadableImageError | None = None
 
     def record_in(self, file: pathlib.Path) -> None:
         """Reads the names that `file` holds, and appends every new one to it."""
@@ -30,10 +38,10 @@ class UnreadableImages:
         """Adds a picture that cannot be read.
 
         Raises:
-            ValueError: If the first such picture stops the run; the message gives the reason.
+            UnreadableImageError: If the first such picture stops the run, with the reason.
         """
         if self.stop:
-            raise ValueError(
+            self.fail(
                 f"{reason}. Repair or remove it, or set data.on_corrupt to skip, so that the next "
                 "image replaces it"
             )
@@ -42,6 +50,32 @@ class UnreadableImages:
             if self.file is not None:
                 with open(self.file, "a") as file:
                     file.write(f"{name}\n")
+
+    def fail(self, message: str, known: bool = True) -> NoReturn:
+        """Raises an `UnreadableImageError`, and keeps it for `reading`.
+
+        With `known` False it does not replace an error that names a picture. Behind a batch that is
+        dropped, other threads miss the batches that follow it as well.
+        """
+        error = UnreadableImageError(message)
+        if known or self.error is None:
+            self.error = error
+        raise error
+
+    @contextlib.contextmanager
+    def reading(self):
+        """Raises the `UnreadableImageError` itself, where batches are read inside the block.
+
+        tf.data decodes in threads of its own. What fails there arrives as an error of TensorFlow,
+        which holds the message between two tracebacks.
+        """
+        self.error = None
+        try:
+            yield
+        except tf.errors.OpError:
+            if self.error is None:
+                raise
+            raise self.error from None
 
     def report(self) -> str:
         """Returns a line that counts and names the pictures, or an empty string."""

@@ -1,5 +1,6 @@
 """Labeled images by index: the common form of all data sets' splits, and their sums."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -41,6 +42,10 @@ class Split:
     def name(self) -> Callable[[int], str] | None:
         """Maps an index to the name of an image, such as its path; None if images have no names."""
         return self.origin and self.origin.name
+
+    def reading(self):
+        """Returns the context to read batches in: see `UnreadableImages.reading`."""
+        return self.origin.unreadable.reading() if self.origin else contextlib.nullcontext()
 
     def read(self, index: tf.Tensor) -> tf.Tensor:
         """Returns the image at an index, `(H, W, C)` uint8."""
@@ -127,7 +132,7 @@ class Split:
         if len(unreadable.names) >= len(self) and all(
             self.origin.name(i) in unreadable.names for i in range(len(self))
         ):
-            raise ValueError(
+            unreadable.fail(
                 f"At least one image must be readable. None of {len(self)} images can be read, "
                 f"such as {name}"
             )

@@ -57,7 +57,36 @@ def decode(data: tf.Tensor, channels: int, window: Window | None = None) -> tf.T
 def fault_message(name: str, error: Exception) -> str:
     """Says why `decode` failed on a picture; `error` is one of `FAULTS`."""
     reason = (getattr(error, "message", None) or str(error)).split("}} ", 1)[-1]
-    return unreadable_message(name, reason.split(" [Op:")[0].splitlines()[0])
+    first = reason.split(" [Op:")[0].splitlines()[0]
+    return unreadable_message(name, first.removeprefix("ValueError: "))
+
+
+def reason(name: str, read: Callable[[], tf.Tensor], channels: int) -> str:
+    """Reads and decodes a picture again, to say why that failed."""
+    try:
+        decode(read(), channels)
+    except FAULTS as error:
+        return fault_message(name, error)
+    return f"{name} could not be read at first, but can be read now"
+
+
+def in_python(read: Callable, data: tf.Tensor, dtype: tf.DType, shape: tuple) -> tf.Tensor:
+    """Calls a function of Python on a scalar in the graph; whatever it raises is in `FAULTS`.
+
+    Args:
+        read: A function from a scalar of NumPy, or bytes, to an array.
+        data: The scalar.
+        dtype: The type of the array.
+        shape: Its shape; None for an unknown size.
+    """
+
+    def call(data):
+        try:
+            return read(data.item() if isinstance(data, np.ndarray) else data)
+        except Exception as error:  # such as Pillow's DecompressionBombError
+            raise ValueError(str(error) or type(error).__name__) from error
+
+    return tf.ensure_shape(tf.numpy_function(call, [data], dtype, stateful=False), shape)
 
 
 def _head(data):
@@ -100,8 +129,7 @@ def _any(data, head):
 
 
 def _by_pillow(data):
-    read = lambda data: read_encoded(_bytes(data), 3)
-    return tf.ensure_shape(tf.numpy_function(read, [data], tf.uint8), (None, None, 3))
+    return in_python(lambda data: read_encoded(data, 3), data, tf.uint8, (None, None, 3))
 
 
 def _deep_png(data):
@@ -111,11 +139,11 @@ def _deep_png(data):
 
 def _bmp(data):
     """Decodes by Pillow, since TensorFlow takes a palette's indices for grays."""
-    return tf.ensure_shape(tf.numpy_function(_read_bmp, [data], tf.uint8), (None, None, 3))
+    return in_python(_read_bmp, data, tf.uint8, (None, None, 3))
 
 
 def _read_bmp(data):
-    with pillow_image().open(io.BytesIO(_bytes(data))) as picture:
+    with pillow_image().open(io.BytesIO(data)) as picture:
         return np.asarray(picture.convert("RGB"))
 
 
@@ -134,12 +162,7 @@ def cut(picture: tf.Tensor, window: Window | None) -> tf.Tensor:
 
 def _orientation(data):
     """The EXIF orientation, a scalar int32 from 1 to 8."""
-    read = lambda data: np.int32(exif_orientation(_bytes(data)))
-    return tf.ensure_shape(tf.numpy_function(read, [data], tf.int32, stateful=False), ())
-
-
-def _bytes(data):
-    return data.item() if isinstance(data, np.ndarray) else data  # in a graph they are bytes
+    return in_python(lambda data: np.int32(exif_orientation(data)), data, tf.int32, ())
 
 
 def _turned(picture, orientation):

@@ -111,32 +111,31 @@ def _split(builder, split, image, label, channels, unreadable):
     features = partial.extract_features(builder.info.features)
 
     def encoded(index):
-        record = tf.numpy_function(get, [index], tf.string, stateful=False)
-        example = features.deserialize_example(tf.ensure_shape(record, ()), decoders=skip)
+        record = tf_images.in_python(get, index, tf.string, ())
+        example = features.deserialize_example(record, decoders=skip)
         return example[image], tf.cast(label.derive(example), tf.int32)
 
     def labels():
         indices = tf.data.Dataset.range(info.num_examples)
-        classes = prefetch_untuned(parallel_map(indices, lambda i: encoded(i)[1]))
-        return np.array(list(classes.as_numpy_iterator()), "int32")
+        batches = prefetch_untuned(parallel_map(indices, lambda i: encoded(i)[1]))
+        classes: list[int] = []
+        try:
+            classes.extend(batches.as_numpy_iterator())
+        except tf_images.FAULTS as error:
+            unreadable.fail(tf_images.fault_message(name(len(classes)), error))
+        return np.array(classes, "int32")
 
     name = lambda index: f"tfds:{builder.name} {split}[{index}]"
     origin = Origin(
         manifest=lambda: [f"{file.name} {file.stat().length}" for file in info.filepaths],
         name=name,
-        reason=lambda index: _reason(name(index), encoded(tf.constant(index))[0], channels),
+        reason=lambda index: tf_images.reason(
+            name(index), lambda: encoded(tf.constant(index))[0], channels
+        ),
         channels=channels,
         unreadable=unreadable,
     )
     return Split(labels, encoded=encoded, origin=origin, size=info.num_examples)
-
-
-def _reason(name, data, channels):
-    try:
-        tf_images.decode(data, channels)
-    except tf_images.FAULTS as error:
-        return tf_images.fault_message(name, error)
-    return f"{name} could not be read at first, but can be read now"
 
 
 def _reader(builder, split) -> Callable[[np.ndarray], bytes]:

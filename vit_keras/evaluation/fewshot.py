@@ -195,7 +195,9 @@ def feature_model(model: keras.Model, representation: str | None = None) -> kera
             f"which has {', '.join(map(repr, flat))}"
         )
     shared = type(model)(model.input, features, name=f"{model.name}_features")
-    return copy_description(shared, model)
+    copy_description(shared, model)
+    shared.class_names = None  # of the logits, not of the features
+    return shared
 
 
 def extract(features: keras.Model, batches: Iterable) -> tuple[np.ndarray, np.ndarray]:
@@ -239,8 +241,9 @@ def evaluate_few_shot(
     split, classes = dataset.split(splits[0]), len(dataset.class_names)
     drawn = draw(split.labels, classes, shots, seeds)
     features = feature_model(predictor.model, representation)
-    train, test = (
-        extract(features, predictor.batches(images, batch))
-        for images in (split.part(drawn.images), dataset.split(splits[1]))
-    )
+    with dataset.unreadable.reading():
+        train, test = (
+            extract(features, predictor.batches(images, batch))
+            for images in (split.part(drawn.images), dataset.split(splits[1]))
+        )
     return accuracies(*train, drawn, test, classes, l2)

@@ -69,7 +69,8 @@ def evaluate(
     real_labels = None
     if real:
         real_labels = read_real_labels(real, len(split), predictor.num_classes, paths)
-    predicted = predictor.predict(predictor.batches(split, batch))
+    with split.reading():
+        predicted = predictor.predict(predictor.batches(split, batch))
     metrics = report(predicted.probabilities, predicted.labels, class_names)
     metrics["calibration"] = measure_calibration(predicted.probabilities, predicted.labels)
     metrics["ece"] = metrics["calibration"]["ece"]

@@ -51,9 +51,13 @@ def train_run(config: Config) -> dict[str, Any] | None:
             print(f"{run.folder}: {size}, {config.total_steps} updates")
             print("\n".join(data.describe_splits(dataset, feed.train, feed.test)))
         validation = feed.validation(pad=topology.distributed)
-        rows = train(model, run, feed.training, validation, topology, few_shot)
+        with dataset.unreadable.reading():
+            rows = train(model, run, feed.training, validation, topology, few_shot)
         model = topology.local(model, lambda: _build(config, dataset.class_names)[0])
-    return _finish(model, run, rows, dataset, feed, few_shot) if topology.is_chief else None
+    if not topology.is_chief:
+        return None
+    with dataset.unreadable.reading():
+        return _finish(model, run, rows, dataset, feed, few_shot)
 
 
 def _build(config, class_names):

@@ -78,9 +78,9 @@ def fine_tune_tasks(
     for name, fields in configs.items():
         try:
             accuracy = _accuracy(out / name, fields, out / f"{name}.yaml")
+        except OtherSettingError:
+            raise
         except (ImportError, OSError, FloatingPointError, ValueError) as error:
-            if isinstance(error, OtherSettingError):
-                raise
             print(f"{name}: no result: {error}", flush=True)
             failed.append(name)
             continue

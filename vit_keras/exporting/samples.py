@@ -56,7 +56,8 @@ def from_dataset(name: str, shape, preprocessing, count: int, config, train: boo
         preprocessing=dataclasses.replace(preprocessing, mean=(0.0,), std=(1 / 255,)),  # pixels
         batch=64,
     )
-    images, labels = map(np.concatenate, zip(*batches.as_numpy_iterator()))
+    with split.reading():
+        images, labels = map(np.concatenate, zip(*batches.as_numpy_iterator()))
     return np.clip(np.round(images), 0, 255).astype("uint8"), labels
 
 

@@ -1,0 +1,50 @@
+"""How a command ends when a picture cannot be read, in a process of its own and in this one."""
+
+from PIL import Image
+
+from tests.helpers import run_script
+from vit_keras import commands
+from vit_keras.models import VisionTransformer
+from vit_keras.weights import save_model
+
+SIZES = {"image_size": 8, "patch_size": 4, "hidden_size": 8, "num_layers": 1, "num_heads": 2}
+TRAINING = [
+    *(f"--model.{name}={value}" for name, value in SIZES.items()),
+    *("--model.mlp_dim=8", "--model.channels=3", "--batch=16", "--eval_every=2"),
+    *("--total_steps=60", "--checkpoint_every=1", "--augment.crop=inception"),
+]
+
+
+def write_pictures(folder, rng, count, torn):
+    """Writes pictures of two classes; number `torn` ends in the middle of its tables."""
+    for i in range(count):
+        path = folder / "ab"[i % 2] / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (4, 4, 3), dtype="uint8")).resize((64, 64)).save(path)
+        if i == torn:
+            path.write_bytes(path.read_bytes()[:400])
+    return folder
+
+
+def test_an_unreadable_picture_ends_the_process_in_one_line(tmp_path, rng):
+    """While other threads read pictures, which must not keep the process alive."""
+    pictures = write_pictures(tmp_path / "pictures", rng, 150, torn=70)
+    arguments = ["--dataset", f"folder:{pictures}", "--workdir", tmp_path / "run", *TRAINING]
+    done = run_script("-m", "vit_keras", "train", *arguments, check=False, timeout=100)
+    assert done.returncode == 1, done.stderr[-2000:]
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith(f"vit-keras train: error: '{pictures}/a/70.jpg' cannot be read")
+    assert "Traceback" not in done.stderr and sum("error" in line.lower() for line in lines) == 1
+
+
+def test_an_evaluation_ends_in_the_same_line(tmp_path, rng, capsys):
+    pictures = write_pictures(tmp_path / "pictures", rng, 24, torn=10)
+    model = VisionTransformer(**SIZES, mlp_dim=8, num_classes=2)
+    model.class_names = ("a", "b")
+    save_model(model, tmp_path / "model.keras")
+    line = ["evaluate", str(tmp_path / "model.keras"), "--out", str(tmp_path / "out")]
+    line += ["--dataset", f"folder:{pictures}", "--split", "train+test"]
+    for more in ([], ["--fewshot", "1", "--seeds", "1"]):
+        assert commands.main([*line, *more]) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith(f"vit-keras evaluate: error: '{pictures}/a/10.jpg' cannot be read")
