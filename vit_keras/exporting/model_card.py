@@ -4,6 +4,8 @@ import keras
 
 from vit_keras.models import preprocessing_of
 
+GRAY = " Pictures in color first become gray, as (299 R + 587 G + 114 B) / 1000."
+
 
 def card(model: keras.Model, manifest: dict) -> str:
     """A Markdown page about the files: input, output, how they were compared, and a table."""
@@ -35,6 +37,7 @@ def _input(model, manifest):
     return (
         f"The input is `(N, {height}, {width}, {channels})` {source['type']}: {pixels}. "
         f"Pictures of another size {fit} ({preprocessing.interpolation})."
+        + (GRAY if channels == 1 else "")
     )
 
 

@@ -1,0 +1,35 @@
+"""The README's lines do what it says."""
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.helpers import ROOT, randomise, run_script, to_numpy
+from vit_keras.models import VisionTransformer
+from vit_keras.training import AdamW, SigmoidCrossentropy
+
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.mark.once
+def test_the_documented_lines_open_a_keras_file_and_without_them_the_documented_error_is_seen(
+    tmp_path, rng
+):
+    sizes = {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "mlp_dim": 8, "num_classes": 2}
+    options = {"classifier": "map", "position_embedding": "rope2d", "dropout_rate": 0.1}
+    model = randomise(VisionTransformer(8, 4, **sizes, **options), rng)
+    model.compile(AdamW(1e-3), SigmoidCrossentropy())
+    model.save(tmp_path / "model.keras")
+    images = rng.normal(size=(2, 8, 8, 3)).astype("float32")
+    np.save(tmp_path / "images.npy", images)
+
+    (lines,) = re.findall(r"```python\n(import vit_keras  #.*?)```", README, re.DOTALL)
+    attempt = "import keras\ntry: keras.saving.load_model('model.keras')\nexcept TypeError as e: "
+    use = "import numpy as np\nnp.save('outputs.npy', model.predict(np.load('images.npy')))"
+    done = run_script("-c", f"{attempt}print(e)\n{lines}\n{use}", cwd=tmp_path)
+    (error,) = re.findall(r'"TypeError: (Could not locate.*?)"', " ".join(README.split()))
+    assert error in done.stdout
+    np.testing.assert_allclose(
+        np.load(tmp_path / "outputs.npy"), to_numpy(model(images)), rtol=1e-5, atol=1e-6
+    )
