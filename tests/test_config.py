@@ -95,7 +95,10 @@ def test_faults_of_a_file_are_named(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--optimiser.learning_rate", "1"], "Did you mean optimizer.learning_rate"),
+        (["--optimiser.learning_rate", "1"], "Did you mean --optimizer.learning_rate"),
+        (["--lr", "1"], "Did you mean --optimizer.learning_rate?"),
+        (["--num_epochs", "1"], "Did you mean --epochs?"),
+        (["--model.variant", "vit-b16"], "Did you mean 'B/16'?"),
         (["--total_step", "x"], "total_steps"),
         (["--seed", "x"], "seed"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),

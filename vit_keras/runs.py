@@ -148,22 +148,22 @@ def find_weights(weights: str, variant: str | None) -> str:
 
     Args:
         weights: a run's folder, a checkpoint, or the name of published weights.
-        variant: The variant whose published weights `weights` names.
+        variant: The variant whose published weights `weights` names; None for B/16.
 
     Raises:
-        ValueError: `weights` must be a published name, but there is no variant or no such name.
-        OSError: The published file cannot be downloaded.
+        ValueError: There is no published file of that name.
+        OSError: There is no such file, or the published file cannot be downloaded.
     """
     if os.path.isfile(os.path.join(weights, "config.yaml")):
         return str(find_run(weights).model_file)
     if os.path.exists(weights):
         return weights
-    if variant is None:
-        raise ValueError(
-            "`model.weights` must be a run's folder, a checkpoint or, with `model.variant`, a "
-            f"published name. Received: weights={weights!r}, variant=None"
+    if os.sep in weights or pathlib.Path(weights).suffix:
+        raise FileNotFoundError(
+            "`model.weights` must be a run's folder, a checkpoint or a published name. Received: "
+            f"{weights!r}, where there is nothing"
         )
-    return resolve(variant, weights)
+    return resolve(variant or "B/16", weights)
 
 
 def describe_environment() -> dict[str, str | int | None]:
@@ -201,7 +201,7 @@ def _check_same(folder, config):
             f"Received: {keras.backend.backend()!r}. Give another --workdir, or "
             f"KERAS_BACKEND={backend}"
         )
-    recorded = _flat(yaml.safe_load((folder / "config.yaml").read_text()))
+    recorded = _flat(yaml.safe_load(_identity(read_config(folder / "config.yaml"))))
     requested = _flat(yaml.safe_load(_identity(config)))
     differences = [
         f"{name}: {recorded.get(name)!r} there, {requested.get(name)!r} here"

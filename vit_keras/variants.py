@@ -7,6 +7,7 @@ from Figure 4 (b, the halved B), from both papers (hybrids), and from BiT (ResNe
 
 import dataclasses
 import difflib
+import re
 from typing import Any
 
 ROOT_WIDTH = 64  # channels of the root of a ResNet of width 1
@@ -142,12 +143,29 @@ def get(name: str) -> Variant | ResNetVariant:
     """
     if name in VARIANTS:
         return VARIANTS[name]
-    near = difflib.get_close_matches(name, VARIANTS, n=3, cutoff=0.4)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if (near := nearest(name)) else ""
     raise ValueError(
         f"`variant` must be one of {', '.join(map(repr, VARIANTS))}. "
         f"Received: variant={name!r}.{hint}"
     )
+
+
+WORDS = {"tiny": "ti", "small": "s", "base": "b", "large": "l", "huge": "h", "patch": "", "vit": ""}
+
+
+def nearest(name: str) -> list[str]:
+    """The variants that other projects call so, or whose names look alike, the nearest first.
+
+    Example:
+        >>> nearest("vit_base_patch16_224")
+        ['B/16']
+    """
+    plain = lambda text: "".join(re.findall(r"[a-z]+|\d+", text.lower()))
+    written = re.sub(r"[_-](224|384|512)\b.*", "", str(name).lower())
+    for word, letter in WORDS.items():
+        written = written.replace(word, letter)
+    same = [row for row in VARIANTS if plain(row) == plain(written)]
+    return same or difflib.get_close_matches(str(name), VARIANTS, n=3, cutoff=0.4)
 
 
 def architecture(variant: str, /, **overrides: Any) -> dict[str, Any]:

@@ -62,8 +62,10 @@ def test_options_are_written_with_underscores_or_dashes():
         (["trane"], "There is no command 'trane'. Did you mean train?"),
         (["evaluate", "a", "--batch-evl", "3"], "Did you mean --batch_eval?"),
         (["evaluate"], "the following arguments are required: MODEL"),
-        (["train", "--total_step", "5"], "Did you mean total_steps"),
+        (["train", "--total_step", "5"], "Did you mean --total_steps"),
         (["evaluate", "a", "--image_size", "1", "2", "3"], "one positive side, or height and"),
+        (["train", "--lr", "5"], "Did you mean --optimizer.learning_rate?"),
+        (["export", "a", "--format", "tflite"], "Did you mean litert?"),
         (["predict", "a", "b", "--out", "c.doc"], "must end in .csv, .jsonl, .parquet or .html"),
         (["bench", "a", "--rounds", "0"], "--batch and --rounds must be positive"),
         (["completion", "fish"], "invalid choice: 'fish'"),
@@ -107,7 +109,7 @@ def test_the_scripts_and_the_module_are_the_command(tmp_path):
     """Their exit codes and messages, in processes of their own."""
     done = run_script(ROOT / "train.py", "--total_step", "5", check=False, cwd=tmp_path)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "vit-keras train: error: " in done.stderr and "Did you mean total_steps" in done.stderr
+    assert "vit-keras train: error: " in done.stderr and "Did you mean --total_steps" in done.stderr
     done = run_script("-m", "vit_keras", "evaluate", "nowhere", check=False, cwd=tmp_path)
     assert done.returncode == 1 and "no run and no checkpoint at 'nowhere'" in done.stderr
 

@@ -12,7 +12,7 @@ import yaml
 from vit_keras.commands import run
 from vit_keras.config import read_config
 from vit_keras.data.vtab import TASKS
-from vit_keras.experiments import training_run, vtab
+from vit_keras.experiments import starting_point, training_run, vtab
 
 pytestmark = pytest.mark.once
 
@@ -129,13 +129,13 @@ def test_configurations_are_the_settings(
     changes = {"batch": 32, "model": {"num_heads": 3}}
     fields = vtab.task_config(task, setting, weights, workdir=tmp_path / task, changes=changes)
     vtab.write_config(fields, tmp_path / "a.yaml")
-    config = read_config(tmp_path / "a.yaml")
+    config = starting_point.complete_model(read_config(tmp_path / "a.yaml"))
     assert (config.dataset, config.batch) == (f"vtab:{task}", 32)
     assert (config.model.image_size, config.total_steps, config.eval_every) == (size, steps, steps)
     assert (config.optimizer.name, config.optimizer.learning_rate) == ("sgd", rate)
     assert (config.augment.crop, config.augment.flip) == (crop, flip)
     assert (config.model.hidden_size, config.model.num_layers, config.model.mlp_dim) == (24, 2, 40)
-    assert tuple(config.model.patch_size) == (8, 8) and config.model.weights == str(weights)
+    assert config.model.patch_size == 8 and config.model.weights == str(weights)
 
 
 def test_what_is_unknown_is_named(weights, tmp_path):

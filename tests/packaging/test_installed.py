@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 COLORS = {"blue": 2, "green": 1, "red": 0}  # the class, and its bright channel
 COMMANDS = (
-    "train --dataset folder:photos --workdir run --total_steps 12 --batch 12 "
+    "train --config digits --dataset folder:photos --workdir run --total_steps 12 --batch 12 "
     "--model.image_size 16 --model.hidden_size 12 --model.num_layers 1 --model.num_heads 2 "
     "--model.mlp_dim 16 --optimizer.learning_rate 0.01 --optimizer.warmup_steps 2",
     "evaluate run",

@@ -82,5 +82,5 @@ def test_the_pictures_are_learned(pictures, checkpoint, tmp_path):
 
 def test_missing_weights_are_named(pictures, tmp_path):
     line = arguments(pictures, tmp_path / "nowhere.npz", tmp_path / "run", steps=0)
-    with pytest.raises(ValueError, match="must be a run's folder, a checkpoint or, with"):
+    with pytest.raises(FileNotFoundError, match="must be a run's folder, a checkpoint or a publ"):
         commands.run(line)

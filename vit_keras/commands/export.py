@@ -9,6 +9,8 @@ from typing import Any
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
 
+FORMATS = ("savedmodel", "litert", "onnx", "openvino", "pt2", "coreml")
+PRECISIONS = ("fp32", "fp16", "int8", "int4", "int8-static")
 EXAMPLES = (
     "vit-keras export runs/digits                             # SavedModel, TFLite and int8",
     "vit-keras export runs/digits --format onnx --precision fp32 int8",
@@ -20,9 +22,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     several: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
     shared.add_model(parser)
-    formats = "savedmodel litert onnx openvino pt2 coreml (savedmodel litert)"
-    add("--format", default=["savedmodel", "litert"], help=formats, **several)
-    add("--precision", help="fp32 fp16 int8 int4 int8-static (by format)", **several)
+    formats = f"{' '.join(FORMATS)} (savedmodel litert)"
+    add("--format", default=["savedmodel", "litert"], help=formats, choices=FORMATS, **several)
+    precisions = f"{' '.join(PRECISIONS)} (by format)"
+    add("--precision", help=precisions, choices=PRECISIONS, **several)
     shared.add_out(parser, "folder of the files (MODEL/export)")
     add("--output", default="softmax", help="softmax, logits or features (softmax)")
     add("--raw", action="store_true", help="prepared float images in, logits out")

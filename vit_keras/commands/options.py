@@ -10,6 +10,19 @@ from typing import Any
 
 from vit_keras.config import DataConfig, UsageError
 
+# What other projects call the choices of an option.
+SYNONYMS = {
+    **dict.fromkeys(("tflite", "lite", "tf_lite"), "litert"),
+    **dict.fromkeys(("saved_model", "tf", "tensorflow"), "savedmodel"),
+    **dict.fromkeys(("torch", "pt", "torchexport", "pytorch"), "pt2"),
+    **dict.fromkeys(("mlpackage", "mlmodel", "core_ml", "ios"), "coreml"),
+    **dict.fromkeys(("onnxruntime", "ort"), "onnx"),
+    **dict.fromkeys(("float32", "f32", "float"), "fp32"),
+    **dict.fromkeys(("float16", "f16", "half"), "fp16"),
+    **dict.fromkeys(("dynamic", "quantized", "q8", "dynamic_int8"), "int8"),
+    "json": "jsonl",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Command:
@@ -20,18 +33,20 @@ class Command:
         examples: Command lines, shown at the end of the help.
         add_options: Adds the arguments and options to a parser.
         run: Does the work, with the parsed options.
+        note: What the help says besides.
     """
 
     summary: str
     examples: Sequence[str]
     add_options: Callable[[argparse.ArgumentParser], None]
     run: Callable[[Any], None]
+    note: str = ""
 
     def parser(self, prog: str) -> "Parser":
         """The parser of the command's options."""
         parser = Parser(
             prog=prog,
-            description=self.summary,
+            description="\n".join(filter(None, [self.summary, self.note])),
             epilog="examples:\n" + "\n".join(f"  {line}" for line in self.examples),
         )
         self.add_options(parser)
@@ -77,10 +92,17 @@ class Parser(argparse.ArgumentParser):
         self.usage = " ".join([self.prog, *names, "[options]"])
 
     def error(self, message):
-        unknown = re.search(r"unrecognized arguments:.*?--(\w+)", message)
-        names = [name[2:] for name in self._option_string_actions if name.startswith("--")]
-        near = difflib.get_close_matches(unknown[1], names, n=1) if unknown else []
-        raise UsageError(message + (f". Did you mean --{near[0]}?" if near else ""))
+        unknown = re.search(r"unrecognized arguments:.*?(--\w+)", message)
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if unknown:
+            near = difflib.get_close_matches(unknown[1], self._option_string_actions, n=1)
+        elif choice:
+            names = re.findall(r"[\w-]+", choice[2])
+            near = [SYNONYMS[choice[1]]] if choice[1] in SYNONYMS else []
+            near = near or difflib.get_close_matches(choice[1], names, n=1)
+        else:
+            near = []
+        raise UsageError(message + (f". Did you mean {near[0]}?" if near else ""))
 
 
 def spell_out(arguments: Sequence[str]) -> list[str]:

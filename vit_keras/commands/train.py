@@ -12,6 +12,7 @@ from vit_keras.commands.options import Command
 ESSENTIAL = {
     "dataset": "NAME",
     "workdir": "DIR",
+    "epochs": "N",
     "total_steps": "N",
     "batch": "N",
     "seed": "N",
@@ -23,16 +24,13 @@ ESSENTIAL = {
     "model.image_size": "PIXELS",
     "model.dtype": "POLICY",
     "optimizer.learning_rate": "RATE",
-    "optimizer.freeze": "LAYERS",
-    "data.test_split": "SPLIT",
     "data.on_corrupt": "stop|skip",
     "augment.flip": "",
 }
 EXAMPLES = (
     "vit-keras train                                          # the handwritten digits",
-    "vit-keras train --config finetune/pets --sweep           # a recipe of the paper",
     "vit-keras train --config finetune/pets --dataset folder:photos --model.weights ViT-B_16.npz",
-    "vit-keras train --config my.yaml --seed 1 --workdir runs/mine",
+    "vit-keras train --config finetune/pets --sweep           # a recipe of the paper",
     "torchrun --nproc-per-node 4 -m vit_keras train --distribution multi_worker",
 )
 
@@ -53,7 +51,7 @@ class Train(Command):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    recipe = "recipe's name or YAML file; a later one overrides fields of an earlier one (digits)"
+    recipe = "recipe's name or YAML file; a later one overrides an earlier one (none)"
     parser.add_argument("--config", metavar="RECIPE", help=recipe)
     for name, metavar in ESSENTIAL.items():
         shown: dict[str, Any] = {"metavar": metavar} if metavar else {"action": "store_true"}
@@ -63,13 +61,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _explanation(name):
-    """The first clause of a field's explanation in its dataclass."""
+    """The first clause of a field's explanation in its dataclass, and its default."""
     kind: Any = config.Config
     *groups, field = name.split(".")
     for group in groups:
         kind = kind.__dataclass_fields__[group].type
     text = re.findall(rf"\n +{field}: (.*?)(?=\n +\w+: |\n *$)", kind.__doc__, re.DOTALL)[0]
-    return re.split(r"[;.] ", " ".join(text.split()))[0].replace("%", "%%")
+    text, *more = re.split(r"[;.] ", " ".join(text.split()))
+    default = kind.__dataclass_fields__[field].default
+    if default is None:  # the explanation says what it stands for
+        stands = [clause.removeprefix("null for ") for clause in more if "null for" in clause]
+        default = stands[0].split(",")[0] if stands else "none"
+    default = "none" if default == () else default
+    return (text if default is False else f"{text} ({default})").replace("%", "%%")
 
 
 def run(options: Any) -> None:
@@ -90,5 +94,9 @@ def run(options: Any) -> None:
 
 
 COMMAND = Train(
-    "Train a model on a data set, or continue a run that was stopped.", EXAMPLES, add_options, run
+    "Train a model on a data set, or continue a run that was stopped.",
+    EXAMPLES,
+    add_options,
+    run,
+    note="Without --config and --dataset, it learns handwritten digits by the recipe digits.",
 )

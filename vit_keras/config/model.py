@@ -2,23 +2,41 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from vit_keras import variants
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
 STEM = tuple(field.name for field in dataclasses.fields(variants.ResNetVariant))
+# What null stands for in a model that does not start from weights.
+DEFAULTS = {
+    "image_size": 224,
+    "channels": 3,
+    "classifier": "token",
+    "position_embedding": "learned",
+    "position_embedding_at": "stem",
+    "gelu": "tanh",
+}
+
+if TYPE_CHECKING:  # null fields have their values before they are used
+    Count: TypeAlias = int
+    Sides: TypeAlias = int | tuple[int, int]
+else:
+    Count, Sides = int | None, int | tuple[int, int] | None
+LATER: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """The model.
 
+    With `weights`, null fields take the values of the weights. Without, they take the ones below.
+
     Attributes:
-        variant: row of the table of variants, such as B/16; null to give all sizes below
-        image_size: height and width in pixels, one number or [height, width]
-        channels: channels of the images, 1 or 3
+        variant: row of the table of variants; null for B/16, or if all sizes below are given
+        image_size: height and width in pixels, one number or [height, width]; null for 224
+        channels: channels of the images, 1 or 3; null for 3
         patch_size: height and width in pixels, one number or [height, width]; null for the
             variant's
         hidden_size: width D of the tokens; null for the variant's
@@ -27,28 +45,30 @@ class ModelConfig:
         mlp_dim: hidden width of the MLP blocks; null for the variant's
         resnet_layers: units in each stage of a ResNet or of a hybrid's stem; null for the variant's
         resnet_width: factor of the widths of a ResNet or of a hybrid's stem; null for the variant's
-        classifier: what the classifier reads: the class token, the mean of all tokens (gap) or
-            their attention pooling (map)
+        classifier: what the classifier reads: the class token, the mean of all tokens (gap, or
+            gap_norm before encoder_norm) or their attention pooling (map); null for token
         representation_size: width of the pre-training head's tanh layer; null for none
         position_embedding: learned (1-D), none, learned_2d (columns and rows), relative (1-D, in
-            the attention), sincos2d (fixed) or rope2d (rotations in the attention)
+            the attention), sincos2d (fixed) or rope2d (rotations in the attention); null for
+            learned
         position_embedding_at: where embeddings are added: once at the stem, before every block with
-            weights for each block, or before every block with shared weights
+            weights for each block, or before every block with shared weights; null for stem
         dropout_rate: dropout after dense layers (not query, key, value) and position embeddings
         attention_dropout_rate: dropout of the attention weights
         stochastic_depth_rate: rate of the last block; it grows linearly from 0
         patch_keep_rate: fraction of an image's patches that a training step sees (PatchDropout);
             0.5 nearly halves the cost
-        gelu: exact (erf), or tanh as in the published Flax code
+        gelu: exact (erf), or tanh as in the published Flax code; null for tanh
         dtype: Keras dtype policy: float32, mixed_bfloat16 or mixed_float16
         head_bias: initial bias of the classifier, -10 or -6.9 for a sigmoid loss
         rematerialise: recompute the blocks' activations in the backward pass, which saves memory
-        weights: checkpoint to start from: a run, a file or a published name; the head starts anew
+        weights: checkpoint to start from: a run, a file or folder of any format, or a published
+            name; it brings its architecture, and the head starts anew
     """
 
-    variant: str | None = "B/16"
-    image_size: int | tuple[int, int] = 224
-    channels: int = 3
+    variant: str | None = None
+    image_size: Sides = LATER
+    channels: Count = LATER
     patch_size: int | tuple[int, int] | None = None
     hidden_size: int | None = None
     num_layers: int | None = None
@@ -56,17 +76,17 @@ class ModelConfig:
     mlp_dim: int | None = None
     resnet_layers: tuple[int, ...] | None = None
     resnet_width: float | None = None
-    classifier: Literal["token", "gap", "map"] = "token"
+    classifier: Literal["token", "gap", "map", "gap_norm"] | None = None
     representation_size: int | None = None
-    position_embedding: Literal[
-        "learned", "none", "learned_2d", "relative", "sincos2d", "rope2d"
-    ] = "learned"
-    position_embedding_at: Literal["stem", "every", "shared"] = "stem"
+    position_embedding: (
+        Literal["learned", "none", "learned_2d", "relative", "sincos2d", "rope2d"] | None
+    ) = None
+    position_embedding_at: Literal["stem", "every", "shared"] | None = None
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     stochastic_depth_rate: float = 0.0
     patch_keep_rate: float = 1.0
-    gelu: Literal["exact", "tanh"] = "tanh"
+    gelu: Literal["exact", "tanh"] | None = None
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     head_bias: float = 0.0
     rematerialise: bool = False
@@ -77,6 +97,15 @@ class ModelConfig:
             value = getattr(self, name)
             if value is not None and not holds(value):
                 raise ValueError(f"`model.{name}` must be {rule}. Received: {value}")
+        if self.weights is None:
+            fill(self, DEFAULTS)
+            if not any(getattr(self, size) for size in SIZES):
+                fill(self, {"variant": "B/16"})
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all fields have values, and none still depends on `weights`."""
+        return all(getattr(self, name) is not None for name in DEFAULTS)
 
     @property
     def patch(self) -> tuple[int, int]:
@@ -84,6 +113,15 @@ class ModelConfig:
         row = variants.architecture(self.variant) if self.variant else {}
         size = {**row, **self.arguments()}["patch_size"]
         return size if isinstance(size, tuple) else (size, size)
+
+    def summary(self) -> str:
+        """The architecture in a few words, such as "B/16 with num_layers=2, 224x224x3 images"."""
+        fields = {name: getattr(self, name) for name in (*SIZES, *STEM)}
+        sizes = " ".join(f"{name}={size}" for name, size in fields.items() if size is not None)
+        name = " with ".join(filter(None, [self.variant or "ViT", sizes]))
+        size = self.image_size
+        height, width = size if isinstance(size, tuple) else (size, size)
+        return f"{name}, {height}x{width}x{self.channels} images"
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of the model's constructor that replace the values of the variant's row.
@@ -135,3 +173,10 @@ RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     *((f"{name}_rate", *_RATE) for name in ("dropout", "attention_dropout", "stochastic_depth")),
     ("patch_keep_rate", lambda value: 0 < value <= 1, "above 0 and at most 1"),
 )
+
+
+def fill(config: Any, values: dict[str, Any]) -> None:
+    """Gives the fields of a frozen `config` that are None their `values`."""
+    for name, value in values.items():
+        if getattr(config, name) is None:
+            object.__setattr__(config, name, value)

@@ -19,6 +19,7 @@ class OptimizerConfig:
         decay_type: decay of the learning rate from the warmup to 0 at total_steps; staircase
             divides it by 10 at 30, 60 and 90 % (BiT)
         warmup_steps: updates over which the learning rate grows linearly from 0
+        warmup_fraction: the same as a fraction of all updates; null to count by warmup_steps
         grad_norm_clip: largest global norm of the gradients; null for no limit
         momentum_dtype: dtype of sgd's momentum; bfloat16 as published for fine-tuning
         accumulation_steps: parts of a batch that are computed one after the other
@@ -37,6 +38,7 @@ class OptimizerConfig:
     momentum: float = 0.9
     decay_type: Literal["cosine", "linear", "staircase"] = "cosine"
     warmup_steps: int = 0
+    warmup_fraction: float | None = None
     grad_norm_clip: float | None = 1.0
     momentum_dtype: Literal["float32", "bfloat16"] = "float32"
     accumulation_steps: int = 1
@@ -49,6 +51,17 @@ class OptimizerConfig:
             value = getattr(self, name)
             if value is not None and not holds(value):
                 raise ValueError(f"`optimizer.{name}` must be {rule}. Received: {value}")
+        if self.warmup_steps and self.warmup_fraction is not None:
+            raise ValueError(
+                "Only one of `optimizer.warmup_steps` and `optimizer.warmup_fraction` may be "
+                f"given. Received: {self.warmup_steps} and {self.warmup_fraction}"
+            )
+
+    def warmup(self, total_steps: int) -> int:
+        """The updates of the warmup in a run of `total_steps` updates."""
+        if self.warmup_fraction is None:
+            return self.warmup_steps
+        return round(self.warmup_fraction * total_steps)
 
 
 RULES = (
@@ -58,6 +71,7 @@ RULES = (
     ("beta_2", lambda value: 0 <= value < 1, "at least 0 and below 1"),
     ("momentum", lambda value: 0 <= value < 1, "at least 0 and below 1"),
     ("warmup_steps", lambda value: value >= 0, "at least 0"),
+    ("warmup_fraction", lambda value: 0 <= value < 1, "at least 0 and below 1, or null"),
     ("grad_norm_clip", lambda value: value > 0, "above 0, or null for no limit"),
     ("accumulation_steps", lambda value: value >= 1, "at least 1"),
     ("ema_decay", lambda value: 0 < value < 1, "above 0 and below 1, or null for no average"),

@@ -12,8 +12,33 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vit_keras import extras
+from vit_keras.config import sources
 from vit_keras.config.recipes import find_recipe
 from vit_keras.config.run import Config
+
+# What other projects call the fields.
+SYNONYMS = {
+    **dict.fromkeys(("lr", "learning_rate", "base_lr"), "optimizer.learning_rate"),
+    **dict.fromkeys(("wd", "weight_decay"), "optimizer.weight_decay"),
+    **dict.fromkeys(("opt", "optimizer", "optim"), "optimizer.name"),
+    **dict.fromkeys(("warmup", "warmup_epochs", "warmup_ratio"), "optimizer.warmup_fraction"),
+    **dict.fromkeys(("clip_grad", "max_grad_norm"), "optimizer.grad_norm_clip"),
+    **dict.fromkeys(("batch_size", "bs", "b"), "batch"),
+    **dict.fromkeys(("steps", "max_steps", "iterations", "num_steps"), "total_steps"),
+    **dict.fromkeys(("num_epochs", "num_train_epochs", "max_epochs"), "epochs"),
+    **dict.fromkeys(("img_size", "image_size", "input_size", "resolution"), "model.image_size"),
+    **dict.fromkeys(("model", "arch", "architecture", "variant"), "model.variant"),
+    **dict.fromkeys(("weights", "pretrained", "checkpoint", "finetune"), "model.weights"),
+    **dict.fromkeys(("drop", "dropout", "drop_rate"), "model.dropout_rate"),
+    **dict.fromkeys(("drop_path", "drop_path_rate"), "model.stochastic_depth_rate"),
+    **dict.fromkeys(("amp", "fp16", "bf16", "precision", "dtype"), "model.dtype"),
+    **dict.fromkeys(("data", "data_path", "train_data", "data_set"), "dataset"),
+    **dict.fromkeys(("output", "output_dir", "out", "logdir", "log_dir", "resume"), "workdir"),
+    **dict.fromkeys(("smoothing",), "label_smoothing"),
+    **dict.fromkeys(("mixup",), "augment.mixup_alpha"),
+    **dict.fromkeys(("cutmix",), "augment.cutmix_alpha"),
+    **dict.fromkeys(("recipe", "preset"), "config"),
+}
 
 
 class UsageError(ValueError):
@@ -44,6 +69,9 @@ def _nearest(message: str, parser) -> str:
     if not unknown:
         return ""
     name = unknown[1] or unknown[2]
+    dashes = "--" if message.startswith("unrecognized") else ""
+    if name in SYNONYMS:
+        return f". Did you mean {dashes}{SYNONYMS[name]}?"
     group = re.search(r"Group '([\w.]+)'", message)
     prefix = f"{group[1]}." if group else ""
     fields = [action.dest for action in parser._actions if action.dest not in ("help", "config")]
@@ -52,7 +80,7 @@ def _nearest(message: str, parser) -> str:
     if not near:
         last = {field.rsplit(".")[-1]: field for field in fields}
         near = [last[n] for n in difflib.get_close_matches(name.rsplit(".")[-1], last, n=2)]
-    return f". Did you mean {' or '.join(near)}?" if near else ""
+    return f". Did you mean {' or '.join(dashes + n for n in near)}?" if near else ""
 
 
 def parse_config(
@@ -62,35 +90,33 @@ def parse_config(
 
     Args:
         arguments: `--config RECIPE` and `--FIELD VALUE`; by default those of the process. A later
-            option overrides an earlier one, and an option overrides a file.
+            file overrides an earlier one, and options override files. A field that is given also
+            replaces the fields of earlier sources that would contradict it: a variant replaces
+            sizes, weights replace the architecture, and epochs replace updates.
         prog: the name of the program in messages.
-        default: the recipe that is read if `arguments` name none; "" for none.
+        default: the recipe that is read if `arguments` name neither a recipe nor a data set; "" for
+            none.
 
     Raises:
         UsageError: an unknown field, or a value that its field does not take.
         FileNotFoundError: there is no such recipe.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if default and not any(argument.split("=")[0] == "--config" for argument in arguments):
-        arguments = ["--config", default, *arguments]
+    files, options = sources.in_order(arguments)
+    if default and not files and not any(re.match("--dataset(=|$)", name) for name in options):
+        files = [str(find_recipe(default))]
+    words = [word for file in files for word in ("--config", file)]
     config_parser = parser(prog)
-    return _instantiate(config_parser, config_parser.parse_args(list(_spell_out(arguments))))
+    namespace = config_parser.parse_args([*words, *_spell_out(options)])
+    return _instantiate(config_parser, namespace, sources.replaced_fields(files, options))
 
 
 def _spell_out(arguments: Sequence[str]) -> Iterator[str]:
-    """`--sweep` as `--sweep=true`, as for every bool field, and recipes by the paths of files."""
+    """`--sweep` as `--sweep=true`, as for every bool field."""
     flags = set(_bool_fields(Config, "--"))
-    previous = ""
     for argument, following in zip(arguments, [*arguments[1:], "--"]):
-        if previous == "--config":
-            yield str(find_recipe(argument))
-        elif argument.startswith("--config="):
-            yield f"--config={find_recipe(argument.removeprefix('--config='))}"
-        elif argument in flags and following.startswith("--"):
-            yield f"{argument}=true"
-        else:
-            yield argument
-        previous = argument
+        is_flag = argument in flags and following.startswith("--")
+        yield f"{argument}=true" if is_flag else argument
 
 
 def _bool_fields(kind, prefix):
@@ -108,11 +134,14 @@ def read_config(path: str | os.PathLike) -> Config:
         UsageError: an unknown field, or a value that its field does not take.
         FileNotFoundError: there is no such file and no such recipe.
     """
-    config_parser = parser("config")
-    return _instantiate(config_parser, config_parser.parse_path(str(find_recipe(path))))
+    file, config_parser = str(find_recipe(path)), parser("config")
+    namespace = config_parser.parse_path(file)
+    return _instantiate(config_parser, namespace, sources.replaced_fields([file], []))
 
 
-def _instantiate(config_parser, namespace) -> Config:
+def _instantiate(config_parser, namespace, replaced) -> Config:
+    for name, value in replaced.items():
+        namespace[name] = value
     try:
         fields = config_parser.instantiate(namespace).as_dict()
         fields.pop("config", None)

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Literal
 
 from vit_keras.config.data import AugmentConfig, DataConfig
-from vit_keras.config.model import ModelConfig
+from vit_keras.config.model import LATER, Count, ModelConfig, fill
 from vit_keras.config.optimizer import OptimizerConfig
 from vit_keras.config.pretext import PretextConfig
 
@@ -48,9 +48,11 @@ class Config:
         dataset: data to learn from: digits, folder:PATH, table:FILE, tfds:NAME or vtab:TASK
         batch: images per update
         batch_eval: images per step of an evaluation
-        total_steps: number of updates
-        eval_every: updates between evaluations on the held-out images
-        checkpoint_every: updates between checkpoints
+        epochs: passes through the training images; null to count updates by total_steps
+        total_steps: number of updates; null for 10000, or for what `epochs` says
+        eval_every: updates between evaluations on the held-out images; null for 500, or for an
+            epoch
+        checkpoint_every: updates between checkpoints; null for 1000, or for an epoch
         keep_checkpoints: number of newest checkpoints to keep, besides the one with the best
             held-out accuracy
         loss: softmax cross-entropy, or one sigmoid for each class
@@ -86,9 +88,10 @@ class Config:
     dataset: str = "digits"
     batch: int = 512
     batch_eval: int = 512
-    total_steps: int = 10_000
-    eval_every: int = 500
-    checkpoint_every: int = 1_000
+    epochs: float | None = None
+    total_steps: Count = LATER
+    eval_every: Count = LATER
+    checkpoint_every: Count = LATER
     keep_checkpoints: int = 2
     loss: Literal["softmax", "sigmoid"] = "softmax"
     label_smoothing: float = 0.0
@@ -116,6 +119,13 @@ class Config:
     grid: GridConfig = GridConfig()
 
     def __post_init__(self):
+        if self.epochs is None:
+            fill(self, STEPS)
+        elif self.epochs <= 0 or self.total_steps is not None:
+            raise ValueError(
+                "`epochs` must be positive, and only one of `epochs` and `total_steps` be given. "
+                f"Received: epochs={self.epochs}, total_steps={self.total_steps}"
+            )
         for names, least in ((POSITIVE, 1), (NOT_NEGATIVE, 0)):
             for name in names:
                 value = getattr(self, name)
@@ -127,7 +137,7 @@ class Config:
                 f"accumulation_steps={self.optimizer.accumulation_steps}, batch={self.batch}"
             )
         for name in ("total_steps", "eval_every", "checkpoint_every"):
-            if getattr(self, name) % self.steps_per_execution:
+            if (getattr(self, name) or 0) % self.steps_per_execution:
                 raise ValueError(
                     f"`steps_per_execution` must divide `{name}`. Received: "
                     f"steps_per_execution={self.steps_per_execution}, {name}={getattr(self, name)}"
@@ -141,9 +151,33 @@ class Config:
             raise ValueError(
                 f"`label_smoothing` must be 0 with `loss` sigmoid. Received: {self.label_smoothing}"
             )
-        self.model.arguments()
-        self.pretext.check(self)
+        if self.model.is_complete:
+            self.model.arguments()
+            self.pretext.check(self)
 
+    def count_steps(self, images: int) -> "Config":
+        """This configuration in updates instead of epochs.
+
+        Args:
+            images: The number of training images, which are an epoch.
+
+        Returns:
+            A `Config` without `epochs`, which `fit` and its callbacks can follow.
+        """
+        if self.epochs is None:
+            return self
+        executed = self.steps_per_execution
+        whole = lambda epochs: max(round(epochs * images / self.batch / executed), 1) * executed
+        return dataclasses.replace(
+            self,
+            epochs=None,
+            total_steps=whole(self.epochs),
+            eval_every=self.eval_every or whole(1),
+            checkpoint_every=self.checkpoint_every or whole(1),
+        )
+
+
+STEPS = {"total_steps": 10_000, "eval_every": 500, "checkpoint_every": 1_000}
 
 POSITIVE = (
     *("batch", "batch_eval", "eval_every", "checkpoint_every", "keep_checkpoints"),

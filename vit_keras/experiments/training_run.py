@@ -7,6 +7,7 @@ import keras
 
 from vit_keras import data, evaluation, figures, machine, models, runs, weights
 from vit_keras.config import Config
+from vit_keras.experiments.starting_point import complete_model, initial_model
 from vit_keras.files import write_text
 from vit_keras.layers import kernels
 from vit_keras.training import distribution
@@ -33,7 +34,11 @@ def train_run(config: Config) -> dict[str, Any] | None:
     keras.utils.clear_session()
     keras.utils.set_random_seed(config.seed)
     with distribution.open(config) as topology:
+        with topology.chief_first():  # a published file is downloaded once
+            config = complete_model(config)
         dataset = data.load(config.dataset, config.model.channels, config.data)
+        if config.epochs is not None:
+            config = config.count_steps(len(data.train_and_test(dataset, config.data)[0]))
         with topology.scope():
             model, encoder = _build(config, dataset.class_names)
         with topology.chief_first():
@@ -48,7 +53,8 @@ def train_run(config: Config) -> dict[str, Any] | None:
         few_shot = _few_shot(config, encoder, feed)
         if topology.is_chief:
             size = f"{model.count_params():,} parameters"
-            print(f"{run.folder}: {size}, {config.total_steps} updates")
+            updates = f"{config.total_steps} updates of {config.batch} images"
+            print(f"{run.folder}: {config.model.summary()}, {size}, {updates}")
             print("\n".join(data.describe_splits(dataset, feed.train, feed.test)))
         validation = feed.validation(pad=topology.distributed)
         with dataset.unreadable.reading():
@@ -67,17 +73,6 @@ def _build(config, class_names):
         model = models.pretext_model(encoder, config.pretext, config.seed)
     compile_model(model, config)
     return model, encoder
-
-
-def initial_model(config, class_names):
-    """The model with the weights that the run starts from."""
-    options = {"num_classes": len(class_names), "seed": config.seed, "name": config.name}
-    model = models.from_model_config(config.model, **options)
-    if config.model.weights:
-        path = runs.find_weights(config.model.weights, config.model.variant)
-        weights.load(model, path, head="drop")  # the run's own head starts at zero
-    model.class_names = class_names
-    return model
 
 
 def _few_shot(config, encoder, feed):

@@ -12,9 +12,7 @@ from vit_keras.config import read_config
 from vit_keras.data.vtab import GROUPS, TASKS, Task
 from vit_keras.experiments import training_run
 from vit_keras.files import write_text
-from vit_keras.weights.weight_file import open_weight_file
 
-SIZES = ("patch_size", "hidden_size", "num_layers", "num_heads", "mlp_dim", "classifier")
 SGD = {"name": "sgd", "momentum": 0.9, "weight_decay": 0.0, "grad_norm_clip": 1.0}
 
 
@@ -138,20 +136,10 @@ def task_config(
         "augment": {"crop": "bit" if task.crop else "resize", "flip": task.flip},
     }
     fields = _merged(fields, SETTINGS[setting](task))
-    fields["model"] |= {**architecture(weights), "weights": os.fspath(weights)}
+    fields["model"] |= {"weights": os.fspath(weights)}
     fields = _merged(fields, changes or {})
     once = {"eval_every": fields["total_steps"], "checkpoint_every": 500}
     return {**once, **fields}
-
-
-def architecture(path: str | os.PathLike) -> dict[str, Any]:
-    """The fields of `ModelConfig` that can be read from a Vision Transformer's checkpoint."""
-    with open_weight_file(path) as file:
-        fields = file.infer()
-    if "hidden_size" not in fields or fields.get("resnet_layers") is not None:
-        return {}  # for a ResNet or a hybrid, the user names `model.variant`
-    plain = lambda value: list(value) if isinstance(value, tuple) else value
-    return {"variant": None, **{key: plain(fields[key]) for key in SIZES if key in fields}}
 
 
 def write_config(fields: Mapping[str, Any], path: str | os.PathLike) -> None:

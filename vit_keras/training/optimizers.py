@@ -165,7 +165,7 @@ def build_optimizer(config, total_steps: int, model: keras.Model | None) -> Upda
     Raises:
         ValueError: `layer_decay` is set and `model` has no transformer blocks.
     """
-    schedule = (config.learning_rate, total_steps, config.warmup_steps, config.decay_type)
+    schedule = (config.learning_rate, total_steps, config.warmup(total_steps), config.decay_type)
     shared = {
         "learning_rate": WarmupDecay(*schedule),
         "weight_decay": config.weight_decay,

@@ -1,0 +1,136 @@
+"""A run that starts from weights needs nothing else to know its model."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.helpers import randomise, to_numpy
+from vit_keras import runs
+from vit_keras.commands import run
+from vit_keras.config import Config, ModelConfig, parse_config
+from vit_keras.experiments.starting_point import complete_model
+from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
+from vit_keras.weights import open_model, save
+
+ODD = {"hidden_size": 20, "num_layers": 5, "num_heads": 4, "mlp_dim": 28, "num_classes": 6}
+RECIPE = """
+total_steps: 400
+model: {variant: B/16, image_size: 384, channels: 1}
+augment: {flip: true}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A Hugging Face folder of 5 odd layers, with torchvision's pixels."""
+    model = VisionTransformer((24, 32), 8, **ODD, name="odd")
+    randomise(model, np.random.default_rng(1), scale=0.2)
+    model.preprocessing = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    place = tmp_path_factory.mktemp("odd") / "hf"
+    save(model, place, format="huggingface")
+    return place
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Colored pictures in two classes."""
+    home, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(2)
+    for number, name in enumerate(("dark", "light")):
+        (home / name).mkdir()
+        for k in range(6):
+            pixels = rng.integers(120 * number, 120 * number + 130, (20, 30, 3), dtype="uint8")
+            Image.fromarray(pixels).save(home / name / f"{k}.png")
+    return home
+
+
+def test_a_folder_of_odd_layers_is_fine_tuned_by_its_name_alone(folder, photos, tmp_path, capsys):
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    run(
+        [
+            *("train", "--config", str(tmp_path / "recipe.yaml"), "--model.weights", str(folder)),
+            *("--dataset", f"folder:{photos}", "--workdir", str(tmp_path / "run")),
+            *("--epochs", "1", "--batch", "4", "--optimizer.learning_rate", "1e-9"),
+        ]
+    )
+    assert "num_layers=5" in capsys.readouterr().out
+    trained = open_model(tmp_path / "run" / "model.keras")
+    source = json.loads((folder / "config.json").read_text())
+    assert trained.input_shape == (None, 24, 32, 3) and trained.output_shape == (None, 2)
+    assert trained.preprocessing.mean == (0.485, 0.456, 0.406)
+    assert trained.get_layer("encoderblock_4").num_heads == source["num_attention_heads"]
+    recorded = runs.find_run(tmp_path / "run").config
+    assert recorded.model.is_complete and recorded.model.num_layers == 5
+    assert recorded.total_steps == recorded.eval_every == 2  # 10 pictures, 4 at a time
+    # The rate changes no weight by more than 1e-9 an update, so the features are the source's.
+    from vit_keras.weights import from_checkpoint
+
+    images = np.random.default_rng(3).normal(size=(2, 24, 32, 3)).astype("float32")
+    cut = lambda model: keras.Model(model.input, model.get_layer("token").output)
+    features = [to_numpy(cut(model)(images)) for model in (trained, from_checkpoint(folder))]
+    np.testing.assert_allclose(*features, atol=1e-5, rtol=0)
+
+
+@pytest.mark.once
+def test_the_variant_on_a_colored_folder_is_the_whole_variant(photos, tmp_path):
+    options = ["--dataset", f"folder:{photos}", "--model.variant", "Ti/16", "--total_steps", "0"]
+    run(["train", *options, "--workdir", str(tmp_path / "run")])
+    model = open_model(tmp_path / "run" / "model.keras")
+    assert model.input_shape == (None, 224, 224, 3)
+    assert model.count_params() == 5_717_416 - 998 * 193  # Ti/16's with 2 of 1000 classes
+
+
+SOURCES = {
+    "vit": (VisionTransformer, (32, 8), {**ODD, "classifier": "map", "gelu": "exact"}),
+    "gap_norm": (VisionTransformer, (32, 8), {**ODD, "classifier": "gap_norm"}),
+    "rope": (VisionTransformer, (16, 4), {**ODD, "num_heads": 5, "position_embedding": "rope2d"}),
+    "grey": (VisionTransformer, (16, 4), {**ODD, "channels": 1}),
+    "hybrid": (HybridViT, (32, (1, 2), 0.5, 1), ODD),
+    "resnet": (ResNet, (32, (2, 2), 0.5, 6), {}),
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_model_of_a_file_is_the_files(name, rng, tmp_path):
+    constructor, sizes, options = SOURCES[name]
+    source = randomise(constructor(*sizes, **options), rng, scale=0.1)
+    source.save(tmp_path / "model.keras")
+    config = Config(model=ModelConfig(weights=str(tmp_path / "model.keras")))
+    model = complete_model(config).model
+    assert complete_model(dataclasses.replace(config, model=model)).model == model
+    from vit_keras.models import from_model_config
+
+    built = from_model_config(model, num_classes=6)
+    ours, theirs = ({v.path: v.shape for v in m.weights} for m in (built, source))
+    assert ours == theirs and built.input_shape == source.input_shape
+    from vit_keras.weights import load
+
+    load(built, tmp_path / "model.keras")
+    images = rng.normal(size=(2, *source.input_shape[1:])).astype("float32")
+    np.testing.assert_allclose(
+        to_numpy(built(images)), to_numpy(source(images)), atol=1e-5, rtol=1e-5
+    )
+
+
+@pytest.mark.once
+def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, rng):
+    def completed(*options):
+        return complete_model(parse_config(["--model.weights", str(folder), *options]))
+
+    assert completed("--model.image_size", "48").model.image_size == 48
+    with pytest.raises(ValueError, match=r"have num_layers=5, and .*num_layers=7\. Leave it out"):
+        completed("--model.num_layers", "7")
+    with pytest.raises(ValueError, match=r"have hidden_size=20, and .*variant='B/16'\. Leave it"):
+        completed("--model.variant", "B/16")
+    with pytest.raises(ValueError, match=r"published checkpoint of variant 'B/16'.*'nowhere'"):
+        complete_model(parse_config(["--model.weights", "nowhere"]))
+    model = randomise(VisionTransformer(16, 4, **ODD), rng)
+    save(model, tmp_path / "a.weights.h5")
+    bare = ["--model.weights", str(tmp_path / "a.weights.h5")]
+    with pytest.raises(ValueError, match=r"do not say the model's `model\.gelu`\. Give `model\.g"):
+        complete_model(parse_config(bare))
+    assert complete_model(parse_config([*bare, "--model.gelu", "exact"])).model.gelu == "exact"

@@ -1,0 +1,113 @@
+"""What a run starts from: a new model, or weights and what they say of their model."""
+
+import dataclasses
+from typing import Any
+
+from vit_keras import models, runs, variants, weights
+from vit_keras.config import Config, ModelConfig
+from vit_keras.config.model import DEFAULTS, SIZES, STEM
+from vit_keras.weights.architectures import variant_name
+from vit_keras.weights.weight_file import open_weight_file
+
+# A hybrid or a ResNet of other sizes than a variant's takes its constructor from one.
+HYBRID, RESNET = "R50+B/16", "R50x1"
+
+
+def initial_model(config: Config, class_names):
+    """The model that a run starts from, with a head that starts anew.
+
+    Args:
+        config: The run, after `complete_model`.
+        class_names: Names of the classes in the order of the logits.
+    """
+    options = {"num_classes": len(class_names), "seed": config.seed, "name": config.name}
+    model = models.from_model_config(config.model, **options)
+    if config.model.weights:
+        path = runs.find_weights(config.model.weights, config.model.variant)
+        weights.load(model, path, head="drop")  # the run's own head starts at zero
+    model.class_names = class_names
+    return model
+
+
+def complete_model(config: Config) -> Config:
+    """Gives the fields of `config.model` that are null the values of `model.weights`.
+
+    Args:
+        config: A run. Without `model.weights` it is returned as it is.
+
+    Returns:
+        The configuration with a whole architecture: the one of the weights, except for the sizes of
+        images and patches and for the number of channels, which may be given.
+
+    Raises:
+        ValueError: The file does not say something that the model needs, or `config.model`
+            contradicts the file.
+        OSError: The file cannot be read or downloaded.
+    """
+    model = config.model
+    if model.weights is None:
+        return config
+    with open_weight_file(runs.find_weights(model.weights, model.variant)) as file:
+        tuples = lambda value: tuple(value) if isinstance(value, list) else value
+        arguments = {name: tuples(value) for name, value in file.infer().items()}
+        numerics = file.numerics()
+    _check_sizes(model, arguments)
+    if numerics is not None:
+        arguments["gelu"] = numerics.gelu
+    values = {**_sizes(model, arguments), **_others(arguments)}
+    null = [name for name in values if getattr(model, name) is None]
+    # `weights.load` makes the model compute as its source does, whatever GELU it was built with.
+    changed = {*null, "gelu"} & {*values}
+    model = dataclasses.replace(model, **{name: values[name] for name in changed})
+    needed = [*DEFAULTS, *(() if model.variant else SIZES)]
+    if missing := [f"`model.{name}`" for name in needed if getattr(model, name) is None]:
+        raise ValueError(
+            f"The weights {model.weights!r} do not say the model's {' and '.join(missing)}. "
+            f"Give {' and '.join(missing)} as well"
+        )
+    return dataclasses.replace(config, model=model)
+
+
+def _check_sizes(model: ModelConfig, arguments):
+    """Refuses sizes that the weights do not have; patches of another size are resized."""
+    row = variants.architecture(model.variant) if model.variant else {}
+    for name in (*SIZES, *STEM):
+        requested = getattr(model, name) or row.get(name)
+        if name == "patch_size" or None in (requested, arguments.get(name)):
+            continue
+        if requested != arguments[name]:
+            cause = f"{name}={requested}" if getattr(model, name) else f"variant={model.variant!r}"
+            raise ValueError(
+                f"The weights {model.weights!r} have {name}={arguments[name]}, and bring their "
+                f"sizes themselves. Received: {cause}. Leave it out"
+            )
+
+
+def _sizes(model: ModelConfig, arguments) -> dict[str, Any]:
+    """The name of the variant, and what differs from the variant."""
+    name = model.variant or variant_name(arguments)
+    if name is None and arguments.get("resnet_layers") is not None:
+        name = HYBRID if "hidden_size" in arguments else RESNET
+    row = variants.architecture(name) if name else {}
+    said = {size: arguments.get(size) for size in (*SIZES, *STEM)}
+    said["patch_size"] = _plain(said["patch_size"])
+    if model.variant:
+        said.pop("patch_size")  # the variant's, which the weights are resized to
+    return {"variant": name, **{size: said[size] for size in said if said[size] != row.get(size)}}
+
+
+def _others(arguments) -> dict[str, Any]:
+    """The fields besides the sizes."""
+    names = ("channels", "classifier", "position_embedding", "position_embedding_at", "gelu")
+    values = {"position_embedding": "learned", "position_embedding_at": "stem"}
+    values |= {name: arguments[name] for name in names if name in arguments}
+    image_size = _plain(arguments.get("image_size"))
+    if "hidden_size" in arguments:
+        return {**values, "image_size": image_size}
+    resnet = {"channels": arguments["channels"]}  # which has nothing else
+    return {**DEFAULTS, **resnet, "image_size": image_size or DEFAULTS["image_size"]}
+
+
+def _plain(size):
+    """A size as a field holds it: one number for a square."""
+    return size[0] if isinstance(size, tuple) and len({*size}) == 1 else size
