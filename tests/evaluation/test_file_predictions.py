@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers import randomise, to_numpy
-from vit_keras import data, evaluation, models
+from vit_keras import data, evaluation, models, weights
 from vit_keras.evaluation import Predictor
 from vit_keras.models import Preprocessing, ResNet, VisionTransformer
 
@@ -226,3 +226,15 @@ def test_names_that_are_not_utf8_are_written_as_escapes(pictures, tmp_path):
         text[form] = file.getvalue()
     assert all(rb"b\udce9b\udce9.png" in content for content in text.values())
     assert json.loads(text["jsonl"])["path"] == str(path)
+
+
+@pytest.mark.once
+def test_checkpoints_of_other_formats_predict_the_same(model, pictures, tmp_path):
+    expected = evaluation.classify(model, pictures[0])
+    weights.save_model(model, tmp_path / "a.keras")
+    weights.save(model, tmp_path / "a", format="huggingface")
+    for name in ("a.keras", "a"):
+        predictor, _ = evaluation.open_predictor(tmp_path / name)
+        for row, wanted in zip(evaluation.classify(predictor, pictures[0]), expected):
+            assert [c for c, _ in row] == [c for c, _ in wanted]
+            np.testing.assert_allclose([p for _, p in row], [p for _, p in wanted], atol=1e-5)
