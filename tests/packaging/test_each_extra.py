@@ -47,6 +47,7 @@ CASES = [
             "visualize small.keras photos/cat/0.png --out figures": "data",
             "evaluate small.keras --dataset digits --out report --fewshot 1": "data",
             "evaluate small.keras --dataset digits --out report": "train",
+            "check photos": "train",
             "train": "train",
             "vtab small.keras --out vtab": "train",
             "reproduce": "train",
@@ -116,6 +117,7 @@ CASES = [
         ["train"],
         None,
         {
+            "check photos": None,
             TRAIN: None,
             "evaluate run --predictions labels.csv": None,
             "predict run photos": None,

@@ -16,26 +16,50 @@ from vit_keras.data.read_ahead import read_ahead
 from vit_keras.data.thumbnails import thumbnail
 
 if TYPE_CHECKING:
+    from vit_keras.data.contact_sheet import captions_of, draw_contact_sheet, pixels_of
     from vit_keras.data.dataset import Dataset
     from vit_keras.data.datasets import DATASETS, load
+    from vit_keras.data.duplicates import find_pairs
     from vit_keras.data.feed import Feed
     from vit_keras.data.held_out import train_and_test
+    from vit_keras.data.layout import read_layout
     from vit_keras.data.masking import Masking
     from vit_keras.data.pipeline import eval_batches, sample_images, train_batches
+    from vit_keras.data.review import (
+        Review,
+        review_counts,
+        review_files,
+        review_pairs,
+        review_pictures,
+    )
     from vit_keras.data.splits import Split, from_arrays
-    from vit_keras.data.summary import describe_splits
+    from vit_keras.data.summary import count_classes, describe_splits
+    from vit_keras.data.survey import splits_of_run, survey_pictures
 
 MODULES = {  # where the names that need TensorFlow are defined
     "DATASETS": "datasets",
     "Dataset": "dataset",
     "Feed": "feed",
     "Masking": "masking",
+    "Review": "review",
     "Split": "splits",
+    "captions_of": "contact_sheet",
+    "count_classes": "summary",
     "describe_splits": "summary",
+    "draw_contact_sheet": "contact_sheet",
     "eval_batches": "pipeline",
+    "find_pairs": "duplicates",
     "from_arrays": "splits",
     "load": "datasets",
+    "pixels_of": "contact_sheet",
+    "read_layout": "layout",
+    "review_counts": "review",
+    "review_files": "review",
+    "review_pairs": "review",
+    "review_pictures": "review",
     "sample_images": "pipeline",
+    "splits_of_run": "survey",
+    "survey_pictures": "survey",
     "train_and_test": "held_out",
     "train_batches": "pipeline",
 }
@@ -45,19 +69,32 @@ __all__ = [
     "Dataset",
     "Feed",
     "Masking",
+    "Review",
     "Split",
+    "captions_of",
     "check_unchanged",
+    "count_classes",
     "describe_splits",
+    "draw_contact_sheet",
     "eval_batches",
     "expand_pictures",
+    "find_pairs",
     "from_arrays",
     "load",
     "normalize",
+    "pixels_of",
     "read_ahead",
     "read_image",
+    "read_layout",
     "resize",
+    "review_counts",
+    "review_files",
+    "review_pairs",
+    "review_pictures",
     "sample_images",
     "seen_part",
+    "splits_of_run",
+    "survey_pictures",
     "thumbnail",
     "train_and_test",
     "train_batches",

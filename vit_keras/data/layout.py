@@ -1,6 +1,5 @@
 """What a folder of pictures holds, by split and class; no picture is opened."""
 
-import collections
 import dataclasses
 import os
 
@@ -17,7 +16,7 @@ class Layout:
         roots: The folder of each split. Without folders of splits, all images are "train".
         classes: The names of the classes, sorted.
         pictures: By split and class, the paths of the pictures, relative to the split's folder.
-        others: The numbers of files that are not pictures, by suffix.
+        others: Paths of files in the classes' folders that are not pictures, sorted.
         loose: Pictures that lie in no folder of a class.
         unused: Folders beside those of the splits.
         problems: Why a classifier cannot be trained on the folder, the gravest first.
@@ -26,7 +25,7 @@ class Layout:
     roots: dict[str, str]
     classes: list[str]
     pictures: dict[str, dict[str, list[str]]]
-    others: collections.Counter
+    others: list[str]
     loose: list[str]
     unused: list[str]
     problems: list[str]
@@ -57,7 +56,7 @@ def read_layout(path: str) -> Layout:
     taken = {os.path.relpath(root, path) for root in roots.values()}
     beside = [name for name in names if name not in taken]
     in_path = roots["train"] == path
-    others: collections.Counter = collections.Counter()
+    others: list[str] = []
     pictures = {}
     for split, root in roots.items():
         of_split = beside if root == path else _subfolders(root)
@@ -71,7 +70,7 @@ def read_layout(path: str) -> Layout:
     ]
     unused = [] if in_path else beside
     problems = [*_problems(path, roots, pictures, loose)]
-    return Layout(roots, classes, pictures, others, loose, unused, problems)
+    return Layout(roots, classes, pictures, sorted(others), loose, unused, problems)
 
 
 def _roots(path, names):
@@ -104,14 +103,14 @@ def _is_picture(name):
 
 
 def _pictures(root, name, others):
-    """Lists the pictures of a class, relative to `root`, and counts the other files."""
+    """Lists the pictures of a class, relative to `root`, and adds its other files to `others`."""
     pictures = []
     for place, _, files in os.walk(os.path.join(root, name), followlinks=True):
         for file in files:
             if _is_picture(file):
                 pictures.append(os.path.relpath(os.path.join(place, file), root))
             elif not file.startswith("."):
-                others[os.path.splitext(file)[1].lower()] += 1
+                others.append(os.path.join(place, file))
     return pictures
 
 

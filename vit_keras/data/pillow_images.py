@@ -9,7 +9,7 @@ import numpy as np
 from vit_keras import extras
 
 SUFFIXES = (
-    *(".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp"),
+    *(".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp"),
     *(".tif", ".tiff", ".avif", ".heic", ".heif"),
 )
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")  # Pillow's names of these

@@ -51,6 +51,13 @@ class Split:
         """Returns the image at an index, `(H, W, C)` uint8."""
         return self.example(index)[0]
 
+    def encoded(self, index: int) -> tuple[bytes, int] | None:
+        """Returns the bytes of the picture at an index and its label; None for images in memory."""
+        if self._encoded is None:
+            return None
+        data, label = self._encoded(tf.constant(index, tf.int64))
+        return data.numpy(), int(label)
+
     def example(self, index: tf.Tensor, window=None, replace=True) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns an image and its label.
 

@@ -6,6 +6,19 @@ from vit_keras.data.dataset import Dataset
 from vit_keras.data.splits import Split
 
 
+def count_classes(dataset: Dataset, splits: dict[str, Split]) -> dict[str, dict[str, int]]:
+    """Returns the number of pictures by split and class."""
+    return {
+        name: dict(
+            zip(
+                dataset.class_names,
+                np.bincount(split.labels, minlength=len(dataset.class_names)).tolist(),
+            )
+        )
+        for name, split in splits.items()
+    }
+
+
 def describe_splits(dataset: Dataset, train: Split, test: Split) -> list[str]:
     """Describes the pictures and classes of a run.
 
@@ -25,10 +38,10 @@ def describe_splits(dataset: Dataset, train: Split, test: Split) -> list[str]:
         f"{len(test):,} ({share:.1%}) held out"
     )
     if train.labels_are_known:
-        counts = np.bincount(train.labels, minlength=len(dataset.class_names))
-        least, most = (
-            f"{counts[k]:,} ({dataset.class_names[k]})" for k in (counts.argmin(), counts.argmax())
-        )
-        even = counts.min() == counts.max()
-        line += f"; each class has {counts[0]:,}" if even else f"; a class has {least} to {most}"
+        (counts,) = count_classes(dataset, {"train": train}).values()
+        least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+        if counts[least] == counts[most]:
+            line += f"; each class has {counts[most]:,}"
+        else:
+            line += f"; a class has {counts[least]:,} ({least}) to {counts[most]:,} ({most})"
     return [line] + ([dataset.held_out_by] if dataset.held_out_by else [])

@@ -1,0 +1,218 @@
+"""`vit-keras check`: counts known by construction, faults by name, exit codes, and its files."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vit_keras import commands, data, experiments
+from vit_keras.commands.check import COMMAND
+from vit_keras.data.contact_sheet import place, scale_of
+
+pytestmark = pytest.mark.once
+MODEL = (
+    *("--model.variant", "null", "--model.image_size", "16", "--model.patch_size", "8"),
+    *("--model.hidden_size", "12", "--model.num_layers", "1", "--model.num_heads", "2"),
+    *("--model.mlp_dim", "16"),
+)
+COUNTS = {"ant": 30, "bee": 12, "cat": 10}
+
+
+def write(path, rng, size=(64, 48)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    coarse = rng.integers(0, 256, (5, 7, 3), dtype="uint8")
+    Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).save(path)
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    root, rng = tmp_path_factory.mktemp("clean"), np.random.default_rng(0)
+    for name, count in COUNTS.items():
+        for i in range(count):
+            write(root / name / f"{i:02}.png", rng)
+    return root
+
+
+@pytest.fixture
+def root(clean, tmp_path):
+    """A copy of the clean folder, to spoil."""
+    return shutil.copytree(clean, tmp_path / "photos")
+
+
+def check(*arguments):
+    return commands.main(["check", *map(str, arguments)])
+
+
+@pytest.fixture
+def report(capsys):
+    """Checks a data set: `(arguments, exit code) -> the report`."""
+
+    def report(*arguments, code=0):
+        assert check(*arguments, "--format", "json") == code
+        return json.loads(capsys.readouterr().out)
+
+    return report
+
+
+def test_a_clean_folder_is_counted(clean, report, capsys):
+    found = report(clean, "--data.test_percent", "20")
+    assert found["dataset"] == f"folder:{clean}"
+    assert found["problems"] == []
+    assert found["classes"] == list(COUNTS)
+    train = {"ant": 24, "bee": 10, "cat": 8}
+    assert found["pictures"] == {"train": train, "test": {"ant": 6, "bee": 2, "cat": 2}}
+    assert found["imbalance"] == 3.0
+    assert found["width"] == {"min": 64, "median": 64, "max": 64}
+    assert found["height"] == {"min": 48, "median": 48, "max": 48}
+    assert found["aspect"]["median"] == 1.333
+    assert found["kinds"] == {"RGB": 52}
+    assert found["duplicates"] == [] and found["unreadable"] == {}
+    assert found["held_out_by"].startswith("no folder test: 20 % of each class, 10 pictures, are")
+    imbalance, few = found["warnings"]
+    assert imbalance.startswith(
+        "imbalance: 'ant' has 3.0 times the pictures of 'cat' (24 and 8). Add pictures of the small"
+    )
+    assert few == "classes with fewer than 10 training pictures: cat. Add pictures"
+    assert check(f"folder:{clean}", "--data.test_percent", "20") == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[1:3] == [["train", "test"], ["ant", "24", "6"]]
+    assert rows[5] == ["3", "classes", "42", "10"]
+
+
+def test_files_that_are_not_read_are_named(root, rng, report):
+    write(root / "loose.png", rng)
+    (root / "bee" / "notes.txt").write_text("no picture")
+    (root / "bee" / "README").write_text("no picture")
+    (root / "bee" / "photo.CR2").write_bytes(b"raw")
+    (root / "bee" / ".hidden").write_bytes(b"")
+    found = report(root, "--quick")
+    assert found["not_pictures"] == {".txt": 1, "no suffix": 1}
+    assert found["unsupported"] == [str(root / "bee" / "photo.CR2")]
+    assert found["in_no_class"] == [str(root / "loose.png")]
+    assert any("photo.CR2. Convert them to JPEG or PNG" in text for text in found["warnings"])
+    assert any("loose.png. Move them into one" in text for text in found["warnings"])
+    assert "kinds" not in found  # no picture is opened
+
+
+def test_an_unreadable_picture_is_a_problem_unless_it_is_skipped(root, report, capsys):
+    bad = root / "ant" / "07.png"
+    bad.write_bytes(bad.read_bytes()[:100])
+    found = report(root, code=1)
+    (problem,) = found["problems"]
+    assert problem.startswith(
+        "1 unreadable, which stops a run. Repair or remove them, or set data."
+    )
+    assert list(found["unreadable"]) == [str(bad)]
+    assert "cannot be read as an image" in found["unreadable"][str(bad)]
+    assert report(root, "--data.on_corrupt", "skip")["problems"] == []
+    assert check(root) == 1
+    out, error = capsys.readouterr()
+    assert f"  '{bad}' cannot be read as an image" in out
+    assert error == (
+        f"vit-keras check: error: 'folder:{root}' cannot be trained on: it has a problem, see "
+        "above\n"
+    )
+
+
+def test_a_class_without_readable_pictures_is_a_problem(root, report):
+    for path in (root / "cat").iterdir():
+        path.write_bytes(b"no picture")
+    problems = report(root, "--data.on_corrupt", "skip", code=1)["problems"]
+    assert "no picture of 'cat' in 'train' can be read" in problems
+
+
+def test_copies_are_named_by_what_they_spoil(root, report):
+    for name in ("train/ant", "train/bee", "valid/ant", "valid/bee"):
+        (root / name).mkdir(parents=True)
+    for i in range(12):
+        shutil.move(root / "ant" / f"{i:02}.png", root / "train" / "ant")
+        shutil.move(root / "bee" / f"{i:02}.png", root / "train" / "bee" / f"b{i:02}.png")
+    for i in (12, 13):
+        shutil.move(root / "ant" / f"{i}.png", root / "valid" / "ant")
+    with Image.open(root / "train" / "ant" / "00.png") as picture:
+        picture.resize((128, 96)).save(root / "valid" / "ant" / "enlarged.png")
+        picture.save(root / "train" / "ant" / "again.bmp")
+    shutil.copy(root / "train" / "ant" / "01.png", root / "train" / "bee" / "label.png")
+    shutil.copy(root / "train" / "ant" / "02.png", root / "valid" / "bee" / "both.png")
+    found = report(root)
+    short = lambda path: path.removeprefix(f"{root}/")
+    pairs = {(short(p["first"]), short(p["second"]), p["exact"]): p for p in found["duplicates"]}
+    first = {pair[0] for pair in pairs if pair[1] == "valid/ant/enlarged.png"}
+    assert first <= {"train/ant/00.png", "train/ant/again.bmp"} and len(first) == 1
+    found_pairs = {frozenset(pair[:2]): pair[2] for pair in pairs if "enlarged" not in pair[1]}
+    assert found_pairs == {
+        frozenset(("train/ant/00.png", "train/ant/again.bmp")): False,
+        frozenset(("train/ant/01.png", "train/bee/label.png")): True,
+        frozenset(("train/ant/02.png", "valid/bee/both.png")): True,
+    }
+    texts = "\n".join(found["warnings"])
+    assert "pictures in two splits, so that the measured accuracy is too high: keep one" in texts
+    assert "(2)" in texts and "pictures with two labels" in texts
+    assert "pictures twice in a class" in texts
+    assert "folders that are no splits are left out: ant, bee, cat. The splits are train" in texts
+
+
+@pytest.mark.parametrize("spoil", ["one class", "empty class", "no class", "unknown held-out"])
+def test_what_cannot_be_trained_on_exits_with_1(root, rng, spoil, report):
+    if spoil in ("one class", "no class"):
+        shutil.rmtree(root / "ant")
+        shutil.rmtree(root / "bee")
+    if spoil == "no class":
+        shutil.rmtree(root / "cat")
+        write(root / "1.png", rng)
+    if spoil == "empty class":
+        (root / "dog").mkdir()
+    options = ["--data.test_split", "tset"] if spoil == "unknown held-out" else []
+    message = {
+        "one class": "A classifier needs at least two classes",
+        "no class": "pictures in no folder of a class (1)",
+        "empty class": "Every class needs images",
+        "unknown held-out": "Received: split='tset'",
+    }[spoil]
+    (problem,) = report(root, *options, code=1)["problems"]
+    assert message in problem
+
+
+def test_a_table_and_digits_are_checked_too(root, report):
+    rows = [f"{name}/{i:02}.png,{name}" for name in ("ant", "bee") for i in range(12)]
+    (root / "rows.csv").write_text("\n".join(["path,label", *rows]))
+    found = report(root / "rows.csv")
+    assert found["dataset"] == f"table:{root / 'rows.csv'}"
+    assert found["pictures"] == {"train": {"ant": 11, "bee": 11}, "test": {"ant": 1, "bee": 1}}
+    assert found["kinds"] == {"RGB": 24}
+    digits = report("digits", "--model.channels", "1")
+    assert sum(digits["pictures"]["train"].values()) == 1437
+    assert digits["kinds"] == {"in memory": 1797} and digits["width"]["max"] == 8
+
+
+def test_the_report_and_the_sheet_are_written(clean, tmp_path, capsys):
+    sheet, written = tmp_path / "new" / "sheet.png", tmp_path / "report.json"
+    fields = [*MODEL, "--augment.crop", "inception", "--augment.flip", "true", "--seed", "3"]
+    assert check(clean, *fields, "--out", sheet, "--out", written) == 0
+    assert capsys.readouterr().out.endswith(f"written: {sheet}\n")
+    assert json.loads(written.read_text())["kinds"] == {"RGB": 52}
+    config = COMMAND.parse([str(clean), *fields], "vit-keras check").run
+    images, _ = experiments.first_training_images(config, data.load(config.dataset, 3))
+    drawn = np.asarray(Image.open(sheet))
+    scale = scale_of(16, 16)
+    for i, image in enumerate(images):
+        left, top = place(i, len(images), 16, 16)
+        cell = drawn[top : top + 16 * scale : scale, left : left + 16 * scale : scale]
+        np.testing.assert_array_equal(cell, image)
+    assert len(images) == 36
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["photos", "--out", "sheet.gif"], "`--out` must end in .png or .json. Received: ['sheet."),
+        (["photos", "--formt", "json"], "Did you mean --format?"),
+        (["photos", "--augment.flop", "true"], "augment.flip"),
+        ([], "the following arguments are required: DATASET"),
+    ],
+)
+def test_wrong_command_lines_are_named(arguments, message, capsys):
+    assert check(*arguments) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,108 @@
+"""The contact sheet shows the training pipeline's own batches."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vit_keras import data, experiments
+from vit_keras.config import AugmentConfig, Config, ModelConfig, OptimizerConfig, PretextConfig
+from vit_keras.data.contact_sheet import place, scale_of
+from vit_keras.models import Preprocessing
+
+pytestmark = pytest.mark.once
+MODEL = ModelConfig(
+    variant=None,
+    image_size=(16, 24),
+    patch_size=8,
+    hidden_size=12,
+    num_layers=1,
+    num_heads=2,
+    mlp_dim=16,
+)
+CONFIG = Config(
+    batch=16,
+    total_steps=4,
+    seed=5,
+    model=MODEL,
+    augment=AugmentConfig(crop="inception", flip=True, rotation_degrees=20, mixup_alpha=0.5),
+    optimizer=OptimizerConfig(accumulation_steps=2),
+)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    root, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for name in ("cat", "dog", "owl"):
+        (root / name).mkdir()
+        for i in range(12):
+            coarse = rng.integers(0, 256, (4, 5, 3), dtype="uint8")
+            Image.fromarray(coarse).resize((50, 40)).save(root / name / f"{i}.png")
+    return data.load(f"folder:{root}", 3)
+
+
+def test_the_images_are_the_first_batches_of_the_run(dataset):
+    images, labels = experiments.first_training_images(CONFIG, dataset, 16)
+    feed = data.Feed(dataset, CONFIG, (16, 24), Preprocessing())
+    parts = list(feed.training(0).take(2))  # of one update
+    expected = np.concatenate([part[0] for part in parts])
+    np.testing.assert_array_equal(images, np.round((expected * 0.5 + 0.5) * 255).clip(0, 255))
+    np.testing.assert_array_equal(labels, np.concatenate([part[1] for part in parts]))
+    assert (np.sort(labels, axis=1)[:, 1] > 0).any()  # some are mixed
+
+
+def test_a_pretext_shows_whole_images(dataset):
+    augment = dataclasses.replace(CONFIG.augment, mixup_alpha=0.0)
+    config = dataclasses.replace(
+        CONFIG, augment=augment, pretext=PretextConfig(objective="masked_patch")
+    )
+    feed = data.Feed(dataset, config, (16, 24), Preprocessing())
+    ((inputs, _), _, _) = next(iter(feed.training(0)))
+    images, _ = experiments.first_training_images(config, dataset, 8)
+    np.testing.assert_array_equal(images, np.round((inputs * 0.5 + 0.5) * 255).clip(0, 255))
+
+
+def test_there_are_no_more_images_than_pictures(dataset):
+    images, labels = experiments.first_training_images(CONFIG, dataset, 100)
+    assert len(images) == len(labels) == 32  # of 33 to train on
+
+
+def test_pixels_come_back_from_every_normalization(rng):
+    preprocessing = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    pixels = rng.integers(0, 256, (2, 5, 6, 3), dtype="uint8")
+    inputs = data.normalize(pixels, preprocessing)
+    np.testing.assert_array_equal(data.pixels_of(inputs, preprocessing), pixels)
+
+
+def test_captions_name_classes_and_shares():
+    labels = np.array([[0, 1, 0], [0.7, 0, 0.3], [0.002, 0.998, 0]])
+    expected = ["dog", "cat 70 % owl 30 %", "dog"]
+    assert data.captions_of(labels, ("cat", "dog", "owl")) == expected
+
+
+@pytest.mark.parametrize("shape", [(7, 16, 24, 3), (2, 130, 120, 3), (1, 8, 8, 1)])
+def test_the_sheet_holds_every_pixel(rng, shape):
+    images = rng.integers(0, 256, shape, dtype="uint8")
+    captions = ["a class with a name that is much wider than the image of it"] * shape[0]
+    sheet = np.asarray(data.draw_contact_sheet(images, captions))
+    count, height, width = shape[:3]
+    scale = scale_of(height, width)
+    assert min(height, width) * scale >= 112 and (scale == 1 or min(height, width) < 112)
+    drawn = sheet.copy()
+    for i, image in enumerate(images):
+        left, top = place(i, count, height, width)
+        cell = (slice(top, top + height * scale), slice(left, left + width * scale))
+        expected = np.broadcast_to(image, (height, width, 3)).repeat(scale, 0).repeat(scale, 1)
+        np.testing.assert_array_equal(sheet[cell], expected)
+        drawn[cell] = 255
+        below = drawn[top + height * scale : top + height * scale + 18]
+        assert (below[:, left : left + width * scale] < 128).any()  # the caption
+        drawn[top + height * scale : top + height * scale + 18, left : left + width * scale] = 255
+    assert (drawn == 255).all()  # captions keep to their images
+
+
+def test_one_caption_belongs_to_each_image(rng):
+    images = rng.integers(0, 256, (2, 8, 8, 3), dtype="uint8")
+    with pytest.raises(ValueError, match="shorter"):
+        data.draw_contact_sheet(images, ["cat"])
