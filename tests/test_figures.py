@@ -15,6 +15,8 @@ CASES = {
     "very long names": [f"{name}, also called by another name" for name in DOGS],
     "short names": [str(i) for i in range(10)],
     "many classes": [f"class number {i}" for i in range(30)],
+    "breeds of 60 characters": [f"{i:02}{58 * 'w'}" for i in range(37)],
+    "a hundred classes": [f"a class with the number {i}" for i in range(100)],
 }
 
 
@@ -45,8 +47,8 @@ def test_class_names_stand_apart_in_a_confusion_matrix(drawn, names):
             assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
             assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1
     cell = axis.get_window_extent().width / len(names)
-    count = axis.texts[0].get_window_extent()
-    assert count.height < cell and count.width < cell
+    for count in (text.get_window_extent() for text in axis.texts):
+        assert count.height < cell and count.width < cell
 
 
 def test_a_confusion_matrix_counts_true_classes_down_and_predictions_across(drawn):
@@ -58,6 +60,44 @@ def test_a_confusion_matrix_counts_true_classes_down_and_predictions_across(draw
     assert [label.get_text() for label in axis.get_xticklabels()] == ["cat", "dog"]
 
 
-def test_more_classes_than_fit_have_no_names(drawn):
-    figure = drawn(figures.confusion, np.eye(31, dtype=int), [f"class {i}" for i in range(31)])
-    assert not figure.axes[0].texts
+@pytest.mark.parametrize(("count", "has_counts", "has_names"), [(41, 0, 1), (101, 0, 0)])
+def test_more_classes_than_fit_have_no_counts_or_no_names(drawn, count, has_counts, has_names):
+    names = [f"class {i}" for i in range(count)]
+    axis = drawn(figures.confusion, np.eye(count, dtype=int), names).axes[0]
+    assert bool(axis.texts) == has_counts
+    assert ([label.get_text() for label in axis.get_yticklabels()] == names) == has_names
+
+
+def test_figures_of_an_evaluation_carry_the_name_of_the_data_set(monkeypatch):
+    kept = []
+    monkeypatch.setattr(figures, "save_figure", lambda figure, path: kept.append(figure))
+    figures.confusion([[3, 1], [0, 0]], ["cat", "dog"], "nowhere", "flowers")
+    bins = [{"lower": 0, "upper": 1, "accuracy": 0.5, "confidence": 0.6, "images": 4}]
+    figures.reliability({"ece": 0.1, "bins": bins}, "nowhere", "flowers")
+    titles = [figure.axes[0].get_title() for figure in kept]
+    assert titles == [
+        "flowers: 75.00 % of 4 images",
+        "flowers: expected calibration error 10.00 %",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "longest", "expected"),
+    [
+        ("Staffordshire terrier", 21, "Staffordshire terrier"),
+        ("Staffordshire terrier 3", 16, "Staffords…rier 3"),
+        ("Staffordshire terrier 4", 16, "Staffords…rier 4"),
+        ("abcdef", 4, "ab…f"),
+    ],
+)
+def test_a_long_name_keeps_both_ends(name, longest, expected):
+    assert figures.shorten(name, longest) == expected
+    assert len(expected) <= longest
+
+
+def test_a_long_title_is_broken_into_lines_that_fit():
+    title = "American Staffordshire bull terrier of the northern kind, number 3  98 %"
+    lines = figures.wrap(title, 15).split("\n")
+    assert len(lines) <= 3 and max(map(len, lines)) <= 15
+    assert lines[0] == "American" and lines[-1].endswith("98 %")
+    assert figures.wrap("cat  98 %", 15) == "cat  98 %"

@@ -1,6 +1,7 @@
 """Figures of training and evaluation, drawn with matplotlib."""
 
 import os
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,53 +61,80 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
     save_figure(figure, path)
 
 
-LABELED_CLASSES = 30  # a matrix of more classes has no room for names and counts
-CELL, CHARACTER = 0.35, 0.085  # inches: the side of a cell, and the width of a character
+LABELED_CLASSES, COUNTED_CLASSES = 100, 40  # a matrix of more has no room for names, or counts
+CELL, SIDE = 0.35, 16  # inches: the side of a cell, and of the largest matrix
+CHARACTER = 0.0085  # inches: the width of a character for each point of its size
 LONGEST_NAME = 32  # characters
 
 
-def confusion(matrix: Sequence, class_names: Sequence[str], path: str | os.PathLike) -> None:
+def shorten(name: str, longest: int = LONGEST_NAME) -> str:
+    """Leaves out the middle of a long name, since names often differ at their ends.
+
+    Example:
+        >>> shorten("American Staffordshire terrier 3", 16)
+        'American …rier 3'
+    """
+    if len(name) <= longest:
+        return name
+    end = (longest - 1) * 2 // 5
+    return f"{name[: longest - 1 - end]}…{name[len(name) - end :]}"
+
+
+def wrap(text: str, width: int, lines: int = 3) -> str:
+    """Breaks a text into lines of `width` characters; a text for more `lines` loses its middle."""
+    return "\n".join(textwrap.wrap(shorten(text, width * lines - width // 2), width)[:lines])
+
+
+def confusion(
+    matrix: Sequence, class_names: Sequence[str], path: str | os.PathLike, source: str = ""
+) -> None:
     """Draws a confusion matrix, with true classes as rows and predicted classes as columns.
 
     The color of a cell is the square root of its share of the row, so that single errors stand
-    out. Up to 30 classes, cells show their counts and axes the names of the classes.
+    out. Up to 100 classes, the axes show their names; up to 40, the cells show their counts.
 
     Args:
         matrix: Numbers of images, `(classes, classes)`.
         class_names: The names of the classes, in order.
         path: The PNG file to write.
+        source: The name of the data set, which heads the figure.
     """
     images, count = np.asarray(matrix), len(class_names)
-    names = [
-        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
-        for name in map(str, class_names)
-    ]
+    names = [shorten(str(name)) for name in class_names]
     is_labeled = count <= LABELED_CLASSES
-    name_width = CHARACTER * max(map(len, names)) if is_labeled else 0.0
-    side = min(3 + CELL * count, 16)
-    is_turned = name_width > CELL  # names side by side would run into each other
+    side = min(3 + CELL * count, SIDE)
+    cell = min(CELL, SIDE / max(count, 1))
+    points = min(10.0, 46 * cell)  # 72 points an inch, less the space between lines
+    name_width = CHARACTER * points * max(map(len, names)) if is_labeled else 0.0
+    is_turned = name_width > cell  # names side by side would run into each other
     figure, axes = new_figure(side + name_width, side + is_turned * name_width)
     axis = axes[0, 0]
     share = images / np.maximum(images.sum(axis=1, keepdims=True), 1)
     axis.imshow(np.sqrt(share), cmap="Blues", vmin=0, vmax=1)
+    for i, j in zip(*np.nonzero(images)) if count <= COUNTED_CLASSES else ():
+        color = "white" if share[i, j] > 0.4 else "black"
+        axis.text(j, i, images[i, j], ha="center", va="center", color=color, fontsize=8)
     if is_labeled:
-        for i, j in zip(*np.nonzero(images)):
-            color = "white" if share[i, j] > 0.4 else "black"
-            axis.text(j, i, images[i, j], ha="center", va="center", color=color, fontsize=8)
-        axis.set_xticks(range(count), names, rotation=90 if is_turned else 0)
-        axis.set_yticks(range(count), names)
+        axis.set_xticks(range(count), names, rotation=90 if is_turned else 0, fontsize=points)
+        axis.set_yticks(range(count), names, fontsize=points)
     accuracy = 100 * np.trace(images) / max(images.sum(), 1)
-    axis.set(xlabel="predicted", ylabel="true", title=f"{accuracy:.2f} % of {images.sum()} images")
+    title = f"{_head(source)}{accuracy:.2f} % of {images.sum()} images"
+    axis.set(xlabel="predicted", ylabel="true", title=title)
     save_figure(figure, path)
 
 
-def reliability(calibration: dict[str, Any], path: str | os.PathLike) -> None:
+def _head(source):
+    return f"{shorten(source)}: " if source else ""
+
+
+def reliability(calibration: dict[str, Any], path: str | os.PathLike, source: str = "") -> None:
     """Draws accuracy over confidence, and below it the share of the images in each bin.
 
     Args:
         calibration: The expected calibration error and the bins of confidence, as
             `vit_keras.evaluation` computes them.
         path: The PNG file to write.
+        source: The name of the data set, which heads the figure.
     """
     rows = [row for row in calibration["bins"] if row["images"]]
     total = sum(row["images"] for row in rows)
@@ -121,9 +149,8 @@ def reliability(calibration: dict[str, Any], path: str | os.PathLike) -> None:
     axes[0, 0].plot([0, 1], [0, 1], color=GRAY, linestyle="--", label="perfectly calibrated")
     axes[0, 0].plot(confidence, accuracy, "o", color=ORANGE, label="mean confidence", markersize=4)
     axes[0, 0].set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
-    axes[0, 0].set_title(
-        f"expected calibration error {100 * calibration['ece']:.2f} %", fontsize=10
-    )
+    title = f"{_head(source)}expected calibration error {100 * calibration['ece']:.2f} %"
+    axes[0, 0].set_title(title, fontsize=10 if len(title) < 45 else 8)
     axes[0, 0].legend(frameon=False, loc="upper left", fontsize=8)
     axes[1, 0].bar(middle, [100 * row["images"] / total for row in rows], color=GRAY, **bars)
     axes[1, 0].set(xlabel="confidence", ylabel="% of images", xlim=(0, 1))

@@ -1,5 +1,8 @@
 """Figures show the numbers of an inspection, and the command draws them."""
 
+import itertools
+import operator
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -92,6 +95,26 @@ def test_figures_of_pictures_carry_the_name_of_their_data_set(rng, monkeypatch, 
     subject = inspection.Subject(model, images, images[:2], ["a", "b"], source="flowers")
     inspection.draw_views(subject, tmp_path, views)
     assert headings == [(view, "flowers: 2 of 3 images") for view in views]
+
+
+def test_long_titles_stand_apart_and_inside_the_figure(rng, drawn):
+    titles = [f"American Staffordshire terrier of the kind {i}  98\u00a0%" for i in range(5)]
+    pictures = rng.uniform(0, 255, (5, 8, 8, 3))
+    figures = [
+        drawn(plots.draw_rollout, pictures, rng.random((5, 2, 2)), titles),
+        drawn(plots.draw_last_layer, pictures, rng.random((5, 2, 2, 2)), titles),
+        drawn(plots.draw_features, pictures, {"block1": rng.random((5, 2, 2, 3))}, titles),
+    ]
+    for figure, axes in zip(figures, ("title", "yaxis.label", "yaxis.label")):
+        texts = [operator.attrgetter(axes)(axis) for axis in figure.axes]
+        texts = [text for text in texts if "American" in text.get_text()]
+        boxes = [text.get_window_extent() for text in texts]
+        assert len(texts) == 5
+        assert all(text.get_text().endswith(f"{i}  98\u00a0%") for i, text in enumerate(texts))
+        assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+        for box in boxes:
+            assert box.x0 >= 0 and box.y0 >= 0
+            assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
 
 
 def test_a_map_is_enlarged_from_the_centres_of_its_patches():

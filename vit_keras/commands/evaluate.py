@@ -1,6 +1,7 @@
 """`vit-keras evaluate`: accuracy, calibration and few-shot probes of models on a data set."""
 
 import argparse
+import functools
 import json
 import pathlib
 
@@ -58,13 +59,14 @@ def run(options: argparse.Namespace) -> None:
         splits = source.train_split, options.split or source.test_split
         out.mkdir(parents=True, exist_ok=True)
         print(path)
-        measure = _few_shot if options.fewshot else _evaluate
+        label = shared.dataset_label(name)
+        measure = _few_shot if options.fewshot else functools.partial(_evaluate, label=label)
         reports.append(measure(options, predictor, dataset, splits, out))
     if len(reports) > 1:
         print(f"{len(reports)} models: {evaluation.summary_line(evaluation.summarize(reports))}")
 
 
-def _evaluate(options, predictor, dataset, splits, out):
+def _evaluate(options, predictor, dataset, splits, out, label):
     from vit_keras import evaluation, figures
     from vit_keras.files import write_text
 
@@ -78,8 +80,9 @@ def _evaluate(options, predictor, dataset, splits, out):
         ignore_class_names=options.ignore_class_names,
     )
     write_text(out / "report.json", json.dumps(report, indent=1))
-    figures.confusion(report["confusion_matrix"], dataset.class_names, out / "confusion.png")
-    figures.reliability(report["calibration"], out / "reliability.png")
+    matrix, names = report["confusion_matrix"], dataset.class_names
+    figures.confusion(matrix, names, out / "confusion.png", label)
+    figures.reliability(report["calibration"], out / "reliability.png", label)
     print(f"{evaluation.report_table(report)}\n{evaluation.summary_line(report)}")
     if dataset.unreadable.names:
         print(dataset.unreadable.report())

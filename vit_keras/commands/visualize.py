@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
     titles = [str(title) for title in titles[shown]]
     if names := model.class_names:
         rows = evaluation.probabilities(model, images[shown])
-        titles = [f"{names[row.argmax()]}  {100 * row.max():.0f} %" for row in rows]
+        titles = [f"{names[row.argmax()]}  {100 * row.max():.0f}\u00a0%" for row in rows]
     name, _ = shared.dataset_of(options, trained)
     source = "" if options.images else shared.dataset_label(name or "")
     subject = inspection.Subject(model, images, pictures[shown], titles, options.heads, source)

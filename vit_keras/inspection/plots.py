@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vit_keras.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
+from vit_keras.figures import BLUE, GRAY, ORANGE, new_figure, save_figure, wrap
 from vit_keras.inspection.attention import patch_distances
 from vit_keras.resizing import INTERPOLATIONS
 
 Path = str | os.PathLike
+ACROSS = 15  # characters of a title that fit across a picture, or along its side
+LINE = 0.14  # inches: the height of a line of a title
 
 
 def draw_filters(components: np.ndarray, shares: np.ndarray, path: Path) -> None:
@@ -97,11 +99,13 @@ def draw_rollout(
     pictures: np.ndarray, rollout: np.ndarray, titles: Sequence[str], path: Path, heading: str = ""
 ) -> None:
     """Draws pictures `(B, H, W, C)` in [0, 255], and below each its rollout `(h, w)`."""
-    figure, axes = _pictures(2, len(pictures), pictures.shape[1:3], 0.0, 0.7, heading)
+    titles = [wrap(title, ACROSS) for title in titles]
+    top = LINE * max((title.count("\n") for title in titles), default=0)
+    figure, axes = _pictures(2, len(pictures), pictures.shape[1:3], top, 0.7, heading)
     for column, picture, weights, title in zip(axes.T, pictures, rollout, titles):
         mask = enlarge(weights / weights.max(), picture.shape[:2])
         column[0].imshow(_shown(picture), **GREY_SCALE)
-        column[0].set_title(title, fontsize=9)
+        column[0].set_title(title, fontsize=8)
         column[1].imshow(_shown(picture), **GREY_SCALE)
         image = column[1].imshow(mask, alpha=0.75, interpolation="bilinear", **MAP)
     axes[0, 0].set_ylabel("input", fontsize=9)
@@ -122,7 +126,7 @@ def draw_last_layer(
     figure, axes = _pictures(rows, columns, pictures.shape[1:3], 0.0, 0.7, heading)
     for row, picture, heads, title in zip(axes, pictures, last_layer, titles):
         row[0].imshow(_shown(picture), **GREY_SCALE)
-        row[0].set_ylabel(title, fontsize=8)
+        row[0].set_ylabel(wrap(title, ACROSS), fontsize=8)
         for axis, weights in zip(row[1:], heads):
             image = axis.imshow(weights / weights.max(), **MAP)
     for head, axis in enumerate(axes[0, 1:]):
@@ -158,7 +162,7 @@ def draw_features(
     figure, axes = _pictures(rows, columns, pictures.shape[1:3], heading=heading)
     for row, picture, title in zip(axes, pictures, titles):
         row[0].imshow(_shown(picture), **GREY_SCALE)
-        row[0].set_ylabel(title, fontsize=8)
+        row[0].set_ylabel(wrap(title, ACROSS), fontsize=8)
     for column, name in zip(axes.T[1:], names):
         values = features[name]
         low, high = values.min(axis=(0, 1, 2)), values.max(axis=(0, 1, 2))
