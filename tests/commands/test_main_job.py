@@ -1,4 +1,7 @@
-"""The main job as a user runs it: train, evaluate, export; and what it says when used wrongly."""
+"""The main job as a user runs it: train, evaluate, export; and what it says when used wrongly.
+
+The whole job runs once; what each backend adds to it is tested where it belongs.
+"""
 
 import csv
 import json
@@ -24,6 +27,17 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.slow
+def test_a_fifth_of_the_main_job_reads_digits(tmp_path):
+    """On every backend; `python train.py` prints the whole job's accuracy."""
+    run(["train", "--total_steps", "200", "--workdir", str(tmp_path / "run")])
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["accuracy"] >= 0.9 and report["images"] == 360
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert environment["backend"] == keras.backend.backend()
+
+
+@pytest.mark.once
+@pytest.mark.slow
 def test_the_main_job_reads_digits(trained, capsys):
     run(["evaluate", str(trained)])
     printed = capsys.readouterr().out
@@ -36,7 +50,6 @@ def test_the_main_job_reads_digits(trained, capsys):
         rows = list(csv.DictReader(file))
     assert int(rows[-1]["step"]) == 1000 and float(rows[-1]["images_per_second"]) > 0
     environment = json.loads((trained / "environment.json").read_text())
-    assert environment["backend"] == keras.backend.backend()
     assert environment["keras"] == keras.__version__
     assert list((trained / "tensorboard" / "validation").iterdir())
     for picture in ("curves.png", "confusion.png"):
@@ -44,6 +57,7 @@ def test_the_main_job_reads_digits(trained, capsys):
     assert sorted(p.name for p in (trained / "checkpoints").iterdir())[-1] == "step_000001000"
 
 
+@pytest.mark.once
 @pytest.mark.slow
 def test_a_finished_run_is_not_trained_again(trained):
     before = open_model(trained / "model.keras").get_weights()
@@ -52,6 +66,7 @@ def test_a_finished_run_is_not_trained_again(trained):
         np.testing.assert_array_equal(old, new)
 
 
+@pytest.mark.once
 @pytest.mark.slow
 def test_exported_files_answer_as_keras_does(trained, capsys):
     run(["export", str(trained)])
@@ -76,6 +91,7 @@ def test_exported_files_answer_as_keras_does(trained, capsys):
     assert right >= 0.95 * len(images)
 
 
+@pytest.mark.once
 @pytest.mark.slow
 def test_any_keras_file_is_evaluated_with_a_dataset(trained, tmp_path):
     file = str(trained / "model.keras")
