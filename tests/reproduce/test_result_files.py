@@ -4,6 +4,9 @@ import base64
 import csv
 import html.parser
 import io
+import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from vit_keras import reproduce
 from vit_keras.figures import new_figure, save_figure
 from vit_keras.reproduce.plots import bars, lines, side_by_side
 from vit_keras.reproduce.results import Column, Mean, Result
+from vit_keras.reproduce.studies import table3
 
 pytestmark = pytest.mark.once
 
@@ -98,6 +102,25 @@ def test_the_report_needs_no_other_file(result, tmp_path):
     (source,) = page.images
     assert base64.b64decode(source.removeprefix("data:image/png;base64,")) == files[1].read_bytes()
     assert "Not measured: no <data> here" in page.text and 'src="http' not in report.read_text()
+
+
+PROBE = """<script>
+const boxes = [...document.querySelectorAll(".scroll")];
+document.body.dataset.widths = boxes.map(box => `${box.scrollWidth}/${box.clientWidth}`).join(" ");
+</script></body>"""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_the_widest_table_fits_a_window_of_1200_pixels(tmp_path):
+    reproduce.write_result(table3.run(None), tmp_path)
+    report = tmp_path / "report.html"
+    reproduce.write_report(report, [table3.run(None)], {}, "full")
+    report.write_text(report.read_text().replace("</body>", PROBE))
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,900"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", report.as_uri()]
+    page = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    needed, visible = map(int, re.search(r'data-widths="(\d+)/(\d+)"', page).groups())
+    assert 900 < visible < 1200 and needed <= visible
 
 
 def test_columns_of_a_terminal_table_are_aligned(result):
