@@ -25,7 +25,7 @@ import numpy as np
 
 from tests.helpers import run_script
 
-STEPS = 60
+STEPS = 40
 ARGUMENTS = [
     *("--model.hidden_size", "16", "--model.num_layers", "2", "--model.num_heads", "2"),
     *("--model.mlp_dim", "16", "--model.dropout_rate", "0.2", "--batch", "32"),
@@ -40,6 +40,7 @@ EVENTS = {
     "rename": ("os", "replace"),
     "removal": ("shutil", "rmtree"),
 }
+SIGNALS = {"sigterm": signal.SIGTERM, "sigint": signal.SIGINT}
 
 
 def die(kind, at, number=signal.SIGKILL):
@@ -64,9 +65,9 @@ def watch(kind, at):
                 seen.append(name)
             if name == "update" and seen.count("update") == 1 and kind == "seconds":
                 threading.Timer(at, die, [kind, at]).start()
-            counted = len(seen) if kind in ("event", "sigterm") else seen.count(kind)
-            if seen and counted == at and kind in (name, "event", "sigterm"):
-                die(name, at, signal.SIGTERM if kind == "sigterm" else signal.SIGKILL)
+            counted = len(seen) if kind in ("event", *SIGNALS) else seen.count(kind)
+            if seen and counted == at and kind in (name, "event", *SIGNALS):
+                die(name, at, SIGNALS.get(kind, signal.SIGKILL))
             return original(*arguments, **options)
 
         return call
@@ -81,7 +82,8 @@ def train(folder, kind="never", at=0, **options):
 
     `kind` says when SIGKILL ends it: "event" means before event number `at` since training began, a
     name in `EVENTS` means before number `at` of these events, and "seconds" means `at` seconds
-    after the first update. "sigterm" sends SIGTERM before event number `at`. "never" lets it end.
+    after the first update. "sigterm" and "sigint" send these before event number `at`. "never" lets
+    it end.
     """
     command = ["-m", "tests.training.kill", "run", kind, str(at), *ARGUMENTS, "--workdir", folder]
     return run_script(*command, check=False, **options)
@@ -152,6 +154,7 @@ def chain(points, seed, root, longest=60):
 def main():
     if sys.argv[1:2] == ["run"]:
         kind, at = sys.argv[2], float(sys.argv[3])
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
         watch(kind, at)
         from vit_keras import commands
 

@@ -1,7 +1,7 @@
 """The command `vit-keras`: one file a subcommand, over the shared options of `options.py`.
 
 Exit codes: 0 for success, 1 for an error in data, files or models, 2 for a wrong command line, 130
-after Ctrl-C; 143 when a training run was ended by SIGTERM and has written its checkpoint.
+after Ctrl-C, and 143 after SIGTERM. A training run has then written its checkpoint.
 """
 
 import difflib
@@ -54,7 +54,7 @@ def _exit_code(program, arguments):
         return _fail(program, error, 1)
     except KeyboardInterrupt:
         return _fail(program, "interrupted", _command_line.INTERRUPTED)
-    except SystemExit as error:  # after SIGTERM
+    except SystemExit as error:  # a training run has stopped
         return error.code
     return 0
 

@@ -28,7 +28,7 @@ def train_run(config: Config) -> dict[str, Any] | None:
         ValueError: The configuration does not fit the data, the devices or the run's folder.
         OSError: The data set or the weights cannot be read, or the folder cannot be written.
         FloatingPointError: The loss is not finite, and `config.on_nan` stops the run.
-        SystemExit: With code 143, after SIGTERM and a last checkpoint.
+        SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, and a last checkpoint.
     """
     machine.prepare()
     keras.utils.clear_session()

@@ -1,8 +1,6 @@
 """Calls `model.fit` for the remaining updates of a run, in epochs of `eval_every` updates."""
 
 import contextlib
-import signal
-import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -17,6 +15,7 @@ from vit_keras.training.losses import build_loss
 from vit_keras.training.metrics_table import best_row, out_of_patience
 from vit_keras.training.optimizers import build_optimizer
 from vit_keras.training.rollbacks import NonFinite, halve_rate, read_rollbacks, record_rollback
+from vit_keras.training.stop_signals import StopSignals
 
 
 class Segment(NamedTuple):
@@ -105,7 +104,7 @@ def train(
     Raises:
         NonFinite: a loss is not finite, and `on_nan` and `max_rollbacks` do not allow the run to
             go back.
-        SystemExit: With code 143, after SIGTERM and a checkpoint.
+        SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, and a checkpoint.
     """
     if rollbacks := len(read_rollbacks(run.folder)):
         compile_model(model, halve_rate(run.config, rollbacks))
@@ -126,15 +125,18 @@ def train(
 def _train_from_checkpoint(model, run, batches, validation, topology, more_callbacks):
     start = _restore(model, run, topology)
     recorder = callbacks.Recorder(run, start, topology)
-    if start >= run.config.total_steps or out_of_patience(recorder.rows, run.config.patience):
+    due = _evaluation_is_due(run.config, start, recorder.rows)
+    ended = start >= run.config.total_steps or out_of_patience(recorder.rows, run.config.patience)
+    if ended and not due:
         return recorder.rows
-    progress = callbacks.Progress(run, start)
+    progress = callbacks.Progress(run, recorder)
     images = None if start else keras.tree.flatten(next(iter(batches(0))))[0]
     shown = []
     if topology.is_chief:
         board = callbacks.TensorBoard(run, recorder, validation, images)
         shown = [progress, board, *callbacks.tracker_callbacks(run)]
-    with _collected(signal.SIGTERM) as signals, contextlib.closing(progress):
+    signals = StopSignals()
+    with signals.collected(), contextlib.closing(progress):
         loss_check = callbacks.StopOnNonFinite(run, start)
         watching = [
             callbacks.RestoreFitState(run, start, model),
@@ -148,8 +150,30 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
             callbacks.StateSaver(run, recorder, loss_check, signals, topology),
         ]
         batches_from = lambda number: topology.batches(batches(number))
-        _fit(model, run, recorder, watching, batches_from, topology.batches(validation))
+        validation = topology.batches(validation)
+        if due:
+            _evaluate(model, (start - 1) // run.config.eval_every, watching, validation)
+        if not model.stop_training:
+            _fit(model, run, recorder, watching, batches_from, validation)
     return recorder.rows
+
+
+def _evaluation_is_due(config, step, rows):
+    """Whether the run was stopped in the evaluation after this update, before it had a row."""
+    ends_epoch = step % config.eval_every == 0 or step == config.total_steps
+    return step > 0 and ends_epoch and (not rows or rows[-1]["step"] != step)
+
+
+def _evaluate(model, epoch, watching, validation):
+    """Ends an epoch whose updates are done, as `fit` does."""
+    watching = callbacks.CallbackList(watching, add_history=True, model=model)
+    watching.on_train_begin()
+    watching.on_epoch_begin(epoch)
+    logs = model.get_metrics_result()
+    held_out = model.evaluate(validation, callbacks=watching, verbose=0, return_dict=True)
+    logs |= {f"val_{name}": value for name, value in held_out.items()}
+    watching.on_epoch_end(epoch, logs)
+    watching.on_train_end(logs)
 
 
 def _restore(model, run, topology) -> int:
@@ -206,22 +230,3 @@ def _load_best(model, run, step):
             f"The best checkpoint {path} is damaged ({error}). Delete this checkpoint and all "
             "later ones; the same command then trains those steps again"
         ) from error
-
-
-@contextlib.contextmanager
-def _collected(number):
-    """Yields a list that collects the signal `number`; a second signal has its usual effect."""
-    signals: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield signals  # only the main thread may set handlers
-        return
-
-    def collect(*_):
-        signal.signal(number, previous)
-        signals.append(number)
-
-    previous = signal.signal(number, collect)
-    try:
-        yield signals
-    finally:
-        signal.signal(number, previous)

@@ -3,29 +3,27 @@
 import sys
 
 from vit_keras.runs import Run
-from vit_keras.training import checkpoints
+from vit_keras.training import checkpoints, stop_signals
 from vit_keras.training.callbacks.recorder import Recorder
 from vit_keras.training.callbacks.steps import StepCounter
 from vit_keras.training.callbacks.stop_on_nonfinite import StopOnNonFinite
-from vit_keras.training.distribution import ALONE, Topology
+from vit_keras.training.distribution import ALONE, Topology, read_variable
 from vit_keras.training.metrics_table import best_row
-
-SIGTERM_EXIT = 128 + 15  # the exit code that a shell reports for a process that SIGTERM ended
 
 
 class StateSaver(StepCounter):
     """Writes a checkpoint every `checkpoint_every` updates, after the last and after the best.
 
     If an evaluation is due at the same update, the checkpoint follows it, so that a resumed run has
-    its row. When `signals` holds a SIGTERM, the callback writes a checkpoint at the end of the
-    update, after an evaluation that is running or due, and ends the process with exit code 143.
-    Several processes all end as soon as one of them has the signal.
+    its row. When `signals` has one, the callback writes a checkpoint at the end of the update and
+    ends the process with the signal's exit code. An evaluation is given up; the resumed run makes
+    it. Several processes all end as soon as one of them has a signal, after an evaluation.
 
     Args:
         run: The run.
         recorder: The callback that records the evaluations; it must run earlier in the list.
         loss_check: The callback that checks the last loss before it is saved.
-        signals: a list that collects SIGTERM.
+        signals: Notes SIGTERM and Ctrl-C.
         topology: The devices and processes of the run.
     """
 
@@ -34,7 +32,7 @@ class StateSaver(StepCounter):
         run: Run,
         recorder: Recorder,
         loss_check: StopOnNonFinite,
-        signals: list,
+        signals: stop_signals.StopSignals,
         topology: Topology = ALONE,
     ):
         super().__init__(run, recorder.step)
@@ -42,6 +40,7 @@ class StateSaver(StepCounter):
         self.loss_check, self.topology = loss_check, topology
 
     def on_step(self, logs):
+        self.signals.begun = True
         if self.step % self.config.eval_every and self.step != self.config.total_steps:
             self._save_if(self.step % self.config.checkpoint_every == 0)
 
@@ -54,18 +53,33 @@ class StateSaver(StepCounter):
             or (best is not None and best["step"] == self.step)
         )
 
+    def on_test_begin(self, logs=None):
+        self.sums = [read_variable(v) for v in self.model.metrics_variables]  # of training
+
+    def on_test_batch_end(self, batch, logs=None):
+        if self.signals.number and self.topology.process_count == 1:
+            self.model.stop_evaluating = True
+
+    def on_test_end(self, logs=None):
+        if self.model.stop_evaluating:
+            for variable, value in zip(self.model.metrics_variables, self.sums):
+                variable.assign(value)
+            self._save_if(True)
+
     def _save_if(self, due):
-        stops = self.topology.gather(len(self.signals)).any()
-        if due or stops:
+        numbers = self.topology.gather(int(self.signals.number))
+        if due or numbers.any():
             self.loss_check.check()
             best = best_row(self.recorder.rows)
             best = best and {name: best[name] for name in ("step", "val_accuracy")}
             keep = self.config.keep_checkpoints
             path = checkpoints.save(self.model, self.folder, self.step, keep, best, self.topology)
-        if stops:
+        if numbers.any():
+            number = min(numbers[numbers > 0])  # a launcher may send SIGTERM after Ctrl-C
+            updates = f"update {self.step} of {self.config.total_steps}"
             print(
-                f"stopped by SIGTERM after update {self.step} of {self.config.total_steps}, "
-                f"checkpoint {path}: the same command goes on from there",
+                f"stopped by {stop_signals.NAMES[number]} after {updates}, checkpoint {path}: "
+                "the same command goes on from there",
                 file=sys.stderr,
             )
-            raise SystemExit(SIGTERM_EXIT)
+            raise SystemExit(stop_signals.EXIT_CODES[number])
