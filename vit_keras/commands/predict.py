@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import io
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -109,14 +110,24 @@ def _output(path):
     from vit_keras.files import replacing
 
     if path is None:
-        sys.stdout.flush()
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        yield _StandardOutput()
         return
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, open(temporary, "wb") as file:
         yield file
     print(f"written: {path}")
+
+
+class _StandardOutput(io.RawIOBase):
+    """Shows each write at once. A notebook's standard output takes text alone."""
+
+    def writable(self):
+        return True
+
+    def write(self, content):
+        sys.stdout.write(bytes(content).decode())
+        sys.stdout.flush()
+        return len(content)
 
 
 def _watched(predictions: Iterable, total: int, unreadable: list[str], file) -> Iterator:
@@ -125,14 +136,12 @@ def _watched(predictions: Iterable, total: int, unreadable: list[str], file) -> 
     The progress is a bar on standard error, if that is a terminal which does not show the rows.
     """
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
-    is_printed = file is sys.stdout.buffer
-    hidden = not sys.stderr.isatty() or (is_printed and sys.stdout.isatty())
+    rows_are_shown = isinstance(file, _StandardOutput) and sys.stdout.isatty()
+    hidden = rows_are_shown or not sys.stderr.isatty()
     for prediction in tqdm(predictions, total=total, unit=" pictures", disable=hidden):
         if prediction.error:
             unreadable.append(str(prediction.path))
         yield prediction
-        if is_printed:
-            file.flush()  # each row, once it is written
 
 
 COMMAND = shared.Command("Predict the classes of pictures.", EXAMPLES, add_options, run)
