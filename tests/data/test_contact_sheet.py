@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vit_keras import data, experiments
+from vit_keras import data, experiments, models
 from vit_keras.config import AugmentConfig, Config, ModelConfig, OptimizerConfig, PretextConfig
 from vit_keras.data.contact_sheet import place, scale_of
 from vit_keras.models import Preprocessing
@@ -50,6 +50,22 @@ def test_the_images_are_the_first_batches_of_the_run(dataset):
     np.testing.assert_array_equal(images, np.round((expected * 0.5 + 0.5) * 255).clip(0, 255))
     np.testing.assert_array_equal(labels, np.concatenate([part[1] for part in parts]))
     assert (np.sort(labels, axis=1)[:, 1] > 0).any()  # some are mixed
+
+
+def test_epochs_and_weights_are_what_the_run_makes_of_them(dataset, tmp_path):
+    plain = dataclasses.replace(CONFIG, augment=AugmentConfig(flip=True))
+    model = models.from_model_config(MODEL, num_classes=3)
+    model.preprocessing = Preprocessing(mean=(0.4,), std=(0.2,))
+    model.save(tmp_path / "model.keras")
+    weights = ModelConfig(weights=str(tmp_path / "model.keras"))
+    config = dataclasses.replace(
+        plain, model=weights, epochs=2, total_steps=None, eval_every=None, checkpoint_every=None
+    )
+    expected, labels = experiments.first_training_images(plain, dataset, 16)
+    images, same = experiments.first_training_images(config, dataset, 16)
+    # Other normalizations round otherwise.
+    np.testing.assert_allclose(images.astype(int), expected.astype(int), atol=1)
+    np.testing.assert_array_equal(same, labels)
 
 
 def test_a_pretext_shows_whole_images(dataset):

@@ -71,10 +71,12 @@ def _dataset_name(name):
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data, machine
+    from vit_keras import data, experiments, machine
     from vit_keras.files import write_text
 
     machine.prepare()
+    if ".png" in options.suffixes:  # weights, which the sheet alone needs, say what the model sees
+        options.run = experiments.complete_model(options.run)
     review, dataset = data.Review(), None
     kind, _, path = options.run.dataset.partition(":")
     if kind == "folder" and os.path.isdir(path):

@@ -6,7 +6,7 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.config import Config, PretextConfig
-from vit_keras.experiments.training_run import initial_model
+from vit_keras.experiments.starting_point import complete_model, initial_model
 
 
 def first_training_images(
@@ -25,8 +25,9 @@ def first_training_images(
     Raises:
         ValueError: If the configuration does not suit the data set, or if an image cannot be read.
     """
-    model = initial_model(config, dataset.class_names)
     train, _ = data.train_and_test(dataset, config.data)
+    config = complete_model(config).count_steps(len(train))
+    model = initial_model(config, dataset.class_names)
     count = min(count, max(2, len(train) // 2 * 2))  # whole pairs, which are mixed
     whole_batches = dataclasses.replace(config.optimizer, accumulation_steps=1)
     few = dataclasses.replace(config, batch=count, optimizer=whole_batches, pretext=PretextConfig())
