@@ -210,8 +210,12 @@ def test_weights_of_mixing_are_beta(rng):
 
 def test_wrong_augmentation_is_named(split):
     for field, value, message in (
-        ("randaugment_magnitude", 31, r"must lie in \[0, 30\]. Received: 31"),
-        ("mixup_alpha", -1, "`mixup_alpha` must not be negative. Received: -1"),
+        (
+            "randaugment_magnitude",
+            31,
+            r"`augment.randaugment_magnitude` must be from 0 to 30",
+        ),
+        ("mixup_alpha", -1, "`augment.mixup_alpha` must be at least 0. Received: -1"),
     ):
         with pytest.raises(ValueError, match=message):
             AugmentConfig(**{field: value})

@@ -198,7 +198,7 @@ def test_faults_of_a_folder_are_named(plain, tmp_path):
     refused(r"Every class of 'test' must be one of 'train'. Received: \['wasp'\]", tmp_path / "own")
     with pytest.raises(ValueError, match="must be 1 .* or 3 .*Received: channels=4"):
         data.load(f"folder:{plain}", 4)
-    with pytest.raises(ValueError, match=r"`test_percent` must lie in \[0, 100\). Received: 100"):
+    with pytest.raises(ValueError, match="`data.test_percent` must be at least 0 and below 100"):
         DataConfig(test_percent=100)
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Literal
 
+from vit_keras.config.rules import Rule, check_rules
+
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
@@ -30,10 +32,7 @@ class DataConfig:
     on_corrupt: Literal["stop", "skip"] = "stop"
 
     def __post_init__(self):
-        for name in ("test_percent", "dev_percent"):
-            percent = getattr(self, name)
-            if not 0 <= percent < 100:
-                raise ValueError(f"`{name}` must lie in [0, 100). Received: {percent}")
+        check_rules(self, "data", DATA_RULES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,14 +66,7 @@ class AugmentConfig:
     library: Literal["keras", "keras_cv"] = "keras"
 
     def __post_init__(self):
-        if not 0 <= self.randaugment_magnitude <= 30:
-            raise ValueError(
-                "`randaugment_magnitude` must lie in [0, 30]. Received: "
-                f"{self.randaugment_magnitude}"
-            )
-        for name in ("randaugment_layers", "mixup_alpha", "cutmix_alpha"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"`{name}` must not be negative. Received: {getattr(self, name)}")
+        check_rules(self, "augment", AUGMENT_RULES)
         if self.library == "keras_cv" and (self.mixup_alpha or self.cutmix_alpha):
             raise ValueError(
                 "MixUp and CutMix of keras_cv shuffle by tf.random.shuffle, which takes no key, so "
@@ -82,3 +74,13 @@ class AugmentConfig:
                 f"library='keras_cv', mixup_alpha={self.mixup_alpha}, "
                 f"cutmix_alpha={self.cutmix_alpha}"
             )
+
+
+_PERCENT = (lambda value: 0 <= value < 100, "at least 0 and below 100")
+_NOT_NEGATIVE = (lambda value: value >= 0, "at least 0")
+DATA_RULES: tuple[Rule, ...] = (("test_percent", *_PERCENT), ("dev_percent", *_PERCENT))
+AUGMENT_RULES: tuple[Rule, ...] = (
+    *((name, *_NOT_NEGATIVE) for name in ("rotation_degrees", "scale", "shift")),
+    *((name, *_NOT_NEGATIVE) for name in ("randaugment_layers", "mixup_alpha", "cutmix_alpha")),
+    ("randaugment_magnitude", lambda value: 0 <= value <= 30, "from 0 to 30"),
+)

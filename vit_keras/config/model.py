@@ -1,10 +1,10 @@
 """The configuration of a run's model."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from vit_keras import variants
+from vit_keras.config.rules import Rule, check_rules
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
@@ -93,10 +93,7 @@ class ModelConfig:
     weights: str | None = None
 
     def __post_init__(self):
-        for name, holds, rule in RULES:
-            value = getattr(self, name)
-            if value is not None and not holds(value):
-                raise ValueError(f"`model.{name}` must be {rule}. Received: {value}")
+        check_rules(self, "model", RULES)
         if self.weights is None:
             fill(self, DEFAULTS)
             if not any(getattr(self, size) for size in SIZES):
@@ -162,7 +159,7 @@ def _is_positive(sizes: Any) -> bool:
 _SIZE = (_is_positive, "at least 1")
 _SIDES = (_is_positive, "a side of at least 1 pixel, or [height, width]")
 _RATE = (lambda value: 0 <= value < 1, "at least 0 and below 1")
-RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+RULES: tuple[Rule, ...] = (
     ("image_size", *_SIDES),
     ("channels", lambda value: value in (1, 3), "1 or 3"),
     ("patch_size", *_SIDES),

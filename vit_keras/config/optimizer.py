@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Literal
 
+from vit_keras.config.rules import Rule, check_rules
+
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
@@ -47,10 +49,7 @@ class OptimizerConfig:
     freeze: tuple[str, ...] = ()
 
     def __post_init__(self):
-        for name, holds, rule in RULES:
-            value = getattr(self, name)
-            if value is not None and not holds(value):
-                raise ValueError(f"`optimizer.{name}` must be {rule}. Received: {value}")
+        check_rules(self, "optimizer", RULES)
         if self.warmup_steps and self.warmup_fraction is not None:
             raise ValueError(
                 "Only one of `optimizer.warmup_steps` and `optimizer.warmup_fraction` may be "
@@ -64,7 +63,7 @@ class OptimizerConfig:
         return round(self.warmup_fraction * total_steps)
 
 
-RULES = (
+RULES: tuple[Rule, ...] = (
     ("learning_rate", lambda value: value > 0, "above 0"),
     ("weight_decay", lambda value: value >= 0, "at least 0"),
     ("beta_1", lambda value: 0 <= value < 1, "at least 0 and below 1"),

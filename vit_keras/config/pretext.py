@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from vit_keras import variants
 from vit_keras.config.model import ModelConfig
+from vit_keras.config.rules import Rule, check_rules
 
 COLORS = {"mean_colour": 1, "colours_4x4": 16}  # predictions of a patch, each of one color
 PUBLISHED = {  # the target and the fraction of corrupted patches of each objective
@@ -47,10 +48,7 @@ class PretextConfig:
     decoder_num_heads: int = 16
 
     def __post_init__(self):
-        for name, holds, rule in RULES:
-            value = getattr(self, name)
-            if value is not None and not holds(value):
-                raise ValueError(f"`pretext.{name}` must be {rule}. Received: {value}")
+        check_rules(self, "pretext", RULES)
         if self.decoder_hidden_size % math.lcm(4, self.decoder_num_heads):
             raise ValueError(
                 "`pretext.decoder_hidden_size` must be a multiple of 4 and of `decoder_num_heads`. "
@@ -126,7 +124,7 @@ class PretextConfig:
             )
 
 
-RULES = (
+RULES: tuple[Rule, ...] = (
     ("corrupt", lambda value: 0 < value < 1, "above 0 and below 1, or null for the published one"),
     ("bits", lambda value: 1 <= value <= 5, "from 1 to 5"),
     ("decoder_num_layers", lambda value: value >= 1, "at least 1"),
