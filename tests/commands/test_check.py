@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vit_keras import commands, data, experiments
+from vit_keras import commands, experiments
 from vit_keras.commands.check import COMMAND
 from vit_keras.data.contact_sheet import place, scale_of
 
@@ -194,7 +194,7 @@ def test_the_report_and_the_sheet_are_written(clean, tmp_path, capsys):
     assert capsys.readouterr().out.endswith(f"written: {sheet}\n")
     assert json.loads(written.read_text())["kinds"] == {"RGB": 52}
     config = COMMAND.parse([str(clean), *fields], "vit-keras check").run
-    images, _ = experiments.first_training_images(config, data.load(config.dataset, 3))
+    images, *_ = experiments.first_training_images(config)
     drawn = np.asarray(Image.open(sheet))
     scale = scale_of(16, 16)
     for i, image in enumerate(images):

@@ -19,15 +19,17 @@ from vit_keras.commands import main
 
 answers = []
 for line in sys.argv[1:]:
-    out, error = io.StringIO(), io.StringIO()
+    out, error = io.TextIOWrapper(io.BytesIO()), io.StringIO()  # predict writes bytes
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         code = main(line.split())
-    answers.append((code, out.getvalue(), error.getvalue()))
+    out.flush()
+    answers.append((code, out.buffer.getvalue().decode(), error.getvalue()))
 print(json.dumps(answers))
 """
 TRAIN = (
-    "train --dataset folder:photos --workdir run --total_steps 2 --batch 6 --model.image_size 16 "
-    "--model.hidden_size 12 --model.num_layers 1 --model.num_heads 2 --model.mlp_dim 16"
+    "train --config digits --dataset folder:photos --workdir run --total_steps 2 --batch 6 "
+    "--model.image_size 16 --model.hidden_size 12 --model.num_layers 1 --model.num_heads 2 "
+    "--model.mlp_dim 16 --optimizer.warmup_steps 1"
 )
 # (extras, KERAS_BACKEND, {command line: the extra that its error names, or None for success}).
 CASES = [

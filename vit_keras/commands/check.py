@@ -71,12 +71,10 @@ def _dataset_name(name):
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data, experiments, machine
+    from vit_keras import data, machine
     from vit_keras.files import write_text
 
     machine.prepare()
-    if ".png" in options.suffixes:  # weights, which the sheet alone needs, say what the model sees
-        options.run = experiments.complete_model(options.run)
     review, dataset = data.Review(), None
     kind, _, path = options.run.dataset.partition(":")
     if kind == "folder" and os.path.isdir(path):
@@ -101,7 +99,7 @@ def run(options: argparse.Namespace) -> None:
         many = "a problem" if len(review.problems) == 1 else f"{len(review.problems)} problems"
         raise ValueError(f"{options.run.dataset!r} cannot be trained on: it has {many}, see above")
     if ".png" in options.suffixes:
-        _draw_sheet(options.run, dataset, options.suffixes[".png"])
+        _draw_sheet(options.run, options.suffixes[".png"])
 
 
 def _opened(run_config, review):
@@ -137,12 +135,12 @@ def _look(options, dataset, review):
     data.review_pairs(review, data.find_pairs(pictures, options.distance))
 
 
-def _draw_sheet(run_config, dataset, path):
+def _draw_sheet(run_config, path):
     from vit_keras import data, experiments
     from vit_keras.files import replacing
 
-    images, labels = experiments.first_training_images(run_config, dataset)
-    sheet = data.draw_contact_sheet(images, data.captions_of(labels, dataset.class_names))
+    images, labels, class_names = experiments.first_training_images(run_config)
+    sheet = data.draw_contact_sheet(images, data.captions_of(labels, class_names))
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         sheet.save(temporary, format="png")

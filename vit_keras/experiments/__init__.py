@@ -2,8 +2,7 @@
 
 from vit_keras.experiments.preview import first_training_images
 from vit_keras.experiments.rate_sweep import sweep
-from vit_keras.experiments.starting_point import complete_model
 from vit_keras.experiments.training_run import train_run
 from vit_keras.experiments.vtab import fine_tune_tasks
 
-__all__ = ["complete_model", "fine_tune_tasks", "first_training_images", "sweep", "train_run"]
+__all__ = ["fine_tune_tasks", "first_training_images", "sweep", "train_run"]

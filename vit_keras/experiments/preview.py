@@ -10,28 +10,38 @@ from vit_keras.experiments.starting_point import complete_model, initial_model
 
 
 def first_training_images(
-    config: Config, dataset: data.Dataset, count: int = 36
-) -> tuple[np.ndarray, np.ndarray]:
+    config: Config, count: int = 36
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """Makes the first images of a run by its own pipeline, augmented, and turns them to pixels.
 
     Args:
         config: The run. Patches that its pretext task masks are shown.
-        dataset: The run's data set.
         count: The number of images, even; fewer if there are fewer to train on.
 
     Returns:
-        The images, `(N, H, W, C)` uint8, and their labels, one-hot or mixed, `(N, K)`.
+        The images, `(N, H, W, C)` uint8; their labels, one-hot or mixed, `(N, K)`; and the names of
+        the classes.
 
     Raises:
         ValueError: If the configuration does not suit the data set, or if an image cannot be read.
+        OSError: If the data set or the weights cannot be read.
     """
-    train, _ = data.train_and_test(dataset, config.data)
-    config = complete_model(config).count_steps(len(train))
+    config = complete_model(config)
+    dataset = data.load(config.dataset, config.model.channels, config.data)
     model = initial_model(config, dataset.class_names)
+    train, _ = data.train_and_test(dataset, config.data)
     count = min(count, max(2, len(train) // 2 * 2))  # whole pairs, which are mixed
-    whole_batches = dataclasses.replace(config.optimizer, accumulation_steps=1)
-    few = dataclasses.replace(config, batch=count, optimizer=whole_batches, pretext=PretextConfig())
-    feed = data.Feed(dataset, few, model.input_shape[1:3], model.preprocessing)
-    with train.reading():
-        images, labels = next(iter(feed.training(0)))
-    return data.pixels_of(images.numpy(), model.preprocessing), labels.numpy()
+    one_batch = dataclasses.replace(
+        config,
+        batch=count,
+        epochs=None,
+        total_steps=1,
+        steps_per_execution=1,
+        optimizer=dataclasses.replace(config.optimizer, accumulation_steps=1),
+        pretext=PretextConfig(),
+    )
+    feed = data.Feed(dataset, one_batch, model.input_shape[1:3], model.preprocessing)
+    with dataset.unreadable.reading():
+        ((images, labels),) = feed.training(0)
+    pixels = data.pixels_of(images.numpy(), model.preprocessing)
+    return pixels, labels.numpy(), dataset.class_names
