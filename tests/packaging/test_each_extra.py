@@ -27,9 +27,8 @@ for line in sys.argv[1:]:
 print(json.dumps(answers))
 """
 TRAIN = (
-    "train --config digits --dataset folder:photos --workdir run --total_steps 2 --batch 6 "
-    "--model.image_size 16 --model.hidden_size 12 --model.num_layers 1 --model.num_heads 2 "
-    "--model.mlp_dim 16 --optimizer.warmup_steps 1"
+    "train --dataset folder:photos --model.weights small.safetensors "
+    "--workdir run --total_steps 2 --batch 6"
 )
 # (extras, KERAS_BACKEND, {command line: the extra that its error names, or None for success}).
 CASES = [
