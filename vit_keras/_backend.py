@@ -33,6 +33,11 @@ def choose() -> None:
         os.environ["KERAS_BACKEND"] = installed[0]
 
 
+def name() -> str:
+    """The backend that Keras uses, or will use once it is imported."""
+    return os.environ.get("KERAS_BACKEND") or _default()
+
+
 def _default():
     """The backend in Keras' configuration file, which Keras writes when it is first imported."""
     folder = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"

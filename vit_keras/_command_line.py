@@ -6,23 +6,64 @@ commands are. The process of a library's user is left as it is.
 
 import atexit
 import contextlib
+import importlib.abc
+import importlib.machinery
 import os
 import pathlib
+import re
 import signal
 import sys
+import tempfile
 
 from vit_keras import _backend
 
 INTERRUPTED = 128 + signal.SIGINT  # the exit code that a shell reports after Ctrl-C
+# What TensorFlow logs as it is imported, whatever level the environment sets.
+_GREETING = re.compile(rb"WARNING: All log messages before absl::InitializeLog|I\d{4} [\d:.]+ ")
 _ROOT = pathlib.Path(__file__).parents[1]  # of the checkout, where the scripts stand
 _exit_code: int | None = None  # None until `vit_keras.commands.main` begins
 
 
-def _is_command() -> bool:
+def is_command() -> bool:
     """Whether this process runs `vit-keras`, `python -m vit_keras` or a script of the checkout."""
     program = pathlib.Path(sys.argv[0] if sys.argv else "")
     script = program.suffix == ".py" and program.is_file() and program.resolve().parent == _ROOT
-    return program.name in ("vit-keras", "vit-keras.exe", "-m") or script
+    python = sys.orig_argv  # while a package is imported for -m, sys.argv does not name it
+    module = program.name == "-m" and python[python.index("-m") + 1] == "vit_keras"
+    return program.name in ("vit-keras", "vit-keras.exe") or module or script
+
+
+class _QuietTensorFlow(importlib.abc.MetaPathFinder):
+    """Imports TensorFlow, and prints only what is no greeting of what it writes meanwhile."""
+
+    def find_spec(self, fullname, path, target=None):
+        if fullname != "tensorflow":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def quietly(module):
+                with without_greetings():
+                    execute(module)
+
+            setattr(spec.loader, "exec_module", quietly)  # noqa: B010 - mypy: not a method's place
+        return spec
+
+
+@contextlib.contextmanager
+def without_greetings():
+    """Keeps the greetings of TensorFlow back, and prints the rest at the end of the block."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as written, os.fdopen(os.dup(2), "wb") as stderr:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr.fileno(), 2)
+            written.seek(0)
+            stderr.writelines(line for line in written if not _GREETING.match(line))
 
 
 def set_exit_code(code: int) -> int:
@@ -54,12 +95,13 @@ def _leave():
         os._exit(_exit_code)
 
 
-if _is_command():
+if is_command():
     atexit.register(_leave)  # the first function is the last to be called
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     # TensorFlow and XLA then log errors alone.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "0":
+        sys.meta_path.insert(0, _QuietTensorFlow())
     # torch's threads spin while they wait for each other: where other work shares the cores, a step
     # of a small model took 1545 ms instead of 61. torch reads this as it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -67,6 +109,6 @@ if _is_command():
 try:
     _backend.choose()
 except ImportError as error:
-    if _is_command():
+    if is_command():
         sys.exit(f"vit-keras: error: {error}")  # exit code 1
     raise

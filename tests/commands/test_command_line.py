@@ -1,5 +1,6 @@
 """The command as such: help, versions, spelling, exit codes, completion."""
 
+import os
 import subprocess
 
 import keras
@@ -7,7 +8,7 @@ import pytest
 
 import vit_keras
 from tests.helpers import ROOT, run_script
-from vit_keras import commands, config
+from vit_keras import _command_line, commands, config
 from vit_keras.config import UsageError
 
 pytestmark = pytest.mark.once
@@ -112,6 +113,39 @@ def test_the_scripts_and_the_module_are_the_command(tmp_path):
     assert "vit-keras train: error: " in done.stderr and "Did you mean --total_steps" in done.stderr
     done = run_script("-m", "vit_keras", "evaluate", "nowhere", check=False, cwd=tmp_path)
     assert done.returncode == 1 and "no run and no checkpoint at 'nowhere'" in done.stderr
+    assert done.stderr.startswith("vit-keras evaluate: error: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"]])
+def test_help_waits_for_no_library(arguments):
+    done = run_script("-X", "importtime", "-m", "vit_keras", *arguments)
+    lines = done.stderr.splitlines()
+    imported = {line.split("|")[-1].strip() for line in lines if line.startswith("import time:")}
+    assert len(lines) == len([line for line in lines if line.startswith("import time:")])
+    assert "vit_keras.commands" in imported
+    assert not imported & {"keras", "tensorflow", "jax", "torch", "numpy", "jsonargparse"}
+
+
+def test_ctrl_c_while_libraries_are_imported_ends_in_one_line(tmp_path):
+    (tmp_path / "keras.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program = tmp_path / "vit-keras"  # a console script; jobs in the background ignore Ctrl-C
+    program.write_text(
+        f"{start}import sys, vit_keras.commands\nsys.exit(vit_keras.commands.main())"
+    )
+    paths = f"{tmp_path}:{ROOT}"
+    done = run_script(program, "info", "B/16", check=False, PYTHONPATH=paths, backend="jax")
+    assert done.returncode == 130 and done.stderr == "vit-keras info: error: interrupted\n"
+
+
+def test_only_greetings_are_kept_back_while_tensorflow_is_imported(capfd):
+    with pytest.raises(ImportError), _command_line.without_greetings():
+        os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are ...\n")
+        os.write(2, b"I0000 00:00:1795411791.188082    7222 cudart_stub.cc:31] Could not find\n")
+        os.write(2, b"E0000 00:00:1795411791.188082    7222 a.cc:1] A library is missing\n")
+        raise ImportError
+    rest = "E0000 00:00:1795411791.188082    7222 a.cc:1] A library is missing\n"
+    assert capfd.readouterr().err == rest
 
 
 def test_the_shell_completes_commands_and_options(capsys):

@@ -6,13 +6,12 @@ after Ctrl-C, and 143 after SIGTERM. A training run has then written its checkpo
 
 import difflib
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Sequence
 
-import keras
-
 import vit_keras
-from vit_keras import _command_line
+from vit_keras import _backend, _command_line
 from vit_keras.commands.options import Command, spell_out
 from vit_keras.config import UsageError
 
@@ -82,7 +81,11 @@ def run(arguments: Sequence[str]) -> None:
         if "--help" in options or "-h" in options:
             print(chosen.help(f"vit-keras {name}"))
         else:
-            chosen.run(chosen.parse(options, f"vit-keras {name}"))
+            parsed = chosen.parse(options, f"vit-keras {name}")
+            # Registers the layers, which Keras finds by name in files.
+            from vit_keras import applications, layers, models, training, weights  # noqa: F401
+
+            chosen.run(parsed)
 
 
 def command(name: str) -> Command:
@@ -102,7 +105,7 @@ def version() -> str:
     """The versions of vit_keras and Keras, and the backend."""
     return (
         f"vit-keras {vit_keras.__version__} "
-        f"(Keras {keras.__version__} on {keras.backend.backend()})"
+        f"(Keras {importlib.metadata.version('keras')} on {_backend.name()})"
     )
 
 
