@@ -103,6 +103,16 @@ def test_every_format_has_pillows_pixels(picture, read, way):
         assert np.abs(actual - expected).max() <= tolerance
 
 
+def test_one_graph_reads_every_format_as_prediction_does(picture, tmp_path):
+    files = [way(picture) for way in WAYS.values()]
+    read = tf.data.Dataset.from_tensor_slices(files).map(lambda file: tf_images.decode(file, 3))
+    for way, written, pixels in zip(WAYS, files, read, strict=True):
+        (tmp_path / "picture").write_bytes(written)
+        expected = data.read_image(tmp_path / "picture", 3).astype(int)
+        tolerance = 1 if "webp" in way else 0  # TensorFlow and Pillow have their own libwebp
+        assert np.abs(pixels.numpy() - expected).max() <= tolerance, way
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_pictures_stand_upright(picture, read, form, orientation):

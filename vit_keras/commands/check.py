@@ -30,6 +30,8 @@ class Check(shared.Command):
         options.suffixes = {pathlib.Path(path).suffix.lower(): path for path in options.out or ()}
         if set(options.suffixes) - {".png", ".json"}:
             raise UsageError(f"`--out` must end in .png or .json. Received: {options.out}")
+        if not 0 <= options.distance <= 16:
+            raise UsageError(f"`--distance` must be 0 to 16. Received: {options.distance}")
         dataset = ["--dataset", _dataset_name(options.dataset)]
         try:
             options.run = config.parse_config([*files, *fields, *dataset], prog, default="")
@@ -162,7 +164,7 @@ def _lines(report) -> Iterator[str]:
     if "held_out_by" in report:
         yield report["held_out_by"]
     if "imbalance" in report:
-        times = f"{report['imbalance']:.2g} times the pictures of the smallest"
+        times = f"{report['imbalance']:.1f} times the pictures of the smallest"
         yield f"balance: the largest class has {times}"
     if "width" in report:
         spread = lambda name: " / ".join(f"{value:g}" for value in report[name].values())
