@@ -148,9 +148,9 @@ def test_copies_are_named_by_what_they_spoil(root, report):
         frozenset(("train/ant/02.png", "valid/bee/both.png")): True,
     }
     texts = "\n".join(found["warnings"])
-    assert "pictures in two splits, so that the measured accuracy is too high: keep one" in texts
-    assert "(2)" in texts and "pictures with two labels" in texts
-    assert "pictures twice in a class" in texts
+    assert "look alike, in two splits, so that the measured accuracy is too high: keep one" in texts
+    assert "(2)" in texts and "look alike, with two labels" in texts
+    assert "look alike, twice in a class" in texts
     assert "folders that are no splits are left out: ant, bee, cat. The splits are train" in texts
 
 

@@ -144,14 +144,15 @@ def review_pairs(review: Review, pairs: Sequence[Pair]) -> None:
     conflict = lambda pair: pair.first.class_name != pair.second.class_name
     for spoils, what in (
         (leak, "in two splits, so that the measured accuracy is too high: keep one of each"),
-        (conflict, "with two labels: keep the right one"),
+        (conflict, "with two labels: compare them, and keep the right one"),
         (lambda pair: not (leak(pair) or conflict(pair)), "twice in a class: keep one of each"),
     ):
         if chosen := [pair for pair in pairs if spoils(pair)]:
             names = {pair.second.name for pair in chosen}
             lines = [_line(pair) for pair in chosen]
             review.warnings.append(
-                f"pictures {what} ({len(names):,})\n" + "\n".join(shortened(lines, "  "))
+                f"pictures that look alike, {what} ({len(names):,})\n"
+                + "\n".join(shortened(lines, "  "))
             )
 
 
