@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 
 from vit_keras import _backend
 
@@ -82,6 +83,21 @@ def _interrupt(*_):
     raise KeyboardInterrupt
 
 
+def _interrupt_again(unraisable):
+    """Repeats a Ctrl-C that came where Python ignores errors, as in a callback of its collector.
+
+    Args:
+        unraisable: The error that Python ignores; every other one is printed.
+    """
+    if unraisable.exc_type is KeyboardInterrupt:
+        set_exit_code(1)
+        repeated = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        repeated.daemon = True
+        repeated.start()
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
 def _leave():
     """Ends the process before Python takes its interpreter down.
 
@@ -99,6 +115,7 @@ if is_command():
     atexit.register(_leave)  # the first function is the last to be called
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
+        sys.unraisablehook = _interrupt_again
     # TensorFlow and XLA then log errors alone.
     if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "0":
         sys.meta_path.insert(0, _QuietTensorFlow())

@@ -126,8 +126,14 @@ def test_help_waits_for_no_library(arguments):
     assert not imported & {"keras", "tensorflow", "jax", "torch", "numpy", "jsonargparse"}
 
 
-def test_ctrl_c_while_libraries_are_imported_ends_in_one_line(tmp_path):
-    (tmp_path / "keras.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+@pytest.mark.parametrize("place", ["kill()", "gc.callbacks.append(kill)\ngc.collect()"])
+def test_ctrl_c_while_libraries_are_imported_ends_in_one_line(tmp_path, place):
+    """Also where Python ignores what is raised, as in a callback of the garbage collector."""
+    (tmp_path / "keras.py").write_text(
+        "import gc, os, signal, time\n"
+        "def kill(*_):\n  gc.callbacks.clear()\n  os.kill(os.getpid(), signal.SIGINT)\n"
+        f"{place}\ntime.sleep(60)\n"
+    )
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     program = tmp_path / "vit-keras"  # a console script; jobs in the background ignore Ctrl-C
     program.write_text(
