@@ -4,13 +4,14 @@
     python examples/shapes_on_photographs.py photos --classes heart arrow cross --count 3000
 
 The first command makes photos/train/circle/00000.jpg and so on: circles, squares, triangles and
-stars, filled or outlined and partly transparent, of any place, size, angle and color. The
-photographs come with scikit-learn. Training pictures show their left halves and test pictures their
-right halves, so that no background is in both. A picture follows from the seed, its split and its
-number alone.
+stars in bright colors, filled or outlined, partly transparent, tilted by up to 25 degrees, at any
+place. The photographs come with scikit-learn. Training pictures show their left halves and test
+pictures their right halves, so that no background is in both. A picture follows from the seed, its
+split and its number alone.
 """
 
 import argparse
+import colorsys
 import contextlib
 import functools
 import pathlib
@@ -102,17 +103,18 @@ def draw_mask(outline, center, radius, degrees=0.0, thickness=None, size=SIZE):
 def make_picture(photographs, name, rng):
     """Draws a shape at random on a random crop of one of the photographs."""
     photograph = photographs[rng.integers(len(photographs))]
-    width = rng.uniform(SIZE[0], photograph.width)
+    width = rng.uniform(80, 240)
     height = width * SIZE[1] / SIZE[0]
     left, top = rng.uniform(0, photograph.width - width), rng.uniform(0, photograph.height - height)
     box = (left, top, left + width, top + height)
     picture = photograph.resize(SIZE, Image.Resampling.BICUBIC, box)
-    radius = rng.uniform(24, 50)
+    radius, degrees = rng.uniform(38, 54), rng.uniform(-25, 25)
     center = [rng.uniform(radius, side - radius) for side in SIZE]
-    thickness = rng.uniform(4, radius / 4) if rng.random() < 0.5 else None
-    mask = draw_mask(OUTLINES[name], center, radius, rng.uniform(0, 360), thickness)
-    opacity = rng.uniform(0.5, 1.0)
-    color = tuple(rng.integers(0, 256, 3).tolist())
+    thickness = rng.uniform(5, radius / 4) if rng.random() < 0.4 else None
+    mask = draw_mask(OUTLINES[name], center, radius, degrees, thickness)
+    hue, saturation, value = rng.random(), rng.uniform(0.3, 1), rng.uniform(0.85, 1)
+    color = tuple(round(255 * c) for c in colorsys.hsv_to_rgb(hue, saturation, value))
+    opacity = rng.uniform(0.6, 1)
     picture.paste(color, mask=mask.point(lambda covered: round(covered * opacity)))
     return picture
 
