@@ -23,6 +23,10 @@ class Row:
         macs: Multiply-adds, summed over all calls of the layer in the model.
         activations: Elements in the results of its convolutions and matrix products, attention
             included, as fvcore counts them.
+
+    Example:
+        >>> max(flops("B/16").rows, key=lambda row: row.macs).name
+        'encoderblock_0'
     """
 
     name: str
@@ -40,6 +44,11 @@ class Costs:
         model: The model's name, or the name of the variant.
         image_size: (height, width) in pixels.
         rows: One `Row` for each layer, in the order of the computation.
+
+    Example:
+        >>> costs = flops("Ti/16")
+        >>> costs.params, costs.image_size
+        (5717416, (224, 224))
     """
 
     model: str
@@ -200,6 +209,10 @@ def table(model: Costs | keras.Model | str, **arguments) -> str:
 
     Returns:
         The table, with lines separated by newlines.
+
+    Example:
+        >>> print(table("Ti/16").splitlines()[-1])
+        Ti/16 at 224x224: 5.72 M parameters, 1.25 GMACs, 2.51 GFLOPs, 5.97 M activations
     """
     costs = model if isinstance(model, Costs) else flops(model, **arguments)
     rows = [row for row in costs.rows if row.params or row.macs]

@@ -48,6 +48,11 @@ def count(layer, shape: Shape, convention: Convention) -> Products:
 
     Raises:
         ValueError: No rule covers the layer, or the rule does not cover its arguments.
+
+    Example:
+        >>> layer = keras.layers.LayerNormalization()
+        >>> list(count(layer, (None, 197, 768), Convention(norms=True)))  # 5 for each element
+        [(756480, 0)]
     """
     for kind in type(layer).__mro__:
         if kind in RULES:

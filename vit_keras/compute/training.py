@@ -60,6 +60,10 @@ def device_days(exaflops: float, device_tflops: float, utilization: float = 1.0)
 
     Raises:
         ValueError: A number is not positive, or `utilization` is above 1.
+
+    Example:
+        >>> device_days(training_exaflops("L/16", epochs=7), device_tflops=61.5, utilization=0.4)
+        368.9...
     """
     _check_positive(exaflops=exaflops, device_tflops=device_tflops, utilization=utilization)
     if utilization > 1:

@@ -25,6 +25,13 @@ def first_training_images(
     Raises:
         ValueError: If the configuration does not suit the data set, or if an image cannot be read.
         OSError: If the data set or the weights cannot be read.
+
+    Example:
+        ```python
+        config = vit_keras.config.read_config("digits")
+        images, labels, class_names = experiments.first_training_images(config, count=16)
+        data.draw_contact_sheet(images, data.captions_of(labels, class_names)).save("sheet.png")
+        ```
     """
     config = complete_model(config)
     dataset = data.load(config.dataset, config.model.channels, config.data)

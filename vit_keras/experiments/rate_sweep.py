@@ -33,6 +33,13 @@ def sweep(config: Config) -> str:
     Raises:
         ValueError: There are several processes, of which only the first one has the reports.
         ValueError, OSError, FloatingPointError: As `train_run`.
+
+    Example:
+        ```python
+        config = read_config("finetune/pets")
+        grid = dataclasses.replace(config.grid, learning_rates=(0.001, 0.003), seeds=(0,))
+        print(experiments.sweep(dataclasses.replace(config, grid=grid, workdir="runs/pets")))
+        ```
     """
     if cluster := find_cluster():
         raise ValueError(

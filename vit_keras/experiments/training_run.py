@@ -29,6 +29,14 @@ def train_run(config: Config) -> dict[str, Any] | None:
         OSError: The data set or the weights cannot be read, or the folder cannot be written.
         FloatingPointError: The loss is not finite, and `config.on_nan` stops the run.
         SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, and a last checkpoint.
+
+    Example:
+        ```python
+        model = ModelConfig("Ti/16", image_size=64)
+        config = Config(dataset="folder:photos", epochs=20, batch=64, model=model)
+        report = experiments.train_run(config)
+        print(f"{report['accuracy']:.1%} of {report['images']} held-out images")
+        ```
     """
     machine.prepare()
     keras.utils.clear_session()

@@ -67,6 +67,14 @@ def fine_tune_tasks(
     Raises:
         ValueError: a task or setting is unknown, `out` holds another setting's tasks, or a task has
             no result; the others' results are then written.
+
+    Example:
+        ```python
+        folder = {"data_dir": "/data/tensorflow_datasets"}
+        accuracies = experiments.fine_tune_tasks(
+            "ViT-B_16.npz", "runs/vtab", tasks=["dtd", "svhn"], data=folder
+        )
+        ```
     """
     out, accuracies, failed = pathlib.Path(out), {}, []
     configs = {
