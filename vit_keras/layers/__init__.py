@@ -18,9 +18,8 @@ from vit_keras.layers.positions import (
     AddPositionEmbs,
     AddPositionEmbs2D,
     AddSinCosPositions,
-    RelativeLogits,
-    RotaryPositions,
 )
+from vit_keras.layers.positions_in_attention import RelativeLogits, RotaryPositions
 from vit_keras.layers.std_conv import ResNetInput, RootBlock, StdConv
 
 __all__ = [

@@ -7,7 +7,11 @@ from vit_keras.initializers import xavier_uniform
 from vit_keras.layers import kernels
 from vit_keras.layers.base import SeededLayer, check_choice, check_positive, check_rates, pair
 from vit_keras.layers.dense import HeadsDense
-from vit_keras.layers.positions import IN_ATTENTION, RelativeLogits, RotaryPositions
+from vit_keras.layers.positions_in_attention import (
+    IN_ATTENTION,
+    RelativeLogits,
+    RotaryPositions,
+)
 
 
 @kernels.dispatch("fused_attention")
@@ -52,6 +56,12 @@ class MultiHeadDotProductAttention(SeededLayer):
         ValueError: If `num_heads` does not divide D, if `attention_dropout_rate` is not at least 0
             and below 1, if `position_embedding` is another name, or if it is given together with
             `kv`.
+
+    Example:
+        >>> layer = vit_keras.layers.MultiHeadDotProductAttention(num_heads=12)
+        >>> x, weights = layer(keras.Input((197, 768)), return_attention_weights=True)
+        >>> x.shape, weights.shape
+        ((None, 197, 768), (None, 12, 197, 197))
     """
 
     def __init__(

@@ -44,6 +44,11 @@ class EncoderBlock(SeededLayer):
     Raises:
         ValueError: If `stochastic_depth_rate` is not at least 0 and below 1, or for arguments that
             `MlpBlock` or `MultiHeadDotProductAttention` refuses.
+
+    Example:
+        >>> block = vit_keras.layers.EncoderBlock(num_heads=12, mlp_dim=3072)
+        >>> block(keras.Input((197, 768))).shape
+        (None, 197, 768)
     """
 
     def __init__(
@@ -155,6 +160,12 @@ class WithAttentionWeights(keras.layers.Layer):
 
     Output shape:
         Two tensors: `(B, N, D)` and the weights `(B, H, N, N)`.
+
+    Example:
+        >>> block = vit_keras.layers.EncoderBlock(num_heads=12, mlp_dim=3072)
+        >>> x, weights = vit_keras.layers.WithAttentionWeights(block)(keras.Input((197, 768)))
+        >>> weights.shape
+        (None, 12, 197, 197)
     """
 
     def __init__(self, block: EncoderBlock, **kwargs):

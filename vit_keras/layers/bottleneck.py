@@ -81,6 +81,10 @@ class BottleneckUnit(_Unit):
 
     Raises:
         ValueError: For arguments that `StdConv` refuses.
+
+    Example:
+        >>> vit_keras.layers.BottleneckUnit(64, strides=2)(keras.Input((56, 56, 64))).shape
+        (None, 28, 28, 256)
     """
 
     def __init__(
@@ -126,6 +130,10 @@ class PreActivationUnit(_Unit):
 
     Raises:
         ValueError: For arguments that `StdConv` refuses.
+
+    Example:
+        >>> vit_keras.layers.PreActivationUnit(64)(keras.Input((56, 56, 64))).shape
+        (None, 56, 56, 256)
     """
 
     padding = "fixed"
@@ -178,6 +186,11 @@ class ResNetStage(SeededLayer):
     Raises:
         ValueError: If `num_units` is not a positive int, if `activation` is another name, or for
             arguments that the units refuse.
+
+    Example:
+        >>> stage = vit_keras.layers.ResNetStage(num_units=4, filters=128, strides=2)
+        >>> stage(keras.Input((56, 56, 256))).shape
+        (None, 28, 28, 512)
     """
 
     def __init__(

@@ -28,6 +28,11 @@ class GroupNorm(keras.layers.GroupNormalization):
 
     Raises:
         ValueError: If `groups` does not divide C.
+
+    Example:
+        >>> layer = vit_keras.layers.GroupNorm(groups=1)
+        >>> keras.ops.convert_to_numpy(layer(np.array([[10000.0, 10000.5]]))).round(2)
+        array([[-1.,  1.]], dtype=float32)
     """
 
     def __init__(self, groups: int = GROUPS, epsilon: float = 1e-6, **kwargs):

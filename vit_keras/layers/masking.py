@@ -23,6 +23,13 @@ class CorruptTokens(SeededLayer):
 
     Output shape:
         `(B, N, D)`.
+
+    Example:
+        >>> tokens = np.array([[[1.0], [2.0], [3.0], [4.0]]])
+        >>> source = np.array([[0, 3, 2, 4]], "int32")  # the last place gets the mask
+        >>> corrupted = vit_keras.layers.CorruptTokens()(tokens, source)
+        >>> keras.ops.convert_to_numpy(corrupted)[0, :3, 0]
+        array([1., 4., 3.], dtype=float32)
     """
 
     def build(self, x_shape, source_shape):
@@ -53,6 +60,13 @@ class TakeVisible(keras.layers.Layer):
 
     Raises:
         ValueError: If `visible` is not a positive int.
+
+    Example:
+        >>> tokens = np.array([[[1.0], [2.0], [3.0], [4.0]]])
+        >>> source = np.array([[0, 4, 2, 4]], "int32")  # two patches are masked
+        >>> visible = vit_keras.layers.TakeVisible(visible=2)(tokens, source)
+        >>> keras.ops.convert_to_numpy(visible)[0, :, 0]
+        array([1., 3.], dtype=float32)
     """
 
     def __init__(self, visible: int, **kwargs):
@@ -95,6 +109,13 @@ class RestoreTokens(SeededLayer):
 
     Raises:
         ValueError: If `visible` is not a positive int.
+
+    Example:
+        >>> visible = np.array([[[1.0], [3.0]]])
+        >>> source = np.array([[0, 4, 2, 4]], "int32")  # two patches are masked
+        >>> restored = vit_keras.layers.RestoreTokens(visible=2)(visible, source)  # (1, 4, 1)
+        >>> keras.ops.convert_to_numpy(restored)[0, [0, 2], 0]
+        array([1., 3.], dtype=float32)
     """
 
     def __init__(self, visible: int, **kwargs):

@@ -35,6 +35,10 @@ class MlpBlock(SeededLayer):
     Raises:
         ValueError: If `mlp_dim` is not a positive int, if `dropout_rate` is not at least 0 and
             below 1, or if `gelu` is another name.
+
+    Example:
+        >>> vit_keras.layers.MlpBlock(mlp_dim=3072)(keras.Input((197, 768))).shape
+        (None, 197, 768)
     """
 
     def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, gelu: str = "exact", **kwargs):

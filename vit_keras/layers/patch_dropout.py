@@ -27,6 +27,11 @@ class PatchDropout(SeededLayer):
 
     Raises:
         ValueError: If `keep_rate` is not above 0 and at most 1.
+
+    Example:
+        >>> layer = vit_keras.layers.PatchDropout(keep_rate=0.25, class_tokens=1)
+        >>> keras.ops.shape(layer(np.ones((2, 197, 8)), training=True))
+        (2, 50, 8)
     """
 
     def __init__(self, keep_rate: float, class_tokens: int = 0, **kwargs):

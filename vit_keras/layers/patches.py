@@ -29,6 +29,10 @@ class PatchEmbedding(SeededLayer):
     Raises:
         ValueError: If `patch_size` does not divide the image, if the height or the width of the
             image is not known, or if the layer was built for another number of channels.
+
+    Example:
+        >>> vit_keras.layers.PatchEmbedding(768, patch_size=16)(keras.Input((224, 224, 3))).shape
+        (None, 196, 768)
     """
 
     def __init__(self, hidden_size: int, patch_size: int | tuple[int, int], **kwargs):
@@ -104,6 +108,10 @@ class ClassToken(_TokenLayer):
 
     Output shape:
         `(B, 1 + N, D)`.
+
+    Example:
+        >>> vit_keras.layers.ClassToken()(keras.Input((196, 768))).shape
+        (None, 197, 768)
     """
 
     def build(self, input_shape):
@@ -127,6 +135,10 @@ class TakeClassToken(_TokenLayer):
 
     Output shape:
         `(B, D)`.
+
+    Example:
+        >>> vit_keras.layers.TakeClassToken()(keras.Input((197, 768))).shape
+        (None, 768)
     """
 
     def call(self, x):
@@ -145,6 +157,10 @@ class DropClassToken(_TokenLayer):
 
     Output shape:
         `(B, N, D)`.
+
+    Example:
+        >>> vit_keras.layers.DropClassToken()(keras.Input((197, 768))).shape
+        (None, 196, 768)
     """
 
     def call(self, x):

@@ -31,6 +31,10 @@ class MAPHead(SeededLayer):
 
     Raises:
         ValueError: For arguments that `MlpBlock` or `MultiHeadDotProductAttention` refuses.
+
+    Example:
+        >>> vit_keras.layers.MAPHead(num_heads=12, mlp_dim=3072)(keras.Input((196, 768))).shape
+        (None, 768)
     """
 
     def __init__(

@@ -42,6 +42,11 @@ class StdConv(SeededLayer):
     Raises:
         ValueError: If a size is not a positive int, `kernel_size` is even, or `padding` or
             `standardization` is another name.
+
+    Example:
+        >>> layer = vit_keras.layers.StdConv(64, kernel_size=7, strides=2)
+        >>> layer(keras.Input((224, 224, 3))).shape
+        (None, 112, 112, 64)
     """
 
     def __init__(
@@ -130,6 +135,10 @@ class RootBlock(SeededLayer):
 
     Raises:
         ValueError: For arguments that `StdConv` refuses.
+
+    Example:
+        >>> vit_keras.layers.RootBlock(64)(keras.Input((224, 224, 3))).shape
+        (None, 56, 56, 64)
     """
 
     def __init__(self, filters: int, standardization: str = "bit", **kwargs):
@@ -172,6 +181,11 @@ class ResNetInput(keras.layers.Layer):
 
     Raises:
         ValueError: If H or W is not known, or is not a multiple of `total_stride`.
+
+    Example:
+        >>> layer = vit_keras.layers.ResNetInput(total_stride=16)
+        >>> layer(keras.Input((224, 224, 3))).shape  # (225, 225, 3) would raise a ValueError
+        (None, 224, 224, 3)
     """
 
     def __init__(self, total_stride: int | tuple[int, int], **kwargs):

@@ -9,7 +9,8 @@ from vit_keras.layers import (
     EncoderBlock,
 )
 from vit_keras.layers.base import check_choice
-from vit_keras.layers.positions import ADDED, IN_ATTENTION
+from vit_keras.layers.positions import ADDED
+from vit_keras.layers.positions_in_attention import IN_ATTENTION
 
 POSITION_EMBEDDINGS = ("none", *ADDED, *IN_ATTENTION)
 # The names of the layers that add to the inputs of the blocks, by placement.

@@ -14,7 +14,7 @@ from vit_keras.layers import (
     TakeClassToken,
 )
 from vit_keras.layers.base import check_choice, check_kept, check_positive, check_rates, layer_norm
-from vit_keras.layers.positions import IN_ATTENTION
+from vit_keras.layers.positions_in_attention import IN_ATTENTION
 from vit_keras.models.arguments import names_arguments
 from vit_keras.models.common import add_head, image_input, image_source, layer_options
 from vit_keras.models.image_model import ImageModel

@@ -1,0 +1,122 @@
+"""Positions inside attention: embeddings added to the logits, or rotations (Appendix D.4).
+
+A sequence is the h·w patches of a `grid` (h, w) in raster order, perhaps after a class token.
+"""
+
+import keras
+import numpy as np
+from keras import ops
+
+from vit_keras.initializers import Normal
+from vit_keras.layers.base import SeededLayer, check_tokens, pair
+from vit_keras.layers.position_tables import class_tokens, rotary_angles_2d
+
+IN_ATTENTION = ("relative", "rope2d")
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class RelativeLogits(SeededLayer):
+    """Multiplies queries with embeddings of the offsets to all keys (Appendix D.4).
+
+    Row o of the weight `embedding` `(2N - 1, d)` belongs to the offset o - (N - 1) of a key from
+    its query. The heads share it, as in arXiv 1803.02155. Offsets count positions in the sequence,
+    where a class token is at 0. The rows start as N(0, 1/d), as in BoTNet (arXiv 2101.11605), since
+    smaller ones learn late.
+
+    Input shape:
+        Queries `(B, N, H, d)`.
+
+    Output shape:
+        Logits `(B, H, N, N)`.
+
+    Raises:
+        ValueError: If N is less than 2.
+
+    Example:
+        >>> layer = vit_keras.layers.RelativeLogits()
+        >>> logits = layer(keras.Input((197, 12, 64)))
+        >>> logits.shape, layer.embedding.shape
+        ((None, 12, 197, 197), (393, 64))
+    """
+
+    def build(self, query_shape):
+        _, tokens, _, head_size = query_shape
+        if tokens < 2:
+            raise ValueError(
+                "Relative position embeddings need at least two tokens; make `image_size` larger "
+                f"than `patch_size`. Received: {tokens} token"
+            )
+        self.sequence = tuple(query_shape)
+        self.embedding = self.add_weight(
+            name="embedding",
+            shape=(2 * tokens - 1, head_size),
+            initializer=Normal(head_size**-0.5, self.fold_in("embedding")),
+        )
+
+    def call(self, query):
+        check_tokens(self, query.shape, self.sequence)
+        _, tokens, _, size = query.shape
+        width = 2 * tokens - 1
+        # Reading rows that are one shorter shifts each by one, and its gradient needs no scatter.
+        table = ops.broadcast_to(self.embedding, (tokens, width, size))
+        table = ops.reshape(table, (tokens * width, size))
+        table = table[tokens - 1 : tokens - 1 + tokens * (width - 1)]
+        table = ops.reshape(table, (tokens, width - 1, size))[:, :tokens]  # (N_q, N_k, d)
+        return ops.einsum("bqhd,qkd->bhqk", query, table)
+
+    def compute_output_shape(self, query_shape):
+        batch, tokens, heads, _ = query_shape
+        return (batch, heads, tokens, tokens)
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class RotaryPositions(keras.layers.Layer):
+    """Rotates queries or keys by their positions (axial RoPE, arXiv 2403.13298).
+
+    The numbers i and i + d/2 are rotated as a pair, by an angle that grows with the row for i < d/4
+    and with the column for the others (`position_tables.rotary_angles_2d`). A logit then depends
+    only on the offset between two patches. A class token is not rotated. There are no weights.
+
+    Args:
+        grid: The rows and columns (h, w) of patches; an int stands for both.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        `(B, N, H, d)`.
+
+    Output shape:
+        `(B, N, H, d)`.
+
+    Raises:
+        ValueError: If 4 does not divide d, or N is not the number of patches or one more.
+
+    Example:
+        >>> layer = vit_keras.layers.RotaryPositions(grid=(1, 3))
+        >>> x = keras.ops.convert_to_numpy(layer(np.ones((1, 3, 1, 4))))[0, :, 0]
+        >>> (x @ x.T).round(2)  # equal offsets have equal logits
+        array([[4.  , 3.08, 1.17],
+               [3.08, 4.  , 3.08],
+               [1.17, 3.08, 4.  ]], dtype=float32)
+    """
+
+    def __init__(self, grid: int | tuple[int, int], **kwargs):
+        super().__init__(**kwargs)
+        self.grid = pair(grid, "grid")
+
+    def build(self, shape):
+        _, tokens, _, head_size = shape
+        self.sequence = tuple(shape)
+        angles = rotary_angles_2d(*self.grid, head_size, class_tokens(tokens, self.grid))
+        self.cos, self.sin = np.cos(angles), np.sin(angles)  # (N, 1, d/2)
+
+    def call(self, x):
+        check_tokens(self, x.shape, self.sequence)
+        cos, sin = ops.cast(self.cos, x.dtype), ops.cast(self.sin, x.dtype)
+        first, second = ops.split(x, 2, axis=-1)
+        return ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+    def compute_output_shape(self, shape):
+        return shape
+
+    def get_config(self):
+        return {**super().get_config(), "grid": self.grid}
