@@ -2,6 +2,10 @@
 
 `export` writes the files, `for_inference` returns the Keras model that they are made from, and
 `TARGETS` holds a row for each format. `vit_keras.runtimes` opens the files.
+
+Example:
+    >>> list(vit_keras.exporting.TARGETS["onnx"].precisions)
+    ['fp32', 'int8', 'fp16']
 """
 
 from vit_keras.exporting.exporter import export

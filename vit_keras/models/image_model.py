@@ -152,6 +152,12 @@ def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
 
     Returns:
         `model`. A model that is no `ImageModel` is returned as it is.
+
+    Example:
+        >>> model.class_names = ["cat", "dog"]
+        >>> classifier = ImageModel(model.input, keras.layers.Softmax()(model.output))
+        >>> copy_description(classifier, model).class_names
+        ['cat', 'dog']
     """
     if isinstance(source, ImageModel) and isinstance(model, ImageModel):
         model.preprocessing, model.class_names = source.preprocessing, source.class_names
@@ -166,6 +172,10 @@ def preprocessing_of(model: keras.Model) -> Preprocessing:
 
     Returns:
         A `Preprocessing`. A model that carries none gets the published code's.
+
+    Example:
+        >>> preprocessing_of(vit_keras.applications.ViTTi16()).mean
+        (0.5,)
     """
     return getattr(model, "preprocessing", ImageModel.preprocessing)
 
@@ -178,6 +188,10 @@ def class_names_of(model: keras.Model) -> list[str]:
 
     Returns:
         The names that the model carries, or the numbers "0", "1" and so on where it carries none.
+
+    Example:
+        >>> class_names_of(vit_keras.applications.ViTTi16(classes=3))
+        ['0', '1', '2']
     """
     names = getattr(model, "class_names", None)
     return list(names) if names else [str(i) for i in range(model.output_shape[-1])]
@@ -195,6 +209,10 @@ def check_class_names(class_names: Sequence[str], num_classes: int) -> tuple[str
 
     Raises:
         ValueError: There are more or fewer names than classes, or `class_names` is one string.
+
+    Example:
+        >>> check_class_names(["cat", "dog"], num_classes=2)
+        ('cat', 'dog')
     """
     if isinstance(class_names, str):
         raise ValueError(
@@ -216,5 +234,9 @@ def ends_in_softmax(model: keras.Model) -> bool:
 
     Returns:
         True if the activation of the last layer is a softmax.
+
+    Example:
+        >>> ends_in_softmax(vit_keras.applications.ViTTi16())
+        True
     """
     return getattr(model.layers[-1], "activation", None) is keras.activations.softmax

@@ -135,6 +135,13 @@ def copy_encoder(trained: keras.Model, encoder: keras.Model) -> keras.Model:
 
     Returns:
         `encoder`.
+
+    Example:
+        ```python
+        trained = keras.saving.load_model("runs/mae/model.keras")
+        encoder = VisionTransformer(32, 4, 192, 6, 3, 768, 10, classifier="gap")
+        model = copy_encoder(trained, encoder)  # with an untrained head
+        ```
     """
     values = {variable.path: variable for variable in trained.weights}
     for variable in encoder.weights:

@@ -88,6 +88,10 @@ def patch_grid(model: keras.Model) -> tuple[int, int]:
 
     Raises:
         ValueError: The model has no `PatchEmbedding`, or several.
+
+    Example:
+        >>> patch_grid(vit_keras.models.from_variant("Ti/16", image_size=(96, 224), num_classes=10))
+        (6, 14)
     """
     return _grid_of(model.layers, model.name)
 

@@ -2,6 +2,12 @@
 
 A rule takes the old and the new number of points, and returns weights `(new, old)`. To add a rule,
 write such a function and add it to `INTERPOLATIONS`.
+
+Example:
+    >>> vit_keras.resizing.INTERPOLATIONS["bilinear"](2, 3)
+    array([[1. , 0. ],
+           [0.5, 0.5],
+           [0. , 1. ]])
 """
 
 from collections.abc import Callable

@@ -9,7 +9,12 @@ PATCH_RULES = {"bilinear": "bilinear_half_pixel"}
 
 
 def patch_rule(interpolation: str) -> str:
-    """Returns the rule for patch kernels of a source with this rule for position embeddings."""
+    """Returns the rule for patch kernels of a source with this rule for position embeddings.
+
+    Example:
+        >>> patch_rule("bilinear"), patch_rule("bicubic")
+        ('bilinear_half_pixel', 'bicubic')
+    """
     return PATCH_RULES.get(interpolation, interpolation)
 
 
@@ -29,6 +34,11 @@ def adapt_patch_kernel(
 
     Raises:
         ValueError: If there is no such rule.
+
+    Example:
+        >>> kernel = np.ones((16, 16, 3, 768), "float32")
+        >>> adapt_patch_kernel(kernel, (32, 32), 1, "bicubic").shape  # for gray pictures
+        (32, 32, 1, 768)
     """
     return resample_patch_kernel(change_channels(kernel, channels), patch_size, interpolation)
 
@@ -38,6 +48,10 @@ def change_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
 
     One channel takes the sum of all channels, so that gray pictures give what their RGB copies
     gave. More channels take the old ones in turn, scaled by old / new to keep the size of the sum.
+
+    Example:
+        >>> change_channels(np.array([1.0, 2.0, 3.0]).reshape(1, 1, 3, 1), 1).ravel()
+        array([6.])
     """
     old = kernel.shape[2]
     if channels == old:
@@ -66,6 +80,10 @@ def resample_patch_kernel(
 
     Raises:
         ValueError: If there is no such rule.
+
+    Example:
+        >>> resample_patch_kernel(np.ones((1, 1, 1, 1)), (2, 2)).ravel()
+        array([0.25, 0.25, 0.25, 0.25])
     """
     rule = interpolation_rule(interpolation)
     if kernel.shape[:2] == tuple(patch_size):

@@ -20,6 +20,10 @@ def resize_axis_embeddings(
 
     Raises:
         ValueError: If there is no such rule.
+
+    Example:
+        >>> resize_axis_embeddings(np.array([[0.0], [1.0]]), 3).ravel()
+        array([0. , 0.5, 1. ])
     """
     matrix = interpolation_rule(interpolation)(len(embeddings), new)
     return (matrix @ embeddings.astype("float64")).astype(embeddings.dtype)
@@ -47,10 +51,9 @@ def resize_position_embeddings(
         ValueError: If there are fewer embeddings than places in `old_grid`, or no such rule.
 
     Example:
-        ```python
-        at_224 = np.zeros((1, 1 + 14 * 14, 768), "float32")
-        at_384 = resize_position_embeddings(at_224, (14, 14), (24, 24))  # (1, 577, 768)
-        ```
+        >>> at_224 = np.zeros((1, 1 + 14 * 14, 768), "float32")
+        >>> resize_position_embeddings(at_224, (14, 14), (24, 24)).shape  # for 384 pixels
+        (1, 577, 768)
     """
     rule = interpolation_rule(interpolation)
     tokens = embeddings.shape[1] - old_grid[0] * old_grid[1]

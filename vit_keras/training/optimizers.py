@@ -29,7 +29,10 @@ class AdamW(UpdateRule):
         **kwargs: The arguments of `UpdateRule` and `keras.optimizers.Optimizer`.
 
     Example:
-        model.compile(AdamW(WarmupDecay(1e-3, total_steps=1000, warmup_steps=100), 0.1), loss)
+        ```python
+        schedule = WarmupDecay(1e-3, total_steps=1000, warmup_steps=100)
+        model.compile(AdamW(schedule, weight_decay=0.1), loss)
+        ```
     """
 
     def __init__(
@@ -111,6 +114,12 @@ class SGD(UpdateRule):
 
     Raises:
         ValueError: `momentum_dtype` is neither "float32" nor "bfloat16".
+
+    Example:
+        ```python
+        schedule = WarmupDecay(0.03, total_steps=1000, warmup_steps=100)
+        model.compile(SGD(schedule, momentum_dtype="bfloat16"), loss)
+        ```
     """
 
     def __init__(self, learning_rate=0.01, momentum=0.9, momentum_dtype="float32", **kwargs):
@@ -164,6 +173,12 @@ def build_optimizer(config, total_steps: int, model: keras.Model | None) -> Upda
 
     Raises:
         ValueError: `layer_decay` is set and `model` has no transformer blocks.
+
+    Example:
+        ```python
+        config = OptimizerConfig(name="sgd", learning_rate=0.03)
+        model.compile(build_optimizer(config, total_steps=1000, model=model), loss)
+        ```
     """
     schedule = (config.learning_rate, total_steps, config.warmup(total_steps), config.decay_type)
     shared = {

@@ -22,6 +22,11 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         decay_type: "cosine", where f(p) = (1 + cos πp) / 2; "linear", where f(p) = 1 - p; or
             "staircase", where f is divided by 10 at 30, 60 and 90 % of all updates (BiT's
             HyperRule, arXiv 1912.11370, Section 3.3).
+
+    Example:
+        >>> schedule = vit_keras.training.WarmupDecay(0.5, total_steps=100, warmup_steps=20)
+        >>> [round(float(schedule(step)), 6) for step in (0, 10, 20, 60, 100)]
+        [0.0, 0.25, 0.5, 0.25, 0.0]
     """
 
     def __init__(

@@ -65,6 +65,12 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
         PermissionError: If the cache cannot be written.
         ValueError: If the file is not the published one, or if an argument or an environment
             variable is wrong.
+
+    Example:
+        ```python
+        row = vit_keras.weights.lookup("B/16", "augreg-imagenet21k")
+        path = vit_keras.weights.fetch(row, cache_dir="/data/keras")
+        ```
     """
     target = cached_path(row, cache_dir)
     timeout, url, part = _timeout(timeout), _url(row), f"{target}.part"
