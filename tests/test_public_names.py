@@ -17,7 +17,7 @@ SECTION = re.compile(r"^Examples?:\n((?:    .*\n|\n)+)", re.MULTILINE)
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NOT_CODE = re.compile(r"""\"[^"\n]*\"|'[^'\n]*'|#.*""")  # a name in text shows no use
 
-ROOMS = ("compute", "experiments")
+ROOMS = ("compute", "data", "evaluation", "experiments")
 
 
 def docstrings(folder):

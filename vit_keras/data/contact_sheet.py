@@ -13,7 +13,12 @@ GAP = 6
 
 
 def pixels_of(images: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
-    """Turns a model's inputs `(..., C)` back into pixels as uint8."""
+    """Turns a model's inputs `(..., C)` back into pixels as uint8.
+
+    Example:
+        >>> pixels_of(np.array([-1.0, 0.0, 1.0]), Preprocessing())
+        array([  0, 128, 255], dtype=uint8)
+    """
     mean, std = (
         np.asarray(values, "float32") for values in (preprocessing.mean, preprocessing.std)
     )
@@ -21,7 +26,12 @@ def pixels_of(images: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
 
 
 def captions_of(labels: np.ndarray, class_names: Sequence[str]) -> list[str]:
-    """Names the classes of one-hot or mixed labels `(N, K)`: "cat", or "cat 70 % dog 30 %"."""
+    """Names the classes of one-hot or mixed labels `(N, K)`: "cat", or "cat 70 % dog 30 %".
+
+    Example:
+        >>> captions_of(np.array([[1.0, 0.0], [0.3, 0.7]]), ["cat", "dog"])
+        ['cat', 'dog 70 % cat 30 %']
+    """
     captions = []
     for row in np.asarray(labels):
         order = [k for k in np.argsort(-row) if row[k] >= 0.005]
@@ -40,6 +50,13 @@ def draw_contact_sheet(images: np.ndarray, captions: Sequence[str]):
     Returns:
         A `PIL.Image.Image` in RGB. Image i stands at `place(i, N, H, W)`, and is enlarged by
         `scale_of(H, W)`.
+
+    Example:
+        ```python
+        images, labels, class_names = experiments.first_training_images(config)
+        sheet = data.draw_contact_sheet(images, data.captions_of(labels, class_names))
+        sheet.save("sheet.png")
+        ```
     """
     pillow = pillow_image("Drawing a contact sheet")
     from PIL import ImageDraw, ImageFont

@@ -25,6 +25,11 @@ class Dataset:
         class_names: The names of the classes in the order of the labels.
         unreadable: Collects the images that cannot be read.
         held_out_by: Says how the held-out images were chosen, if not by the data set itself.
+
+    Example:
+        >>> dataset = data.load("digits", channels=1)
+        >>> len(dataset.split("train[:90%]")), dataset.class_names[:3]
+        (1293, ('0', '1', '2'))
     """
 
     name: str

@@ -26,6 +26,12 @@ class Feed:
         test: The split that the run is judged on.
         num_classes: The number of classes.
         eval_options: The arguments of `eval_batches` that the model and the run determine.
+
+    Example:
+        ```python
+        feed = data.Feed(dataset, config, model.input_shape[1:3], model.preprocessing)
+        model.fit(feed.training(start=0), validation_data=feed.validation(pad=False))
+        ```
     """
 
     def __init__(

@@ -34,6 +34,12 @@ def check_unchanged(dataset, folder) -> None:
     Raises:
         ValueError: If classes, numbers of images, or files have changed. The message lists the
             changes.
+
+    Example:
+        ```python
+        dataset = data.load("folder:photos", channels=3)
+        data.check_unchanged(dataset, "runs/mine")  # the first time, writes runs/mine/dataset.json
+        ```
     """
     file, current = pathlib.Path(folder) / FILE, fingerprint(dataset)
     if not file.exists():

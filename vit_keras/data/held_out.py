@@ -18,6 +18,11 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
     With `config.dev_percent`, both are parts of the training split (the paper's development split,
     Table 4): that share of each class is held out by `config.split_seed`, and the test split is
     not used.
+
+    Example:
+        >>> train, test = train_and_test(data.load("digits", 1), DataConfig(dev_percent=10.0))
+        >>> len(train), len(test)  # both are parts of the training split
+        (1292, 145)
     """
     train = dataset.split(config.train_split)
     if not config.dev_percent:

@@ -48,6 +48,13 @@ def read_layout(path: str) -> Layout:
 
     Raises:
         ValueError: If there is no folder at `path`.
+
+    Example:
+        ```python
+        layout = data.read_layout("photos")
+        layout.classes  # ["cat", "dog"]
+        layout.problems  # why nothing can be learned from the folder; empty for a good one
+        ```
     """
     if not os.path.isdir(path):
         raise ValueError(f"`dataset` folder:PATH needs a folder. Received: {path!r}")

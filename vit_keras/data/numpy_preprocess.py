@@ -44,6 +44,10 @@ def seen_part(
 
     Returns:
         Fractions of the picture's sides; (0, 0, 1, 1) without a `crop_fraction`.
+
+    Example:
+        >>> seen_part((224, 448), (224, 224), Preprocessing(crop_fraction=1.0))  # the middle
+        (0.0, 0.25, 1.0, 0.5)
     """
     if preprocessing.crop_fraction is None:
         return 0.0, 0.0, 1.0, 1.0

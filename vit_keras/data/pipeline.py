@@ -162,6 +162,10 @@ def sample_images(
 
     Returns:
         `(N, H, W, C)` uint8.
+
+    Example:
+        >>> sample_images("digits", (32, 32, 1), Preprocessing(), count=8).shape
+        (8, 32, 32, 1)
     """
     if name is None:
         return np.random.default_rng(0).integers(0, 256, (count, *shape), dtype="uint8")

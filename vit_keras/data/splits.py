@@ -22,6 +22,12 @@ class Split:
             unreadable: returns the bytes and the label at an index.
         origin: The source of encoded pictures.
         size: N, if `labels` is a function.
+
+    Example:
+        >>> split = data.load("digits", channels=1).split("test")
+        >>> image, label = split.example(0)  # (8, 8, 1) and a scalar
+        >>> len(split), len(split.part([5, 7, 9]))
+        (360, 3)
     """
 
     def __init__(self, labels, read=None, *, encoded=None, origin=None, size=None):
@@ -177,6 +183,11 @@ def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
     Args:
         images: `(N, H, W, C)` uint8.
         labels: `(N,)` integers.
+
+    Example:
+        >>> images = np.zeros((6, 32, 32, 3), "uint8")
+        >>> from_arrays(images, [0, 1, 0, 1, 0, 1]).part([1, 2]).labels
+        array([1, 0], dtype=int32)
     """
     images = tf.constant(images)
     return Split(labels, lambda index: tf.gather(images, index))

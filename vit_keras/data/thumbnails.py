@@ -17,6 +17,10 @@ def thumbnail(picture: np.ndarray, side: int) -> np.ndarray:
 
     Raises:
         ImportError: If Pillow is not installed.
+
+    Example:
+        >>> thumbnail(np.zeros((300, 400, 1), "uint8"), side=100).shape
+        (75, 100, 3)
     """
     gray = picture.shape[-1] == 1
     image = pillow_image().fromarray(picture[..., 0] if gray else picture)

@@ -23,6 +23,11 @@ def measure_calibration(
     Returns:
         The error as "ece", and "bins", a list with the bounds, the number of images, the accuracy,
         and the confidence of each bin. The last two are None for a bin without images.
+
+    Example:
+        >>> probabilities = np.array([[1.0, 0.0], [0.75, 0.25]])
+        >>> measure_calibration(probabilities, np.array([0, 1]))["ece"]  # 75 % sure, and wrong
+        0.375
     """
     confidence = probabilities.max(axis=-1).astype("float64")
     correct = probabilities.argmax(axis=-1) == labels

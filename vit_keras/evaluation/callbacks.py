@@ -31,6 +31,13 @@ class FewShotCallback(keras.callbacks.Callback):
         num_classes: The number of classes.
         every: Evaluates every so many epochs.
         encoder: The model that computes the features; by default, the model that trains.
+
+    Example:
+        ```python
+        callback = evaluation.few_shot_callback(split, test_batches, num_classes=10, **options)
+        model.fit(batches, epochs=10, callbacks=[callback])
+        print(evaluation.headline(callback.gain(untrained_model, model)))
+        ```
     """
 
     def __init__(
@@ -108,6 +115,19 @@ def few_shot_callback(
 
     Raises:
         ValueError: If a class has too few images.
+
+    Example:
+        ```python
+        options = {"image_size": (32, 32), "preprocessing": model.preprocessing, "batch": 64}
+        callback = evaluation.few_shot_callback(
+            dataset.split("train"),
+            data.eval_batches(dataset.split("test"), **options),
+            num_classes=10,
+            every=5,
+            **options,
+        )
+        history = model.fit(batches, epochs=20, callbacks=[callback])  # logs fewshot_1, _5 and _10
+        ```
     """
     drawn = draw(split.labels, num_classes, shots, seeds)
     train = data.eval_batches(split.part(drawn.images), **options)

@@ -19,6 +19,13 @@ def predict(model: keras.Model, batches: Iterable) -> tuple[np.ndarray, np.ndarr
 
     Raises:
         ValueError: If there are no images, or if outputs are not finite.
+
+    Example:
+        ```python
+        size = {"image_size": (224, 224), "preprocessing": model.preprocessing}
+        batches = data.eval_batches(dataset.split("test"), batch=32, **size)
+        logits, labels = evaluation.predict(model, batches)
+        ```
     """
     outputs, labels, _ = make_predictor(model).outputs(batches)
     return outputs, labels
@@ -62,7 +69,13 @@ def check_classes(predictor: Predictor, class_names: Sequence[str], ignore_names
 
 
 def top_k_accuracy(outputs: np.ndarray, labels: np.ndarray, k: int) -> float:
-    """Returns the share of images whose label is among the `k` largest outputs."""
+    """Returns the share of images whose label is among the `k` largest outputs.
+
+    Example:
+        >>> outputs = np.array([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
+        >>> top_k_accuracy(outputs, labels=np.array([1, 2]), k=2)
+        0.5
+    """
     largest = np.argpartition(outputs, -k, axis=-1)[:, -k:]
     return float((largest == labels[:, None]).any(axis=-1).mean())
 
@@ -84,6 +97,11 @@ def report(outputs: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) 
     Raises:
         ValueError: If there are no images, if a label lies outside the K classes, or if there are
             not K names.
+
+    Example:
+        >>> logits = np.array([[2.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
+        >>> report(logits, np.array([0, 1, 1]), ["cat", "dog"])["confusion_matrix"]
+        [[1, 0], [1, 1]]
     """
     count = outputs.shape[-1]
     _check(labels, count, class_names)
@@ -122,7 +140,16 @@ def _check(labels, count, class_names):
 
 
 def report_table(metrics: dict[str, Any]) -> str:
-    """Formats a `report` for a terminal: one line per class, and the accuracy last."""
+    """Formats a `report` for a terminal: one line per class, and the accuracy last.
+
+    Example:
+        >>> logits = np.array([[2.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
+        >>> print(report_table(report(logits, np.array([0, 1, 1]), ["cat", "dog"])))
+        class  images  precision   recall
+        cat         1     50.00%  100.00%
+        dog         2    100.00%   50.00%
+        accuracy 66.67% of 3 images
+    """
     width = max(5, *(len(row["name"]) for row in metrics["classes"]))
     percent = lambda share: "      -" if share is None else f"{100 * share:6.2f}%"
     lines = [f"{'class':<{width}}  images  precision   recall"]

@@ -33,6 +33,14 @@ class FilePrediction:
             for.
         seen: The part of the picture that the patches cover, (top, left, height, width) as
             fractions of its sides.
+
+    Example:
+        ```python
+        options = {"picture_px": evaluation.PICTURE_PX, "attention": True}
+        (row,) = evaluation.predict_files(predictor, ["cat.jpg"], **options)
+        name, probability = row.classes[0]
+        row.attention  # (14, 14) for a model of 224 x 224 pixels with patches of 16 x 16
+        ```
     """
 
     path: pathlib.Path
@@ -110,6 +118,12 @@ def classify(
 
     Raises:
         OSError, ValueError: If a picture cannot be read; the message names the file.
+
+    Example:
+        ```python
+        for name, probability in evaluation.classify(model, ["cat.jpg"], top=3)[0]:
+            print(f"{name}: {probability:.1%}")
+        ```
     """
     predictor = source if isinstance(source, Predictor) else make_predictor(source)
     return [list(row.classes) for row in predict_files(predictor, paths, top=top)]

@@ -31,6 +31,12 @@ def read_real_labels(
         FileNotFoundError: If there is no file at `path`.
         ValueError: If the file has another number of lists or labels outside the classes, or if
             the images come from TensorFlow Datasets, which has another order.
+
+    Example:
+        ```python
+        labels = evaluation.read_real_labels("real.json", images=50_000, num_classes=1000)
+        accuracy, images = evaluation.real_accuracy(logits.argmax(axis=-1), labels)
+        ```
     """
     labels = _read(path)
     names = [FILE_NAME.search(os.path.basename(name)) for name in paths or ()]
@@ -80,6 +86,10 @@ def real_accuracy(predicted: np.ndarray, labels: Sequence[set[int]]) -> tuple[fl
 
     Raises:
         ValueError: If no image has a label.
+
+    Example:
+        >>> real_accuracy(np.array([3, 5, 0]), [{3, 4}, {1}, set()])  # the last one does not count
+        (0.5, 2)
     """
     right = [int(best) in fitting for best, fitting in zip(predicted, labels) if fitting]
     if not right:

@@ -94,6 +94,12 @@ def write_predictions(
     Raises:
         ValueError: If the suffix is neither .parquet nor .csv.
         ImportError: If PyArrow is not installed.
+
+    Example:
+        ```python
+        probabilities = evaluation.probabilities(model, images)
+        evaluation.write_predictions("predictions.csv", probabilities, labels)
+        ```
     """
     suffix = check_suffix(path)
     types = TYPES if paths is not None else {k: v for k, v in TYPES.items() if k != "path"}

@@ -48,6 +48,13 @@ class Predictor:
         gives_probabilities: Whether the outputs are probabilities. If not, they are logits.
         class_names: The K names in the order of the outputs; None if they are unknown.
         model: The Keras model; None for an exported file.
+
+    Example:
+        ```python
+        predictor = evaluation.make_predictor(model)
+        outputs = predictor.run(images)  # (B, K)
+        probabilities = predictor.as_probabilities(outputs)
+        ```
     """
 
     run: Callable[[np.ndarray], np.ndarray]
@@ -134,6 +141,12 @@ def make_predictor(
 
     Raises:
         ValueError: If the model takes images of any size and `image_size` is not given.
+
+    Example:
+        ```python
+        predictor = evaluation.make_predictor(model, image_size=384)
+        evaluation.classify(predictor, ["cat.jpg"])
+        ```
     """
     size = None if image_size is None else pair(image_size, "image_size")
     if size is not None and None not in model.input_shape[1:]:

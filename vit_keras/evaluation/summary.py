@@ -84,7 +84,12 @@ def evaluate(
 
 
 def headline(metrics: dict[str, Any]) -> str:
-    """Returns the lines that a run ends with, for a `report` or a `FewShotCallback.gain`."""
+    """Returns the lines that a run ends with, for a `report` or a `FewShotCallback.gain`.
+
+    Example:
+        >>> headline({"accuracy": 0.975, "images": 360})
+        'accuracy 97.50% of 360 held-out images'
+    """
     if "accuracy" in metrics:
         return f"accuracy {100 * metrics['accuracy']:.2f}% of {metrics['images']} held-out images"
     if not metrics:
@@ -97,12 +102,22 @@ def headline(metrics: dict[str, Any]) -> str:
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the mean and the standard deviation of a sample (over n − 1; 0 for one value)."""
+    """Returns the mean and the standard deviation of a sample (over n − 1; 0 for one value).
+
+    Example:
+        >>> mean_and_std([1.0, 2.0, 3.0])
+        (2.0, 1.0)
+    """
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def summarize(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-    """Returns the mean and standard deviation over runs of each number that all of them have."""
+    """Returns the mean and standard deviation over runs of each number that all of them have.
+
+    Example:
+        >>> summary_line(summarize([{"accuracy": 0.8}, {"accuracy": 0.9}]))
+        'accuracy 85.00 ± 7.07%'
+    """
     shared = [key for key, value in reports[0].items() if isinstance(value, float)]
     return {
         key: mean_and_std([metrics[key] for metrics in reports])
@@ -112,7 +127,12 @@ def summarize(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float
 
 
 def summary_line(metrics: dict[str, Any]) -> str:
-    """Formats the numbers of `evaluate`, or the means and deviations of `summarize`."""
+    """Formats the numbers of `evaluate`, or the means and deviations of `summarize`.
+
+    Example:
+        >>> summary_line({"accuracy": 0.975, "ece": 0.0123})
+        'accuracy 97.50%, calibration error 1.23%'
+    """
     texts = []
     for key, value in metrics.items():
         if isinstance(value, float | tuple):
