@@ -28,7 +28,7 @@ class AddPositionEmbs(SeededLayer):
     Example:
         >>> layer = vit_keras.layers.AddPositionEmbs()
         >>> tokens = layer(keras.Input((197, 768)))
-        >>> layer.pos_embedding.shape
+        >>> keras.ops.shape(layer.pos_embedding)
         (1, 197, 768)
     """
 
@@ -71,7 +71,7 @@ class AddPositionEmbs2D(SeededLayer):
     Example:
         >>> layer = vit_keras.layers.AddPositionEmbs2D(grid=(8, 16))
         >>> tokens = layer(keras.Input((128, 768)))
-        >>> layer.x_embedding.shape, layer.y_embedding.shape
+        >>> keras.ops.shape(layer.x_embedding), keras.ops.shape(layer.y_embedding)
         ((16, 384), (8, 384))
     """
 

@@ -35,7 +35,7 @@ class RelativeLogits(SeededLayer):
     Example:
         >>> layer = vit_keras.layers.RelativeLogits()
         >>> logits = layer(keras.Input((197, 12, 64)))
-        >>> logits.shape, layer.embedding.shape
+        >>> logits.shape, keras.ops.shape(layer.embedding)
         ((None, 12, 197, 197), (393, 64))
     """
 
