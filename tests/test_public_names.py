@@ -22,12 +22,15 @@ NOT_CODE = re.compile(r"""\"[^"\n]*\"|'[^'\n]*'|#.*""")  # a name in text shows 
 
 ROOMS = (
     "compute",
+    "config",
     "data",
     "evaluation",
     "experiments",
     "exporting",
+    "inspection",
     "layers",
     "models",
+    "reproduce",
     "resizing",
     "training",
     "weights",

@@ -42,13 +42,25 @@ SYNONYMS = {
 
 
 class UsageError(ValueError):
-    """A command line or a configuration file that cannot be read as options."""
+    """A command line or a configuration file that cannot be read as options.
+
+    Example:
+        >>> parse_config(["--lr", "0.01"])
+        Traceback (most recent call last):
+            ...
+        UsageError: unrecognized arguments: --lr 0.01. Did you mean --optimizer.learning_rate?
+    """
 
 
 def parser(prog: str):
     """The jsonargparse parser of a `Config`, with `--config FILE` and one option for each field.
 
     The parser refuses unknown fields, in a file or as an option, with the nearest right name.
+
+    Example:
+        ```python
+        parser("train.py").print_help()  # one line or more for each field
+        ```
     """
     jsonargparse = extras.require("jsonargparse", extra="train", purpose="Reading a configuration")
     ArgumentParser: Any = jsonargparse.ArgumentParser
@@ -100,6 +112,11 @@ def parse_config(
     Raises:
         UsageError: an unknown field, or a value that its field does not take.
         FileNotFoundError: there is no such recipe.
+
+    Example:
+        >>> config = parse_config(["--config", "digits", "--epochs", "3"])
+        >>> config.epochs, config.total_steps  # the recipe counts updates
+        (3.0, None)
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     files, options = sources.in_order(arguments)
@@ -133,6 +150,10 @@ def read_config(path: str | os.PathLike) -> Config:
     Raises:
         UsageError: an unknown field, or a value that its field does not take.
         FileNotFoundError: there is no such file and no such recipe.
+
+    Example:
+        >>> read_config("digits").dataset  # or read_config("runs/mine/config.yaml")
+        'digits'
     """
     file, config_parser = str(find_recipe(path)), parser("config")
     namespace = config_parser.parse_path(file)
@@ -151,7 +172,12 @@ def _instantiate(config_parser, namespace, replaced) -> Config:
 
 
 def dump_config(config: Config) -> str:
-    """The whole `Config` as YAML, as `read_config` reads it."""
+    """The whole `Config` as YAML, as `read_config` reads it.
+
+    Example:
+        >>> print(dump_config(read_config("digits")).splitlines()[1])
+        dataset: digits
+    """
     yaml = extras.require("yaml", extra="train", purpose="Writing a configuration")
 
     plain = lambda value: list(value) if isinstance(value, tuple) else value

@@ -14,7 +14,12 @@ def recipe_folder() -> pathlib.Path:
 
 
 def recipe_names() -> list[str]:
-    """The names of all recipes, such as "digits" and "finetune/pets"."""
+    """The names of all recipes, such as "digits" and "finetune/pets".
+
+    Example:
+        >>> recipe_names()[:3]
+        ['augreg/imagenet', 'augreg/imagenet21k', 'augreg/light1']
+    """
     folder = recipe_folder()
     files = folder.rglob("*.yaml")
     return sorted(file.relative_to(folder).with_suffix("").as_posix() for file in files)
@@ -28,6 +33,10 @@ def find_recipe(name: str | os.PathLike) -> pathlib.Path:
 
     Raises:
         FileNotFoundError: there is no such file and no such recipe.
+
+    Example:
+        >>> find_recipe("finetune/pets").name
+        'pets.yaml'
     """
     path = pathlib.Path(name)
     if path.is_file():

@@ -49,6 +49,11 @@ def attention_distance(
 
     Returns:
         Distances in pixels `(L, H)`, the mean over queries and images.
+
+    Example:
+        >>> uniform = np.full((1, 1, 1, 4, 4), 0.25)  # one head, which looks at 2 x 2 patches alike
+        >>> attention_distance(uniform, (2, 2), (32, 32))  # (0 + 16 + 16 + 16·√2) / 4
+        array([[13.65685425]])
     """
     patches = _patches(attention, grid)
     weighted = np.einsum("blhqk,qk->blhq", patches, patch_distances(grid, image_size))
@@ -66,6 +71,10 @@ def attention_entropy(attention: np.ndarray) -> np.ndarray:
 
     Returns:
         Entropies in nats `(L, H)`, the mean over queries and images.
+
+    Example:
+        >>> attention_entropy(np.full((1, 1, 1, 4, 4), 0.25))  # ln 4
+        array([[1.38629436]])
     """
     attention = np.asarray(attention, "float64")
     logarithm = np.log(attention, out=np.zeros_like(attention), where=attention > 0)
@@ -83,6 +92,12 @@ def read_out(weights: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 
     Returns:
         An array `(..., h, w)`.
+
+    Example:
+        >>> weights = np.tile([0.2, 0.1, 0.3, 0.2, 0.2], (5, 1))  # a class token and 2 x 2 patches
+        >>> read_out(weights, (2, 2))
+        array([[0.1, 0.3],
+               [0.2, 0.2]])
     """
     rows, columns = grid
     queries = weights[..., 0, :] if weights.shape[-1] > rows * columns else weights.mean(axis=-2)
@@ -100,6 +115,13 @@ class AttentionViews:
         last_layer: Attention weights of the last layer for each head, `(B, H, h, w)`: those of the
             class token, or the mean over all tokens in a model without one.
         tokens: The number of tokens N. The entropy is at most ln N.
+
+    Example:
+        ```python
+        views = attention_views(model, images)
+        views.distance_px[0].max()  # of the head in the first block that looks farthest
+        views.entropy_nats / np.log(views.tokens)  # 1 where a head looks at all tokens alike
+        ```
     """
 
     distance_px: np.ndarray

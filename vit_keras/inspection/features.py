@@ -28,6 +28,11 @@ def feature_components(
 
     Raises:
         ValueError: The model has neither kind of layer.
+
+    Example:
+        >>> components = feature_components(model, images)
+        >>> components["encoderblock_11"].shape  # (images, rows, columns, components)
+        (8, 14, 14, 3)
     """
     blocks = [layer for layer in model.layers if isinstance(layer, (EncoderBlock, ResNetStage))]
     if not blocks:

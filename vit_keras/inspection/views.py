@@ -120,6 +120,10 @@ def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list
     Raises:
         ValueError: A requested name is unknown, or the model lacks the layers for it. The message
             names the views that the model has.
+
+    Example:
+        >>> views_of(BiTR50x1(weights=None))
+        ['filters', 'features']
     """
     available = [
         name

@@ -58,6 +58,11 @@ def position_similarity(model: keras.Model) -> np.ndarray:
 
     Raises:
         ValueError: The model has no learned position embeddings, or several sets.
+
+    Example:
+        >>> similarity = position_similarity(model)
+        >>> similarity[0, 0].shape  # of the first patch to all patches
+        (14, 14)
     """
     added = [layer for layer in model.layers if isinstance(layer, AddPositionEmbs)]
     if len(added) != 1:

@@ -27,6 +27,12 @@ class Trained:
         folder: The folder of the run.
         config: Its configuration.
         report: Its evaluation on the held-out images, as in report.json.
+
+    Example:
+        ```python
+        trained = lab.pretrain("ViT-B/4", "836")  # a `Trained`
+        trained.accuracy_percent, [row["val_accuracy"] for row in trained.metrics]
+        ```
     """
 
     folder: pathlib.Path
