@@ -31,7 +31,7 @@ def test_a_fifth_of_the_main_job_reads_digits(tmp_path):
     """On every backend; `python train.py` prints the whole job's accuracy."""
     run(["train", "--total_steps", "200", "--workdir", str(tmp_path / "run")])
     report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert report["accuracy"] >= 0.9 and report["images"] == 360
+    assert report["accuracy"] >= 0.85 and report["images"] == 360
     environment = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert environment["backend"] == keras.backend.backend()
 

@@ -164,8 +164,9 @@ def _lines(report) -> Iterator[str]:
     if "held_out_by" in report:
         yield report["held_out_by"]
     if "imbalance" in report:
-        times = f"{report['imbalance']:.1f} times the pictures of the smallest"
-        yield f"balance: the largest class has {times}"
+        ratio = report["imbalance"]
+        times = f"the largest class has {ratio:.1f} times the pictures of the smallest"
+        yield f"balance: {'the classes are of equal size' if ratio == 1 else times}"
     if "width" in report:
         spread = lambda name: " / ".join(f"{value:g}" for value in report[name].values())
         yield f"width: {spread('width')} pixels (least / median / most)"

@@ -29,7 +29,8 @@ ESSENTIAL = {
 }
 EXAMPLES = (
     "vit-keras train                                          # the handwritten digits",
-    "vit-keras train --config finetune/pets --dataset folder:photos --model.weights ViT-B_16.npz",
+    "vit-keras train --config finetune --dataset folder:photos --model.weights ViT-B_16.npz",
+    "vit-keras train --config scratch/small --dataset folder:photos --epochs 200",
     "vit-keras train --config finetune/pets --sweep           # a recipe of the paper",
     "torchrun --nproc-per-node 4 -m vit_keras train --distribution multi_worker",
 )
