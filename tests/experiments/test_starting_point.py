@@ -87,7 +87,7 @@ SOURCES = {
     "vit": (VisionTransformer, (32, 8), {**ODD, "classifier": "map", "gelu": "exact"}),
     "gap_norm": (VisionTransformer, (32, 8), {**ODD, "classifier": "gap_norm"}),
     "rope": (VisionTransformer, (16, 4), {**ODD, "num_heads": 5, "position_embedding": "rope2d"}),
-    "grey": (VisionTransformer, (16, 4), {**ODD, "channels": 1}),
+    "gray": (VisionTransformer, (16, 4), {**ODD, "channels": 1}),
     "hybrid": (HybridViT, (32, (1, 2), 0.5, 1), ODD),
     "resnet": (ResNet, (32, (2, 2), 0.5, 6), {}),
 }
