@@ -32,7 +32,7 @@ BUILDS = {
             {"weights": "imagenet"},
             r"has initial weights only.*='imagenet'; `vit_keras",
         ),
-        ({"nam": "x"}, r"takes `name`\. Received: nam='x'"),
+        ({"naming": "x"}, r"takes `name`\. Received: naming='x'"),
         ({"zzz": 1}, r"has no argument `zzz`\. Received: zzz=1; it takes image_size, "),
     ],
 )
