@@ -11,6 +11,14 @@ from vit_keras.training.stop_signals import StopSignals
 ALL = {"optimizer": {"ema_decay": 0.8, "accumulation_steps": 2, "weight_decay": 0.1}}
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """Ctrl-C interrupts this process, even if the tests were started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight")
