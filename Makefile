@@ -26,6 +26,8 @@ test: lint
 # Long sweeps, of which `make test` runs some cases.
 nightly: $(VENV)/installed
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m nightly
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -m "nightly and not once"
+	KERAS_BACKEND=torch $(BIN)/python -m pytest -m "nightly and not once"
 
 check: lint
 	$(MAKE) --jobs=2 --output-sync=target check-torch smoke-jax smoke-tensorflow

@@ -1,4 +1,7 @@
-"""A model saved on this backend is the same model on the other two, and trains on there."""
+"""A model saved on this backend is the same model on another, and trains on there.
+
+Each backend hands its models to the next one, and `make nightly` also to the one after it.
+"""
 
 import keras
 import numpy as np
@@ -14,7 +17,9 @@ OPTIMIZERS = {  # Keras' own, which torch saves under another name, and both of 
     "mixed_bfloat16": lambda rate: training.AdamW(rate, layer_decay=0.9, num_layers=2),
     "mixed_float16": lambda rate: training.SGD(rate, momentum_dtype="bfloat16"),
 }
-OTHERS = [backend for backend in BACKENDS if backend != keras.backend.backend()]
+_place = BACKENDS.index(keras.backend.backend())
+NEXT, AFTER = (BACKENDS[(_place + step) % 3] for step in (1, 2))
+OTHERS = [NEXT, pytest.param(AFTER, marks=pytest.mark.nightly)]
 
 
 @pytest.fixture(scope="module")
