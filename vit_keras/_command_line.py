@@ -116,8 +116,10 @@ if is_command():
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
         sys.unraisablehook = _interrupt_again
-    # TensorFlow and XLA then log errors alone.
-    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "0":
+    # TensorFlow and XLA then log errors alone, unless 0 asks for all. JAX sets 1 where it is
+    # imported, and children inherit that: TensorFlow then logs what fails in its threads.
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0":
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
         sys.meta_path.insert(0, _QuietTensorFlow())
     # torch's threads spin while they wait for each other: where other work shares the cores, a step
     # of a small model took 1545 ms instead of 61. torch reads this as it is imported.
