@@ -7,6 +7,11 @@ from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.model import LATER, Count, ModelConfig, fill
 from vit_keras.config.optimizer import OptimizerConfig
 from vit_keras.config.pretext import PretextConfig
+from vit_keras.config.rules import Rule, check_rules
+
+GRID_RULES: tuple[Rule, ...] = (
+    ("dev_percent", lambda value: 0 < value < 100, "above 0 and below 100"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,10 +38,7 @@ class GridConfig:
                 "A sweep needs `grid.learning_rates` and `grid.seeds`. Received: "
                 f"learning_rates={self.learning_rates}, seeds={self.seeds}"
             )
-        if not 0 < self.dev_percent < 100:
-            raise ValueError(
-                f"`grid.dev_percent` must be above 0 and below 100. Received: {self.dev_percent}"
-            )
+        check_rules(self, "grid", GRID_RULES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,11 +128,7 @@ class Config:
                 "`epochs` must be positive, and only one of `epochs` and `total_steps` be given. "
                 f"Received: epochs={self.epochs}, total_steps={self.total_steps}"
             )
-        for names, least in ((POSITIVE, 1), (NOT_NEGATIVE, 0)):
-            for name in names:
-                value = getattr(self, name)
-                if value is not None and value < least:
-                    raise ValueError(f"`{name}` must be at least {least}. Received: {value}")
+        check_rules(self, None, RULES)
         if self.batch % self.optimizer.accumulation_steps:
             raise ValueError(
                 "`optimizer.accumulation_steps` must divide `batch`. Received: "
@@ -179,8 +177,11 @@ class Config:
 
 STEPS = {"total_steps": 10_000, "eval_every": 500, "checkpoint_every": 1_000}
 
-POSITIVE = (
-    *("batch", "batch_eval", "eval_every", "checkpoint_every", "keep_checkpoints"),
-    *("steps_per_execution", "patience"),
+_POSITIVE = (lambda value: value >= 1, "at least 1")
+_NOT_NEGATIVE = (lambda value: value >= 0, "at least 0")
+RULES: tuple[Rule, ...] = (
+    *((name, *_POSITIVE) for name in ("batch", "batch_eval", "eval_every", "checkpoint_every")),
+    *((name, *_POSITIVE) for name in ("keep_checkpoints", "steps_per_execution", "patience")),
+    *((name, *_NOT_NEGATIVE) for name in ("total_steps", "seed", "max_rollbacks")),
+    *((name, *_NOT_NEGATIVE) for name in ("watch_every", "fewshot_every")),
 )
-NOT_NEGATIVE = ("total_steps", "seed", "max_rollbacks", "watch_every", "fewshot_every")
