@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from vit_keras import extras
+from vit_keras import extras, variants
 from vit_keras.config import Config, dump_config, read_config
 from vit_keras.files import write_text
 from vit_keras.layers import kernels
@@ -163,7 +163,7 @@ def find_weights(weights: str, variant: str | None) -> str:
             "`model.weights` must be a run's folder, a checkpoint or a published name. Received: "
             f"{weights!r}, where there is nothing"
         )
-    return resolve(variant or "B/16", weights)
+    return resolve(variant or variants.DEFAULT, weights)
 
 
 def describe_environment() -> dict[str, str | int | None]:

@@ -10,6 +10,7 @@ import difflib
 import re
 from typing import Any
 
+DEFAULT = "B/16"  # the variant of a run that names none
 ROOT_WIDTH = 64  # channels of the root of a ResNet of width 1
 
 

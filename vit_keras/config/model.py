@@ -97,7 +97,7 @@ class ModelConfig:
         if self.weights is None:
             fill(self, DEFAULTS)
             if not any(getattr(self, size) for size in SIZES):
-                fill(self, {"variant": "B/16"})
+                fill(self, {"variant": variants.DEFAULT})
 
     @property
     def is_complete(self) -> bool:
