@@ -108,16 +108,14 @@ class ModelConfig:
     def patch(self) -> tuple[int, int]:
         """Height and width of a patch, for a model that has patches."""
         row = variants.architecture(self.variant) if self.variant else {}
-        size = {**row, **self.arguments()}["patch_size"]
-        return size if isinstance(size, tuple) else (size, size)
+        return both_sides({**row, **self.arguments()}["patch_size"])
 
     def summary(self) -> str:
         """The architecture in a few words, such as "B/16 with num_layers=2, 224x224x3 images"."""
         fields = {name: getattr(self, name) for name in (*SIZES, *STEM)}
         sizes = " ".join(f"{name}={size}" for name, size in fields.items() if size is not None)
         name = " with ".join(filter(None, [self.variant or "ViT", sizes]))
-        size = self.image_size
-        height, width = size if isinstance(size, tuple) else (size, size)
+        height, width = both_sides(self.image_size)
         return f"{name}, {height}x{width}x{self.channels} images"
 
     def arguments(self) -> dict[str, Any]:
@@ -170,6 +168,11 @@ RULES: tuple[Rule, ...] = (
     *((f"{name}_rate", *_RATE) for name in ("dropout", "attention_dropout", "stochastic_depth")),
     ("patch_keep_rate", lambda value: 0 < value <= 1, "above 0 and at most 1"),
 )
+
+
+def both_sides(size: Sides) -> tuple[int, int]:
+    """The height and width of a size, which is one number for both or `(height, width)`."""
+    return size if isinstance(size, tuple) else (size, size)
 
 
 def fill(config: Any, values: dict[str, Any]) -> None:

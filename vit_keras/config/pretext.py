@@ -5,7 +5,7 @@ import math
 from typing import Any, Literal
 
 from vit_keras import variants
-from vit_keras.config.model import ModelConfig
+from vit_keras.config.model import ModelConfig, both_sides
 from vit_keras.config.rules import Rule, check_rules
 
 COLORS = {"mean_colour": 1, "colours_4x4": 16}  # predictions of a patch, each of one color
@@ -111,7 +111,7 @@ class PretextConfig:
                 f"position_embedding={kind}, position_embedding_at={place}"
             )
         patch = model.patch
-        sides = model.image_size if isinstance(model.image_size, tuple) else (model.image_size,) * 2
+        sides = both_sides(model.image_size)
         if math.prod(side // size for side, size in zip(sides, patch)) < 2:
             raise ValueError(
                 "A pretext needs at least two patches. Received: "
