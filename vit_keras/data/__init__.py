@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vit_keras import extras
 from vit_keras.data.fingerprints import check_unchanged
-from vit_keras.data.numpy_preprocess import normalize, resize, seen_part
+from vit_keras.data.numpy_preprocess import normalize, resize, seen_part, to_uint8
 from vit_keras.data.picture_paths import expand_pictures
 from vit_keras.data.pillow_images import read_image
 from vit_keras.data.read_ahead import read_ahead
@@ -96,6 +96,7 @@ __all__ = [
     "splits_of_run",
     "survey_pictures",
     "thumbnail",
+    "to_uint8",
     "train_and_test",
     "train_batches",
 ]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vit_keras.data.numpy_preprocess import to_uint8
 from vit_keras.data.pillow_images import pillow_image
 from vit_keras.models import Preprocessing
 
@@ -22,7 +23,7 @@ def pixels_of(images: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
     mean, std = (
         np.asarray(values, "float32") for values in (preprocessing.mean, preprocessing.std)
     )
-    return np.clip(np.round((np.asarray(images) * std + mean) * 255), 0, 255).astype("uint8")
+    return to_uint8((np.asarray(images) * std + mean) * 255)
 
 
 def captions_of(labels: np.ndarray, class_names: Sequence[str]) -> list[str]:

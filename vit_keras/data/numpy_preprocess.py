@@ -69,6 +69,22 @@ def normalize(images, preprocessing: Preprocessing):
     return preprocessing.normalize(images)
 
 
+def to_uint8(images) -> np.ndarray:
+    """Rounds pixels to whole numbers from 0 to 255.
+
+    Args:
+        images: Pixels in [0, 255] of any shape, which a resize or a mean may have put outside.
+
+    Returns:
+        The pixels as uint8, in the same shape.
+
+    Example:
+        >>> to_uint8([-0.4, 12.6, 300.0])
+        array([  0,  13, 255], dtype=uint8)
+    """
+    return np.clip(np.round(images), 0, 255).astype("uint8")
+
+
 def _crop(sides, size, fraction):
     """Returns the height and width to resize to, and the corner (top, left) to crop from."""
     sides, crop = np.array(sides), np.array(size)

@@ -8,6 +8,7 @@ from vit_keras.data import mixing
 from vit_keras.data.augment import Augmentation
 from vit_keras.data.datasets import load
 from vit_keras.data.masking import Masking
+from vit_keras.data.numpy_preprocess import to_uint8
 from vit_keras.data.parallel import parallel_map, prefetch_untuned
 from vit_keras.data.splits import Split
 from vit_keras.data.tf_preprocess import resize
@@ -175,7 +176,7 @@ def sample_images(
         resize(split.read(tf.constant(i)), shape[:2], preprocessing)
         for i in range(min(count, len(split)))
     ]
-    return np.clip(np.round(np.stack(images)), 0, 255).astype("uint8")
+    return to_uint8(np.stack(images))
 
 
 def _shuffled(number, size, seed):

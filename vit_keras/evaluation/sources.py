@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 
 from vit_keras import runs
+from vit_keras.data import to_uint8
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.layers.base import pair
 from vit_keras.models import Preprocessing
@@ -72,8 +73,7 @@ def _open_exported(path, image_size):
         )
     names = tuple(labels.read_text().splitlines()) if labels.is_file() else None
     preprocessing = source.get("preprocessing", {}) | ({} if prepared else UNSCALED)
-    to_pixels = lambda images: np.clip(np.round(images), 0, 255).astype("uint8")
-    run = exported if prepared else lambda images: exported(to_pixels(images))
+    run = exported if prepared else lambda images: exported(to_uint8(images))
     softmaxed = output == "softmax" if output else _gives_probabilities(exported)
     return Predictor(
         run, shape, exported.num_outputs, Preprocessing(**preprocessing), softmaxed, names

@@ -58,7 +58,7 @@ def from_dataset(name: str, shape, preprocessing, count: int, config, train: boo
     )
     with split.reading():
         images, labels = map(np.concatenate, zip(*batches.as_numpy_iterator()))
-    return np.clip(np.round(images), 0, 255).astype("uint8"), labels
+    return data.to_uint8(images), labels
 
 
 def spread(split, count: int, seed: int = 0) -> np.ndarray:
