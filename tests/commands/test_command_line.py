@@ -116,7 +116,10 @@ def test_the_scripts_and_the_module_are_the_command(tmp_path):
     assert done.stderr.startswith("vit-keras evaluate: error: ") and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["train", "--help"], ["train", "--list"], ["completion", "bash"]],
+)
 def test_help_waits_for_no_library(arguments):
     done = run_script("-X", "importtime", "-m", "vit_keras", *arguments)
     lines = done.stderr.splitlines()

@@ -9,6 +9,8 @@ import pytest
 from tests.helpers import GOLDEN, to_numpy, weights_by_path
 from tests.weights.builds import PAIRS, SUFFIX, assert_equal_weights, build, other_numerics
 from vit_keras import weights
+from vit_keras.weights.formats import FILES
+from vit_keras.weights.formats.registry import FORMATS
 
 GOLDENS = {
     "vit_token": ("google", {}),
@@ -24,6 +26,11 @@ GOLDENS = {
 
 def golden_file(name):
     return GOLDEN / f"{name}{'.npz' if name.startswith('vit') else '.safetensors'}"
+
+
+@pytest.mark.once
+def test_the_table_of_files_names_every_format():
+    assert {name: row.name for name, row in FORMATS.items()} == {name: name for name in FILES}
 
 
 @pytest.mark.parametrize("name", GOLDENS)

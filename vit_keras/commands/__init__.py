@@ -82,9 +82,9 @@ def run(arguments: Sequence[str]) -> None:
             print(chosen.help(f"vit-keras {name}"))
         else:
             parsed = chosen.parse(options, f"vit-keras {name}")
-            # Registers the layers, which Keras finds by name in files.
-            from vit_keras import applications, layers, models, training, weights  # noqa: F401
-
+            if chosen.needs_models(parsed):
+                # Registers the layers, which Keras finds by name in files.
+                from vit_keras import applications, layers, models, training, weights  # noqa: F401
             chosen.run(parsed)
 
 

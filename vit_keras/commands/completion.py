@@ -30,5 +30,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 COMMAND = shared.Command(
-    "Print a script that completes commands and options in a shell.", EXAMPLES, add_options, run
+    "Print a script that completes commands and options in a shell.",
+    EXAMPLES,
+    add_options,
+    run,
+    needs_models=lambda options: False,
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
+from vit_keras.weights.formats import FILES
 
 EXAMPLES = (
     "vit-keras convert ViT-B_16.npz vit_b16.keras",
@@ -23,12 +24,10 @@ class Convert(shared.Command):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    from vit_keras.weights.formats.registry import FORMATS
-
     parser.add_argument("input", metavar="IN", help="file or folder of weights")
     parser.add_argument("output", metavar="OUT", help="file; a folder if it has no suffix")
-    names: dict[str, Any] = {"choices": FORMATS, "metavar": "FORMAT"}
-    parser.add_argument("--source", help=f"format of IN (detected): {', '.join(FORMATS)}", **names)
+    names: dict[str, Any] = {"choices": FILES, "metavar": "FORMAT"}
+    parser.add_argument("--source", help=f"format of IN (detected): {', '.join(FILES)}", **names)
     parser.add_argument("--to", help="format of OUT (Keras' own)", **names)
     text = "any argument of VisionTransformer that IN does not hold, such as --num_heads 12"
     parser.add_argument_group("what IN does not say", text)

@@ -34,6 +34,7 @@ class Command:
         add_options: Adds the arguments and options to a parser.
         run: Does the work, with the parsed options.
         note: What the help says besides.
+        needs_models: Whether Keras must know the layers before `run`, which takes seconds.
     """
 
     summary: str
@@ -41,6 +42,7 @@ class Command:
     add_options: Callable[[argparse.ArgumentParser], None]
     run: Callable[[Any], None]
     note: str = ""
+    needs_models: Callable[[Any], bool] = lambda options: True
 
     def parser(self, prog: str) -> "Parser":
         """The parser of the command's options."""

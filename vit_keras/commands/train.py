@@ -100,4 +100,5 @@ COMMAND = Train(
     add_options,
     run,
     note="Without --config and --dataset, it learns handwritten digits by the recipe digits.",
+    needs_models=lambda options: not isinstance(options, str),  # as --list is
 )

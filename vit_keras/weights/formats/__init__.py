@@ -1,1 +1,13 @@
 """Formats of weights, one file for each: they map names and layouts, and read no files."""
+
+# The file of each format. Detection tries them in this order.
+FILES = {
+    "google": "google",
+    "big_vision": "big_vision",
+    "timm": "timm",
+    "huggingface": "huggingface",
+    "torchvision": "torchvision",
+    "keras_hub": "keras_hub",
+    "bit": "bit",
+    "vit_keras": "native",
+}

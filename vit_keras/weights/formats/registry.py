@@ -1,31 +1,14 @@
 """The table of formats, and the detection of a file's format."""
 
+import importlib
+
 from vit_keras.layers.base import check_choice
-from vit_keras.weights.formats import (
-    big_vision,
-    bit,
-    google,
-    huggingface,
-    keras_hub,
-    native,
-    timm,
-    torchvision,
-)
+from vit_keras.weights.formats import FILES
 from vit_keras.weights.formats.base import Format
 
-# Detection tries them in this order.
-FORMATS = {
-    row.name: row
-    for row in (
-        google.FORMAT,
-        big_vision.FORMAT,
-        timm.FORMAT,
-        huggingface.FORMAT,
-        torchvision.FORMAT,
-        keras_hub.FORMAT,
-        bit.FORMAT,
-        native.FORMAT,
-    )
+FORMATS: dict[str, Format] = {
+    name: importlib.import_module(f"vit_keras.weights.formats.{file}").FORMAT
+    for name, file in FILES.items()
 }
 
 
