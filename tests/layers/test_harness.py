@@ -88,7 +88,7 @@ CASES = {
     "StdConv": Case(
         {"filters": 5, "kernel_size": 3, "strides": 2}, MAP, (2, 2, 3, 5), 1, 6 * 9 * 32 * 5
     ),
-    "TakeClassToken": Case({}, TOKENS, (2, 12)),
+    "TakeClassToken": Case({"index": 1}, TOKENS, (2, 12)),
     "TakeVisible": Case({"visible": 3}, MASKED, (2, 3, 12), trains=False),
     "WithAttentionWeights": Case(
         {"block": layers.EncoderBlock(**BLOCK)},

@@ -24,7 +24,7 @@ HOLDS = {
     "huggingface": ("token",),
     "torchvision": ("token",),
     "keras_hub": ("token", "gap"),
-    "vit_keras": ("token", "gap", "gap_norm", "map"),
+    "vit_keras": ("token", "gap", "gap_norm", "map", "distilled"),
 }
 PAIRS = [(name, classifier) for name in HOLDS for classifier in HOLDS[name]]
 

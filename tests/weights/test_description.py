@@ -42,7 +42,7 @@ def test_every_format_is_described(tmp_path, source, classifier):
     if SUFFIX[source] == ".safetensors":  # has this package's note, which says all
         assert described["missing"] == []
     else:
-        said_by_config = {"token", "map"} if source == "vit_keras" else set()
+        said_by_config = {"token", "map", "distilled"} if source == "vit_keras" else set()
         silent = TOLD_BY_NO_SHAPE.get(source, set())
         silent = silent - {"classifier"} if classifier in said_by_config else silent
         assert set(described["missing"]) == silent

@@ -220,6 +220,7 @@ RULES: dict[type, Rule] = {
     **dict.fromkeys(  # layers that multiply nothing by weights
         (
             keras.layers.Activation,
+            keras.layers.Average,
             keras.layers.Dropout,
             keras.layers.Flatten,
             keras.layers.GlobalAveragePooling1D,

@@ -46,7 +46,8 @@ class ModelConfig:
         resnet_layers: units in each stage of a ResNet or of a hybrid's stem; null for the variant's
         resnet_width: factor of the widths of a ResNet or of a hybrid's stem; null for the variant's
         classifier: what the classifier reads: the class token, the mean of all tokens (gap, or
-            gap_norm before encoder_norm) or their attention pooling (map); null for token
+            gap_norm before encoder_norm), their attention pooling (map), or the class token and
+            DeiT's distillation token with a head each (distilled); null for token
         representation_size: width of the pre-training head's tanh layer; null for none
         position_embedding: learned (1-D), none, learned_2d (columns and rows), relative (1-D, in
             the attention), sincos2d (fixed) or rope2d (rotations in the attention); null for
@@ -76,7 +77,7 @@ class ModelConfig:
     mlp_dim: int | None = None
     resnet_layers: tuple[int, ...] | None = None
     resnet_width: float | None = None
-    classifier: Literal["token", "gap", "map", "gap_norm"] | None = None
+    classifier: Literal["token", "gap", "map", "gap_norm", "distilled"] | None = None
     representation_size: int | None = None
     position_embedding: (
         Literal["learned", "none", "learned_2d", "relative", "sincos2d", "rope2d"] | None

@@ -98,10 +98,10 @@ class PretextConfig:
                 "A pretext needs the patches of a plain Vision Transformer, such as B/16; hybrids "
                 f"and ResNets have none. Received: model.variant={model.variant}"
             )
-        if model.classifier == "map":
+        if model.classifier in ("map", "distilled"):
             raise ValueError(
                 "`model.classifier` must be token or gap with a pretext, which would not train the "
-                f"pool of map. Received: {model.classifier}"
+                f"pool of map or the head of distilled. Received: {model.classifier}"
             )
         kind, place = model.position_embedding, model.position_embedding_at
         if self.objective == "mae" and (kind in ("relative", "rope2d") or place != "stem"):

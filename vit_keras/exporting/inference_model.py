@@ -53,8 +53,7 @@ def for_inference(
     """
     if with_attention:
         attention_output.check(model, token_merging)
-    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
-    merged = _pairs_to_merge(blocks, token_merging, merging_schedule)
+    merged = _pairs_to_merge(model, token_merging, merging_schedule)
     last = _block_read_for_its_class_token(model)
     sizes: list = []  # [(B, N, 1)]: the sizes of the present tokens, once some are merged
     maps = []  # one (B, N, N) for each block
@@ -78,11 +77,17 @@ def for_inference(
     return copy_description(rewritten, model)
 
 
-def _pairs_to_merge(blocks, token_merging, merging_schedule):
+def _pairs_to_merge(model, token_merging, merging_schedule):
     """The number of pairs of tokens that each block merges, by the block's name."""
+    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
     if token_merging and not blocks:
         raise ValueError(
             "Token merging needs a model with EncoderBlock layers. Received: a model without any"
+        )
+    if token_merging and any(layer.name == "dist" for layer in model.layers):
+        raise ValueError(
+            "Token merging needs at most a class token before the patches. Received: a model with "
+            "a distillation token as well. Export this model without token merging"
         )
     counts = schedule(token_merging, len(blocks), merging_schedule)
     tokens, merged = blocks[0].input.shape[1] if blocks else 0, {}
@@ -110,7 +115,7 @@ def is_plain(block: EncoderBlock) -> bool:
 def _block_read_for_its_class_token(model):
     """The name of the block whose class token alone is read, or None."""
     for layer in model.layers:
-        if isinstance(layer, TakeClassToken):
+        if isinstance(layer, TakeClassToken) and layer.index == 0:
             norm = operation_of(layer.input)
             block = operation_of(norm.input)
             used_once = count_uses(norm) == count_uses(block) == 1

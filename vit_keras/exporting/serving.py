@@ -43,7 +43,8 @@ def _with_output(model, output):
     answer, *others = model.outputs
     last = operation_of(answer)
     if output == "features":
-        features = last.input if last.name == "head" else answer
+        heads = [layer for layer in model.layers if layer.name == "head"]
+        features = heads[0].input if heads else answer
         return keras.Model(
             model.input, [features, *others] if others else features, name=model.name
         )

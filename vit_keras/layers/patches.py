@@ -128,7 +128,11 @@ class ClassToken(_TokenLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class TakeClassToken(_TokenLayer):
-    """Takes the class token of each image (Eq. 4).
+    """Takes the class token of each image (Eq. 4), or another token.
+
+    Args:
+        index: The place of the token. The class token has 0, a distillation token 1.
+        **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:
         `(B, 1 + N, D)`.
@@ -141,11 +145,18 @@ class TakeClassToken(_TokenLayer):
         (None, 768)
     """
 
+    def __init__(self, index: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        self.index = index
+
     def call(self, x):
-        return ops.reshape(x[:, :1], (-1, x.shape[-1]))
+        return ops.reshape(x[:, self.index : self.index + 1], (-1, x.shape[-1]))
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], input_shape[-1])
+
+    def get_config(self):
+        return {**super().get_config(), "index": self.index}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -8,12 +8,12 @@ SINCOS_BASE, ROTARY_BASE = 10_000.0, 100.0
 
 
 def class_tokens(tokens: int, grid: tuple[int, int]) -> int:
-    """Returns the number of tokens before the patches of `grid`; ValueError unless 0 or 1."""
+    """Returns the number of tokens before the patches of `grid`; ValueError unless 0, 1 or 2."""
     before = tokens - math.prod(grid)
-    if before not in (0, 1):
+    if before not in (0, 1, 2):
         raise ValueError(
             f"A `grid` of {grid[0]}x{grid[1]} has {math.prod(grid)} patches, and at most a class "
-            f"token comes before them. Received: {tokens} tokens"
+            f"token and a distillation token come before them. Received: {tokens} tokens"
         )
     return before
 

@@ -1,6 +1,7 @@
 """Position embeddings that are added to the tokens (Appendix D.4).
 
-A sequence is the h·w patches of a `grid` (h, w) in raster order, perhaps after a class token.
+A sequence is the h·w patches of a `grid` (h, w) in raster order, perhaps after a class token and a
+distillation token.
 """
 
 from collections.abc import Callable
@@ -52,8 +53,8 @@ class AddPositionEmbs2D(SeededLayer):
     """Adds learned embeddings of columns and rows (Appendix D.4).
 
     The first D/2 numbers of a patch come from its column, by `x_embedding` `(w, D/2)`, the others
-    from its row, by `y_embedding` `(h, D/2)`. A class token has `cls_embedding` `(1, D)`. All start
-    as N(0, 0.02²).
+    from its row, by `y_embedding` `(h, D/2)`. T tokens before the patches have `cls_embedding`
+    `(T, D)`. All start as N(0, 0.02²).
 
     Args:
         grid: The rows and columns (h, w) of patches; an int stands for both.
@@ -66,7 +67,7 @@ class AddPositionEmbs2D(SeededLayer):
         `(B, N, D)`.
 
     Raises:
-        ValueError: If D is odd, or N is not the number of patches or one more.
+        ValueError: If D is odd, or N is not the number of patches, or one or two more.
 
     Example:
         >>> layer = vit_keras.layers.AddPositionEmbs2D(grid=(8, 16))
@@ -131,7 +132,7 @@ class AddSinCosPositions(keras.layers.Layer):
         `(B, N, D)`.
 
     Raises:
-        ValueError: If 4 does not divide D, or N is not the number of patches or one more.
+        ValueError: If 4 does not divide D, or N is not the number of patches, or one or two more.
 
     Example:
         >>> layer = vit_keras.layers.AddSinCosPositions(grid=(2, 1))

@@ -88,7 +88,7 @@ class RotaryPositions(keras.layers.Layer):
         `(B, N, H, d)`.
 
     Raises:
-        ValueError: If 4 does not divide d, or N is not the number of patches or one more.
+        ValueError: If 4 does not divide d, or N is not the number of patches, or one or two more.
 
     Example:
         >>> layer = vit_keras.layers.RotaryPositions(grid=(1, 3))

@@ -47,11 +47,11 @@ def image_source(x):
     return inputs[0] if len(inputs) == 1 else inputs
 
 
-def add_head(x, num_classes, representation_size, activation, layer, bias=0.0):
-    """Adds the optional pre-training layer `pre_logits`, and the classifier `head`.
+def add_head(x, num_classes, representation_size, activation, layer, bias=0.0, name="head"):
+    """Adds the optional pre-training layer `pre_logits`, and the classifier called `name`.
 
-    `head` starts at zero but for its biases, which start at `bias`. It computes in the type of its
-    variables, so that mixed precision ends in float32.
+    The classifier starts at zero but for its biases, which start at `bias`. It computes in the type
+    of its variables, so that mixed precision ends in float32.
     """
     if representation_size is not None:
         check_positive(representation_size=representation_size)
@@ -64,12 +64,12 @@ def add_head(x, num_classes, representation_size, activation, layer, bias=0.0):
     if not num_classes and num_classes is not False:  # None, or 0 as in timm
         return x
     check_positive(num_classes=num_classes)
-    policy = keras.dtype_policies.get(layer("head")["dtype"] or keras.config.dtype_policy())
+    policy = keras.dtype_policies.get(layer(name)["dtype"] or keras.config.dtype_policy())
     return keras.layers.Dense(
         num_classes,
         activation=activation,
         kernel_initializer="zeros",
         bias_initializer=keras.initializers.Constant(bias),
         dtype=policy.variable_dtype,
-        name="head",
+        name=name,
     )(x)

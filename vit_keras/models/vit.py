@@ -24,7 +24,9 @@ from vit_keras.models.position_embeddings import (
     check_positions,
 )
 
-CLASSIFIERS = ("token", "gap", "map", "gap_norm")
+CLASSIFIERS = ("token", "gap", "map", "gap_norm", "distilled")
+# The layers that put tokens before the patches, in the order of the tokens.
+PREFIXES = {"token": ("cls",), "distilled": ("cls", "dist")}
 
 
 @names_arguments()
@@ -68,8 +70,10 @@ def VisionTransformer(
         mlp_dim: Width of the hidden layer of each MLP.
         num_classes: Number of classes, or None or 0 for features `(B, D)`.
         classifier: What the classifier reads: the class token ("token"), the mean of the tokens
-            ("gap"), the same mean taken before `encoder_norm` as in timm ("gap_norm"), or an
-            attention pool ("map").
+            ("gap"), the same mean taken before `encoder_norm` as in timm ("gap_norm"), an
+            attention pool ("map"), or the class token and DeiT's distillation token, with a head
+            each ("distilled"; arXiv 2012.12877). The logits are then the mean of both heads', and
+            the features are the class token's.
         representation_size: Width of the pre-training head `pre_logits` with tanh, or None for no
             such layer.
         position_embedding: "learned", "none", "learned_2d" (for columns and rows), "sincos2d"
@@ -99,7 +103,7 @@ def VisionTransformer(
     Returns:
         An `ImageModel` with initial weights. Its layers are named as in the published checkpoints:
         `embedding`, `cls`, `posembed_input`, `encoderblock_{i}`, `encoder_norm`, `pre_logits` and
-        `head`.
+        `head`. The distillation token is `dist`, and its head `head_dist`.
 
     Raises:
         ValueError: `patch_size` does not divide `image_size`, `num_heads` does not divide
@@ -112,6 +116,9 @@ def VisionTransformer(
         86567656
     """
     check_choice(classifier, CLASSIFIERS, "classifier")
+    prefix = PREFIXES.get(classifier, ())
+    if "dist" in prefix:
+        _check_two_heads(representation_size, classifier_activation)
     check_positive(num_layers=num_layers)
     check_positions(position_embedding, position_embedding_at)
     check_kept(patch_keep_rate=patch_keep_rate)
@@ -130,21 +137,32 @@ def VisionTransformer(
     if position_embedding in IN_ATTENTION:
         block |= {"position_embedding": position_embedding, "grid": grid}
     positions = added_positions(position_embedding, position_embedding_at, grid, num_layers, layer)
-    x = _embed(x, patches, classifier == "token", positions[0], dropout_rate, layer)
+    x = _embed(x, patches, prefix, positions[0], dropout_rate, layer)
     if patch_keep_rate != 1:
-        class_tokens = int(classifier == "token")
-        x = PatchDropout(patch_keep_rate, class_tokens, **layer("patch_dropout"))(x)
+        x = PatchDropout(patch_keep_rate, len(prefix), **layer("patch_dropout"))(x)
     x = _encode(x, positions, stochastic_depth_rate, block, layer)
-    x = _normalize_and_pool(x, classifier, head, layer)
+    x, *dist = _normalize_and_pool(x, classifier, head, layer)
     x = add_head(x, num_classes, representation_size, classifier_activation, layer, head_bias)
+    if dist and num_classes:
+        x = _mean_of_heads(x, dist[0], num_classes, layer, head_bias)
     return ImageModel(image_source(x), x, name=name)
 
 
-def _embed(x, patches, class_token, positions, dropout_rate, layer):
-    """Computes the patch tokens, the class token and position embeddings, `(B, N, D)` (Eq. 1)."""
+def _check_two_heads(representation_size, classifier_activation):
+    if representation_size is not None or classifier_activation is not None:
+        raise ValueError(
+            "The two heads of `classifier` 'distilled' read their tokens themselves and give "
+            "logits, so `representation_size` and `classifier_activation` must be None. Received: "
+            f"representation_size={representation_size}, "
+            f"classifier_activation={classifier_activation!r}"
+        )
+
+
+def _embed(x, patches, prefix, positions, dropout_rate, layer):
+    """Computes the patch tokens, those before them and position embeddings `(B, N, D)` (Eq. 1)."""
     x = patches(x)
-    if class_token:
-        x = ClassToken(dtype=layer("cls")["dtype"], name="cls")(x)
+    for name in reversed(prefix):
+        x = ClassToken(dtype=layer(name)["dtype"], name=name)(x)
     x = x if positions is None else positions(x)
     return keras.layers.Dropout(dropout_rate, **layer("posembed_dropout"))(x)
 
@@ -162,12 +180,20 @@ def _encode(x, positions, stochastic_depth_rate, block, layer):
 
 
 def _normalize_and_pool(x, classifier, head, layer):
-    """Normalizes the tokens `(B, N, D)` and reads one vector `(B, D)` from them (Eq. 4)."""
+    """Normalizes the tokens `(B, N, D)` and reads vectors `(B, D)` for the heads (Eq. 4)."""
     dtype = layer("encoder_norm")["dtype"]
     norm = layer_norm(head["layer_norm_epsilon"], "encoder_norm", dtype=dtype)
-    if classifier == "token":
-        return TakeClassToken(dtype=dtype, name="token")(norm(x))
+    if classifier in PREFIXES:
+        x = norm(x)
+        names = ("token", "dist_token")[: len(PREFIXES[classifier])]
+        return [TakeClassToken(i, dtype=dtype, name=name)(x) for i, name in enumerate(names)]
     if classifier == "map":
-        return MAPHead(**head, **layer("MAPHead_0"))(norm(x))
+        return [MAPHead(**head, **layer("MAPHead_0"))(norm(x))]
     pool = keras.layers.GlobalAveragePooling1D(dtype=dtype, name="gap")
-    return pool(norm(x)) if classifier == "gap" else norm(pool(x))
+    return [pool(norm(x)) if classifier == "gap" else norm(pool(x))]
+
+
+def _mean_of_heads(logits, x, num_classes, layer, head_bias):
+    """Adds the distillation token's head, and takes the mean of both heads' logits."""
+    others = add_head(x, num_classes, None, None, layer, head_bias, name="head_dist")
+    return keras.layers.Average(dtype=others.dtype, name="logits")([logits, others])

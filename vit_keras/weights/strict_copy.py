@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers.base import check_choice
+from vit_keras.models.vit import PREFIXES
 from vit_keras.resizing import (
     INTERPOLATIONS,
     adapt_patch_kernel,
@@ -25,7 +26,7 @@ from vit_keras.weights.numerics import adopt_numerics
 from vit_keras.weights.weight_file import WeightFile
 
 HEADS = ("keep", "drop", "reset")
-HEAD = "head/"
+HEADS_OF_CLASSES = ("head/", "head_dist/")
 POSITIONS, PATCHES = "posembed_input/pos_embedding", "embedding/kernel"
 ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
 RESIZED = (POSITIONS, PATCHES, *ROOTS)
@@ -51,7 +52,7 @@ def copy_weights(
         plan.assign(link)
     if head == "reset":
         for path, variable in plan.variables.items():
-            if path.startswith(HEAD):
+            if _is_head(path):
                 variable.assign(np.zeros(variable.shape, "float32"))
     if numerics is not None:
         adopt_numerics(model, numerics)
@@ -73,7 +74,7 @@ class _Plan:
                 "with the same path; rename a layer"
             )
         links = file.format.links(self.arch, set(file.names))
-        self.links = [k for k in links if self.keep_head or not k.ours[0].startswith(HEAD)]
+        self.links = [k for k in links if self.keep_head or not _is_head(k.ours[0])]
         self.shapes, self.resized = file.shapes, {}
 
     def check(self):
@@ -87,7 +88,7 @@ class _Plan:
         faults += [
             f"missing in the file: {path}, {tuple(variable.shape)} in the model"
             for path, variable in self.variables.items()
-            if path not in linked and (self.keep_head or not path.startswith(HEAD))
+            if path not in linked and (self.keep_head or not _is_head(path))
         ]
         if faults:
             raise ValueError(self._title() + "\n  " + "\n  ".join(faults))
@@ -139,22 +140,22 @@ class _Plan:
         if path == PATCHES:
             rule = patch_rule(self.interpolation)
             return adapt_patch_kernel(array, shape[:2], shape[2], rule)
-        token = self.arch.classifier == "token"
-        rows, columns = self._grid_in_file(array.shape[1], token)
-        if token and array.shape[1] == rows * columns:  # no slot for the class token: zero
+        prefix = len(PREFIXES.get(self.arch.classifier, ()))
+        rows, columns = self._grid_in_file(array.shape[1], prefix)
+        if prefix == 1 and array.shape[1] == rows * columns:  # no slot for the class token: zero
             array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
         return resize_position_embeddings(
             array, (rows, columns), self.arch.grid, self.interpolation
         )
 
-    def _grid_in_file(self, positions, token):
+    def _grid_in_file(self, positions, prefix):
         """The file's rows and columns of patches."""
         inferred = _inferred(self.file)
         candidates = [self.arch.grid]
         if "image_size" in inferred:
             candidates.insert(0, grid_of(inferred))
         for rows, columns in candidates:
-            if rows * columns in (positions, positions - token):
+            if rows * columns in (positions, positions - prefix):
                 return rows, columns
         raise ValueError(
             f"the file has {positions} positions of a grid that is not square and that no "
@@ -178,6 +179,10 @@ class _Plan:
         return self.keep_head and names and all(n.startswith(self.file.format.head) for n in names)
 
 
+def _is_head(path):
+    return path.startswith(HEADS_OF_CLASSES)
+
+
 def _sizes(model):
     """The arguments of the model's constructor; empty if they cannot be told."""
     for architecture in (VisionTransformerArchitecture, ResNetArchitecture):
@@ -196,7 +201,7 @@ def _inferred(file: WeightFile) -> dict:
 
 
 def _warn_of_zero_head(variables, file):
-    kernel = variables.get(f"{HEAD}kernel")
+    kernel = variables.get("head/kernel")
     if kernel is not None and not np.any(keras.ops.convert_to_numpy(kernel)):
         warnings.warn(
             f"The classifier in {os.path.basename(file.path)!r} is all zero, as in the original "

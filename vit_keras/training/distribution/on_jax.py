@@ -15,7 +15,7 @@ LAYOUT = {
     r".*/Dense_0/kernel": (None, "model"),  # (D, mlp_dim)
     r".*/Dense_0/bias": ("model",),  # (mlp_dim,)
     r".*/Dense_1/kernel": ("model", None),  # (mlp_dim, D)
-    r"head/kernel": ("model", None),  # (D, K)
+    r"head(_dist)?/kernel": ("model", None),  # (D, K)
 }
 
 

@@ -47,17 +47,17 @@ def square_side(positions: int) -> int | None:
 
 
 def guess_image_size(
-    positions: int, patch_size: tuple[int, int], class_token: bool, resnet_layers=None
+    positions: int, patch_size: tuple[int, int], prefix: int, resnet_layers=None
 ) -> dict:
     """`{"image_size": (height, width)}` in pixels; empty if the grid is not square.
 
     Args:
         positions: The number of position embeddings.
         patch_size: Height and width of a patch, in cells of the stem's map for a hybrid.
-        class_token: Whether the first embedding belongs to a class token.
+        prefix: The number of embeddings before those of the patches, such as 1 for a class token.
         resnet_layers: The units of each stage of a hybrid's stem; None without a stem.
     """
-    side = square_side(positions - class_token)
+    side = square_side(positions - prefix)
     if side is None:
         return {}
     stride = 1 if resnet_layers is None else variants.stem_stride(resnet_layers)

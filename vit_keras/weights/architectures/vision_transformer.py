@@ -10,6 +10,7 @@ import keras
 from vit_keras.layers import EncoderBlock, MAPHead, PatchEmbedding, ResNetStage, StdConv
 from vit_keras.models import HybridViT, VisionTransformer, positions_of
 from vit_keras.models.image_model import ImageModel
+from vit_keras.models.vit import PREFIXES
 from vit_keras.variants import ROOT_WIDTH, stem_stride
 from vit_keras.weights.architectures.paths import (
     block_paths,
@@ -94,14 +95,17 @@ class VisionTransformerArchitecture:
     def paths(self) -> list[str]:
         """The paths of the model's variables, in the order of its layers."""
         paths = ["embedding/kernel", "embedding/bias"]
-        paths += ["cls/cls"] if self.classifier == "token" else []
+        paths += [f"{name}/cls" for name in PREFIXES.get(self.classifier, ())]
         paths += ["posembed_input/pos_embedding"]
         for i in range(self.num_layers):
             paths += block_paths(f"encoderblock_{i}")
         paths += norm_paths("encoder_norm")
         paths += map_head_paths("MAPHead_0") if self.classifier == "map" else []
         paths += dense_paths("pre_logits") if self.representation_size is not None else []
-        return paths + (dense_paths("head") if self.num_classes is not None else [])
+        if self.num_classes is not None:
+            paths += dense_paths("head")
+            paths += dense_paths("head_dist") if self.classifier == "distilled" else []
+        return paths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +187,7 @@ def _classifier(model):
 def classifier_of(layer_names: list[str]) -> str:
     """The classifier of a model without attention pooling, from the names of its layers."""
     if "cls" in layer_names:
-        return "token"
+        return "distilled" if "dist" in layer_names else "token"
     pooled_first = "gap" in layer_names and (
         layer_names.index("gap") < layer_names.index("encoder_norm")
     )

@@ -26,7 +26,8 @@ class VariableLayout:
 
     Attributes:
         variables: (name in the file, path) pairs.
-        classifier: "token" for a model with a class token, otherwise None.
+        classifier: "token" for a model with a class token, "distilled" for one with a distillation
+            token as well, otherwise None.
         grid: Rows and columns of patches, or None for a model without patches.
     """
 
@@ -38,8 +39,8 @@ class VariableLayout:
     def from_model(model: keras.Model) -> "VariableLayout":
         """Reads the layout off a built model."""
         variables = tuple(_numbered_variables(model))
-        token = any(path == "cls/cls" for _, path in variables)
-        return VariableLayout(variables, "token" if token else None, _grid(model))
+        names = {path.split("/")[0] for _, path in variables} & {"cls", "dist"}
+        return VariableLayout(variables, classifier_of([*names]) if names else None, _grid(model))
 
 
 def _grid(model):
@@ -96,8 +97,8 @@ def infer(shapes: dict, config: dict) -> dict:
     if layers:
         return arguments | _image_size(layers) | _position_embedding(layers)
     positions, stages = _count_positions(shapes), arguments.get("resnet_layers")
-    token = "cls/0" in shapes
-    return arguments | guess_image_size(positions, (height, width), token, stages)
+    prefix = ("cls/0" in shapes) + ("dist/0" in shapes)
+    return arguments | guess_image_size(positions, (height, width), prefix, stages)
 
 
 def _image_size(layers):
@@ -111,7 +112,7 @@ def _classifier(shapes, layers):
     if "MAPHead_0/0" in shapes:
         return {"classifier": "map"}
     if "cls/0" in shapes:
-        return {"classifier": "token"}
+        return {"classifier": "distilled" if "dist/0" in shapes else "token"}
     return {"classifier": classifier_of([layer["name"] for layer in layers])} if layers else {}
 
 
@@ -187,6 +188,6 @@ FORMAT = Format(
     infer=infer,
     links=links,
     numerics=numerics,
-    head=("head/", "pre_logits/"),
+    head=("head/", "head_dist/", "pre_logits/"),
     architecture=VariableLayout,
 )

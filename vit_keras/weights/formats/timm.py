@@ -1,8 +1,7 @@
 """timm's `VisionTransformer` state dicts (timm 1.0).
 
 timm's `global_pool="avg"` normalizes after the mean, which is the classifier "gap_norm"; with
-`fc_norm=False` timm normalizes before the mean, which is "gap". The number of heads comes from this
-package's note or from a configuration.
+`fc_norm=False` timm normalizes before it, which is "gap". A note or a configuration says the heads.
 """
 
 import re
@@ -18,7 +17,7 @@ from vit_keras.weights.architectures import (
     guess_image_size,
 )
 from vit_keras.weights.architectures.paths import stem_paths
-from vit_keras.weights.formats.base import Format, Link, Numerics, same
+from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_distilled, same
 from vit_keras.weights.formats.torch_layouts import (
     conv,
     dense,
@@ -186,6 +185,7 @@ def check(arch: VisionTransformerArchitecture) -> None:
             "timm's Vision Transformer has no hidden layer `pre_logits` before its head. "
             f"Received: representation_size={arch.representation_size}; torchvision's has one"
         )
+    refuse_distilled(arch, "timm's VisionTransformer")
 
 
 def _arguments(arch):

@@ -1,0 +1,144 @@
+"""The classifier "distilled" is DeiT's with its teacher's token (arXiv 2012.12877)."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
+from vit_keras import evaluation, exporting, weights
+from vit_keras.exporting.inference_model import for_inference
+from vit_keras.models import VisionTransformer, attention_maps, with_image_size
+from vit_keras.weights.architectures import VisionTransformerArchitecture
+from vit_keras.weights.formats import huggingface
+
+SIZES = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
+
+
+def distilled(rng=None, image_size=(16, 24), patch_size=8, **changes):
+    model = VisionTransformer(
+        image_size, patch_size, **{**SIZES, "classifier": "distilled", **changes}
+    )
+    return model if rng is None else randomise(model, rng, scale=0.2)
+
+
+def deit(model):
+    """transformers' DeiT with the weights of `model`, and a function from images to its output."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.DeiTConfig(
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=40,
+        image_size=16,
+        patch_size=8,
+        num_labels=5,
+        layer_norm_eps=1e-6,
+    )
+    theirs = transformers.DeiTForImageClassificationWithTeacher(config).eval()
+    values = weights_by_path(model)
+    state = {"deit.embeddings.distillation_token": values["dist/cls"]}
+    arch = VisionTransformerArchitecture.from_model(model)
+    for link in huggingface.links(arch, names=set()):
+        arrays = link.write(*(values[path] for path in link.ours))
+        state |= {f"deit.{name}": array for name, array in zip(link.theirs, arrays)}
+    for name, head in (("cls_classifier", "head"), ("distillation_classifier", "head_dist")):
+        state |= {f"{name}.weight": values[f"{head}/kernel"].T}
+        state |= {f"{name}.bias": values[f"{head}/bias"]}
+    for name in ("weight", "bias"):
+        state.pop(f"deit.classifier.{name}")
+    names = {huggingface.canonical(n.removeprefix("deit.")): n for n in theirs.state_dict()}
+    state = {names[name.removeprefix("deit.")]: array for name, array in state.items()}
+    state = {name: torch.tensor(np.ascontiguousarray(array)) for name, array in state.items()}
+    theirs.load_state_dict(state)
+
+    def call(images):
+        with torch.no_grad():
+            return theirs(torch.tensor(images.transpose(0, 3, 1, 2)))
+
+    return call
+
+
+def test_logits_equal_those_of_transformers(rng):
+    model = distilled(rng, 16)
+    images = rng.normal(size=(3, 16, 16, 3)).astype("float32")
+    theirs = deit(model)(images)
+    np.testing.assert_allclose(to_numpy(model(images)), theirs.logits.numpy(), atol=2e-5)
+    head = evaluation.feature_model(model)(images) @ model.get_layer("head").kernel
+    head = to_numpy(head) + to_numpy(model.get_layer("head").bias)
+    np.testing.assert_allclose(head, theirs.cls_logits.numpy(), atol=2e-5)
+    assert not np.allclose(theirs.cls_logits.numpy(), theirs.distillation_logits.numpy(), atol=0.1)
+
+
+@pytest.mark.once
+def test_counts_are_the_published():
+    counts = {192: (3, 5_910_800), 384: (6, 22_436_432)}
+    for width, (heads, count) in counts.items():
+        sizes = {"hidden_size": width, "num_heads": heads, "mlp_dim": 4 * width}
+        sizes |= {"num_layers": 12, "num_classes": 1000}
+        with shapes_only():
+            assert distilled(image_size=224, patch_size=16, **sizes).count_params() == count
+
+
+@pytest.mark.parametrize("positions", ["learned", "learned_2d", "sincos2d", "rope2d"])
+def test_another_size_keeps_the_tokens_before_the_patches(rng, positions):
+    model = distilled(rng, position_embedding=positions)
+    larger = with_image_size(model, (32, 40))
+    assert attention_maps(larger).output_shape == (None, 2, 3, 22, 22)
+    ours, theirs = weights_by_path(model), weights_by_path(larger)
+    for name in ("cls/cls", "dist/cls", "head/kernel", "head_dist/kernel"):
+        np.testing.assert_array_equal(ours[name], theirs[name])
+    if positions == "learned":
+        path = "posembed_input/pos_embedding"
+        np.testing.assert_array_equal(ours[path][:, :2], theirs[path][:, :2])
+    images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
+    back = with_image_size(model, (16, 24))
+    np.testing.assert_allclose(to_numpy(back(images)), to_numpy(model(images)), atol=1e-5)
+
+
+def test_rewritten_for_inference_it_gives_the_same_logits(rng):
+    model = distilled(rng)
+    images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
+    faster = for_inference(model)
+    np.testing.assert_allclose(to_numpy(faster(images)), to_numpy(model(images)), atol=2e-5)
+    _, rollout = for_inference(model, with_attention=True)(images)
+    assert rollout.shape == (2, 2, 3)
+    with pytest.raises(ValueError, match="at most a class token .* distillation token as well"):
+        for_inference(model, token_merging=1)
+    features = distilled(rng, num_classes=None)
+    faster = to_numpy(for_inference(features)(images))
+    np.testing.assert_allclose(faster, to_numpy(features(images)), atol=2e-5)
+    served = exporting.serving.serving_model(model, "features", raw=True)
+    expected = to_numpy(evaluation.feature_model(model)(images))
+    np.testing.assert_allclose(to_numpy(served(images)), expected, atol=1e-6)
+
+
+def test_its_file_holds_both_heads_and_brings_its_classifier(rng, tmp_path):
+    model, path = distilled(rng, position_embedding="learned"), tmp_path / "model.keras"
+    model.save(path)
+    assert weights.describe(path)["architecture"]["classifier"] == "distilled"
+    images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
+    again = weights.from_checkpoint(path)
+    np.testing.assert_allclose(to_numpy(again(images)), to_numpy(model(images)), atol=1e-6)
+    resized = weights.load(distilled(image_size=(32, 24), num_classes=7), path, head="drop")
+    assert not to_numpy(resized.get_layer("head_dist").kernel).any()
+    expected = weights_by_path(with_image_size(model, (32, 24)))
+    for name, value in weights_by_path(resized).items():
+        if not name.startswith("head"):
+            np.testing.assert_allclose(value, expected[name], atol=1e-6, err_msg=name)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("source", ["google", "big_vision", "timm", "huggingface", "torchvision"])
+def test_other_formats_refuse_its_second_token(tmp_path, source):
+    suffix = {"google": "npz", "big_vision": "npz", "torchvision": "pth"}.get(source, "safetensors")
+    path = tmp_path / f"model.{suffix}"
+    with pytest.raises(ValueError, match="Received: classifier='distilled'"):
+        weights.save(distilled(), path, source)
+    assert not path.exists()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("change", [{"representation_size": 8}, {"classifier_activation": "relu"}])
+def test_what_its_heads_leave_no_place_for_is_refused(change):
+    with pytest.raises(ValueError, match="`representation_size` and `classifier_activation` must"):
+        distilled(**change)
