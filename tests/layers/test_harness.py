@@ -78,6 +78,7 @@ CASES = {
     "PatchEmbedding": Case(
         {"hidden_size": 12, "patch_size": (2, 3)}, (2, 4, 6, 5), (2, 4, 12), 2, 4 * 2 * 3 * 5 * 12
     ),
+    "PatchMap": Case({"grid": (1, 5)}, TOKENS, (2, 1, 5, 12)),
     "PreActivationUnit": Case({"filters": 32}, MAP, (2, 4, 6, 128), 10, UNIT),
     "RelativeLogits": Case({}, (2, 6, 3, 4), (2, 3, 6, 6), 1, 6 * 6 * 12),
     "ResNetInput": Case({"total_stride": 2}, MAP, MAP),

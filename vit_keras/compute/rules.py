@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import keras
 
 from vit_keras import layers
+from vit_keras.compute.weightless import WEIGHTLESS
 
 NORM_MACS = 5  # for each element, as fvcore counts LayerNorm
 
@@ -217,33 +218,5 @@ RULES: dict[type, Rule] = {
     layers.BottleneckUnit: _unit,
     layers.PreActivationUnit: _unit,
     layers.ResNetStage: _stage,
-    **dict.fromkeys(  # layers that multiply nothing by weights
-        (
-            keras.layers.Activation,
-            keras.layers.Average,
-            keras.layers.Dropout,
-            keras.layers.Flatten,
-            keras.layers.GlobalAveragePooling1D,
-            keras.layers.GlobalAveragePooling2D,
-            keras.layers.GlobalMaxPooling1D,
-            keras.layers.GlobalMaxPooling2D,
-            keras.layers.MaxPooling2D,
-            keras.layers.ReLU,
-            keras.layers.Rescaling,
-            keras.layers.Reshape,
-            layers.AddPositionEmbs,
-            layers.AddPositionEmbs2D,
-            layers.AddSinCosPositions,
-            layers.ClassToken,
-            layers.CorruptTokens,
-            layers.DropClassToken,
-            layers.PatchDropout,
-            layers.ResNetInput,
-            layers.RestoreTokens,
-            layers.RotaryPositions,
-            layers.TakeClassToken,
-            layers.TakeVisible,
-        ),
-        _nothing,
-    ),
+    **dict.fromkeys(WEIGHTLESS, _nothing),
 }

@@ -4,6 +4,7 @@ from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.blocks import EncoderBlock, WithAttentionWeights
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
 from vit_keras.layers.group_norm import GroupNorm
+from vit_keras.layers.maps import PatchMap
 from vit_keras.layers.masking import CorruptTokens, RestoreTokens, TakeVisible
 from vit_keras.layers.mlp import MlpBlock
 from vit_keras.layers.patch_dropout import PatchDropout
@@ -37,6 +38,7 @@ __all__ = [
     "MultiHeadDotProductAttention",
     "PatchDropout",
     "PatchEmbedding",
+    "PatchMap",
     "PreActivationUnit",
     "RelativeLogits",
     "ResNetInput",

@@ -16,6 +16,7 @@ from vit_keras.models.image_model import (
 )
 from vit_keras.models.position_embeddings import positions_of
 from vit_keras.models.pretext import copy_encoder, pretext_model
+from vit_keras.models.pyramid import feature_pyramid
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.rollout import attention_rollout
 from vit_keras.models.surgery import (
@@ -39,6 +40,7 @@ __all__ = [
     "copy_description",
     "copy_encoder",
     "ends_in_softmax",
+    "feature_pyramid",
     "from_model_config",
     "from_variant",
     "intermediates",

@@ -1,0 +1,135 @@
+"""Feature pyramids equal the blocks' outputs, resampled by formulas in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.helpers import randomise, to_numpy, weights_by_path
+from vit_keras.models import (
+    HybridViT,
+    ResNet,
+    VisionTransformer,
+    feature_pyramid,
+    intermediates,
+    with_image_size,
+)
+from vit_keras.resizing import INTERPOLATIONS
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A randomized model for 16x24 images, images, and the results of Eq. 1-4."""
+    rng = np.random.default_rng(11)
+    model = VisionTransformer((16, 24), 8, 24, 3, 3, 40, num_classes=5, name="small")
+    randomise(model, rng, scale=0.15)
+    images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+    return model, images, reference.forward(images, weights_by_path(model), num_layers=3)
+
+
+def computed(model, images):
+    return keras.tree.map_structure(to_numpy, model(images))
+
+
+def as_map(tokens, grid=(2, 3)):
+    return tokens[:, 1:].reshape(len(tokens), *grid, -1)
+
+
+def upsampled(x, factor):
+    """Bilinear interpolation with centers of pixels at halves."""
+    rows, columns = (INTERPOLATIONS["bilinear_half_pixel"](n, n * factor) for n in x.shape[1:3])
+    return np.einsum("ih,jw,bhwc->bijc", rows, columns, x)
+
+
+def pooled(x, factor):
+    """The largest of each square, where squares at the far edges may be cut."""
+    rows, columns = (-(-n // factor) for n in x.shape[1:3])
+    squares = [
+        x[:, i * factor : (i + 1) * factor, j * factor : (j + 1) * factor].max(axis=(1, 2))
+        for i in range(rows)
+        for j in range(columns)
+    ]
+    return np.stack(squares, axis=1).reshape(len(x), rows, columns, -1)
+
+
+def test_levels_are_the_last_map_resampled(small):
+    model, images, expected = small
+    last = as_map(expected["encoderblock_2"])
+    maps = computed(feature_pyramid(model, levels=(2, 8, 16)), images)
+    for received, target in zip(maps, (upsampled(last, 4), last, pooled(last, 2)), strict=True):
+        np.testing.assert_allclose(received, target, atol=2e-5, rtol=0)
+
+
+def test_blocks_are_maps_of_their_own_with_and_without_the_norm(small):
+    model, images, expected = small
+    maps = computed(feature_pyramid(model, blocks=(0, -1)), images)
+    for received, name in zip(maps, ("encoderblock_0", "encoderblock_2"), strict=True):
+        np.testing.assert_allclose(received, as_map(expected[name]), atol=2e-5, rtol=0)
+    normed = computed(feature_pyramid(model, norm=True), images)
+    np.testing.assert_allclose(normed, as_map(expected["encoder_norm"]), atol=2e-5, rtol=0)
+
+
+def test_each_level_may_have_a_block_of_its_own(small):
+    model, images, expected = small
+    fine, coarse = computed(feature_pyramid(model, (4, 16), blocks=(0, 1)), images)
+    first, second = (as_map(expected[f"encoderblock_{i}"]) for i in (0, 1))
+    np.testing.assert_allclose(fine, upsampled(first, 2), atol=2e-5, rtol=0)
+    np.testing.assert_allclose(coarse, pooled(second, 2), atol=2e-5, rtol=0)
+
+
+def test_a_pyramid_takes_another_size_and_is_saved(small, rng, tmp_path):
+    model = small[0]
+    resized = with_image_size(feature_pyramid(model, (4, 8), norm=True), (32, 8))
+    images = rng.uniform(-1, 1, (2, 32, 8, 3)).astype("float32")
+    other = computed(intermediates(with_image_size(model, (32, 8))), images)
+    expected = as_map(other["encoder_norm"], (4, 1))
+    resized.save(tmp_path / "pyramid.keras")
+    fine, own = computed(keras.saving.load_model(tmp_path / "pyramid.keras"), images)
+    np.testing.assert_allclose(own, expected, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(fine, upsampled(expected, 2), atol=1e-5, rtol=0)
+
+
+def test_a_hybrid_gives_the_maps_of_its_stem(rng):
+    sizes = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
+    model = randomise(HybridViT(32, (1, 1), 0.5, 1, **sizes), rng, scale=0.15)
+    images = rng.uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    outputs = computed(intermediates(model), images)
+    maps = computed(feature_pyramid(model, levels=(4, 8, 16)), images)
+    last = as_map(outputs["encoderblock_1"], (4, 4))
+    expected = (outputs["block1"], last, pooled(last, 2))
+    for received, target in zip(maps, expected, strict=True):
+        np.testing.assert_allclose(received, target, atol=1e-5, rtol=0)
+
+
+def test_a_resnet_gives_its_stages_for_any_size(rng):
+    model = randomise(ResNet(None, (1, 1), 0.5, num_classes=5), rng, scale=0.15)
+    pyramid = feature_pyramid(model, levels=(4, 8))
+    images = rng.uniform(-1, 1, (1, 16, 24, 3)).astype("float32")
+    outputs = computed(intermediates(model), images)
+    for received, name in zip(computed(pyramid, images), ("block1", "block2")):
+        np.testing.assert_allclose(received, outputs[name], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"levels": (4, 8), "blocks": (0, 1, 2)}, r"one index for all levels or one for each"),
+        ({"blocks": (0, 3)}, r"indices of the 3 blocks of 'small'\. Received: \[3\]"),
+        ({"levels": (3,)}, r"strides in pixels.*Received: 3 for 'encoderblock_2' with stride \(8"),
+    ],
+)
+def test_levels_and_blocks_that_do_not_fit(small, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        feature_pyramid(small[0], **arguments)
+
+
+def test_models_without_blocks_or_norm():
+    images = keras.Input((4, 4, 3))
+    flat = keras.Model(images, keras.layers.Flatten()(images), name="flat")
+    with pytest.raises(ValueError, match=r"EncoderBlock or ResNetStage.*'flat', which has neither"):
+        feature_pyramid(flat)
+    sizes = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 8, "num_classes": 0}
+    model = VisionTransformer(8, 4, **sizes)
+    model = keras.Model(model.input, model.get_layer("encoderblock_0").output, name="bare")
+    with pytest.raises(ValueError, match=r"layer encoder_norm.*'bare', which has none"):
+        feature_pyramid(model, norm=True)

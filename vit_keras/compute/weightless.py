@@ -1,0 +1,34 @@
+"""Layers that multiply nothing by weights, which the cost rules count as nothing."""
+
+import keras
+
+from vit_keras import layers
+
+WEIGHTLESS: tuple[type, ...] = (
+    keras.layers.Activation,
+    keras.layers.Average,
+    keras.layers.Dropout,
+    keras.layers.Flatten,
+    keras.layers.GlobalAveragePooling1D,
+    keras.layers.GlobalAveragePooling2D,
+    keras.layers.GlobalMaxPooling1D,
+    keras.layers.GlobalMaxPooling2D,
+    keras.layers.MaxPooling2D,
+    keras.layers.ReLU,
+    keras.layers.Rescaling,
+    keras.layers.Reshape,
+    keras.layers.UpSampling2D,
+    layers.AddPositionEmbs,
+    layers.AddPositionEmbs2D,
+    layers.AddSinCosPositions,
+    layers.ClassToken,
+    layers.CorruptTokens,
+    layers.DropClassToken,
+    layers.PatchDropout,
+    layers.PatchMap,
+    layers.ResNetInput,
+    layers.RestoreTokens,
+    layers.RotaryPositions,
+    layers.TakeClassToken,
+    layers.TakeVisible,
+)

@@ -1,0 +1,163 @@
+"""Feature maps of a model's blocks, for detectors and segmenters."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import keras
+
+from vit_keras.layers import EncoderBlock, PatchMap, ResNetStage
+from vit_keras.models.image_model import ImageModel, copy_description
+from vit_keras.models.surgery import patch_grid
+
+ROOT_STRIDE = 4  # pixels between the places of a ResNet's first stage
+LAST = -1
+
+
+class Block(NamedTuple):
+    """A block and the pixels, along height and width, between neighbors in its output."""
+
+    layer: keras.layers.Layer
+    stride: tuple[int, int]
+
+
+def feature_pyramid(
+    model: keras.Model,
+    levels: Sequence[int] | None = None,
+    *,
+    blocks: int | Sequence[int] | None = None,
+    norm: bool = False,
+) -> ImageModel:
+    """Makes a model that puts out feature maps `(B, h, w, D)` of its blocks.
+
+    A Vision Transformer has one stride, the size of its patches. Maps at other levels are resampled
+    without weights: bilinear interpolation makes finer maps, and max pooling makes coarser ones.
+    The simple feature pyramid of ViTDet (arXiv 2203.16527) resamples the last map as well, but by
+    learned layers for the finer levels, which a detector can add after these maps.
+
+    Args:
+        model: A functional model with `EncoderBlock` layers, `ResNetStage` layers, or both.
+        levels: A stride in pixels for each map, such as (4, 8, 16, 32). Each must be the stride of
+            its block times or divided by a whole number. None keeps the blocks' own strides.
+        blocks: The index of a block for each map, or one for all; -1 is the last. The stages of a
+            ResNet or of a hybrid's stem count as blocks. None takes, for each level, the last block
+            with this stride, or else the last block.
+        norm: Whether `encoder_norm` normalizes the tokens of the maps, as in timm.
+
+    Returns:
+        A model that shares the weights of `model` and maps its input to a list of maps, one for
+        each level or block, or to the map itself if it is the only one. Class tokens are left out.
+        `with_image_size` makes one for images of another size; a ResNet with `image_size=None`
+        takes any size.
+
+    Raises:
+        ValueError: The model has no such block or no `encoder_norm`, the numbers of `levels` and
+            `blocks` differ, or a level does not suit its block.
+
+    Example:
+        >>> maps = feature_pyramid(model, levels=(4, 8, 16, 32)).predict(images)  # ViT-B/16 at 224
+        >>> [x.shape for x in maps]
+        [(8, 56, 56, 768), (8, 28, 28, 768), (8, 14, 14, 768), (8, 7, 7, 768)]
+        >>> feature_pyramid(model, blocks=(2, 5, 8, 11)).predict(images)[0].shape
+        (8, 14, 14, 768)
+    """
+    available = blocks_of(model)
+    chosen = _chosen(model, available, levels, blocks)
+    resized = levels if levels is not None else [None] * len(chosen)
+    by_block = {block: map_of(model, block, norm) for block in dict.fromkeys(chosen)}
+    maps = [
+        _at_level(by_block[block], block, level, place)
+        for place, (block, level) in enumerate(zip(chosen, resized))
+    ]
+    outputs = maps if len(maps) > 1 else maps[0]
+    made = ImageModel(model.input, outputs, name=f"{model.name}_pyramid")
+    return copy_description(made, model)
+
+
+def blocks_of(model: keras.Model) -> list[Block]:
+    """Returns the blocks of a model in their order, with their strides."""
+    blocks, stride = [], ROOT_STRIDE
+    for layer in model.layers:
+        if isinstance(layer, ResNetStage):
+            stride *= layer.strides
+            blocks.append(Block(layer, (stride, stride)))
+        elif isinstance(layer, EncoderBlock):
+            height, width = (
+                size // count for size, count in zip(model.input_shape[1:3], patch_grid(model))
+            )
+            blocks.append(Block(layer, (height, width)))
+    if not blocks:
+        raise ValueError(
+            "A feature pyramid needs a model with EncoderBlock or ResNetStage layers. "
+            f"Received: model {model.name!r}, which has neither"
+        )
+    return blocks
+
+
+def map_of(model: keras.Model, block: Block, norm: bool):
+    """Returns the output of a block as a map `(B, h, w, D)`."""
+    x, dtype = block.layer.output, block.layer.dtype_policy
+    if len(x.shape) == 4:
+        return x
+    if norm:
+        x = _norm_of(model)(x)
+    name = f"{block.layer.name}_map"
+    return PatchMap(patch_grid(model), dtype=dtype, name=name)(x)
+
+
+def _norm_of(model):
+    names = [layer.name for layer in model.layers]
+    if "encoder_norm" not in names:
+        raise ValueError(
+            "`norm` needs a model with a layer encoder_norm. "
+            f"Received: norm=True, and model {model.name!r}, which has none"
+        )
+    return model.get_layer("encoder_norm")
+
+
+def _chosen(model, available, levels, blocks) -> list[Block]:
+    """The block of each map."""
+    if blocks is None:
+        strides = [block.stride for block in available]
+        at = {stride: i for i, stride in enumerate(strides)}  # the last one of a stride
+        return [available[at.get((level, level), LAST)] for level in levels or (0,)]
+    indices = [blocks] if isinstance(blocks, int) else list(blocks)
+    if levels is not None and len(indices) == 1:
+        indices *= len(levels)
+    if levels is not None and len(indices) != len(levels):
+        raise ValueError(
+            "`blocks` must have one index for all levels or one for each. "
+            f"Received: blocks={blocks}, levels={levels}"
+        )
+    if unknown := [i for i in indices if not -len(available) <= i < len(available)]:
+        raise ValueError(
+            f"`blocks` must be indices of the {len(available)} blocks of {model.name!r}. "
+            f"Received: {unknown}"
+        )
+    return [available[i] for i in indices]
+
+
+def _at_level(x, block, level, place):
+    """Resamples a map `(B, h, w, D)` to a stride of `level` pixels along both axes."""
+    if level is None or block.stride == (level, level):
+        return x
+    if (
+        not isinstance(level, int)
+        or level < 1
+        or any(s % level and level % s for s in block.stride)
+    ):
+        raise ValueError(
+            "`levels` must be strides in pixels, each the stride of its block times or divided by "
+            f"a whole number. Received: {level} for {block.layer.name!r} with stride {block.stride}"
+        )
+    options = {"data_format": "channels_last", "dtype": block.layer.dtype_policy}
+    finer = tuple(max(stride // level, 1) for stride in block.stride)
+    coarser = tuple(max(level // stride, 1) for stride in block.stride)
+    name = f"{block.layer.name}_stride_{level}_{place}"
+    if finer != (1, 1):
+        up = keras.layers.UpSampling2D(
+            finer, interpolation="bilinear", name=f"{name}_up", **options
+        )
+        x = up(x)
+    if coarser != (1, 1):
+        x = keras.layers.MaxPooling2D(coarser, padding="same", name=f"{name}_pool", **options)(x)
+    return x
