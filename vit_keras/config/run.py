@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal
 
+from vit_keras.config.cached_features import check_cached_features
 from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.model import LATER, Count, ModelConfig, fill
 from vit_keras.config.optimizer import OptimizerConfig
@@ -75,6 +76,8 @@ class Config:
             "[0.5, 0.75, 1.0]" trains on all patches in its last third
         fewshot_every: evaluations between few-shot evaluations of the features, with 1, 5 and 10
             training images of each class; 0 for none
+        cache_features: compute the outputs of the frozen layers once, into the run's folder, and
+            train the other layers on them
         tracker: experiment tracker to log to, through its own Keras callback
         kernels: implementations that torch uses on CPUs: the ones that are faster when a new run
             measures them, recorded in its environment.json, or the defaults on every machine
@@ -111,6 +114,7 @@ class Config:
     watch_every: int = 0
     patch_keep_rates: tuple[float, ...] = ()
     fewshot_every: int = 0
+    cache_features: bool = False
     tracker: Literal["none", "mlflow", "wandb"] = "none"
     kernels: Literal["measured", "default"] = "measured"
     model: ModelConfig = ModelConfig()
@@ -149,6 +153,7 @@ class Config:
             raise ValueError(
                 f"`label_smoothing` must be 0 with `loss` sigmoid. Received: {self.label_smoothing}"
             )
+        check_cached_features(self)
         if self.model.is_complete:
             self.model.arguments()
             self.pretext.check(self)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vit_keras.data.dataset import Dataset
     from vit_keras.data.datasets import DATASETS, load
     from vit_keras.data.duplicates import find_pairs
+    from vit_keras.data.feature_batches import StoredFeatures
     from vit_keras.data.feed import Feed
     from vit_keras.data.held_out import train_and_test
     from vit_keras.data.layout import read_layout
@@ -43,6 +44,7 @@ MODULES = {  # where the names that need TensorFlow are defined
     "Masking": "masking",
     "Review": "review",
     "Split": "splits",
+    "StoredFeatures": "feature_batches",
     "captions_of": "contact_sheet",
     "count_classes": "summary",
     "describe_splits": "summary",
@@ -71,6 +73,7 @@ __all__ = [
     "Masking",
     "Review",
     "Split",
+    "StoredFeatures",
     "captions_of",
     "check_unchanged",
     "count_classes",

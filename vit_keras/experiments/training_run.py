@@ -7,6 +7,7 @@ import keras
 
 from vit_keras import data, evaluation, figures, machine, models, runs, weights
 from vit_keras.config import Config
+from vit_keras.experiments.cached_features import train_head
 from vit_keras.experiments.starting_point import complete_model, initial_model
 from vit_keras.files import write_text
 from vit_keras.layers import kernels
@@ -64,9 +65,12 @@ def train_run(config: Config) -> dict[str, Any] | None:
             updates = f"{config.total_steps} updates of {config.batch} images"
             print(f"{run.folder}: {config.model.summary()}, {size}, {updates}")
             print("\n".join(data.describe_splits(dataset, feed.train, feed.test)))
-        validation = feed.validation(pad=topology.distributed)
         with dataset.unreadable.reading():
-            rows = train(model, run, feed.training, validation, topology, few_shot)
+            if config.cache_features:
+                rows = train_head(model, feed, run)
+            else:
+                validation = feed.validation(pad=topology.distributed)
+                rows = train(model, run, feed.training, validation, topology, few_shot)
         model = topology.local(model, lambda: _build(config, dataset.class_names)[0])
     if not topology.is_chief:
         return None

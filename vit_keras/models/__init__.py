@@ -4,6 +4,7 @@ Models know nothing of files: `vit_keras.weights` reads and writes their weights
 """
 
 from vit_keras.models.constructors import from_model_config, from_variant
+from vit_keras.models.frozen import split_frozen
 from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import (
     ImageModel,
@@ -48,5 +49,6 @@ __all__ = [
     "positions_of",
     "preprocessing_of",
     "pretext_model",
+    "split_frozen",
     "with_image_size",
 ]

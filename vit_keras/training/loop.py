@@ -49,13 +49,18 @@ def compile_model(model: keras.Model, config) -> None:
         ValueError: `steps_per_execution` is above 1 on torch, where Keras runs one step at a time,
             or `optimizer` does not fit the model (see `freeze` and `build_optimizer`).
     """
+    freeze(model, config.optimizer.freeze)
+    compile_frozen(model, config)
+
+
+def compile_frozen(model: keras.Model, config) -> None:
+    """Does what `compile_model` does, for a model whose layers are frozen already."""
     executed = config.steps_per_execution
     if executed > 1 and keras.backend.backend() == "torch":
         raise ValueError(
             "`steps_per_execution` must be 1 on the torch backend, where Keras runs one step at a "
             f"time. Received: {executed}"
         )
-    freeze(model, config.optimizer.freeze)
     model.compile(
         optimizer=build_optimizer(config.optimizer, config.total_steps, model),
         loss=build_loss(config),
@@ -107,7 +112,7 @@ def train(
         SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, and a checkpoint.
     """
     if rollbacks := len(read_rollbacks(run.folder)):
-        compile_model(model, halve_rate(run.config, rollbacks))
+        compile_frozen(model, halve_rate(run.config, rollbacks))
     while True:
         try:
             rows = _train_from_checkpoint(model, run, batches, validation, topology, more_callbacks)
@@ -130,7 +135,11 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     if ended and not due:
         return recorder.rows
     progress = callbacks.Progress(run, recorder)
-    images = None if start else keras.tree.flatten(next(iter(batches(0))))[0]
+    images = (
+        None
+        if start or run.config.cache_features
+        else keras.tree.flatten(next(iter(batches(0))))[0]
+    )
     shown = []
     if topology.is_chief:
         board = callbacks.TensorBoard(run, recorder, validation, images)
@@ -218,7 +227,7 @@ def _go_back(model, run, error):
     slower = halve_rate(config, rollbacks + 1)
     rate = slower.optimizer.learning_rate
     print(f"{error}: back to {last}, learning rate {rate:g} from now on")
-    compile_model(model, slower)
+    compile_frozen(model, slower)
 
 
 def _load_best(model, run, step):

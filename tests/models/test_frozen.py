@@ -1,0 +1,90 @@
+"""The frozen layers of a model and the layers after them compute what the model computes."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy, weights_by_path
+from vit_keras.models import HybridViT, ResNet, VisionTransformer, split_frozen
+from vit_keras.training.layer_rules import freeze
+
+NAMES = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "num_classes")
+SIZES = (12, 4, 8, 2, 2, 16, 3)
+BELOW = ("embedding", "posembed_input", "encoderblock_*")
+CASES = {  # the model, the layers that are frozen, the shape of features, the layers that train
+    "head": (lambda: VisionTransformer(*SIZES), ["[!h]*"], (8,), ["head"]),
+    "pre-logits": (
+        lambda: VisionTransformer(*SIZES, classifier="gap", representation_size=6),
+        [*BELOW, "encoder_norm"],
+        (8,),
+        ["pre_logits", "head"],
+    ),
+    "pool": (
+        lambda: VisionTransformer(*SIZES, classifier="map"),
+        [*BELOW, "encoder_norm"],
+        (9, 8),
+        ["MAPHead_0", "head"],
+    ),
+    "last block": (
+        lambda: VisionTransformer(*SIZES, position_embedding_at="every"),
+        ["embedding", "cls", "posembed_*", "encoderblock_0", "encoder_norm"],
+        (10, 8),
+        ["encoderblock_1", "head"],
+    ),
+}
+
+
+CONVOLUTIONAL = {
+    "hybrid": lambda: HybridViT(32, (1, 2), 0.5, 1, **dict(zip(NAMES, SIZES[2:]))),
+    "resnet": lambda: ResNet(32, (2, 2), 0.5, 3),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
+def test_stems_of_convolutions_are_frozen_too(name, rng):
+    model = randomise(CONVOLUTIONAL[name](), rng, scale=0.1)
+    freeze(model, ["[!h]*"])
+    backbone, head = split_frozen(model)
+    images = rng.normal(size=(2, 32, 32, 3)).astype("float32")
+    logits = to_numpy(model(images))
+    np.testing.assert_allclose(to_numpy(head(backbone(images))), logits, atol=1e-4, rtol=1e-4)
+    assert [variable.path for variable in head.weights] == ["head/kernel", "head/bias"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_features_and_head_give_the_logits_of_the_model(case, rng):
+    build, patterns, shape, trained = CASES[case]
+    model = randomise(build(), rng)
+    freeze(model, patterns)
+    model.class_names = ["a", "b", "c"]
+    backbone, head = split_frozen(model)
+    images = rng.normal(size=(2, *model.input_shape[1:])).astype("float32")
+    features = to_numpy(backbone(images))
+    assert features.shape == (2, *shape)
+    np.testing.assert_allclose(
+        to_numpy(head(features)), to_numpy(model(images)), atol=1e-5, rtol=1e-5
+    )
+    names = {variable.path.split("/")[0] for variable in head.trainable_variables}
+    assert names == set(trained) and head.class_names == ["a", "b", "c"]
+    assert not backbone.trainable_variables
+    # The head has copies of the weights, so that the model stays as it is.
+    before = weights_by_path(model)
+    randomise(head, rng)
+    for name, value in weights_by_path(model).items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+
+
+def test_what_cannot_be_split_is_named():
+    whole = VisionTransformer(*SIZES)
+    with pytest.raises(ValueError, match="must be frozen.*where 'embedding' trains. Set optim"):
+        split_frozen(whole)
+    freeze(whole, ["head"])  # the embedding still trains
+    with pytest.raises(ValueError, match="where 'embedding' trains"):
+        split_frozen(whole)
+    whole.trainable = False
+    with pytest.raises(ValueError, match="where no layer trains"):
+        split_frozen(whole)
+    shared = VisionTransformer(*SIZES, position_embedding_at="shared")
+    freeze(shared, ["embedding", "cls", "encoderblock_*", "encoder_norm"])
+    with pytest.raises(ValueError, match="each layer must follow the one before. Received: 'encod"):
+        split_frozen(shared)
