@@ -12,7 +12,16 @@ PACKAGE = ROOT / "vit_keras"
 # Each level may import the levels below it. Rooms of one level do not import each other, unless
 # `BESIDE` says so.
 LEVELS = (
-    {"files", "extras", "variants", "initializers", "runtimes", "machine", "keras_internals"}
+    {
+        "files",
+        "extras",
+        "variants",
+        "tasks",
+        "initializers",
+        "runtimes",
+        "machine",
+        "keras_internals",
+    }
     | {"_backend", "_command_line"},
     {"config", "resizing", "figures", "layers"},
     {"models"},

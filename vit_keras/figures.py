@@ -30,6 +30,15 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):
     return figure, axes
 
 
+# What `fit` reports beside the loss: name, title, factor.
+FIGURES = (
+    ("accuracy", "accuracy", 100),
+    ("average_precision", "mean average precision", 100),
+    ("r2", "R²", 1),
+)
+TITLES = [title for _, title, _ in FIGURES]
+
+
 def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
     """Draws the loss and the accuracies of a run over its updates.
 
@@ -42,7 +51,8 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
         path: The PNG file to write.
     """
     panels = [("loss", 1, {"loss": "training", "val_loss": "held out"})]
-    panels += [("accuracy", 100, {"accuracy": "training", "val_accuracy": "held out"})]
+    for name, title, scale in FIGURES:
+        panels += [(title, scale, {name: "training", f"val_{name}": "held out"})]
     few_shot = {name: f"{name[8:]}-shot" for name in rows[-1] if name.startswith("fewshot_")}
     panels += [("few-shot accuracy", 100, few_shot)]
     panels = [panel for panel in panels if panel[2] and all(name in rows[-1] for name in panel[2])]
@@ -55,9 +65,10 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
         axis.set(xlabel="updates", ylabel=title if scale == 1 else f"{title} (%)")
         axis.grid(alpha=0.3)
         axis.legend(frameon=False)
-        if "val_accuracy" in labels:
-            last = 100 * rows[-1]["val_accuracy"]
-            axis.set_title(f"held out at the end: {last:.2f} %", fontsize=10)
+        if title in TITLES:
+            last = scale * rows[-1][list(labels)[1]]
+            unit = "" if scale == 1 else " %"
+            axis.set_title(f"held out at the end: {last:.2f}{unit}", fontsize=10)
     save_figure(figure, path)
 
 
@@ -154,4 +165,53 @@ def reliability(calibration: dict[str, Any], path: str | os.PathLike, source: st
     axes[0, 0].legend(frameon=False, loc="upper left", fontsize=8)
     axes[1, 0].bar(middle, [100 * row["images"] / total for row in rows], color=GRAY, **bars)
     axes[1, 0].set(xlabel="confidence", ylabel="% of images", xlim=(0, 1))
+    save_figure(figure, path)
+
+
+def label_bars(rows: Sequence[dict[str, Any]], path: str | os.PathLike, source: str = "") -> None:
+    """Draws the average precision of each label as a bar, and its F1 as a dot.
+
+    Args:
+        rows: The "labels" of a report by `vit_keras.evaluation`.
+        path: The PNG file to write.
+        source: The name of the data set, which heads the figure.
+    """
+    shown = list(rows)[:COUNTED_CLASSES]
+    figure, axes = new_figure(6.4, 1.2 + 0.3 * len(shown))
+    axis, places = axes[0, 0], range(len(shown))
+    percent = lambda key: [100 * (row[key] or 0) for row in shown]
+    axis.barh(places, percent("average_precision"), color=BLUE, label="average precision")
+    axis.plot(percent("f1"), places, "o", color=ORANGE, label="F1 at the threshold")
+    axis.set_yticks(places, [f"{shorten(row['name'])} ({row['positives']})" for row in shown])
+    axis.invert_yaxis()
+    axis.set(xlabel="%", xlim=(0, 101), title=f"{_head(source)}labels (pictures that have them)")
+    axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    save_figure(figure, path)
+
+
+def number_errors(
+    rows: Sequence[dict[str, Any]], path: str | os.PathLike, source: str = ""
+) -> None:
+    """Draws predicted over true numbers, and the errors' distribution, a row for each number.
+
+    Args:
+        rows: The "numbers" of a report by `vit_keras.evaluation`.
+        path: The PNG file to write.
+        source: The name of the data set, which heads the figure.
+    """
+    shown = [row for row in rows if row["points"]]
+    figure, axes = new_figure(8, 3.4 * len(shown), rows=len(shown), columns=2)
+    for (scatter, histogram), row in zip(axes, shown):
+        true, predicted = np.array(row["points"]).T
+        ends = [min(true.min(), predicted.min()), max(true.max(), predicted.max())]
+        scatter.plot(ends, ends, color=GRAY, linestyle="--")
+        scatter.plot(true, predicted, ".", color=BLUE, alpha=0.5, markersize=4)
+        r2 = "" if row["r2"] is None else f", R² {row['r2']:.3f}"
+        scatter.set(xlabel="true", ylabel="predicted", title=f"{shorten(row['name'])}{r2}")
+        histogram.hist(predicted - true, bins=40, color=BLUE)
+        histogram.axvline(0, color=GRAY, linestyle="--")
+        histogram.set(xlabel="predicted - true", ylabel="images")
+        histogram.set_title(f"mean absolute error {row['mae']:.4g}", fontsize=10)
+    if source:
+        figure.suptitle(shorten(source))
     save_figure(figure, path)

@@ -48,7 +48,7 @@ def feed_of(config, preprocessing):
 
 @pytest.mark.parametrize("steps", [{"total_steps": 4}, {"total_steps": None, "epochs": 2.0}])
 def test_the_images_are_the_first_batches_of_the_run(config, steps):
-    images, labels, names = experiments.first_training_images(
+    images, labels, names, _ = experiments.first_training_images(
         dataclasses.replace(config, **steps), 16
     )
     parts = list(feed_of(config, Preprocessing()).training(0).take(2))  # of one update
@@ -84,7 +84,7 @@ def test_a_pretext_shows_whole_images(config):
 
 
 def test_there_are_no_more_images_than_pictures(config):
-    images, labels, _ = experiments.first_training_images(config, 100)
+    images, labels, *_ = experiments.first_training_images(config, 100)
     assert len(images) == len(labels) == 32  # of 33 to train on
 
 

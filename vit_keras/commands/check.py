@@ -109,7 +109,8 @@ def _opened(run_config, review):
     from vit_keras import data
 
     try:
-        return data.load(run_config.dataset, run_config.model.channels or 3, run_config.data)
+        channels = run_config.model.channels or 3
+        return data.load(run_config.dataset, channels, run_config.data, run_config.task)
     except (ValueError, OSError) as error:
         review.problems.append(str(error))
         return None
@@ -141,8 +142,8 @@ def _draw_sheet(run_config, path):
     from vit_keras import data, experiments
     from vit_keras.files import replacing
 
-    images, labels, class_names = experiments.first_training_images(run_config)
-    sheet = data.draw_contact_sheet(images, data.captions_of(labels, class_names))
+    images, targets, class_names, task = experiments.first_training_images(run_config)
+    sheet = data.draw_contact_sheet(images, data.captions_of(targets, class_names, task))
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         sheet.save(temporary, format="png")

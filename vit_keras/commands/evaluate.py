@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
         out = pathlib.Path(options.out if trained is None else options.out or trained.folder)
         if options.out and len(options.models) > 1:
             out /= f"{number}-{pathlib.Path(path).name}"
-        dataset = data.load(name, predictor.input_shape[-1], source)
+        dataset = data.load(name, predictor.input_shape[-1], source, predictor.task.kind)
         splits = source.train_split, options.split or source.test_split
         out.mkdir(parents=True, exist_ok=True)
         print(path)
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _evaluate(options, predictor, dataset, splits, out, label):
-    from vit_keras import evaluation, figures
+    from vit_keras import evaluation
     from vit_keras.files import write_text
 
     report = evaluation.evaluate(
@@ -80,13 +80,11 @@ def _evaluate(options, predictor, dataset, splits, out, label):
         ignore_class_names=options.ignore_class_names,
     )
     write_text(out / "report.json", json.dumps(report, indent=1))
-    matrix, names = report["confusion_matrix"], dataset.class_names
-    figures.confusion(matrix, names, out / "confusion.png", label)
-    figures.reliability(report["calibration"], out / "reliability.png", label)
+    drawn = evaluation.draw_report(report, out, label)
     print(f"{evaluation.report_table(report)}\n{evaluation.summary_line(report)}")
     if dataset.unreadable.names:
         print(dataset.unreadable.report())
-    print(f"written: {out / 'report.json'}, {out / 'confusion.png'}, {out / 'reliability.png'}")
+    print(f"written: {', '.join(map(str, [out / 'report.json', *drawn]))}")
     return report
 
 

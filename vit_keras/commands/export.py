@@ -1,6 +1,7 @@
 """`vit-keras export`: files for servers, phones and browsers, each compared with Keras."""
 
 import argparse
+import functools
 import pathlib
 import signal
 import sys
@@ -27,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     precisions = f"{' '.join(PRECISIONS)} (by format)"
     add("--precision", help=precisions, choices=PRECISIONS, **several)
     shared.add_out(parser, "folder of the files (MODEL/export)")
-    add("--output", default="softmax", help="softmax, logits or features (softmax)")
+    add("--output", metavar="NAME", help="logits or features instead of probabilities or numbers")
     add("--raw", action="store_true", help="prepared float images in, logits out")
     add("--static_batch", type=int, metavar="N", help="images a call (1 on phones, else any)")
     add("--dynamic_batch", action="store_true", help="any number of images a call, everywhere")
@@ -87,8 +88,10 @@ def _compared(options, model, trained, size):
         return {}
     shape = (*(size or model.input_shape[1:3]), model.input_shape[-1])
     preprocessing = models.preprocessing_of(model)
-    images, labels = samples.from_dataset(name, shape, preprocessing, options.num_images, source)
-    calibration, _ = samples.from_dataset(name, shape, preprocessing, 64, source, train=True)
+    kind = models.task_of(model).kind
+    draw = functools.partial(samples.from_dataset, name, shape, preprocessing, task=kind)
+    images, labels = draw(options.num_images, source)
+    calibration, _ = draw(64, source, train=True)
     return {"images": images, "labels": labels, "calibration": calibration}
 
 

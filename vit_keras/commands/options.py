@@ -125,13 +125,15 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
-    """`--dataset` and `--data_dir`, as in a training run."""
+    """`--dataset`, `--data_dir` and `--label_columns`, as in a training run."""
     parser.add_argument(
         "--dataset",
         metavar="NAME",
         help="digits, folder:PATH, table:FILE, tfds:NAME or vtab:TASK (the run's own)",
     )
     parser.add_argument("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
+    columns = "columns of a table that hold the labels (the run's, or label)"
+    parser.add_argument("--label_columns", metavar="NAMES", help=columns)
 
 
 def dataset_of(options: argparse.Namespace, trained: Any) -> tuple[str | None, DataConfig]:
@@ -143,11 +145,12 @@ def dataset_of(options: argparse.Namespace, trained: Any) -> tuple[str | None, D
 
     Returns:
         The name, None where neither the options nor a run name one, and the run's `DataConfig` or
-        the default one, with `--data_dir` in place of its own folder.
+        the default one, with `--data_dir` and `--label_columns` in place of its own.
     """
     config = trained.config.data if trained else DataConfig()
-    if options.data_dir:
-        config = dataclasses.replace(config, data_dir=options.data_dir)
+    for name in ("data_dir", "label_columns"):
+        if getattr(options, name):
+            config = dataclasses.replace(config, **{name: getattr(options, name)})
     return options.dataset or (trained.config.dataset if trained else None), config
 
 

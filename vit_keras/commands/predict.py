@@ -27,8 +27,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
     add("pictures", nargs="+", metavar="PICTURE", help=pictures)
     add("--top", type=int, default=3, metavar="N", help="most classes for each picture (3)")
-    threshold = "leave out classes of a lower probability (0)"
-    add("--threshold", type=float, default=0.0, metavar="P", help=threshold)
+    threshold = "leave out what is less probable (0, or each label's own threshold)"
+    add("--threshold", type=float, metavar="P", help=threshold)
     shared.add_out(parser, ".csv, .jsonl, .parquet or .html file instead of standard output")
     formats = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} (by --out, table)"
     add("--format", choices=FORMATS, metavar="NAME", help=formats)
@@ -65,10 +65,17 @@ def run(options: argparse.Namespace) -> None:
             top=options.top,
             threshold=options.threshold,
             title=f"Predictions of {options.model}",
+            numbers=_numbers(predictor),
         )
     if unreadable:
         message = f"{len(unreadable)} of {len(paths)} pictures could not be read"
         print(message, file=sys.stderr)
+
+
+def _numbers(predictor):
+    """The names of the numbers that a model predicts; none for a model of classes or labels."""
+    names = predictor.class_names or tuple(map(str, range(predictor.num_classes)))
+    return names if predictor.task.kind == "numbers" else ()
 
 
 def _check(options: argparse.Namespace) -> str:
@@ -78,7 +85,7 @@ def _check(options: argparse.Namespace) -> str:
             "--top and --batch must be positive. "
             f"Received: --top {options.top} --batch {options.batch}"
         )
-    if not 0 <= options.threshold <= 1:
+    if options.threshold is not None and not 0 <= options.threshold <= 1:
         raise UsageError(
             f"--threshold must lie between 0 and 1. Received: --threshold {options.threshold}"
         )

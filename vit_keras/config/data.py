@@ -18,6 +18,9 @@ class DataConfig:
         test_percent: percentage held out of image folders and tables without a split
         split_seed: decides which images those are
         dev_percent: percentage of the training images that are held out instead of the test split
+        label_columns: columns of a table that hold the labels, as a list or with commas between
+            them; empty for the column label
+        label_separator: text between several labels in one cell of a table
         on_corrupt: what to do with an unreadable image: stop the run, or skip it; the next image
             then takes its place, and the run counts and names it at the end
     """
@@ -29,10 +32,15 @@ class DataConfig:
     test_percent: float = 10.0
     split_seed: int = 0
     dev_percent: float = 0.0
+    label_columns: tuple[str, ...] | str = ()
+    label_separator: str = "|"
     on_corrupt: Literal["stop", "skip"] = "stop"
 
     def __post_init__(self):
         check_rules(self, "data", DATA_RULES)
+        if isinstance(self.label_columns, str):
+            names = filter(None, map(str.strip, self.label_columns.split(",")))
+            object.__setattr__(self, "label_columns", tuple(names))
 
 
 @dataclasses.dataclass(frozen=True)

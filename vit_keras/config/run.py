@@ -1,7 +1,7 @@
 """The configuration of a run."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from vit_keras.config.cached_features import check_cached_features
 from vit_keras.config.data import AugmentConfig, DataConfig
@@ -9,6 +9,7 @@ from vit_keras.config.model import LATER, Count, ModelConfig, fill
 from vit_keras.config.optimizer import OptimizerConfig
 from vit_keras.config.pretext import PretextConfig
 from vit_keras.config.rules import Rule, check_rules
+from vit_keras.tasks import KINDS
 
 GRID_RULES: tuple[Rule, ...] = (
     ("dev_percent", lambda value: 0 < value < 100, "above 0 and below 100"),
@@ -58,7 +59,12 @@ class Config:
         checkpoint_every: updates between checkpoints; null for 1000, or for an epoch
         keep_checkpoints: number of newest checkpoints to keep, besides the one with the best
             held-out accuracy
-        loss: softmax cross-entropy, or one sigmoid for each class
+        task: what the labels are: one of several classes, any number of labels, or numbers; auto
+            for what the data set says
+        loss: softmax cross-entropy, or one sigmoid for each class; sigmoid for labels; mse, mae or
+            huber for numbers; null for the first of these
+        calibrate: divide the logits by the temperature that fits the development split best, at
+            the end of the run
         label_smoothing: probability taken from the right class and spread over all classes
         sweep: try the learning rates of `grid` on a part of the training images, then train with
             the best one on all of them, once for each seed
@@ -98,7 +104,9 @@ class Config:
     eval_every: Count = LATER
     checkpoint_every: Count = LATER
     keep_checkpoints: int = 2
-    loss: Literal["softmax", "sigmoid"] = "softmax"
+    task: Literal["auto", "classes", "labels", "numbers"] = "auto"
+    loss: Literal["softmax", "sigmoid", "mse", "mae", "huber"] | None = None
+    calibrate: bool = False
     label_smoothing: float = 0.0
     sweep: bool = False
     seed: int = 0
@@ -149,14 +157,53 @@ class Config:
                 "`patch_keep_rates` must be above 0 and at most 1. "
                 f"Received: {list(self.patch_keep_rates)}"
             )
-        if self.loss == "sigmoid" and self.label_smoothing:
+        if self.loss not in (None, "softmax") and self.label_smoothing:
             raise ValueError(
-                f"`label_smoothing` must be 0 with `loss` sigmoid. Received: {self.label_smoothing}"
+                f"`label_smoothing` must be 0 with `loss` {self.loss}. "
+                f"Received: {self.label_smoothing}"
             )
         check_cached_features(self)
+        if self.task != "auto":
+            self._check_task()
         if self.model.is_complete:
             self.model.arguments()
             self.pretext.check(self)
+
+    def _check_task(self):
+        losses = KINDS[self.task].losses
+        if self.loss is not None and self.loss not in losses:
+            raise ValueError(
+                f"`loss` must be {' or '.join(losses)} with `task` {self.task}. "
+                f"Received: {self.loss}"
+            )
+        if self.label_smoothing and self.task != "classes":
+            raise ValueError(
+                f"`label_smoothing` must be 0 with `task` {self.task}. "
+                f"Received: {self.label_smoothing}"
+            )
+        if self.fewshot_every and self.task != "classes":
+            raise ValueError(
+                "Few-shot evaluations need classes, so `fewshot_every` must be 0 with `task` "
+                f"{self.task}. Received: {self.fewshot_every}"
+            )
+        if self.calibrate and (self.task == "numbers" or not self.data.dev_percent):
+            raise ValueError(
+                "`calibrate` needs classes or labels, and a development split: set "
+                f"`data.dev_percent`. Received: task={self.task}, "
+                f"data.dev_percent={self.data.dev_percent:g}"
+            )
+
+    def complete_task(self, kind: Any) -> "Config":
+        """This configuration with the kind of a data set's labels, and with a loss.
+
+        Args:
+            kind: What the labels of the data set are.
+
+        Raises:
+            ValueError: Another field does not fit the kind.
+        """
+        loss: Any = None if self.pretext.is_active else self.loss or KINDS[kind].losses[0]
+        return dataclasses.replace(self, task=kind, loss=loss)
 
     def count_steps(self, images: int) -> "Config":
         """This configuration in updates instead of epochs.

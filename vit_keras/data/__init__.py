@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vit_keras.data.datasets import DATASETS, load
     from vit_keras.data.duplicates import find_pairs
     from vit_keras.data.feature_batches import StoredFeatures
-    from vit_keras.data.feed import Feed
+    from vit_keras.data.feed import Feed, learned_task
     from vit_keras.data.held_out import train_and_test
     from vit_keras.data.layout import read_layout
     from vit_keras.data.masking import Masking
@@ -52,6 +52,7 @@ MODULES = {  # where the names that need TensorFlow are defined
     "eval_batches": "pipeline",
     "find_pairs": "duplicates",
     "from_arrays": "splits",
+    "learned_task": "feed",
     "load": "datasets",
     "pixels_of": "contact_sheet",
     "read_layout": "layout",
@@ -83,6 +84,7 @@ __all__ = [
     "expand_pictures",
     "find_pairs",
     "from_arrays",
+    "learned_task",
     "load",
     "normalize",
     "pixels_of",

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.numpy_preprocess import to_uint8
 from vit_keras.data.pillow_images import pillow_image
 from vit_keras.models import Preprocessing
+from vit_keras.tasks import CLASSES, Task
 
 SIDE = 112  # pixels: smaller images are enlarged by a whole factor
 CAPTION = 18  # pixels below an image
@@ -26,15 +28,24 @@ def pixels_of(images: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
     return to_uint8((np.asarray(images) * std + mean) * 255)
 
 
-def captions_of(labels: np.ndarray, class_names: Sequence[str]) -> list[str]:
-    """Names the classes of one-hot or mixed labels `(N, K)`: "cat", or "cat 70 % dog 30 %".
+def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CLASSES) -> list[str]:
+    """Names what a model learns of N images: "cat", "cat 70 % dog 30 %", or "age 34".
+
+    Args:
+        targets: One-hot or mixed classes, labels, or standardized numbers, `(N, K)`.
+        class_names: The K names.
+        task: What the targets are.
 
     Example:
         >>> captions_of(np.array([[1.0, 0.0], [0.3, 0.7]]), ["cat", "dog"])
         ['cat', 'dog 70 % cat 30 %']
     """
+    targets = np.asarray(targets)
+    if task.kind != "classes":
+        mean, std = (0.0, 1.0) if task.mean is None else (np.array(task.mean), np.array(task.std))
+        return [LABEL_KINDS[task.kind].text(row, class_names) for row in targets * std + mean]
     captions = []
-    for row in np.asarray(labels):
+    for row in targets:
         order = [k for k in np.argsort(-row) if row[k] >= 0.005]
         shares = [f"{class_names[k]} {100 * row[k]:.0f} %" for k in order]
         captions.append(class_names[order[0]] if len(order) == 1 else " ".join(shares))
@@ -54,8 +65,8 @@ def draw_contact_sheet(images: np.ndarray, captions: Sequence[str]):
 
     Example:
         ```python
-        images, labels, class_names = experiments.first_training_images(config)
-        sheet = data.draw_contact_sheet(images, data.captions_of(labels, class_names))
+        images, *described = experiments.first_training_images(config)
+        sheet = data.draw_contact_sheet(images, data.captions_of(*described))
         sheet.save("sheet.png")
         ```
     """

@@ -17,14 +17,15 @@ SLICE = re.compile(r"([^\[\]]+)(?:\[(-?[\d.]+%?)?:(-?[\d.]+%?)?\])?")
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A data set for classification.
+    """A data set of labeled images.
 
     Attributes:
         name: The name, as `load` takes it.
         splits: The splits by name, such as "train" and "test".
-        class_names: The names of the classes in the order of the labels.
+        class_names: The names of the classes, labels or numbers, in the order of the outputs.
         unreadable: Collects the images that cannot be read.
         held_out_by: Says how the held-out images were chosen, if not by the data set itself.
+        kind: What the labels are: a name in `vit_keras.tasks.KINDS`.
 
     Example:
         >>> dataset = data.load("digits", channels=1)
@@ -37,6 +38,7 @@ class Dataset:
     class_names: tuple[str, ...]
     unreadable: UnreadableImages = dataclasses.field(default_factory=UnreadableImages)
     held_out_by: str = ""
+    kind: str = "classes"
 
     def split(self, name: str) -> Split:
         """Returns a split, a slice of one, or a sum of several.

@@ -9,6 +9,7 @@ from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data import folder, table, tfds, vtab
 from vit_keras.data.dataset import Dataset
+from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.pillow_images import check_channels
 from vit_keras.data.splits import from_arrays
 
@@ -37,15 +38,18 @@ def _digits_dataset(channels: int, config: DataConfig) -> Dataset:
 
 
 DATASETS: dict[str, Callable[[int, DataConfig], Dataset]] = {"digits": _digits_dataset}
-KINDS: dict[str, Callable[[str, int, DataConfig], Dataset]] = {  # by the prefix before the colon
+# By the prefix before the colon.
+SEVERAL_TASKS: dict[str, Callable[[str, int, DataConfig, str], Dataset]] = {
     "folder": folder.load,
     "table": table.load,
+}
+CLASSES_ALONE: dict[str, Callable[[str, int, DataConfig], Dataset]] = {
     "tfds": tfds.load,
     "vtab": vtab.load,
 }
 
 
-def load(name: str, channels: int, config: DataConfig | None = None) -> Dataset:
+def load(name: str, channels: int, config: DataConfig | None = None, task: str = "auto") -> Dataset:
     """Opens a data set.
 
     Args:
@@ -53,9 +57,11 @@ def load(name: str, channels: int, config: DataConfig | None = None) -> Dataset:
         channels: 1 for grayscale or 3 for RGB images.
         config: Says where TensorFlow Datasets keeps its files, which images are held out, and what
             happens to unreadable ones.
+        task: What the labels are: a name in `vit_keras.tasks.KINDS`, or "auto" for what the data
+            set says. Folders and tables may have several labels; tables may have numbers.
 
     Raises:
-        ValueError: If the name is unknown, or if the data set does not suit a classifier.
+        ValueError: If the name is unknown, or if the data set does not suit the task.
         FileNotFoundError: If the name leads to a file that does not exist.
         ImportError: If a package that this kind of data set needs is not installed.
 
@@ -67,21 +73,38 @@ def load(name: str, channels: int, config: DataConfig | None = None) -> Dataset:
     """
     check_channels(channels)
     kind, colon, rest = name.partition(":")
-    if kind not in (KINDS if colon else DATASETS) or (colon and not rest):
+    if kind not in ({**SEVERAL_TASKS, **CLASSES_ALONE} if colon else DATASETS) or (
+        colon and not rest
+    ):
         raise ValueError(
             f"`dataset` must be one of {', '.join(map(repr, DATASETS))}, or folder:PATH, "
             f"table:FILE, tfds:NAME or vtab:TASK. Received: dataset={name!r}"
         )
     config = config or DataConfig()
-    dataset = KINDS[kind](rest, channels, config) if colon else DATASETS[kind](channels, config)
-    if len(dataset.class_names) < 2:
-        raise ValueError(
-            f"A classifier needs at least two classes. Received: dataset={name!r} with "
-            f"{list(dataset.class_names)}"
-        )
+    if kind in SEVERAL_TASKS:
+        dataset = SEVERAL_TASKS[kind](rest, channels, config, task)
+    elif kind in CLASSES_ALONE:
+        dataset = CLASSES_ALONE[kind](rest, channels, config)
+    else:
+        dataset = DATASETS[kind](channels, config)
+    _check_task(dataset, name, task)
     empty = [key for key, split in dataset.splits.items() if not len(split)]
     if empty:
         raise ValueError(
             f"Every split of a data set needs images. Received: {name!r} with none in {empty[0]!r}"
         )
     return dataset
+
+
+def _check_task(dataset, name, task):
+    if task not in ("auto", dataset.kind):
+        raise ValueError(
+            f"The labels of {name!r} are {dataset.kind}. Received: task={task!r}. Labels come from "
+            "folders and tables, and numbers from tables"
+        )
+    if len(dataset.class_names) < LABEL_KINDS[dataset.kind].least:
+        needs = {1: "one label or number", 2: "two classes"}[LABEL_KINDS[dataset.kind].least]
+        raise ValueError(
+            f"A classifier needs at least {needs}. Received: dataset={name!r} with "
+            f"{list(dataset.class_names)}"
+        )

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.parallel import parallel_map, prefetch_untuned
+from vit_keras.tasks import CLASSES, Task
 
 FILES = ("features.npy", "labels.npy")
 PAD = 498247692  # what TensorFlow's `index_shuffle`, which takes no vectors, puts before its seeds
@@ -74,7 +76,14 @@ class StoredFeatures:
         np.save(labels, np.concatenate(all_labels))
 
     def training(
-        self, *, batch: int, seed: int, start: int, stop: int, num_classes: int
+        self,
+        *,
+        batch: int,
+        seed: int,
+        start: int,
+        stop: int,
+        num_classes: int,
+        task: Task = CLASSES,
     ) -> tf.data.Dataset:
         """Makes the batches `start` to `stop` of the sequence that `train_batches` makes.
 
@@ -85,21 +94,24 @@ class StoredFeatures:
 
         def make(step):
             rows = _shuffled(step * batch + places, size, seed)
-            return self._batch(tf.ensure_shape(rows, (batch,)), num_classes)
+            return self._batch(tf.ensure_shape(rows, (batch,)), num_classes, task)
 
         return prefetch_untuned(parallel_map(tf.data.Dataset.range(start, stop), make))
 
-    def held_out(self, *, batch: int, num_classes: int) -> tf.data.Dataset:
+    def held_out(self, *, batch: int, num_classes: int, task: Task = CLASSES) -> tf.data.Dataset:
         """Makes batches of all features once, in order, as `eval_batches` does."""
         rows = tf.data.Dataset.range(len(self.labels)).batch(batch)
-        return prefetch_untuned(parallel_map(rows, lambda rows: self._batch(rows, num_classes)))
+        return prefetch_untuned(
+            parallel_map(rows, lambda rows: self._batch(rows, num_classes, task))
+        )
 
-    def _batch(self, rows, num_classes):
+    def _batch(self, rows, num_classes, task):
         """Reads the rows of a batch from the disk."""
         read = lambda rows: self.features[rows]
         features = tf.numpy_function(read, [rows], tf.float32, stateful=False)
         features = tf.ensure_shape(features, (rows.shape[0], *self.features.shape[1:]))
-        return features, tf.one_hot(tf.gather(self.labels, rows), num_classes)
+        labels = tf.gather(self.labels, rows)
+        return features, LABEL_KINDS[task.kind].target(labels, task, num_classes)
 
 
 def _shuffled(numbers, size, seed):

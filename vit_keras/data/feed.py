@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from vit_keras.data.dataset import Dataset
 from vit_keras.data.held_out import train_and_test
 from vit_keras.data.masking import Masking
 from vit_keras.data.pipeline import eval_batches, train_batches
+from vit_keras.data.splits import Split
 from vit_keras.models import Preprocessing
+from vit_keras.tasks import CLASSES, Task
 
 
 class Feed:
@@ -20,6 +23,7 @@ class Feed:
         image_size: The model's height and width in pixels.
         preprocessing: The model's preprocessing.
         shard: (r, n) for process r of n, which gets its rows of each batch.
+        task: What the model learns.
 
     Attributes:
         train: The training split.
@@ -41,10 +45,12 @@ class Feed:
         image_size: tuple[int, int],
         preprocessing: Preprocessing,
         shard: tuple[int, int] = (0, 1),
+        task: Task = CLASSES,
     ):
         self.config, self.shard = config, shard
         self.train, self.test = train_and_test(dataset, config.data)
         self.num_classes = len(dataset.class_names)
+        self.targets: dict[str, Any] = {"num_classes": self.num_classes, "task": task}
         self.images: dict[str, Any] = {"image_size": image_size, "preprocessing": preprocessing}
         self.eval_options = {"batch": config.batch_eval, **self.images}
         self.masking = None
@@ -53,7 +59,7 @@ class Feed:
             self.masking = Masking(config.pretext, *sizes, preprocessing)
 
     def training(self, start: int) -> tf.data.Dataset:
-        """Returns batches of training images and one-hot labels, from batch `start` of `fit` on.
+        """Returns batches of training images and targets, from batch `start` of `fit` on.
 
         With gradient accumulation, each batch is a part of an update. With a pretext task, batches
         are ((images, source), targets, weights) as `Masking.batch` makes them.
@@ -66,27 +72,50 @@ class Feed:
             seed=config.seed,
             start_step=start,
             total_steps=config.total_steps * parts_per_update,
-            num_classes=self.num_classes,
             shard=self.shard,
             masking=self.masking,
+            **self.targets,
             **self.images,
         )
 
     def validation(self, pad: bool) -> tf.data.Dataset:
-        """Returns batches of held-out images and one-hot labels for `fit`.
+        """Returns batches of held-out images and targets for `fit`.
 
         With `pad`, all batches are whole and have weights, as in `eval_batches`. With a pretext
         task, `Masking.batch` makes the batches.
         """
         return eval_batches(
             self.test,
-            num_classes=self.num_classes,
             shard=self.shard,
             pad=pad,
             masking=self.masking,
+            **self.targets,
             **self.eval_options,
         )
 
     def held_out(self) -> tf.data.Dataset:
-        """Returns batches of all held-out images once, with labels `(B,)`."""
+        """Returns batches of all held-out images once, with labels as in `Split.labels`."""
         return eval_batches(self.test, **self.eval_options)
+
+
+def learned_task(dataset: Dataset, train: Split) -> Task:
+    """Returns the task of a model that learns from a split of a data set.
+
+    Numbers are standardized by the mean and the deviation of those that are known.
+
+    Example:
+        >>> dataset = data.load("digits", channels=1)
+        >>> learned_task(dataset, dataset.split("train")).kind
+        'classes'
+    """
+    if dataset.kind != "numbers":
+        return Task(dataset.kind)
+    mean, std = _standardization(train.labels)
+    return Task("numbers", mean=mean, std=std)
+
+
+def _standardization(labels: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """K means and deviations; a number that is the same everywhere has the deviation 1."""
+    labels = labels.astype("float64")
+    mean, std = np.nanmean(labels, axis=0), np.nanstd(labels, axis=0)
+    return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())

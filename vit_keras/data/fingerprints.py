@@ -5,8 +5,6 @@ import json
 import pathlib
 from typing import Any
 
-import numpy as np
-
 from vit_keras.files import write_text
 
 FILE = "dataset.json"
@@ -17,14 +15,16 @@ def fingerprint(dataset) -> dict[str, Any]:
 
     Returns:
         The names of the classes; for each split, the number of images per class; and for each
-        split, a SHA-256 of its files' names and sizes. A split whose labels lie in its records has
-        one number of images, since counting by class would read all records.
+        split, a SHA-256 of its files' names and sizes, and of labels other than classes. A split
+        whose labels lie in its records has one number of images, since counting by class would
+        read all records.
     """
     counts, digests = {}, {}
     for name, split in dataset.splits.items():
-        counts[name] = _by_class(split, dataset.class_names)
+        counts[name] = _by_class(split, dataset)
         lines = "\n".join(split.origin.manifest() if split.origin else map(str, split.labels))
-        digests[name] = hashlib.sha256(lines.encode()).hexdigest()
+        values = b"" if dataset.kind == "classes" else split.labels.tobytes()
+        digests[name] = hashlib.sha256(lines.encode() + values).hexdigest()
     return {"classes": list(dataset.class_names), "images": counts, "sha256": digests}
 
 
@@ -53,11 +53,12 @@ def check_unchanged(dataset, folder) -> None:
         )
 
 
-def _by_class(split, class_names):
+def _by_class(split, dataset):
     if not split.labels_are_known:
         return {"all": len(split)}
-    counts = np.bincount(split.labels, minlength=len(class_names))
-    return dict(zip(class_names, map(int, counts)))
+    from vit_keras.data.label_kinds import LABEL_KINDS
+
+    return LABEL_KINDS[dataset.kind].counts(split.labels, dataset.class_names)
 
 
 def _changes(recorded, current):

@@ -1,17 +1,23 @@
-"""Data sets in a folder with one folder per class."""
+"""Data sets in a folder with one folder per class or label."""
 
 import os
+
+import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, without_held_out
 from vit_keras.data.held_out import hold_out
 from vit_keras.data.image_files import from_files
+from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.layout import Layout, read_layout
 from vit_keras.data.origin import UnreadableImages
 
 
-def load(path: str, channels: int, config: DataConfig) -> Dataset:
+def load(path: str, channels: int, config: DataConfig, task: str = "auto") -> Dataset:
     """Opens `path`/train/CLASS/x.jpg with a held-out split beside it, or `path`/CLASS/x.jpg.
+
+    The folders of a picture that is linked into several of them, by symbolic or hard links, are its
+    labels.
 
     The held-out split is a folder test, validation, val, valid, or dev. Without one,
     `config.test_percent` of each class is held out. The order of the images follows from their
@@ -24,27 +30,58 @@ def load(path: str, channels: int, config: DataConfig) -> Dataset:
     layout = read_layout(path)
     if layout.problems:
         raise ValueError(layout.problems[0])
-    images, held_out_by = _members(layout, path, config)
+    pictures = {split: _linked(layout, split) for split in layout.roots}
+    if task == "auto":
+        folders = [names for of_split in pictures.values() for names in of_split.values()]
+        task = "labels" if any(len(names) > 1 for names in folders) else "classes"
+    if task == "classes":
+        pictures = {
+            split: {image: [_class_of(image)] for image in layout.images(split)}
+            for split in layout.roots
+        }
+    images, held_out_by = _members(pictures, layout, path, config, task)
     unreadable, splits = UnreadableImages(config.on_corrupt == "stop"), {}
     for split, paths in images.items():
-        labels = [layout.classes.index(_class_of(image)) for image in paths]
+        folders = pictures.get(split, pictures["train"])
+        numbers = [[layout.classes.index(name) for name in folders[image]] for image in paths]
+        labels = _several(numbers, len(layout.classes)) if task == "labels" else np.ravel(numbers)
         root = layout.roots.get(split, layout.roots["train"])
         splits[split] = from_files(root, paths, labels, channels, unreadable)
-    return Dataset(f"folder:{path}", splits, tuple(layout.classes), unreadable, held_out_by)
+    names = tuple(layout.classes)
+    return Dataset(f"folder:{path}", splits, names, unreadable, held_out_by, task)
 
 
-def _members(layout: Layout, path: str, config: DataConfig) -> tuple[dict[str, list[str]], str]:
+def _linked(layout, split):
+    """The folders of each picture; of files that are links to one, the first stands for all."""
+    first: dict[tuple[int, int], str] = {}
+    folders: dict[str, list[str]] = {}
+    for image in layout.images(split):
+        status = os.stat(os.path.join(layout.roots[split], image))
+        path = first.setdefault((status.st_dev, status.st_ino), image)
+        folders.setdefault(path, []).append(_class_of(image))
+    return folders
+
+
+def _several(numbers, count):
+    """Labels `(N, K)` of 0 and 1, from the numbers of those that each picture has."""
+    labels = np.zeros((len(numbers), count), "float32")
+    for row, present in zip(labels, numbers):
+        row[present] = 1
+    return labels
+
+
+def _members(pictures, layout: Layout, path: str, config: DataConfig, task: str):
     """Returns the images of each split, and how held-out ones were chosen."""
-    images = {split: layout.images(split) for split in layout.roots}
+    images = {split: list(of_split) for split, of_split in pictures.items()}
     is_split = len(images) > 1 or (
         layout.roots["train"] != path and not without_held_out(images, config.test_split)
     )
     if is_split:
         return images, ""
     paths = images["train"]
-    held_out, held_out_by = hold_out(
-        "no folder test", paths, [_class_of(image) for image in paths], config
-    )
+    strata = [tuple(sorted(pictures["train"][image])) for image in paths]
+    unit = LABEL_KINDS[task].unit if task != "labels" else "each set of labels"
+    held_out, held_out_by = hold_out("no folder test", paths, strata, config, unit)
     members = {"train": ~held_out, "test": held_out}
     return {
         split: [image for image, chosen in zip(paths, mask) if chosen]

@@ -9,6 +9,7 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset
+from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.splits import Split
 
 
@@ -28,7 +29,8 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
     if not config.dev_percent:
         return train, dataset.split(config.test_split)
     options = dataclasses.replace(config, test_percent=config.dev_percent)
-    held_out = choose_held_out([str(i) for i in range(len(train))], train.labels.tolist(), options)
+    strata = LABEL_KINDS[dataset.kind].strata(train.labels)
+    held_out = choose_held_out([str(i) for i in range(len(train))], strata, options)
     return train.part(np.flatnonzero(~held_out)), train.part(np.flatnonzero(held_out))
 
 
@@ -55,9 +57,20 @@ def choose_held_out(paths: Sequence[str], classes: Sequence, config: DataConfig)
 
 
 def hold_out(
-    lacks: str, paths: Sequence[str], classes: Sequence, config: DataConfig
+    lacks: str,
+    paths: Sequence[str],
+    classes: Sequence,
+    config: DataConfig,
+    unit: str = "each class",
 ) -> tuple[np.ndarray, str]:
     """Chooses as `choose_held_out` for a data set that `lacks` a split, and says so.
+
+    Args:
+        lacks: What the data set has not, such as "no folder test".
+        paths: The names of the pictures.
+        classes: One value for each picture.
+        config: The share that is held out.
+        unit: What the share is taken of.
 
     Returns:
         Whether each image is held out, `(N,)` bool; and a sentence, empty if none is.
@@ -66,7 +79,7 @@ def hold_out(
     if not chosen.any():
         return chosen, ""
     return chosen, (
-        f"{lacks}: {config.test_percent:g} % of each class, {chosen.sum():,} pictures, are held "
+        f"{lacks}: {config.test_percent:g} % of {unit}, {chosen.sum():,} pictures, are held "
         f"out. Give data.test_percent, or a {lacks.removeprefix('no ')}"
     )
 

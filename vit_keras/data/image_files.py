@@ -9,7 +9,7 @@ import tensorflow as tf
 from vit_keras import extras
 from vit_keras.data import tf_images
 from vit_keras.data.origin import Origin, UnreadableImages
-from vit_keras.data.splits import Split
+from vit_keras.data.splits import Split, as_labels
 
 HEIC = (".heic", ".heif")
 
@@ -26,7 +26,7 @@ def from_files(
     Args:
         root: A folder.
         paths: The files, relative to `root`.
-        labels: The class of each file, `(N,)` integers.
+        labels: The class of each file, `(N,)` integers, or its labels or numbers, `(N, K)`.
         channels: 1 for grayscale or 3 for RGB.
         unreadable: Collects the files that cannot be read.
 
@@ -37,7 +37,7 @@ def from_files(
     if any(path.lower().endswith(HEIC) for path in paths):
         extras.check("pillow_heif", extra="data", purpose="Reading HEIC pictures")
     places = [os.path.join(root, path) for path in paths]
-    labels = np.asarray(labels, "int32")
+    labels = as_labels(labels)
     label_tensor, path_tensor = tf.constant(labels), tf.constant(places)
 
     def encoded(index):

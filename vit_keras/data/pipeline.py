@@ -7,12 +7,14 @@ from vit_keras.config import DataConfig
 from vit_keras.data import mixing
 from vit_keras.data.augment import Augmentation
 from vit_keras.data.datasets import load
+from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.masking import Masking
 from vit_keras.data.numpy_preprocess import to_uint8
 from vit_keras.data.parallel import parallel_map, prefetch_untuned
 from vit_keras.data.splits import Split
 from vit_keras.data.tf_preprocess import resize
 from vit_keras.models import Preprocessing
+from vit_keras.tasks import CLASSES, Task
 
 HELD_OUT = -1  # replaces a run's seed in the keys of held-out images
 
@@ -28,6 +30,7 @@ def train_batches(
     start_step: int,
     total_steps: int,
     num_classes: int,
+    task: Task = CLASSES,
     shard: tuple[int, int] = (0, 1),
     masking: Masking | None = None,
 ) -> tf.data.Dataset:
@@ -48,12 +51,14 @@ def train_batches(
         start_step: The first step.
         total_steps: The step after the last.
         num_classes: K.
+        task: What the model learns, which decides the targets.
         shard: (r, n) for process r of n, which gets its rows of each batch.
         masking: Makes the inputs and targets of a pretext task instead.
 
     Returns:
-        Images `(B, H, W, C)` and labels `(B, K)` float32, one-hot or mixed; with `masking`, what
-        `Masking.batch` returns.
+        Images `(B, H, W, C)` and targets `(B, K)` float32: one-hot or mixed classes, labels, or
+        standardized numbers, with NaN for unknown ones; with `masking`, what `Masking.batch`
+        returns.
 
     Raises:
         ValueError: If n does not divide `batch`, or if mixing would split a pair.
@@ -61,7 +66,7 @@ def train_batches(
     first, count = _rows(batch, shard)
     mixing.check_pairs(augment_config, batch, shard[1])
     change = Augmentation(augment_config, image_size, preprocessing)
-    size = len(split)
+    size, target = len(split), LABEL_KINDS[task.kind].target
 
     def example(i, replace):
         i = i // count * batch + first + i % count  # the number in the whole sequence
@@ -70,7 +75,7 @@ def train_batches(
         read = lambda window: split.example(index, window, replace)
         image, label, drawn = change.example(read, key, pair)
         drawn |= masking.draw(key) if masking else {}
-        return image, tf.one_hot(label, num_classes), *([drawn] if drawn else [])
+        return image, target(label, task, num_classes), *([drawn] if drawn else [])
 
     def whole(images, labels, drawn):
         images, labels = change.batch(images, labels, drawn)
@@ -92,6 +97,7 @@ def eval_batches(
     batch: int,
     shard: tuple[int, int] = (0, 1),
     num_classes: int | None = None,
+    task: Task = CLASSES,
     pad: bool = False,
     masking: Masking | None = None,
 ) -> tf.data.Dataset:
@@ -103,15 +109,16 @@ def eval_batches(
         preprocessing: The model's preprocessing.
         batch: The number of images per batch, over all processes.
         shard: (r, n) for process r of n, which gets its rows of each batch.
-        num_classes: K, for one-hot labels.
+        num_classes: K, for targets as `train_batches` makes them instead of labels.
+        task: As for `train_batches`.
         pad: Whether to repeat the last image, with weight 0, until every batch is whole. The other
             images have equal weights, and weights are 1 on average, since Keras divides a weighted
             loss by the number of images in a batch.
         masking: Makes the inputs and targets of a pretext task instead, the same each time.
 
     Returns:
-        Images `(B, H, W, C)` and labels, `(B,)` int32 or one-hot `(B, K)` float32. With `pad`,
-        weights `(B,)` as well. With `masking`, what `Masking.batch` returns.
+        Images `(B, H, W, C)` and labels, `(B,)` int32 or `(B, K)` float32, or targets `(B, K)`.
+        With `pad`, weights `(B,)` as well. With `masking`, what `Masking.batch` returns.
 
     Raises:
         ValueError: If n does not divide `batch`, or if `pad` is given without `num_classes`.
@@ -121,7 +128,7 @@ def eval_batches(
         raise ValueError(
             "`pad` gives one-hot labels, so it needs `num_classes`. Received: num_classes=None"
         )
-    size = len(split)
+    size, target = len(split), LABEL_KINDS[task.kind].target
     total = -(-size // batch) * batch
     weight = total / size
     rows = np.arange(total).reshape(-1, batch)[:, first : first + count]
@@ -131,7 +138,7 @@ def eval_batches(
         image, label = split.example(tf.minimum(row, size - 1), None, replace)
         image = preprocessing.normalize(resize(image, image_size, preprocessing))
         image = tf.ensure_shape(image, (*image_size, image.shape[-1]))
-        label = label if num_classes is None else tf.one_hot(label, num_classes)
+        label = label if num_classes is None else target(label, task, num_classes)
         weights = [tf.cast(row < size, tf.float32) * weight] if pad else []
         drawn = [masking.draw(tf.stack([HELD_OUT, row]))] if masking else []
         return image, label, *weights, *drawn

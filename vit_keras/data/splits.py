@@ -16,7 +16,8 @@ class Split:
     """Labeled images in a fixed order.
 
     Args:
-        labels: `(N,)` integers; or a function that returns them, called when they are first needed.
+        labels: `(N,)` integers, or `(N, K)` floats with NaN for unknown ones; or a function that
+            returns integers, called when they are first needed.
         read: Returns the image at a scalar int64 index, `(H, W, C)` uint8, in TensorFlow's graph.
         encoded: Replaces `read` for encoded pictures, which can be decoded in part or be
             unreadable: returns the bytes and the label at an index.
@@ -32,7 +33,7 @@ class Split:
 
     def __init__(self, labels, read=None, *, encoded=None, origin=None, size=None):
         self.labels_are_known = not callable(labels)
-        self._labels = labels if callable(labels) else np.asarray(labels, "int32")
+        self._labels = labels if callable(labels) else as_labels(labels)
         self._size = len(labels) if size is None else size
         self._read, self._encoded, self.origin = read, encoded, origin
 
@@ -41,7 +42,7 @@ class Split:
 
     @functools.cached_property
     def labels(self) -> np.ndarray:
-        """The class of each image, `(N,)` int32."""
+        """The class of each image, `(N,)` int32, or its labels or numbers, `(N, K)` float32."""
         return self._labels() if callable(self._labels) else self._labels
 
     @property
@@ -57,12 +58,12 @@ class Split:
         """Returns the image at an index, `(H, W, C)` uint8."""
         return self.example(index)[0]
 
-    def encoded(self, index: int) -> tuple[bytes, int] | None:
+    def encoded(self, index: int) -> tuple[bytes, np.ndarray] | None:
         """Returns the bytes of the picture at an index and its label; None for images in memory."""
         if self._encoded is None:
             return None
         data, label = self._encoded(tf.constant(index, tf.int64))
-        return data.numpy(), int(label)
+        return data.numpy(), label.numpy()
 
     def example(self, index: tf.Tensor, window=None, replace=True) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns an image and its label.
@@ -74,7 +75,7 @@ class Split:
                 TensorFlow's error is raised, which is cheaper to prepare for.
 
         Returns:
-            The image, `(H, W, C)` uint8, and the label, a scalar int32.
+            The image, `(H, W, C)` uint8, and the label: a scalar int32, or `(K,)` float32.
         """
         if self._encoded is None:
             return cut(self._read(index), window), tf.gather(self.labels, index)
@@ -114,7 +115,8 @@ class Split:
 
     def _replaced(self, index, window):
         """Returns the first readable example from `index` on."""
-        nothing = tf.zeros((0, 0, self.origin.channels), tf.uint8), tf.constant(0)
+        label = tf.gather(self.labels, index) if self.labels_are_known else tf.constant(0)
+        nothing = tf.zeros((0, 0, self.origin.channels), tf.uint8), tf.zeros_like(label)
 
         def attempt(index):
             example = tf.data.Dataset.from_tensors(index)
@@ -134,7 +136,7 @@ class Split:
             lambda index, image, label: tf.equal(tf.shape(image)[0], 0),
             go_on,
             (index, *attempt(index)),
-            shape_invariants=tuple(map(tf.TensorShape, ((), any_size, ()))),
+            shape_invariants=tuple(map(tf.TensorShape, ((), any_size, label.shape))),
         )
         return image, label
 
@@ -150,6 +152,12 @@ class Split:
                 f"such as {name}"
             )
         return np.int64((index + 1) % len(self))
+
+
+def as_labels(labels) -> np.ndarray:
+    """Returns classes `(N,)` as int32, and labels or numbers `(N, K)` as float32."""
+    labels = np.asarray(labels)
+    return labels.astype("int32" if labels.ndim == 1 else "float32")
 
 
 def joined(first: Split, second: Split) -> Split:
@@ -182,7 +190,7 @@ def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
 
     Args:
         images: `(N, H, W, C)` uint8.
-        labels: `(N,)` integers.
+        labels: `(N,)` integers, or `(N, K)` floats.
 
     Example:
         >>> images = np.zeros((6, 32, 32, 3), "uint8")

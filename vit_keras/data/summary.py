@@ -1,9 +1,9 @@
 """What a run begins with, in a line or two: no picture is opened."""
 
-import numpy as np
-
 from vit_keras.data.dataset import Dataset
+from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.splits import Split
+from vit_keras.tasks import KINDS
 
 
 def count_classes(dataset: Dataset, splits: dict[str, Split]) -> dict[str, dict[str, int]]:
@@ -14,15 +14,8 @@ def count_classes(dataset: Dataset, splits: dict[str, Split]) -> dict[str, dict[
         >>> count_classes(dataset, dataset.splits)["test"]["7"]
         36
     """
-    return {
-        name: dict(
-            zip(
-                dataset.class_names,
-                np.bincount(split.labels, minlength=len(dataset.class_names)).tolist(),
-            )
-        )
-        for name, split in splits.items()
-    }
+    count = LABEL_KINDS[dataset.kind].counts
+    return {name: count(split.labels, dataset.class_names) for name, split in splits.items()}
 
 
 def describe_splits(dataset: Dataset, train: Split, test: Split) -> list[str]:
@@ -39,15 +32,17 @@ def describe_splits(dataset: Dataset, train: Split, test: Split) -> list[str]:
         here. Classes whose sizes are not known without reading the images are left out.
     """
     share = len(test) / (len(train) + len(test))
+    kind, count = KINDS[dataset.kind], len(dataset.class_names)
+    outputs = f"{count} {kind.one if count == 1 else kind.several}"
     line = (
-        f"{dataset.name}: {len(train):,} pictures of {len(dataset.class_names)} classes, and "
+        f"{dataset.name}: {len(train):,} pictures of {outputs}, and "
         f"{len(test):,} ({share:.1%}) held out"
     )
     if train.labels_are_known:
         (counts,) = count_classes(dataset, {"train": train}).values()
         least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
         if counts[least] == counts[most]:
-            line += f"; each class has {counts[most]:,}"
+            line += f"; each {kind.one} has {counts[most]:,}"
         else:
-            line += f"; a class has {counts[least]:,} ({least}) to {counts[most]:,} ({most})"
+            line += f"; a {kind.one} has {counts[least]:,} ({least}) to {counts[most]:,} ({most})"
     return [line] + ([dataset.held_out_by] if dataset.held_out_by else [])

@@ -11,6 +11,7 @@ from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, base_split
 from vit_keras.data.held_out import train_and_test
+from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.pillow_images import open_encoded, pillow_image
 from vit_keras.data.read_ahead import read_ahead
 from vit_keras.data.splits import Split
@@ -92,20 +93,23 @@ def survey_pictures(dataset: Dataset, splits: dict[str, Split]) -> Iterator[Pict
     for name in ("imagehash", "PIL"):
         extras.require(name, extra="data", purpose="Comparing pictures")
     jobs = ((name, split, i) for name, split in splits.items() for i in range(len(split)))
-    return read_ahead(lambda job: _look(*job, dataset.class_names), jobs, AHEAD)
+    text = LABEL_KINDS[dataset.kind].text
+    return read_ahead(
+        lambda job: _look(*job, lambda label: text(label, dataset.class_names)), jobs, AHEAD
+    )
 
 
-def _look(split_name, split, index, class_names):
+def _look(split_name, split, index, text):
     name = split.name(index) if split.name else f"{split_name}[{index}]"
     try:
         pixels, data, label = _read(split, index)
         kind = _kind(data) if isinstance(data, bytes) else "in memory"
     except (*FAULTS, pillow_image().DecompressionBombError) as error:
         reason = fault_message(repr(name), error)
-        return Picture(name, split_name, class_names[split.labels[index]], error=reason)
+        return Picture(name, split_name, text(split.labels[index]), error=reason)
     height, width = pixels.shape[:2]
     digest = hashlib.sha256(data).hexdigest()
-    known = (name, split_name, class_names[label], None, width, height, kind, digest)
+    known = (name, split_name, text(label), None, width, height, kind, digest)
     return Picture(*known, *hashes(pixels))
 
 

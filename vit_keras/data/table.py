@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,17 +11,19 @@ from vit_keras.config import DataConfig
 from vit_keras.data.dataset import HELD_OUT, Dataset, without_held_out
 from vit_keras.data.held_out import hold_out
 from vit_keras.data.image_files import from_files
+from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.origin import UnreadableImages
+from vit_keras.data.table_labels import Labels, check_filled, label_columns, read_labels
 
-COLUMNS = ("path", "label")
 SPLITS = ("train", *HELD_OUT)
 
 
-def load(path: str, channels: int, config: DataConfig) -> Dataset:
+def load(path: str, channels: int, config: DataConfig, task: str = "auto") -> Dataset:
     """Opens a CSV or Parquet file with the columns path, label, and optionally split.
 
-    Paths are relative to the table, and rows keep their order. Without a column split, or where
-    that has no held-out rows, `config.test_percent` of each class is held out.
+    Paths are relative to the table, and rows keep their order. `config.label_columns` names other
+    columns than label. Without a column split, or where that has no held-out rows,
+    `config.test_percent` of each class is held out.
 
     Raises:
         FileNotFoundError: If there is no table at `path`.
@@ -28,7 +31,7 @@ def load(path: str, channels: int, config: DataConfig) -> Dataset:
             exist, or has classes without training images.
         ImportError: If PyArrow is not installed.
     """
-    columns = _columns(path)
+    columns = _columns(path, label_columns(config))
     root = os.path.dirname(os.path.abspath(path))
     files = [str(file) for file in columns["path"]]
     missing = [file for file in files if not os.path.isfile(os.path.join(root, file))]
@@ -37,21 +40,20 @@ def load(path: str, channels: int, config: DataConfig) -> Dataset:
             f"The files of a table must exist. Received: {path!r}, which names "
             f"{len(missing)} that do not, such as {missing[:5]}. Paths are relative to {root!r}"
         )
-    names = sorted(set(columns["label"]))  # numbers by value, text by letters
-    order = {name: i for i, name in enumerate(names)}
-    labels = np.array([order[label] for label in columns["label"]], "int32")
-    membership, held_out_by = _membership(columns, config)
-    _check_trained(path, membership, labels, names)
+    labels = read_labels(path, columns, config, task)
+    membership, held_out_by = _membership(columns, labels, config)
+    _check_trained(path, membership, labels)
     unreadable = UnreadableImages(config.on_corrupt == "stop")
     splits = {}
     for split in sorted(set(membership.tolist())):
         rows = [i for i, name in enumerate(membership) if name == split]
         paths = [files[i] for i in rows]
-        splits[split] = from_files(root, paths, labels[rows], channels, unreadable)
-    return Dataset(f"table:{path}", splits, tuple(map(str, names)), unreadable, held_out_by)
+        splits[split] = from_files(root, paths, labels.values[rows], channels, unreadable)
+    name = f"table:{path}"
+    return Dataset(name, splits, labels.names, unreadable, held_out_by, labels.kind)
 
 
-def _membership(columns, config):
+def _membership(columns, labels: Labels, config):
     """Returns each row's split, `(N,)` strings, and how held-out rows were chosen."""
     files, count = list(map(str, columns["path"])), len(columns["path"])
     names = [str(name) for name in columns.get("split", ["train"] * count)]
@@ -63,15 +65,14 @@ def _membership(columns, config):
     else:
         return membership, ""
     (rows,) = np.nonzero(membership == "train")
-    labels = columns["label"]
-    held_out, held_out_by = hold_out(
-        lacks, [files[i] for i in rows], [labels[i] for i in rows], config
-    )
+    kind = LABEL_KINDS[labels.kind]
+    strata = kind.strata(labels.values[rows])
+    held_out, held_out_by = hold_out(lacks, [files[i] for i in rows], strata, config, kind.unit)
     membership[rows[held_out]] = "test"
     return membership, held_out_by
 
 
-def _columns(path):
+def _columns(path: str, labels: Sequence[str]) -> dict[str, list]:
     """Reads the columns of a table as lists, by name."""
     pyarrow, csv, parquet = (
         extras.require(name, extra="data", purpose="Reading tables of images")
@@ -87,32 +88,28 @@ def _columns(path):
         columns = readers[suffix](path).to_pydict()
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path!r} cannot be read as a {suffix} table ({error})") from error
-    lacking = [name for name in COLUMNS if name not in columns]
+    needed = ("path", *labels)
+    lacking = [name for name in needed if name not in columns]
     if lacking:
         raise ValueError(
-            f"{path!r} needs the columns path and label. Received: {list(columns)}, without "
-            f"{' and '.join(lacking)}"
+            f"{path!r} needs the columns {' and '.join(needed)}. Received: {list(columns)}, "
+            f"without {' and '.join(lacking)}. Name other columns of labels in data.label_columns"
         )
-    for name in {*COLUMNS, "split"} & set(columns):
-        rows = [i for i, value in enumerate(columns[name]) if value is None or value == ""]
-        if rows:
-            raise ValueError(
-                f"Every row of {path!r} needs a {name}. Received: {len(rows)} without one, such "
-                f"as row {rows[0]}"
-            )
+    for name in {"path", "split"} & set(columns):
+        check_filled(path, name, columns[name])
     return columns
 
 
-def _check_trained(path, membership, labels, names):
+def _check_trained(path, membership, labels: Labels):
     """Raises ValueError unless there is a split train that has all classes."""
     if "train" not in membership:
         raise ValueError(
             f"{path!r} needs rows of the split train. Received: {sorted(set(membership.tolist()))}"
         )
-    trained = set(labels[membership == "train"])
-    untrained = [name for i, name in enumerate(names) if i not in trained]
+    counts = LABEL_KINDS[labels.kind].counts(labels.values[membership == "train"], labels.names)
+    untrained = [name for name, count in counts.items() if not count]
     if untrained:
         raise ValueError(
-            f"Every class must have training images. Received: {path!r}, which has {untrained} "
-            "only in other splits"
+            f"All {labels.kind} must have training images. Received: {path!r}, which has "
+            f"{untrained} only in other splits"
         )

@@ -1,12 +1,10 @@
 """Predictions, and the numbers that judge them."""
 
-from vit_keras.evaluation.calibration import measure_calibration
+from vit_keras.evaluation.calibration import fit_temperature, measure_calibration
 from vit_keras.evaluation.callbacks import FewShotCallback, few_shot_callback
 from vit_keras.evaluation.classification import (
     predict,
     probabilities,
-    report,
-    report_table,
     top_k_accuracy,
 )
 from vit_keras.evaluation.fewshot import (
@@ -19,12 +17,14 @@ from vit_keras.evaluation.fewshot import (
 )
 from vit_keras.evaluation.file_predictions import FilePrediction, classify, predict_files
 from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
+from vit_keras.evaluation.labels import average_precision, best_thresholds, sigmoid
 from vit_keras.evaluation.page import PICTURE_PX
 from vit_keras.evaluation.prediction_formats import write_file_predictions
 from vit_keras.evaluation.predictions import write_predictions
 from vit_keras.evaluation.predictors import Predictor, make_predictor
+from vit_keras.evaluation.reports import draw_report, headline, report, report_table
 from vit_keras.evaluation.sources import open_predictor
-from vit_keras.evaluation.summary import evaluate, headline, mean_and_std, summarize, summary_line
+from vit_keras.evaluation.summary import evaluate, mean_and_std, summarize, summary_line
 
 __all__ = [
     "PICTURE_PX",
@@ -32,7 +32,10 @@ __all__ = [
     "FilePrediction",
     "LeastSquares",
     "Predictor",
+    "average_precision",
+    "best_thresholds",
     "classify",
+    "draw_report",
     "evaluate",
     "evaluate_few_shot",
     "extract",
@@ -40,6 +43,7 @@ __all__ = [
     "few_shot",
     "few_shot_callback",
     "few_shot_table",
+    "fit_temperature",
     "headline",
     "make_predictor",
     "mean_and_std",
@@ -52,6 +56,7 @@ __all__ = [
     "real_accuracy",
     "report",
     "report_table",
+    "sigmoid",
     "summarize",
     "summary_line",
     "top_k_accuracy",

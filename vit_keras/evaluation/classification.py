@@ -6,7 +6,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from vit_keras.evaluation.labels import mean_of_known, percent
 from vit_keras.evaluation.predictors import Predictor, make_predictor
+from vit_keras.tasks import Task
 
 TOP = 5
 
@@ -80,81 +82,85 @@ def top_k_accuracy(outputs: np.ndarray, labels: np.ndarray, k: int) -> float:
     return float((largest == labels[:, None]).any(axis=-1).mean())
 
 
-def report(outputs: np.ndarray, labels: np.ndarray, class_names: Sequence[str]) -> dict[str, Any]:
+def report_classes(
+    outputs: np.ndarray, labels: np.ndarray, class_names: Sequence[str], task: Task
+) -> dict[str, Any]:
     """Judges a classifier.
 
     Args:
         outputs: Logits or probabilities, `(N, K)`.
         labels: `(N,)` integers.
         class_names: The K names.
+        task: The task; it decides nothing here.
 
     Returns:
-        "accuracy", "top_5_accuracy" (None if K <= 5), "images", "classes" (for each class its
-        images, precision, and recall), and "confusion_matrix", whose row i, column j counts the
-        images of class i that were predicted as class j. A class without images has the recall
-        None; one that was never predicted has the precision None.
+        "accuracy", "top_5_accuracy" (None if K <= 5), "balanced_accuracy" (the mean recall),
+        "macro_f1", "images", "classes" (for each class its images, precision, recall, and F1), and
+        "confusion_matrix", whose row i, column j counts the images of class i that were predicted
+        as class j. A class without images has the recall and the F1 None; one that was never
+        predicted has the precision None. What is None is left out of means.
 
     Raises:
         ValueError: If there are no images, if a label lies outside the K classes, or if there are
             not K names.
-
-    Example:
-        >>> logits = np.array([[2.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
-        >>> report(logits, np.array([0, 1, 1]), ["cat", "dog"])["confusion_matrix"]
-        [[1, 0], [1, 1]]
     """
     count = outputs.shape[-1]
-    _check(labels, count, class_names)
+    _check(labels, count)
     matrix = np.zeros((count, count), int)
     np.add.at(matrix, (labels, outputs.argmax(axis=-1)), 1)
-    share = lambda count, whole: float(count / whole) if whole else None
+    rows = [_row(str(name), matrix, i) for i, name in enumerate(class_names)]
     return {
         "accuracy": float(np.trace(matrix) / matrix.sum()),
         "top_5_accuracy": top_k_accuracy(outputs, labels, TOP) if count > TOP else None,
+        "balanced_accuracy": mean_of_known(rows, "recall"),
+        "macro_f1": mean_of_known(rows, "f1"),
         "images": int(matrix.sum()),
-        "classes": [
-            {
-                "name": str(name),
-                "images": int(matrix[i].sum()),
-                "precision": share(matrix[i, i], matrix[:, i].sum()),
-                "recall": share(matrix[i, i], matrix[i].sum()),
-            }
-            for i, name in enumerate(class_names)
-        ],
+        "classes": rows,
         "confusion_matrix": matrix.tolist(),
     }
 
 
-def _check(labels, count, class_names):
-    if len(labels) == 0:
-        raise ValueError("An evaluation needs at least one image. Received: none")
+def _row(name, matrix, i):
+    share = lambda count, whole: float(count / whole) if whole else None
+    right, true, chosen = matrix[i, i], matrix[i].sum(), matrix[:, i].sum()
+    return {
+        "name": name,
+        "images": int(true),
+        "precision": share(right, chosen),
+        "recall": share(right, true),
+        "f1": share(2 * right, true + chosen) if true else None,
+    }
+
+
+def _check(labels, count):
     if labels.min() < 0 or labels.max() >= count:
         raise ValueError(
             f"Labels must lie in [0, {count}), the model's classes. "
             f"Received: labels from {labels.min()} to {labels.max()}"
         )
-    if len(class_names) != count:
-        raise ValueError(
-            f"The model's {count} classes need as many names. Received: {len(class_names)} names"
-        )
 
 
-def report_table(metrics: dict[str, Any]) -> str:
+def class_table(metrics: dict[str, Any]) -> str:
     """Formats a `report` for a terminal: one line per class, and the accuracy last.
 
     Example:
         >>> logits = np.array([[2.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
-        >>> print(report_table(report(logits, np.array([0, 1, 1]), ["cat", "dog"])))
+        >>> labels = np.array([0, 1, 1])
+        >>> print(class_table(report_classes(logits, labels, ["cat", "dog"], Task())))
         class  images  precision   recall
         cat         1     50.00%  100.00%
         dog         2    100.00%   50.00%
         accuracy 66.67% of 3 images
     """
     width = max(5, *(len(row["name"]) for row in metrics["classes"]))
-    percent = lambda share: "      -" if share is None else f"{100 * share:6.2f}%"
     lines = [f"{'class':<{width}}  images  precision   recall"]
     for row in metrics["classes"]:
-        numbers = f"{row['images']:>6}    {percent(row['precision'])}  {percent(row['recall'])}"
-        lines.append(f"{row['name']:<{width}}  {numbers}")
+        precision, recall = (percent(row[key], 7) for key in ("precision", "recall"))
+        lines.append(f"{row['name']:<{width}}  {row['images']:>6}    {precision}  {recall}")
     lines.append(f"accuracy {100 * metrics['accuracy']:.2f}% of {metrics['images']} images")
     return "\n".join(lines)
+
+
+def class_headline(metrics: dict[str, Any]) -> str:
+    """The line that a run of classes ends with."""
+    return f"accuracy {100 * metrics['accuracy']:.2f}% of {metrics['images']} held-out images"

@@ -13,7 +13,7 @@ import numpy as np
 from vit_keras import data
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.evaluation.summary import mean_and_std
-from vit_keras.models.image_model import copy_description
+from vit_keras.models.description import copy_description
 
 BIAS = 100.0  # a constant feature, so large that its weight is hardly regularized
 EPSILON = 1e-5  # added to the standard deviations

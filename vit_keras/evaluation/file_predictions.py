@@ -21,12 +21,13 @@ AHEAD = 2  # batches that are read while one is computed
 
 @dataclasses.dataclass(frozen=True)
 class FilePrediction:
-    """The most likely classes of one picture.
+    """What is predicted for one picture.
 
     Attributes:
         path: The file.
-        classes: Names and probabilities, the most likely class first. Empty if there is an `error`,
-            or if no class reaches the threshold.
+        classes: Names and probabilities of classes or labels, the most likely one first; empty if
+            there is an `error`, or if none reaches the threshold. For a model of numbers, their
+            names and values.
         error: Why the picture could not be read, or None.
         picture: A small copy of the picture, `(h, w, 3)` in uint8, if it was asked for.
         attention: How much of each patch reaches the classifier, `(rows, columns)`, if it was asked
@@ -57,7 +58,7 @@ def predict_files(
     *,
     batch: int = 32,
     top: int = 5,
-    threshold: float = 0.0,
+    threshold: float | None = None,
     on_error: str = "raise",
     picture_px: int | None = None,
     attention: bool = False,
@@ -73,7 +74,8 @@ def predict_files(
         batch: The number of pictures per call of the predictor.
         top: The most classes per picture.
         threshold: The least probability of a class. Classes below it are left out, and a picture
-            may have none.
+            may have none. None for 0, or for the model's own thresholds of labels. A model of
+            numbers has none.
         on_error: `"raise"` to stop at a picture that cannot be read, or `"skip"` to return the
             reason as its `error` and go on.
         picture_px: The longer side of the small copy to return as `picture`; None for no copy.
@@ -100,7 +102,7 @@ def predict_files(
         raise ValueError(f"`on_error` must be 'raise' or 'skip'. Received: on_error={on_error!r}")
     if batch < 1 or top < 1:
         raise ValueError(f"`batch` and `top` must be positive. Received: batch={batch}, top={top}")
-    if not 0 <= threshold <= 1:
+    if threshold is not None and not 0 <= threshold <= 1:
         raise ValueError(f"`threshold` must lie in [0, 1]. Received: threshold={threshold}")
     check_channels(predictor.input_shape[-1])
     rollout = _rollout_function(predictor) if attention else None
@@ -189,9 +191,13 @@ def _check_finite(probabilities, path):
         raise ValueError(f"Outputs must be finite. Received: NaN or infinity for {str(path)!r}")
 
 
-def _most_likely(predictor, probabilities, top, threshold):
-    order = probabilities.argsort()[::-1][:top]
+def _most_likely(predictor, outputs, top, threshold):
+    """The names and probabilities of `top` outputs that reach their thresholds, or all numbers."""
     names = predictor.class_names or [str(k) for k in range(predictor.num_classes)]
-    return tuple(
-        (names[k], float(probabilities[k])) for k in order if probabilities[k] >= threshold
-    )
+    if predictor.task.kind == "numbers":
+        return tuple(zip(names, map(float, outputs)))
+    least = np.full(len(outputs), threshold or 0.0, outputs.dtype)
+    if threshold is None and predictor.task.kind == "labels":
+        least[:] = [predictor.task.threshold(k) for k in range(len(outputs))]
+    order = [k for k in outputs.argsort()[::-1][:top] if outputs[k] >= least[k]]
+    return tuple((names[k], float(outputs[k])) for k in order)

@@ -23,31 +23,49 @@ DARKEST = 0.8  # the opacity over patches without attention
 
 
 def write_page(
-    predictions: Iterable[FilePrediction], file: IO[bytes], threshold: float, title: str
+    predictions: Iterable[FilePrediction],
+    file: IO[bytes],
+    threshold: float | None,
+    title: str,
+    numbers: bool = False,
 ) -> None:
     """Writes the page, picture by picture.
 
     Args:
         predictions: From `predict_files` with `picture_px=PICTURE_PX`.
         file: The open file.
-        threshold: The least probability of a class.
+        threshold: The least probability of a class, or None.
         title: The heading.
+        numbers: Whether numbers are predicted instead of classes.
     """
     head, foot = TEMPLATE.read_text("utf-8").replace("{title}", html.escape(title)).split(PICTURES)
-    figures = (_figure(prediction, threshold) for prediction in predictions)
+    figures = (_figure(prediction, threshold, numbers) for prediction in predictions)
     for text in itertools.chain([head], figures, [foot]):
         file.write(text.encode("utf-8", "backslashreplace"))
 
 
-def _figure(prediction, threshold):
+def answer_text(name: str, value: float, is_number: bool) -> str:
+    """A class and its probability, or a number, as in "cat 98.2%" and "age 34.5"."""
+    return f"{name} {value:.5g}" if is_number else f"{name} {100 * value:.1f}%"
+
+
+def nothing_at(threshold: float | None) -> str:
+    """Why a picture has no class."""
+    return "nothing" if threshold is None else f"no class at {100 * threshold:g}% or more"
+
+
+def _figure(prediction, threshold, numbers):
     """One picture with its classes, or with the reason why it has none."""
     attributes, text = ' class="error"', f"<p>{html.escape(prediction.error or '')}</p>"
-    if prediction.classes:
+    if prediction.classes and numbers:
+        lines = (html.escape(answer_text(name, value, True)) for name, value in prediction.classes)
+        attributes, text = "", f"<p>{'<br>'.join(lines)}</p>"
+    elif prediction.classes:
         (name, share), *_ = prediction.classes
         attributes = f' data-class="{html.escape(name)}" data-confidence="{share:.6g}"'
         text = f"<ol>\n{''.join(_line(name, share) for name, share in prediction.classes)}</ol>"
     elif not prediction.error:
-        attributes, text = ' class="none"', f"<p>no class at {100 * threshold:g} % or more</p>"
+        attributes, text = ' class="none"', f"<p>{nothing_at(threshold)}</p>"
     path, name = html.escape(os.fspath(prediction.path)), html.escape(prediction.path.name)
     return (
         f"<figure{attributes}>\n{_picture(prediction)}"

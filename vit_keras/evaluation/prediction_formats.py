@@ -2,13 +2,13 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
 
 from vit_keras.evaluation.file_predictions import FilePrediction
-from vit_keras.evaluation.page import write_page
+from vit_keras.evaluation.page import answer_text, nothing_at, write_page
 from vit_keras.evaluation.predictions import write_table
 
 
@@ -18,14 +18,16 @@ def write_file_predictions(
     form: str,
     *,
     top: int,
-    threshold: float = 0.0,
+    threshold: float | None = None,
     title: str = "Predictions",
+    numbers: Sequence[str] = (),
 ) -> None:
     """Writes predictions for picture files, each row before it takes the next prediction.
 
     All formats write the same rows in the order of the predictions. Where a picture has fewer
     classes than `top`, the others are empty or absent. Probabilities are the shortest decimals that
-    give the float32 values again. A byte of a file name that is not UTF-8 becomes an escape, such
+    give the float32 values again. Numbers have a column, or a field, of their
+    name each. A byte of a file name that is not UTF-8 becomes an escape, such
     as `\\udcff`.
 
     Args:
@@ -38,6 +40,7 @@ def write_file_predictions(
         top: The most classes of a picture, as in `predict_files`.
         threshold: The least probability of a class, as in `predict_files`.
         title: The heading of a page.
+        numbers: The names of the numbers that a model predicts instead of classes.
 
     Raises:
         ImportError: If PyArrow is not installed, for "csv" and "parquet".
@@ -49,33 +52,36 @@ def write_file_predictions(
             evaluation.write_file_predictions(rows, file, "csv", top=3)
         ```
     """
-    FORMATS[form](predictions, file, top=top, threshold=threshold, title=title)
+    options = {"threshold": threshold, "title": title, "numbers": numbers}
+    FORMATS[form](predictions, file, top=top, **options)
 
 
-def _write_text(predictions, file, *, threshold, **_):
-    nothing = f"no class at {100 * threshold:g}% or more"
+def _write_text(predictions, file, *, threshold, numbers, **_):
     for row in predictions:
-        classes = ", ".join(f"{name} {100 * share:.1f}%" for name, share in row.classes)
-        _write_line(file, f"{row.path}: {row.error or classes or nothing}")
+        texts = (answer_text(name, value, bool(numbers)) for name, value in row.classes)
+        _write_line(file, f"{row.path}: {row.error or ', '.join(texts) or nothing_at(threshold)}")
 
 
-def _write_jsonl(predictions, file, **_):
+def _write_jsonl(predictions, file, *, numbers, **_):
     for row in predictions:
-        classes = [{"name": name, "probability": _shortest(share)} for name, share in row.classes]
-        fields = {"path": os.fspath(row.path), "classes": classes, "error": row.error}
+        answers: Any = {name: _shortest(value) for name, value in row.classes}
+        if not numbers:
+            answers = [{"name": name, "probability": p} for name, p in answers.items()]
+        kind = "numbers" if numbers else "classes"
+        fields = {"path": os.fspath(row.path), kind: answers, "error": row.error}
         _write_line(file, json.dumps(fields, ensure_ascii=False))
 
 
-def _write_csv(predictions, file, *, top, **_):
-    write_table(file, ".csv", _types(top), _rows(predictions))
+def _write_csv(predictions, file, *, top, numbers, **_):
+    write_table(file, ".csv", _types(top, numbers), _rows(predictions, numbers))
 
 
-def _write_parquet(predictions, file, *, top, **_):
-    write_table(file, ".parquet", _types(top), _rows(predictions))
+def _write_parquet(predictions, file, *, top, numbers, **_):
+    write_table(file, ".parquet", _types(top, numbers), _rows(predictions, numbers))
 
 
-def _write_html(predictions, file, *, threshold, title, **_):
-    write_page(predictions, file, threshold, title)
+def _write_html(predictions, file, *, threshold, title, numbers, **_):
+    write_page(predictions, file, threshold, title, bool(numbers))
 
 
 FORMATS: dict[str, Callable[..., None]] = {
@@ -87,17 +93,22 @@ FORMATS: dict[str, Callable[..., None]] = {
 }
 
 
-def _types(top):
+def _types(top, numbers):
     """The columns of a table and their types."""
+    if numbers:
+        return {"path": "string", **dict.fromkeys(numbers, "float32"), "error": "string"}
     ranked = {"class": "string", "probability": "float32"}
     columns = {f"{name}_{k}": kind for k in range(1, top + 1) for name, kind in ranked.items()}
     return {"path": "string", **columns, "error": "string"}
 
 
-def _rows(predictions) -> Iterator[dict[str, Any]]:
+def _rows(predictions, numbers) -> Iterator[dict[str, Any]]:
     for prediction in predictions:
         path = os.fspath(prediction.path).encode("utf-8", "backslashreplace").decode()
-        row = {"path": path, "error": prediction.error}
+        row: dict[str, Any] = {"path": path, "error": prediction.error}
+        if numbers:
+            yield row | dict(prediction.classes)
+            continue
         for rank, (name, share) in enumerate(prediction.classes, 1):
             row |= {f"class_{rank}": name, f"probability_{rank}": share}
         yield row

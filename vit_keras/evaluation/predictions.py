@@ -10,10 +10,9 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.files import replacing
+from vit_keras.tasks import CLASSES, Task
 
 TYPES = {
-    "index": "int64",
-    "path": "string",
     "label": "int32",
     "predicted": "int32",
     "confidence": "float32",
@@ -79,17 +78,24 @@ def write_predictions(
     probabilities: np.ndarray,
     labels: np.ndarray,
     paths: Sequence[str] | None = None,
+    *,
+    task: Task = CLASSES,
+    names: Sequence[str] = (),
 ) -> None:
     """Writes one row per image: index, path (if known), label, predicted, confidence, correct.
 
     `label` and `predicted` are classes from 0 to K − 1, and `confidence` is the probability of
-    `predicted`. A file that exists is replaced at once.
+    `predicted`. For labels and numbers, there are columns label_NAME and predicted_NAME for each
+    output instead: what is true, empty where it is unknown, and the probability or the number that
+    is predicted. A file that exists is replaced at once.
 
     Args:
         path: A .parquet or .csv file.
-        probabilities: `(N, K)`.
-        labels: `(N,)` integers.
+        probabilities: `(N, K)`; for numbers, the predicted ones.
+        labels: `(N,)` integers, or `(N, K)`.
         paths: The images' names.
+        task: What the outputs are.
+        names: The K names, for labels and numbers.
 
     Raises:
         ValueError: If the suffix is neither .parquet nor .csv.
@@ -102,19 +108,41 @@ def write_predictions(
         ```
     """
     suffix = check_suffix(path)
-    types = TYPES if paths is not None else {k: v for k, v in TYPES.items() if k != "path"}
-    predicted = probabilities.argmax(axis=-1)
+    if task.kind == "classes":
+        types, answers = TYPES, _class_rows(probabilities, labels)
+    else:
+        types, answers = _output_types(names), _output_rows(probabilities, labels, names)
+    named = {"index": "int64"} | ({} if paths is None else {"path": "string"})
     rows = (
-        {
-            "index": index,
-            "path": None if paths is None else os.fspath(paths[index]),
-            "label": int(label),
-            "predicted": int(predicted[index]),
-            "confidence": float(probabilities[index].max()),
-            "correct": bool(predicted[index] == label),
-        }
-        for index, label in enumerate(labels)
+        {"index": index, "path": None if paths is None else os.fspath(paths[index]), **row}
+        for index, row in enumerate(answers)
     )
+    types = {**named, **types}
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(os.fspath(path)) as temporary, open(temporary, "wb") as file:
         write_table(file, suffix, types, rows)
+
+
+def _class_rows(probabilities, labels):
+    predicted = probabilities.argmax(axis=-1)
+    for row, label, best in zip(probabilities, labels, predicted, strict=True):
+        yield {
+            "label": int(label),
+            "predicted": int(best),
+            "confidence": float(row.max()),
+            "correct": bool(best == label),
+        }
+
+
+def _output_types(names):
+    return {f"{what}_{name}": "float32" for name in names for what in ("label", "predicted")}
+
+
+def _output_rows(outputs, labels, names):
+    known = lambda value: None if np.isnan(value) else float(value)
+    for predicted, true in zip(outputs, labels, strict=True):
+        yield {
+            key: value
+            for name, p, y in zip(names, predicted, true)
+            for key, value in ((f"label_{name}", known(y)), (f"predicted_{name}", float(p)))
+        }

@@ -9,14 +9,17 @@ import keras
 import numpy as np
 
 from vit_keras import data
+from vit_keras.evaluation.labels import sigmoid
 from vit_keras.layers.base import pair
 from vit_keras.models import (
     Preprocessing,
     check_class_names,
     ends_in_softmax,
     preprocessing_of,
+    task_of,
     with_image_size,
 )
+from vit_keras.tasks import CLASSES, Task
 
 NO_IMAGES = "An evaluation needs at least one image. Received: none"
 
@@ -25,8 +28,8 @@ class Predictions(NamedTuple):
     """Predictions for N labeled images.
 
     Attributes:
-        probabilities: `(N, K)` float32.
-        labels: The true classes, `(N,)`.
+        probabilities: `(N, K)` float32; the predicted numbers if the task is numbers.
+        labels: The true classes, `(N,)`, or labels or numbers, `(N, K)`.
         images_per_second: The speed of the predictor alone, without its first batch, which is
             compiled.
     """
@@ -38,16 +41,18 @@ class Predictions(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-    """A classifier of image batches, made by `open_predictor` or `make_predictor`.
+    """A model of image batches, made by `open_predictor` or `make_predictor`.
 
     Attributes:
         run: Maps images `(B, H, W, C)`, prepared as `preprocessing` says, to outputs `(B, K)`.
         input_shape: (H, W, C).
         num_classes: K.
         preprocessing: How pictures become the images that `run` takes.
-        gives_probabilities: Whether the outputs are probabilities. If not, they are logits.
+        gives_probabilities: Whether the outputs are probabilities, or the predicted numbers. If
+            not, they are logits.
         class_names: The K names in the order of the outputs; None if they are unknown.
         model: The Keras model; None for an exported file.
+        task: What the outputs are.
 
     Example:
         ```python
@@ -64,6 +69,7 @@ class Predictor:
     gives_probabilities: bool
     class_names: tuple[str, ...] | None = None
     model: keras.Model | None = None
+    task: Task = CLASSES
 
     def __post_init__(self):
         if self.class_names is not None:
@@ -115,8 +121,8 @@ class Predictor:
         return Predictions(self.as_probabilities(outputs), labels, speed)
 
     def as_probabilities(self, outputs: np.ndarray) -> np.ndarray:
-        """Returns the outputs, after a softmax if they are logits."""
-        return outputs if self.gives_probabilities else softmax(outputs)
+        """Returns the outputs, after a softmax or sigmoid if they are logits."""
+        return outputs if self.gives_probabilities else ACTIVATIONS[self.task.row.output](outputs)
 
 
 def _add(count, seconds, images, began):
@@ -127,6 +133,13 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     """Computes the softmax over the last axis."""
     exponents = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponents / exponents.sum(axis=-1, keepdims=True)
+
+
+ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "softmax": softmax,
+    "sigmoid": sigmoid,
+    "values": lambda numbers: numbers,
+}
 
 
 def make_predictor(
@@ -166,4 +179,5 @@ def make_predictor(
         ends_in_softmax(model),
         tuple(names) if names else None,
         model,
+        task_of(model),
     )

@@ -11,7 +11,9 @@ from vit_keras.data import to_uint8
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.layers.base import pair
 from vit_keras.models import Preprocessing
+from vit_keras.models.image_model import with_tuples
 from vit_keras.runtimes import format_of, open_file
+from vit_keras.tasks import Task
 
 # An exported file that scales pixels itself takes them in [0, 255].
 UNSCALED = {"mean": (0.0,), "std": (1 / 255,)}
@@ -74,9 +76,16 @@ def _open_exported(path, image_size):
     names = tuple(labels.read_text().splitlines()) if labels.is_file() else None
     preprocessing = source.get("preprocessing", {}) | ({} if prepared else UNSCALED)
     run = exported if prepared else lambda images: exported(to_uint8(images))
-    softmaxed = output == "softmax" if output else _gives_probabilities(exported)
+    task = Task(**with_tuples(manifest.get("task", {})))
+    final = output == task.row.output if output else _gives_probabilities(exported)
     return Predictor(
-        run, shape, exported.num_outputs, Preprocessing(**preprocessing), softmaxed, names
+        run,
+        shape,
+        exported.num_outputs,
+        Preprocessing(**preprocessing),
+        final or task.kind == "numbers",
+        names,
+        task=task,
     )
 
 

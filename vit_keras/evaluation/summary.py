@@ -8,16 +8,24 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.evaluation.calibration import measure_calibration
-from vit_keras.evaluation.classification import check_classes, report
+from vit_keras.evaluation.classification import check_classes
 from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
 from vit_keras.evaluation.predictions import check_suffix, write_predictions
 from vit_keras.evaluation.predictors import Predictor
+from vit_keras.evaluation.reports import report
 
 # How `summary_line` shows the figures of a report: name, factor, unit.
 SHOWN = {
     "accuracy": ("accuracy", 100, "%"),
     "top_5_accuracy": ("top-5", 100, "%"),
     "real_accuracy": ("ReaL", 100, "%"),
+    "balanced_accuracy": ("balanced accuracy", 100, "%"),
+    "macro_f1": ("macro F1", 100, "%"),
+    "micro_f1": ("micro F1", 100, "%"),
+    "average_precision": ("mean average precision", 100, "%"),
+    "r2": ("R²", 1, ""),
+    "mae": ("mean absolute error", 1, ""),
+    "rmse": ("root mean square error", 1, ""),
     "ece": ("calibration error", 100, "%"),
     "images_per_second": ("images per second", 1, ""),
 }
@@ -45,8 +53,8 @@ def evaluate(
         ignore_class_names: Whether to accept classes that the model names differently.
 
     Returns:
-        A `report` with "calibration", "ece", "images_per_second", and, with `real`,
-        "real_accuracy" and "real_images".
+        A `report` with "images_per_second"; for classes, with "calibration" and "ece", and, with
+        `real`, "real_accuracy" and "real_images".
 
     Raises:
         ValueError: If the classes, the ReaL labels, or the file's suffix do not fit. This is
@@ -71,34 +79,22 @@ def evaluate(
         real_labels = read_real_labels(real, len(split), predictor.num_classes, paths)
     with split.reading():
         predicted = predictor.predict(predictor.batches(split, batch))
-    metrics = report(predicted.probabilities, predicted.labels, class_names)
-    metrics["calibration"] = measure_calibration(predicted.probabilities, predicted.labels)
-    metrics["ece"] = metrics["calibration"]["ece"]
+    metrics = report(predicted.probabilities, predicted.labels, class_names, predictor.task)
+    if predictor.task.kind == "classes":
+        metrics["calibration"] = measure_calibration(predicted.probabilities, predicted.labels)
+        metrics["ece"] = metrics["calibration"]["ece"]
     metrics["images_per_second"] = predicted.images_per_second
     if real_labels is not None:
         best = predicted.probabilities.argmax(axis=-1)
         metrics["real_accuracy"], metrics["real_images"] = real_accuracy(best, real_labels)
     if predictions is not None:
-        write_predictions(predictions, predicted.probabilities, predicted.labels, paths)
+        names = predictor.class_names or class_names
+        write_predictions(
+            *(predictions, predicted.probabilities, predicted.labels, paths),
+            task=predictor.task,
+            names=names,
+        )
     return metrics
-
-
-def headline(metrics: dict[str, Any]) -> str:
-    """Returns the lines that a run ends with, for a `report` or a `FewShotCallback.gain`.
-
-    Example:
-        >>> headline({"accuracy": 0.975, "images": 360})
-        'accuracy 97.50% of 360 held-out images'
-    """
-    if "accuracy" in metrics:
-        return f"accuracy {100 * metrics['accuracy']:.2f}% of {metrics['images']} held-out images"
-    if not metrics:
-        return "no few-shot evaluation: `fewshot_every` is 0"
-    percent = lambda row: f"{100 * row['mean']:.2f} ± {100 * row['std']:.2f}%"
-    return "\n".join(
-        f"{after['shots']}-shot accuracy {percent(before)} before, {percent(after)} after"
-        for before, after in zip(metrics["fewshot_before"], metrics["fewshot"])
-    )
 
 
 def mean_and_std(values: Sequence[float]) -> tuple[float, float]:

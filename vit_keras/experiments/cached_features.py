@@ -53,9 +53,9 @@ def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str
             seed=config.seed,
             start=start,
             stop=config.total_steps * accumulated,
-            num_classes=feed.num_classes,
+            **feed.targets,
         ),
-        test_features.held_out(batch=config.batch_eval, num_classes=feed.num_classes),
+        test_features.held_out(batch=config.batch_eval, **feed.targets),
     )
     _put_back(head, model)
     return rows

@@ -7,11 +7,12 @@ import numpy as np
 from vit_keras import data
 from vit_keras.config import Config, PretextConfig
 from vit_keras.experiments.starting_point import complete_model, initial_model
+from vit_keras.tasks import Task
 
 
 def first_training_images(
     config: Config, count: int = 36
-) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Task]:
     """Makes the first images of a run by its own pipeline, augmented, and turns them to pixels.
 
     Args:
@@ -19,8 +20,8 @@ def first_training_images(
         count: The number of images, even; fewer if there are fewer to train on.
 
     Returns:
-        The images, `(N, H, W, C)` uint8; their labels, one-hot or mixed, `(N, K)`; and the names of
-        the classes.
+        The images, `(N, H, W, C)` uint8; what the model learns of them, `(N, K)`, such as one-hot
+        or mixed classes; the names of the outputs; and the task.
 
     Raises:
         ValueError: If the configuration does not suit the data set, or if an image cannot be read.
@@ -29,14 +30,15 @@ def first_training_images(
     Example:
         ```python
         config = vit_keras.config.read_config("digits")
-        images, labels, class_names = experiments.first_training_images(config, count=16)
-        data.draw_contact_sheet(images, data.captions_of(labels, class_names)).save("sheet.png")
+        images, *described = experiments.first_training_images(config, count=16)
+        data.draw_contact_sheet(images, data.captions_of(*described)).save("sheet.png")
         ```
     """
     config = complete_model(config)
-    dataset = data.load(config.dataset, config.model.channels, config.data)
-    model = initial_model(config, dataset.class_names)
+    dataset = data.load(config.dataset, config.model.channels, config.data, config.task)
     train, _ = data.train_and_test(dataset, config.data)
+    task = data.learned_task(dataset, train)
+    model = initial_model(config, dataset.class_names, task)
     count = min(count, max(2, len(train) // 2 * 2))  # whole pairs, which are mixed
     one_batch = dataclasses.replace(
         config,
@@ -47,8 +49,8 @@ def first_training_images(
         optimizer=dataclasses.replace(config.optimizer, accumulation_steps=1),
         pretext=PretextConfig(),
     )
-    feed = data.Feed(dataset, one_batch, model.input_shape[1:3], model.preprocessing)
+    feed = data.Feed(dataset, one_batch, model.input_shape[1:3], model.preprocessing, task=task)
     with dataset.unreadable.reading():
         ((images, labels),) = feed.training(0)
     pixels = data.pixels_of(images.numpy(), model.preprocessing)
-    return pixels, labels.numpy(), dataset.class_names
+    return pixels, labels.numpy(), dataset.class_names, task

@@ -1,11 +1,13 @@
 """What a run starts from: a new model, or weights and what they say of their model."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from vit_keras import models, runs, variants, weights
 from vit_keras.config import Config, ModelConfig
 from vit_keras.config.model import DEFAULTS, SIZES, STEM
+from vit_keras.tasks import CLASSES, Task
 from vit_keras.weights.architectures import variant_name
 from vit_keras.weights.weight_file import open_weight_file
 
@@ -13,19 +15,20 @@ from vit_keras.weights.weight_file import open_weight_file
 HYBRID, RESNET = "R50+B/16", "R50x1"
 
 
-def initial_model(config: Config, class_names):
+def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASSES):
     """The model that a run starts from, with a head that starts anew.
 
     Args:
         config: The run, after `complete_model`.
-        class_names: Names of the classes in the order of the logits.
+        class_names: Names of the classes, labels or numbers in the order of the outputs.
+        task: What the model learns.
     """
     options = {"num_classes": len(class_names), "seed": config.seed, "name": config.name}
     model = models.from_model_config(config.model, **options)
     if config.model.weights:
         path = runs.find_weights(config.model.weights, config.model.variant)
         weights.load(model, path, head="drop")  # the run's own head starts at zero
-    model.class_names = class_names
+    model.class_names, model.task = class_names, task
     return model
 
 

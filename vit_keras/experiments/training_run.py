@@ -8,6 +8,7 @@ import keras
 from vit_keras import data, evaluation, figures, machine, models, runs, weights
 from vit_keras.config import Config
 from vit_keras.experiments.cached_features import train_head
+from vit_keras.experiments.final_outputs import fit_to_development, restore_numbers
 from vit_keras.experiments.starting_point import complete_model, initial_model
 from vit_keras.files import write_text
 from vit_keras.layers import kernels
@@ -45,20 +46,20 @@ def train_run(config: Config) -> dict[str, Any] | None:
     with distribution.open(config) as topology:
         with topology.chief_first():  # a published file is downloaded once
             config = complete_model(config)
-        dataset = data.load(config.dataset, config.model.channels, config.data)
-        if config.epochs is not None:
-            config = config.count_steps(len(data.train_and_test(dataset, config.data)[0]))
+        dataset = data.load(config.dataset, config.model.channels, config.data, config.task)
+        train_split, _ = data.train_and_test(dataset, config.data)
+        config = config.complete_task(dataset.kind).count_steps(len(train_split))
+        described = dataset.class_names, data.learned_task(dataset, train_split)
         with topology.scope():
-            model, encoder = _build(config, dataset.class_names)
+            model, encoder = _build(config, *described)
         with topology.chief_first():
             run = runs.open_run(config)
             kernels.use(run.kernels)
             data.check_unchanged(dataset, run.folder)
         dataset.unreadable.record_in(run.folder / "unreadable.txt")
 
-        feed = data.Feed(
-            dataset, config, encoder.input_shape[1:3], encoder.preprocessing, topology.shard
-        )
+        size, numerics = encoder.input_shape[1:3], encoder.preprocessing
+        feed = data.Feed(dataset, config, size, numerics, topology.shard, encoder.task)
         few_shot = _few_shot(config, encoder, feed)
         if topology.is_chief:
             size = f"{model.count_params():,} parameters"
@@ -71,16 +72,16 @@ def train_run(config: Config) -> dict[str, Any] | None:
             else:
                 validation = feed.validation(pad=topology.distributed)
                 rows = train(model, run, feed.training, validation, topology, few_shot)
-        model = topology.local(model, lambda: _build(config, dataset.class_names)[0])
+        model = topology.local(model, lambda: _build(config, *described)[0])
     if not topology.is_chief:
         return None
     with dataset.unreadable.reading():
-        return _finish(model, run, rows, dataset, feed, few_shot)
+        return _finish(model, run, rows, described, feed, few_shot, dataset.unreadable)
 
 
-def _build(config, class_names):
+def _build(config, class_names, task):
     """The compiled model that a run trains, and the encoder in it: itself, without a pretext."""
-    model = encoder = initial_model(config, class_names)
+    model = encoder = initial_model(config, class_names, task)
     if config.pretext.is_active:
         model = models.pretext_model(encoder, config.pretext, config.seed)
     compile_model(model, config)
@@ -103,24 +104,28 @@ def _few_shot(config, encoder, feed):
     ]
 
 
-def _finish(model, run, rows, dataset, feed, few_shot):
+def _finish(model, run, rows, described, feed, few_shot, unreadable):
     """Writes the model (after a pretext, its encoder), the curves and the report."""
-    config, class_names = run.config, dataset.class_names
+    config = run.config
     if config.pretext.is_active:
-        model = models.copy_encoder(model, initial_model(config, class_names))
+        model = models.copy_encoder(model, initial_model(config, *described))
+    restore_numbers(model)
     weights.save_model(model, run.model_file)
     if rows:
         figures.curves(rows, run.folder / "curves.png")
     if not config.pretext.is_active:
         outputs, labels = evaluation.predict(model, feed.held_out())
-        report = evaluation.report(outputs, labels, class_names)
+        if config.data.dev_percent:
+            outputs = fit_to_development(model, outputs, labels, config.calibrate)
+            weights.save_model(model, run.model_file)
+        report = evaluation.report(outputs, labels, described[0], model.task)
     elif few_shot:
-        report = few_shot[0].gain(initial_model(config, class_names), model)
+        report = few_shot[0].gain(initial_model(config, *described), model)
     else:
         report = {}
     write_text(run.folder / "report.json", json.dumps(report, indent=1))
     print(evaluation.headline(report))
-    if dataset.unreadable.names:
-        print(dataset.unreadable.report())
+    if unreadable.names:
+        print(unreadable.report())
     print(f"next: vit-keras evaluate {run.folder} ; vit-keras export {run.folder}")
     return report

@@ -11,7 +11,7 @@ from vit_keras.exporting import attention_output, jobs, manifest, samples, verif
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.serving import in_float32, serving_model
-from vit_keras.models import preprocessing_of, with_image_size
+from vit_keras.models import preprocessing_of, task_of, with_image_size
 
 CALIBRATION_IMAGES = 64
 
@@ -34,10 +34,12 @@ def export(
     `manifest.json`, `model_card.md` and, for a classifier, `labels.txt`.
 
     Args:
-        model: A Keras model of any backend that maps images `(B, H, W, C)` to `(B, K)`.
+        model: A Keras model of any backend that maps images `(B, H, W, C)` to `(B, K)`. What its
+            outputs are, classes, labels or numbers, decides what the files return.
         folder: A new folder, or the folder of an earlier export.
         images: Images to compare on, `(N, H, W, C)` uint8; crops of two photographs by default.
-        labels: The classes of `images`, `(N,)`. With them, accuracy is measured as well.
+        labels: The classes of `images`, `(N,)`, or their labels, `(N, K)`. With them, accuracy is
+            measured as well.
         calibration: Images that give static int8 its ranges, shaped as `images`; by default the
             first 64 of `images`.
         image_size: The side, or height and width, of the exported model's images in pixels.
@@ -61,7 +63,7 @@ def export(
         probabilities = vit_keras.runtimes.open_file("files/model_int8.tflite")(images)
         ```
     """
-    plan, folder = Plan(**options), pathlib.Path(folder)
+    plan, folder = Plan(**_with_output(model, options)), pathlib.Path(folder)
     if plan.attention:
         attention_output.check(model, plan.token_merging)
     check_folder(folder)
@@ -83,6 +85,18 @@ def export(
     return rows
 
 
+def _with_output(model, options):
+    """The options of the plan, with the output of the model's task."""
+    task, output = task_of(model), options.get("output")
+    allowed = (task.row.output, "logits", "features")
+    if output not in (None, *allowed):
+        raise ValueError(
+            f"`output` of a model of {task.kind} must be {', '.join(allowed[:-1])} or "
+            f"{allowed[-1]}. Received: output={output!r}"
+        )
+    return {**options, "output": output or task.row.output}
+
+
 def _prepare(images, model, plan):
     """The images as the exported graph takes them."""
     if images.shape[1:] != model.input_shape[1:] or images.dtype != np.uint8:
@@ -99,7 +113,8 @@ def _reference(model, plan, inputs, labels):
     if plan.token_merging:
         merged = for_inference(model, plan.token_merging, plan.merging_schedule)
         expected = _outputs(merged, plan, inputs)
-    compare = lambda outputs: verification.compare(outputs, expected, plan.graph_output, labels)
+    kind = task_of(model).kind
+    compare = lambda out: verification.compare(out, expected, plan.graph_output, labels, kind)
     reference = compare(expected)
     if plan.token_merging:
         reference["without_merging"] = compare(whole)

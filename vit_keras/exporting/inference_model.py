@@ -17,7 +17,7 @@ from vit_keras.layers import (
     TakeClassToken,
     WithAttentionWeights,
 )
-from vit_keras.models.image_model import copy_description
+from vit_keras.models.description import copy_description
 
 BLOCK_SIZES = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon")
 BLOCKS = (InferenceBlock, InferenceLastBlock)

@@ -16,7 +16,7 @@ from vit_keras.exporting import sensitivity, tflite_metadata, verification
 from vit_keras.exporting.manifest import describe_file
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.targets import TARGETS
-from vit_keras.models import class_names_of, preprocessing_of
+from vit_keras.models import class_names_of, preprocessing_of, task_of
 from vit_keras.runtimes import delegate_partitions, open_file
 from vit_keras.weights import save_model
 
@@ -33,7 +33,7 @@ class Job:
         plan: Which files to make.
         inputs: Images as the graph takes them, `(N, H, W, C)`.
         expected: Keras' outputs for `inputs`, `(N, K)`.
-        labels: The classes of `inputs`, `(N,)`, or None.
+        labels: The classes of `inputs`, `(N,)`, their labels, `(N, K)`, or None.
         accuracy: Keras' accuracy on `inputs`, or None without labels.
         report_sensitivity: Whether to rank layers by sensitivity even if no file loses too much.
     """
@@ -49,7 +49,8 @@ class Job:
     def compare(self, path) -> dict:
         """How the file at `path` answers in its own runtime, compared with Keras."""
         outputs = open_file(path)(self.inputs)
-        return verification.compare(outputs, self.expected, self.plan.graph_output, self.labels)
+        output, kind = self.plan.graph_output, task_of(self.model).kind
+        return verification.compare(outputs, self.expected, output, self.labels, kind)
 
     def is_good_enough(self, precision, path) -> bool:
         return verification.broken_promise(precision, self.compare(path), self.accuracy) is None

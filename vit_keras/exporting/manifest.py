@@ -10,7 +10,7 @@ import keras
 
 from vit_keras.exporting.model_card import card
 from vit_keras.files import sha256
-from vit_keras.models import class_names_of, patch_grid, preprocessing_of
+from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
 
 PACKAGES = (
     "keras",
@@ -67,6 +67,7 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
             "preprocessing_is_inside": not plan.raw,
         },
         "output": plan.graph_output,
+        "task": dataclasses.asdict(task_of(model)),
         "attention": list(patch_grid(model)) if plan.attention else None,
         "token_merging": {"r": plan.token_merging, "schedule": plan.merging_schedule},
         "reference": {"backend": keras.backend.backend(), **reference},

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from vit_keras import extras
-from vit_keras.exporting.serving import OUTPUTS
+from vit_keras.exporting.serving import ACTIVATIONS, OUTPUTS
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.layers.base import check_choice, check_positive
 
@@ -16,7 +16,8 @@ class Plan:
     Attributes:
         formats: Names of rows of `TARGETS`.
         precisions: The precisions of each format; None for each format's default.
-        output: "softmax", "logits", or "features", which are the input of the head.
+        output: "softmax" of classes, "sigmoid" of labels, "values" of numbers, "logits", or
+            "features", which are the input of the head.
         raw: Whether the graph takes preprocessed float32 images and returns logits.
         batch: Images in a call; None for each format's default, which is mostly any number.
         dynamic_batch: Whether every format takes any number of images.
@@ -79,8 +80,8 @@ class Plan:
 
     @property
     def graph_output(self) -> str:
-        """What the graph returns: `raw` turns "softmax" into "logits"."""
-        return "logits" if self.raw and self.output == "softmax" else self.output
+        """What the graph returns: `raw` turns probabilities into "logits"."""
+        return "logits" if self.raw and self.output in ACTIVATIONS else self.output
 
     def files(self) -> list[tuple[str, str]]:
         """The (format, precision) of each file to write."""

@@ -34,8 +34,10 @@ def photographs(shape: tuple[int, int, int], count: int = 128) -> np.ndarray:
     return np.stack(crops).reshape(count, *shape)
 
 
-def from_dataset(name: str, shape, preprocessing, count: int, config, train: bool = False):
-    """Images of a data set, `(count, H, W, C)` uint8, and their labels `(count,)`.
+def from_dataset(
+    name: str, shape, preprocessing, count: int, config, train: bool = False, task: str = "auto"
+):
+    """Images of a data set, `(count, H, W, C)` uint8, and their labels, `(count,)` or `(count, K)`.
 
     Args:
         name: The data set's name.
@@ -44,10 +46,11 @@ def from_dataset(name: str, shape, preprocessing, count: int, config, train: boo
         count: The number of images, which `spread` draws.
         config: A `DataConfig`, which says what the splits are.
         train: Whether to draw from the training split instead of the test split.
+        task: What the labels are.
     """
     from vit_keras import data
 
-    split = data.load(name, shape[-1], config).split(
+    split = data.load(name, shape[-1], config, task).split(
         config.train_split if train else config.test_split
     )
     batches = data.eval_batches(
@@ -68,7 +71,7 @@ def spread(split, count: int, seed: int = 0) -> np.ndarray:
     only by reading the images, as in TFRecords, the indices are drawn at random.
     """
     order = np.random.default_rng(seed).permutation(len(split))
-    if split.labels_are_known:
+    if split.labels_are_known and split.labels.ndim == 1:
         _, classes, sizes = np.unique(split.labels[order], return_inverse=True, return_counts=True)
         by_class = np.argsort(classes, kind="stable")
         rank = np.empty(len(split))

@@ -4,9 +4,14 @@ import keras
 
 from vit_keras.keras_internals import operation_of
 from vit_keras.models import ImageModel, ends_in_softmax, preprocessing_of
-from vit_keras.models.image_model import copy_description
+from vit_keras.models.description import copy_description
 
-OUTPUTS = ("softmax", "logits", "features")
+OUTPUTS = ("softmax", "sigmoid", "values", "logits", "features")
+FLOAT32 = {"dtype": "float32", "name": "probabilities"}
+ACTIVATIONS = {
+    "softmax": lambda x: keras.layers.Softmax(**FLOAT32)(x),
+    "sigmoid": lambda x: keras.layers.Activation("sigmoid", **FLOAT32)(x),
+}
 
 
 def in_float32(model: keras.Model) -> keras.Model:
@@ -25,7 +30,8 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
 
     Args:
         model: A model in float32. If it has a second output, so has the result.
-        output: "softmax", "logits", or "features", which are the input of the head.
+        output: A name in `OUTPUTS`. "values" are the model's outputs as they are, and "features"
+            the input of the head.
         raw: Whether images are float32 and preprocessed already.
     """
     dtype = "float32" if raw else "uint8"
@@ -34,8 +40,8 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
         scale, offset = preprocessing_of(model).rescaling()
         x = keras.layers.Rescaling(scale, offset, dtype="float32", name="preprocessing")(x)
     x, *others = keras.tree.flatten(_with_output(model, output)(x))
-    if output == "softmax" and not ends_in_softmax(model):
-        x = keras.layers.Softmax(dtype="float32", name="probabilities")(x)
+    if output in ACTIVATIONS and not ends_in_softmax(model):
+        x = ACTIVATIONS[output](x)
     return ImageModel(images, [x, *others] if others else x, name=model.name)
 
 

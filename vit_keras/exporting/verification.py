@@ -20,38 +20,71 @@ OUTPUT_SHOWN = 3000  # characters of a failed process
 def as_logits(outputs: np.ndarray, output: str) -> np.ndarray:
     """The logits of an `output` of a graph.
 
-    The logarithms of probabilities are logits up to a constant for each image. Probabilities below
+    The logarithms of a softmax are logits up to a constant for each image. Probabilities below
     1e-6 count as 1e-6.
     """
-    return np.log(np.maximum(outputs, 1e-6)) if output == "softmax" else outputs
+    if output == "softmax":
+        return np.log(np.maximum(outputs, 1e-6))
+    if output == "sigmoid":
+        certain = np.clip(outputs, 1e-6, 1 - 1e-6)
+        return np.log(certain) - np.log1p(-certain)
+    return outputs
 
 
-def agreement(outputs: np.ndarray, expected: np.ndarray, output: str) -> float:
-    """The share of images with the same first class; for features, the mean cosine."""
-    if output != "features":
-        return float((outputs.argmax(axis=-1) == expected.argmax(axis=-1)).mean())
-    norms = np.linalg.norm(outputs, axis=-1) * np.linalg.norm(expected, axis=-1)
-    return float(((outputs * expected).sum(axis=-1) / norms).mean())
+def agreement(outputs: np.ndarray, expected: np.ndarray, output: str, kind: str) -> float:
+    """How far a file answers as Keras does; 1 is always.
+
+    It is the share of images with the same first class, or of labels with the same answer at a
+    probability of 0.5; the mean coefficient of determination of numbers; and for features, the
+    mean cosine.
+    """
+    if output == "features":
+        norms = np.linalg.norm(outputs, axis=-1) * np.linalg.norm(expected, axis=-1)
+        return float(((outputs * expected).sum(axis=-1) / norms).mean())
+    if kind == "labels":
+        return float(((outputs >= _even(output)) == (expected >= _even(output))).mean())
+    if kind == "numbers":
+        errors = ((outputs - expected) ** 2).sum(axis=0)
+        spread = ((expected - expected.mean(axis=0)) ** 2).sum(axis=0)
+        return float((1 - errors / np.maximum(spread, 1e-12)).mean())
+    return float((outputs.argmax(axis=-1) == expected.argmax(axis=-1)).mean())
 
 
-def compare(outputs, expected, output: str, labels=None) -> dict:
+def _even(output):
+    """The output that stands for a probability of 0.5."""
+    return 0.5 if output == "sigmoid" else 0.0
+
+
+def _accuracy(outputs, output, labels, kind):
+    """The share of images whose class is right, or of known labels."""
+    if kind == "labels":
+        known = ~np.isnan(labels)
+        return float(((outputs >= _even(output)) == labels)[known].mean())
+    return float((outputs.argmax(axis=-1) == labels).mean())
+
+
+def compare(outputs, expected, output: str, labels=None, kind: str = "classes") -> dict:
     """Compares a file's outputs with Keras'.
 
     Args:
         outputs: The file's outputs, `(N, K)`.
         expected: Keras' outputs, `(N, K)`.
-        output: "softmax", "logits" or "features".
-        labels: The classes of the images, `(N,)`.
+        output: A name in `serving.OUTPUTS`.
+        labels: The classes of the images, `(N,)`, or their labels, `(N, K)`.
+        kind: What the outputs are: a name in `vit_keras.tasks.KINDS`.
 
     Returns:
-        `images` (their number), `largest_difference` (of a logit), `agreement` and, with labels,
-        `accuracy`.
+        `images` (their number), `largest_difference` (of a logit, or of a number in standard
+        deviations), `agreement` and, with labels of classes or labels, `accuracy`.
     """
-    difference = np.abs(as_logits(outputs, output) - as_logits(expected, output)).max()
-    row = {"images": len(outputs), "largest_difference": float(difference)}
-    row["agreement"] = agreement(outputs, expected, output)
-    if labels is not None and output != "features":
-        row["accuracy"] = float((outputs.argmax(axis=-1) == labels).mean())
+    difference = np.abs(as_logits(outputs, output) - as_logits(expected, output))
+    if output == "values":
+        spread = expected.std(axis=0)
+        difference = difference / np.where(spread > 0, spread, 1.0)
+    row = {"images": len(outputs), "largest_difference": float(difference.max())}
+    row["agreement"] = agreement(outputs, expected, output, kind)
+    if labels is not None and output != "features" and kind != "numbers":
+        row["accuracy"] = _accuracy(outputs, output, labels, kind)
     return row
 
 

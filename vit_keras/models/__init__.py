@@ -4,17 +4,18 @@ Models know nothing of files: `vit_keras.weights` reads and writes their weights
 """
 
 from vit_keras.models.constructors import from_model_config, from_variant
-from vit_keras.models.frozen import split_frozen
-from vit_keras.models.hybrid import HybridViT
-from vit_keras.models.image_model import (
-    ImageModel,
-    Preprocessing,
+from vit_keras.models.description import (
     check_class_names,
     class_names_of,
     copy_description,
     ends_in_softmax,
     preprocessing_of,
+    task_of,
 )
+from vit_keras.models.frozen import split_frozen
+from vit_keras.models.head_folding import scale_head
+from vit_keras.models.hybrid import HybridViT
+from vit_keras.models.image_model import ImageModel, Preprocessing
 from vit_keras.models.position_embeddings import positions_of
 from vit_keras.models.pretext import copy_encoder, pretext_model
 from vit_keras.models.pyramid import feature_pyramid
@@ -49,6 +50,8 @@ __all__ = [
     "positions_of",
     "preprocessing_of",
     "pretext_model",
+    "scale_head",
     "split_frozen",
+    "task_of",
     "with_image_size",
 ]

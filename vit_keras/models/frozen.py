@@ -2,7 +2,7 @@
 
 import keras
 
-from vit_keras.models.image_model import copy_description
+from vit_keras.models.description import copy_description
 
 
 def split_frozen(model: keras.Model) -> tuple[keras.Model, keras.Model]:

@@ -1,4 +1,4 @@
-"""A functional model that carries its preprocessing and the names of its classes."""
+"""A functional model that carries its preprocessing and what its outputs mean."""
 
 import contextlib
 import dataclasses
@@ -10,6 +10,7 @@ import numpy as np
 
 from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
 from vit_keras.models.input_shapes import check_images
+from vit_keras.tasks import CLASSES, Task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,13 +51,14 @@ class Preprocessing:
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ImageModel(keras.Model):
-    """A functional `keras.Model` that carries its preprocessing and its class names.
+    """A functional `keras.Model` that carries its preprocessing and what its outputs mean.
 
-    Both are saved in its `.keras` files. The constructors of this package return such models.
+    All three are saved in its `.keras` files. The constructors of this package return such models.
 
     Attributes:
         preprocessing: A `Preprocessing`.
-        class_names: Names of the classes in the order of the logits, or None.
+        class_names: Names of the classes, labels or numbers in the order of the outputs, or None.
+        task: A `Task`: whether the outputs are classes, of which one is right, or other things.
 
     Example:
         >>> model.class_names = ["cat", "dog"]
@@ -67,6 +69,7 @@ class ImageModel(keras.Model):
 
     preprocessing = Preprocessing()
     class_names: Sequence[str] | None = None
+    task = CLASSES
 
     def __setattr__(self, name, value):
         if is_jax_state(name):  # set at every step; Keras would search it for layers, for 2 ms
@@ -105,9 +108,12 @@ class ImageModel(keras.Model):
         return super().make_train_function(force)
 
     def get_config(self):
-        preprocessing = dataclasses.asdict(self.preprocessing)
-        names = None if self.class_names is None else list(self.class_names)
-        return {**super().get_config(), "preprocessing": preprocessing, "class_names": names}
+        description = {
+            "preprocessing": dataclasses.asdict(self.preprocessing),
+            "class_names": None if self.class_names is None else list(self.class_names),
+            "task": dataclasses.asdict(self.task),
+        }
+        return {**super().get_config(), **description}
 
     def get_compile_config(self):
         return _portable(super().get_compile_config())
@@ -116,17 +122,21 @@ class ImageModel(keras.Model):
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
         preprocessing, names = config.pop("preprocessing"), config.pop("class_names")
+        task = config.pop("task", {})  # absent in files of earlier versions
         model = super().from_config(config, custom_objects=custom_objects)
-        fields: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in preprocessing.items()
-        }
-        model.preprocessing = Preprocessing(**fields)
+        model.preprocessing = Preprocessing(**with_tuples(preprocessing))
         model.class_names = names
+        model.task = Task(**with_tuples(task))
         for layer in model.layers:
             if not layer.trainable:  # Keras restores this for a layer's weights, not its sublayers'
                 for weight in layer.weights:
                     weight.trainable = False
         return model
+
+
+def with_tuples(fields) -> dict[str, Any]:
+    """The fields of a frozen dataclass, whose tuples JSON turns into lists."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
 
 
 def _portable(config):
@@ -141,102 +151,3 @@ def _portable(config):
     if is_torch_optimizer(config.get("module")):
         config |= {"module": "keras.optimizers", "registered_name": None}
     return config
-
-
-def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
-    """Copies the preprocessing and the class names of `source` to `model`.
-
-    Args:
-        model: The model that is changed in place.
-        source: The model to copy from.
-
-    Returns:
-        `model`. A model that is no `ImageModel` is returned as it is.
-
-    Example:
-        >>> model.class_names = ["cat", "dog"]
-        >>> classifier = ImageModel(model.input, keras.layers.Softmax()(model.output))
-        >>> copy_description(classifier, model).class_names
-        ['cat', 'dog']
-    """
-    if isinstance(source, ImageModel) and isinstance(model, ImageModel):
-        model.preprocessing, model.class_names = source.preprocessing, source.class_names
-    return model
-
-
-def preprocessing_of(model: keras.Model) -> Preprocessing:
-    """Returns the preprocessing that a model carries.
-
-    Args:
-        model: Any Keras model.
-
-    Returns:
-        A `Preprocessing`. A model that carries none gets the published code's.
-
-    Example:
-        >>> preprocessing_of(vit_keras.applications.ViTTi16()).mean
-        (0.5,)
-    """
-    return getattr(model, "preprocessing", ImageModel.preprocessing)
-
-
-def class_names_of(model: keras.Model) -> list[str]:
-    """Returns the names of a model's classes, in the order of the logits.
-
-    Args:
-        model: A Keras model with one output `(B, classes)`.
-
-    Returns:
-        The names that the model carries, or the numbers "0", "1" and so on where it carries none.
-
-    Example:
-        >>> class_names_of(vit_keras.applications.ViTTi16(classes=3))
-        ['0', '1', '2']
-    """
-    names = getattr(model, "class_names", None)
-    return list(names) if names else [str(i) for i in range(model.output_shape[-1])]
-
-
-def check_class_names(class_names: Sequence[str], num_classes: int) -> tuple[str, ...]:
-    """Checks that there is one name for each class.
-
-    Args:
-        class_names: The names, in the order of the logits.
-        num_classes: The number of classes.
-
-    Returns:
-        The names as a tuple.
-
-    Raises:
-        ValueError: There are more or fewer names than classes, or `class_names` is one string.
-
-    Example:
-        >>> check_class_names(["cat", "dog"], num_classes=2)
-        ('cat', 'dog')
-    """
-    if isinstance(class_names, str):
-        raise ValueError(
-            f"`class_names` must be a sequence of names. Received: class_names={class_names!r}"
-        )
-    if len(class_names) != num_classes:
-        raise ValueError(
-            "`class_names` must have one name for each class. "
-            f"Received: {len(class_names)} names for {num_classes} classes"
-        )
-    return tuple(class_names)
-
-
-def ends_in_softmax(model: keras.Model) -> bool:
-    """Tells whether a model ends in a softmax, as those of `vit_keras.applications` do.
-
-    Args:
-        model: A functional model.
-
-    Returns:
-        True if the activation of the last layer is a softmax.
-
-    Example:
-        >>> ends_in_softmax(vit_keras.applications.ViTTi16())
-        True
-    """
-    return getattr(model.layers[-1], "activation", None) is keras.activations.softmax

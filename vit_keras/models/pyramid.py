@@ -6,7 +6,8 @@ from typing import NamedTuple
 import keras
 
 from vit_keras.layers import EncoderBlock, PatchMap, ResNetStage
-from vit_keras.models.image_model import ImageModel, copy_description
+from vit_keras.models.description import copy_description
+from vit_keras.models.image_model import ImageModel
 from vit_keras.models.surgery import patch_grid
 
 ROOT_STRIDE = 4  # pixels between the places of a ResNet's first stage

@@ -10,7 +10,8 @@ from vit_keras.layers import (
     WithAttentionWeights,
 )
 from vit_keras.layers.base import pair
-from vit_keras.models.image_model import ImageModel, copy_description
+from vit_keras.models.description import copy_description
+from vit_keras.models.image_model import ImageModel
 from vit_keras.resizing import resize_axis_embeddings, resize_position_embeddings
 
 

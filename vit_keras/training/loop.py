@@ -7,11 +7,13 @@ from typing import NamedTuple
 import keras
 
 from vit_keras.keras_internals import build_metrics
+from vit_keras.models import task_of
 from vit_keras.runs import Run
 from vit_keras.training import callbacks, checkpoints, weight_average
 from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.layer_rules import freeze
 from vit_keras.training.losses import build_loss
+from vit_keras.training.metrics import task_metrics
 from vit_keras.training.metrics_table import best_row, out_of_patience
 from vit_keras.training.optimizers import build_optimizer
 from vit_keras.training.rollbacks import NonFinite, halve_rate, read_rollbacks, record_rollback
@@ -63,8 +65,8 @@ def compile_frozen(model: keras.Model, config) -> None:
         )
     model.compile(
         optimizer=build_optimizer(config.optimizer, config.total_steps, model),
-        loss=build_loss(config),
-        weighted_metrics=["accuracy"] if _predicts_classes(config) else [],  # padding weighs 0
+        loss=build_loss(config, task_of(model)),
+        weighted_metrics=_metrics(model, config),  # padding weighs 0
         steps_per_execution=executed * config.optimizer.accumulation_steps if executed > 1 else 1,
     )
     model.optimizer.build(model.trainable_variables)
@@ -76,8 +78,10 @@ def compile_frozen(model: keras.Model, config) -> None:
     build_metrics(model, batch)  # creates the metrics' variables for checkpoints
 
 
-def _predicts_classes(config):
-    return config.pretext.predicts_colours if config.pretext.is_active else True
+def _metrics(model, config):
+    if config.pretext.is_active:
+        return ["accuracy"] if config.pretext.predicts_colours else []
+    return task_metrics(task_of(model), model.output.shape[-1])
 
 
 def train(
@@ -91,7 +95,8 @@ def train(
     """Trains a compiled model from the newest checkpoint of `run` to the end of the run.
 
     Afterwards `model` has the weights that represent the run: the last ones or, with `patience`,
-    those of the best held-out accuracy. With `ema_decay`, they are the average of the weights.
+    those of the best held-out accuracy, or the best figure of another kind of label. With
+    `ema_decay`, they are the average of the weights.
 
     Args:
         model: The model, compiled by `compile_model` with `run.config`.

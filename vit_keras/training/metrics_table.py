@@ -7,6 +7,9 @@ import math
 import pathlib
 
 from vit_keras.files import write_text
+from vit_keras.tasks import KINDS
+
+BEST = {f"val_{kind.metric}" for kind in KINDS.values()}
 
 
 def read_rows(folder: pathlib.Path) -> list[dict[str, float]]:
@@ -27,9 +30,17 @@ def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:
 
 
 def best_row(rows: list[dict[str, float]]) -> dict[str, float] | None:
-    """Returns the row of the highest `val_accuracy`, the earliest of equals; None without any."""
-    rows = [row for row in rows if "val_accuracy" in row]
-    return max(rows, key=lambda row: row["val_accuracy"], default=None)
+    """Returns the row of the highest `val_accuracy`, the earliest of equals; None without any.
+
+    For other kinds of labels than classes, it is the highest of their own figure.
+    """
+    rows = [row for row in rows if BEST & set(row)]
+    return max(rows, key=lambda row: row[best_name(row)], default=None)
+
+
+def best_name(row: dict[str, float]) -> str:
+    """Returns the name of the figure by which a row is the best."""
+    return next(name for name in row if name in BEST)
 
 
 def out_of_patience(rows: list[dict[str, float]], patience: int | None) -> bool:

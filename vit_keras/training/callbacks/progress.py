@@ -5,10 +5,12 @@ from typing import Any
 
 from vit_keras import extras
 from vit_keras.runs import Run
+from vit_keras.tasks import KINDS
 from vit_keras.training.callbacks.recorder import Recorder
 from vit_keras.training.callbacks.steps import StepCounter
 
-SHOWN = ("loss", "accuracy", "val_loss", "val_accuracy")
+METRICS = tuple(kind.metric for kind in KINDS.values())
+SHOWN = ("loss", *METRICS, "val_loss", *(f"val_{name}" for name in METRICS))
 
 
 class Progress(StepCounter):

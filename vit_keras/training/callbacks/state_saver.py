@@ -8,7 +8,7 @@ from vit_keras.training.callbacks.recorder import Recorder
 from vit_keras.training.callbacks.steps import StepCounter
 from vit_keras.training.callbacks.stop_on_nonfinite import StopOnNonFinite
 from vit_keras.training.distribution import ALONE, Topology, read_variable
-from vit_keras.training.metrics_table import best_row
+from vit_keras.training.metrics_table import best_name, best_row
 
 
 class StateSaver(StepCounter):
@@ -71,7 +71,7 @@ class StateSaver(StepCounter):
         if due or numbers.any():
             self.loss_check.check()
             best = best_row(self.recorder.rows)
-            best = best and {name: best[name] for name in ("step", "val_accuracy")}
+            best = best and {name: best[name] for name in ("step", best_name(best))}
             keep = self.config.keep_checkpoints
             path = checkpoints.save(self.model, self.folder, self.step, keep, best, self.topology)
         if numbers.any():

@@ -1,0 +1,96 @@
+"""What each kind of label is in the data: how it is counted, held out, and turned into a target."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from vit_keras.tasks import Task
+
+
+class LabelKind(NamedTuple):
+    """How the labels of a split are used.
+
+    Attributes:
+        counts: Maps labels and the names of the outputs to numbers of pictures by name.
+        strata: Maps labels to one value for each picture; a share of each value is held out.
+        target: Maps one picture's label to what a model learns from, `(K,)` float32, given a
+            `Task` and K.
+        text: Says what one picture's label is, given the names of the outputs.
+        least: The least number of outputs.
+        unit: What a share is held out of, for messages.
+    """
+
+    counts: Callable[[np.ndarray, Sequence[str]], dict[str, int]]
+    strata: Callable[[np.ndarray], Sequence]
+    target: Callable[[tf.Tensor, Task, int], tf.Tensor]
+    text: Callable[[np.ndarray, Sequence[str]], str]
+    least: int
+    unit: str
+
+
+def _count_classes(labels, names):
+    return dict(zip(names, np.bincount(labels, minlength=len(names)).tolist()))
+
+
+def _count_labels(labels, names):
+    return dict(zip(names, np.nansum(labels, axis=0).astype(int).tolist()))
+
+
+def _count_numbers(labels, names):
+    return dict(zip(names, (~np.isnan(labels)).sum(axis=0).tolist()))
+
+
+def _rarest_label(labels):
+    """The rarest label that each picture has; one more than the last for pictures without any."""
+    present = labels == 1
+    numbers = np.where(present.any(axis=0), present.sum(axis=0), len(labels) + 1)
+    rank = np.where(present, numbers, len(labels) + 2)
+    return np.where(present.any(axis=1), rank.argmin(axis=1), labels.shape[1]).tolist()
+
+
+def _standardized(label, task, outputs):
+    if task.mean is None:
+        return label
+    return (label - tf.constant(task.mean, tf.float32)) / tf.constant(task.std, tf.float32)
+
+
+def _name_labels(label, names):
+    """ "cat, dog 30 %" of labels, some of which may be mixed."""
+    shares = {name: float(share) for name, share in zip(names, label) if share >= 0.005}
+    texts = [name if share > 0.995 else f"{name} {share:.0%}" for name, share in shares.items()]
+    return ", ".join(texts) or "none"
+
+
+def _name_numbers(label, names):
+    texts = [f"{name} {value:.4g}" for name, value in zip(names, label) if not np.isnan(value)]
+    return ", ".join(texts) or "none"
+
+
+LABEL_KINDS = {
+    "classes": LabelKind(
+        counts=_count_classes,
+        strata=lambda labels: labels.tolist(),
+        target=lambda label, task, outputs: tf.one_hot(label, outputs),
+        text=lambda label, names: names[int(label)],
+        least=2,
+        unit="each class",
+    ),
+    "labels": LabelKind(
+        counts=_count_labels,
+        strata=_rarest_label,
+        target=lambda label, task, outputs: label,
+        text=_name_labels,
+        least=1,
+        unit="the pictures of each label",
+    ),
+    "numbers": LabelKind(
+        counts=_count_numbers,
+        strata=lambda labels: [0] * len(labels),
+        target=_standardized,
+        text=_name_numbers,
+        least=1,
+        unit="the pictures",
+    ),
+}

@@ -1,0 +1,185 @@
+"""Judges predictions of several labels a picture; labels that are NaN are unknown, and left out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vit_keras.tasks import Task
+
+
+def average_precision(scores: np.ndarray, labels: np.ndarray) -> float | None:
+    """Computes the average precision of one label, Σ (R_n − R_{n−1}) P_n over the thresholds.
+
+    Args:
+        scores: `(N,)`, higher for what is more likely.
+        labels: `(N,)` of 0 and 1.
+
+    Returns:
+        A number in [0, 1]; None if no label is 1.
+
+    Example:
+        >>> average_precision(np.array([0.9, 0.8, 0.1]), np.array([1.0, 0.0, 1.0]))
+        0.8333333333333333
+    """
+    _, right, above = _counts_by_threshold(scores, labels)
+    if not len(right) or not right[-1]:
+        return None
+    steps = np.diff(right, prepend=0)
+    return float((steps / right[-1]) @ (right / above))
+
+
+def best_thresholds(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
+    """Chooses the threshold of each label that gives the highest F1.
+
+    Each lies in the middle between two probabilities. A label without a positive gets 0.5.
+
+    Args:
+        probabilities: `(N, K)`.
+        labels: `(N, K)` of 0 and 1, with NaN for unknown ones.
+
+    Returns:
+        K thresholds, from which on a label counts as present.
+
+    Example:
+        >>> best_thresholds(np.array([[0.1], [0.3], [0.4]]), np.array([[0.0], [1.0], [1.0]]))
+        (0.2,)
+    """
+    return tuple(_best_threshold(p[k], y[k]) for p, y, k in _known_columns(probabilities, labels))
+
+
+def _best_threshold(probabilities, labels):
+    values, right, above = _counts_by_threshold(probabilities, labels)
+    if not len(right) or not right[-1]:
+        return 0.5
+    f1 = 2 * right / (above + right[-1])
+    best = int(f1.argmax())
+    below = values[best + 1] if best + 1 < len(values) else 0.0
+    return round(float((values[best] + below) / 2), 6)
+
+
+def _counts_by_threshold(scores, labels):
+    """Falling thresholds, and how many positives and how many pictures are not below each."""
+    order = np.argsort(-scores, kind="stable")
+    scores, labels = scores[order], labels[order]
+    last = np.flatnonzero(np.append(np.diff(scores) != 0, len(scores) > 0))  # of equal scores
+    return scores[last], np.cumsum(labels)[last], last + 1
+
+
+def _known_columns(values, labels):
+    """The columns of values and labels, and where the labels are known."""
+    for value, label in zip(values.T.astype("float64"), labels.T.astype("float64")):
+        yield value, label, ~np.isnan(label)
+
+
+def report_labels(
+    outputs: np.ndarray, labels: np.ndarray, names: Sequence[str], task: Task
+) -> dict[str, Any]:
+    """Judges a model of several labels.
+
+    Args:
+        outputs: Logits or probabilities, `(N, K)`.
+        labels: `(N, K)` of 0 and 1, with NaN for unknown ones.
+        names: The K names.
+        task: Its thresholds decide which labels count as present.
+
+    Returns:
+        "average_precision" (the mean over labels), "macro_f1", "micro_f1", "images", and "labels":
+        for each label its known and its positive images, average precision, threshold, precision,
+        recall, and F1. Where a figure is not defined, such as the recall of a label without
+        positives, it is None and left out of means.
+    """
+    is_probability = outputs.min() >= 0 and outputs.max() <= 1
+    probabilities = outputs if is_probability else sigmoid(outputs)
+    rows = [
+        _row(str(name), p[k], y[k], task.threshold(number))
+        for number, (name, (p, y, k)) in enumerate(
+            zip(names, _known_columns(probabilities, labels), strict=True)
+        )
+    ]
+    right, chosen = (sum(row.pop(key) for row in rows) for key in ("right", "chosen"))
+    positives = sum(row["positives"] for row in rows)
+    return {
+        "average_precision": mean_of_known(rows, "average_precision"),
+        "macro_f1": mean_of_known(rows, "f1"),
+        "micro_f1": _share(2 * right, chosen + positives),
+        "images": len(labels),
+        "labels": rows,
+    }
+
+
+def _row(name, probabilities, labels, threshold):
+    chosen = probabilities >= threshold
+    right, positives = float(labels[chosen].sum()), float(labels.sum())
+    return {
+        "name": name,
+        "images": len(labels),
+        "positives": int(positives),
+        "average_precision": average_precision(probabilities, labels),
+        "threshold": threshold,
+        "precision": _share(right, chosen.sum()),
+        "recall": _share(right, positives),
+        "f1": _share(2 * right, chosen.sum() + positives),
+        "right": right,
+        "chosen": float(chosen.sum()),
+    }
+
+
+def _share(count, whole):
+    return float(count / whole) if whole else None
+
+
+def mean_of_known(rows: Sequence[dict[str, Any]], key: str) -> float | None:
+    """Returns the mean of the values that are not None; None if all are."""
+    known = [row[key] for row in rows if row[key] is not None]
+    return float(np.mean(known)) if known else None
+
+
+def label_table(metrics: dict[str, Any]) -> str:
+    """Formats a report of labels for a terminal: one line per label, and the means last.
+
+    Example:
+        >>> outputs, labels = np.array([[0.9], [0.2]]), np.array([[1.0], [0.0]])
+        >>> print(label_table(report_labels(outputs, labels, ["a"], Task("labels"))))
+        label  images  positive       AP  threshold  precision   recall       F1
+        a           2         1  100.00%       0.50    100.00%  100.00%  100.00%
+        mean average precision 100.00%, macro F1 100.00%, micro F1 100.00% of 2 images
+    """
+    width = max(5, *(len(row["name"]) for row in metrics["labels"]))
+    heads = "images  positive       AP  threshold  precision   recall       F1"
+    lines = [f"{'label':<{width}}  {heads}"]
+    for row in metrics["labels"]:
+        shares = [percent(row[key], 7) for key in ("precision", "recall", "f1")]
+        lines.append(
+            f"{row['name']:<{width}}  {row['images']:>6}  {row['positives']:>8}  "
+            f"{percent(row['average_precision'], 7)}  {row['threshold']:>9.2f}    "
+            + "  ".join(shares)
+        )
+    return "\n".join([*lines, f"{_means(metrics)} of {metrics['images']} images"])
+
+
+def label_headline(metrics: dict[str, Any]) -> str:
+    """The line that a run of labels ends with."""
+    return f"{_means(metrics)} of {metrics['images']} held-out images"
+
+
+def _means(metrics):
+    keys = ("average_precision", "macro_f1", "micro_f1")
+    ap, macro, micro = (percent(metrics[key], 0) for key in keys)
+    return f"mean average precision {ap}, macro F1 {macro}, micro F1 {micro}"
+
+
+def percent(share: float | None, width: int) -> str:
+    """A share in percent with two digits, or a dash; at least `width` characters."""
+    return f"{'-' if share is None else f'{100 * share:.2f}%':>{width}}"
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Computes 1 / (1 + exp(-x)) without overflow, in the type of `logits`.
+
+    Example:
+        >>> sigmoid(np.array([-1000.0, 0.0, 1000.0]))
+        array([0. , 0.5, 1. ])
+    """
+    small = np.exp(-np.abs(logits))
+    return np.where(logits >= 0, 1, small) / (1 + small)

@@ -1,0 +1,160 @@
+"""The reports on models: one row of `REPORTS` for each kind of label."""
+
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vit_keras import figures
+from vit_keras.evaluation import classification, labels, numbers
+from vit_keras.tasks import CLASSES, Task
+
+
+class Report(NamedTuple):
+    """How a kind of label is judged.
+
+    Attributes:
+        judge: Maps outputs, labels, names and the `Task` to a report.
+        table: Formats a report for a terminal.
+        headline: Formats the line that a run ends with.
+        draw: Draws figures of a report into a folder, given what the data are called, and returns
+            the files.
+    """
+
+    judge: Callable[..., dict[str, Any]]
+    table: Callable[[dict[str, Any]], str]
+    headline: Callable[[dict[str, Any]], str]
+    draw: Callable[[dict[str, Any], pathlib.Path, str], list[pathlib.Path]]
+
+
+def _draw_classes(metrics, folder, source):
+    matrix, reliability = folder / "confusion.png", folder / "reliability.png"
+    names = [row["name"] for row in metrics["classes"]]
+    figures.confusion(metrics["confusion_matrix"], names, matrix, source)
+    figures.reliability(metrics["calibration"], reliability, source)
+    return [matrix, reliability]
+
+
+def _draw_labels(metrics, folder, source):
+    file = folder / "labels.png"
+    figures.label_bars(metrics["labels"], file, source)
+    return [file]
+
+
+def _draw_numbers(metrics, folder, source):
+    file = folder / "errors.png"
+    figures.number_errors(metrics["numbers"], file, source)
+    return [file]
+
+
+REPORTS = {
+    "classes": Report(
+        classification.report_classes,
+        classification.class_table,
+        classification.class_headline,
+        _draw_classes,
+    ),
+    "labels": Report(labels.report_labels, labels.label_table, labels.label_headline, _draw_labels),
+    "numbers": Report(
+        numbers.report_numbers, numbers.number_table, numbers.number_headline, _draw_numbers
+    ),
+}
+
+
+def report(
+    outputs: np.ndarray, labels: np.ndarray, class_names: Sequence[str], task: Task = CLASSES
+) -> dict[str, Any]:
+    """Judges a model by its outputs.
+
+    Args:
+        outputs: `(N, K)`: logits or probabilities, or the predicted numbers.
+        labels: `(N,)` integers for classes; otherwise `(N, K)` with NaN for unknown ones.
+        class_names: The K names.
+        task: What the outputs are.
+
+    Returns:
+        For classes, "accuracy" and others, see `classification.report_classes`; for labels,
+        "average_precision" and others, see `labels.report_labels`; for numbers, "r2" and others,
+        see `numbers.report_numbers`.
+
+    Raises:
+        ValueError: If there are no images, if a label lies outside the K classes, or if there are
+            not K names.
+
+    Example:
+        >>> logits = np.array([[2.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
+        >>> report(logits, np.array([0, 1, 1]), ["cat", "dog"])["confusion_matrix"]
+        [[1, 0], [1, 1]]
+    """
+    if len(labels) == 0:
+        raise ValueError("An evaluation needs at least one image. Received: none")
+    if len(class_names) != outputs.shape[-1]:
+        raise ValueError(
+            f"The model's {outputs.shape[-1]} {task.kind} need as many names. "
+            f"Received: {len(class_names)} names"
+        )
+    return REPORTS[task.kind].judge(outputs, labels, class_names, task)
+
+
+def report_table(metrics: dict[str, Any]) -> str:
+    """Formats a `report` for a terminal: one line per class, label or number.
+
+    Example:
+        >>> logits = np.array([[2.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
+        >>> print(report_table(report(logits, np.array([0, 1, 1]), ["cat", "dog"])))
+        class  images  precision   recall
+        cat         1     50.00%  100.00%
+        dog         2    100.00%   50.00%
+        accuracy 66.67% of 3 images
+    """
+    return REPORTS[_kind(metrics)].table(metrics)
+
+
+def headline(metrics: dict[str, Any]) -> str:
+    """Returns the lines that a run ends with, for a `report` or a `FewShotCallback.gain`.
+
+    Example:
+        >>> headline({"accuracy": 0.975, "images": 360, "classes": []})
+        'accuracy 97.50% of 360 held-out images'
+    """
+    if not metrics:
+        return "no few-shot evaluation: `fewshot_every` is 0"
+    if "fewshot" not in metrics:
+        return REPORTS[_kind(metrics)].headline(metrics)
+    percent = lambda row: f"{100 * row['mean']:.2f} ± {100 * row['std']:.2f}%"
+    return "\n".join(
+        f"{after['shots']}-shot accuracy {percent(before)} before, {percent(after)} after"
+        for before, after in zip(metrics["fewshot_before"], metrics["fewshot"])
+    )
+
+
+def draw_report(
+    metrics: dict[str, Any], folder: str | os.PathLike, source: str = ""
+) -> list[pathlib.Path]:
+    """Draws the figures of a report by `evaluate`.
+
+    Args:
+        metrics: The report.
+        folder: The folder of the PNG files.
+        source: What the data set is called, which heads the figures.
+
+    Returns:
+        The files.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+
+    Example:
+        ```python
+        metrics = evaluation.evaluate(predictor, split, class_names, batch=32)
+        evaluation.draw_report(metrics, "report")
+        ```
+    """
+    return REPORTS[_kind(metrics)].draw(metrics, pathlib.Path(folder), source)
+
+
+def _kind(metrics):
+    """The kind of label that a report is about, whose rows it holds."""
+    return next(kind for kind in REPORTS if kind in metrics)

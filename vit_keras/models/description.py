@@ -1,0 +1,124 @@
+"""What a model carries beside its weights, read from any Keras model."""
+
+from collections.abc import Sequence
+
+import keras
+
+from vit_keras.models.image_model import ImageModel, Preprocessing
+from vit_keras.tasks import Task
+
+
+def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
+    """Copies the preprocessing, the class names and the task of `source` to `model`.
+
+    Args:
+        model: The model that is changed in place.
+        source: The model to copy from.
+
+    Returns:
+        `model`. A model that is no `ImageModel` is returned as it is.
+
+    Example:
+        >>> model.class_names = ["cat", "dog"]
+        >>> classifier = ImageModel(model.input, keras.layers.Softmax()(model.output))
+        >>> copy_description(classifier, model).class_names
+        ['cat', 'dog']
+    """
+    if isinstance(source, ImageModel) and isinstance(model, ImageModel):
+        model.preprocessing, model.class_names = source.preprocessing, source.class_names
+        model.task = source.task
+    return model
+
+
+def preprocessing_of(model: keras.Model) -> Preprocessing:
+    """Returns the preprocessing that a model carries.
+
+    Args:
+        model: Any Keras model.
+
+    Returns:
+        A `Preprocessing`. A model that carries none gets the published code's.
+
+    Example:
+        >>> preprocessing_of(vit_keras.applications.ViTTi16()).mean
+        (0.5,)
+    """
+    return getattr(model, "preprocessing", ImageModel.preprocessing)
+
+
+def task_of(model: keras.Model) -> Task:
+    """Returns what a model's outputs mean.
+
+    Args:
+        model: Any Keras model.
+
+    Returns:
+        A `Task`. The outputs of a model that carries none are classes.
+
+    Example:
+        >>> task_of(vit_keras.applications.ViTTi16()).kind
+        'classes'
+    """
+    return getattr(model, "task", ImageModel.task)
+
+
+def class_names_of(model: keras.Model) -> list[str]:
+    """Returns the names of a model's classes, in the order of the logits.
+
+    Args:
+        model: A Keras model with one output `(B, classes)`.
+
+    Returns:
+        The names that the model carries, or the numbers "0", "1" and so on where it carries none.
+
+    Example:
+        >>> class_names_of(vit_keras.applications.ViTTi16(classes=3))
+        ['0', '1', '2']
+    """
+    names = getattr(model, "class_names", None)
+    return list(names) if names else [str(i) for i in range(model.output_shape[-1])]
+
+
+def check_class_names(class_names: Sequence[str], num_classes: int) -> tuple[str, ...]:
+    """Checks that there is one name for each class.
+
+    Args:
+        class_names: The names, in the order of the logits.
+        num_classes: The number of classes.
+
+    Returns:
+        The names as a tuple.
+
+    Raises:
+        ValueError: There are more or fewer names than classes, or `class_names` is one string.
+
+    Example:
+        >>> check_class_names(["cat", "dog"], num_classes=2)
+        ('cat', 'dog')
+    """
+    if isinstance(class_names, str):
+        raise ValueError(
+            f"`class_names` must be a sequence of names. Received: class_names={class_names!r}"
+        )
+    if len(class_names) != num_classes:
+        raise ValueError(
+            "`class_names` must have one name for each class. "
+            f"Received: {len(class_names)} names for {num_classes} classes"
+        )
+    return tuple(class_names)
+
+
+def ends_in_softmax(model: keras.Model) -> bool:
+    """Tells whether a model ends in a softmax, as those of `vit_keras.applications` do.
+
+    Args:
+        model: A functional model.
+
+    Returns:
+        True if the activation of the last layer is a softmax.
+
+    Example:
+        >>> ends_in_softmax(vit_keras.applications.ViTTi16())
+        True
+    """
+    return getattr(model.layers[-1], "activation", None) is keras.activations.softmax

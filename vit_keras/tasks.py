@@ -1,0 +1,82 @@
+"""What a model's outputs mean: one row of `KINDS` for each kind of label."""
+
+import dataclasses
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """A kind of label.
+
+    Attributes:
+        output: What an exported model returns: "softmax" or "sigmoid" of the logits, or "values".
+        losses: The losses that a run may minimize, the default first.
+        metric: The figure that chooses the best weights of a run, and heads its report. More is
+            better.
+        one: What one output is called.
+        several: What several outputs are called.
+    """
+
+    output: str
+    losses: tuple[str, ...]
+    metric: str
+    one: str
+    several: str
+
+
+KINDS = {
+    "classes": Kind("softmax", ("softmax", "sigmoid"), "accuracy", "class", "classes"),
+    "labels": Kind("sigmoid", ("sigmoid",), "average_precision", "label", "labels"),
+    "numbers": Kind("values", ("mse", "mae", "huber"), "r2", "number", "numbers"),
+}
+LOSSES = tuple(dict.fromkeys(loss for kind in KINDS.values() for loss in kind.losses))
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What a model's outputs mean.
+
+    Attributes:
+        kind: A name in `KINDS`: one of several "classes", any number of "labels", or "numbers".
+        thresholds: The probability from which on each label counts as present; None for 0.5.
+        mean: What `outputs * std + mean` restores numbers from, one value for each output; None
+            for outputs that are the numbers themselves.
+        std: As `mean`.
+        temperature: What the logits were divided by after training, so that the probabilities tell
+            how often the model is right; None if they were not. The head's weights hold it.
+
+    Raises:
+        ValueError: There is no such kind, or a field that belongs to another kind.
+
+    Example:
+        >>> Task("labels", thresholds=(0.5, 0.25)).row.output
+        'sigmoid'
+    """
+
+    kind: str = "classes"
+    thresholds: tuple[float, ...] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    temperature: float | None = None
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise ValueError(
+                f"`kind` must be one of {', '.join(map(repr, KINDS))}. Received: {self.kind!r}"
+            )
+        for name, kind in (("thresholds", "labels"), ("mean", "numbers"), ("std", "numbers")):
+            if getattr(self, name) is not None and self.kind != kind:
+                raise ValueError(
+                    f"`{name}` belongs to {kind}. Received: {name}={getattr(self, name)} for "
+                    f"{self.kind}"
+                )
+
+    @property
+    def row(self) -> Kind:
+        return KINDS[self.kind]
+
+    def threshold(self, index: int) -> float:
+        """The probability from which on label number `index` counts as present."""
+        return 0.5 if self.thresholds is None else self.thresholds[index]
+
+
+CLASSES = Task()
