@@ -24,8 +24,14 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "classes": Kind("softmax", ("softmax", "sigmoid"), "accuracy", "class", "classes"),
-    "labels": Kind("sigmoid", ("sigmoid",), "average_precision", "label", "labels"),
+    "classes": Kind(
+        "softmax",
+        ("softmax", "sigmoid", "focal", "logit_adjusted"),
+        "accuracy",
+        "class",
+        "classes",
+    ),
+    "labels": Kind("sigmoid", ("sigmoid", "focal"), "average_precision", "label", "labels"),
     "numbers": Kind("values", ("mse", "mae", "huber"), "r2", "number", "numbers"),
 }
 LOSSES = tuple(dict.fromkeys(loss for kind in KINDS.values() for loss in kind.losses))
@@ -41,6 +47,8 @@ class Task:
         mean: What `outputs * std + mean` restores numbers from, one value for each output; None
             for outputs that are the numbers themselves.
         std: As `mean`.
+        shares: The share of each class among the training images, or of the images that have each
+            label, for losses of rare classes; None after training.
         temperature: What the logits were divided by after training, so that the probabilities tell
             how often the model is right; None if they were not. The head's weights hold it.
 
@@ -56,6 +64,7 @@ class Task:
     thresholds: tuple[float, ...] | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    shares: tuple[float, ...] | None = None
     temperature: float | None = None
 
     def __post_init__(self):

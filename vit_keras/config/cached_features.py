@@ -41,6 +41,11 @@ def check_cached_features(run: Any) -> None:
             f"or ask for the frozen layers again: it needs {needed}. Received: {received}. Set "
             "cache_features to false, or these fields to what it needs"
         )
+    if run.balance == "sampling":
+        raise ValueError(
+            "`cache_features` goes through all features in each epoch, so `balance` must be none "
+            "or weights. Received: balance=sampling"
+        )
     if not run.optimizer.freeze:
         raise ValueError(
             "`cache_features` needs frozen layers. Received: optimizer.freeze=[]. Give "

@@ -61,8 +61,11 @@ class Config:
             held-out accuracy
         task: what the labels are: one of several classes, any number of labels, or numbers; auto
             for what the data set says
-        loss: softmax cross-entropy, or one sigmoid for each class; sigmoid for labels; mse, mae or
-            huber for numbers; null for the first of these
+        loss: softmax, sigmoid (one for each class), focal or logit_adjusted for classes; sigmoid or
+            focal for labels; mse, mae or huber for numbers; null for the first of these
+        focal_gamma: exponent of the focal loss
+        balance: what to do about rare classes or labels: nothing, weights of the loss by which all
+            classes weigh the same, or sampling, which draws images of all classes equally often
         calibrate: divide the logits by the temperature that fits the development split best, at
             the end of the run
         label_smoothing: probability taken from the right class and spread over all classes
@@ -105,7 +108,11 @@ class Config:
     checkpoint_every: Count = LATER
     keep_checkpoints: int = 2
     task: Literal["auto", "classes", "labels", "numbers"] = "auto"
-    loss: Literal["softmax", "sigmoid", "mse", "mae", "huber"] | None = None
+    loss: Literal["softmax", "sigmoid", "focal", "logit_adjusted", "mse", "mae", "huber"] | None = (
+        None
+    )
+    focal_gamma: float = 2.0
+    balance: Literal["none", "weights", "sampling"] = "none"
     calibrate: bool = False
     label_smoothing: float = 0.0
     sweep: bool = False
@@ -180,6 +187,15 @@ class Config:
             raise ValueError(
                 f"`label_smoothing` must be 0 with `task` {self.task}. "
                 f"Received: {self.label_smoothing}"
+            )
+        if self.balance != "none" and self.task == "numbers":
+            raise ValueError(
+                f"`balance` must be none with `task` numbers. Received: {self.balance}"
+            )
+        if self.loss == "sigmoid" and self.task == "classes" and self.balance == "weights":
+            raise ValueError(
+                "`balance` weights of classes needs `loss` softmax, focal or logit_adjusted. "
+                "Received: loss=sigmoid"
             )
         if self.fewshot_every and self.task != "classes":
             raise ValueError(

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from vit_keras.data.dataset import Dataset
 from vit_keras.data.held_out import train_and_test
+from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.masking import Masking
 from vit_keras.data.pipeline import eval_batches, train_batches
 from vit_keras.data.splits import Split
@@ -74,6 +75,7 @@ class Feed:
             total_steps=config.total_steps * parts_per_update,
             shard=self.shard,
             masking=self.masking,
+            is_balanced=config.balance == "sampling",
             **self.targets,
             **self.images,
         )
@@ -98,20 +100,43 @@ class Feed:
         return eval_batches(self.test, **self.eval_options)
 
 
-def learned_task(dataset: Dataset, train: Split) -> Task:
+def learned_task(dataset: Dataset, train: Split, config) -> Task:
     """Returns the task of a model that learns from a split of a data set.
 
     Numbers are standardized by the mean and the deviation of those that are known.
 
+    Args:
+        dataset: The data set.
+        train: The training images.
+        config: The run's `Config`, whose loss may need the shares of the classes.
+
+    Raises:
+        ValueError: If the loss needs shares, and a class has no training images, or a label has no
+            image with or without it.
+
     Example:
         >>> dataset = data.load("digits", channels=1)
-        >>> learned_task(dataset, dataset.split("train")).kind
+        >>> learned_task(dataset, dataset.split("train"), Config()).kind
         'classes'
     """
     if dataset.kind != "numbers":
-        return Task(dataset.kind)
+        needs_shares = config.balance == "weights" or config.loss == "logit_adjusted"
+        return Task(dataset.kind, shares=_shares(dataset, train) if needs_shares else None)
     mean, std = _standardization(train.labels)
     return Task("numbers", mean=mean, std=std)
+
+
+def _shares(dataset, train):
+    """The share of each class, or of the pictures that have each label."""
+    counts = LABEL_KINDS[dataset.kind].counts(train.labels, dataset.class_names)
+    known = len(train) if dataset.kind == "classes" else (~np.isnan(train.labels)).sum(axis=0)
+    shares = np.array([*counts.values()]) / known
+    if wrong := [name for name, share in zip(counts, shares) if not 0 < share < 1]:
+        raise ValueError(
+            "Losses that balance need training images with and without each class or label. "
+            f"Received: none, or no others, for {wrong}. Set balance to none, or sampling"
+        )
+    return tuple(shares.tolist())
 
 
 def _standardization(labels: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

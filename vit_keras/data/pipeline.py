@@ -10,6 +10,7 @@ from vit_keras.data.datasets import load
 from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.masking import Masking
 from vit_keras.data.numpy_preprocess import to_uint8
+from vit_keras.data.order import balanced, shuffled
 from vit_keras.data.parallel import parallel_map, prefetch_untuned
 from vit_keras.data.splits import Split
 from vit_keras.data.tf_preprocess import resize
@@ -33,6 +34,7 @@ def train_batches(
     task: Task = CLASSES,
     shard: tuple[int, int] = (0, 1),
     masking: Masking | None = None,
+    is_balanced: bool = False,
 ) -> tf.data.Dataset:
     """Makes batches to train on.
 
@@ -54,6 +56,8 @@ def train_batches(
         task: What the model learns, which decides the targets.
         shard: (r, n) for process r of n, which gets its rows of each batch.
         masking: Makes the inputs and targets of a pretext task instead.
+        is_balanced: Whether images of all classes are drawn equally often; of pictures with several
+            labels, the rarest one counts.
 
     Returns:
         Images `(B, H, W, C)` and targets `(B, K)` float32: one-hot or mixed classes, labels, or
@@ -66,16 +70,20 @@ def train_batches(
     first, count = _rows(batch, shard)
     mixing.check_pairs(augment_config, batch, shard[1])
     change = Augmentation(augment_config, image_size, preprocessing)
-    size, target = len(split), LABEL_KINDS[task.kind].target
+    kind = LABEL_KINDS[task.kind]
+    if is_balanced:
+        index_of = balanced(kind.strata(split.labels), seed)
+    else:
+        index_of = shuffled(len(split), seed)
 
     def example(i, replace):
         i = i // count * batch + first + i % count  # the number in the whole sequence
-        index = _shuffled(i, size, seed)
+        index = index_of(i)
         key, pair = (tf.stack([tf.constant(seed, tf.int64), n]) for n in (i, -1 - i // 2))
         read = lambda window: split.example(index, window, replace)
         image, label, drawn = change.example(read, key, pair)
         drawn |= masking.draw(key) if masking else {}
-        return image, target(label, task, num_classes), *([drawn] if drawn else [])
+        return image, kind.target(label, task, num_classes), *([drawn] if drawn else [])
 
     def whole(images, labels, drawn):
         images, labels = change.batch(images, labels, drawn)
@@ -184,13 +192,6 @@ def sample_images(
         for i in range(min(count, len(split)))
     ]
     return to_uint8(np.stack(images))
-
-
-def _shuffled(number, size, seed):
-    """Returns the index of the split that the endless sequence of epochs has at `number`."""
-    epoch, place = tf.cast(number // size, tf.int32), tf.cast(number % size, tf.int32)
-    order = tf.stack([tf.constant(seed, tf.int32), epoch])
-    return tf.random.experimental.index_shuffle(place, order, size - 1)
 
 
 def _batched(numbers, example, count, split):

@@ -11,10 +11,13 @@ from vit_keras.tasks import Task
 
 
 def restore_numbers(model: keras.Model) -> None:
-    """Lets a model of standardized numbers return the numbers themselves, by its head's weights."""
+    """Lets a model of standardized numbers return the numbers themselves, by its head's weights.
+
+    What its task says for training alone is dropped, of any model.
+    """
     if model.task.mean is not None:
         scale_head(model, model.task.std, model.task.mean)
-        model.task = Task("numbers")
+    model.task = Task(model.task.kind)
 
 
 def fit_to_development(

@@ -49,7 +49,7 @@ def train_run(config: Config) -> dict[str, Any] | None:
         dataset = data.load(config.dataset, config.model.channels, config.data, config.task)
         train_split, _ = data.train_and_test(dataset, config.data)
         config = config.complete_task(dataset.kind).count_steps(len(train_split))
-        described = dataset.class_names, data.learned_task(dataset, train_split)
+        described = dataset.class_names, data.learned_task(dataset, train_split, config)
         with topology.scope():
             model, encoder = _build(config, *described)
         with topology.chief_first():

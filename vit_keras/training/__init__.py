@@ -1,8 +1,17 @@
 """Training: optimizers, schedules, losses, callbacks, checkpoints, and the loop around `fit`."""
 
 from vit_keras.training.layer_rules import freeze
-from vit_keras.training.losses import SigmoidCrossentropy
+from vit_keras.training.losses import RareClassCrossentropy, RegressionLoss, SigmoidCrossentropy
 from vit_keras.training.optimizers import SGD, AdamW, build_optimizer
 from vit_keras.training.schedules import WarmupDecay
 
-__all__ = ["SGD", "AdamW", "SigmoidCrossentropy", "WarmupDecay", "build_optimizer", "freeze"]
+__all__ = [
+    "SGD",
+    "AdamW",
+    "RareClassCrossentropy",
+    "RegressionLoss",
+    "SigmoidCrossentropy",
+    "WarmupDecay",
+    "build_optimizer",
+    "freeze",
+]

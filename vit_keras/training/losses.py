@@ -1,5 +1,6 @@
 """The losses that a run can minimize; a label or number that is NaN is unknown, and left out."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,16 +17,84 @@ class SigmoidCrossentropy(keras.losses.Loss):
     It compares logits `(B, C)` with targets `(B, C)` in [0, 1] and averages over the images. A
     target that is NaN adds nothing to the sum.
 
+    Args:
+        gamma: The exponent of the focal loss (arXiv 1708.02002, Eq. 4), which multiplies each term
+            by (1 − p)^γ, where p is the probability of the right answer.
+        positive_weights: C factors of the terms of positives; None for 1.
+        **kwargs: The arguments of `keras.losses.Loss`.
+
     Example:
         >>> loss = vit_keras.training.SigmoidCrossentropy()
         >>> round(float(loss(np.array([[1.0, 0.0]]), np.zeros((1, 2)))), 4)  # 2 ln 2
         1.3863
     """
 
+    def __init__(self, gamma: float = 0.0, positive_weights=None, **kwargs):
+        super().__init__(**kwargs)
+        self.gamma, self.positive_weights = gamma, positive_weights
+
+    def get_config(self):
+        options = {"gamma": self.gamma, "positive_weights": self.positive_weights}
+        return {**super().get_config(), **options}
+
     def call(self, y_true, y_pred):
         known, y_true = split_known(y_true)
         losses = ops.binary_crossentropy(y_true, y_pred, from_logits=True)
+        if self.gamma:
+            probabilities = ops.sigmoid(y_pred)
+            wrong = y_true * (1 - probabilities) + (1 - y_true) * probabilities
+            losses = losses * ops.power(wrong, self.gamma)
+        if self.positive_weights is not None:
+            weights = ops.convert_to_tensor(self.positive_weights, losses.dtype)
+            losses = losses * (1 + y_true * (weights - 1))
         return ops.sum(ops.where(known, losses, 0.0), axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class RareClassCrossentropy(keras.losses.Loss):
+    """Softmax cross-entropy for classes of unequal sizes, by one or more of three means.
+
+    It compares logits `(B, C)` with targets `(B, C)` and averages over the images.
+
+    Args:
+        log_shares: C logarithms of the classes' shares of the training images. They are added to
+            the logits while training (logit adjustment, arXiv 2007.07314, Eq. 10), so that without
+            them the logits suit classes of equal sizes.
+        weights: C factors of the losses of the classes' images.
+        gamma: The exponent of the focal loss (arXiv 1708.02002, Eq. 4).
+        label_smoothing: Probability that is spread over all classes.
+        **kwargs: The arguments of `keras.losses.Loss`.
+
+    Example:
+        >>> loss = vit_keras.training.RareClassCrossentropy(weights=[1.0, 3.0])
+        >>> round(float(loss(np.array([[0.0, 1.0]]), np.zeros((1, 2)))), 4)  # 3 ln 2
+        2.0794
+    """
+
+    def __init__(
+        self, log_shares=None, weights=None, gamma=0.0, label_smoothing: float = 0.0, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.log_shares, self.weights, self.gamma = log_shares, weights, gamma
+        self.label_smoothing = label_smoothing
+
+    def get_config(self):
+        names = ("log_shares", "weights", "gamma", "label_smoothing")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+    def call(self, y_true, y_pred):
+        tensor = lambda values: ops.convert_to_tensor(values, y_pred.dtype)
+        if self.log_shares is not None:
+            y_pred = y_pred + tensor(self.log_shares)
+        smoothed = self.label_smoothing / y_true.shape[-1] + (1 - self.label_smoothing) * y_true
+        logs = ops.log_softmax(y_pred, axis=-1)
+        terms = smoothed * logs
+        if self.gamma:
+            terms = terms * ops.power(1 - ops.exp(logs), self.gamma)
+        losses = -ops.sum(terms, axis=-1)
+        if self.weights is not None:
+            losses = losses * ops.sum(y_true * tensor(self.weights), axis=-1)
+        return losses
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -78,14 +147,56 @@ def split_known(targets):
     return known, ops.where(known, targets, 0.0)
 
 
-LOSSES: dict[str, Callable[[Any], keras.losses.Loss]] = {
-    "softmax": lambda config: keras.losses.CategoricalCrossentropy(
-        from_logits=True, label_smoothing=config.label_smoothing
-    ),
-    "sigmoid": lambda config: SigmoidCrossentropy(),
-    "mse": lambda config: RegressionLoss("mse"),
-    "mae": lambda config: RegressionLoss("mae"),
-    "huber": lambda config: RegressionLoss("huber"),
+def _softmax(config, task):
+    if config.balance != "weights":
+        return keras.losses.CategoricalCrossentropy(
+            from_logits=True, label_smoothing=config.label_smoothing
+        )
+    return RareClassCrossentropy(
+        weights=_class_weights(config, task), label_smoothing=config.label_smoothing
+    )
+
+
+def _sigmoid(config, task, gamma=0.0):
+    weights = None
+    if config.balance == "weights":  # the weights of positives and negatives are equal in all
+        weights = [(1 - share) / share for share in task.shares]
+    return SigmoidCrossentropy(gamma, weights)
+
+
+def _focal(config, task):
+    if task.kind == "labels":
+        return _sigmoid(config, task, config.focal_gamma)
+    return RareClassCrossentropy(
+        weights=_class_weights(config, task),
+        gamma=config.focal_gamma,
+        label_smoothing=config.label_smoothing,
+    )
+
+
+def _logit_adjusted(config, task):
+    return RareClassCrossentropy(
+        log_shares=[math.log(share) for share in task.shares],
+        weights=_class_weights(config, task),
+        label_smoothing=config.label_smoothing,
+    )
+
+
+def _class_weights(config, task):
+    """Weights with which all classes weigh the same, and images 1 on average; None without."""
+    if config.balance != "weights":
+        return None
+    return [1 / (len(task.shares) * share) for share in task.shares]
+
+
+LOSSES: dict[str, Callable[[Any, Task], keras.losses.Loss]] = {
+    "softmax": _softmax,
+    "sigmoid": _sigmoid,
+    "focal": _focal,
+    "logit_adjusted": _logit_adjusted,
+    "mse": lambda config, task: RegressionLoss("mse"),
+    "mae": lambda config, task: RegressionLoss("mae"),
+    "huber": lambda config, task: RegressionLoss("huber"),
 }
 
 
@@ -103,4 +214,4 @@ def build_loss(config, task: Task = CLASSES) -> keras.losses.Loss:
         if config.pretext.predicts_colours:
             return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         return keras.losses.MeanSquaredError()
-    return LOSSES[config.loss or task.row.losses[0]](config)
+    return LOSSES[config.loss or task.row.losses[0]](config, task)

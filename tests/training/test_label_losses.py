@@ -1,0 +1,145 @@
+"""The losses and metrics of labels, numbers and rare classes equal their formulas."""
+
+import keras
+import numpy as np
+import pytest
+import sklearn.metrics as reference
+
+from tests.helpers import to_numpy
+from vit_keras.config import Config
+from vit_keras.tasks import Task
+from vit_keras.training.losses import build_loss
+from vit_keras.training.metrics import BINS, R2, AveragePrecision
+
+COUNT, OUTPUTS = 12, 3
+
+
+@pytest.fixture
+def logits(rng):
+    return (2 * rng.normal(size=(COUNT, OUTPUTS))).astype("float32")
+
+
+@pytest.fixture
+def unknown(rng):
+    mask = rng.random((COUNT, OUTPUTS)) < 0.3
+    mask[0] = True  # nothing is known of the first image
+    return mask
+
+
+def with_unknown(values, unknown):
+    return np.where(unknown, np.nan, values).astype("float32")
+
+
+def of(config, task, targets, outputs):
+    return float(to_numpy(build_loss(config, task)(targets, outputs)))
+
+
+def test_unknown_labels_add_nothing_to_the_loss_or_its_gradient(rng, logits, unknown):
+    labels = rng.integers(0, 2, logits.shape).astype("float32")
+    terms = np.logaddexp(0, logits) - labels * logits
+    expected = np.where(unknown, 0, terms).sum(axis=-1).mean()
+    task, targets = Task("labels"), with_unknown(labels, unknown)
+    assert of(Config(), task, targets, logits) == pytest.approx(expected, rel=1e-5)
+    images = keras.Input((OUTPUTS,))
+    head = keras.layers.Dense(OUTPUTS, name="head")
+    model = keras.Model(images, head(images))
+    model.compile("sgd", build_loss(Config(), task))
+    model.train_on_batch(logits, targets)
+    assert np.isfinite(to_numpy(head.kernel)).all()
+
+
+def test_labels_are_weighted_and_focused(rng, logits, unknown):
+    labels = rng.integers(0, 2, logits.shape).astype("float32")
+    p = 1 / (1 + np.exp(-logits.astype("float64")))
+    right = np.where(labels == 1, p, 1 - p)
+    shares = np.array([0.5, 0.2, 0.01])
+    terms = -np.log(right) * (1 - right) ** 1.5 * np.where(labels == 1, (1 - shares) / shares, 1)
+    expected = np.where(unknown, 0, terms).sum(axis=-1).mean()
+    config = Config(task="labels", loss="focal", focal_gamma=1.5, balance="weights")
+    task = Task("labels", shares=tuple(shares))
+    assert of(config, task, with_unknown(labels, unknown), logits) == pytest.approx(
+        expected, rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("loss", ["mse", "mae", "huber"])
+def test_numbers_that_are_unknown_add_nothing(rng, logits, unknown, loss):
+    numbers = rng.normal(size=logits.shape).astype("float32")
+    error = np.abs(logits - numbers)
+    terms = {
+        "mse": error**2,
+        "mae": error,
+        "huber": np.where(error <= 1, error**2 / 2, error - 0.5),
+    }[loss]
+    known = ~unknown
+    expected = ((terms * known).sum(axis=-1) / np.maximum(known.sum(axis=-1), 1)).mean()
+    value = of(Config(loss=loss), Task("numbers"), with_unknown(numbers, unknown), logits)
+    assert value == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["softmax", "focal", "logit_adjusted"])
+def test_rare_classes_weigh_more(rng, logits, loss):
+    shares, smoothing = np.array([0.9, 0.09, 0.01]), 0.1 if loss == "softmax" else 0.0
+    targets = np.eye(3, dtype="float32")[rng.integers(0, 3, COUNT)]
+    targets = 0.7 * targets + 0.3 * targets[::-1]  # mixed
+    adjusted = logits + (np.log(shares) if loss == "logit_adjusted" else 0)
+    logs = adjusted - np.log(np.exp(adjusted).sum(axis=-1, keepdims=True))
+    focus = (1 - np.exp(logs)) ** (2.0 if loss == "focal" else 0.0)
+    smoothed = smoothing / 3 + (1 - smoothing) * targets
+    weights = (targets / (3 * shares)).sum(axis=-1)
+    expected = (weights * -(smoothed * focus * logs).sum(axis=-1)).mean()
+    fields = {"loss": loss, "balance": "weights", "label_smoothing": smoothing}
+    task = Task("classes", shares=tuple(shares))
+    value = of(Config(task="classes", **fields), task, targets.astype("float32"), logits)
+    assert value == pytest.approx(expected, rel=1e-4)
+
+
+def test_average_precision_equals_scikit_learns_over_batches(rng, unknown):
+    bins = rng.integers(0, BINS, (3, COUNT, OUTPUTS))  # probabilities in the middles of bins
+    probabilities = (bins + 0.5) / BINS
+    labels = (rng.random(bins.shape) < probabilities).astype("float32")
+    targets = np.stack([with_unknown(batch, unknown) for batch in labels])
+    metric = AveragePrecision(OUTPUTS)
+    weights = np.array([1.0] * (COUNT - 2) + [0.0] * 2, "float32")  # padding weighs 0
+    for y, p in zip(targets, probabilities):
+        metric.update_state(y, np.log(p / (1 - p)).astype("float32"), weights)
+    y, p = (x[:, : COUNT - 2].reshape(-1, OUTPUTS) for x in (targets, probabilities))
+    known = ~np.isnan(y)
+    each = [
+        reference.average_precision_score(y[known[:, k], k], p[known[:, k], k])
+        for k in range(OUTPUTS)
+    ]
+    assert float(metric.result()) == pytest.approx(np.mean(each), abs=1e-5)
+
+
+def test_r2_equals_scikit_learns_over_batches(rng, unknown):
+    true = rng.normal(size=(3, COUNT, OUTPUTS)).astype("float32")
+    predicted = (true + 0.5 * rng.normal(size=true.shape)).astype("float32")
+    targets = np.stack([with_unknown(batch, unknown) for batch in true])
+    metric = R2(OUTPUTS)
+    for y, p in zip(targets, predicted):
+        metric.update_state(y, p)
+    y, p = targets.reshape(-1, OUTPUTS), predicted.reshape(-1, OUTPUTS)
+    known = ~np.isnan(y)
+    each = [reference.r2_score(y[known[:, k], k], p[known[:, k], k]) for k in range(OUTPUTS)]
+    assert float(metric.result()) == pytest.approx(np.mean(each), abs=1e-5)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"task": "labels", "loss": "softmax"}, "`loss` must be sigmoid or focal with `task` lab"),
+        ({"task": "numbers", "balance": "weights"}, "`balance` must be none with `task` numbers"),
+        ({"task": "numbers", "label_smoothing": 0.1}, "`label_smoothing` must be 0 with `task`"),
+        ({"task": "classes", "calibrate": True}, "a development split: set `data.dev_percent`"),
+        ({"task": "labels", "fewshot_every": 1}, "Few-shot evaluations need classes"),
+        (
+            {"task": "classes", "loss": "sigmoid", "balance": "weights"},
+            "needs `loss` softmax, focal or logit_adjusted. Received: loss=sigmoid",
+        ),
+    ],
+)
+def test_what_does_not_fit_a_kind_of_label_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**fields)
