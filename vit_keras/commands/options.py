@@ -184,6 +184,12 @@ def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
     return sizes[0], sizes[-1]
 
 
+def add_views(parser: argparse.ArgumentParser) -> None:
+    """`--tta`: the views of each image over which answers are averaged."""
+    text = "average over views of each picture: flip, crops"
+    parser.add_argument("--tta", nargs="+", choices=("flip", "crops"), metavar="VIEW", help=text)
+
+
 def add_out(parser: argparse.ArgumentParser, text: str, required: bool = False) -> None:
     """`--out`: where the results are written."""
     parser.add_argument("--out", metavar="PATH", required=required, help=text)

@@ -34,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--format", choices=FORMATS, metavar="NAME", help=formats)
     add("--attention", action="store_true", help="show on the page where the classifier looks")
     shared.add_image_size(parser)
+    shared.add_views(parser)
     add("--batch", type=int, default=32, metavar="N", help="pictures per step (32)")
     skip = "report an unreadable picture in its row instead of stopping"
     add("--skip_unreadable", action="store_true", help=skip)
@@ -45,6 +46,8 @@ def run(options: argparse.Namespace) -> None:
     form = _check(options)
     machine.prepare()
     predictor, _ = evaluation.open_predictor(options.model, shared.image_size(options))
+    if options.tta:
+        predictor = evaluation.with_views(predictor, options.tta)
     paths = data.expand_pictures(_arguments(options.pictures))
     predictions = evaluation.predict_files(
         predictor,

@@ -17,6 +17,8 @@ ESSENTIAL = {
     "batch": "N",
     "seed": "N",
     "sweep": "",
+    "folds": "K",
+    "task": "KIND",
     "patience": "N",
     "distribution": "MODE",
     "model.variant": "NAME",
@@ -90,6 +92,8 @@ def run(options: Any) -> None:
 
     if options.sweep:
         print(experiments.sweep(options))
+    elif options.folds:
+        print(experiments.cross_validate(options))
     else:
         experiments.train_run(options)
 

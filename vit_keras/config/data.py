@@ -18,6 +18,8 @@ class DataConfig:
         test_percent: percentage held out of image folders and tables without a split
         split_seed: decides which images those are
         dev_percent: percentage of the training images that are held out instead of the test split
+        fold: fold of the training images that is held out instead of the test split, such as [0, 5]
+            for the first of five; null for none
         label_columns: columns of a table that hold the labels, as a list or with commas between
             them; empty for the column label
         label_separator: text between several labels in one cell of a table
@@ -32,12 +34,18 @@ class DataConfig:
     test_percent: float = 10.0
     split_seed: int = 0
     dev_percent: float = 0.0
+    fold: tuple[int, int] | None = None
     label_columns: tuple[str, ...] | str = ()
     label_separator: str = "|"
     on_corrupt: Literal["stop", "skip"] = "stop"
 
     def __post_init__(self):
         check_rules(self, "data", DATA_RULES)
+        if self.fold is not None and self.dev_percent:
+            raise ValueError(
+                "Only one of `data.fold` and `data.dev_percent` may be given. "
+                f"Received: {list(self.fold)} and {self.dev_percent:g}"
+            )
         if isinstance(self.label_columns, str):
             names = filter(None, map(str.strip, self.label_columns.split(",")))
             object.__setattr__(self, "label_columns", tuple(names))
@@ -86,7 +94,11 @@ class AugmentConfig:
 
 _PERCENT = (lambda value: 0 <= value < 100, "at least 0 and below 100")
 _NOT_NEGATIVE = (lambda value: value >= 0, "at least 0")
-DATA_RULES: tuple[Rule, ...] = (("test_percent", *_PERCENT), ("dev_percent", *_PERCENT))
+DATA_RULES: tuple[Rule, ...] = (
+    ("test_percent", *_PERCENT),
+    ("dev_percent", *_PERCENT),
+    ("fold", lambda fold: 0 <= fold[0] < fold[1], "[i, k] with i from 0 to k - 1, or null"),
+)
 AUGMENT_RULES: tuple[Rule, ...] = (
     *((name, *_NOT_NEGATIVE) for name in ("rotation_degrees", "scale", "shift")),
     *((name, *_NOT_NEGATIVE) for name in ("randaugment_layers", "mixup_alpha", "cutmix_alpha")),

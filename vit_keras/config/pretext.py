@@ -15,7 +15,16 @@ PUBLISHED = {  # the target and the fraction of corrupted patches of each object
 }
 # Fields of classifiers and labels, which stay at their defaults with a pretext objective.
 LABELS_ALONE = (
-    *("loss", "balance", "calibrate", "label_smoothing", "sweep", "patience", "watch_every"),
+    *(
+        "loss",
+        "balance",
+        "calibrate",
+        "label_smoothing",
+        "sweep",
+        "folds",
+        "patience",
+        "watch_every",
+    ),
     *("model.representation_size", "augment.mixup_alpha", "augment.cutmix_alpha"),
 )
 

@@ -5,42 +5,13 @@ from typing import Any, Literal
 
 from vit_keras.config.cached_features import check_cached_features
 from vit_keras.config.data import AugmentConfig, DataConfig
+from vit_keras.config.grid import GridConfig
 from vit_keras.config.model import LATER, Count, ModelConfig, fill
 from vit_keras.config.optimizer import OptimizerConfig
 from vit_keras.config.pretext import PretextConfig
 from vit_keras.config.rules import Rule, check_rules
+from vit_keras.config.task import check_task
 from vit_keras.tasks import KINDS
-
-GRID_RULES: tuple[Rule, ...] = (
-    ("dev_percent", lambda value: 0 < value < 100, "above 0 and below 100"),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class GridConfig:
-    """What a sweep tries.
-
-    Attributes:
-        learning_rates: rates to try, each on a development split of the training images
-        seeds: seeds of the final runs, which use the best learning rate and all training images
-        dev_percent: percentage of the training images that judges the trials: 10 for Pets and
-            Flowers, 2 for CIFAR, 1 for ImageNet
-        classifiers: classifiers to try, each with a learning rate of its own, as in the paper's
-            Figure 9; empty for the model's classifier alone
-    """
-
-    learning_rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    dev_percent: float = 10.0
-    classifiers: tuple[Literal["token", "gap", "map"], ...] = ()
-
-    def __post_init__(self):
-        if not self.learning_rates or not self.seeds:
-            raise ValueError(
-                "A sweep needs `grid.learning_rates` and `grid.seeds`. Received: "
-                f"learning_rates={self.learning_rates}, seeds={self.seeds}"
-            )
-        check_rules(self, "grid", GRID_RULES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +42,8 @@ class Config:
         label_smoothing: probability taken from the right class and spread over all classes
         sweep: try the learning rates of `grid` on a part of the training images, then train with
             the best one on all of them, once for each seed
+        folds: number of runs of a cross-validation, each judged by another part of the training
+            images; 0 for one run
         seed: decides the initial weights, dropout, the order of the images and their augmentation
         workdir: folder of the run; null for runs/NAME-BACKEND-HASH
         distribution: how the run uses several devices or processes; see docs/distribution.md
@@ -116,6 +89,7 @@ class Config:
     calibrate: bool = False
     label_smoothing: float = 0.0
     sweep: bool = False
+    folds: int = 0
     seed: int = 0
     workdir: str | None = None
     distribution: Literal["auto", "none", "data_parallel", "model_parallel", "multi_worker"] = (
@@ -148,6 +122,11 @@ class Config:
                 f"Received: epochs={self.epochs}, total_steps={self.total_steps}"
             )
         check_rules(self, None, RULES)
+        if self.folds == 1 or (self.folds and self.sweep):
+            raise ValueError(
+                "A cross-validation needs `folds` of at least 2, and no `sweep`. "
+                f"Received: folds={self.folds}, sweep={self.sweep}"
+            )
         if self.batch % self.optimizer.accumulation_steps:
             raise ValueError(
                 "`optimizer.accumulation_steps` must divide `batch`. Received: "
@@ -171,43 +150,10 @@ class Config:
             )
         check_cached_features(self)
         if self.task != "auto":
-            self._check_task()
+            check_task(self)
         if self.model.is_complete:
             self.model.arguments()
             self.pretext.check(self)
-
-    def _check_task(self):
-        losses = KINDS[self.task].losses
-        if self.loss is not None and self.loss not in losses:
-            raise ValueError(
-                f"`loss` must be {' or '.join(losses)} with `task` {self.task}. "
-                f"Received: {self.loss}"
-            )
-        if self.label_smoothing and self.task != "classes":
-            raise ValueError(
-                f"`label_smoothing` must be 0 with `task` {self.task}. "
-                f"Received: {self.label_smoothing}"
-            )
-        if self.balance != "none" and self.task == "numbers":
-            raise ValueError(
-                f"`balance` must be none with `task` numbers. Received: {self.balance}"
-            )
-        if self.loss == "sigmoid" and self.task == "classes" and self.balance == "weights":
-            raise ValueError(
-                "`balance` weights of classes needs `loss` softmax, focal or logit_adjusted. "
-                "Received: loss=sigmoid"
-            )
-        if self.fewshot_every and self.task != "classes":
-            raise ValueError(
-                "Few-shot evaluations need classes, so `fewshot_every` must be 0 with `task` "
-                f"{self.task}. Received: {self.fewshot_every}"
-            )
-        if self.calibrate and (self.task == "numbers" or not self.data.dev_percent):
-            raise ValueError(
-                "`calibrate` needs classes or labels, and a development split: set "
-                f"`data.dev_percent`. Received: task={self.task}, "
-                f"data.dev_percent={self.data.dev_percent:g}"
-            )
 
     def complete_task(self, kind: Any) -> "Config":
         """This configuration with the kind of a data set's labels, and with a loss.

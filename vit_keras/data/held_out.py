@@ -18,7 +18,7 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
 
     With `config.dev_percent`, both are parts of the training split (the paper's development split,
     Table 4): that share of each class is held out by `config.split_seed`, and the test split is
-    not used.
+    not used. With `config.fold`, one of several equal parts is held out in the same way.
 
     Example:
         >>> train, test = train_and_test(data.load("digits", 1), DataConfig(dev_percent=10.0))
@@ -26,11 +26,18 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
         (1295, 142)
     """
     train = dataset.split(config.train_split)
-    if not config.dev_percent:
+    if not config.dev_percent and config.fold is None:
         return train, dataset.split(config.test_split)
-    options = dataclasses.replace(config, test_percent=config.dev_percent)
-    strata = LABEL_KINDS[dataset.kind].strata(train.labels)
-    held_out = choose_held_out([str(i) for i in range(len(train))], strata, options)
+    strata, names = (
+        LABEL_KINDS[dataset.kind].strata(train.labels),
+        list(map(str, range(len(train)))),
+    )
+    if config.fold is not None:
+        number, folds = config.fold
+        held_out = _folds(names, strata, folds, config.split_seed) == number
+    else:
+        options = dataclasses.replace(config, test_percent=config.dev_percent)
+        held_out = choose_held_out(names, strata, options)
     return train.part(np.flatnonzero(~held_out)), train.part(np.flatnonzero(held_out))
 
 
@@ -44,16 +51,29 @@ def choose_held_out(paths: Sequence[str], classes: Sequence, config: DataConfig)
         Whether each image is held out, `(N,)` bool.
     """
     held_out = np.zeros(len(paths), bool)
+    for members in _ranked(paths, classes, config.split_seed):
+        count = min(round(len(members) * config.test_percent / 100), len(members) - 1)
+        if config.test_percent and not count:
+            count = int(len(members) > 1)
+        held_out[members[:count]] = True
+    return held_out
+
+
+def _ranked(paths, classes, seed):
+    """The images of each class, ranked by their paths and the seed alone."""
     by_class: dict[Any, list[int]] = {}
     for i, name in enumerate(classes):
         by_class.setdefault(name, []).append(i)
     for members in by_class.values():
-        count = min(round(len(members) * config.test_percent / 100), len(members) - 1)
-        if config.test_percent and not count:
-            count = int(len(members) > 1)
-        members.sort(key=lambda i: path_hash(f"{config.split_seed}/{paths[i]}"))
-        held_out[members[:count]] = True
-    return held_out
+        yield sorted(members, key=lambda i: path_hash(f"{seed}/{paths[i]}"))
+
+
+def _folds(paths, classes, count, seed):
+    """The fold of each image: those of a class are dealt out in turn, and the classes go on."""
+    dealt = [i for members in _ranked(paths, classes, seed) for i in members]
+    folds = np.empty(len(paths), int)
+    folds[dealt] = np.arange(len(paths)) % count
+    return folds
 
 
 def hold_out(

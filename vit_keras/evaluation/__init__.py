@@ -22,9 +22,10 @@ from vit_keras.evaluation.page import PICTURE_PX
 from vit_keras.evaluation.prediction_formats import write_file_predictions
 from vit_keras.evaluation.predictions import write_predictions
 from vit_keras.evaluation.predictors import Predictor, make_predictor
-from vit_keras.evaluation.reports import draw_report, headline, report, report_table
+from vit_keras.evaluation.reports import draw_report, headline, main_figure, report, report_table
 from vit_keras.evaluation.sources import open_predictor
 from vit_keras.evaluation.summary import evaluate, mean_and_std, summarize, summary_line
+from vit_keras.evaluation.views import with_views
 
 __all__ = [
     "PICTURE_PX",
@@ -45,6 +46,7 @@ __all__ = [
     "few_shot_table",
     "fit_temperature",
     "headline",
+    "main_figure",
     "make_predictor",
     "mean_and_std",
     "measure_calibration",
@@ -60,6 +62,7 @@ __all__ = [
     "summarize",
     "summary_line",
     "top_k_accuracy",
+    "with_views",
     "write_file_predictions",
     "write_predictions",
 ]

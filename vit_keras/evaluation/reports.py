@@ -9,7 +9,7 @@ import numpy as np
 
 from vit_keras import figures
 from vit_keras.evaluation import classification, labels, numbers
-from vit_keras.tasks import CLASSES, Task
+from vit_keras.tasks import CLASSES, KINDS, Task
 
 
 class Report(NamedTuple):
@@ -116,7 +116,7 @@ def headline(metrics: dict[str, Any]) -> str:
     """Returns the lines that a run ends with, for a `report` or a `FewShotCallback.gain`.
 
     Example:
-        >>> headline({"accuracy": 0.975, "images": 360, "classes": []})
+        >>> headline({"accuracy": 0.975, "images": 360})
         'accuracy 97.50% of 360 held-out images'
     """
     if not metrics:
@@ -128,6 +128,16 @@ def headline(metrics: dict[str, Any]) -> str:
         f"{after['shots']}-shot accuracy {percent(before)} before, {percent(after)} after"
         for before, after in zip(metrics["fewshot_before"], metrics["fewshot"])
     )
+
+
+def main_figure(metrics: dict[str, Any]) -> float:
+    """Returns the figure that heads a report, of which more is better.
+
+    Example:
+        >>> main_figure({"accuracy": 0.975, "images": 360})
+        0.975
+    """
+    return metrics[KINDS[_kind(metrics)].metric]
 
 
 def draw_report(
@@ -156,5 +166,5 @@ def draw_report(
 
 
 def _kind(metrics):
-    """The kind of label that a report is about, whose rows it holds."""
-    return next(kind for kind in REPORTS if kind in metrics)
+    """The kind of label that a report is about."""
+    return next(kind for kind, row in KINDS.items() if row.metric in metrics)

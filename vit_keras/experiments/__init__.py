@@ -1,8 +1,9 @@
 """What a run is made of, and what is made of runs: sweeps and benchmarks of transfer."""
 
+from vit_keras.experiments.cross_validation import cross_validate
 from vit_keras.experiments.preview import first_training_images
 from vit_keras.experiments.rate_sweep import sweep
 from vit_keras.experiments.training_run import train_run
 from vit_keras.experiments.vtab import fine_tune_tasks
 
-__all__ = ["fine_tune_tasks", "first_training_images", "sweep", "train_run"]
+__all__ = ["cross_validate", "fine_tune_tasks", "first_training_images", "sweep", "train_run"]

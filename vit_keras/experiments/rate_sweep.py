@@ -8,6 +8,7 @@ import json
 import pathlib
 import statistics
 
+from vit_keras import evaluation
 from vit_keras.config import Config
 from vit_keras.experiments import training_run
 from vit_keras.files import write_text
@@ -41,12 +42,7 @@ def sweep(config: Config) -> str:
         print(experiments.sweep(dataclasses.replace(config, grid=grid, workdir="runs/pets")))
         ```
     """
-    if cluster := find_cluster():
-        raise ValueError(
-            "A sweep must run in one process. Received: a launcher's variables for "
-            f"{cluster.count} processes. Unset them (WORLD_SIZE, TF_CONFIG, KERAS_DISTRIBUTION_*), "
-            "or train each learning rate as a run"
-        )
+    check_one_process("A sweep", "learning rate")
     folder = pathlib.Path(config.workdir or default_workdir(config))
     if not config.grid.classifiers:
         table, numbers = _choose(config, folder)
@@ -61,6 +57,16 @@ def sweep(config: Config) -> str:
     write_text(folder / "sweep.md", table)
     write_text(folder / "sweep.json", json.dumps(numbers))
     return table
+
+
+def check_one_process(experiment: str, unit: str) -> None:
+    """Raises ValueError if a launcher has started several processes."""
+    if cluster := find_cluster():
+        raise ValueError(
+            f"{experiment} must run in one process. Received: a launcher's variables for "
+            f"{cluster.count} processes. Unset them (WORLD_SIZE, TF_CONFIG, KERAS_DISTRIBUTION_*), "
+            f"or train each {unit} as a run"
+        )
 
 
 def _choose(config, folder):
@@ -88,7 +94,7 @@ def _accuracy(config, folder, rate, seed, dev=False):
     )
     report = training_run.train_run(config)
     assert report is not None  # this is the only process
-    return report["accuracy"]
+    return evaluation.main_figure(report)
 
 
 def _table(trials, best, final):

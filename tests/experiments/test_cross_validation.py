@@ -1,0 +1,73 @@
+"""Cross-validation: every training image judges one run, and the reports are averaged."""
+
+import json
+
+import numpy as np
+import pytest
+
+from vit_keras import data
+from vit_keras.config import Config, DataConfig, ModelConfig
+from vit_keras.experiments import cross_validate
+
+pytestmark = pytest.mark.once
+
+
+def test_each_image_is_held_out_once():
+    dataset = data.load("digits", 1)
+    whole = dataset.split("train[:103]")
+    numbers = data.from_arrays(np.arange(len(whole))[:, None, None, None], whole.labels)
+    dataset.splits["train"] = numbers
+    held_out = []
+    for number in range(5):
+        train, test = data.train_and_test(dataset, DataConfig(fold=(number, 5)))
+        rows = [np.array([s.read(i).numpy().item() for i in range(len(s))]) for s in (train, test)]
+        assert not set(rows[0]) & set(rows[1]) and len(rows[0]) + len(rows[1]) == len(whole)
+        held_out += rows[1].tolist()
+        assert np.ptp(np.bincount(test.labels) - np.bincount(whole.labels) / 5) < 2
+    assert sorted(held_out) == list(range(len(whole)))
+
+
+def test_the_table_holds_each_run_and_their_mean(tmp_path):
+    sizes = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
+    config = Config(
+        model=ModelConfig(image_size=8, patch_size=4, channels=1, **sizes),
+        data=DataConfig(train_split="train[:60]"),
+        batch=16,
+        total_steps=6,
+        eval_every=6,
+        folds=3,
+        kernels="default",
+        workdir=str(tmp_path),
+    )
+    table = cross_validate(config)
+    reports = [json.loads((tmp_path / f"fold-{i}" / "report.json").read_text()) for i in range(3)]
+    assert json.loads((tmp_path / "cross_validation.json").read_text()) == reports
+    assert sum(report["images"] for report in reports) == 60
+    accuracies = [100 * report["accuracy"] for report in reports]
+    mean, std = np.mean(accuracies), np.std(accuracies, ddof=1)
+    assert f"| mean ± std | accuracy {mean:.2f} ± {std:.2f}%" in table
+    assert (tmp_path / "cross_validation.md").read_text() == table
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"folds": 1}, "needs `folds` of at least 2, and no `sweep`. Received: folds=1"),
+        ({"folds": 3, "sweep": True}, "Received: folds=3, sweep=True"),
+    ],
+)
+def test_faults_are_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"fold": (5, 5)}, r"`data.fold` must be \[i, k\] with i from 0 to k - 1, or null"),
+        ({"fold": (0, 5), "dev_percent": 10.0}, "Only one of `data.fold` and `data.dev_percent`"),
+    ],
+)
+def test_faults_of_a_fold_are_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        DataConfig(**fields)
