@@ -205,3 +205,23 @@ def sublayers(layer: keras.Layer) -> list[keras.Layer]:
     """The layer and the layers in it, at any depth."""
     check_keras()
     return list(layer._flatten_layers())
+
+
+def stored_kernel(layer: keras.layers.Layer):
+    """The kernel variable of a Keras dense layer, to which `layer.kernel` adds LoRA's product."""
+    check_keras()
+    return layer._kernel
+
+
+@contextlib.contextmanager
+def unlocked(layer: keras.layers.Layer):
+    """While open, a built layer takes more weights.
+
+    Relies on the layer's tracker refusing attributes with variables while it is locked.
+    """
+    check_keras()
+    layer._tracker.unlock()
+    try:
+        yield
+    finally:
+        layer._tracker.lock()

@@ -51,6 +51,10 @@ class Run:
         return self.folder / "model.keras"
 
     @property
+    def adapters_file(self) -> pathlib.Path:
+        return self.folder / "adapters.safetensors"
+
+    @property
     def kernels(self) -> dict[str, dict[str, bool]]:
         """The choices of `vit_keras.layers.kernels` that the run computes by."""
         return _recorded_environment(self.folder).get("kernels", {})

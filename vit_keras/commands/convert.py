@@ -12,6 +12,7 @@ EXAMPLES = (
     "vit-keras convert ViT-B_16.npz vit_b16.keras",
     "vit-keras convert runs/digits/model.keras folder --to huggingface",
     "vit-keras convert weights.npz out.safetensors --to timm --num_heads 12",
+    "vit-keras convert ViT-S_16.npz pets.keras --adapters runs/pets/adapters.safetensors",
 )
 
 
@@ -29,6 +30,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     names: dict[str, Any] = {"choices": FILES, "metavar": "FORMAT"}
     parser.add_argument("--source", help=f"format of IN (detected): {', '.join(FILES)}", **names)
     parser.add_argument("--to", help="format of OUT (Keras' own)", **names)
+    text = "adapters of IN that a run with lora.rank wrote, which are merged into OUT"
+    parser.add_argument("--adapters", metavar="FILE", help=text)
     text = "any argument of VisionTransformer that IN does not hold, such as --num_heads 12"
     parser.add_argument_group("what IN does not say", text)
 
@@ -36,9 +39,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from vit_keras.weights import from_checkpoint, save
 
-    model = from_checkpoint(options.input, source=options.source, **options.overrides)
+    if options.adapters:
+        model = _with_adapters(options)
+    else:
+        model = from_checkpoint(options.input, source=options.source, **options.overrides)
     save(model, options.output, format=options.to)
     print(f"{options.output}: {model.count_params():,} parameters")
+
+
+def _with_adapters(options):
+    from vit_keras import models, runs, weights
+
+    if options.source or options.overrides:
+        raise UsageError(
+            "--adapters bring the sizes of their model, so IN is read without --source and without "
+            f"arguments. Received: source={options.source}, {options.overrides}"
+        )
+    base = runs.find_weights(options.input, None)
+    return models.merge_lora(weights.open_adapted(base, options.adapters))
 
 
 def _overrides(rest):

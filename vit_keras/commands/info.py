@@ -36,12 +36,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from vit_keras import variants
     from vit_keras.runtimes import format_of
+    from vit_keras.weights import describe_adapters
 
     source, size = options.source, shared.image_size(options)
     if not os.path.exists(source) and source in variants.VARIANTS:
         description, costs = _variant(options, size)
     elif format_of(source):
         description, costs = _exported_file(source), None
+    elif adapters := describe_adapters(source):
+        description, costs = {"kind": "adapters", **adapters}, None
     else:
         description, costs = _weights(source, size)
     if options.json:

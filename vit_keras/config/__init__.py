@@ -2,6 +2,7 @@
 
 from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.grid import GridConfig
+from vit_keras.config.lora import LoraConfig
 from vit_keras.config.model import ModelConfig
 from vit_keras.config.optimizer import OptimizerConfig
 from vit_keras.config.parsing import UsageError, dump_config, parse_config, parser, read_config
@@ -14,6 +15,7 @@ __all__ = [
     "Config",
     "DataConfig",
     "GridConfig",
+    "LoraConfig",
     "ModelConfig",
     "OptimizerConfig",
     "PretextConfig",

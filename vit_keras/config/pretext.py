@@ -25,7 +25,7 @@ LABELS_ALONE = (
         "patience",
         "watch_every",
     ),
-    *("model.representation_size", "augment.mixup_alpha", "augment.cutmix_alpha"),
+    *("model.representation_size", "augment.mixup_alpha", "augment.cutmix_alpha", "lora.rank"),
 )
 
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from vit_keras.config.cached_features import check_cached_features
 from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.grid import GridConfig
+from vit_keras.config.lora import LoraConfig
 from vit_keras.config.model import LATER, Count, ModelConfig, fill
 from vit_keras.config.optimizer import OptimizerConfig
 from vit_keras.config.pretext import PretextConfig
@@ -64,6 +65,7 @@ class Config:
         kernels: implementations that torch uses on CPUs: the ones that are faster when a new run
             measures them, recorded in its environment.json, or the defaults on every machine
         model: the model
+        lora: low-rank adapters that train instead of the model
         pretext: what the run learns instead of labels
         data: where the images are
         augment: random changes of the training images
@@ -107,6 +109,7 @@ class Config:
     tracker: Literal["none", "mlflow", "wandb"] = "none"
     kernels: Literal["measured", "default"] = "measured"
     model: ModelConfig = ModelConfig()
+    lora: LoraConfig = LoraConfig()
     pretext: PretextConfig = PretextConfig()
     data: DataConfig = DataConfig()
     augment: AugmentConfig = AugmentConfig()

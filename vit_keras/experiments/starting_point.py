@@ -44,11 +44,16 @@ def complete_model(config: Config) -> Config:
 
     Raises:
         ValueError: The file does not say something that the model needs, or `config.model`
-            contradicts the file.
+            contradicts the file, or adapters are to be trained without weights.
         OSError: The file cannot be read or downloaded.
     """
     model = config.model
     if model.weights is None:
+        if config.lora.is_active:
+            raise ValueError(
+                "`lora.rank` needs `model.weights`, the weights that its adapters belong to. "
+                f"Received: lora.rank={config.lora.rank} without weights"
+            )
         return config
     with open_weight_file(runs.find_weights(model.weights, model.variant)) as file:
         tuples = lambda value: tuple(value) if isinstance(value, list) else value

@@ -1,6 +1,7 @@
 """A training run from its configuration to its report; every command and study trains by it."""
 
 import json
+import math
 from typing import Any
 
 import keras
@@ -62,7 +63,7 @@ def train_run(config: Config) -> dict[str, Any] | None:
         feed = data.Feed(dataset, config, size, numerics, topology.shard, encoder.task)
         few_shot = _few_shot(config, encoder, feed)
         if topology.is_chief:
-            size = f"{model.count_params():,} parameters"
+            size = f"{model.count_params():,} parameters{_trained(model)}"
             updates = f"{config.total_steps} updates of {config.batch} images"
             print(f"{run.folder}: {config.model.summary()}, {size}, {updates}")
             print("\n".join(data.describe_splits(dataset, feed.train, feed.test)))
@@ -84,8 +85,20 @@ def _build(config, class_names, task):
     model = encoder = initial_model(config, class_names, task)
     if config.pretext.is_active:
         model = models.pretext_model(encoder, config.pretext, config.seed)
+    if config.lora.is_active:
+        lora = config.lora
+        models.add_lora(model, lora.rank, lora.layers, lora.alpha, lora.train, config.seed)
     compile_model(model, config)
     return model, encoder
+
+
+def _trained(model):
+    """How many parameters train, where it is not all of them."""
+    total, trained = (
+        sum(math.prod(v.shape) for v in variables)
+        for variables in (model.weights, model.trainable_variables)
+    )
+    return "" if trained == total else f" ({trained:,} trained, {trained / total:.2%})"
 
 
 def _few_shot(config, encoder, feed):
@@ -105,19 +118,19 @@ def _few_shot(config, encoder, feed):
 
 
 def _finish(model, run, rows, described, feed, few_shot, unreadable):
-    """Writes the model (after a pretext, its encoder), the curves and the report."""
+    """Writes the model (after a pretext, its encoder; adapters merged), curves and the report."""
     config = run.config
     if config.pretext.is_active:
         model = models.copy_encoder(model, initial_model(config, *described))
     restore_numbers(model)
-    weights.save_model(model, run.model_file)
+    _save(model, run)
     if rows:
         figures.curves(rows, run.folder / "curves.png")
     if not config.pretext.is_active:
         outputs, labels = evaluation.predict(model, feed.held_out())
         if config.data.dev_percent:
             outputs = fit_to_development(model, outputs, labels, config.calibrate)
-            weights.save_model(model, run.model_file)
+            _save(model, run)
         report = evaluation.report(outputs, labels, described[0], model.task)
     elif few_shot:
         report = few_shot[0].gain(initial_model(config, *described), model)
@@ -129,3 +142,11 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
         print(unreadable.report())
     print(f"next: vit-keras evaluate {run.folder} ; vit-keras export {run.folder}")
     return report
+
+
+def _save(model, run):
+    """Writes a run's model; adapters go into a file of their own and are merged."""
+    if run.config.lora.is_active:
+        weights.save_adapters(model, run.adapters_file, base=run.config.model.weights)
+        model = models.merge_lora(model)
+    weights.save_model(model, run.model_file)

@@ -7,6 +7,7 @@ from keras import ops
 
 from vit_keras.layers import kernels
 from vit_keras.layers.kernels.activations import GELUS, IN_TRAINING, gelu, gelu_tanh
+from vit_keras.layers.low_rank import LowRankKernel
 
 __all__ = ["GELUS", "Dense", "HeadsDense", "gelu", "gelu_tanh", "linear"]
 
@@ -40,7 +41,7 @@ def linear(x, kernel, bias, activation=None):
     return ops.reshape(y if activation is None else activation(y), shape)
 
 
-class Dense(keras.layers.Dense):
+class Dense(LowRankKernel, keras.layers.Dense):
     """`keras.layers.Dense` by `linear`: `(…, K)` -> `(…, units)`."""
 
     def call(self, inputs, training=None):
@@ -50,7 +51,7 @@ class Dense(keras.layers.Dense):
         return linear(inputs, self.kernel, self.bias, activation)
 
 
-class HeadsDense(keras.layers.EinsumDense):
+class HeadsDense(LowRankKernel, keras.layers.EinsumDense):
     """`keras.layers.EinsumDense` by `linear`, to or from attention heads.
 
     The equation says which: `(B, N, D)` -> `(B, N, H, d)` with a kernel `(D, H, d)`, or

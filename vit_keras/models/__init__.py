@@ -16,6 +16,7 @@ from vit_keras.models.frozen import split_frozen
 from vit_keras.models.head_folding import scale_head
 from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import ImageModel, Preprocessing
+from vit_keras.models.lora import add_lora, lora_layers, merge_lora
 from vit_keras.models.position_embeddings import positions_of
 from vit_keras.models.pretext import copy_encoder, pretext_model
 from vit_keras.models.pyramid import feature_pyramid
@@ -35,6 +36,7 @@ __all__ = [
     "Preprocessing",
     "ResNet",
     "VisionTransformer",
+    "add_lora",
     "attention_maps",
     "attention_rollout",
     "check_class_names",
@@ -46,6 +48,8 @@ __all__ = [
     "from_model_config",
     "from_variant",
     "intermediates",
+    "lora_layers",
+    "merge_lora",
     "patch_grid",
     "positions_of",
     "preprocessing_of",

@@ -1,4 +1,8 @@
-"""The input, the arguments of layers and the head that all constructors share."""
+"""The input, the arguments of layers and the head that all constructors share; layers by name."""
+
+import difflib
+import fnmatch
+from collections.abc import Iterable
 
 import keras
 
@@ -73,3 +77,28 @@ def add_head(x, num_classes, representation_size, activation, layer, bias=0.0, n
         dtype=policy.variable_dtype,
         name=name,
     )(x)
+
+
+def matching_layers(model: keras.Model, patterns: Iterable[str], argument: str) -> list:
+    """The layers with weights whose names match one of the patterns.
+
+    Args:
+        model: The model.
+        patterns: Names of layers, in which `*`, `?` and `[!h]` have the meaning of `fnmatch`.
+        argument: What the patterns are called in a message.
+
+    Raises:
+        ValueError: A pattern matches no layer with weights.
+    """
+    layers = {layer.name: layer for layer in model.layers if layer.weights}
+    matched: dict[str, keras.layers.Layer] = {}
+    for pattern in patterns:
+        names = fnmatch.filter(layers, pattern)
+        if not names:
+            near = difflib.get_close_matches(pattern, layers, n=3, cutoff=0.3) or list(layers)
+            raise ValueError(
+                f"`{argument}` must hold patterns that match names of layers with weights. "
+                f"Received: {pattern!r}, which matches none. Similar names: {', '.join(near)}"
+            )
+        matched |= {name: layers[name] for name in names}
+    return list(matched.values())

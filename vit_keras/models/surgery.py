@@ -12,6 +12,7 @@ from vit_keras.layers import (
 from vit_keras.layers.base import pair
 from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
+from vit_keras.models.lora import lora_layers, merge_lora
 from vit_keras.resizing import resize_axis_embeddings, resize_position_embeddings
 
 
@@ -113,7 +114,7 @@ def with_image_size(
     """Copies a model and its weights for images of another size (Section 3.2).
 
     Position embeddings are interpolated in 2-D; embeddings of columns and rows are interpolated
-    along their own axis. All other weights are copied, and none are shared.
+    along their own axis. All other weights are copied, and none are shared. Adapters are merged.
 
     Args:
         model: A functional model of this package.
@@ -132,6 +133,7 @@ def with_image_size(
         (None, 384, 384, 3)
     """
     shape = (*pair(image_size, "image_size"), model.input_shape[-1])
+    model = merge_lora(model) if lora_layers(model) else model
     images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
     cloned: list[keras.layers.Layer] = []
 

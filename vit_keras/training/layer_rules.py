@@ -1,10 +1,10 @@
 """Rules for single layers: their learning rates, and which layers do not train."""
 
-import difflib
-import fnmatch
 import re
 
 import keras
+
+from vit_keras.models.common import matching_layers
 
 BLOCK = re.compile(r"encoderblock_(\d+)")
 FIRST = re.compile(r"embedding|cls|posembed_input|conv_root|gn_root|block\d+")
@@ -56,19 +56,11 @@ def freeze(model: keras.Model, patterns) -> None:
         freeze(model, ["embedding", "encoderblock_*"])  # positions, the last norm and head train
         freeze(model, ["[!h]*"])  # all names that do not begin with h: a linear probe
     """
-    layers = {layer.name: layer for layer in model.layers if layer.weights}
-    for pattern in patterns:
-        names = fnmatch.filter(layers, pattern)
-        if not names:
-            near = difflib.get_close_matches(pattern, layers, n=3, cutoff=0.3) or list(layers)
-            raise ValueError(
-                "`freeze` must hold patterns that match names of layers with weights. Received: "
-                f"{pattern!r}, which matches none. Similar names: {', '.join(near)}"
-            )
-        for name in names:
-            layers[name].trainable = False
+    for layer in matching_layers(model, patterns, "freeze"):
+        layer.trainable = False
     if not model.trainable_variables:
+        names = ", ".join(layer.name for layer in model.layers if layer.weights)
         raise ValueError(
             "`freeze` must leave at least one layer that trains, such as the head. "
-            f"Received: {list(patterns)}, which match all of {', '.join(layers)}"
+            f"Received: {list(patterns)}, which match all of {names}"
         )

@@ -7,6 +7,7 @@ from vit_keras.layers import kernels
 from vit_keras.training import distribution, list_ops
 from vit_keras.training.layer_rules import rate_multiplier
 
+DECAYED = ("/kernel", "/lora_kernel_a", "/lora_kernel_b")
 update_groups = kernels.lookup("update_groups")  # None: the backend updates one variable at a time
 
 
@@ -14,7 +15,7 @@ class UpdateRule(keras_internals.Optimizer):
     """Base of optimizers that update w ← w - η_t · s · (u + λ · w).
 
     u is the direction that a subclass makes of the gradients, η_t the rate of the schedule, s the
-    multiplier of the layer and λ the weight decay, for variables called `kernel` only.
+    multiplier of the layer and λ the weight decay, for kernels and LoRA's factors only.
 
     A subclass gives `_direction(gradient, index)`, which returns u for the variable of that index,
     and `update_group(weights, gradients, indices, rate, weight_decay)`, which on torch updates
@@ -95,7 +96,7 @@ class UpdateRule(keras_internals.Optimizer):
         return index, rate, self._decay(index, variable)
 
     def _decay(self, index, variable) -> float:
-        decays = self.model_variables[index].path.endswith("/kernel") and self.may_decay(variable)
+        decays = self.model_variables[index].path.endswith(DECAYED) and self.may_decay(variable)
         return self.weight_decay or 0.0 if decays else 0.0
 
     def apply_step(self, gradients, variables):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from vit_keras.weights.published.catalog import lookup, names
 
 if TYPE_CHECKING:
+    from vit_keras.weights.adapter_file import describe_adapters
+    from vit_keras.weights.adapters import load_adapters, open_adapted, save_adapters
     from vit_keras.weights.description import describe
     from vit_keras.weights.loading import from_checkpoint, load, open_model
     from vit_keras.weights.published.download import fetch, resolve
@@ -17,12 +19,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "describe": "description",
+    "describe_adapters": "adapter_file",
     "fetch": "published.download",
     "from_checkpoint": "loading",
     "load": "loading",
+    "load_adapters": "adapters",
+    "open_adapted": "adapters",
     "open_model": "loading",
     "resolve": "published.download",
     "save": "saving",
+    "save_adapters": "adapters",
     "save_model": "saving",
 }
 
@@ -35,13 +41,17 @@ def __getattr__(name):
 
 __all__ = [
     "describe",
+    "describe_adapters",
     "fetch",
     "from_checkpoint",
     "load",
+    "load_adapters",
     "lookup",
     "names",
+    "open_adapted",
     "open_model",
     "resolve",
     "save",
+    "save_adapters",
     "save_model",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from vit_keras.models import with_image_size
+from vit_keras.models import lora_layers, with_image_size
 from vit_keras.weights import strict_copy
 from vit_keras.weights.architectures import check_plausible, class_for
 from vit_keras.weights.containers.checks import check_archive_claim
@@ -53,6 +53,11 @@ def load(
         vit_keras.weights.load(model, "ViT-B_16.npz", head="reset")
         ```
     """
+    if lora_layers(model):
+        raise ValueError(
+            "Weights are loaded into a model without adapters. Received: model "
+            f"{model.name!r}, which has some. Load the weights before `models.add_lora`"
+        )
     with open_weight_file(path, source) as file:
         strict_copy.copy_weights(model, file, head, interpolation)
     return model
@@ -90,6 +95,13 @@ def from_checkpoint(
     """
     if os.fspath(path).endswith(".keras"):
         return _open_keras_model(os.fspath(path), overrides)
+    return rebuild(path, source, interpolation, **overrides)
+
+
+def rebuild(
+    path: str | os.PathLike, source: str | None, interpolation: str | None, **overrides: Any
+) -> keras.Model:
+    """`from_checkpoint` for a model of this package, with any override for `.keras` files too."""
     if overrides.get("num_classes") == 0:
         overrides["num_classes"] = None
     with open_weight_file(path, source) as file:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vit_keras.files import replacing
 from vit_keras.layers.base import check_choice
-from vit_keras.models import preprocessing_of
+from vit_keras.models import lora_layers, merge_lora, preprocessing_of
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.keras_h5 import write_h5
 from vit_keras.weights.formats import registry
@@ -22,7 +22,7 @@ FOLDER_NAMES = {".safetensors": "model.safetensors", ".weights.h5": "model.weigh
 
 
 def save(model: keras.Model, path: str | os.PathLike, format: str | None = None) -> None:
-    """Writes a model's weights in any format.
+    """Writes a model's weights in any format, with low-rank adapters merged.
 
     Args:
         model: The model.
@@ -48,6 +48,7 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
     if format in (None, "vit_keras"):
         return _save_native(model, path)
     check_choice(format, registry.FORMATS, "format")
+    model = merge_lora(model) if lora_layers(model) else model
     row = registry.FORMATS[format]
     arch = row.architecture.from_model(model)
     row.check(arch)

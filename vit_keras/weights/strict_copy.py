@@ -167,7 +167,7 @@ class _Plan:
         title = f"{self.file.path!r} ({self.file.format.name}) does not fit model "
         title += f"{self.model.name!r}"
         theirs = variant_name(_inferred(self.file))
-        ours = variant_name(_sizes(self.model))
+        ours = variant_name(sizes_of(self.model))
         if theirs != ours and theirs and ours:
             title += f": the file is for {theirs}, the model is {ours}"
         hint = '; head="drop" leaves the model\'s head as it is' if self._only_head() else ""
@@ -183,7 +183,7 @@ def _is_head(path):
     return path.startswith(HEADS_OF_CLASSES)
 
 
-def _sizes(model):
+def sizes_of(model):
     """The arguments of the model's constructor; empty if they cannot be told."""
     for architecture in (VisionTransformerArchitecture, ResNetArchitecture):
         try:

@@ -96,7 +96,8 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(context, x, kernel, bias, routes, gelu=None):
-        context.save_for_backward(x, kernel)
+        kept = x if gelu or context.needs_input_grad[1] else None  # a frozen kernel needs none
+        context.save_for_backward(kept, kernel)
         context.routes, context.gelu = routes, gelu
         return _forward(gelu(x) if gelu else x, kernel, bias, routes)
 

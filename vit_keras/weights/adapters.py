@@ -1,0 +1,214 @@
+"""Low-rank adapters in a file of their own: a few MB beside the weights that they adapt."""
+
+import dataclasses
+import hashlib
+import json
+import os
+from typing import Any
+
+import keras
+import numpy as np
+
+from vit_keras.files import replacing
+from vit_keras.layers.low_rank import LORA, lora_shapes
+from vit_keras.models.image_model import ImageModel
+from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_variables
+from vit_keras.weights.adapter_file import NOTE, SETTINGS, SUFFIX, AdapterFile, open_adapters
+from vit_keras.weights.containers.safetensors import write_safetensors
+from vit_keras.weights.loading import rebuild
+from vit_keras.weights.strict_copy import sizes_of
+
+# What a run may change in the model that its weights describe.
+CHANGED = ("image_size", "patch_size", "channels", "num_classes", "representation_size")
+
+
+def save_adapters(model: keras.Model, path: str | os.PathLike, base: str | None = None) -> None:
+    """Writes the adapters of a model, and the layers that train beside them, such as the head.
+
+    Args:
+        model: A model with adapters.
+        path: A file that ends in `.safetensors`.
+        base: The name of the weights that the adapters belong to. The file also holds a checksum
+            of these weights.
+
+    Raises:
+        ValueError: The model has no adapters or several ranks, or the path has another suffix.
+        ImportError: safetensors is not installed.
+
+    Example:
+        ```python
+        vit_keras.models.add_lora(model, rank=8)
+        model.fit(images, labels)
+        vit_keras.weights.save_adapters(model, "pets.safetensors", base="ViT-S_16.npz")
+        ```
+    """
+    path = os.fspath(path)
+    if not path.endswith(SUFFIX):
+        raise ValueError(f"Adapters are written to {SUFFIX} files. Received: {path!r}")
+    settings, whole = _settings(model), _whole_layers(model)
+    variables = {v.path: v for v in lora_variables(model)}
+    variables |= {v.path: v for name in whole for v in model.get_layer(name).weights}
+    class_names = getattr(model, "class_names", None)
+    note = {
+        **settings,
+        "train": whole,
+        "base": {"name": base, "sha256": _checksum(model, set(variables))},
+        "class_names": None if class_names is None else list(class_names),
+        "task": dataclasses.asdict(task_of(model)),
+        "architecture": sizes_of(model),
+    }
+    arrays = ((name, np.array(_array(variable))) for name, variable in variables.items())
+    with replacing(path) as temporary:
+        write_safetensors(temporary, arrays, json.dumps({NOTE: note}))
+
+
+def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
+    """Adds the adapters in a file to the model that they belong to, all of them or none.
+
+    Args:
+        model: The base, with a head of as many classes as the file's. It may have adapters of the
+            same rank, alpha and layers, which are replaced.
+        path: A file that `save_adapters` or a run wrote.
+
+    Returns:
+        `model`, changed in place. Its adapters can train on; `models.merge_lora` adds them to the
+        kernels.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file holds no adapters, or belongs to another base, or does not fit. The
+            message then lists all differences, and the model stays as it was.
+        ImportError: safetensors is not installed.
+
+    Example:
+        ```python
+        model = vit_keras.weights.from_checkpoint("ViT-S_16.npz", num_classes=37)
+        vit_keras.weights.load_adapters(model, "pets.safetensors")
+        ```
+    """
+    file = open_adapters(path)
+    present = lora_layers(model)
+    if present and (settings := _settings(model)) != {key: file.note[key] for key in SETTINGS}:
+        raise ValueError(
+            f"The adapters of model {model.name!r} must be as those of {file.path!r}: "
+            + ", ".join(f"{key}={file.note[key]}" for key in SETTINGS)
+            + f". Received: {', '.join(f'{key}={settings[key]}' for key in SETTINGS)}"
+        )
+    _check_tensors(model, file)
+    _check_base(model, file)
+    if not present:
+        settings = {key: file.note[key] for key in SETTINGS}
+        add_lora(model, **settings, train=file.note["train"])
+    variables = {variable.path: variable for variable in model.weights}
+    for name in file.tensors.shapes:
+        variables[name].assign(file.tensors.read(name))
+    if isinstance(model, ImageModel):
+        model.class_names = file.note["class_names"]
+        model.task = Task(**with_tuples(file.note["task"]))
+    return model
+
+
+def open_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Model:
+    """Builds the model that a file of adapters belongs to, and adds them.
+
+    Args:
+        base: The file or folder of weights that the adapters were trained on.
+        path: A file that `save_adapters` or a run wrote.
+
+    Returns:
+        The model with its adapters, for images of the size that they were trained on.
+
+    Raises:
+        FileNotFoundError, ValueError, ImportError: As in `from_checkpoint` and `load_adapters`.
+
+    Example:
+        ```python
+        model = vit_keras.weights.open_adapted("ViT-S_16.npz", "runs/pets/adapters.safetensors")
+        merged = vit_keras.models.merge_lora(model)
+        ```
+    """
+    sizes = open_adapters(path).note["architecture"]
+    plain = lambda value: tuple(value) if isinstance(value, list) else value
+    changes = {name: plain(sizes[name]) for name in CHANGED if name in sizes}
+    return load_adapters(rebuild(base, None, None, **changes), path)
+
+
+def _settings(model) -> dict[str, Any]:
+    """The rank, alpha and layers of a model's adapters."""
+    layers = lora_layers(model)
+    numbers = {(layer.lora_rank, layer.lora_alpha) for layer in layers}
+    if len(numbers) != 1:
+        raise ValueError(
+            "A file of adapters holds those of one rank and alpha. Received: model "
+            f"{model.name!r} with {sorted(numbers) or 'none'}. `models.add_lora` adds them"
+        )
+    ((rank, alpha),) = numbers
+    return {"rank": rank, "alpha": alpha, "layers": sorted({layer.name for layer in layers})}
+
+
+def _whole_layers(model) -> list[str]:
+    """The layers that train beside the adapters."""
+    adapters = {id(variable) for variable in lora_variables(model)}
+    return [
+        layer.name
+        for layer in model.layers
+        if any(id(variable) not in adapters for variable in layer.trainable_variables)
+    ]
+
+
+def _checksum(model, names: set[str]) -> str:
+    """The SHA-256 of what the adapters do not change in the layers that have them.
+
+    Embeddings and heads are left out, which a run may resize or replace.
+
+    Args:
+        model: The base, with or without adapters.
+        names: The variables in the file.
+    """
+    owners = {name.split("/")[0] for name in names if name.endswith(LORA)}
+    digest = hashlib.sha256()
+    for variable in model.weights:
+        if variable.path.split("/")[0] in owners and variable.path not in names:
+            digest.update(variable.path.encode())
+            digest.update(_array(variable).astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+def _array(variable) -> np.ndarray:
+    return np.asarray(keras.ops.convert_to_numpy(variable), "float32")
+
+
+def _check_tensors(model, file: AdapterFile) -> None:
+    """Raises one ValueError with a line for each difference."""
+    rank, layers = file.note["rank"], adaptable_layers(model, file.note["layers"])
+    expected = {
+        f"{layer.path}/{name}": shape
+        for layer in layers
+        for name, shape in zip(LORA, lora_shapes(layer, rank))
+    }
+    for layer in model.layers:
+        if layer.name in file.note["train"]:
+            expected |= {v.path: tuple(v.shape) for v in layer.weights}
+    shapes = file.tensors.shapes
+    faults = [f"missing in the file: {name}" for name in expected if name not in shapes]
+    faults += [f"not in the model: {name}" for name in shapes if name not in expected]
+    faults += [
+        f"{name} is {shapes[name]} in the file, {shape} in the model"
+        for name, shape in expected.items()
+        if shapes.get(name, shape) != shape
+    ]
+    if faults:
+        raise ValueError(
+            f"The adapters in {file.path!r} do not fit model {model.name!r}; "
+            "`weights.open_adapted` builds one that they fit:\n  " + "\n  ".join(faults)
+        )
+
+
+def _check_base(model, file: AdapterFile) -> None:
+    base, checksum = file.note["base"], _checksum(model, {*file.tensors.shapes})
+    if checksum != base["sha256"]:
+        raise ValueError(
+            f"Adapters fit the weights that they were trained on: {file.path!r} those called "
+            f"{base['name']!r}, whose blocks have the SHA-256 {base['sha256'][:12]}…. Received: "
+            f"model {model.name!r}, whose blocks have {checksum[:12]}…. Give that base"
+        )
