@@ -34,6 +34,9 @@ CONTENDERS = {
     "ours-tensorflow": Contender(keras_models.ours, "tensorflow", OURS),
     "ours-jax": Contender(keras_models.ours, "jax", OURS),
     "ours-torch": Contender(keras_models.ours, "torch", OURS),
+    "lora-tensorflow": Contender(keras_models.lora, "tensorflow", OURS),
+    "lora-jax": Contender(keras_models.lora, "jax", OURS),
+    "lora-torch": Contender(keras_models.lora, "torch", OURS),
     "timm": Contender(peers.timm, "torch", TIMM),
     "transformers": Contender(
         peers.transformers, "torch", ("transformers.models.vit.modeling_vit",)

@@ -7,8 +7,8 @@ from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, random_batch
 GELU = {"torch": "exact", "tensorflow": "exact", "jax": "tanh"}  # as each backend's peer computes
 
 
-def ours(case: Case):
-    """Our model as the `train` command runs it.
+def ours(case: Case, lora_rank: int | None = None):
+    """Our model as the `train` command runs it; with `lora_rank`, its adapters and head train.
 
     With `KEEP_MEMORY=0` in the environment, malloc keeps its defaults.
     """
@@ -16,7 +16,7 @@ def ours(case: Case):
 
     from vit_keras import machine
     from vit_keras.layers import kernels
-    from vit_keras.models import VisionTransformer
+    from vit_keras.models import VisionTransformer, add_lora
 
     if os.environ.get("KEEP_MEMORY") != "0":
         machine.keep_memory()
@@ -25,11 +25,18 @@ def ours(case: Case):
     model = VisionTransformer(IMAGE, PATCH, *sizes, CLASSES, gelu=gelu, dtype=_dtype(case), seed=0)
     if case.mode == "infer":
         return _keras_steps(model, case)
+    if lora_rank:
+        add_lora(model, lora_rank, seed=0)
     from vit_keras.config import OptimizerConfig
     from vit_keras.training import build_optimizer
 
     optimizer = build_optimizer(OptimizerConfig(weight_decay=0.1), 1000, model)
     return _keras_steps(model, case, optimizer)
+
+
+def lora(case: Case):
+    """`ours` with adapters of rank 8 on query and value."""
+    return ours(case, lora_rank=8)
 
 
 def keras_hub(case: Case):

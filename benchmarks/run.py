@@ -84,6 +84,7 @@ def names_of(options) -> list[str]:
     if options.contenders:
         return options.contenders
     of_backend = [n for n, c in CONTENDERS.items() if c.backend in options.backend]
+    of_backend = [n for n in of_backend if not n.startswith("lora")]  # another training
     return sorted(of_backend, key=lambda n: (not n.startswith("ours"), n.startswith("gemm")))
 
 

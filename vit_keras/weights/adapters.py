@@ -18,9 +18,6 @@ from vit_keras.weights.containers.safetensors import write_safetensors
 from vit_keras.weights.loading import rebuild
 from vit_keras.weights.strict_copy import sizes_of
 
-# What a run may change in the model that its weights describe.
-CHANGED = ("image_size", "patch_size", "channels", "num_classes", "representation_size")
-
 
 def save_adapters(model: keras.Model, path: str | os.PathLike, base: str | None = None) -> None:
     """Writes the adapters of a model, and the layers that train beside them, such as the head.
@@ -127,10 +124,10 @@ def open_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Mode
         merged = vit_keras.models.merge_lora(model)
         ```
     """
-    sizes = open_adapters(path).note["architecture"]
     plain = lambda value: tuple(value) if isinstance(value, list) else value
-    changes = {name: plain(sizes[name]) for name in CHANGED if name in sizes}
-    return load_adapters(rebuild(base, None, None, **changes), path)
+    sizes = open_adapters(path).note["architecture"]
+    sizes = {name: plain(value) for name, value in sizes.items()}
+    return load_adapters(rebuild(base, None, None, **sizes), path)
 
 
 def _settings(model) -> dict[str, Any]:

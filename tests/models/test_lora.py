@@ -1,0 +1,157 @@
+"""Models with low-rank adapters: what trains, what stays, and the merged model."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
+from vit_keras import exporting
+from vit_keras.initializers import fold_in
+from vit_keras.models import (
+    VisionTransformer,
+    add_lora,
+    from_variant,
+    lora_layers,
+    merge_lora,
+    with_image_size,
+)
+from vit_keras.models.lora import lora_variables
+from vit_keras.training import SGD
+from vit_keras.weights import from_checkpoint, load, open_model, save, save_model
+
+ALL = ("query", "key", "value", "out", "Dense_0", "Dense_1")
+SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 4}
+
+
+@pytest.fixture
+def base(rng):
+    return randomise(VisionTransformer(8, 4, **SIZES, name="small"), rng)
+
+
+@pytest.fixture
+def images(rng):
+    return rng.normal(size=(3, 8, 8, 3)).astype("float32")
+
+
+def adapted(base, rng, layers=ALL):
+    add_lora(base, 2, layers, alpha=3.0, seed=1)
+    for variable in lora_variables(base):
+        variable.assign(0.3 * rng.normal(size=variable.shape))
+    return base
+
+
+def test_adapters_of_query_and_value_start_the_same_everywhere(base, images):
+    before, logits = weights_by_path(base), base.predict(images, verbose=0)
+    assert add_lora(base, 2, seed=7) is base
+    np.testing.assert_array_equal(base.predict(images, verbose=0), logits)
+    attention = "encoderblock_{}/MultiHeadDotProductAttention_1/{}"
+    owners = [attention.format(i, name) for i in (0, 1) for name in ("query", "value")]
+    assert [layer.path for layer in lora_layers(base)] == owners
+    for layer in lora_layers(base):
+        key = fold_in(7, f"{layer.path}/lora_kernel_a")
+        drawn = np.random.Generator(np.random.Philox(key=key)).random((12, 2), dtype=np.float32)
+        np.testing.assert_allclose(
+            to_numpy(layer.lora_kernel_a), (2 * drawn - 1) / math.sqrt(12), rtol=1e-6
+        )
+        assert not to_numpy(layer.lora_kernel_b).any()
+    trained = {f"{owner}/lora_kernel_{factor}" for owner in owners for factor in "ab"}
+    assert {v.path for v in base.trainable_variables} == trained | {"head/kernel", "head/bias"}
+    assert weights_by_path(base).keys() == before.keys() | trained
+
+
+def test_training_leaves_the_base_and_merging_keeps_the_logits(base, images, rng):
+    add_lora(base, 2, ALL, alpha=4, train=["head", "encoder_n*"], seed=0)
+    before = weights_by_path(base)
+    base.compile(SGD(0.1), "mse")
+    base.fit(images, rng.normal(size=(3, 4)), epochs=2, batch_size=3, verbose=0)
+    after = weights_by_path(base)
+    changed = {name for name in after if not np.array_equal(before[name], after[name])}
+    assert changed == {v.path for v in base.trainable_variables}
+    assert {name for name in changed if "lora" not in name} == {
+        *("head/kernel", "head/bias", "encoder_norm/gamma", "encoder_norm/beta")
+    }
+    merged = merge_lora(base)
+    assert weights_by_path(merged).keys() == {n for n in before if "lora" not in n}
+    assert len(merged.trainable_variables) == len(merged.weights) and not lora_layers(merged)
+    logits = base.predict(images, verbose=0)
+    np.testing.assert_allclose(merged.predict(images, verbose=0), logits, atol=1e-5)
+    for weight in merged.weights:
+        weight.assign(keras.ops.zeros(weight.shape))
+    np.testing.assert_array_equal(base.predict(images, verbose=0), logits)  # nothing is shared
+
+
+def test_files_copies_and_exports_hold_the_merged_model(base, images, rng, tmp_path):
+    base.class_names = ["a", "b", "c", "d"]
+    adapted(base, rng)
+    logits = base.predict(images, verbose=0)
+    save_model(base, tmp_path / "model.keras")
+    save(base, tmp_path / "hf", format="huggingface")
+    models = [open_model(tmp_path / "model.keras"), from_checkpoint(tmp_path / "hf")]
+    models += [with_image_size(base, 8), exporting.for_inference(base)]
+    for model in models:
+        assert not lora_layers(model) and list(model.class_names) == base.class_names
+        np.testing.assert_allclose(model.predict(images, verbose=0), logits, atol=2e-5)
+    with pytest.raises(ValueError, match="loaded into a model without adapters.*'small'"):
+        load(base, tmp_path / "hf")
+
+
+def test_a_rematerialized_model_of_mixed_precision_learns(rng, images):
+    model = VisionTransformer(8, 4, **SIZES, rematerialise=True, dtype="mixed_bfloat16", seed=0)
+    adapted(randomise(model, rng), rng, ["query", "Dense_0"])
+    before = weights_by_path(model)
+    model.compile(SGD(0.5), "mse")
+    model.fit(images, rng.normal(size=(3, 4)), batch_size=3, verbose=0)
+    for variable in lora_variables(model):
+        assert not np.array_equal(to_numpy(variable), before[variable.path]), variable.path
+        assert variable.dtype == "float32"
+    merged = merge_lora(model)
+    layer = lora_layers(model)[0]
+    sums = {v.path: v for v in merged.weights}[f"{layer.path}/kernel"]
+    factors = [to_numpy(v) for v in (layer.lora_kernel_a, layer.lora_kernel_b)]
+    product = 1.5 * factors[0] @ factors[1].reshape(2, -1)
+    expected = before[f"{layer.path}/kernel"] + product.reshape(sums.shape)
+    np.testing.assert_allclose(to_numpy(sums), expected, atol=1e-6)  # not rounded to bfloat16
+
+
+@pytest.mark.once
+def test_weight_decay_shrinks_adapters(base, rng):
+    adapted(base, rng)
+    optimizer = SGD(0.5, weight_decay=0.2, global_clipnorm=None)
+    before = weights_by_path(base)
+    variables = base.trainable_variables
+    optimizer.apply([keras.ops.zeros(v.shape) for v in variables], variables)
+    for variable in variables:
+        factor = 1.0 if variable.path == "head/bias" else 0.9
+        np.testing.assert_allclose(
+            to_numpy(variable), factor * before[variable.path], rtol=1e-6, err_msg=variable.path
+        )
+
+
+@pytest.mark.once
+def test_few_of_s_16s_parameters_train():
+    with shapes_only():
+        model = from_variant("S/16", image_size=224, num_classes=37)
+        total = model.count_params()
+        add_lora(model, rank=8)
+        trained = sum(math.prod(v.shape) for v in model.trainable_variables)
+    assert trained == 12 * 2 * 8 * (384 + 384) + 384 * 37 + 37 == 161_701
+    assert trained / total < 0.0075
+
+
+@pytest.mark.once
+def test_what_does_not_fit_is_named(base):
+    with pytest.raises(ValueError, match=r"layers=\['querry'\].*has query, key, value, out, Dense"):
+        add_lora(base, 2, ["querry"])
+    with pytest.raises(ValueError, match="`layers` must hold names.*model 'plain', which has none"):
+        inputs = keras.Input((3,))
+        add_lora(keras.Model(inputs, keras.layers.Dense(2)(inputs), name="plain"), 2)
+    with pytest.raises(ValueError, match="`train` must hold patterns.*'haed'.*Similar names: head"):
+        add_lora(base, 2, train=["haed"])
+    with pytest.raises(ValueError, match="`alpha` must be above 0.*alpha=-1"):
+        add_lora(base, 2, alpha=-1)
+    assert not lora_layers(base) and len(base.trainable_variables) == len(base.weights)
+    add_lora(base, 2)
+    with pytest.raises(ValueError, match="takes adapters once.*'small'.*`merge_lora` first"):
+        add_lora(base, 2)

@@ -1,0 +1,82 @@
+"""Runs with low-rank adapters: what they write, and that they resume to the same bits."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, weights_by_path
+from tests.training.small import assert_same_state, by_path, state
+from vit_keras import experiments, runs, weights
+from vit_keras.config import Config, LoraConfig, ModelConfig, OptimizerConfig, PretextConfig
+from vit_keras.models import VisionTransformer, merge_lora
+from vit_keras.training import checkpoints
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A model of three classes, with random weights; a run replaces its head."""
+    model = VisionTransformer(16, 8, 8, 2, 2, 12, num_classes=3, channels=1, gelu="tanh")
+    file = tmp_path_factory.mktemp("base") / "base.keras"
+    weights.save_model(randomise(model, np.random.default_rng(0), scale=0.2), file)
+    return file
+
+
+def config_of(base, folder, **fields):
+    return Config(
+        workdir=str(folder),
+        **{"batch": 32, "total_steps": STEPS, "eval_every": 3, "checkpoint_every": 2, **fields},
+        kernels="default",
+        model=ModelConfig(weights=str(base), dropout_rate=0.1),
+        lora=LoraConfig(rank=2, alpha=4.0, layers=("query", "value", "Dense_0")),
+        optimizer=OptimizerConfig(learning_rate=0.02, weight_decay=0.1, ema_decay=0.9),
+    )
+
+
+def test_a_run_writes_its_adapters_and_resumes_to_the_same_bits(base, tmp_path, monkeypatch):
+    report = experiments.train_run(config_of(base, tmp_path / "straight"))
+    other = config_of(base, tmp_path / "killed")
+    save = checkpoints.save
+
+    def save_and_die(*arguments, **options):
+        raise InterruptedError(save(*arguments, **options))
+
+    with monkeypatch.context() as patch, pytest.raises(InterruptedError, match="step_000000002"):
+        patch.setattr(checkpoints, "save", save_and_die)
+        experiments.train_run(other)
+    assert experiments.train_run(other) == report
+    assert_same_state(*(state(tmp_path / name, STEPS) for name in ("straight", "killed")))
+
+    run = runs.find_run(tmp_path / "killed")
+    before, after = weights_by_path(weights.open_model(base)), by_path(run.folder, STEPS)
+    for name, value in before.items():  # the whole training changed nothing of the base
+        if not name.startswith("head"):
+            np.testing.assert_array_equal(after[name], value, err_msg=name)
+    adapted = weights.open_adapted(base, run.adapters_file)
+    images = np.random.default_rng(1).normal(size=(4, 16, 16, 1)).astype("float32")
+    merged = weights.open_model(run.model_file)
+    expected = adapted.predict(images, verbose=0)
+    assert np.ptp(expected) > 0.1 and expected.shape == (4, 10)
+    np.testing.assert_allclose(merged.predict(images, verbose=0), expected, atol=1e-5)
+    for name, value in weights_by_path(merge_lora(adapted)).items():
+        np.testing.assert_allclose(weights_by_path(merged)[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.once
+def test_fields_that_do_not_fit_are_refused(base, tmp_path):
+    config = config_of(base, tmp_path / "run")
+    without = dataclasses.replace(config, model=ModelConfig(image_size=16, channels=1))
+    with pytest.raises(ValueError, match="`lora.rank` needs `model.weights`.*lora.rank=2 without"):
+        experiments.train_run(without)
+    with pytest.raises(ValueError, match="`lora.rank` must be None with `pretext.objective` mae"):
+        dataclasses.replace(without, pretext=PretextConfig("mae"))
+    for fields, message in (
+        ({"rank": -1}, "`lora.rank` must be at least 1, or null for no adapters. Received: -1"),
+        ({"alpha": 0.0}, "`lora.alpha` must be above 0"),
+        ({"layers": ()}, "`lora.layers` must be names of dense layers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            LoraConfig(**fields)
+    assert not LoraConfig().is_active and not LoraConfig(rank=0).is_active
