@@ -12,13 +12,13 @@ from vit_keras.config import Config, LoraConfig, ModelConfig, OptimizerConfig, P
 from vit_keras.models import VisionTransformer, merge_lora
 from vit_keras.training import checkpoints
 
-STEPS = 6
+STEPS = 4
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """A model of three classes, with random weights; a run replaces its head."""
-    model = VisionTransformer(16, 8, 8, 2, 2, 12, num_classes=3, channels=1, gelu="tanh")
+    model = VisionTransformer(16, 8, 8, 1, 2, 12, num_classes=3, channels=1, gelu="tanh")
     file = tmp_path_factory.mktemp("base") / "base.keras"
     weights.save_model(randomise(model, np.random.default_rng(0), scale=0.2), file)
     return file
@@ -27,7 +27,7 @@ def base(tmp_path_factory):
 def config_of(base, folder, **fields):
     return Config(
         workdir=str(folder),
-        **{"batch": 32, "total_steps": STEPS, "eval_every": 3, "checkpoint_every": 2, **fields},
+        **{"batch": 32, "total_steps": STEPS, "eval_every": STEPS, "checkpoint_every": 2, **fields},
         kernels="default",
         model=ModelConfig(weights=str(base), dropout_rate=0.1),
         lora=LoraConfig(rank=2, alpha=4.0, layers=("query", "value", "Dense_0")),
