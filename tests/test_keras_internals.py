@@ -206,3 +206,14 @@ def test_no_other_file_uses_these_names():
         assert not names & PRIVATE, path
         modules = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
         assert not [name for name in modules if name.startswith("keras.src")], path
+
+
+def test_a_dense_layer_holds_its_kernel_and_locks_its_weights_under_these_names():
+    for layer in (keras.layers.Dense(3), keras.layers.EinsumDense("ab,bc->ac", 3)):
+        layer.build((None, 2))
+        assert keras_internals.stored_kernel(layer) is layer.weights[0]
+        with pytest.raises(ValueError, match="cannot add new elements of state"):
+            layer.added = layer.add_weight(name="added", shape=())
+        with keras_internals.unlocked(layer):
+            layer.added = layer.add_weight(name="added", shape=())
+        assert layer.weights[-1] is layer.added and layer._tracker.locked

@@ -72,6 +72,8 @@ def test_fields_that_do_not_fit_are_refused(base, tmp_path):
         experiments.train_run(without)
     with pytest.raises(ValueError, match="`lora.rank` must be None with `pretext.objective` mae"):
         dataclasses.replace(without, pretext=PretextConfig("mae"))
+    with pytest.raises(ValueError, match="`cache_features` computes.*it needs.*`lora.rank` null"):
+        dataclasses.replace(config, cache_features=True)
     for fields, message in (
         ({"rank": -1}, "`lora.rank` must be at least 1, or null for no adapters. Received: -1"),
         ({"alpha": 0.0}, "`lora.alpha` must be above 0"),

@@ -11,6 +11,7 @@ NEUTRAL: dict[str, Any] = {
     "watch_every": 0,
     "patch_keep_rates": (),
     "pretext.objective": "none",
+    "lora.rank": None,
     "model.dropout_rate": 0.0,
     "model.attention_dropout_rate": 0.0,
     "model.stochastic_depth_rate": 0.0,

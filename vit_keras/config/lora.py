@@ -23,7 +23,7 @@ class LoraConfig:
         "query",
         "value",
     )
-    train: tuple[str, ...] = ("head",)
+    train: tuple[str, ...] = ("head*",)
 
     def __post_init__(self):
         check_rules(self, "lora", RULES)

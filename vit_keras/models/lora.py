@@ -17,7 +17,7 @@ def add_lora(
     rank: int,
     layers: Sequence[str] = ("query", "value"),
     alpha: float | None = None,
-    train: Sequence[str] = ("head",),
+    train: Sequence[str] = ("head*",),
     seed: int | None = None,
 ) -> keras.Model:
     """Adds low-rank adapters to the dense layers of a model's blocks, and freezes the rest.

@@ -11,8 +11,10 @@ import numpy as np
 
 from vit_keras.files import replacing
 from vit_keras.layers.low_rank import LORA, lora_shapes
-from vit_keras.models.image_model import ImageModel
+from vit_keras.models.description import task_of
+from vit_keras.models.image_model import ImageModel, with_tuples
 from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_variables
+from vit_keras.tasks import Task
 from vit_keras.weights.adapter_file import NOTE, SETTINGS, SUFFIX, AdapterFile, open_adapters
 from vit_keras.weights.containers.safetensors import write_safetensors
 from vit_keras.weights.loading import rebuild
@@ -124,9 +126,7 @@ def open_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Mode
         merged = vit_keras.models.merge_lora(model)
         ```
     """
-    plain = lambda value: tuple(value) if isinstance(value, list) else value
-    sizes = open_adapters(path).note["architecture"]
-    sizes = {name: plain(value) for name, value in sizes.items()}
+    sizes = with_tuples(open_adapters(path).note["architecture"])
     return load_adapters(rebuild(base, None, None, **sizes), path)
 
 
