@@ -28,7 +28,7 @@ LEVELS = (
     {"weights", "data", "inspection", "compute"},
     {"runs", "applications"},
     {"training", "evaluation", "exporting"},
-    {"experiments"},
+    {"experiments", "retrieval"},
     {"reproduce"},
     {"commands"},
 )

@@ -32,6 +32,7 @@ ROOMS = (
     "models",
     "reproduce",
     "resizing",
+    "retrieval",
     "training",
     "weights",
 )

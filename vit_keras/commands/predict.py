@@ -2,13 +2,13 @@
 
 import argparse
 import contextlib
-import io
 import pathlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from vit_keras import extras
 from vit_keras.commands import options as shared
+from vit_keras.commands import streams
 from vit_keras.config import UsageError
 
 FORMATS = ("table", "csv", "jsonl", "parquet", "html")
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     predictor, _ = evaluation.open_predictor(options.model, shared.image_size(options))
     if options.tta:
         predictor = evaluation.with_views(predictor, options.tta)
-    paths = data.expand_pictures(_arguments(options.pictures))
+    paths = data.expand_pictures(streams.arguments(options.pictures))
     predictions = evaluation.predict_files(
         predictor,
         paths,
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
         attention=options.attention,
     )
     unreadable: list[str] = []
-    with _output(options.out) as file, contextlib.closing(predictions):
+    with streams.output(options.out) as file, contextlib.closing(predictions):
         evaluation.write_file_predictions(
             _watched(predictions, len(paths), unreadable, file),
             file,
@@ -106,47 +106,13 @@ def _check(options: argparse.Namespace) -> str:
     return form
 
 
-def _arguments(arguments: Sequence[str]) -> Iterator[str]:
-    for argument in arguments:
-        if argument == "-":
-            yield from filter(None, (line.rstrip("\n") for line in sys.stdin))
-        else:
-            yield argument
-
-
-@contextlib.contextmanager
-def _output(path):
-    """Standard output, or a file that appears once it is complete."""
-    from vit_keras.files import replacing
-
-    if path is None:
-        yield _StandardOutput()
-        return
-    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        yield file
-    print(f"written: {path}")
-
-
-class _StandardOutput(io.RawIOBase):
-    """Shows each write at once. A notebook's standard output takes text alone."""
-
-    def writable(self):
-        return True
-
-    def write(self, content):
-        sys.stdout.write(bytes(content).decode())
-        sys.stdout.flush()
-        return len(content)
-
-
 def _watched(predictions: Iterable, total: int, unreadable: list[str], file) -> Iterator:
     """Passes the predictions on, collects the unreadable ones, and shows the progress.
 
     The progress is a bar on standard error, if that is a terminal which does not show the rows.
     """
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
-    rows_are_shown = isinstance(file, _StandardOutput) and sys.stdout.isatty()
+    rows_are_shown = isinstance(file, streams.StandardOutput) and sys.stdout.isatty()
     hidden = rows_are_shown or not sys.stderr.isatty()
     for prediction in tqdm(predictions, total=total, unit=" pictures", disable=hidden):
         if prediction.error:

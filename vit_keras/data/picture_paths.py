@@ -3,7 +3,7 @@
 import glob
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from vit_keras.data.pillow_images import SUFFIXES
 
@@ -32,25 +32,44 @@ def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path
     """
     paths: dict[pathlib.Path, None] = {}  # ordered, and each path once
     for argument in arguments:
-        paths |= dict.fromkeys(_expand(os.fspath(argument)))
+        paths |= dict.fromkeys(map(pathlib.Path, expand_argument(os.fspath(argument))))
     return list(paths)
 
 
-def _expand(argument):
+def expand_argument(argument: str) -> Iterator[str]:
+    """Yields the paths that one argument of `expand_pictures` stands for, in the same order.
+
+    Memory grows with the number of names in the largest folder, not with the number of pictures.
+
+    Raises:
+        FileNotFoundError, ValueError: As `expand_pictures` does, once no path has come.
+    """
     path, kinds = pathlib.Path(argument), ", ".join(SUFFIXES)
     if path.is_file():
-        return [path]
-    if path.is_dir():
-        pictures = _pictures_in(path)
-        if not pictures:
+        yield str(path)
+    elif path.is_dir():
+        pictures = _pictures_in(str(path))
+        first = next(pictures, None)
+        if first is None:
             raise ValueError(
                 f"A folder of pictures must hold {kinds} files. Received: {argument!r}, with none"
             )
-        return pictures
+        yield first
+        yield from pictures
+    else:
+        yield from _matching(argument, kinds)
+
+
+def _matching(argument, kinds):
     if not glob.has_magic(argument):
         raise FileNotFoundError(f"There is no picture and no folder at {argument!r}.")
-    matches = map(pathlib.Path, sorted(glob.glob(argument, recursive=True)))
-    pictures = [p for match in matches for p in (_pictures_in(match) or [match]) if _is_picture(p)]
+    matches = [str(pathlib.Path(match)) for match in sorted(glob.glob(argument, recursive=True))]
+    pictures = [
+        picture
+        for match in matches
+        for picture in (_pictures_in(match) if os.path.isdir(match) else [match])
+        if _is_picture(os.path.basename(picture))
+    ]
     if not pictures:
         raise ValueError(
             f"A pattern must match pictures ({kinds}). Received: {argument!r}, which matches none"
@@ -58,13 +77,26 @@ def _expand(argument):
     return pictures
 
 
-def _pictures_in(folder):
-    pictures = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        pictures += [pathlib.Path(place, name) for name in files]
-    return sorted(path for path in pictures if _is_picture(path))
+def _pictures_in(folder: str) -> Iterator[str]:
+    """Yields the pictures in a folder and its subfolders, sorted by the parts of their paths."""
+    try:
+        with os.scandir(folder) as entries:
+            kinds = {entry.name: entry.is_dir() for entry in entries if _is_shown(entry)}
+    except OSError:  # as `os.walk`, which leaves out what it may not list
+        return
+    for name in sorted(kinds):
+        path = name if folder == os.curdir else os.path.join(folder, name)
+        if kinds[name]:
+            yield from _pictures_in(path)
+        else:
+            yield path
 
 
-def _is_picture(path):
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+def _is_shown(entry):
+    if entry.is_dir():
+        return not entry.name.startswith(".") and not entry.is_symlink()
+    return _is_picture(entry.name)
+
+
+def _is_picture(name):
+    return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")

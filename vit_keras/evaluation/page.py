@@ -87,7 +87,7 @@ def _picture(prediction):
     sides = np.array(prediction.picture.shape[:2])
     height, width = np.maximum(1, np.round(sides * SHOWN_PX / sides.max())).astype(int)
     kind = "picture small" if sides.max() <= SMALL_PX else "picture"
-    source = _data_url(prediction.picture, "jpeg", quality=85)
+    source = data_url(prediction.picture, "jpeg", quality=85)
     return (
         f'<div class="{kind}" style="width:{width}px;height:{height}px">'
         f'<img src="{source}" alt="">{_attention(prediction)}</div>\n'
@@ -103,11 +103,11 @@ def _attention(prediction):
     layer[..., 1] = np.round(255 * DARKEST * (1 - share))
     names = ("top", "left", "height", "width")
     place = ";".join(f"{name}:{100 * x:.4g}%" for name, x in zip(names, prediction.seen))
-    source = _data_url(layer, "png")
+    source = data_url(layer, "png")
     return f'<img class="attention" style="{place}" src="{source}" alt="attention">'
 
 
-def _data_url(pixels, kind, **options):
+def data_url(pixels, kind, **options):
     """A picture as text, which a page holds itself."""
     buffer = io.BytesIO()
     pillow_image().fromarray(pixels).save(buffer, kind, **options)

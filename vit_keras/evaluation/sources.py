@@ -17,10 +17,17 @@ from vit_keras.tasks import Task
 
 # An exported file that scales pixels itself takes them in [0, 255].
 UNSCALED = {"mean": (0.0,), "std": (1 / 255,)}
+NEEDS_CLASSES = "Predictions need a classifier. Received: {!r}, which gives features"
+NEEDS_FEATURES = (
+    "Embeddings need features. Received: {!r}, which gives classes. Export it again with --output "
+    "features, or give the run or the checkpoint that it was made of"
+)
 
 
 def open_predictor(
-    path: str | os.PathLike, image_size: int | tuple[int, int] | None = None
+    path: str | os.PathLike,
+    image_size: int | tuple[int, int] | None = None,
+    features: bool = False,
 ) -> tuple[Predictor, runs.Run | None]:
     """Opens a run, a checkpoint, or an exported file.
 
@@ -32,13 +39,16 @@ def open_predictor(
         path: A run's folder, a checkpoint of any format, or an exported file.
         image_size: The side of the images in pixels, or their height and width, if it is not the
             model's.
+        features: Whether an exported file must give features instead of classes. The predictor's
+            `num_classes` is then the length of the features.
 
     Returns:
         The predictor, and the run; None for anything but a run's folder.
 
     Raises:
         FileNotFoundError: If there is nothing at `path`.
-        ValueError: If an exported file is not a classifier of images, or has another size.
+        ValueError: If an exported file is no classifier of images, or has another size; with
+            `features`, if it gives no features.
         ImportError: If the runtime of an exported file is not installed.
 
     Example:
@@ -47,12 +57,12 @@ def open_predictor(
         ```
     """
     if format_of(path):
-        return _open_exported(pathlib.Path(path), image_size), None
+        return _open_exported(pathlib.Path(path), image_size, features), None
     model, run = runs.open_source(path)
     return make_predictor(model, image_size), run
 
 
-def _open_exported(path, image_size):
+def _open_exported(path, image_size, features):
     exported, (folder, manifest) = open_file(path), _manifest_of(path)
     source = manifest.get("input", {})
     prepared = not source.get("preprocessing_is_inside", True)
@@ -69,11 +79,10 @@ def _open_exported(path, image_size):
             f"{os.fspath(path)!r} of {shape[0]}x{shape[1]} pixels"
         )
     output, labels = manifest.get("output"), folder / "labels.txt"
-    if output == "features":
-        raise ValueError(
-            f"Predictions need a classifier. Received: {os.fspath(path)!r}, which gives features"
-        )
-    names = tuple(labels.read_text().splitlines()) if labels.is_file() else None
+    if (output == "features") != features:
+        message = NEEDS_FEATURES if features else NEEDS_CLASSES
+        raise ValueError(message.format(os.fspath(path)))
+    names = tuple(labels.read_text().splitlines()) if labels.is_file() and not features else None
     preprocessing = source.get("preprocessing", {}) | ({} if prepared else UNSCALED)
     run = exported if prepared else lambda images: exported(to_uint8(images))
     task = Task(**with_tuples(manifest.get("task", {})))

@@ -1,0 +1,103 @@
+"""Embeddings are the outputs of a model's own layers, reduced as their names say."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy
+from vit_keras import models, retrieval
+from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
+
+SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
+
+
+def build(classifier="token", **more):
+    model = VisionTransformer((16, 24), 8, **SIZES, classifier=classifier, **more)
+    return randomise(model, np.random.default_rng(0))
+
+
+def images_for(model, count=3):
+    return np.random.default_rng(1).normal(size=(count, *model.input_shape[1:])).astype("float32")
+
+
+def outputs_of(model, images):
+    outputs = models.intermediates(model)(images)
+    return {name: to_numpy(x) for name, x in outputs.items()}
+
+
+@pytest.mark.parametrize("tokens", ["class", "mean", "patches"])
+@pytest.mark.parametrize("layer", [None, "encoderblock_0"])
+def test_tokens_of_a_transformer(tokens, layer):
+    model = build()
+    images = images_for(model)
+    x = outputs_of(model, images)[layer or "encoder_norm"]  # (3, 1 + 6, 12)
+    expected = {
+        "class": x[:, 0],
+        "mean": x[:, 1:].mean(axis=1),
+        "patches": x[:, 1:].reshape(3, 2, 3, 12),
+    }
+    embedding = retrieval.embedding_model(model, layer, tokens)
+    np.testing.assert_allclose(to_numpy(embedding(images)), expected[tokens], atol=2e-6)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("classifier", ["token", "gap", "map", "gap_norm"])
+def test_pool_is_what_the_head_reads(classifier):
+    model = build(classifier, representation_size=7)
+    images = images_for(model)
+    expected = outputs_of(model, images)["pre_logits"]
+    embedding = retrieval.embedding_model(model)
+    np.testing.assert_allclose(to_numpy(embedding(images)), expected, atol=2e-6)
+    layer = {"token": "token", "gap": "gap", "map": "MAPHead_0", "gap_norm": "encoder_norm"}
+    named = retrieval.embedding_model(model, layer[classifier])
+    expected = outputs_of(model, images)[layer[classifier]]
+    np.testing.assert_allclose(to_numpy(named(images)), expected, atol=2e-6)
+
+
+@pytest.mark.once
+def test_the_last_tokens_of_gap_norm_are_those_before_the_mean():
+    model = build("gap_norm")
+    images = images_for(model)
+    mean = retrieval.embedding_model(model, tokens="mean")(images)
+    expected = outputs_of(model, images)["encoderblock_1"].mean(axis=1)
+    np.testing.assert_allclose(to_numpy(mean), expected, atol=2e-6)
+
+
+@pytest.mark.once
+def test_feature_maps_of_resnets_and_hybrids():
+    network = randomise(ResNet(32, (1, 1), 0.5, 5), np.random.default_rng(0), 0.1)
+    images = images_for(network, 2)
+    x = outputs_of(network, images)["relu"]
+    patches = to_numpy(retrieval.embedding_model(network, tokens="patches")(images))
+    np.testing.assert_allclose(patches, x, atol=1e-5)
+    mean = to_numpy(retrieval.embedding_model(network, "block1", "mean")(images))
+    expected = outputs_of(network, images)["block1"].mean(axis=(1, 2))
+    np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-5)
+    hybrid = HybridViT(32, (1,), 0.5, 1, **SIZES)
+    randomise(hybrid, np.random.default_rng(0), 0.1)
+    x = outputs_of(hybrid, images)["encoder_norm"]
+    patches = to_numpy(retrieval.embedding_model(hybrid, tokens="patches")(images))
+    np.testing.assert_allclose(patches.reshape(2, -1, 12), x[:, 1:], atol=1e-5)
+
+
+@pytest.mark.once
+def test_the_embedding_keeps_the_preprocessing():
+    model = build()
+    model.preprocessing, model.class_names = Preprocessing((0.3,), (0.2,)), list("abcde")
+    embedding = retrieval.embedding_model(model, tokens="mean")
+    assert embedding.preprocessing == model.preprocessing and embedding.class_names is None
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None, "cls"), "`tokens` must be one of 'pool', 'class', .* Received: tokens='cls'"),
+        (("block_0",), "must be a layer of the model.*'block_0' for .*'encoderblock_0'"),
+        (("encoderblock_0",), "'pool' needs a layer whose output is one vector .*encoderblock_0"),
+        (("token", "mean"), "need a layer that puts out tokens. Received: layer='token'"),
+        (("embedding", "class"), "needs a model with a class token. Received: .* has none"),
+    ],
+)
+def test_wrong_layers_and_tokens_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        retrieval.embedding_model(build(), *arguments)

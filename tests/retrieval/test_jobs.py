@@ -1,0 +1,273 @@
+"""A job of embedding: its table beside the model's own outputs, stops at any part, and changes."""
+
+import itertools
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.helpers import randomise, run_script, to_numpy
+from vit_keras import data, models, retrieval
+from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.retrieval import jobs
+from vit_keras.weights import save_model
+
+BATCH, ROWS = 4, 8  # of a part
+
+
+def build(seed=0):
+    model = VisionTransformer(16, 8, 12, 1, 3, 20, 5, name="small")
+    model.preprocessing = Preprocessing((0.3,), (0.4,))
+    return randomise(model, np.random.default_rng(seed))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build()
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """23 pictures in two folders of classes."""
+    rng, paths = np.random.default_rng(2), []
+    for i in range(23):
+        path = tmp_path / "photos" / ("cat" if i % 3 else "dog") / f"{i:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype="uint8")).save(path)
+        paths.append(path)
+    return sorted(paths)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(jobs, "PART_ROWS", ROWS)
+
+
+def job_of(model, folder, out, tokens="pool", normalize=False, **options):
+    embedder = retrieval.open_embedder(model, tokens=tokens, normalize=normalize)
+    listed = retrieval.list_pictures([folder])
+    return retrieval.EmbeddingJob(embedder, listed, out, **{"batch": BATCH, **options})
+
+
+def pixels_of(paths):
+    return np.stack([np.asarray(Image.open(path), "float32") for path in paths])
+
+
+def outputs_of(model, paths, layer):
+    images = ((pixels_of(paths) / 255 - 0.3) / 0.4).astype("float32")
+    return to_numpy(models.intermediates(model)(images)[layer])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "normalize", "dtype"),
+    [("pool", False, "float32"), ("mean", True, "float16"), ("patches", False, "float32")],
+)
+def test_a_table_holds_what_the_model_puts_out(model, pictures, tmp_path, tokens, normalize, dtype):
+    out = tmp_path / "new" / "a.parquet"
+    job = job_of(model, tmp_path / "photos", out, tokens, normalize, dtype=dtype)
+    assert sum(job.run()) == len(pictures) == job.done == job.total
+    tokens_out = outputs_of(model, pictures, "encoder_norm")
+    expected = {
+        "pool": tokens_out[:, 0],
+        "mean": tokens_out[:, 1:].mean(axis=1),
+        "patches": tokens_out[:, 1:].reshape(-1, 2, 2, 12),
+    }[tokens]
+    if normalize:
+        expected = expected / np.linalg.norm(expected, axis=-1, keepdims=True)
+    table = retrieval.EmbeddingTable(out)
+    starts, values, present = zip(*table.pieces())
+    assert starts == (0, 8, 16) and np.concatenate(present).all() and len(table) == 23
+    tolerance = {"float32": 2e-5, "float16": 2e-3}[dtype]
+    np.testing.assert_allclose(np.concatenate(values), expected, atol=tolerance)
+    some, _ = table.embeddings([20, 3, 9, 3])
+    np.testing.assert_array_equal(some, np.concatenate(values)[[20, 3, 9, 3]])
+    listed = table.pictures([20, 3, 9])
+    assert [picture.path for picture in listed] == [str(pictures[i]) for i in (20, 3, 9)]
+    assert not job.folder.exists()
+
+
+@pytest.mark.once
+def test_labels_and_splits_of_a_data_set_are_columns(model, pictures, tmp_path):
+    folder = f"folder:{tmp_path / 'photos'}"
+    out = tmp_path / "a.parquet"
+    list(job_of(model, folder, out).run())
+    dataset = data.load(folder, 3)
+    table = retrieval.EmbeddingTable(out)
+    rows = table.pictures(range(len(table)))
+    expected = [
+        (split.name(i), dataset.class_names[label], key)
+        for key, split in dataset.splits.items()
+        for i, label in enumerate(split.labels)
+    ]
+    assert [tuple(row[:3]) for row in rows] == expected
+    assert {row.label for row in rows} == {"cat", "dog"} and {row.split for row in rows} == {
+        "train",
+        "test",
+    }
+    values, _ = table.embeddings([4, 0])
+    expected = outputs_of(model, [rows[4].path, rows[0].path], "token")
+    np.testing.assert_allclose(values, expected, atol=2e-5)
+
+
+@pytest.mark.once
+def test_images_of_a_data_set_without_files(tmp_path):
+    model = randomise(
+        VisionTransformer(8, 4, 12, 1, 3, 20, 5, channels=1), np.random.default_rng(0)
+    )
+    embedder = retrieval.open_embedder(model)
+    listed = retrieval.list_pictures(["digits"], channels=1)
+    first = retrieval.PictureList(itertools.islice(listed.pictures, 1433, 1441), listed.read)
+    read = lambda number, *rest: listed.read(number + 1433, *rest)
+    job = retrieval.EmbeddingJob(embedder, first._replace(read=read), tmp_path / "a.parquet")
+    list(job.run())
+    table = retrieval.EmbeddingTable(tmp_path / "a.parquet")
+    dataset = data.load("digits", 1)
+    train, test = dataset.split("train"), dataset.split("test")
+    assert len(train) == 1437  # so that both splits are read
+    images = np.stack([*map(train.read, range(1433, 1437)), *map(test.read, range(4))])
+    expected = to_numpy(retrieval.embedding_model(model)((images / 127.5 - 1).astype("float32")))
+    np.testing.assert_allclose(table.embeddings(range(8))[0], expected, atol=2e-5)
+    rows = table.pictures(range(8))
+    assert rows[5].path == "digits test[1]" and rows[5].label == str(test.labels[1])
+
+
+@pytest.mark.parametrize("stop", [0, 2, 3, 5])
+def test_a_stopped_job_goes_on_to_the_same_bytes(model, pictures, tmp_path, stop):
+    whole, parts = tmp_path / "whole.parquet", tmp_path / "parts.parquet"
+    list(job_of(model, tmp_path / "photos", whole).run())
+    batches = job_of(model, tmp_path / "photos", parts).run()
+    list(itertools.islice(batches, stop))
+    batches.close()
+    job = job_of(model, tmp_path / "photos", parts)
+    assert job.done == max(0, (stop - 1) // 2) * ROWS  # a part has two batches
+    assert not parts.exists()
+    list(job.run())
+    assert parts.read_bytes() == whole.read_bytes()
+    again = job_of(model, tmp_path / "photos", parts)
+    assert again.is_complete and list(again.run()) == []
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from vit_keras import retrieval
+from vit_keras.retrieval import jobs
+
+jobs.PART_ROWS = 8
+embedder = retrieval.open_embedder(sys.argv[1])
+pictures = retrieval.list_pictures([sys.argv[2]])
+job = retrieval.EmbeddingJob(embedder, pictures, sys.argv[3], batch=4)
+writer, opens = jobs.tables.open_writer, []
+
+def killing(file, schema):  # inside the third part, whose file is open
+    opened = writer(file, schema)
+    opens.append(file)
+    if len(opens) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return opened
+
+jobs.tables.open_writer = killing
+list(job.run())
+"""
+
+
+@pytest.mark.once
+def test_a_killed_process_goes_on_to_the_same_bytes(model, pictures, tmp_path):
+    save_model(model, tmp_path / "a.keras")
+    killed, whole = tmp_path / "killed.parquet", tmp_path / "whole.parquet"
+    arguments = ["-c", KILLED, tmp_path / "a.keras", tmp_path / "photos", killed]
+    assert run_script(*arguments, check=False).returncode == -9
+    job = job_of(tmp_path / "a.keras", tmp_path / "photos", killed)
+    assert job.done == 16 and not killed.exists()
+    list(job.run())
+    list(job_of(tmp_path / "a.keras", tmp_path / "photos", whole).run())
+    assert killed.read_bytes() == whole.read_bytes() and not job.folder.exists()
+
+
+@pytest.mark.once
+def test_an_unreadable_picture_stops_or_has_a_row(model, pictures, tmp_path):
+    pictures[9].write_bytes(b"not a picture")
+    out, photos = tmp_path / "a.parquet", tmp_path / "photos"
+    with pytest.raises(ValueError, match=r"\.png' cannot be read as an image"):
+        list(job_of(model, photos, out).run())
+    job = job_of(model, photos, out, on_error="skip")
+    assert job.done == 8  # the part before it is complete
+    list(job.run())
+    table = retrieval.EmbeddingTable(out)
+    values, present = table.embeddings(range(23))
+    assert table.count_errors() == 1 and np.flatnonzero(~present).tolist() == [9]
+    readable = [path for path in pictures if path != pictures[9]]
+    expected = outputs_of(model, readable, "token")
+    np.testing.assert_allclose(values[present], expected, atol=2e-5)
+
+
+@pytest.mark.once
+def test_what_has_changed_is_named(model, pictures, tmp_path):
+    photos, out = tmp_path / "photos", tmp_path / "a.parquet"
+    stopped = job_of(model, photos, out).run()
+    list(itertools.islice(stopped, 3))
+    stopped.close()
+    with pytest.raises(ValueError, match=r"a\.parquet\.parts' belongs .*batch: 4 there, 5 here"):
+        job_of(model, photos, out, batch=5)
+    with pytest.raises(ValueError, match=r"tokens: 'pool' there, 'mean' here.*another --out"):
+        job_of(model, photos, out, "mean")
+    with pytest.raises(ValueError, match=r"belongs to another job \(weights: '\w+' there"):
+        job_of(build(seed=1), photos, out)
+    content = pictures[12].read_bytes()
+    pictures[12].write_bytes(content + b" ")
+    with pytest.raises(ValueError, match=rf"changed since .*of {len(content)} bytes then, '.*now"):
+        job_of(model, photos, out)
+    pictures[12].write_bytes(content)
+    pictures[-1].rename(tmp_path / "away.png")
+    with pytest.raises(ValueError, match=r"\.png' of \d+ bytes then, no more pictures now"):
+        job_of(model, photos, out)
+    (tmp_path / "away.png").rename(pictures[-1])
+    list(job_of(model, photos, out).run())
+    with pytest.raises(ValueError, match=r"is complete, of another job .*normalize: False there"):
+        job_of(model, photos, out, normalize=True)
+    (tmp_path / "away").mkdir()
+    pictures[0].rename(tmp_path / "away" / "0.png")
+    with pytest.raises(ValueError, match=r"is complete, of another job .*'count': 23.*'count': 22"):
+        job_of(model, photos, out)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch": 0}, "`batch` must be positive. Received: batch=0"),
+        ({"on_error": "go"}, "`on_error` must be 'raise' or 'skip'. Received: on_error='go'"),
+        ({"dtype": "int8"}, "`dtype` must be 'float32' or 'float16'. Received: dtype='int8'"),
+        ({"out": "a.csv"}, r"`out` must end in .parquet. Received: 'a.csv'"),
+    ],
+)
+def test_wrong_options_are_named(model, pictures, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        job_of(model, tmp_path / "photos", **{"out": tmp_path / "a.parquet", **options})
+
+
+@pytest.mark.once
+def test_embeddings_that_are_not_finite_are_an_error(model, pictures, tmp_path):
+    broken = build()
+    broken.get_layer("encoder_norm").gamma.assign(np.full(12, np.inf))
+    with pytest.raises(ValueError, match=r"must be finite. Received: NaN or infinity for '.*png'"):
+        list(job_of(broken, tmp_path / "photos", tmp_path / "a.parquet").run())
+
+
+@pytest.mark.once
+def test_pictures_are_listed_as_the_arguments_say(pictures, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paths = lambda *names: [p.path for p in retrieval.list_pictures(names).pictures]
+    assert paths("photos") == [str(path.relative_to(tmp_path)) for path in pictures]
+    assert paths("folder:photos/cat") == paths("photos/cat")  # no folders of classes
+    assert paths("photos/dog", "photos") == paths("photos/dog") + paths("photos/cat")
+    with pytest.raises(ValueError, match="listed alone. Received: 'digits' beside 'photos'"):
+        paths("photos", "digits")
+    pathlib.Path("digits").mkdir()
+    with pytest.raises(ValueError, match=r"must hold .*Received: 'digits', with none"):
+        paths("digits")
+    with pytest.raises(FileNotFoundError, match="no picture and no folder at 'nowhere'"):
+        paths("nowhere")
+    os.rename("photos/cat", "cat")
+    assert len(paths("photos")) == 8

@@ -1,0 +1,124 @@
+"""Neighbors, from the graph and from all rows, beside scikit-learn's."""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from sklearn.neighbors import NearestNeighbors
+
+from benchmarks.search_recall import clusters, normal, planes, write_table
+from vit_keras import retrieval
+from vit_keras.retrieval import neighbors, tables
+
+pytestmark = pytest.mark.once
+
+
+def expected(vectors, queries, count):
+    """The nearest rows by cosine distance, and their similarities."""
+    search = NearestNeighbors(n_neighbors=count, metric="cosine", algorithm="brute").fit(vectors)
+    distances, rows = search.kneighbors(queries)
+    return rows, 1 - distances
+
+
+@pytest.fixture
+def small_is_large(monkeypatch):
+    monkeypatch.setattr(neighbors, "EXACT_ROWS", 1000)
+
+
+def test_exact_neighbors_are_those_of_scikit_learn(tmp_path):
+    rng = np.random.default_rng(0)
+    vectors, queries = (rng.normal(size=(n, 7)) * rng.lognormal(size=(n, 1)) for n in (300, 20))
+    table = write_table(tmp_path / "a.parquet", vectors.astype("float32"), piece=64)
+    rows, similarities = expected(vectors, queries, 9)
+    for found, wanted, shares in zip(
+        retrieval.exact_neighbors(table, queries, 9), rows, similarities, strict=True
+    ):
+        np.testing.assert_array_equal(found.rows, wanted)
+        np.testing.assert_allclose(found.similarities, shares, atol=1e-5)
+    assert len(retrieval.exact_neighbors(table, queries, 500)[0].rows) == 300
+
+
+def test_rows_of_equal_similarity_come_in_order(tmp_path):
+    vectors = np.tile(np.eye(3, 5, dtype="float32"), (40, 1))
+    table = write_table(tmp_path / "a.parquet", vectors, piece=16)
+    rows, similarities = retrieval.exact_neighbors(table, vectors[1:2], 4)[0]
+    assert rows.tolist() == [1, 4, 7, 10] and similarities.tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("kind", [normal, clusters, planes])
+def test_the_index_finds_95_percent_by_default(kind, tmp_path, small_is_large):
+    vectors = kind(np.random.default_rng(1), 3200, 48).astype("float32")
+    table = write_table(tmp_path / "a.parquet", vectors[200:])
+    index = retrieval.open_index(table)
+    rows, similarities = expected(vectors[200:], vectors[:200], 10)
+    answers = index.search(vectors[:200], 10)
+    recall = np.mean([np.isin(row, a.rows).mean() for row, a in zip(rows, answers)])
+    assert recall >= 0.95
+    for answer, shares in zip(answers, similarities):
+        assert (np.diff(answer.similarities) <= 0).all() and len(set(answer.rows)) == 10
+        assert answer.similarities[0] <= shares[0] + 1e-5
+    itself = index.search(vectors[200:], 1)  # the held-out rows joined the graph
+    found = np.concatenate([answer.rows for answer in itself])
+    assert (found == np.arange(3000)).mean() >= 0.99
+
+
+def test_an_index_that_finds_too_little_gives_way_to_all_rows(
+    tmp_path, small_is_large, monkeypatch
+):
+    monkeypatch.setattr(neighbors, "EXPANSIONS", (1, 2))
+    vectors = normal(np.random.default_rng(2), 2010, 64).astype("float32")
+    table = write_table(tmp_path / "a.parquet", vectors[10:])
+    index = retrieval.open_index(table)
+    assert index.about["expansion"] is None and set(index.about["recall"]) == {"1", "2"}
+    assert max(index.about["recall"].values()) < 0.98
+    rows, _ = expected(vectors[10:], vectors[:10], 5)
+    found = [answer.rows for answer in index.search(vectors[:10], 5)]
+    np.testing.assert_array_equal(found, rows)
+
+
+def test_the_measured_recall_is_that_of_the_sample(tmp_path, small_is_large, monkeypatch):
+    """The sample is not in the graph while it is measured; more candidates find more."""
+    monkeypatch.setattr(neighbors, "RECALL", 1.1)
+    monkeypatch.setattr(neighbors, "EXPANSIONS", (16, 64, 2000))
+    vectors = normal(np.random.default_rng(3), 2000, 32).astype("float32")
+    table = write_table(tmp_path / "a.parquet", vectors)
+    recall = retrieval.open_index(table).about["recall"]
+    assert recall["16"] < recall["64"] < recall["2000"] == pytest.approx(1, abs=2e-3)
+
+
+def test_an_index_is_built_once_for_a_table(tmp_path, small_is_large):
+    vectors = clusters(np.random.default_rng(4), 1500, 8).astype("float32")
+    table = write_table(tmp_path / "a.parquet", vectors)
+    retrieval.open_index(table)
+    file = pathlib.Path(f"{table.path}.index", "index.json")
+    first = file.stat().st_mtime_ns
+    assert retrieval.open_index(table).search(vectors[:1], 3)[0].rows[0] == 0
+    assert file.stat().st_mtime_ns == first
+    table = write_table(tmp_path / "a.parquet", vectors[::-1])
+    assert retrieval.open_index(table).search(vectors[:1], 3)[0].rows[0] == 1499
+    assert json.loads(file.read_text())["table_time_ns"] == os.stat(table.path).st_mtime_ns
+    assert retrieval.open_index(write_table(tmp_path / "b.parquet", vectors[:900])) is None
+
+
+def test_rows_without_an_embedding_are_no_neighbors(tmp_path, small_is_large):
+    vectors = normal(np.random.default_rng(5), 1200, 6).astype("float16")
+    errors = ["cannot be read" if i % 7 == 0 else None for i in range(1200)]
+    about = {"shape": [6], "dtype": "float16"}
+    schema = tables.schema([6], "float16", about)
+    pictures = [retrieval.Picture(f"{i}.png") for i in range(1200)]
+    with tables.open_writer(tmp_path / "a.parquet", schema) as writer:
+        writer.write_batch(tables.batch_of(schema, pictures, vectors, errors))
+    table = retrieval.EmbeddingTable(tmp_path / "a.parquet")
+    known = np.array([i for i in range(1200) if i % 7])
+    rows, similarities = expected(vectors[known].astype("float32"), vectors[:30], 4)
+    index = retrieval.open_index(table)
+    for answers in (
+        retrieval.exact_neighbors(table, vectors[:30], 4),
+        index.search(vectors[:30], 4),
+    ):
+        found = np.stack([answer.rows for answer in answers])
+        assert (found == known[rows]).mean() > 0.97
+        np.testing.assert_allclose([a.similarities for a in answers], similarities, atol=2e-3)
+    assert table.count_errors() == 172

@@ -1,0 +1,111 @@
+"""`vit-keras embed`: the features of pictures as a table, which a stopped command goes on with."""
+
+import argparse
+import os
+import sys
+
+from vit_keras import extras
+from vit_keras.commands import options as shared
+from vit_keras.commands import streams
+from vit_keras.config import UsageError
+
+TOKENS = ("pool", "class", "mean", "patches")
+DTYPES = ("float32", "float16")
+EXAMPLES = (
+    "vit-keras embed runs/digits folder:photos --out features.parquet    # with labels and splits",
+    "vit-keras embed ViT-B_16.npz photos 'more/**/*.jpg' --normalize --out features.parquet",
+    "vit-keras embed runs/digits digits --layer encoderblock_2 --tokens mean --out mean.parquet",
+    "vit-keras embed runs/digits photos --tokens patches --dtype float16 --out patches.parquet",
+    "find photos -name '*.jpg' | vit-keras embed runs/digits - --out features.parquet",
+)
+NOTE = (
+    "The same command goes on where a stopped one ended; parts lie in PATH.parts meanwhile. Rows\n"
+    "have path, label, split, embedding and error."
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="run, checkpoint of any format, or exported features")
+    pictures = (
+        "files, folders, patterns, - for a list on standard input, or one data set: folder:PATH, "
+        "table:FILE, tfds:NAME, vtab:TASK or digits"
+    )
+    add("pictures", nargs="+", metavar="PICTURE", help=pictures)
+    shared.add_out(parser, "the .parquet file to write", required=True)
+    add("--layer", metavar="NAME", help="layer whose output is used (what the classifier reads)")
+    tokens = (
+        "pool for a layer's one vector, class for the class token, mean for the mean of the "
+        "patches, patches for all of them (pool)"
+    )
+    add("--tokens", choices=TOKENS, default="pool", metavar="NAME", help=tokens)
+    add("--normalize", action="store_true", help="divide each vector by its length")
+    add("--dtype", choices=DTYPES, default="float32", metavar="NAME", help="or float16 (float32)")
+    shared.add_image_size(parser)
+    add("--batch", type=int, default=32, metavar="N", help="pictures per step (32)")
+    add("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
+    skip = "write an unreadable picture's row without an embedding instead of stopping"
+    add("--skip_unreadable", action="store_true", help=skip)
+
+
+def run(options: argparse.Namespace) -> None:
+    from vit_keras import machine, retrieval
+    from vit_keras.config import DataConfig
+
+    _check(options)
+    machine.prepare()
+    embedder = retrieval.open_embedder(
+        options.model,
+        shared.image_size(options),
+        layer=options.layer,
+        tokens=options.tokens,
+        normalize=options.normalize,
+    )
+    pictures = retrieval.list_pictures(
+        streams.arguments(options.pictures),
+        embedder.input_shape[-1],
+        DataConfig(data_dir=options.data_dir),
+    )
+    job = retrieval.EmbeddingJob(
+        embedder,
+        pictures,
+        options.out,
+        batch=options.batch,
+        dtype=options.dtype,
+        on_error="skip" if options.skip_unreadable else "raise",
+        about={"model": os.path.abspath(options.model), "folder": os.getcwd()},
+    )
+    if job.is_complete:
+        print(f"complete already: {options.out}, {job.total:,} pictures")
+        return
+    _watch(job)
+    table = retrieval.EmbeddingTable(options.out)
+    print(f"written: {options.out}, {len(table):,} pictures of {'x'.join(map(str, table.shape))}")
+    if errors := table.count_errors():
+        print(f"{errors} of {len(table)} pictures could not be read", file=sys.stderr)
+
+
+def _watch(job) -> None:
+    """Does the job, with a bar on standard error if that is a terminal."""
+    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
+    if job.done:
+        print(f"goes on behind {job.done:,} of {job.total:,} pictures", file=sys.stderr)
+    bar = {"initial": job.done, "unit": " pictures", "disable": not sys.stderr.isatty()}
+    try:
+        with tqdm(total=job.total, **bar) as shown:
+            for count in job.run():
+                shown.update(count)
+    except KeyboardInterrupt:
+        left = f"{job.done:,} of {job.total:,} pictures are done; the same command goes on"
+        print(f"vit-keras embed: {left}", file=sys.stderr)
+        raise
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.batch < 1:
+        raise UsageError(f"--batch must be positive. Received: --batch {options.batch}")
+    if not options.out.lower().endswith(".parquet"):
+        raise UsageError(f"--out must end in .parquet. Received: {options.out}")
+
+
+COMMAND = shared.Command("Write the features of pictures.", EXAMPLES, add_options, run, NOTE)

@@ -1,0 +1,158 @@
+"""Lists the pictures to embed: files, folders and patterns, or the images of a data set."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vit_keras import data
+from vit_keras.config import DataConfig
+from vit_keras.data.picture_paths import expand_argument
+from vit_keras.data.pillow_images import read_encoded, unreadable_message
+
+PREFIXES = ("folder", "table", "tfds", "vtab")  # of data sets, as `data.load` takes them
+DIGITS = "digits"
+
+
+class Picture(NamedTuple):
+    """One row of a table of embeddings, without its embedding.
+
+    Attributes:
+        path: The file, or the name of an image that is no file, such as `tfds:cifar10 test[3]`.
+        label: The name of the class, or None.
+        split: The split of the data set, or None.
+        size: The number of bytes of the file, or None.
+    """
+
+    path: str
+    label: str | None = None
+    split: str | None = None
+    size: int | None = None
+
+
+class PictureList(NamedTuple):
+    """Pictures in a fixed order, and how they are read.
+
+    Attributes:
+        pictures: The pictures, which may be listed once, and come as they are found.
+        read: Maps the number of a picture, its path, and a number of channels to its pixels,
+            `(H, W, C)` uint8; raises OSError or ValueError for one that cannot be read.
+    """
+
+    pictures: Iterable[Picture]
+    read: Callable[[int, str, int], np.ndarray]
+
+
+def list_pictures(
+    arguments: Iterable[str | os.PathLike], channels: int = 3, config: DataConfig | None = None
+) -> PictureList:
+    """Lists the pictures that a command's arguments name.
+
+    Args:
+        arguments: Files, folders and patterns, as `data.expand_pictures` takes them, or one data
+            set: `folder:PATH`, `table:FILE`, `tfds:NAME`, `vtab:TASK` or `digits`. The images of a
+            data set have labels and splits. A `folder:PATH` without folders of classes is listed as
+            the folder PATH.
+        channels: 1 for grayscale or 3 for RGB, for a data set.
+        config: Says where TensorFlow Datasets keeps its files, and which images are held out.
+
+    Returns:
+        A `PictureList`. The paths of files and folders come one by one, so that memory grows with
+        the largest folder alone; several arguments are kept in memory, since each picture comes
+        once.
+
+    Raises:
+        FileNotFoundError, ValueError: As `data.expand_pictures` and `data.load` do; for files while
+            iterating.
+
+    Example:
+        ```python
+        pictures = retrieval.list_pictures(["folder:photos"])
+        next(iter(pictures.pictures))  # Picture(path='photos/cat/0.jpg', label='cat', ...)
+        ```
+    """
+    names = [os.fspath(argument) for argument in arguments]
+    datasets = [name for name in names if _is_dataset(name)]
+    if datasets and len(names) > 1:
+        (other, *_) = [name for name in names if name != datasets[0]] or datasets
+        raise ValueError(
+            f"A data set is listed alone. Received: {datasets[0]!r} beside {other!r}. Run the "
+            "command once for each"
+        )
+    if datasets and not _is_flat(datasets[0]):
+        return _of_dataset(datasets[0], channels, config or DataConfig())
+    if datasets:
+        names = [datasets[0].partition(":")[2]]
+    paths = itertools.chain.from_iterable(map(expand_argument, names))
+    pictures = (Picture(path, size=_size(path)) for path in _once(paths, len(names)))
+    return PictureList(pictures, read_file)
+
+
+def read_file(number: int, path: str, channels: int) -> np.ndarray:
+    """Reads a picture's file, as `PictureList.read` does."""
+    return data.read_image(path, channels)
+
+
+def _is_dataset(name):
+    kind, colon, rest = name.partition(":")
+    return not os.path.exists(name) and (kind in PREFIXES if colon and rest else name == DIGITS)
+
+
+def _is_flat(name):
+    """Whether `name` is a folder:PATH that has no folders of classes."""
+    kind, _, path = name.partition(":")
+    return (
+        kind == "folder"
+        and os.path.isdir(path)
+        and not any(e.is_dir() and not e.name.startswith(".") for e in os.scandir(path))
+    )
+
+
+def _once(paths, count):
+    """The paths as they come, each once; one argument gives each path once by itself."""
+    return paths if count == 1 else dict.fromkeys(paths)
+
+
+def _of_dataset(name, channels, config):
+    dataset = data.load(name, channels, config)
+    splits = list(dataset.splits.items())
+    ends = np.cumsum([len(split) for _, split in splits])
+
+    def pictures():
+        for key, split in splits:
+            labels = split.labels if np.ndim(split.labels) == 1 else [None] * len(split)
+            for index, label in enumerate(labels):
+                path = split.name(index) if split.name else f"{name} {key}[{index}]"
+                text = _label(dataset.class_names, label)
+                yield Picture(path, text, key, _size(path))
+
+    def read(number, path, channels):
+        place = int(np.searchsorted(ends, number, side="right"))
+        split = splits[place][1]
+        return _read_from(split, number - int(ends[place] - len(split)), path, channels)
+
+    return PictureList(pictures(), read)
+
+
+def _label(names: Sequence[str], label: Any) -> str | None:
+    if label is None or label < 0:
+        return None
+    return names[label] if names else str(label)
+
+
+def _size(path):
+    return os.path.getsize(path) if os.path.isfile(path) else None
+
+
+def _read_from(split, index, path, channels):
+    if os.path.isfile(path):
+        return data.read_image(path, channels)
+    encoded = split.encoded(index)
+    if encoded is None:
+        return np.asarray(split.read(index))
+    try:
+        return read_encoded(encoded[0], channels) * split.origin.pixel_scale
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ValueError(unreadable_message(path, str(error))) from error
