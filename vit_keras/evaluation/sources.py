@@ -85,7 +85,7 @@ def _open_exported(path, image_size, features):
     names = tuple(labels.read_text().splitlines()) if labels.is_file() and not features else None
     preprocessing = source.get("preprocessing", {}) | ({} if prepared else UNSCALED)
     run = exported if prepared else lambda images: exported(to_uint8(images))
-    task = Task(**with_tuples(manifest.get("task", {})))
+    task = Task(**({} if features else with_tuples(manifest.get("task", {}))))
     final = output == task.row.output if output else _gives_probabilities(exported)
     return Predictor(
         run,

@@ -6,7 +6,8 @@ from keras import ops
 from vit_keras.evaluation import feature_model
 from vit_keras.layers import TakeClassToken
 from vit_keras.models import patch_grid
-from vit_keras.models.image_model import ImageModel, copy_description
+from vit_keras.models.description import copy_description
+from vit_keras.models.image_model import ImageModel
 
 
 def embedding_model(

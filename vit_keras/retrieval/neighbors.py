@@ -26,6 +26,13 @@ class Neighbors(NamedTuple):
     Attributes:
         rows: The numbers of the rows, `(k,)`.
         similarities: Their cosine similarities, `(k,)` float32.
+
+    Example:
+        ```python
+        table = retrieval.EmbeddingTable("features.parquet")
+        for neighbors in retrieval.exact_neighbors(table, vectors, count=5):
+            print(neighbors.rows, neighbors.similarities)
+        ```
     """
 
     rows: np.ndarray

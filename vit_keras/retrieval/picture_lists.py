@@ -24,6 +24,12 @@ class Picture(NamedTuple):
         label: The name of the class, or None.
         split: The split of the data set, or None.
         size: The number of bytes of the file, or None.
+
+    Example:
+        ```python
+        (picture,) = retrieval.EmbeddingTable("features.parquet").pictures([17])
+        picture.path, picture.label  # ("photos/train/cat/3.jpg", "cat")
+        ```
     """
 
     path: str
@@ -39,6 +45,13 @@ class PictureList(NamedTuple):
         pictures: The pictures, which may be listed once, and come as they are found.
         read: Maps the number of a picture, its path, and a number of channels to its pixels,
             `(H, W, C)` uint8; raises OSError or ValueError for one that cannot be read.
+
+    Example:
+        ```python
+        arrays = np.zeros((2, 32, 32, 3), "uint8")
+        pictures = [retrieval.Picture("first"), retrieval.Picture("second", label="cat")]
+        listed = retrieval.PictureList(pictures, lambda number, path, channels: arrays[number])
+        ```
     """
 
     pictures: Iterable[Picture]

@@ -23,6 +23,13 @@ class Match:
         row: Its row in the table.
         picture: Its path, label and split.
         similarity: The cosine similarity of both embeddings, at most 1.
+
+    Example:
+        ```python
+        table = retrieval.EmbeddingTable("features.parquet")
+        match = retrieval.search_rows(table, [17])[0].matches[0]
+        match.row, match.picture.path, match.similarity  # (4, "photos/cat/3.jpg", 0.97)
+        ```
     """
 
     row: int
@@ -38,6 +45,13 @@ class Answer:
         query: The picture that was searched for.
         matches: The nearest pictures, the most similar first; empty if there is an `error`.
         error: Why the query has no embedding, or None.
+
+    Example:
+        ```python
+        table = retrieval.EmbeddingTable("features.parquet")
+        answer = retrieval.search_rows(table, [17], count=3)[0]
+        answer.query.path, len(answer.matches)  # ("photos/cat/9.jpg", 3)
+        ```
     """
 
     query: Picture
