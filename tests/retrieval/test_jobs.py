@@ -1,8 +1,6 @@
 """A job of embedding: its table beside the model's own outputs, stops at any part, and changes."""
 
 import itertools
-import os
-import pathlib
 
 import numpy as np
 import pytest
@@ -109,28 +107,6 @@ def test_labels_and_splits_of_a_data_set_are_columns(model, pictures, tmp_path):
     values, _ = table.embeddings([4, 0])
     expected = outputs_of(model, [rows[4].path, rows[0].path], "token")
     np.testing.assert_allclose(values, expected, atol=2e-5)
-
-
-@pytest.mark.once
-def test_images_of_a_data_set_without_files(tmp_path):
-    model = randomise(
-        VisionTransformer(8, 4, 12, 1, 3, 20, 5, channels=1), np.random.default_rng(0)
-    )
-    embedder = retrieval.open_embedder(model)
-    listed = retrieval.list_pictures(["digits"], channels=1)
-    first = retrieval.PictureList(itertools.islice(listed.pictures, 1433, 1441), listed.read)
-    read = lambda number, *rest: listed.read(number + 1433, *rest)
-    job = retrieval.EmbeddingJob(embedder, first._replace(read=read), tmp_path / "a.parquet")
-    list(job.run())
-    table = retrieval.EmbeddingTable(tmp_path / "a.parquet")
-    dataset = data.load("digits", 1)
-    train, test = dataset.split("train"), dataset.split("test")
-    assert len(train) == 1437  # so that both splits are read
-    images = np.stack([*map(train.read, range(1433, 1437)), *map(test.read, range(4))])
-    expected = to_numpy(retrieval.embedding_model(model)((images / 127.5 - 1).astype("float32")))
-    np.testing.assert_allclose(table.embeddings(range(8))[0], expected, atol=2e-5)
-    rows = table.pictures(range(8))
-    assert rows[5].path == "digits test[1]" and rows[5].label == str(test.labels[1])
 
 
 @pytest.mark.parametrize("stop", [0, 2, 3, 5])
@@ -253,21 +229,3 @@ def test_embeddings_that_are_not_finite_are_an_error(model, pictures, tmp_path):
     broken.get_layer("encoder_norm").gamma.assign(np.full(12, np.inf))
     with pytest.raises(ValueError, match=r"must be finite. Received: NaN or infinity for '.*png'"):
         list(job_of(broken, tmp_path / "photos", tmp_path / "a.parquet").run())
-
-
-@pytest.mark.once
-def test_pictures_are_listed_as_the_arguments_say(pictures, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    paths = lambda *names: [p.path for p in retrieval.list_pictures(names).pictures]
-    assert paths("photos") == [str(path.relative_to(tmp_path)) for path in pictures]
-    assert paths("folder:photos/cat") == paths("photos/cat")  # no folders of classes
-    assert paths("photos/dog", "photos") == paths("photos/dog") + paths("photos/cat")
-    with pytest.raises(ValueError, match="listed alone. Received: 'digits' beside 'photos'"):
-        paths("photos", "digits")
-    pathlib.Path("digits").mkdir()
-    with pytest.raises(ValueError, match=r"must hold .*Received: 'digits', with none"):
-        paths("digits")
-    with pytest.raises(FileNotFoundError, match="no picture and no folder at 'nowhere'"):
-        paths("nowhere")
-    os.rename("photos/cat", "cat")
-    assert len(paths("photos")) == 8
