@@ -153,7 +153,7 @@ def test_augreg_presets_override_its_recipes(preset):
         assert config.optimizer.learning_rate == 1e-3 and config.batch == 4096
 
 
-@pytest.mark.parametrize("name", ["finetune", "finetune/linear", "finetune/full"])
+@pytest.mark.parametrize("name", ["finetune", "finetune/linear", "finetune/full", "finetune/lora"])
 def test_recipes_for_own_pictures_say_only_how_to_train(name):
     """The architecture, the image size and the channels come from `model.weights`."""
     config = read(name)
@@ -161,6 +161,7 @@ def test_recipes_for_own_pictures_say_only_how_to_train(name):
     assert config.epochs and config.optimizer.warmup_fraction and not config.optimizer.warmup_steps
     assert (config.optimizer.layer_decay is not None) == (name == "finetune")
     assert (config.optimizer.freeze == ("[!h]*",)) == (name == "finetune/linear")
+    assert config.lora.is_active == (name == "finetune/lora")
 
 
 def test_the_recipe_from_scratch_has_a_small_model_of_its_own():
