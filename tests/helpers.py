@@ -9,6 +9,8 @@ import sys
 import keras
 import numpy as np
 
+from tests.quick_xla import quick
+
 ROOT = pathlib.Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
 BACKENDS = ("tensorflow", "jax", "torch")
@@ -55,6 +57,8 @@ def run_script(*arguments, backend=None, cwd=ROOT, check=True, timeout=None, **v
     """Runs `python ARGUMENTS` in a process of its own; with `check`, a failure shows its output."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
     environment["KERAS_BACKEND"] = backend or keras.backend.backend()
+    if environment["KERAS_BACKEND"] == "jax":
+        environment = quick(environment)
     command = [sys.executable, *map(str, arguments)]
     pipes = {"capture_output": True, "text": True, "timeout": timeout}
     done = subprocess.run(command, cwd=cwd, env=environment, **pipes)
