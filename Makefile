@@ -19,7 +19,9 @@ train: $(VENV)/installed
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python evaluate.py $(WORKDIR)
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python export.py $(WORKDIR)
 
-# Two at a time: most of a suite is one thread that compiles small models.
+# Two at a time, each on one thread: most of a suite is compiling small models. The longest is first.
+check test nightly: export OMP_NUM_THREADS ?= 1
+check test nightly: export TF_NUM_INTRAOP_THREADS ?= 1
 test: lint
 	$(MAKE) --jobs=2 --output-sync=target test-jax test-once test-tensorflow test-torch
 

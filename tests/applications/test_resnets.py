@@ -21,6 +21,7 @@ NAMES = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", NAMES)
 def test_each_name_builds_its_variant(name):
     with shapes_only():
@@ -80,6 +81,7 @@ def test_hybrid_without_top_gives_its_normalized_tokens(rng, monkeypatch):
     np.testing.assert_allclose(to_numpy(pooled(images)), tokens[:, 1:].max(axis=1), atol=1e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [

@@ -25,6 +25,7 @@ VITS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", VITS)
 def test_constructors_have_the_signature_and_size_of_their_variant(name):
     build = getattr(applications, name)
@@ -113,6 +114,7 @@ def test_pixels_are_scaled_as_the_source_of_the_weights_did(tiny, rng, monkeypat
     np.testing.assert_allclose(scaled, expected, atol=1e-5)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -130,6 +132,7 @@ def test_wrong_arguments_are_named(arguments, message):
         applications.ViTTi16(**arguments)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,6 +8,8 @@ from vit_keras import weights
 from vit_keras.commands import run
 from vit_keras.config import UsageError
 
+pytestmark = pytest.mark.once
+
 
 def test_the_command_converts_both_ways(rng, tmp_path):
     source = build(rng)

@@ -1,5 +1,6 @@
 """How a command ends when a picture cannot be read, in a process of its own and in this one."""
 
+import pytest
 from PIL import Image
 
 from tests.helpers import run_script
@@ -26,6 +27,7 @@ def write_pictures(folder, rng, count, torn):
     return folder
 
 
+@pytest.mark.nightly_on("tensorflow", "torch")
 def test_an_unreadable_picture_ends_the_process_in_one_line(tmp_path, rng):
     """While other threads read pictures, which must not keep the process alive."""
     pictures = write_pictures(tmp_path / "pictures", rng, 150, torn=70)

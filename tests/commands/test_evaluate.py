@@ -11,6 +11,8 @@ from vit_keras import data, evaluation
 from vit_keras.commands import run
 from vit_keras.weights import open_model, save_model
 
+pytestmark = pytest.mark.on("torch")  # which compiles nothing
+
 SMALL = [
     *("--model.hidden_size", "16", "--model.num_layers", "1", "--model.num_heads", "2"),
     *("--model.mlp_dim", "16", "--batch", "32", "--total_steps", "9", "--eval_every", "3"),

@@ -84,6 +84,7 @@ def test_xla_leaves_out_the_zeros_of_the_padding(size, kernel, strides):
     assert lowered.cost_analysis()["flops"] == compute.flops(model, padding=False).flops
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("shape", [(30, 37), (16, 8)])
 def test_products_of_fixed_padding_are_those_inside_the_map(shape):
     """Counts each convolution of BiT's root and units, tap by tap."""
@@ -143,6 +144,7 @@ def test_abstract_models_take_no_memory_and_leave_nothing_behind(rng):
     assert np.isfinite(logits).all() and logits.any()
 
 
+@pytest.mark.once
 def test_norms_count_five_for_each_element():
     model = VisionTransformer((12, 8), 4, **SMALL)
     difference = compute.flops(model, norms=True).macs - compute.flops(model).macs
@@ -152,6 +154,7 @@ def test_norms_count_five_for_each_element():
     assert difference == 5 * 8 * 8 * (32 + 32 + 32 + 128)
 
 
+@pytest.mark.once
 def test_tables_end_with_the_sums():
     costs = compute.flops("S/32", (64, 96))
     lines = compute.table(costs).splitlines()
@@ -161,6 +164,7 @@ def test_tables_end_with_the_sums():
     assert lines[-1].startswith("S/32 at 64x96") and f"{costs.gmacs:.2f} GMACs" in lines[-1]
 
 
+@pytest.mark.once
 def test_training_costs_three_passes_and_days_follow():
     counted = compute.flops("S/32", (64, 96), padding=False, norms=True, num_classes=1000)
     exaflops = compute.training_exaflops("S/32", 1e6, 2, (64, 96), num_classes=1000)
@@ -169,6 +173,7 @@ def test_training_costs_three_passes_and_days_follow():
     assert days == pytest.approx(exaflops * 1e6 / (61.5 * 0.5) / 86_400)
 
 
+@pytest.mark.once
 def test_what_cannot_be_counted_is_named():
     images = keras.Input((8, 8, 3))
     unknown = keras.Model(images, keras.layers.DepthwiseConv2D(3, name="odd")(images))
@@ -189,6 +194,7 @@ def test_what_cannot_be_counted_is_named():
         compute.flops(pretext("masked_patch"), 16)
 
 
+@pytest.mark.once
 def test_a_shared_layer_counts_once_for_each_call_in_the_model():
     images = keras.Input((8, 8, 3))
     dense = keras.layers.Dense(3)
@@ -199,6 +205,7 @@ def test_a_shared_layer_counts_once_for_each_call_in_the_model():
     assert compute.flops(once).params == compute.flops(twice).params == 3 * 3 + 3
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("call", "message"),
     [

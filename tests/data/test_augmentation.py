@@ -14,6 +14,8 @@ from vit_keras.data.mixing import Mixing
 from vit_keras.data.randaugment import Equalization, on_tensorflow, randaugment
 from vit_keras.models import Preprocessing
 
+pytestmark = pytest.mark.nightly_on("jax")  # beside TensorFlow, torch shows what Keras' layers do
+
 SIZE = (24, 20)
 CHANGES = {
     "affine": {"rotation_degrees": 20, "scale": 0.3, "shift": 0.2},

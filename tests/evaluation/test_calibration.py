@@ -6,6 +6,8 @@ from PIL import Image
 
 from vit_keras import evaluation, figures
 
+pytestmark = pytest.mark.once
+
 
 def formula(probabilities, labels, bins):
     """Σ |B_m|/N |acc − conf| over bins ((m−1)/M, m/M], image by image (Guo et al. 2017)."""

@@ -7,6 +7,8 @@ import pytest
 
 from vit_keras import evaluation
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def file(tmp_path):

@@ -8,6 +8,8 @@ import pytest
 
 from vit_keras import evaluation
 
+pytestmark = pytest.mark.once
+
 PROBABILITIES = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.25, 0.5, 0.25]], "float32")
 LABELS = np.array([0, 1, 1])
 

@@ -12,7 +12,7 @@ from vit_keras.commands import run
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.weights import open_model, save
 
-pytestmark = [pytest.mark.once, pytest.mark.slow]
+pytestmark = [pytest.mark.on("torch"), pytest.mark.slow]  # which compiles nothing
 SIZES = {"hidden_size": 12, "num_layers": 3, "num_heads": 2, "mlp_dim": 16, "num_classes": 7}
 
 

@@ -12,6 +12,8 @@ from vit_keras.commands import run
 from vit_keras.config import DataConfig, GridConfig, read_config
 from vit_keras.experiments import sweep, training_run
 
+pytestmark = pytest.mark.on("torch")  # which compiles nothing
+
 DIGITS = read_config("digits")
 GRID = GridConfig(learning_rates=(0.1, 0.001, 0.01), seeds=(3, 4, 5), dev_percent=20.0)
 

@@ -13,6 +13,8 @@ from vit_keras.config import DataConfig
 from vit_keras.data.vtab import TASKS
 from vit_keras.models import Preprocessing
 
+pytestmark = pytest.mark.on("torch")  # which compiles nothing
+
 
 class _Tiny(tfds.core.GeneratorBasedBuilder):
     """Few images with the features of a published data set."""

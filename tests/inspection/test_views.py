@@ -14,6 +14,8 @@ from vit_keras.inspection import plots
 from vit_keras.models import ResNet, VisionTransformer, with_image_size
 from vit_keras.weights import open_model
 
+pytestmark = pytest.mark.once  # the numbers: test_inspection.py
+
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 2}
 
 

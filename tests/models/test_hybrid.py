@@ -117,6 +117,7 @@ def test_derivation_gives_the_published_counts():
     assert derived_count((3, 4, 6, 3), "L/32") == PUBLISHED["R50+L/32"]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("variant", variants.HYBRIDS)
 def test_parameter_counts_are_the_published(variant):
     expected = PUBLISHED | {

@@ -63,6 +63,7 @@ def count(units, width, num_classes):
 UNITS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3), 200: (3, 24, 36, 3)}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("variant", variants.RESNETS)
 def test_parameter_counts_follow_the_formula(variant):
     depth, width = map(int, variant.removeprefix("R").split("x"))

@@ -98,6 +98,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("variant", COUNTS)
 def test_parameter_counts_are_the_published(variant):
     size = variants.architecture(variant, image_size=224, num_classes=1000)

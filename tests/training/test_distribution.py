@@ -176,6 +176,7 @@ def test_devices_of_one_process_train_as_one(tmp_path, alone):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # `test_devices_of_one_process_train_as_one` shares a model among devices
 @pytest.mark.on("jax")
 def test_two_processes_share_one_copy_of_the_model(tmp_path, alone):
     codes, outputs = start_pair("one_run", tmp_path, "model_parallel")

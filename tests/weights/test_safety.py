@@ -16,6 +16,8 @@ from vit_keras import weights
 from vit_keras.weights.numerics import Numerics
 from vit_keras.weights.weight_file import open_weight_file
 
+pytestmark = pytest.mark.once
+
 h5py = pytest.importorskip("h5py")
 
 
