@@ -5,6 +5,7 @@ install does not exist there, as after `pip install` into an empty environment.
 """
 
 import importlib.metadata
+import json
 import os
 import pathlib
 import subprocess
@@ -12,12 +13,28 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from collections.abc import Iterable
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.helpers import ROOT
+from tests.quick_xla import quick
 
+# Runs command lines one after the other in one process, and prints how each one ended.
+RUN_COMMANDS = """
+import contextlib, io, json, sys
+from vit_keras.commands import main
+
+answers = []
+for line in sys.argv[1:]:
+    out, error = io.TextIOWrapper(io.BytesIO()), io.StringIO()  # predict writes bytes
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        code = main(line.split())
+    out.flush()
+    answers.append((code, out.buffer.getvalue().decode(), error.getvalue()))
+print(json.dumps(answers))
+"""
 # Variables of this process that an environment's process has too.
 INHERITED = (
     *("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS"),
@@ -83,8 +100,19 @@ def run(python: pathlib.Path, *arguments, backend=None, cwd, check=True):
     """
     variables = {name: os.environ[name] for name in INHERITED if name in os.environ}
     variables |= {"HOME": str(cwd)} | ({"KERAS_BACKEND": backend} if backend else {})
+    variables = quick(variables) if backend == "jax" else variables
     command = list(map(str, (python, *arguments)))
     done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True)
     if check and done.returncode:
         raise AssertionError(f"{arguments}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return done
+
+
+def run_commands(python: pathlib.Path, lines: Iterable[str], **options) -> list:
+    """Runs lines such as "info B/16" of `vit-keras` in one process, with the options of `run`.
+
+    Returns:
+        The exit code, stdout and stderr of each line.
+    """
+    done = run(python, "-c", RUN_COMMANDS, *lines, **options)
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,7 +1,5 @@
 """What each extra can do when it is installed alone, and which extra it names for the rest."""
 
-import json
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -13,19 +11,6 @@ from vit_keras.models import VisionTransformer
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
-RUN_COMMANDS = """
-import contextlib, io, json, sys
-from vit_keras.commands import main
-
-answers = []
-for line in sys.argv[1:]:
-    out, error = io.TextIOWrapper(io.BytesIO()), io.StringIO()  # predict writes bytes
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
-        code = main(line.split())
-    out.flush()
-    answers.append((code, out.buffer.getvalue().decode(), error.getvalue()))
-print(json.dumps(answers))
-"""
 TRAIN = (
     "train --dataset folder:photos --model.weights small.safetensors "
     "--workdir run --total_steps 2 --batch 6"
@@ -144,6 +129,8 @@ CASES = [
         },
     ),
 ]
+# `make nightly` runs the others. `test_installed` has train and export with each backend.
+FIRST, NIGHTLY = (["jax"], ["data", "jax"], ["train"]), pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")
@@ -169,14 +156,17 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("extras", "backend", "commands"), CASES, ids=["-".join(extras) for extras, *_ in CASES]
+    ("extras", "backend", "commands"),
+    [
+        pytest.param(*case, id="-".join(case[0]), marks=[] if case[0] in FIRST else NIGHTLY)
+        for case in CASES
+    ],
 )
 def test_an_extra_does_its_part_and_names_the_others(
     wheel, folder, tmp_path, extras, backend, commands
 ):
     python = environment.make(wheel, extras, tmp_path / "environment")
-    lines = environment.run(python, "-c", RUN_COMMANDS, *commands, backend=backend, cwd=folder)
-    answers = json.loads(lines.stdout.splitlines()[-1])
+    answers = environment.run_commands(python, commands, backend=backend, cwd=folder)
     for (line, extra), (code, _, error) in zip(commands.items(), answers):
         if extra is None:
             assert code == 0, f"{line}: {error}"

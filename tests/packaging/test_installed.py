@@ -51,12 +51,16 @@ def test_the_page_does_what_it_says(wheel, begun, tmp_path, backend):
     home.mkdir()
     for name in ("photos", "shapes.keras"):
         (home / name).symlink_to(begun / name)
-    for line, shown in BLOCKS:
-        assert "--model." not in line.replace("--model.weights", "")
-        if backend == "jax" or line.startswith(NEEDED):
-            words = [*line.split(), *(["--epochs", "1"] if line.startswith("train") else [])]
-            done = environment.run(python, "-m", "vit_keras", *words, backend=backend, cwd=home)
-            assert masked(done.stdout) == masked(shown)
+    shown = {line: text for line, text in BLOCKS if backend == "jax" or line.startswith(NEEDED)}
+    (train,) = (line for line in shown if line.startswith("train"))
+    assert "--model." not in " ".join(shown).replace("--model.weights", "")
+    words = [*train.split(), "--epochs", "1"]
+    done = environment.run(python, "-m", "vit_keras", *words, backend=backend, cwd=home)
+    assert masked(done.stdout) == masked(shown.pop(train))
+    answers = environment.run_commands(python, shown, backend=backend, cwd=home)
+    for (line, text), (code, printed, error) in zip(shown.items(), answers):
+        assert code == 0, f"{line}: {error}"
+        assert masked(printed) == masked(text)
     table = pyarrow.csv.read_csv(home / "phone.csv").to_pylist()
     assert {row["class_1"] for row in table} <= set(SHAPES) and len(table) == 100
     if backend == "jax":
