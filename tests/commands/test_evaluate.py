@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from sklearn.neighbors import KNeighborsClassifier
 
 from vit_keras import data, evaluation
 from vit_keras.commands import run
@@ -61,6 +62,30 @@ def test_a_few_shot_evaluation_of_a_run(folders, capsys):
         assert f"{row['shots']}-shot accuracy {100 * row['mean']:.2f} ±" in printed
     with pytest.raises(ValueError, match="200 shots need as many images of each class"):
         run(["evaluate", folders[0], "--fewshot", "200"])
+
+
+def test_nearest_neighbors_of_a_run(folders, capsys):
+    run(["evaluate", folders[0], "--knn", "1", "10"])
+    printed = capsys.readouterr().out
+    predictor, _ = evaluation.open_predictor(folders[0])
+    dataset = data.load("digits", 1)
+    features = evaluation.feature_model(predictor.model)
+    train_set, test_set = (
+        evaluation.extract(features, predictor.batches(dataset.split(name), 200))
+        for name in ("train", "test")
+    )
+    with open(f"{folders[0]}/knn.json") as file:
+        rows = json.load(file)
+    for row in rows:
+        votes = lambda distances: np.exp((1 - distances) / 0.07)
+        sklearn = KNeighborsClassifier(row["neighbors"], weights=votes, metric="cosine")
+        assert row["weighted"] == pytest.approx(sklearn.fit(*train_set).score(*test_set), abs=0.006)
+        assert (
+            f"{row['neighbors']}-nearest-neighbor accuracy {100 * row['weighted']:.2f}%" in printed
+        )
+    assert [row["neighbors"] for row in rows] == [1, 10]
+    with pytest.raises(ValueError, match="not allowed with argument --knn"):
+        run(["evaluate", folders[0], "--knn", "1", "--fewshot", "1"])
 
 
 def test_several_runs_end_with_mean_and_deviation(folders, tmp_path, capsys):

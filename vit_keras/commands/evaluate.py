@@ -1,4 +1,4 @@
-"""`vit-keras evaluate`: accuracy, calibration and few-shot probes of models on a data set."""
+"""`vit-keras evaluate`: accuracy, calibration and probes of models on a data set."""
 
 import argparse
 import functools
@@ -14,6 +14,7 @@ EXAMPLES = (
     "vit-keras evaluate model.tflite --dataset folder:photos --out report",
     "vit-keras evaluate runs/a runs/b runs/c                  # and their mean and deviation",
     "vit-keras evaluate runs/digits --fewshot 1 5 10",
+    "vit-keras evaluate runs/digits --knn 10 20",
 )
 
 
@@ -28,8 +29,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--predictions", metavar="FILE", help="also write a .csv or .parquet")
     parser.add_argument("--real", metavar="FILE", help="labels of ImageNet-ReaL, real.json")
     parser.add_argument("--ignore_class_names", action="store_true", help="compare by order alone")
-    few = parser.add_argument_group("few-shot probes instead of the accuracy")
-    few.add_argument("--fewshot", type=int, nargs="+", metavar="SHOTS", help="such as 1 5 10")
+    few = parser.add_argument_group("probes of the features instead of the accuracy")
+    probe = few.add_mutually_exclusive_group()
+    probe.add_argument("--fewshot", type=int, nargs="+", metavar="SHOTS", help="such as 1 5 10")
+    probe.add_argument("--knn", type=int, nargs="+", metavar="K", help="neighbors, such as 10 20")
     few.add_argument("--l2", type=float, nargs="+", default=[2.0**10], help="penalties (1024)")
     few.add_argument("--seeds", type=int, default=3, metavar="N", help="draws of the shots (3)")
     few.add_argument("--representation", metavar="LAYER", help="features (the head's input)")
@@ -38,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from vit_keras import data, evaluation, machine
 
-    if not options.fewshot:  # before the evaluation, which may take long
+    if not (options.fewshot or options.knn):  # before the evaluation, which may take long
         extras.check("matplotlib", extra="train", purpose="Drawing the figures of a report")
     machine.prepare()
     if options.predictions and len(options.models) > 1:
@@ -63,7 +66,8 @@ def run(options: argparse.Namespace) -> None:
         out.mkdir(parents=True, exist_ok=True)
         print(path)
         label = shared.dataset_label(name)
-        measure = _few_shot if options.fewshot else functools.partial(_evaluate, label=label)
+        measure = functools.partial(_evaluate, label=label)
+        measure = _few_shot if options.fewshot else _knn if options.knn else measure
         reports.append(measure(options, predictor, dataset, splits, out))
     if len(reports) > 1:
         print(f"{len(reports)} models: {evaluation.summary_line(evaluation.summarize(reports))}")
@@ -108,6 +112,23 @@ def _few_shot(options, predictor, dataset, splits, out):
     write_text(out / "fewshot.json", json.dumps(rows, indent=1))
     print(f"{evaluation.few_shot_table(rows)}\nwritten: {out / 'fewshot.json'}")
     return {f"fewshot_{row['shots']}_l2_{row['l2']:g}": row["mean"] for row in rows}
+
+
+def _knn(options, predictor, dataset, splits, out):
+    from vit_keras import evaluation
+    from vit_keras.files import write_text
+
+    rows = evaluation.evaluate_knn(
+        predictor,
+        dataset,
+        splits=splits,
+        batch=options.batch_eval,
+        representation=options.representation,
+        neighbors=options.knn,
+    )
+    write_text(out / "knn.json", json.dumps(rows, indent=1))
+    print(f"{evaluation.knn_table(rows)}\nwritten: {out / 'knn.json'}")
+    return {f"knn_{row['neighbors']}": row["weighted"] for row in rows}
 
 
 COMMAND = shared.Command(

@@ -18,6 +18,7 @@ from vit_keras.evaluation.fewshot import (
 from vit_keras.evaluation.file_predictions import FilePrediction, classify, predict_files
 from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
 from vit_keras.evaluation.labels import average_precision, best_thresholds, sigmoid
+from vit_keras.evaluation.neighbors import evaluate_knn, knn, knn_table, nearest_neighbors
 from vit_keras.evaluation.page import PICTURE_PX
 from vit_keras.evaluation.prediction_formats import write_file_predictions
 from vit_keras.evaluation.predictions import write_predictions
@@ -39,6 +40,7 @@ __all__ = [
     "draw_report",
     "evaluate",
     "evaluate_few_shot",
+    "evaluate_knn",
     "extract",
     "feature_model",
     "few_shot",
@@ -46,10 +48,13 @@ __all__ = [
     "few_shot_table",
     "fit_temperature",
     "headline",
+    "knn",
+    "knn_table",
     "main_figure",
     "make_predictor",
     "mean_and_std",
     "measure_calibration",
+    "nearest_neighbors",
     "open_predictor",
     "predict",
     "predict_files",

@@ -1,0 +1,85 @@
+"""Nearest neighbors, compared with scikit-learn's classifier on the same weights."""
+
+import re
+
+import numpy as np
+import pytest
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+
+from vit_keras import evaluation
+
+CLASSES = 4
+
+
+@pytest.fixture
+def features(rng):
+    """Overlapping clusters of features, of different lengths and with an offset."""
+    centers = rng.normal(size=(CLASSES, 6))
+
+    def draw(count):
+        labels = rng.integers(0, CLASSES, count)
+        values = 0.5 + centers[labels] + 1.5 * rng.normal(size=(count, 6))
+        return (values * rng.uniform(0.1, 10, (count, 1))).astype("float32"), labels
+
+    return draw(150), draw(61)
+
+
+def reference(train, test, k, weights):
+    """The share of right classes; cosine distances are 1 - s."""
+    classifier = KNeighborsClassifier(k, weights=weights, metric="cosine", algorithm="brute")
+    return classifier.fit(*train).score(*test)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("temperature", [0.07, 0.5])
+@pytest.mark.parametrize("max_similarities", [2**25, 10 * 150, 1])  # all rows, 10 or one at a time
+def test_accuracies_are_scikit_learns(features, temperature, max_similarities):
+    train, test = features
+    options = {"temperature": temperature, "max_similarities": max_similarities}
+    rows = evaluation.knn(train, test, CLASSES, (1, 5, 20, 150), **options)
+    assert [row["neighbors"] for row in rows] == [1, 5, 20, 150]
+    for row in rows:
+        votes = lambda distances: np.exp((1 - distances) / temperature)
+        assert row["weighted"] == reference(train, test, row["neighbors"], votes)
+        assert row["majority"] == reference(train, test, row["neighbors"], "uniform")
+    assert rows[0]["weighted"] == rows[0]["majority"]
+    assert len({row["weighted"] for row in rows} | {row["majority"] for row in rows}) > 2
+    text = f"5-nearest-neighbor accuracy {100 * rows[1]['weighted']:.2f}% ("
+    assert text in evaluation.knn_table(rows)
+
+
+@pytest.mark.once
+def test_neighbors_are_the_most_similar_first(features):
+    (train, _), (test, _) = features
+    found = list(evaluation.nearest_neighbors(train, test, 7, max_similarities=20 * len(train)))
+    assert [len(indices) for indices, _ in found] == [20, 20, 20, 1]
+    indices, similarities = (np.concatenate(column) for column in zip(*found))
+    distances, expected = (
+        NearestNeighbors(n_neighbors=7, metric="cosine").fit(train).kneighbors(test)
+    )
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_allclose(similarities, 1 - distances, atol=1e-6)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"neighbors": (5, 151)}, "from 1 to the 150 training images. Received: [5, 151]"),
+        ({"neighbors": (0,)}, "from 1 to the 150 training images. Received: [0]"),
+        ({"neighbors": ()}, "from 1 to the 150 training images. Received: []"),
+        ({"temperature": 0.0}, "`temperature` must be above 0. Received: 0.0"),
+    ],
+)
+def test_bad_arguments_are_named(features, options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        evaluation.knn(*features, CLASSES, **options)
+
+
+@pytest.mark.once
+def test_several_labels_of_an_image_are_refused(features):
+    (train, labels), test = features
+    with pytest.raises(
+        ValueError, match=r"one class of an image. Received: labels of shape \(150, 4"
+    ):
+        evaluation.knn((train, np.eye(CLASSES)[labels]), test, CLASSES)
