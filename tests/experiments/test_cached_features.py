@@ -138,6 +138,7 @@ def test_damaged_features_and_other_weights_are_refused(cached, weights):
             {"model.dropout_rate": 0.1, "augment.crop": "bit"},
             r"`model.dropout_rate` 0.0, `augment.crop` \"resize\". Received: model.d",
         ),
+        ({"lora.rank": 2}, "`lora.rank` null. Received: lora.rank=2"),
         ({"fewshot_every": 2}, "`fewshot_every` 0. Received: fewshot_every=2"),
         ({"distribution": "auto"}, '`distribution` "none". Received: distribution="auto"'),
         ({"optimizer.freeze": "[]"}, r"needs frozen layers. Received: optimizer.freeze=\[\]. Give"),

@@ -66,8 +66,8 @@ def run(options: argparse.Namespace) -> None:
         out.mkdir(parents=True, exist_ok=True)
         print(path)
         label = shared.dataset_label(name)
-        measure = functools.partial(_evaluate, label=label)
-        measure = _few_shot if options.fewshot else _knn if options.knn else measure
+        evaluate = functools.partial(_evaluate, label=label)
+        measure = _few_shot if options.fewshot else _knn if options.knn else evaluate
         reports.append(measure(options, predictor, dataset, splits, out))
     if len(reports) > 1:
         print(f"{len(reports)} models: {evaluation.summary_line(evaluation.summarize(reports))}")

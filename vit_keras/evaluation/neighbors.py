@@ -46,7 +46,7 @@ def nearest_neighbors(
         nearest = np.argpartition(-similarities, count - 1, axis=-1)[:, :count]
         values = np.take_along_axis(similarities, nearest, axis=-1)
         order = np.argsort(-values, axis=-1, kind="stable")
-        yield tuple(np.take_along_axis(x, order, axis=-1) for x in (nearest, values))
+        yield np.take_along_axis(nearest, order, -1), np.take_along_axis(values, order, -1)
 
 
 def knn(

@@ -1,0 +1,64 @@
+"""`vit-keras soup`: one model whose weights are the mean of several fine-tuned models."""
+
+import argparse
+import json
+import pathlib
+
+from vit_keras.commands import options as shared
+from vit_keras.config import UsageError
+
+EXAMPLES = (
+    "vit-keras soup runs/a runs/b runs/c --out soup.keras",
+    "vit-keras soup runs/sweep --greedy --out soup.keras      # the trials of a sweep",
+    "vit-keras soup a.keras b.keras --greedy --dataset folder:photos --split val --out soup.keras",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    text = "runs, sweeps or checkpoints that were fine-tuned from the same weights"
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=text)
+    shared.add_out(parser, "the file to write, which ends in .keras", required=True)
+    greedy = "leave out the models that lower the accuracy on the development split"
+    parser.add_argument("--greedy", action="store_true", help=greedy)
+    shared.add_dataset(parser)
+    split = "split that chooses, which no model trained on (the runs' development split)"
+    parser.add_argument("--split", help=split)
+    parser.add_argument("--batch_eval", type=int, default=256, metavar="N", help="per step (256)")
+
+
+def run(options: argparse.Namespace) -> None:
+    from vit_keras import experiments, machine, weights
+    from vit_keras.files import write_text
+
+    if not options.out.endswith(".keras"):
+        raise UsageError(f"`--out` must end in .keras. Received: {options.out}")
+    for name in ("dataset", "split"):
+        if getattr(options, name) and not options.greedy:
+            raise UsageError(f"`--{name}` needs `--greedy`; a plain mean looks at no pictures")
+    machine.prepare()
+    judge = None
+    if options.greedy:
+        judge = experiments.development_judge(
+            options.models, options.dataset, options.split, options.data_dir, options.batch_eval
+        )
+    model, rows = experiments.make_soup(options.models, judge)
+    weights.save_model(model, options.out)
+    log = pathlib.Path(options.out).with_suffix(".json")
+    write_text(log, json.dumps(rows, indent=1))
+    print("\n".join(map(_line, rows)))
+    used = sum(row["used"] for row in rows)
+    print(f"{options.out}: the mean of {used} of {len(rows)} models; {log} lists them")
+
+
+def _line(row):
+    if "score" not in row:
+        return row["model"]
+    verdict = "used" if row["used"] else "left out"
+    return (
+        f"{row['model']}: {row['score']:.4f} alone, {row['soup_score']:.4f} in the mean, {verdict}"
+    )
+
+
+COMMAND = shared.Command(
+    "Average the weights of fine-tuned models into one model.", EXAMPLES, add_options, run
+)

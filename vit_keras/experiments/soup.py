@@ -1,0 +1,191 @@
+"""Model soups: one model whose weights are the mean of several models' (arXiv 2203.05482)."""
+
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from vit_keras.models import preprocessing_of, task_of
+from vit_keras.runs import open_source
+from vit_keras.tasks import Task
+
+TRIALS = "dev-lr-*"  # the folders of a sweep's trials, which leave out the same pictures
+# What layers say of themselves that does not change what a trained model computes.
+TRAINING_ALONE = ("seed", "trainable", "name", "dtype", "rematerialise")
+TRAINING_SUFFIXES = ("_rate", "_initializer", "_regularizer", "_constraint")
+
+
+class Soup(NamedTuple):
+    """A mean of models.
+
+    Attributes:
+        model: The model, with the preprocessing and the names of the first one.
+        rows: One for each model, in the order in which they were tried: "model", its path; whether
+            it is "used"; and, if they were judged, its "score" and the "soup_score" of the mean
+            after it was tried.
+
+    Example:
+        ```python
+        model, rows = experiments.make_soup(["runs/a", "runs/b"])
+        [row["model"] for row in rows if row["used"]]
+        ```
+    """
+
+    model: keras.Model
+    rows: list[dict[str, Any]]
+
+
+def soup_sources(paths: Sequence[str | os.PathLike]) -> list[str]:
+    """Lists the models that paths stand for: a sweep's folder stands for the runs of its trials.
+
+    Example:
+        >>> soup_sources(["runs/sweep", "runs/mine"])
+        ['runs/sweep/dev-lr-0.001', 'runs/sweep/dev-lr-0.01', 'runs/mine']
+    """
+    sources: list[str] = []
+    for path in map(pathlib.Path, paths):
+        trials = sorted(path.glob(TRIALS)) if not (path / "config.yaml").exists() else []
+        sources += map(str, trials or [path])
+    return sources
+
+
+def make_soup(
+    paths: Sequence[str | os.PathLike], judge: Callable[[keras.Model], float] | None = None
+) -> Soup:
+    """Averages the weights of models that were fine-tuned from the same weights.
+
+    One model is in memory at a time, besides the mean.
+
+    Args:
+        paths: Runs, sweeps or checkpoints.
+        judge: None for the mean of all models. A function, which gives a model's score on pictures
+            that it did not train on, for the greedy soup: the models are tried from the best score
+            down, and each stays in the mean if the mean's score does not fall.
+
+    Raises:
+        ValueError: There are fewer than two models, or they are not of one architecture with the
+            same preprocessing and outputs. The message lists all differences.
+        FileNotFoundError: There is no model at one of the paths.
+
+    Example:
+        ```python
+        soup = experiments.make_soup(["runs/a", "runs/b", "runs/c"])
+        weights.save_model(soup.model, "soup.keras")
+        ```
+    """
+    sources = soup_sources(paths)
+    if len(sources) < 2:
+        raise ValueError(f"A soup needs at least two models. Received: {', '.join(sources)}")
+    model = _checked_models(sources)
+    if judge is None:
+        mean = _Mean(model)
+        for source in sources:
+            mean.add(_weights(source))
+        mean.use()
+        return Soup(model, [{"model": source, "used": True} for source in sources])
+    return _greedy(model, sources, judge)
+
+
+def _greedy(model, sources, judge):
+    """Recipe 1 of the paper."""
+    scores = {}
+    for source in sources:
+        model.set_weights(_weights(source))
+        scores[source] = judge(model)
+    mean, best, rows = _Mean(model), -np.inf, []
+    for source in sorted(sources, key=lambda source: -scores[source]):
+        weights = _weights(source)
+        mean.add(weights)
+        mean.use()
+        score = judge(model)
+        used = score >= best
+        if used:
+            best = score
+        else:
+            mean.remove(weights)
+        rows.append({"model": source, "used": used, "score": scores[source], "soup_score": score})
+    mean.use()
+    return Soup(model, rows)
+
+
+class _Mean:
+    """The mean of weights, summed in float64. Integers, such as the states of seeds, are kept."""
+
+    def __init__(self, model):
+        self.model, self.count = model, 0
+        self.first = model.get_weights()
+        self.sums = [np.zeros(array.shape, "float64") for array in self.first]
+
+    def add(self, weights, sign=1):
+        self.count += sign
+        for total, array in zip(self.sums, weights):
+            total += sign * np.asarray(array, "float64")
+
+    def remove(self, weights):
+        self.add(weights, sign=-1)
+
+    def use(self):
+        """Gives the model the mean."""
+        self.model.set_weights(
+            [
+                first if np.issubdtype(first.dtype, np.integer) else total / self.count
+                for first, total in zip(self.first, self.sums)
+            ]
+        )
+
+
+def _weights(source):
+    return open_source(source)[0].get_weights()
+
+
+def _checked_models(sources):
+    """The first model, after a comparison with all others."""
+    model, _ = open_source(sources[0])
+    expected, tasks, faults = _described(model), [task_of(model)], []
+    for source in sources[1:]:
+        other, _ = open_source(source)
+        described = _described(other)
+        tasks.append(task_of(other))
+        faults += [
+            f"{name}: {expected.get(name, 'none')} in {sources[0]}, "
+            f"{described.get(name, 'none')} in {source}"
+            for name in dict.fromkeys([*expected, *described])
+            if expected.get(name) != described.get(name)
+        ]
+    if faults:
+        raise ValueError(
+            "The models of a soup must have one architecture, preprocessing and meaning of their "
+            "outputs. Received:\n  " + "\n  ".join(faults)
+        )
+    if len(set(tasks)) > 1:  # thresholds and temperatures belong to each model alone
+        model.task = Task(tasks[0].kind)
+    return model
+
+
+def _described(model) -> dict[str, Any]:
+    """What models of a soup must share, by name."""
+    names = getattr(model, "class_names", None)
+    described: dict[str, Any] = {
+        "input": model.input_shape,
+        "layers": ", ".join(layer.name for layer in model.layers if "dropout" not in layer.name),
+        "task": task_of(model).kind,
+        "class_names": None if names is None else tuple(names),
+        **{f"preprocessing.{k}": v for k, v in vars(preprocessing_of(model)).items()},
+        **{v.path: tuple(v.shape) for v in model.weights if "int" not in str(v.dtype)},
+    }
+    for layer in model.layers:
+        if layer.weights:
+            described |= {f"{layer.name}.{k}": v for k, v in _computes(layer).items()}
+    return described
+
+
+def _computes(layer):
+    """The arguments of a layer that change what it computes once it is trained."""
+    return {
+        name: value
+        for name, value in layer.get_config().items()
+        if name not in TRAINING_ALONE and not name.endswith(TRAINING_SUFFIXES)
+    }
