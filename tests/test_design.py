@@ -19,6 +19,7 @@ LEVELS = (
         "tasks",
         "initializers",
         "runtimes",
+        "embedded_task",
         "machine",
         "keras_internals",
     }
@@ -35,6 +36,7 @@ LEVELS = (
 BESIDE = {
     "layers": {"resizing"},
     "runtimes": {"extras"},
+    "embedded_task": {"runtimes", "tasks"},
     "_backend": {"extras"},
     "_command_line": {"_backend"},
 }

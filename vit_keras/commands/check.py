@@ -5,11 +5,12 @@ import difflib
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from vit_keras import config
 from vit_keras.commands import options as shared
+from vit_keras.commands.check_report import lines
 from vit_keras.config import UsageError
 
 EXAMPLES = (
@@ -18,7 +19,6 @@ EXAMPLES = (
     "vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json",
 )
 FORMATS = ("text", "json")
-SHOWN = 40  # classes whose counts are printed
 
 
 class Check(shared.Command):
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> None:
         **review.facts,
     }
     text = _json(report)
-    print(text if options.format == "json" else "\n".join(_lines(report)))
+    print(text if options.format == "json" else "\n".join(lines(report)))
     if ".json" in options.suffixes:
         write_text(options.suffixes[".json"], text)
     if review.problems:
@@ -127,7 +127,11 @@ def _look(options, dataset, review):
         splits = dataset.splits
     if dataset.held_out_by:
         review.facts["held_out_by"] = dataset.held_out_by
-    data.review_counts(review, data.count_classes(dataset, splits))
+    data.review_labels(review, dataset, splits)
+    if dataset.kind == "numbers":
+        review.facts["classes"] = list(dataset.class_names)
+    else:
+        data.review_counts(review, data.count_classes(dataset, splits))
     if options.quick:
         return
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
@@ -156,49 +160,6 @@ def _json(report):
         kind: [text.splitlines()[0] for text in report[kind]] for kind in ("problems", "warnings")
     }
     return json.dumps({**report, **texts}, indent=1, ensure_ascii=False)
-
-
-def _lines(report) -> Iterator[str]:
-    yield report["dataset"]
-    if "pictures" in report:
-        yield from _table(report["pictures"])
-    if "held_out_by" in report:
-        yield report["held_out_by"]
-    if "imbalance" in report:
-        ratio = report["imbalance"]
-        times = f"the largest class has {ratio:.1f} times the pictures of the smallest"
-        yield f"balance: {'the classes are of equal size' if ratio == 1 else times}"
-    if "width" in report:
-        spread = lambda name: " / ".join(f"{value:g}" for value in report[name].values())
-        yield f"width: {spread('width')} pixels (least / median / most)"
-        yield f"height: {spread('height')} pixels"
-        yield f"width / height: {spread('aspect')}"
-        yield "kinds: " + ", ".join(f"{n:,} {kind}" for kind, n in report["kinds"].items())
-    if report.get("not_pictures"):
-        counts = ", ".join(f"{n:,} {suffix}" for suffix, n in report["not_pictures"].items())
-        yield f"files that are not pictures: {counts}"
-    for kind in ("warning", "problem"):
-        yield from (f"{kind}: {text}" for text in report[f"{kind}s"])
-    if not report["problems"]:
-        yield (
-            "It can be trained on."
-            if not report["warnings"]
-            else ("It can be trained on; see the warnings above.")
-        )
-
-
-def _table(counts):
-    """The number of pictures of each class, in a column for each split."""
-    classes = list(next(iter(counts.values())))
-    shown = classes if len(classes) <= SHOWN else [*classes[: SHOWN - 1], "..."]
-    rows = {name: [of.get(name, "") for of in counts.values()] for name in shown}
-    rows[f"{len(classes)} classes"] = [sum(of.values()) for of in counts.values()]
-    first = max(map(len, rows))
-    widths = [max(len(split), 8) for split in counts]
-    yield " " * first + "".join(f"  {s:>{w}}" for s, w in zip(counts, widths))
-    for name, cells in rows.items():
-        texts = (f"{n:,}" if isinstance(n, int) else n for n in cells)
-        yield f"{name:<{first}}" + "".join(f"  {t:>{w}}" for t, w in zip(texts, widths))
 
 
 COMMAND = Check(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vit_keras.data.feature_batches import StoredFeatures
     from vit_keras.data.feed import Feed, learned_task
     from vit_keras.data.held_out import train_and_test
+    from vit_keras.data.label_review import review_labels
     from vit_keras.data.layout import read_layout
     from vit_keras.data.masking import Masking
     from vit_keras.data.pipeline import eval_batches, sample_images, train_batches
@@ -58,6 +59,7 @@ MODULES = {  # where the names that need TensorFlow are defined
     "read_layout": "layout",
     "review_counts": "review",
     "review_files": "review",
+    "review_labels": "label_review",
     "review_pairs": "review",
     "review_pictures": "review",
     "sample_images": "pipeline",
@@ -94,6 +96,7 @@ __all__ = [
     "resize",
     "review_counts",
     "review_files",
+    "review_labels",
     "review_pairs",
     "review_pictures",
     "sample_images",

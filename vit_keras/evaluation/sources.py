@@ -8,6 +8,7 @@ import numpy as np
 
 from vit_keras import runs
 from vit_keras.data import to_uint8
+from vit_keras.embedded_task import read_task
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.layers.base import pair
 from vit_keras.models import Preprocessing
@@ -32,8 +33,9 @@ def open_predictor(
     """Opens a run, a checkpoint, or an exported file.
 
     The preprocessing and the classes of an exported file come from `manifest.json` and `labels.txt`
-    beside it. Without a manifest, the file must take uint8 pixels, and its outputs for noise show
-    whether it gives probabilities or logits.
+    beside it. Without a manifest, the file must take uint8 pixels. TFLite, ONNX and SavedModel
+    files then say themselves what their outputs are; other files show by their outputs for noise
+    whether they give probabilities or logits.
 
     Args:
         path: A run's folder, a checkpoint of any format, or an exported file.
@@ -63,7 +65,7 @@ def open_predictor(
 
 
 def _open_exported(path, image_size, features):
-    exported, (folder, manifest) = open_file(path), _manifest_of(path)
+    exported, (folder, manifest), inside = open_file(path), _manifest_of(path), read_task(path)
     source = manifest.get("input", {})
     prepared = not source.get("preprocessing_is_inside", True)
     shape, dtype = exported.input_shape, "float32" if prepared else "uint8"
@@ -78,14 +80,16 @@ def _open_exported(path, image_size, features):
             f"`image_size` must be the exported file's. Received: image_size={image_size} for "
             f"{os.fspath(path)!r} of {shape[0]}x{shape[1]} pixels"
         )
-    output, labels = manifest.get("output"), folder / "labels.txt"
+    output, labels = (inside | manifest).get("output"), folder / "labels.txt"
     if (output == "features") != features:
         message = NEEDS_FEATURES if features else NEEDS_CLASSES
         raise ValueError(message.format(os.fspath(path)))
-    names = tuple(labels.read_text().splitlines()) if labels.is_file() and not features else None
+    names = None if features else inside.get("names")
+    if labels.is_file() and not features:
+        names = labels.read_text().splitlines()
     preprocessing = source.get("preprocessing", {}) | ({} if prepared else UNSCALED)
     run = exported if prepared else lambda images: exported(to_uint8(images))
-    task = Task(**({} if features else with_tuples(manifest.get("task", {}))))
+    task = Task(**({} if features else with_tuples((inside | manifest).get("task", {}))))
     final = output == task.row.output if output else _gives_probabilities(exported)
     return Predictor(
         run,
@@ -93,7 +97,7 @@ def _open_exported(path, image_size, features):
         exported.num_outputs,
         Preprocessing(**preprocessing),
         final or task.kind == "numbers",
-        names,
+        names and tuple(names),
         task=task,
     )
 

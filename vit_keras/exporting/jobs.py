@@ -12,6 +12,7 @@ import tempfile
 import keras
 import numpy as np
 
+from vit_keras.embedded_task import write_task
 from vit_keras.exporting import sensitivity, tflite_metadata, verification
 from vit_keras.exporting.manifest import describe_file
 from vit_keras.exporting.plan import Plan
@@ -85,6 +86,9 @@ def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> li
     for (format, _), path in requested.items():
         if format == "litert":
             _attach_metadata(job, path)
+        if job.plan.graph_output != "features":
+            task, names = task_of(job.model), class_names_of(job.model)
+            write_task(path, task, names, job.plan.graph_output)
     rows = _verify(job, folder, requested, layer_reports)
     _time(job, requested, rows, threads)
     return rows
