@@ -20,7 +20,7 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
     if "imbalance" in report:
         ratio, row = report["imbalance"], KINDS[report["kind"]]
         times = f"the largest {row.one} has {ratio:.1f} times the pictures of the smallest"
-        yield f"balance: {f'the {row.several} are of equal size' if ratio == 1 else times}"
+        yield f"balance: {f'the {row.several} have equal sizes' if ratio == 1 else times}"
     if "width" in report:
         spread = lambda name: " / ".join(f"{value:g}" for value in report[name].values())
         yield f"width: {spread('width')} pixels (least / median / most)"
