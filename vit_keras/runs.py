@@ -147,12 +147,13 @@ def open_source(path: str | os.PathLike) -> tuple[keras.Model, Run | None]:
     return open_model(run.model_file), run
 
 
-def find_weights(weights: str, variant: str | None) -> str:
+def find_weights(weights: str, variant: str | None, option: str = "model.weights") -> str:
     """The file of a run's `model.weights`.
 
     Args:
         weights: a run's folder, a checkpoint, or the name of published weights.
         variant: The variant whose published weights `weights` names; None for B/16.
+        option: The name of the field that holds `weights`, for messages.
 
     Raises:
         ValueError: There is no published file of that name.
@@ -164,7 +165,7 @@ def find_weights(weights: str, variant: str | None) -> str:
         return weights
     if os.sep in weights or pathlib.Path(weights).suffix:
         raise FileNotFoundError(
-            "`model.weights` must be a run's folder, a checkpoint or a published name. Received: "
+            f"`{option}` must be a run's folder, a checkpoint or a published name. Received: "
             f"{weights!r}, where there is nothing"
         )
     return resolve(variant or variants.DEFAULT, weights)

@@ -6,7 +6,7 @@ import pytest
 from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
 from vit_keras import evaluation, exporting, weights
 from vit_keras.exporting.inference_model import for_inference
-from vit_keras.models import VisionTransformer, attention_maps, with_image_size
+from vit_keras.models import VisionTransformer, attention_maps, scale_head, with_image_size
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats import huggingface
 
@@ -142,3 +142,11 @@ def test_other_formats_refuse_its_second_token(tmp_path, source):
 def test_what_its_heads_leave_no_place_for_is_refused(change):
     with pytest.raises(ValueError, match="`representation_size` and `classifier_activation` must"):
         distilled(**change)
+
+
+def test_scales_are_folded_into_both_heads(rng):
+    model = distilled(rng)
+    images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
+    expected = to_numpy(model(images)) * [1, 2, 3, 4, 5] - 0.5
+    scaled = scale_head(model, [1, 2, 3, 4, 5], -0.5)
+    np.testing.assert_allclose(to_numpy(scaled(images)), expected, atol=1e-4)

@@ -1,6 +1,7 @@
 """What a run is: frozen dataclasses, their YAML files and command lines, and the recipes."""
 
 from vit_keras.config.data import AugmentConfig, DataConfig
+from vit_keras.config.distillation import DistillConfig
 from vit_keras.config.grid import GridConfig
 from vit_keras.config.lora import LoraConfig
 from vit_keras.config.model import ModelConfig
@@ -14,6 +15,7 @@ __all__ = [
     "AugmentConfig",
     "Config",
     "DataConfig",
+    "DistillConfig",
     "GridConfig",
     "LoraConfig",
     "ModelConfig",

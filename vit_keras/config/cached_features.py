@@ -12,6 +12,7 @@ NEUTRAL: dict[str, Any] = {
     "patch_keep_rates": (),
     "pretext.objective": "none",
     "lora.rank": None,
+    "distill.teacher": None,
     "model.dropout_rate": 0.0,
     "model.attention_dropout_rate": 0.0,
     "model.stochastic_depth_rate": 0.0,

@@ -40,6 +40,10 @@ SYNONYMS = {
     **dict.fromkeys(("target_modules",), "lora.layers"),
     **dict.fromkeys(("modules_to_save",), "lora.train"),
     **dict.fromkeys(("mixup",), "augment.mixup_alpha"),
+    **dict.fromkeys(("teacher", "teacher_model", "teacher_path"), "distill.teacher"),
+    **dict.fromkeys(("distillation_type", "distillation"), "distill.kind"),
+    **dict.fromkeys(("distillation_alpha", "alpha"), "distill.weight"),
+    **dict.fromkeys(("distillation_tau", "tau", "temperature"), "distill.temperature"),
     **dict.fromkeys(("cutmix",), "augment.cutmix_alpha"),
     **dict.fromkeys(("recipe", "preset"), "config"),
 }

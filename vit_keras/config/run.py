@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from vit_keras.config.cached_features import check_cached_features
 from vit_keras.config.data import AugmentConfig, DataConfig
+from vit_keras.config.distillation import DistillConfig
 from vit_keras.config.grid import GridConfig
 from vit_keras.config.lora import LoraConfig
 from vit_keras.config.model import LATER, Count, ModelConfig, fill
@@ -67,6 +68,7 @@ class Config:
         model: the model
         lora: low-rank adapters that train instead of the model
         pretext: what the run learns instead of labels
+        distill: what the run learns from another model
         data: where the images are
         augment: random changes of the training images
         optimizer: the optimizer and its learning rate
@@ -111,6 +113,7 @@ class Config:
     model: ModelConfig = ModelConfig()
     lora: LoraConfig = LoraConfig()
     pretext: PretextConfig = PretextConfig()
+    distill: DistillConfig = DistillConfig()
     data: DataConfig = DataConfig()
     augment: AugmentConfig = AugmentConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -154,9 +157,16 @@ class Config:
         check_cached_features(self)
         if self.task != "auto":
             check_task(self)
+        self.distill.check(self)
         if self.model.is_complete:
             self.model.arguments()
             self.pretext.check(self)
+
+    @property
+    def learns_labels(self) -> bool:
+        """Whether the run trains a head for the labels of its data set."""
+        alone = self.distill.is_active and not self.distill.needs_labels
+        return not self.pretext.is_active and not alone
 
     def complete_task(self, kind: Any) -> "Config":
         """This configuration with the kind of a data set's labels, and with a loss.
@@ -167,7 +177,7 @@ class Config:
         Raises:
             ValueError: Another field does not fit the kind.
         """
-        loss: Any = None if self.pretext.is_active else self.loss or KINDS[kind].losses[0]
+        loss: Any = (self.loss or KINDS[kind].losses[0]) if self.learns_labels else None
         return dataclasses.replace(self, task=kind, loss=loss)
 
     def count_steps(self, images: int) -> "Config":

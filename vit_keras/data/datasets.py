@@ -49,7 +49,13 @@ CLASSES_ALONE: dict[str, Callable[[str, int, DataConfig], Dataset]] = {
 }
 
 
-def load(name: str, channels: int, config: DataConfig | None = None, task: str = "auto") -> Dataset:
+def load(
+    name: str,
+    channels: int,
+    config: DataConfig | None = None,
+    task: str = "auto",
+    labeled: bool = True,
+) -> Dataset:
     """Opens a data set.
 
     Args:
@@ -59,6 +65,8 @@ def load(name: str, channels: int, config: DataConfig | None = None, task: str =
             happens to unreadable ones.
         task: What the labels are: a name in `vit_keras.tasks.KINDS`, or "auto" for what the data
             set says. Folders and tables may have several labels; tables may have numbers.
+        labeled: Whether the pictures must have labels. Without, a folder may hold pictures in no
+            folder of a class; the data set then has no `class_names`.
 
     Raises:
         ValueError: If the name is unknown, or if the data set does not suit the task.
@@ -81,13 +89,16 @@ def load(name: str, channels: int, config: DataConfig | None = None, task: str =
             f"table:FILE, tfds:NAME or vtab:TASK. Received: dataset={name!r}"
         )
     config = config or DataConfig()
-    if kind in SEVERAL_TASKS:
+    if kind == "folder":
+        dataset = folder.load(rest, channels, config, task, labeled)
+    elif kind in SEVERAL_TASKS:
         dataset = SEVERAL_TASKS[kind](rest, channels, config, task)
     elif kind in CLASSES_ALONE:
         dataset = CLASSES_ALONE[kind](rest, channels, config)
     else:
         dataset = DATASETS[kind](channels, config)
-    _check_task(dataset, name, task)
+    if labeled or dataset.class_names:
+        _check_task(dataset, name, task)
     empty = [key for key, split in dataset.splits.items() if not len(split)]
     if empty:
         raise ValueError(

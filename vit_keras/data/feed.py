@@ -51,7 +51,7 @@ class Feed:
         self.config, self.shard = config, shard
         self.train, self.test = train_and_test(dataset, config.data)
         self.num_classes = len(dataset.class_names)
-        self.targets: dict[str, Any] = {"num_classes": self.num_classes, "task": task}
+        self.targets: dict[str, Any] = {"num_classes": max(self.num_classes, 1), "task": task}
         self.images: dict[str, Any] = {"image_size": image_size, "preprocessing": preprocessing}
         self.eval_options = {"batch": config.batch_eval, **self.images}
         self.masking = None

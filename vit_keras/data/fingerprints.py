@@ -54,7 +54,7 @@ def check_unchanged(dataset, folder) -> None:
 
 
 def _by_class(split, dataset):
-    if not split.labels_are_known:
+    if not split.labels_are_known or not dataset.class_names:
         return {"all": len(split)}
     from vit_keras.data.label_kinds import LABEL_KINDS
 

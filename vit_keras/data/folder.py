@@ -11,10 +11,16 @@ from vit_keras.data.image_files import from_files
 from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.layout import Layout, read_layout
 from vit_keras.data.origin import UnreadableImages
+from vit_keras.data.unlabeled import load_pictures
 
 
-def load(path: str, channels: int, config: DataConfig, task: str = "auto") -> Dataset:
+def load(
+    path: str, channels: int, config: DataConfig, task: str = "auto", labeled: bool = True
+) -> Dataset:
     """Opens `path`/train/CLASS/x.jpg with a held-out split beside it, or `path`/CLASS/x.jpg.
+
+    If pictures need not be `labeled`, a folder that is not laid out so, or has pictures beside the
+    classes, has no classes: all pictures in it and in its subfolders are one data set.
 
     The folders of a picture that is linked into several of them, by symbolic or hard links, are its
     labels.
@@ -28,6 +34,11 @@ def load(path: str, channels: int, config: DataConfig, task: str = "auto") -> Da
             has a class that is not in train.
     """
     layout = read_layout(path)
+    classless = (
+        layout.problems or layout.loose or len(layout.classes) < LABEL_KINDS["classes"].least
+    )
+    if classless and not labeled:
+        return load_pictures(layout, path, channels, config)
     if layout.problems:
         raise ValueError(layout.problems[0])
     pictures = {split: _linked(layout, split) for split in layout.roots}

@@ -29,16 +29,19 @@ def describe_splits(dataset: Dataset, train: Split, test: Split) -> list[str]:
     Returns:
         A line with the numbers of pictures and classes, the held-out share, and the smallest and
         the largest class; and a line that says how the images were held out, if that was chosen
-        here. Classes whose sizes are not known without reading the images are left out.
+        here. Classes whose sizes are not known without reading the images are left out, and so
+        are pictures without labels.
     """
     share = len(test) / (len(train) + len(test))
     kind, count = KINDS[dataset.kind], len(dataset.class_names)
-    outputs = f"{count} {kind.one if count == 1 else kind.several}"
-    line = (
-        f"{dataset.name}: {len(train):,} pictures of {outputs}, and "
-        f"{len(test):,} ({share:.1%}) held out"
+    outputs = (
+        f"of {count} {kind.one if count == 1 else kind.several}" if count else "without labels"
     )
-    if train.labels_are_known:
+    line = (
+        f"{dataset.name}: {len(train):,} pictures {outputs}, and {len(test):,} ({share:.1%}) held "
+        "out"
+    )
+    if train.labels_are_known and count:
         (counts,) = count_classes(dataset, {"train": train}).values()
         least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
         if counts[least] == counts[most]:

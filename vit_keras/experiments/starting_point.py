@@ -7,6 +7,7 @@ from typing import Any
 from vit_keras import models, runs, variants, weights
 from vit_keras.config import Config, ModelConfig
 from vit_keras.config.model import DEFAULTS, SIZES, STEM
+from vit_keras.experiments.teacher import find_teacher
 from vit_keras.tasks import CLASSES, Task
 from vit_keras.weights.architectures import variant_name
 from vit_keras.weights.weight_file import open_weight_file
@@ -16,19 +17,22 @@ HYBRID, RESNET = "R50+B/16", "R50x1"
 
 
 def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASSES):
-    """The model that a run starts from, with a head that starts anew.
+    """The model that a run starts from, with a head that starts anew; features have no head.
 
     Args:
         config: The run, after `complete_model`.
         class_names: Names of the classes, labels or numbers in the order of the outputs.
         task: What the model learns.
     """
-    options = {"num_classes": len(class_names), "seed": config.seed, "name": config.name}
+    headless = not class_names or (config.distill.is_active and not config.learns_labels)
+    num_classes = None if headless else len(class_names)
+    options = {"num_classes": num_classes, "seed": config.seed, "name": config.name}
     model = models.from_model_config(config.model, **options)
     if config.model.weights:
         path = runs.find_weights(config.model.weights, config.model.variant)
         weights.load(model, path, head="drop")  # the run's own head starts at zero
-    model.class_names, model.task = class_names, task
+    if not headless:
+        model.class_names, model.task = class_names, task
     return model
 
 
@@ -47,6 +51,8 @@ def complete_model(config: Config) -> Config:
             contradicts the file, or adapters are to be trained without weights.
         OSError: The file cannot be read or downloaded.
     """
+    if config.distill.is_active:
+        find_teacher(config.distill)  # which may be downloaded here as well
     model = config.model
     if model.weights is None:
         if config.lora.is_active:

@@ -11,6 +11,7 @@ from vit_keras.config import Config
 from vit_keras.experiments.cached_features import train_head
 from vit_keras.experiments.final_outputs import fit_to_development, restore_numbers
 from vit_keras.experiments.starting_point import complete_model, initial_model
+from vit_keras.experiments.teacher import check_teacher, open_teacher
 from vit_keras.files import write_text
 from vit_keras.layers import kernels
 from vit_keras.training import distribution
@@ -47,7 +48,9 @@ def train_run(config: Config) -> dict[str, Any] | None:
     with distribution.open(config) as topology:
         with topology.chief_first():  # a published file is downloaded once
             config = complete_model(config)
-        dataset = data.load(config.dataset, config.model.channels, config.data, config.task)
+        dataset = data.load(
+            config.dataset, config.model.channels, config.data, config.task, config.learns_labels
+        )
         train_split, _ = data.train_and_test(dataset, config.data)
         config = config.complete_task(dataset.kind).count_steps(len(train_split))
         described = dataset.class_names, data.learned_task(dataset, train_split, config)
@@ -57,13 +60,15 @@ def train_run(config: Config) -> dict[str, Any] | None:
             run = runs.open_run(config)
             kernels.use(run.kernels)
             data.check_unchanged(dataset, run.folder)
+            check_teacher(config.distill, run.folder)
         dataset.unreadable.record_in(run.folder / "unreadable.txt")
 
         size, numerics = encoder.input_shape[1:3], encoder.preprocessing
-        feed = data.Feed(dataset, config, size, numerics, topology.shard, encoder.task)
+        feed = data.Feed(dataset, config, size, numerics, topology.shard, described[1])
         few_shot = _few_shot(config, encoder, feed)
         if topology.is_chief:
-            size = f"{model.count_params():,} parameters{_trained(model)}"
+            trained = encoder if config.distill.is_active else model
+            size = f"{trained.count_params():,} parameters{_trained(trained)}"
             updates = f"{config.total_steps} updates of {config.batch} images"
             print(f"{run.folder}: {config.model.summary()}, {size}, {updates}")
             print("\n".join(data.describe_splits(dataset, feed.train, feed.test)))
@@ -81,13 +86,16 @@ def train_run(config: Config) -> dict[str, Any] | None:
 
 
 def _build(config, class_names, task):
-    """The compiled model that a run trains, and the encoder in it: itself, without a pretext."""
+    """The compiled model that a run trains, and the encoder or student in it: mostly itself."""
     model = encoder = initial_model(config, class_names, task)
     if config.pretext.is_active:
         model = models.pretext_model(encoder, config.pretext, config.seed)
     if config.lora.is_active:
         lora = config.lora
         models.add_lora(model, lora.rank, lora.layers, lora.alpha, lora.train, config.seed)
+    if config.distill.is_active:
+        teacher = open_teacher(config.distill)
+        model = models.distillation_model(encoder, teacher, config.distill, config.seed)
     compile_model(model, config)
     return model, encoder
 
@@ -105,6 +113,11 @@ def _few_shot(config, encoder, feed):
     """The callback of `config.fewshot_every`, in a list that is empty without one."""
     if not config.fewshot_every:
         return []
+    if not feed.num_classes:
+        raise ValueError(
+            "Few-shot evaluations need classes, so `fewshot_every` must be 0 for pictures without "
+            f"labels. Received: fewshot_every={config.fewshot_every}, dataset={config.dataset!r}"
+        )
     return [
         evaluation.few_shot_callback(
             feed.train,
@@ -118,15 +131,16 @@ def _few_shot(config, encoder, feed):
 
 
 def _finish(model, run, rows, described, feed, few_shot, unreadable):
-    """Writes the model (after a pretext, its encoder; adapters merged), curves and the report."""
+    """Writes the model (the encoder or student; adapters merged), the curves and the report."""
     config = run.config
-    if config.pretext.is_active:
-        model = models.copy_encoder(model, initial_model(config, *described))
+    if config.pretext.is_active or config.distill.is_active:
+        copy = models.copy_encoder if config.pretext.is_active else models.copy_student
+        model = copy(model, initial_model(config, *described))
     restore_numbers(model)
     _save(model, run)
     if rows:
         figures.curves(rows, run.folder / "curves.png")
-    if not config.pretext.is_active:
+    if config.learns_labels:
         outputs, labels = evaluation.predict(model, feed.held_out())
         if config.data.dev_percent:
             outputs = fit_to_development(model, outputs, labels, config.calibrate)

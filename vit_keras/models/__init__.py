@@ -12,6 +12,7 @@ from vit_keras.models.description import (
     preprocessing_of,
     task_of,
 )
+from vit_keras.models.distillation import copy_student, distillation_model, teacher_variables
 from vit_keras.models.frozen import split_frozen
 from vit_keras.models.head_folding import scale_head
 from vit_keras.models.hybrid import HybridViT
@@ -43,6 +44,8 @@ __all__ = [
     "class_names_of",
     "copy_description",
     "copy_encoder",
+    "copy_student",
+    "distillation_model",
     "ends_in_softmax",
     "feature_pyramid",
     "from_model_config",
@@ -57,5 +60,6 @@ __all__ = [
     "scale_head",
     "split_frozen",
     "task_of",
+    "teacher_variables",
     "with_image_size",
 ]

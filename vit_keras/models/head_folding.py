@@ -8,7 +8,8 @@ def scale_head(model: keras.Model, scale, offset=0.0) -> keras.Model:
     """Multiplies a model's outputs by `scale` and adds `offset`, by its head's weights.
 
     Args:
-        model: A model whose last layer is its linear `head`; it is changed in place.
+        model: A model that ends in its linear `head`, or in the mean of `head` and `head_dist`; it
+            is changed in place.
         scale: One factor, or one for each of the K outputs, `(K,)`.
         offset: One number, or one for each output.
 
@@ -23,14 +24,19 @@ def scale_head(model: keras.Model, scale, offset=0.0) -> keras.Model:
         >>> np.allclose(scale_head(model, 0.5).predict(images), logits / 2, atol=1e-6)
         True
     """
-    head = model.layers[-1]
-    if head.name != "head" or getattr(head, "activation", None) is not keras.activations.linear:
+    last = model.layers[-1]
+    heads = [last]
+    if isinstance(last, keras.layers.Average):
+        heads = [layer for layer in model.layers if layer.name in ("head", "head_dist")]
+    linear = keras.activations.linear
+    if heads[0].name != "head" or any(getattr(h, "activation", None) is not linear for h in heads):
         raise ValueError(
             "Outputs are scaled by the weights of a linear last layer `head`. "
-            f"Received: model {model.name!r}, which ends in {head.name!r}"
+            f"Received: model {model.name!r}, which ends in {last.name!r}"
         )
-    kernel, bias = (keras.ops.convert_to_numpy(v) for v in (head.kernel, head.bias))
     scale = np.asarray(scale, "float64")
-    head.kernel.assign((kernel * scale).astype(kernel.dtype))
-    head.bias.assign((bias * scale + offset).astype(bias.dtype))
+    for head in heads:
+        kernel, bias = (keras.ops.convert_to_numpy(v) for v in (head.kernel, head.bias))
+        head.kernel.assign((kernel * scale).astype(kernel.dtype))
+        head.bias.assign((bias * scale + offset).astype(bias.dtype))
     return model

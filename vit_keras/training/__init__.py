@@ -1,5 +1,6 @@
 """Training: optimizers, schedules, losses, callbacks, checkpoints, and the loop around `fit`."""
 
+from vit_keras.training.distillation import Distillation, FeatureDistance
 from vit_keras.training.layer_rules import freeze
 from vit_keras.training.losses import RareClassCrossentropy, RegressionLoss, SigmoidCrossentropy
 from vit_keras.training.optimizers import SGD, AdamW, build_optimizer
@@ -8,6 +9,8 @@ from vit_keras.training.schedules import WarmupDecay
 __all__ = [
     "SGD",
     "AdamW",
+    "Distillation",
+    "FeatureDistance",
     "RareClassCrossentropy",
     "RegressionLoss",
     "SigmoidCrossentropy",

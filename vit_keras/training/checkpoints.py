@@ -18,6 +18,7 @@ import keras
 import numpy as np
 
 from vit_keras.files import recover, remove_folder, replacing_folder, sha256
+from vit_keras.models import teacher_variables
 from vit_keras.training.distribution import ALONE, Topology, read_variable
 from vit_keras.training.rollbacks import NonFinite
 from vit_keras.training.torch_generator import generator_state, set_generator_state
@@ -154,9 +155,13 @@ def load(model: keras.Model, path: pathlib.Path) -> int:
 
 
 def _variables(model) -> dict[str, keras.Variable]:
-    """Names variables by group and place, since paths depend on what else a process has built."""
+    """Names variables by group and place, since paths depend on what else a process has built.
+
+    A teacher's are left out: they stay as they are, and a run notes what they are.
+    """
+    teacher = {id(variable) for variable in teacher_variables(model)}
     groups = {
-        "model": model.variables,
+        "model": [variable for variable in model.variables if id(variable) not in teacher],
         "optimizer": model.optimizer.variables,
         "metrics": model.metrics_variables,
     }

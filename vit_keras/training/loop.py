@@ -7,14 +7,12 @@ from typing import NamedTuple
 import keras
 
 from vit_keras.keras_internals import build_metrics
-from vit_keras.models import task_of
 from vit_keras.runs import Run
 from vit_keras.training import callbacks, checkpoints, weight_average
 from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.layer_rules import freeze
-from vit_keras.training.losses import build_loss
-from vit_keras.training.metrics import task_metrics
 from vit_keras.training.metrics_table import best_row, out_of_patience
+from vit_keras.training.objectives import run_loss, run_metrics
 from vit_keras.training.optimizers import build_optimizer
 from vit_keras.training.rollbacks import NonFinite, halve_rate, read_rollbacks, record_rollback
 from vit_keras.training.stop_signals import StopSignals
@@ -65,8 +63,8 @@ def compile_frozen(model: keras.Model, config) -> None:
         )
     model.compile(
         optimizer=build_optimizer(config.optimizer, config.total_steps, model),
-        loss=build_loss(config, task_of(model)),
-        weighted_metrics=_metrics(model, config),  # padding weighs 0
+        loss=run_loss(model, config),
+        weighted_metrics=run_metrics(model, config),  # padding weighs 0
         steps_per_execution=executed * config.optimizer.accumulation_steps if executed > 1 else 1,
     )
     model.optimizer.build(model.trainable_variables)
@@ -74,14 +72,10 @@ def compile_frozen(model: keras.Model, config) -> None:
     targets = one(model.output)
     if config.pretext.is_active and config.pretext.predicts_colours:
         targets = keras.KerasTensor(targets.shape[:-1], "int32")
+    if config.distill.is_active:
+        targets = keras.KerasTensor((1, model.output.shape[-1]))
     batch = keras.tree.map_structure(one, model.input), targets
     build_metrics(model, batch)  # creates the metrics' variables for checkpoints
-
-
-def _metrics(model, config):
-    if config.pretext.is_active:
-        return ["accuracy"] if config.pretext.predicts_colours else []
-    return task_metrics(task_of(model), model.output.shape[-1])
 
 
 def train(

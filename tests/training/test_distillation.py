@@ -1,0 +1,183 @@
+"""Students learn from a teacher by the published formulas, on the images that they see."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.reference import softmax
+from vit_keras.config import (
+    Config,
+    DistillConfig,
+)
+from vit_keras.models import (
+    Preprocessing,
+    ResNet,
+    VisionTransformer,
+    attention_maps,
+    copy_student,
+    distillation_model,
+    teacher_variables,
+)
+from vit_keras.tasks import Task
+from vit_keras.training import Distillation, FeatureDistance
+from vit_keras.training.distillation import distillation_metrics
+from vit_keras.training.loop import compile_model
+
+SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 16}
+
+
+def vit(rng, image_size=8, patch_size=4, num_classes=5, preprocessing=None, **changes):
+    arguments = {**SIZES, "channels": 1, "num_classes": num_classes, **changes}
+    model = randomise(VisionTransformer(image_size, patch_size, **arguments), rng)
+    model.preprocessing = preprocessing or Preprocessing()
+    return model
+
+
+def log_softmax(x):
+    return np.log(softmax(x))
+
+
+@pytest.mark.parametrize("kind", ["soft", "hard"])
+@pytest.mark.parametrize(("weight", "smoothing"), [(0.3, 0.1), (1.0, 0.0)])
+def test_losses_equal_the_formulas(rng, kind, weight, smoothing):
+    targets, logits = softmax(rng.normal(size=(6, 5))), rng.normal(size=(6, 3, 5))
+    labels = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=smoothing)
+    loss = Distillation(labels, kind, weight, temperature=3.0, reduction="none")
+    z, s, t = logits.transpose(1, 0, 2)
+    of_labels = -((1 - smoothing) * targets + smoothing / 5) * log_softmax(z)
+    theirs = {
+        "soft": 9 * softmax(t / 3) * (log_softmax(t / 3) - log_softmax(s / 3)),
+        "hard": -np.eye(5)[t.argmax(axis=-1)] * log_softmax(s),
+    }
+    expected = ((1 - weight) * of_labels + weight * theirs[kind]).sum(axis=-1)
+    computed = to_numpy(loss(targets.astype("float32"), logits.astype("float32")))
+    np.testing.assert_allclose(computed, expected, rtol=1e-5)
+    again = Distillation.from_config(loss.get_config())
+    assert (again.weight, again.labels.get_config()) == (weight, labels.get_config())
+
+
+@pytest.mark.parametrize("tokens", [1, 7])
+def test_distances_of_features_equal_the_formulas(rng, tokens):
+    features = rng.normal(size=(4, 2, tokens, 6))
+    s, t = features.transpose(1, 0, 2, 3)
+    cosine = (s * t).sum(-1) / np.linalg.norm(s, axis=-1) / np.linalg.norm(t, axis=-1)
+    target = (t - t.mean(-1, keepdims=True)) / t.std(-1, keepdims=True)
+    for distance, each in (("cosine", 1 - cosine), ("mse", ((s - target) ** 2).mean(-1))):
+        expected = each[:, 0] if tokens == 1 else (each[:, 0] + each[:, 1:].mean(axis=1)) / 2
+        loss = FeatureDistance(distance, reduction="none")
+        computed = to_numpy(loss(np.zeros((4, 1)), features.astype("float32")))
+        np.testing.assert_allclose(computed, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_metrics_compare_the_mean_of_both_heads(rng):
+    targets, logits = np.eye(5)[rng.integers(0, 5, 40)], rng.normal(size=(40, 3, 5))
+    best = logits[:, :2].mean(axis=1).argmax(axis=-1)
+    accuracy, agreement = distillation_metrics(DistillConfig("teacher"))
+    for metric in (accuracy, agreement):
+        metric.update_state(targets.astype("float32"), logits.astype("float32"))
+    assert float(accuracy.result()) == pytest.approx((best == targets.argmax(-1)).mean())
+    assert float(agreement.result()) == pytest.approx((best == logits[:, 2].argmax(-1)).mean())
+
+
+def test_the_teacher_sees_the_students_images_and_stays_as_it_is(rng):
+    student = vit(rng, classifier="distilled", dropout_rate=0.4)
+    pixels = Preprocessing((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
+    teacher = vit(rng, 16, channels=3, dropout_rate=0.4, preprocessing=pixels, classifier="gap")
+    before, ours = weights_by_path(teacher), weights_by_path(student)
+    images = rng.uniform(-1, 1, (3, 8, 8, 1)).astype("float32")
+    theirs = pixels.normalize(np.repeat(127.5 * images + 127.5, 3, axis=-1)).astype("float32")
+    theirs = keras.ops.image.resize(theirs, (16, 16), antialias=True)
+    expected = to_numpy(teacher(theirs))
+    model = distillation_model(student, teacher, DistillConfig("teacher"), seed=1)
+    outputs = to_numpy(model(images))
+    np.testing.assert_allclose(outputs[:, 2], expected, atol=1e-4)
+    np.testing.assert_allclose(outputs[:, :2].mean(axis=1), to_numpy(student(images)), atol=1e-5)
+    assert not np.array_equal(outputs[:, 0], outputs[:, 1])
+    np.testing.assert_allclose(to_numpy(model(images, training=True))[:, 2], expected, atol=1e-4)
+
+    labels = keras.losses.CategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), Distillation(labels, "soft", 0.5))
+    model.fit(images, np.eye(5, dtype="float32")[:3], verbose=0)
+    for path, value in weights_by_path(teacher).items():
+        np.testing.assert_array_equal(value, before[path])
+    copy = copy_student(model, vit(rng, classifier="distilled"))
+    for path in ("embedding/kernel", "head/kernel", "head_dist/kernel"):
+        assert np.abs(weights_by_path(copy)[path] - ours[path]).max() > 1e-4
+        np.testing.assert_array_equal(weights_by_path(copy)[path], weights_by_path(student)[path])
+
+
+def test_features_are_projected_and_patches_lie_on_the_students_grid(rng, grid=4):
+    student = vit(rng, num_classes=None, classifier="token")
+    teacher = vit(rng, 16, 16 // grid, hidden_size=18, classifier="gap")
+    config = DistillConfig("teacher", kind="features", patches=True)
+    model = distillation_model(student, teacher, config, seed=1)
+    images = rng.uniform(-1, 1, (3, 8, 8, 1)).astype("float32")
+    ours, theirs = to_numpy(model(images)).transpose(1, 0, 2, 3)
+    assert ours.shape == theirs.shape == (3, 1 + 2 * 2, 18)
+    kernel, bias = map(to_numpy, model.get_layer("projection").weights)
+    np.testing.assert_allclose(ours[:, 0], to_numpy(student(images)) @ kernel + bias, atol=1e-5)
+    inner = lambda name: teacher.get_layer(name).output
+    tokens, pooled = keras.Model(teacher.input, [inner("encoder_norm"), inner("gap")])(
+        keras.ops.image.resize(images, (16, 16), antialias=True)
+    )
+    np.testing.assert_allclose(theirs[:, 0], to_numpy(pooled), atol=1e-5)
+    maps = to_numpy(tokens).reshape(3, grid, grid, 18)
+    expected = to_numpy(keras.ops.image.resize(maps, (2, 2), antialias=True))
+    np.testing.assert_allclose(theirs[:, 1:], expected.reshape(3, 4, 18), atol=1e-5)
+
+
+@pytest.mark.once
+def test_models_that_do_not_fit_each_other_are_named(rng):
+    soft, features = DistillConfig("t"), DistillConfig("t", kind="features", patches=True)
+    with pytest.raises(ValueError, match="Received: 5 classes in the data set, 4 classes of the t"):
+        distillation_model(vit(rng), vit(rng, num_classes=4), soft)
+    student, teacher = vit(rng, num_classes=2), vit(rng, num_classes=2)
+    student.class_names, teacher.class_names = ("cat", "dog"), ("dog", "cat")
+    with pytest.raises(ValueError, match=r"2 classes \(cat, dog\) .* 2 classes \(dog, cat\) of"):
+        distillation_model(student, teacher, soft)
+    teacher.task = Task("labels")
+    with pytest.raises(ValueError, match="must know classes. Received: a teacher of labels"):
+        distillation_model(student, teacher, soft)
+    with pytest.raises(ValueError, match="images of 3 channels for a teacher of 1"):
+        distillation_model(vit(rng, channels=3), vit(rng), soft)
+    resnet = ResNet(32, (1,), 0.5, num_classes=5, channels=1)
+    with pytest.raises(ValueError, match="`distill.patches` needs models whose `encoder_norm`"):
+        distillation_model(vit(rng, num_classes=None), resnet, features)
+    assert teacher_variables(vit(rng)) == []
+
+
+@pytest.mark.once
+def test_the_loss_of_rare_classes_keeps_their_shares(rng):
+    student = vit(rng)
+    student.task = Task("classes", shares=(0.6, 0.1, 0.1, 0.1, 0.1))
+    distill = DistillConfig("teacher", weight=0.25, temperature=1.0)
+    config = Config(loss="logit_adjusted", distill=distill)
+    model = distillation_model(student, vit(rng), distill)
+    compile_model(model, config)
+    targets = np.eye(5, dtype="float32")[rng.integers(0, 5, 6)]
+    z, s, t = rng.normal(size=(3, 6, 5))
+    soft = (softmax(t) * (log_softmax(t) - log_softmax(s))).sum(axis=-1)
+    adjusted = (targets * log_softmax(z + np.log(student.task.shares))).sum(axis=-1)
+    logits = keras.ops.convert_to_tensor(np.stack([z, s, t], axis=1).astype("float32"))
+    computed = to_numpy(model.loss.call(keras.ops.convert_to_tensor(targets), logits))
+    np.testing.assert_allclose(computed, 0.25 * soft - 0.75 * adjusted, rtol=1e-4)
+
+
+@pytest.mark.once
+def test_attention_is_that_of_the_student(rng):
+    student = vit(rng, classifier="distilled")
+    model = distillation_model(student, vit(rng, 16), DistillConfig("teacher"))
+    images = rng.uniform(-1, 1, (3, 8, 8, 1)).astype("float32")
+    expected = to_numpy(attention_maps(student)(images))
+    np.testing.assert_allclose(to_numpy(attention_maps(model)(images)), expected, atol=1e-5)
+
+
+@pytest.mark.once
+def test_a_softmax_at_the_teachers_end_is_taken_off(rng):
+    student, teacher = vit(rng), vit(rng, classifier_activation="softmax")
+    images = rng.uniform(-1, 1, (3, 8, 8, 1)).astype("float32")
+    expected = np.log(to_numpy(teacher(images)))
+    model = distillation_model(student, teacher, DistillConfig("teacher"))
+    logits = to_numpy(model(images))[:, 2]
+    np.testing.assert_allclose(log_softmax(logits), expected, atol=1e-5)

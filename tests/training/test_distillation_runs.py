@@ -1,0 +1,194 @@
+"""Runs with a teacher are resumed to the same bits, and leave the student alone."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.helpers import to_numpy, weights_by_path
+from tests.training.small import assert_same_state, by_path, state, without_rate
+from tests.training.test_distillation import vit
+from vit_keras import experiments
+from vit_keras.config import (
+    AugmentConfig,
+    Config,
+    DistillConfig,
+    LoraConfig,
+    ModelConfig,
+    PretextConfig,
+    read_config,
+)
+from vit_keras.experiments.starting_point import complete_model, initial_model
+from vit_keras.experiments.teacher import check_teacher
+from vit_keras.models import (
+    Preprocessing,
+)
+from vit_keras.tasks import Task
+from vit_keras.training import checkpoints
+from vit_keras.weights import open_model
+
+
+def small(folder, teacher=None, **fields):
+    """Six updates of a model of one block, evaluated twice."""
+    config = read_config("digits")
+    sizes = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16, "patch_size": 8}
+    model = {**sizes, "dropout_rate": 0.1, **fields.pop("model", {})}
+    distill = {"teacher": teacher and str(teacher), **fields.pop("distill", {})}
+    shared = {"batch": 16, "total_steps": 6, "eval_every": 3, "checkpoint_every": 2}
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, **model),
+        distill=DistillConfig(**distill),
+        workdir=str(folder),
+        **{**shared, **fields},
+    )
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher")
+    pixels = Preprocessing((0.4,), (0.3,))
+    model = vit(np.random.default_rng(5), 16, 8, 10, pixels, hidden_size=24)
+    model.class_names = tuple("0123456789")
+    model.save(folder / "model.keras")
+    return folder / "model.keras"
+
+
+KINDS = {
+    "hard": {"distill": {"kind": "hard"}, "model": {"classifier": "distilled"}},
+    "features": {
+        "distill": {"kind": "features", "patches": True},
+        "label_smoothing": 0.0,
+        "fewshot_every": 1,
+    },
+}
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["hard", pytest.param("features", marks=pytest.mark.nightly)])
+def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, teacher, kind):
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    before = teacher.read_bytes()
+    report = experiments.train_run(small(straight, teacher, **KINDS[kind]))
+
+    def save_and_die(*arguments, save=checkpoints.save):
+        save(*arguments)
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(checkpoints, "save", save_and_die)
+        experiments.train_run(small(stopped, teacher, **KINDS[kind]))
+    again = experiments.train_run(small(stopped, teacher, **KINDS[kind]))
+    assert_same_state(state(straight, 6), state(stopped, 6))
+    rows = [json.loads((f / "metrics.json").read_text()) for f in (straight, stopped)]
+    assert without_rate(rows[0]) == without_rate(rows[1]) and again == report
+    assert teacher.read_bytes() == before
+
+    trained, student = by_path(straight, 6), open_model(straight / "model.keras")
+    for variable in student.weights:
+        np.testing.assert_array_equal(to_numpy(variable), trained[variable.path])
+    shapes = {tuple(value.shape) for value in trained.values()}
+    assert (8, 8, 1, 16) in shapes and (8, 8, 1, 24) not in shapes  # the student's alone
+    if kind == "hard":
+        assert student.output_shape == (None, 10) and report["images"] == 360
+        assert rows[0][-1]["val_accuracy"] == pytest.approx(report["accuracy"])
+        assert 0 <= rows[0][-1]["val_agreement"] <= 1
+    else:
+        assert student.output_shape == (None, 16) and student.class_names is None
+        after = {f"fewshot_{row['shots']}": row["mean"] for row in report["fewshot"]}
+        assert {name: rows[0][-1][name] for name in after} == after
+        assert rows[0][0]["val_loss"] > rows[0][-1]["val_loss"]
+
+
+def test_another_teacher_is_noticed(tmp_path, teacher):
+    config, path = DistillConfig(str(tmp_path / "model.keras")), tmp_path / "model.keras"
+    path.write_bytes(teacher.read_bytes())
+    check_teacher(config, tmp_path)
+    check_teacher(config, tmp_path)
+    model = open_model(path)
+    model.get_layer("head").bias.assign(np.ones(10))
+    model.save(path)
+    with pytest.raises(ValueError, match=r"has changed since the run .* \(model.keras\). Restore"):
+        check_teacher(config, tmp_path)
+    with pytest.raises(FileNotFoundError, match="`distill.teacher` must be a run's folder"):
+        check_teacher(DistillConfig(str(tmp_path / "nothing")), tmp_path)
+
+
+TEACHER = {"teacher": "runs/teacher"}
+BAD = [
+    ({**TEACHER, "weight": 0.0}, {}, r"`distill.weight` must be above 0 and at most 1"),
+    ({**TEACHER, "temperature": 0.0}, {}, r"`distill.temperature` must be above 0"),
+    ({"kind": "hard"}, {}, r"need `distill.teacher`.*Received: teacher=null with kind=hard"),
+    (
+        {**TEACHER, "kind": "hard", "temperature": 3.0},
+        {},
+        r"`distill.kind` hard uses weight alone. Received: temperature=3.0",
+    ),
+    (
+        {**TEACHER, "kind": "features", "weight": 0.9},
+        {},
+        r"`distill.kind` features uses distance and patches alone. Received: weight=0.9",
+    ),
+    (TEACHER, {"pretext": PretextConfig("mae")}, "by a pretext or from a teacher. .*=mae"),
+    (TEACHER, {"lora": LoraConfig(rank=4)}, "`lora.rank` must be null with `distill.teacher`"),
+    (TEACHER, {"loss": "sigmoid"}, r"`loss` softmax. Received: task=auto, loss=sigmoid"),
+    (TEACHER, {"task": "numbers"}, r"`task` must be classes .*task=numbers.*=features"),
+    (
+        {**TEACHER, "kind": "features"},
+        {"sweep": True},
+        r"`sweep` must be False with `distill.kind` features",
+    ),
+    ({**TEACHER, "kind": "features"}, {"label_smoothing": 0.1}, r"`label_smoothing` must be 0.0"),
+    ({**TEACHER, "kind": "features"}, {"patience": 3}, r"`patience` must be None"),
+    (
+        {**TEACHER, "kind": "features", "patches": True},
+        {"model": ModelConfig("Ti/16", patch_keep_rate=0.5)},
+        r"needs all patches, so `model.patch_keep_rate` must be 1. Received: 0.5",
+    ),
+]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("distill", "fields", "message"), BAD)
+def test_what_does_not_go_together_is_named(distill, fields, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**fields, distill=DistillConfig(**distill))
+
+
+@pytest.mark.once
+def test_mixing_goes_with_every_kind():
+    for kind in ("soft", "hard", "features"):
+        distill = DistillConfig("runs/teacher", kind=kind)
+        Config(augment=AugmentConfig(mixup_alpha=0.8), distill=distill)
+
+
+def test_a_student_learns_from_unlabeled_pictures(tmp_path, teacher, capsys):
+    photos = tmp_path / "photos"
+    (photos / "more").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for i in range(12):
+        pixels = rng.integers(0, 256, (20, 20, 3), dtype="uint8")
+        Image.fromarray(pixels).save(photos / ("more" if i % 2 else ".") / f"{i}.png")
+    shared = {"dataset": f"folder:{photos}", "label_smoothing": 0.0, "batch": 4}
+    distill = {"kind": "features"}
+    run = tmp_path / "run"
+    report = experiments.train_run(small(run, teacher, distill=distill, total_steps=2, **shared))
+    assert report == {}
+    assert "11 pictures without labels, and 1 (8.3%) held out" in capsys.readouterr().out
+    student = open_model(run / "model.keras")
+    tuned = small(tmp_path / "tuned", total_steps=0, eval_every=1, model={"weights": str(run)})
+    start = initial_model(complete_model(tuned), "0123456789", Task("classes"))
+    for path, value in weights_by_path(student).items():
+        np.testing.assert_array_equal(value, weights_by_path(start)[path])
+    with pytest.raises(ValueError, match="at least two classes"):
+        experiments.train_run(small(tmp_path / "soft", teacher, **shared))
+    with pytest.raises(ValueError, match="need classes, so `fewshot_every` must be 0 for pictures"):
+        experiments.train_run(
+            small(tmp_path / "few", teacher, distill=distill, fewshot_every=1, **shared)
+        )

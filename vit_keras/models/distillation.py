@@ -1,0 +1,236 @@
+"""Models that learn from a teacher, another model of the same images (arXiv 1503.02531)."""
+
+import functools
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from vit_keras.initializers import default_seed, xavier_uniform
+from vit_keras.models.common import layer_options
+from vit_keras.models.description import preprocessing_of, task_of
+from vit_keras.models.surgery import patch_grid
+
+TEACHER = "teacher"
+
+
+def distillation_model(
+    student: keras.Model, teacher: keras.Model, config, seed: int | None = None
+) -> keras.Model:
+    """Builds the model that trains a student on its teacher's outputs for the same images.
+
+    The images are prepared for the teacher inside: normalized by its own values, resized to its
+    size, and a gray one repeated over its channels. The teacher computes as at inference, and its
+    weights do not train. The model shares the student's layers, so that training it trains them.
+
+    Args:
+        student: A model of this package: a classifier, or for features one without a head.
+        teacher: A model of this package. Its weights become untrainable.
+        config: A `vit_keras.config.DistillConfig`.
+        seed: Seed of the new layers; None draws one.
+
+    Returns:
+        A `keras.Model` that maps the student's images to `(B, 3, K)`: the logits that the labels
+        judge, those that the teacher judges, and the teacher's. The first two differ for the
+        classifier "distilled" alone. For features, it maps images to `(B, 2, T, D)`: the student's
+        features in the teacher's width by a linear layer, and the teacher's. T is 1, or with
+        `config.patches` 1 and the number of the student's patches.
+
+    Raises:
+        ValueError: The classes of both models differ, the teacher reads images of another kind, or
+            a model does not have the features.
+
+    Example:
+        ```python
+        model = distillation_model(student, teacher, DistillConfig("runs/large", kind="features"))
+        model.compile("adam", vit_keras.training.FeatureDistance("cosine"))
+        model.fit(images, targets)  # the targets are not read
+        ```
+    """
+    layer = functools.partial(layer_options, default_seed() if seed is None else seed, None)
+    if config.kind == "features":
+        ours, theirs = _student_features(student, teacher, config, layer)
+    else:
+        _check_classes(student, teacher)
+        heads = ["head", "head_dist"] if _has_layer(student, "head_dist") else ["head"] * 2
+        ours = [student.get_layer(name).output for name in heads]
+        theirs = _logits(teacher)
+    images = _as_the_teacher_sees(student.input, student, teacher)
+    outputs = [*ours, *_Teacher(keras.Model(teacher.input, theirs))(images)]
+    if config.kind == "features":
+        outputs = _aligned(outputs, student, teacher, config)
+    model = keras.Model(
+        student.input, ops.stack(outputs, axis=1), name=f"{student.name}_{config.kind}"
+    )
+    model.task = task_of(student)
+    return model
+
+
+def teacher_variables(model: keras.Model) -> list[keras.Variable]:
+    """Returns the variables of the teacher in a model.
+
+    Args:
+        model: A model of `distillation_model`, or another model, which has no teacher.
+
+    Returns:
+        A list, which is empty without a teacher.
+
+    Example:
+        >>> teacher_variables(from_variant("Ti/16", image_size=32, num_classes=10))
+        []
+    """
+    return [v for layer in model.layers if layer.name == TEACHER for v in layer.variables]
+
+
+def copy_student(trained: keras.Model, student: keras.Model) -> keras.Model:
+    """Copies the student's weights from a trained distillation model.
+
+    Args:
+        trained: A model of `distillation_model`.
+        student: A model of the student's architecture, which is changed in place.
+
+    Returns:
+        `student`.
+
+    Example:
+        ```python
+        model = copy_student(trained, from_variant("Ti/16", image_size=64, num_classes=None))
+        ```
+    """
+    for layer in student.layers:
+        if layer.weights:
+            layer.set_weights(trained.get_layer(layer.name).get_weights())
+    return student
+
+
+class _Teacher(keras.layers.Layer):
+    """A model that computes as at inference, also while the model around it trains.
+
+    A functional model hands `training` on to the models in it, but not through a layer that does
+    not take it.
+    """
+
+    def __init__(self, model):
+        super().__init__(name=TEACHER, dtype="float32", trainable=False)
+        self.model = model
+        model.trainable = False
+
+    def call(self, images):
+        outputs = keras.tree.flatten(self.model(images, training=False))
+        return [ops.stop_gradient(ops.cast(x, "float32")) for x in outputs]
+
+
+def _has_layer(model, name):
+    return any(layer.name == name for layer in model.layers)
+
+
+def _check_classes(student, teacher):
+    ours, theirs = (getattr(model, "class_names", None) for model in (student, teacher))
+    outputs = student.output_shape[-1], teacher.output_shape[-1]
+    if task_of(teacher).kind != "classes":
+        raise ValueError(
+            f"A teacher of soft or hard labels must know classes. Received: a teacher of "
+            f"{task_of(teacher).kind}. Use distill.kind=features"
+        )
+    if outputs[0] != outputs[1] or (ours and theirs and list(ours) != list(theirs)):
+        raise ValueError(
+            "A teacher of soft or hard labels must have the classes of the data set, in the same "
+            f"order. Received: {_named(outputs[0], ours)} in the data set, "
+            f"{_named(outputs[1], theirs)} of the teacher. Fine-tune the teacher on this data set, "
+            "or use distill.kind=features"
+        )
+
+
+def _named(count, names):
+    names = ", ".join(names or ())
+    shown = names if len(names) <= 100 else f"{names[:100]}…"
+    return f"{count} classes ({shown})" if names else f"{count} classes"
+
+
+def _logits(teacher):
+    """The teacher's logits; a softmax at its end is taken off."""
+    last = teacher.layers[-1]
+    if getattr(last, "activation", None) is keras.activations.softmax:
+        last.activation = keras.activations.linear
+        return [last(last.input)]
+    return [teacher.output]
+
+
+def _as_the_teacher_sees(x, student, teacher):
+    """Turns the student's images into the teacher's: values, channels and size."""
+    ours, theirs = preprocessing_of(student), preprocessing_of(teacher)
+    float32 = {"dtype": "float32"}
+    means, stds = (
+        [np.asarray(getattr(pixels, name), "float64") for pixels in (ours, theirs)]
+        for name in ("mean", "std")
+    )
+    channels = student.input_shape[-1], teacher.input_shape[-1]
+    if channels[0] != channels[1]:
+        if channels[0] != 1:
+            raise ValueError(
+                "A teacher of gray images needs a student of gray images. Received: images of "
+                f"{channels[0]} channels for a teacher of {channels[1]}. Give model.channels=1"
+            )
+        x = keras.layers.Concatenate(**float32, name="to_color")([x] * channels[1])
+    scale, offset = stds[0] / stds[1], (means[0] - means[1]) / stds[1]
+    if np.any(scale != 1) or np.any(offset != 0):
+        scale, offset = (np.broadcast_to(v, channels[1]).tolist() for v in (scale, offset))
+        x = keras.layers.Rescaling(scale, offset, **float32, name="to_teacher_values")(x)
+    size = teacher.input_shape[1:3]
+    if None not in size and size != tuple(student.input_shape[1:3]):
+        x = keras.layers.Resizing(
+            *size, theirs.interpolation, antialias=True, **float32, name="to_teacher_size"
+        )(x)
+    return x
+
+
+def _student_features(student, teacher, config, layer):
+    """The student's features in the teacher's width, and the teacher's: pooled, then patches."""
+    ours, theirs = [_pooled(student)], [_pooled(teacher)]
+    if config.patches:
+        ours.append(_patches(student))
+        theirs.append(_patches(teacher))
+    names = ("projection", "patch_projection")
+    return [_dense(t.shape[-1], s, layer, n) for s, t, n in zip(ours, theirs, names)], theirs
+
+
+def _pooled(model):
+    """The features of each image, `(B, D)`: the input of the head, or the output without one."""
+    x = model.get_layer("head").input if _has_layer(model, "head") else model.output
+    if len(x.shape) != 2:
+        raise ValueError(
+            "Features are the input of a layer `head`, or the output (B, D) of a model without "
+            f"one. Received: model {model.name!r}, whose output is {tuple(model.output.shape)}"
+        )
+    return x
+
+
+def _patches(model):
+    """The normalized features of each patch, `(B, N, D)`, without the tokens before them."""
+    x = model.get_layer("encoder_norm").output if _has_layer(model, "encoder_norm") else None
+    if x is None or len(x.shape) != 3:
+        raise ValueError(
+            "`distill.patches` needs models whose `encoder_norm` normalizes each token; ResNets "
+            f"and the classifier gap_norm have none. Received: model {model.name!r}"
+        )
+    return x[:, x.shape[1] - math.prod(patch_grid(model)) :]
+
+
+def _dense(units, x, layer, name):
+    options = layer(name)
+    kernel = xavier_uniform(x.shape[-1], units, options.pop("seed"))
+    return keras.layers.Dense(units, kernel_initializer=kernel, dtype="float32", name=name)(x)
+
+
+def _aligned(outputs, student, teacher, config):
+    """Joins pooled features and those of patches: two of `(B, T, D)`, on the student's grid."""
+    half = len(outputs) // 2
+    ours, theirs = outputs[:half], outputs[half:]
+    if config.patches and patch_grid(student) != patch_grid(teacher):
+        rows, columns = patch_grid(teacher)
+        x = ops.reshape(theirs[1], (-1, rows, columns, theirs[1].shape[-1]))
+        resize = keras.layers.Resizing(*patch_grid(student), antialias=True, dtype="float32")
+        theirs[1] = ops.reshape(resize(x), (-1, *ours[1].shape[1:]))
+    pooled = [ops.expand_dims(features[0], axis=1) for features in (ours, theirs)]
+    return [ops.concatenate([p, *f[1:]], axis=1) for p, f in zip(pooled, (ours, theirs))]
