@@ -160,7 +160,10 @@ def test_recipes_for_own_pictures_say_only_how_to_train(name):
     assert config.model == ModelConfig() and config.dataset == Config().dataset
     assert config.epochs and config.optimizer.warmup_fraction and not config.optimizer.warmup_steps
     assert (config.optimizer.layer_decay is not None) == (name == "finetune")
-    assert (config.optimizer.freeze == ("[!h]*",)) == (name == "finetune/linear")
+    assert (config.optimizer.freeze == ("[!h]*",)) == (
+        name in ("finetune/linear", "finetune/probe")
+    )
+    assert config.cache_features == (name == "finetune/probe")
     assert config.lora.is_active == (name == "finetune/lora")
 
 
