@@ -28,6 +28,7 @@ from examples.shapes_on_photographs import OUTLINES, SPLITS, draw_mask, halves
 
 SIZE = (32, 32)  # width and height of the arrows' pictures in pixels
 WIDEST = 90  # degrees to either side
+CONTRAST = 0.5  # of the photographs, which are darker than the arrows
 MOST, RATIO = 100, 100  # training pictures of the largest class, and how many times the smallest's
 ROUND = (0, 6, 8, 9)
 
@@ -48,6 +49,7 @@ def draw_arrow(split, rng):
     left, top = (rng.uniform(0, length - side) for length in photograph.size)
     box = (left, top, left + side, top + side)
     picture = photograph.convert("L").resize(SIZE, Image.Resampling.BICUBIC, box)
+    picture = picture.point(lambda value: round(CONTRAST * value))
     degrees = rng.uniform(-WIDEST, WIDEST)
     radius, center = rng.uniform(9, 13), rng.uniform(14, 18, 2)
     mask = draw_mask(OUTLINES["arrow"], center, radius, degrees, size=SIZE)
