@@ -17,7 +17,6 @@ ESSENTIAL = {
     "batch": "N",
     "seed": "N",
     "sweep": "",
-    "folds": "K",
     "task": "KIND",
     "patience": "N",
     "distribution": "MODE",

@@ -32,8 +32,8 @@ class Config:
         checkpoint_every: updates between checkpoints; null for 1000, or for an epoch
         keep_checkpoints: number of newest checkpoints to keep, besides the one with the best
             held-out accuracy
-        task: what the labels are: one of several classes, any number of labels, or numbers; auto
-            for what the data set says
+        task: what the labels are; classes, of which one is right, any number of labels, or
+            numbers; auto for what the data set says
         loss: softmax, sigmoid (one for each class), focal or logit_adjusted for classes; sigmoid or
             focal for labels; mse, mae or huber for numbers; null for the first of these
         focal_gamma: exponent of the focal loss
@@ -133,6 +133,8 @@ class Config:
                 "A cross-validation needs `folds` of at least 2, and no `sweep`. "
                 f"Received: folds={self.folds}, sweep={self.sweep}"
             )
+        if self.pretext.is_active and self.loss == "softmax":  # in runs of earlier versions
+            object.__setattr__(self, "loss", None)
         if self.batch % self.optimizer.accumulation_steps:
             raise ValueError(
                 "`optimizer.accumulation_steps` must divide `batch`. Received: "
