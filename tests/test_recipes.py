@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.helpers import ROOT
-from vit_keras.config import Config, ModelConfig, PretextConfig, parse_config
+from vit_keras.config import Config, DinoConfig, ModelConfig, PretextConfig, parse_config
 
 pytestmark = pytest.mark.once
 CONFIGS = ROOT / "configs"
@@ -140,6 +140,25 @@ def test_mae_equals_its_publication():
     assert pretext.corrupted(196) == 147
     decoder = pretext.decoder_hidden_size, pretext.decoder_num_layers, pretext.decoder_num_heads
     assert decoder == (512, 8, 16)
+
+
+def test_dino_equals_its_publication():
+    """arXiv 2104.14294, Section 3.2 and the published arguments of ViT-S/16 at 800 epochs."""
+    config = read("pretext/dino_s16")
+    optimizer, dino = config.optimizer, config.pretext.dino
+    assert (config.model.variant, config.batch, config.augment.flip) == ("S/16", 1024, True)
+    assert config.total_steps == pytest.approx(IMAGENET * 800 / 1024, abs=0.5)
+    assert optimizer.warmup_steps == pytest.approx(IMAGENET * 10 / 1024, abs=0.5)
+    assert optimizer.learning_rate == pytest.approx(5e-4 * 1024 / 256)
+    assert (optimizer.weight_decay, optimizer.decay_type) == (0.04, "cosine")
+    assert optimizer.grad_norm_clip is None and config.model.stochastic_depth_rate == 0.1
+    assert dino == DinoConfig(
+        local_crops=10,
+        global_scale=(0.25, 1.0),
+        local_scale=(0.05, 0.25),
+        temperature_warmup=30 / 800,
+        frozen_prototypes=1 / 800,
+    )
 
 
 @pytest.mark.parametrize("preset", AUGREG)

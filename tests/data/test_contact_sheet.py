@@ -7,7 +7,14 @@ import pytest
 from PIL import Image
 
 from vit_keras import data, experiments, weights
-from vit_keras.config import AugmentConfig, Config, ModelConfig, OptimizerConfig, PretextConfig
+from vit_keras.config import (
+    AugmentConfig,
+    Config,
+    DinoConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PretextConfig,
+)
 from vit_keras.data.contact_sheet import place, scale_of
 from vit_keras.models import Preprocessing, VisionTransformer
 
@@ -81,6 +88,18 @@ def test_a_pretext_shows_whole_images(config):
     ((inputs, _), _, _) = next(iter(feed_of(config, Preprocessing()).training(0)))
     images, *_ = experiments.first_training_images(config, 8)
     np.testing.assert_array_equal(images, np.round((inputs * 0.5 + 0.5) * 255).clip(0, 255))
+
+
+def test_self_distillation_shows_the_first_views(config):
+    dino = DinoConfig(1, 8, blur_sigma=0.5)
+    pretext, augment = PretextConfig("dino", dino=dino), AugmentConfig(flip=True)
+    config = dataclasses.replace(config, augment=augment, pretext=pretext)
+    ((views, _), _) = next(iter(feed_of(config, Preprocessing()).training(0)))
+    images, labels, *_ = experiments.first_training_images(config, 8)
+    np.testing.assert_array_equal(images, np.round((views[:, 0] * 0.5 + 0.5) * 255).clip(0, 255))
+    plain = dataclasses.replace(config, pretext=PretextConfig())
+    _, expected = next(iter(feed_of(plain, Preprocessing()).training(0)))
+    np.testing.assert_array_equal(labels, expected)
 
 
 def test_there_are_no_more_images_than_pictures(config):

@@ -64,6 +64,9 @@ RATES = {"dropout_rate": 0.5, "attention_dropout_rate": 0.5, "stochastic_depth_r
 CASES = {
     "AddPositionEmbs": Case({}, TOKENS, TOKENS, 1),
     "AddPositionEmbs2D": Case({"grid": GRID}, TOKENS, TOKENS, 2),
+    "AddResizedPositions": Case(
+        {"positions": layers.AddPositionEmbs(), "grid": (3, 4), "new_grid": GRID}, TOKENS, TOKENS, 1
+    ),
     "AddSinCosPositions": Case({"grid": GRID}, TOKENS, TOKENS),
     "BottleneckUnit": Case({"filters": 32}, MAP, (2, 4, 6, 128), 12, UNIT),
     "ClassToken": Case({}, TOKENS, (2, 7, 12), 1),
@@ -80,6 +83,10 @@ CASES = {
     ),
     "PatchMap": Case({"grid": (1, 5)}, TOKENS, (2, 1, 5, 12)),
     "PreActivationUnit": Case({"filters": 32}, MAP, (2, 4, 6, 128), 10, UNIT),
+    "PrototypeHead": Case(
+        {"num_prototypes": 9, "hidden_size": 8, "bottleneck_size": 5},
+        *((2, 12), (2, 9), 7, 12 * 8 + 8 * 8 + 8 * 5 + 5 * 9),
+    ),
     "RelativeLogits": Case({}, (2, 6, 3, 4), (2, 3, 6, 6), 1, 6 * 6 * 12),
     "ResNetInput": Case({"total_stride": 2}, MAP, MAP),
     "ResNetStage": Case({"num_units": 1, "filters": 32}, MAP, (2, 4, 6, 128), 12, UNIT),

@@ -8,6 +8,7 @@ import keras
 import pytest
 
 from tests.helpers import ROOT, to_numpy
+from vit_keras.config import AugmentConfig, DinoConfig, PretextConfig
 from vit_keras.config import read_config as read
 from vit_keras.models import VisionTransformer
 from vit_keras.training import distribution
@@ -96,6 +97,11 @@ def test_one_process_on_one_device_needs_nothing(launched):
 
 OPTIMIZER = {"optimizer": dataclasses.replace(DIGITS.optimizer, accumulation_steps=2)}
 HALF = {"model": dataclasses.replace(DIGITS.model, dtype="mixed_float16")}
+DINO = {
+    "pretext": PretextConfig("dino", dino=DinoConfig(local_size=DIGITS.model.patch_size)),
+    "label_smoothing": 0.0,
+    "augment": AugmentConfig(),
+}
 REFUSED = {
     "tensorflow": [
         (
@@ -108,6 +114,7 @@ REFUSED = {
         ({}, "data_parallel", OPTIMIZER, "`optimizer.accumulation_steps` must be 1 .*Received"),
         ({}, "data_parallel", {"steps_per_execution": 2}, "`steps_per_execution` must be 1 with"),
         ({}, "data_parallel", HALF, "cannot scale the loss.*mixed_bfloat16"),
+        ({}, "data_parallel", DINO, "dino needs the teacher's outputs for the whole batch"),
     ],
     "jax": [
         ({}, "data_parallel", {}, "data_parallel needs several devices. Received: 1 device"),
@@ -122,6 +129,7 @@ REFUSED = {
         ),
         ({}, "model_parallel", {}, "model_parallel does not exist on torch. Use KERAS_BACKEND=jax"),
         (TORCHRUN, "multi_worker", HALF, "cannot scale the loss.*mixed_bfloat16"),
+        (TORCHRUN, "multi_worker", DINO, "dino needs the teacher's .*Use KERAS_BACKEND=jax"),
     ],
 }
 EVERYWHERE = [

@@ -12,7 +12,9 @@ from vit_keras import evaluation, experiments
 from vit_keras.config import (
     AugmentConfig,
     Config,
+    DinoConfig,
     ModelConfig,
+    OptimizerConfig,
     PretextConfig,
     UsageError,
     parse_config,
@@ -96,6 +98,42 @@ def test_a_run_leaves_the_encoder_that_it_trained(tmp_path):
     assert evaluation.feature_model(fresh).output_shape == (None, 16)
 
 
+@pytest.mark.slow
+def test_a_stopped_self_distillation_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
+    """The teacher and the center are restored to the same bits, and the teacher is saved."""
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    sizes = {"local_size": 8, "prototypes": 8, "head_hidden_size": 8, "bottleneck_size": 4}
+
+    def config(folder):
+        made = small(folder, "masked_patch", total_steps=4, fewshot_every=0)
+        pretext = PretextConfig("dino", dino=DinoConfig(2, **sizes))
+        optimizer = dataclasses.replace(made.optimizer, accumulation_steps=2)
+        changes = {"pretext": pretext, "optimizer": optimizer, "augment": AugmentConfig()}
+        return dataclasses.replace(made, **changes)
+
+    def save_and_die(*arguments, save=checkpoints.save):
+        save(*arguments)
+        raise Killed
+
+    experiments.train_run(config(straight))
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(checkpoints, "save", save_and_die)
+        experiments.train_run(config(stopped))
+    experiments.train_run(config(stopped))
+    assert_same_state(state(straight, 4), state(stopped, 4))
+    rows = [json.loads((f / "metrics.json").read_text()) for f in (straight, stopped)]
+    assert without_rate(rows[0]) == without_rate(rows[1])
+    assert 0 < rows[0][-1]["val_teacher_entropy"] <= np.log(8) + 1e-5
+    assert int(by_path(straight, 4)["self_distillation/calls"]) == 8  # two parts each
+    models = [open_model(folder / "model.keras") for folder in (straight, stopped)]
+    untrained = training_run.initial_model(config(straight), [str(i) for i in range(10)])
+    for one, two in zip(*(model.weights for model in models)):
+        np.testing.assert_array_equal(to_numpy(one), to_numpy(two))
+    pairs = zip(models[0].weights, untrained.weights)
+    moved = [np.abs(to_numpy(one) - to_numpy(two)).max() for one, two in pairs]
+    assert 0 < max(moved) < 0.01  # an average of a few updates
+
+
 VIT = ModelConfig(None, 16, 1, 4, 16, 1, 2, 16, classifier="gap")
 BAD = [
     ({"corrupt": 0.0}, {}, r"`pretext.corrupt` must be above 0 and below 1.*Received: 0.0"),
@@ -107,7 +145,7 @@ BAD = [
     (
         {},
         {"loss": "sigmoid"},
-        r"`loss` must be softmax with .*, which trains no classifier. Received: sigmoid",
+        r"`loss` must be None with .*, which trains no classifier. Received: sigmoid",
     ),
     ({}, {"label_smoothing": 0.1}, r"`label_smoothing` must be "),
     ({}, {"sweep": True}, r"`sweep` must be "),
@@ -134,6 +172,22 @@ BAD = [
         {"model": {"position_embedding_at": "shared"}},
         r"must be added at the stem. .*position_embedding_at=shared",
     ),
+    *(
+        ({"objective": "dino", "dino": DinoConfig(local_size=8)}, fields, message)
+        for fields, message in (
+            ({"model": {"position_embedding": "rope2d"}}, r"one of learned, .*Received: rope2d"),
+            ({"model": {"patch_size": (8, 16)}}, r"local_size` must be a multiple .*8 with .*8x16"),
+            ({"model": {"image_size": 4}}, r"at least two patches. Received"),
+            ({"model": ModelConfig("R50+B/16")}, r"hybrids and ResNets have none"),
+            ({"augment": AugmentConfig(rotation_degrees=5)}, r"`augment.rotation_degrees` must be"),
+            ({"optimizer": OptimizerConfig(ema_decay=0.9)}, r"`optimizer.ema_decay` must be None"),
+            ({"optimizer": OptimizerConfig(layer_decay=0.9)}, r"`optimizer.layer_decay` must be"),
+            ({"optimizer": OptimizerConfig(freeze=("cls",))}, r"`optimizer.freeze` must be"),
+            ({"patch_keep_rates": (0.5, 1.0)}, r"`patch_keep_rates` must be .*views, averages"),
+            ({"loss": "sigmoid"}, r"`loss` must be .*which trains no classifier"),
+        )
+    ),
+    ({"objective": "dino", "corrupt": 0.5}, {}, r"`pretext.corrupt` must be None with .* dino"),
 ]
 
 
@@ -146,6 +200,23 @@ def test_what_does_not_go_together_is_named(pretext, fields, message):
     with pytest.raises(ValueError, match=message):
         made = PretextConfig(**{"objective": "masked_patch", **pretext})
         Config(**{**fields, "model": model}, pretext=made)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"local_crops": 0}, "`pretext.dino.local_crops` must be at least 1. Received: 0"),
+        ({"prototypes": 1}, "`pretext.dino.prototypes` must be at least 2"),
+        ({"local_scale": (0.5, 0.2)}, "local_scale` must be two rising fractions above 0"),
+        ({"solarize": 1.5}, "`pretext.dino.solarize` must be from 0 to 1. Received: 1.5"),
+        ({"student_temperature": 0.0}, "`pretext.dino.student_temperature` must be above 0"),
+        ({"blur_sigma": -1.0}, "`pretext.dino.blur_sigma` must be at least 0"),
+    ],
+)
+def test_numbers_of_dino_are_in_range(fields, message):
+    with pytest.raises(ValueError, match=message):
+        DinoConfig(**fields)
 
 
 @pytest.mark.once

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import keras
 
+from vit_keras.compute.nested import layer_calls
 from vit_keras.compute.rules import Convention, count
 from vit_keras.layers.base import pair
 from vit_keras.models import from_variant
@@ -149,7 +150,7 @@ def flops(
         model = abstract_model(model, image_size=size, num_classes=num_classes)
     elif image_size is not None:
         model = _abstract_copy(model, pair(image_size, "image_size"))
-    size = tuple(model.inputs[0].shape[1:3])
+    size = tuple(model.inputs[0].shape[-3:-1])  # also of several views `(B, n, H, W, C)`
     if None in size:
         raise ValueError(
             "The size of the images must be known to count a model. Received: model "
@@ -175,27 +176,10 @@ def _abstract_copy(model, image_size):
 
 
 def _rows(model, convention) -> Iterator[Row]:
-    # A shared layer has more calls than the model's own, so the calls are read from the config.
-    calls = {layer["name"]: layer["inbound_nodes"] for layer in model.get_config()["layers"]}
-    for layer in model.operations:
-        if isinstance(layer, keras.layers.InputLayer):
-            continue
-        shapes = [
-            next(_tensor_shapes([call["args"], call["kwargs"]])) for call in calls[layer.name]
-        ]
+    for layer, shapes in layer_calls(model):
         products = itertools.chain(*(count(layer, shape, convention) for shape in shapes))
         macs, activations = (sum(column) for column in zip((0, 0), *products))
         yield Row(layer.name, type(layer).__name__, layer.count_params(), macs, activations)
-
-
-def _tensor_shapes(arguments) -> Iterator[tuple]:
-    """Yields the shapes of the tensors in the serialized arguments of a call."""
-    if isinstance(arguments, dict) and arguments.get("class_name") == "__keras_tensor__":
-        yield tuple(arguments["config"]["shape"])
-    elif isinstance(arguments, (dict, list, tuple)):
-        values = arguments.values() if isinstance(arguments, dict) else arguments
-        for value in values:
-            yield from _tensor_shapes(value)
 
 
 def table(model: Costs | keras.Model | str, **arguments) -> str:

@@ -20,6 +20,7 @@ WEIGHTLESS: tuple[type, ...] = (
     keras.layers.UpSampling2D,
     layers.AddPositionEmbs,
     layers.AddPositionEmbs2D,
+    layers.AddResizedPositions,
     layers.AddSinCosPositions,
     layers.ClassToken,
     layers.CorruptTokens,

@@ -1,6 +1,7 @@
 """What a run is: frozen dataclasses, their YAML files and command lines, and the recipes."""
 
 from vit_keras.config.data import AugmentConfig, DataConfig
+from vit_keras.config.dino import DinoConfig
 from vit_keras.config.distillation import DistillConfig
 from vit_keras.config.grid import GridConfig
 from vit_keras.config.lora import LoraConfig
@@ -15,6 +16,7 @@ __all__ = [
     "AugmentConfig",
     "Config",
     "DataConfig",
+    "DinoConfig",
     "DistillConfig",
     "GridConfig",
     "LoraConfig",

@@ -1,10 +1,11 @@
-"""What a model learns from images without labels (Appendix B.1.2, and MAE, arXiv 2111.06377)."""
+"""What a model learns from images without labels: Appendix B.1.2, MAE, and DINO."""
 
 import dataclasses
 import math
 from typing import Any, Literal
 
 from vit_keras import variants
+from vit_keras.config.dino import REPLACED, DinoConfig
 from vit_keras.config.model import ModelConfig, both_sides
 from vit_keras.config.rules import Rule, check_rules
 
@@ -35,7 +36,8 @@ class PretextConfig:
 
     Attributes:
         objective: none for a classifier; masked_patch, which encodes all tokens and predicts the
-            corrupted patches from theirs; or mae, whose encoder sees the visible patches alone
+            corrupted patches from theirs; mae, whose encoder sees the visible patches alone; or
+            dino, where a student predicts the outputs of a teacher for other views of an image
         target: what to predict of a corrupted patch: mean_colour, its mean in 2 ** bits levels a
             channel, with a class for each color; colours_4x4, the same for each of its 16 parts;
             patch, its pixels by squared error; normalised_patch, its pixels less their mean over
@@ -46,15 +48,17 @@ class PretextConfig:
         decoder_hidden_size: width of mae's decoder
         decoder_num_layers: number of blocks of mae's decoder
         decoder_num_heads: number of attention heads of mae's decoder
+        dino: views, head, and schedules of dino
     """
 
-    objective: Literal["none", "masked_patch", "mae"] = "none"
+    objective: Literal["none", "masked_patch", "mae", "dino"] = "none"
     target: Literal["mean_colour", "colours_4x4", "patch", "normalised_patch"] | None = None
     corrupt: float | None = None
     bits: int = 3
     decoder_hidden_size: int = 512
     decoder_num_layers: int = 8
     decoder_num_heads: int = 16
+    dino: DinoConfig = DinoConfig()
 
     def __post_init__(self):
         check_rules(self, "pretext", RULES)
@@ -69,13 +73,18 @@ class PretextConfig:
         return self.objective != "none"
 
     @property
+    def is_dino(self) -> bool:
+        """Whether the model computes its own loss from views, without masks and targets."""
+        return self.objective == "dino"
+
+    @property
     def predicted(self) -> str:
         """The target, with the published one for null."""
         return self.target or PUBLISHED[self.objective][0]
 
     @property
     def predicts_colours(self) -> bool:
-        return self.predicted in COLORS
+        return not self.is_dino and self.predicted in COLORS
 
     def corrupted(self, patches: int) -> int:
         """How many of an image's patches are corrupted: at least one, and not all."""
@@ -92,14 +101,26 @@ class PretextConfig:
         """Raises ValueError if the objective does not fit the rest of a run's `Config`."""
         if not self.is_active:
             return
-        for name in LABELS_ALONE:
+        self._check_defaults(run, LABELS_ALONE, "trains no classifier")
+        if self.is_dino:
+            self._check_defaults(run, REPLACED, "has views, averages and masks of its own")
+        self._check_model(run.model)
+        if self.is_dino:
+            self.dino.check(run)
+        elif self.predicted == "colours_4x4" and any(size % 4 for size in run.model.patch):
+            raise ValueError(
+                "`pretext.target` colours_4x4 needs patches whose sides 4 divides. "
+                f"Received: {run.model.patch[0]}x{run.model.patch[1]}"
+            )
+
+    def _check_defaults(self, run, names, reason):
+        for name in names:
             value, default = _get(run, name), _get(type(run)(), name)
             if value != default:
                 raise ValueError(
                     f"`{name}` must be {default} with `pretext.objective` {self.objective}, which "
-                    f"trains no classifier. Received: {value}"
+                    f"{reason}. Received: {value}"
                 )
-        self._check_model(run.model)
 
     def _check_model(self, model: ModelConfig):
         if model.variant and type(variants.get(model.variant)) is not variants.Variant:
@@ -107,7 +128,7 @@ class PretextConfig:
                 "A pretext needs the patches of a plain Vision Transformer, such as B/16; hybrids "
                 f"and ResNets have none. Received: model.variant={model.variant}"
             )
-        if model.classifier in ("map", "distilled"):
+        if model.classifier == "distilled" or (model.classifier == "map" and not self.is_dino):
             raise ValueError(
                 "`model.classifier` must be token or gap with a pretext, which would not train the "
                 f"pool of map or the head of distilled. Received: {model.classifier}"
@@ -125,11 +146,6 @@ class PretextConfig:
             raise ValueError(
                 "A pretext needs at least two patches. Received: "
                 f"model.image_size={model.image_size} with patches of {patch[0]}x{patch[1]}"
-            )
-        if self.predicted == "colours_4x4" and any(size % 4 for size in patch):
-            raise ValueError(
-                "`pretext.target` colours_4x4 needs patches whose sides 4 divides. "
-                f"Received: {patch[0]}x{patch[1]}"
             )
 
 

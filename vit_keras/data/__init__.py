@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from vit_keras.data.splits import Split, from_arrays
     from vit_keras.data.summary import count_classes, describe_splits
     from vit_keras.data.survey import splits_of_run, survey_pictures
+    from vit_keras.data.views import Views
 
 MODULES = {  # where the names that need TensorFlow are defined
     "DATASETS": "datasets",
@@ -46,6 +47,7 @@ MODULES = {  # where the names that need TensorFlow are defined
     "Review": "review",
     "Split": "splits",
     "StoredFeatures": "feature_batches",
+    "Views": "views",
     "captions_of": "contact_sheet",
     "count_classes": "summary",
     "describe_splits": "summary",
@@ -77,6 +79,7 @@ __all__ = [
     "Review",
     "Split",
     "StoredFeatures",
+    "Views",
     "captions_of",
     "check_unchanged",
     "count_classes",

@@ -11,6 +11,7 @@ from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.masking import Masking
 from vit_keras.data.pipeline import eval_batches, train_batches
 from vit_keras.data.splits import Split
+from vit_keras.data.views import Views
 from vit_keras.models import Preprocessing
 from vit_keras.tasks import CLASSES, Task
 
@@ -54,8 +55,11 @@ class Feed:
         self.targets: dict[str, Any] = {"num_classes": max(self.num_classes, 1), "task": task}
         self.images: dict[str, Any] = {"image_size": image_size, "preprocessing": preprocessing}
         self.eval_options = {"batch": config.batch_eval, **self.images}
-        self.masking = None
-        if config.pretext.is_active:
+        self.masking: Masking | Views | None = None
+        if config.pretext.is_dino:
+            dino, flip = config.pretext.dino, config.augment.flip
+            self.masking = Views(dino, image_size, preprocessing, flip)
+        elif config.pretext.is_active:
             sizes = image_size, config.model.patch
             self.masking = Masking(config.pretext, *sizes, preprocessing)
 
@@ -63,7 +67,8 @@ class Feed:
         """Returns batches of training images and targets, from batch `start` of `fit` on.
 
         With gradient accumulation, each batch is a part of an update. With a pretext task, batches
-        are ((images, source), targets, weights) as `Masking.batch` makes them.
+        are ((images, source), targets, weights) as `Masking.batch` makes them, or the views of
+        `Views.batch`.
         """
         config, parts_per_update = self.config, self.config.optimizer.accumulation_steps
         return train_batches(
@@ -84,7 +89,7 @@ class Feed:
         """Returns batches of held-out images and targets for `fit`.
 
         With `pad`, all batches are whole and have weights, as in `eval_batches`. With a pretext
-        task, `Masking.batch` makes the batches.
+        task, `Masking.batch` or `Views.batch` makes the batches.
         """
         return eval_batches(
             self.test,

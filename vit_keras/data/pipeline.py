@@ -14,6 +14,7 @@ from vit_keras.data.order import balanced, shuffled
 from vit_keras.data.parallel import parallel_map, prefetch_untuned
 from vit_keras.data.splits import Split
 from vit_keras.data.tf_preprocess import resize
+from vit_keras.data.views import Views
 from vit_keras.models import Preprocessing
 from vit_keras.tasks import CLASSES, Task
 
@@ -33,7 +34,7 @@ def train_batches(
     num_classes: int,
     task: Task = CLASSES,
     shard: tuple[int, int] = (0, 1),
-    masking: Masking | None = None,
+    masking: Masking | Views | None = None,
     is_balanced: bool = False,
 ) -> tf.data.Dataset:
     """Makes batches to train on.
@@ -55,14 +56,13 @@ def train_batches(
         num_classes: K.
         task: What the model learns, which decides the targets.
         shard: (r, n) for process r of n, which gets its rows of each batch.
-        masking: Makes the inputs and targets of a pretext task instead.
+        masking: Makes the inputs and targets of a pretext task instead, or its views.
         is_balanced: Whether images of all classes are drawn equally often; of pictures with several
             labels, the rarest one counts.
 
     Returns:
         Images `(B, H, W, C)` and targets `(B, K)` float32: one-hot or mixed classes, labels, or
-        standardized numbers, with NaN for unknown ones; with `masking`, what `Masking.batch`
-        returns.
+        standardized numbers, with NaN for unknown ones; with `masking`, what its `batch` returns.
 
     Raises:
         ValueError: If n does not divide `batch`, or if mixing would split a pair.
@@ -81,6 +81,8 @@ def train_batches(
         index = index_of(i)
         key, pair = (tf.stack([tf.constant(seed, tf.int64), n]) for n in (i, -1 - i // 2))
         read = lambda window: split.example(index, window, replace)
+        if isinstance(masking, Views):
+            return (masking.draw(read(None)[0], key),)
         image, label, drawn = change.example(read, key, pair)
         drawn |= masking.draw(key) if masking else {}
         return image, kind.target(label, task, num_classes), *([drawn] if drawn else [])
@@ -91,8 +93,8 @@ def train_batches(
 
     numbers = tf.data.Dataset.range(start_step * count, total_steps * count)
     batches = _batched(numbers, example, count, split)
-    if len(batches.element_spec) == 3:
-        batches = parallel_map(batches, whole)
+    if len(batches.element_spec) != 2:
+        batches = parallel_map(batches, masking.batch if isinstance(masking, Views) else whole)
     batches = batches.apply(tf.data.experimental.assert_cardinality(total_steps - start_step))
     return prefetch_untuned(batches)
 
@@ -107,7 +109,7 @@ def eval_batches(
     num_classes: int | None = None,
     task: Task = CLASSES,
     pad: bool = False,
-    masking: Masking | None = None,
+    masking: Masking | Views | None = None,
 ) -> tf.data.Dataset:
     """Makes batches of all images of a split once, in order and without augmentation.
 
@@ -122,11 +124,11 @@ def eval_batches(
         pad: Whether to repeat the last image, with weight 0, until every batch is whole. The other
             images have equal weights, and weights are 1 on average, since Keras divides a weighted
             loss by the number of images in a batch.
-        masking: Makes the inputs and targets of a pretext task instead, the same each time.
+        masking: Makes the inputs and targets of a pretext task, or its views, the same each time.
 
     Returns:
         Images `(B, H, W, C)` and labels, `(B,)` int32 or `(B, K)` float32, or targets `(B, K)`.
-        With `pad`, weights `(B,)` as well. With `masking`, what `Masking.batch` returns.
+        With `pad`, weights `(B,)` as well. With `masking`, what its `batch` returns.
 
     Raises:
         ValueError: If n does not divide `batch`, or if `pad` is given without `num_classes`.
@@ -144,16 +146,20 @@ def eval_batches(
 
     def example(row, replace):
         image, label = split.example(tf.minimum(row, size - 1), None, replace)
+        weights = [tf.cast(row < size, tf.float32) * weight] if pad else []
+        if isinstance(masking, Views):
+            return masking.draw(image, tf.stack([HELD_OUT, row])), *weights
         image = preprocessing.normalize(resize(image, image_size, preprocessing))
         image = tf.ensure_shape(image, (*image_size, image.shape[-1]))
         label = label if num_classes is None else target(label, task, num_classes)
-        weights = [tf.cast(row < size, tf.float32) * weight] if pad else []
         drawn = [masking.draw(tf.stack([HELD_OUT, row]))] if masking else []
         return image, label, *weights, *drawn
 
     examples = tf.data.Dataset.from_tensor_slices(rows)
     batches = _batched(examples, example, count, split)
-    if masking:
+    if isinstance(masking, Views):
+        batches = parallel_map(batches, masking.batch)
+    elif masking:
         batches = parallel_map(batches, lambda images, _, *more: masking.batch(images, *more[::-1]))
     steps = -(-len(rows) // count)
     batches = batches.apply(tf.data.experimental.assert_cardinality(steps))

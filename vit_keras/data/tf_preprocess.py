@@ -30,12 +30,20 @@ def squeeze(images, size: tuple[int, int], preprocessing: Preprocessing) -> tf.T
 def inception_window(shape: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     """Draws a part of an image, as big_vision's `inception_crop` does.
 
-    The part has 5 to 100% of the area and an aspect ratio from 0.75 to 1.33. After 100 draws that
-    do not fit into the image, the whole image is taken.
+    The part has 5 to 100% of the area: see `random_window`.
+    """
+    return random_window(shape, key, (0.05, 1.0))
+
+
+def random_window(shape: tf.Tensor, key: tf.Tensor, area: tuple[float, float]) -> tf.Tensor:
+    """Draws a part of an image with an aspect ratio from 0.75 to 1.33.
+
+    After 100 draws that do not fit into the image, the whole image is taken.
 
     Args:
         shape: (H, W, C).
         key: Two integers.
+        area: The smallest and the largest fraction of the image's area.
 
     Returns:
         Top, left, height, and width, `(4,)` int32.
@@ -45,7 +53,7 @@ def inception_window(shape: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
         tf.zeros((0, 0, 4)),
         key,
         min_object_covered=0.0,
-        area_range=(0.05, 1.0),
+        area_range=area,
         use_image_if_no_bounding_boxes=True,
     )
     return tf.concat([begin[:2], size[:2]], axis=0)

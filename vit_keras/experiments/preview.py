@@ -16,7 +16,7 @@ def first_training_images(
     """Makes the first images of a run by its own pipeline, augmented, and turns them to pixels.
 
     Args:
-        config: The run. Patches that its pretext task masks are shown.
+        config: The run. Patches that its pretext task masks are shown; of DINO's views, the first.
         count: The number of images, even; fewer if there are fewer to train on.
 
     Returns:
@@ -49,8 +49,13 @@ def first_training_images(
         optimizer=dataclasses.replace(config.optimizer, accumulation_steps=1),
         pretext=PretextConfig(),
     )
-    feed = data.Feed(dataset, one_batch, model.input_shape[1:3], model.preprocessing, task=task)
+    images_of = (model.input_shape[1:3], model.preprocessing)
+    feed = lambda run: data.Feed(dataset, run, *images_of, task=task)
     with dataset.unreadable.reading():
-        ((images, labels),) = feed.training(0)
+        ((images, labels),) = feed(one_batch).training(0)
+        if config.pretext.is_dino:  # the views of the same images
+            one_batch = dataclasses.replace(one_batch, pretext=config.pretext)
+            (((views, _), _),) = feed(one_batch).training(0)
+            images = views[:, 0]
     pixels = data.pixels_of(images.numpy(), model.preprocessing)
     return pixels, labels.numpy(), dataset.class_names, task

@@ -89,7 +89,8 @@ def _build(config, class_names, task):
     """The compiled model that a run trains, and the encoder or student in it: mostly itself."""
     model = encoder = initial_model(config, class_names, task)
     if config.pretext.is_active:
-        model = models.pretext_model(encoder, config.pretext, config.seed)
+        steps = config.total_steps, config.optimizer.accumulation_steps
+        model = models.pretext_model(encoder, config.pretext, config.seed, *steps)
     if config.lora.is_active:
         lora = config.lora
         models.add_lora(model, lora.rank, lora.layers, lora.alpha, lora.train, config.seed)

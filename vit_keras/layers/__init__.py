@@ -21,11 +21,14 @@ from vit_keras.layers.positions import (
     AddSinCosPositions,
 )
 from vit_keras.layers.positions_in_attention import RelativeLogits, RotaryPositions
+from vit_keras.layers.prototypes import PrototypeHead
+from vit_keras.layers.resized_positions import AddResizedPositions
 from vit_keras.layers.std_conv import ResNetInput, RootBlock, StdConv
 
 __all__ = [
     "AddPositionEmbs",
     "AddPositionEmbs2D",
+    "AddResizedPositions",
     "AddSinCosPositions",
     "BottleneckUnit",
     "ClassToken",
@@ -40,6 +43,7 @@ __all__ = [
     "PatchEmbedding",
     "PatchMap",
     "PreActivationUnit",
+    "PrototypeHead",
     "RelativeLogits",
     "ResNetInput",
     "ResNetStage",

@@ -23,6 +23,7 @@ from vit_keras.models.pretext import copy_encoder, pretext_model
 from vit_keras.models.pyramid import feature_pyramid
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.rollout import attention_rollout
+from vit_keras.models.self_distillation import SelfDistillation
 from vit_keras.models.surgery import (
     attention_maps,
     intermediates,
@@ -36,6 +37,7 @@ __all__ = [
     "ImageModel",
     "Preprocessing",
     "ResNet",
+    "SelfDistillation",
     "VisionTransformer",
     "add_lora",
     "attention_maps",

@@ -1,4 +1,4 @@
-"""Models that train an encoder without labels (Appendix B.1.2; MAE, arXiv 2111.06377)."""
+"""Models that train an encoder without labels: Appendix B.1.2, MAE, and DINO."""
 
 import functools
 from typing import Any
@@ -18,12 +18,19 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.base import layer_norm
 from vit_keras.models.common import layer_options
+from vit_keras.models.self_distillation import GLOBAL_VIEWS, SelfDistillation
 from vit_keras.models.surgery import patch_grid
 
 MLP_RATIO = 4  # mlp_dim / hidden_size in the blocks of MAE's decoder
 
 
-def pretext_model(encoder: keras.Model, config, seed: int | None = None) -> keras.Model:
+def pretext_model(
+    encoder: keras.Model,
+    config,
+    seed: int | None = None,
+    total_steps: int = 10_000,
+    accumulation_steps: int = 1,
+) -> keras.Model:
     """Builds the model that trains a `VisionTransformer` on a pretext, without labels.
 
     The model takes two inputs: images `(B, H, W, C)`, and `source` `(B, N)` int32. For each place
@@ -35,10 +42,15 @@ def pretext_model(encoder: keras.Model, config, seed: int | None = None) -> kera
     encoder. With "masked_patch" all places pass through the encoder; with "mae" the visible ones
     do, and a small decoder restores the others.
 
+    With "dino" the inputs are global views `(B, 2, H, W, C)` and local views `(B, n, h, w, C)`, and
+    `SelfDistillation` computes the output. The encoder is the teacher, which follows a student.
+
     Args:
         encoder: A `VisionTransformer`.
         config: A `vit_keras.config.PretextConfig`.
         seed: Seed of the new layers; None draws one.
+        total_steps: The number of updates of the run, for the schedules of "dino".
+        accumulation_steps: The number of parts of an update, for "dino".
 
     Returns:
         A `keras.Model`.
@@ -61,6 +73,9 @@ def pretext_model(encoder: keras.Model, config, seed: int | None = None) -> kera
     layer = functools.partial(
         layer_options, default_seed() if seed is None else seed, embedding.dtype_policy
     )
+    if config.is_dino:
+        seed = layer("self_distillation")["seed"]
+        return _self_distillation(encoder, config.dino, seed, total_steps, accumulation_steps)
     patches = grid[0] * grid[1]
     source = keras.Input((patches,), dtype="int32", name="source")
     predictions, width = config.outputs(embedding.patch_size, encoder.input_shape[-1])
@@ -73,6 +88,23 @@ def pretext_model(encoder: keras.Model, config, seed: int | None = None) -> kera
     if config.predicts_colours:
         x = keras.layers.Reshape((patches * predictions, width), name="colors")(x)
     return keras.Model([encoder.input, source], x, name=f"{encoder.name}_{config.objective}")
+
+
+def _self_distillation(encoder, config, seed, total_steps, accumulation_steps):
+    head = next((layer for layer in encoder.layers if layer.name == "head"), None)
+    features = keras.Model(encoder.input, head.input if head else encoder.output, name="encoder")
+    *size, channels = encoder.input_shape[1:]
+    local = (config.local_crops, config.local_size, config.local_size, channels)
+    inputs = [
+        keras.Input((GLOBAL_VIEWS, *size, channels), name="views"),
+        keras.Input(local, name="local_views"),
+    ]
+    steps = {"total_steps": total_steps, "accumulation_steps": accumulation_steps}
+    layer = SelfDistillation(features, config, **steps, seed=seed, name="self_distillation")
+    outputs = layer(*inputs)
+    for teacher, student in layer.variable_pairs:
+        student.assign(keras.ops.convert_to_numpy(teacher))
+    return keras.Model(inputs, outputs, name=f"{encoder.name}_dino")
 
 
 def _layers(encoder, embedding):
@@ -126,7 +158,7 @@ def _dense(units, x, layer, name):
 
 
 def copy_encoder(trained: keras.Model, encoder: keras.Model) -> keras.Model:
-    """Copies the encoder's weights from a trained pretext model.
+    """Copies the encoder's weights from a trained pretext model; after DINO, the teacher's.
 
     Args:
         trained: A model of `pretext_model`, also one that was loaded from a file.
@@ -143,7 +175,9 @@ def copy_encoder(trained: keras.Model, encoder: keras.Model) -> keras.Model:
         model = copy_encoder(trained, encoder)  # with an untrained head
         ```
     """
-    values = {variable.path: variable for variable in trained.weights}
+    kinds = (layer for layer in trained.layers if isinstance(layer, SelfDistillation))
+    source = next((layer.teacher for layer in kinds), trained)
+    values = {variable.path: variable for variable in source.weights}
     for variable in encoder.weights:
         if variable.path in values:
             variable.assign(values[variable.path])

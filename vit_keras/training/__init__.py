@@ -1,5 +1,6 @@
 """Training: optimizers, schedules, losses, callbacks, checkpoints, and the loop around `fit`."""
 
+from vit_keras.training.computed_loss import ComputedLoss
 from vit_keras.training.distillation import Distillation, FeatureDistance
 from vit_keras.training.layer_rules import freeze
 from vit_keras.training.losses import RareClassCrossentropy, RegressionLoss, SigmoidCrossentropy
@@ -9,6 +10,7 @@ from vit_keras.training.schedules import WarmupDecay
 __all__ = [
     "SGD",
     "AdamW",
+    "ComputedLoss",
     "Distillation",
     "FeatureDistance",
     "RareClassCrossentropy",

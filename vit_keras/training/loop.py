@@ -134,11 +134,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     if ended and not due:
         return recorder.rows
     progress = callbacks.Progress(run, recorder)
-    images = (
-        None
-        if start or run.config.cache_features
-        else keras.tree.flatten(next(iter(batches(0))))[0]
-    )
+    images = None if start or run.config.cache_features else _images(next(iter(batches(0))))
     shown = []
     if topology.is_chief:
         board = callbacks.TensorBoard(run, recorder, validation, images)
@@ -164,6 +160,12 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
         if not model.stop_training:
             _fit(model, run, recorder, watching, batches_from, validation)
     return recorder.rows
+
+
+def _images(batch):
+    """The images of a batch `(B, H, W, C)`, or the first views of each."""
+    images = keras.tree.flatten(batch)[0]
+    return images if len(images.shape) == 4 else images[:, 0]
 
 
 def _evaluation_is_due(config, step, rows):

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from vit_keras.tasks import CLASSES, Task
+from vit_keras.training.computed_loss import ComputedLoss
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -204,12 +205,15 @@ def build_loss(config, task: Task = CLASSES) -> keras.losses.Loss:
     """Builds the loss of a run's `Config`.
 
     Without a pretext, it compares outputs and targets, both `(B, K)`. With a pretext, it compares
-    logits `(B, N, K)` with classes `(B, N)`, or predictions with targets, both `(B, N, D)`.
+    logits `(B, N, K)` with classes `(B, N)`, or predictions with targets, both `(B, N, D)`; with
+    "dino", it takes the loss that the model computes.
 
     Args:
         config: The `Config`; without a `loss`, the task's default is built.
         task: What the model learns.
     """
+    if config.pretext.is_dino:
+        return ComputedLoss()
     if config.pretext.is_active:
         if config.pretext.predicts_colours:
             return keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -1,6 +1,7 @@
 """The loss and the metrics of a run, for labels, a pretext or a teacher."""
 
 from vit_keras.models import task_of
+from vit_keras.training.computed_loss import pretext_metrics
 from vit_keras.training.distillation import distillation_loss, distillation_metrics
 from vit_keras.training.losses import build_loss
 from vit_keras.training.metrics import task_metrics
@@ -17,5 +18,5 @@ def run_metrics(model, config):
     if config.distill.is_active:
         return distillation_metrics(config.distill)
     if config.pretext.is_active:
-        return ["accuracy"] if config.pretext.predicts_colours else []
+        return pretext_metrics(config.pretext)
     return task_metrics(task_of(model), model.output.shape[-1])

@@ -124,6 +124,11 @@ def _check(config, mode, cluster):
 
 def _check_engine(config, mode, backend):
     """Refuses what TensorFlow's strategies and torch's processes cannot do."""
+    if config.pretext.is_dino:
+        raise ValueError(
+            f"`pretext.objective` dino needs the teacher's outputs for the whole batch, which "
+            f"`distribution` {mode} on {backend} computes in parts. Use KERAS_BACKEND=jax"
+        )
     if config.model.dtype == "mixed_float16":
         raise ValueError(
             f"`distribution` {mode} on {backend} cannot scale the loss: each copy of the model "

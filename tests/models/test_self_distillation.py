@@ -1,0 +1,240 @@
+"""Self-distillation equals formulas in NumPy: its loss, the teacher's average, and the center."""
+
+import dataclasses
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy
+from vit_keras import layers
+from vit_keras.config import Config, DinoConfig, ModelConfig, OptimizerConfig, PretextConfig
+from vit_keras.models import VisionTransformer, copy_encoder, pretext_model
+from vit_keras.training.loop import compile_model
+
+DINO = DinoConfig(
+    local_crops=3,
+    local_size=4,
+    prototypes=7,
+    head_hidden_size=9,
+    bottleneck_size=6,
+    teacher_momentum=0.6,
+    center_momentum=0.8,
+    temperature_warmup=0.5,
+    frozen_prototypes=0.0,
+)
+STEPS = 8
+
+
+def encoder(num_layers=1, **fields):
+    fields = {"classifier": "gap", "seed": 3, **fields}
+    return VisionTransformer((8, 12), 4, 12, num_layers, 3, 20, 5, **fields)
+
+
+def model_of(rng, dino=DINO, parts=1, **fields):
+    """A model with random weights, whose center and schedules have moved, and its layer."""
+    model = pretext_model(encoder(**fields), PretextConfig("dino", dino=dino), 1, STEPS, parts)
+    layer = model.get_layer("self_distillation")
+    for part in (layer.teacher, layer.student, layer.teacher_head, layer.student_head):
+        randomise(part, rng)
+    layer.center.assign(0.1 * rng.normal(size=layer.center.shape))
+    return model, layer
+
+
+def views(rng, batch=4):
+    shapes = (batch, 2, 8, 12, 3), (batch, 3, 4, 4, 3)
+    return [rng.normal(size=shape).astype("float32") for shape in shapes]
+
+
+def unit(x, axis):
+    return x / np.sqrt((x**2).sum(axis=axis, keepdims=True))
+
+
+def head_of(head, x):
+    """The head in NumPy, by its weights; GELU by erf."""
+    erf = np.vectorize(math.erf)
+    for i, dense in enumerate((head.dense_0, head.dense_1, head.dense_2)):
+        x = x @ to_numpy(dense.kernel).astype("float64") + to_numpy(dense.bias)
+        x = x * 0.5 * (1 + erf(x / np.sqrt(2))) if i < 2 else x
+    return unit(x, -1) @ unit(to_numpy(head.kernel).astype("float64"), 0)
+
+
+def outputs_of(encoder, head, images):
+    """Outputs `(B, n, K)` for views `(B, n, H, W, C)`, one image at a time."""
+    return np.array([head_of(head, encoder.predict_on_batch(image)) for image in images])
+
+
+def softmax(x):
+    powers = np.exp(x - x.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def expected_outputs(layer, images, temperature):
+    """Losses and entropies, pair by pair, as in Algorithm 1 of the paper."""
+    teacher = outputs_of(layer.teacher, layer.teacher_head, images[0])
+    targets = softmax((teacher - to_numpy(layer.center)) / temperature)
+    student = [
+        outputs_of(layer.student, layer.student_head, images[0]),
+        outputs_of(layer.local_student, layer.student_head, images[1]),
+    ]
+    student = np.log(softmax(np.concatenate(student, axis=1) / 0.1))
+    pairs = [(t, s) for t in range(2) for s in range(5) if t != s]
+    losses = [-(targets[:, t] * student[:, s]).sum(axis=-1) for t, s in pairs]
+    entropies = -(targets * np.log(targets)).sum(axis=-1).mean(axis=1)
+    return np.stack([np.mean(losses, axis=0), entropies], axis=-1), teacher
+
+
+@pytest.mark.parametrize("classifier", ["token", "map"])
+def test_the_loss_is_that_of_algorithm_1(rng, classifier):
+    model, layer = model_of(rng, classifier=classifier)
+    images = views(rng)
+    for calls, temperature in ((0, 0.04), (2, 0.055), (4, 0.07), (7, 0.07)):
+        layer.calls.assign(calls)
+        expected, _ = expected_outputs(layer, images, temperature)
+        assert expected[:, 0].std() > 0.1
+        np.testing.assert_allclose(to_numpy(model(images)), expected, rtol=2e-4, atol=1e-5)
+    assert int(layer.calls) == 7  # only training counts
+
+
+def compiled(rng, parts=1, rate=0.05, dino=DINO, name="adamw", **fields):
+    model, layer = model_of(rng, dino, parts, **fields)
+    config = Config(
+        total_steps=STEPS,
+        batch=4,
+        model=ModelConfig(None, (8, 12), 3, 4, 12, 1, 3, 20, classifier="gap"),
+        pretext=PretextConfig("dino", dino=dino),
+        optimizer=OptimizerConfig(name, rate, accumulation_steps=parts),
+    )
+    compile_model(model, config)
+    return model, layer
+
+
+def train(model, images):
+    targets = np.zeros((len(images[0]), 2), "float32")
+    logs = model.train_on_batch(images, targets, return_dict=True)
+    model.reset_metrics()
+    return logs
+
+
+def state(variables):
+    return [to_numpy(variable.value) for variable in variables]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_teacher_and_center_are_averages_over_updates(rng, parts):
+    """Each update starts with the averages of what the updates before it have left."""
+    model, layer = compiled(rng, parts)
+    teachers, students = zip(*layer.variable_pairs)
+    expected, center = state(teachers), to_numpy(layer.center.value).astype("float64")
+    students_left, means = None, []
+    for update in range(4):
+        if update:
+            momentum = 1 - (1 - 0.6) * (1 + np.cos(np.pi * (update - 1) / STEPS)) / 2
+            expected = [momentum * t + (1 - momentum) * s for t, s in zip(expected, students_left)]
+            center = 0.8 * center + 0.2 * np.mean(means, axis=0)
+        means = []
+        for _ in range(parts):
+            images = views(rng)
+            before = state(students)
+            logs = train(model, images)
+            for one, two in zip(state(teachers), expected):
+                np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(to_numpy(layer.center.value), center, atol=1e-5)
+            means.append(outputs_of(layer.teacher, layer.teacher_head, images[0]).mean((0, 1)))
+        students_left = state(students)
+        assert np.abs(before[0] - students_left[0]).max() > 1e-3
+        assert np.isfinite(logs["loss"]) and 0 < logs["teacher_entropy"] < np.log(7)
+
+
+# Losses and entropies of four updates, and then the norms of the teacher's weights and the center.
+EVERYWHERE = [
+    *(2.702637, 0.5355629, 0.5578327, 0.0002429607),
+    *(0.1268068, 0.003811679, 0.1331937, 0.09606264),
+    *(11.89666, 0.4111275),
+]
+
+
+def test_every_backend_takes_the_same_updates():
+    model, layer = compiled(np.random.default_rng(5), name="sgd")
+    rng = np.random.default_rng(6)
+    logs = [train(model, views(rng)) for _ in range(4)]
+    numbers = [number for log in logs for number in (log["loss"], log["teacher_entropy"])]
+    weights = np.concatenate([np.ravel(w) for w in state(layer.teacher.weights)])
+    numbers += [np.linalg.norm(weights), np.linalg.norm(to_numpy(layer.center.value))]
+    np.testing.assert_allclose(numbers, EVERYWHERE, rtol=1e-3, atol=1e-4)
+
+
+def test_the_logs_are_those_of_the_state_before_the_update(rng):
+    model, layer = compiled(rng)
+    images = views(rng)
+    expected, _ = expected_outputs(layer, images, 0.04)
+    weights = np.array([2.0, 0.0, 1.0, 1.0], "float32")
+    targets = np.zeros((4, 2), "float32")
+    logs = model.test_on_batch(images, targets, weights, return_dict=True)
+    loss, entropy = (expected * weights[:, None]).sum(axis=0) / 4
+    assert logs["loss"] == pytest.approx(loss, rel=1e-4)
+    assert logs["teacher_entropy"] == pytest.approx(entropy, rel=1e-4)
+    model.reset_metrics()
+    assert train(model, images)["loss"] == pytest.approx(expected[:, 0].mean(), rel=1e-4)
+
+
+def test_prototypes_train_after_the_first_updates(rng):
+    model, layer = compiled(rng, dino=dataclasses.replace(DINO, frozen_prototypes=0.25))
+    values = []
+    for _ in range(4):
+        values.append(to_numpy(layer.student_head.kernel.value))
+        train(model, views(rng))
+    np.testing.assert_array_equal(values[0], values[2])
+    assert np.abs(values[3] - values[2]).max() > 1e-3
+
+
+def test_no_gradient_reaches_the_teacher(rng):
+    base = encoder()
+    model = pretext_model(base, PretextConfig("dino", dino=DINO), 1, STEPS)
+    layer = model.get_layer("self_distillation")
+    for teacher, student in layer.variable_pairs:
+        np.testing.assert_array_equal(to_numpy(teacher.value), to_numpy(student.value))
+    trained = {id(v) for v in model.trainable_variables}
+    students = [*layer.student.weights, *layer.student_head.weights]
+    assert trained == {id(v) for v in students}
+    held = {id(v) for v in base.weights if not v.path.startswith("head")}
+    assert held == {id(v) for v in layer.teacher.weights}
+
+
+def test_the_head_compares_directions(rng):
+    head = layers.PrototypeHead(7, 9, 6, seed=1)
+    x = rng.normal(size=(5, 4)).astype("float32")
+    head(x)
+    randomise(head, rng)
+    outputs = to_numpy(head(x))
+    np.testing.assert_allclose(outputs, head_of(head, x.astype("float64")), atol=1e-5)
+    head.kernel.assign(3 * to_numpy(head.kernel))  # only the prototypes' directions count
+    np.testing.assert_allclose(to_numpy(head(x)), outputs, atol=1e-6)
+    assert np.abs(outputs).max() <= 1 + 1e-6
+
+
+def test_it_is_saved_like_any_and_the_teacher_is_what_remains(rng, tmp_path):
+    model, layer = compiled(rng, dropout_rate=0.2)
+    for _ in range(2):
+        train(model, views(rng))
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    images = views(rng)
+    np.testing.assert_array_equal(to_numpy(again(images)), to_numpy(model(images)))
+    assert again.get_layer("self_distillation").config == DINO
+    assert len(again.trainable_variables) == len(model.trainable_variables)
+    copies = [copy_encoder(trained, encoder()) for trained in (model, again)]
+    for copy in copies:
+        values = {v.path: to_numpy(v.value) for v in copy.weights}
+        for variable in layer.teacher.weights:
+            np.testing.assert_array_equal(values[variable.path], to_numpy(variable.value))
+
+
+def test_dropout_spares_the_teacher(rng):
+    model, _ = model_of(rng, dropout_rate=0.5)
+    images = views(rng)
+    quiet = to_numpy(model(images))
+    noisy = to_numpy(model(images, training=True))
+    np.testing.assert_allclose(noisy[:, 1], quiet[:, 1], rtol=1e-5)
+    assert np.abs(noisy[:, 0] - quiet[:, 0]).max() > 0.05
