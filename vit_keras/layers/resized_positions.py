@@ -67,7 +67,7 @@ class AddResizedPositions(keras.layers.Layer):
         nothing = ops.zeros((1, self.matrix.shape[1], x.shape[-1]), dtype=x.dtype)
         table = self.positions(nothing)  # (1, N, D)
         matrix = ops.cast(self.matrix, table.dtype)
-        return x + ops.einsum("mn,bnd->bmd", matrix, table)
+        return x + ops.cast(ops.einsum("mn,bnd->bmd", matrix, table), x.dtype)
 
     def compute_output_shape(self, input_shape):
         return input_shape
