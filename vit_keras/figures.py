@@ -35,6 +35,8 @@ FIGURES = (
     ("accuracy", "accuracy", 100),
     ("average_precision", "mean average precision", 100),
     ("r2", "R²", 1),
+    ("miou", "mean IoU", 100),
+    ("pixel_accuracy", "pixel accuracy", 100),
 )
 TITLES = [title for _, title, _ in FIGURES]
 

@@ -30,7 +30,7 @@ class ExportedModel:
         run: A function that does the same for `batch` images.
         dtype: The type of the images, as NumPy names it.
         input_shape: (H, W, C).
-        num_outputs: K.
+        num_outputs: K; of no meaning for a file that returns masks `(B, H, W)`.
         batch: Images that the file takes in a call; None for any number.
     """
 
@@ -57,12 +57,16 @@ def _exported_model(run, dtype, input_shape, num_outputs):
     batch, *sides = input_shape
     is_fixed = isinstance(batch, (int, np.integer)) and batch > 0
     sides = tuple(int(side) for side in sides)
-    return ExportedModel(run, dtype, sides, int(num_outputs), int(batch) if is_fixed else None)
+    outputs = int(num_outputs) if isinstance(num_outputs, (int, np.integer)) else 0
+    return ExportedModel(run, dtype, sides, outputs, int(batch) if is_fixed else None)
 
 
 def _place_of_answer(shapes) -> int:
-    """The place of the output `(B, K)`; attention `(B, h, w)` may be another output."""
-    return next(place for place, shape in enumerate(shapes) if len(shape) == 2)
+    """The place of the output `(B, K)` or `(B, H, W, K)`; attention `(B, h, w)` may be another.
+
+    Masks `(B, H, W)` are an output alone.
+    """
+    return next((place for place, shape in enumerate(shapes) if len(shape) in (2, 4)), 0)
 
 
 def _require(module, extra, path):

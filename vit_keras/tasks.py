@@ -33,7 +33,9 @@ KINDS = {
     ),
     "labels": Kind("sigmoid", ("sigmoid", "focal"), "average_precision", "label", "labels"),
     "numbers": Kind("values", ("mse", "mae", "huber"), "r2", "number", "numbers"),
+    "masks": Kind("softmax", ("pixels",), "miou", "class", "classes"),
 }
+VOID = 255  # the value of a mask where there is no class
 LOSSES = tuple(dict.fromkeys(loss for kind in KINDS.values() for loss in kind.losses))
 
 
@@ -42,7 +44,8 @@ class Task:
     """What a model's outputs mean.
 
     Attributes:
-        kind: A name in `KINDS`: one of several "classes", any number of "labels", or "numbers".
+        kind: A name in `KINDS`: one of several "classes", any number of "labels", "numbers",
+            or "masks", with one of several classes for each pixel.
         thresholds: The probability from which on each label counts as present; None for 0.5.
         mean: What `outputs * std + mean` restores numbers from, one value for each output; None
             for outputs that are the numbers themselves.

@@ -5,14 +5,13 @@ import signal
 import pytest
 
 from tests.training import kill
-from vit_keras.commands import run
 
 
 @pytest.mark.slow
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
     """Kills it in a checkpoint, then presses Ctrl-C; `tests.training.kill` tries more moments."""
     straight, other = tmp_path / "straight", tmp_path / "killed"
-    run(["train", *kill.ARGUMENTS, "--workdir", str(straight)])
+    assert kill.train(straight).returncode == 0
     torn = kill.train(other, "flush", 8)  # of the second checkpoint, after its first file
     assert torn.returncode == -signal.SIGKILL
     assert [path.name[:6] for path in sorted((other / "checkpoints").iterdir())] == [
@@ -22,5 +21,5 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
     stopped = kill.train(other, "sigint", 16)
     assert stopped.returncode == 130 and "Traceback" not in stopped.stderr
     assert "the same command goes on from there" in stopped.stderr.splitlines()[-1]
-    run(["train", *kill.ARGUMENTS, "--workdir", str(other)])
+    assert kill.train(other).returncode == 0
     assert kill.differences(straight, other) == []

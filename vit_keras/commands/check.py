@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
     machine.prepare()
     review, dataset = data.Review(), None
     kind, _, path = options.run.dataset.partition(":")
-    if kind == "folder" and os.path.isdir(path):
+    if kind == "folder" and os.path.isdir(path) and not data.holds_masks(path):
         layout = data.read_layout(path)
         data.review_files(review, layout)
         review.problems += layout.problems

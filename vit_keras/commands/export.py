@@ -28,7 +28,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     precisions = f"{' '.join(PRECISIONS)} (by format)"
     add("--precision", help=precisions, choices=PRECISIONS, **several)
     shared.add_out(parser, "folder of the files (MODEL/export)")
-    add("--output", metavar="NAME", help="logits or features instead of probabilities or numbers")
+    add(
+        "--output",
+        metavar="NAME",
+        help="logits, features or mask instead of probabilities or numbers",
+    )
     add("--raw", action="store_true", help="prepared float images in, logits out")
     add("--static_batch", type=int, metavar="N", help="images a call (1 on phones, else any)")
     add("--dynamic_batch", action="store_true", help="any number of images a call, everywhere")

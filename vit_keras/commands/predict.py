@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from vit_keras import extras
 from vit_keras.commands import options as shared
 from vit_keras.commands import streams
+from vit_keras.commands.mask_options import add_mask_options, predict_to_folder
 from vit_keras.config import UsageError
 
 FORMATS = ("table", "csv", "jsonl", "parquet", "html")
@@ -17,6 +18,7 @@ EXAMPLES = (
     "vit-keras predict model.tflite photos 'more/**/*.jpg' --out labels.csv",
     "vit-keras predict runs/digits photos --out page.html --attention    # pictures and labels",
     "vit-keras predict runs/digits photos --top 1 --threshold 0.8 --out sure.parquet",
+    "vit-keras predict runs/segment photos --out predicted    # masks/ and overlays/",
     "find photos -newer last | vit-keras predict runs/digits - --format jsonl",
 )
 
@@ -29,7 +31,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--top", type=int, default=3, metavar="N", help="most classes for each picture (3)")
     threshold = "leave out what is less probable (0, or each label's own threshold)"
     add("--threshold", type=float, metavar="P", help=threshold)
-    shared.add_out(parser, ".csv, .jsonl, .parquet or .html file instead of standard output")
+    out = ".csv, .jsonl, .parquet or .html file, or a folder of masks, not standard output"
+    shared.add_out(parser, out)
     formats = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} (by --out, table)"
     add("--format", choices=FORMATS, metavar="NAME", help=formats)
     add("--attention", action="store_true", help="show on the page where the classifier looks")
@@ -37,6 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_views(parser)
     add("--batch", type=int, default=32, metavar="N", help="pictures per step (32)")
     skip = "report an unreadable picture in its row instead of stopping"
+    add_mask_options(parser)
     add("--skip_unreadable", action="store_true", help=skip)
 
 
@@ -48,7 +52,12 @@ def run(options: argparse.Namespace) -> None:
     predictor, _ = evaluation.open_predictor(options.model, shared.image_size(options))
     if options.tta:
         predictor = evaluation.with_views(predictor, options.tta)
+    _check_output(options, form, predictor.task.kind)
     paths = data.expand_pictures(streams.arguments(options.pictures))
+    if predictor.task.kind == "masks":
+        _report_unreadable(predict_to_folder(predictor, paths, options, options.out), len(paths))
+        print(f"written: {options.out}")
+        return
     predictions = evaluation.predict_files(
         predictor,
         paths,
@@ -70,9 +79,12 @@ def run(options: argparse.Namespace) -> None:
             title=f"Predictions of {options.model}",
             numbers=_numbers(predictor),
         )
-    if unreadable:
-        message = f"{len(unreadable)} of {len(paths)} pictures could not be read"
-        print(message, file=sys.stderr)
+    _report_unreadable(len(unreadable), len(paths))
+
+
+def _report_unreadable(count, total):
+    if count:
+        print(f"{count} of {total} pictures could not be read", file=sys.stderr)
 
 
 def _numbers(predictor):
@@ -94,16 +106,30 @@ def _check(options: argparse.Namespace) -> str:
         )
     suffix = pathlib.Path(options.out).suffix[1:].lower() if options.out else "table"
     form = options.format or suffix
-    if form not in FORMATS:
-        raise UsageError(
-            "--out must end in .csv, .jsonl, .parquet or .html, or --format be given. "
-            f"Received: {options.out}"
-        )
+    if form and form not in FORMATS:
+        raise UsageError(_formats_of(options.out))
     if options.attention and form != "html":
         raise UsageError(f"--attention is drawn on a page. Received: {form}; give --out page.html")
     if form == "parquet" and not options.out:
         raise UsageError("--format parquet needs --out, because Parquet is no text")
     return form
+
+
+def _formats_of(out):
+    return (
+        f"--out must end in .csv, .jsonl, .parquet or .html, or --format be given. Received: {out}"
+    )
+
+
+def _check_output(options, form, kind):
+    """Checks that masks go to a folder, and other predictions to a file or standard output."""
+    if kind != "masks" and not form:
+        raise UsageError(_formats_of(options.out))
+    if kind == "masks" and (form or not options.out):
+        raise UsageError(
+            "A model of masks writes pictures, so --out must be a folder, without --format. "
+            f"Received: --out {options.out}"
+        )
 
 
 def _watched(predictions: Iterable, total: int, unreadable: list[str], file) -> Iterator:

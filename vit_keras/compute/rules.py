@@ -117,6 +117,12 @@ def _convolution(layer, shape, convention) -> Products:
     yield rows * columns * filters, outputs
 
 
+def _transposed_convolution(layer, shape, convention) -> Products:
+    """Multiplies each place of the input `(B, H, W, C)` by the kernel `(k, k, filters, C)`."""
+    outputs = math.prod(layer.compute_output_shape(shape)[1:])
+    yield math.prod(shape[1:3]) * math.prod(layer.kernel.shape), outputs
+
+
 def _taps(size: int, kernel: int, stride: int, padding: str, count_zeros: bool) -> int:
     """Counts the taps of all places along one axis, with or without those on padded zeros."""
     places = {
@@ -203,6 +209,7 @@ RULES: dict[type, Rule] = {
     keras.layers.Dense: _dense,
     keras.layers.EinsumDense: _einsum_dense,
     keras.layers.Conv2D: _convolution,
+    keras.layers.Conv2DTranspose: _transposed_convolution,
     keras.layers.LayerNormalization: _norm,
     keras.layers.GroupNormalization: _norm,
     keras.layers.BatchNormalization: _norm,

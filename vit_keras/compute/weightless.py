@@ -6,6 +6,7 @@ from vit_keras import layers
 
 WEIGHTLESS: tuple[type, ...] = (
     keras.layers.Activation,
+    keras.layers.Add,
     keras.layers.Average,
     keras.layers.Dropout,
     keras.layers.Flatten,

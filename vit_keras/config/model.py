@@ -8,6 +8,7 @@ from vit_keras.config.rules import Rule, check_rules
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
+NO_ARGUMENTS = ("weights", "decoder")  # of a constructor
 STEM = tuple(field.name for field in dataclasses.fields(variants.ResNetVariant))
 # What null stands for in a model that does not start from weights.
 DEFAULTS = {
@@ -62,6 +63,8 @@ class ModelConfig:
         gelu: exact (erf), or tanh as in the published Flax code; null for tanh
         dtype: Keras dtype policy: float32, mixed_bfloat16 or mixed_float16
         head_bias: initial bias of the classifier, -10 or -6.9 for a sigmoid loss
+        decoder: what reads masks from the blocks, for task masks alone: multilevel adds up four of
+            them and doubles their resolution twice, linear is one layer on the last one
         rematerialise: recompute the blocks' activations in the backward pass, which saves memory
         weights: checkpoint to start from: a run, a file or folder of any format, or a published
             name; it brings its architecture, and the head starts anew
@@ -90,6 +93,7 @@ class ModelConfig:
     gelu: Literal["exact", "tanh"] | None = None
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     head_bias: float = 0.0
+    decoder: Literal["multilevel", "linear"] = "multilevel"
     rematerialise: bool = False
     weights: str | None = None
 
@@ -127,7 +131,9 @@ class ModelConfig:
                 does not have a field that was set.
         """
         arguments = dataclasses.asdict(self)
-        variant, _ = arguments.pop("variant"), arguments.pop("weights")
+        variant = arguments.pop("variant")
+        for name in NO_ARGUMENTS:
+            arguments.pop(name)
         sizes = {name: size for name in SIZES if (size := arguments.pop(name)) is not None}
         stem = {name: size for name in STEM if (size := arguments.pop(name)) is not None}
         row = variant and variants.get(variant)

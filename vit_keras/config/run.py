@@ -32,10 +32,11 @@ class Config:
         checkpoint_every: updates between checkpoints; null for 1000, or for an epoch
         keep_checkpoints: number of newest checkpoints to keep, besides the one with the best
             held-out accuracy
-        task: what the labels are; classes, of which one is right, any number of labels, or
-            numbers; auto for what the data set says
+        task: what the labels are; classes, of which one is right, any number of labels, numbers, or
+            masks; auto for what the data set says
         loss: softmax, sigmoid (one for each class), focal or logit_adjusted for classes; sigmoid or
-            focal for labels; mse, mae or huber for numbers; null for the first of these
+            focal for labels; mse, mae or huber for numbers; pixels for masks; null for the first
+            of these
         focal_gamma: exponent of the focal loss
         balance: what to do about rare classes or labels: nothing, weights of the loss by which all
             classes weigh the same, or sampling, which draws images of all classes equally often
@@ -84,10 +85,11 @@ class Config:
     eval_every: Count = LATER
     checkpoint_every: Count = LATER
     keep_checkpoints: int = 2
-    task: Literal["auto", "classes", "labels", "numbers"] = "auto"
-    loss: Literal["softmax", "sigmoid", "focal", "logit_adjusted", "mse", "mae", "huber"] | None = (
-        None
-    )
+    task: Literal["auto", "classes", "labels", "numbers", "masks"] = "auto"
+    loss: (
+        Literal["softmax", "sigmoid", "focal", "logit_adjusted", "mse", "mae", "huber", "pixels"]
+        | None
+    ) = None
     focal_gamma: float = 2.0
     balance: Literal["none", "weights", "sampling"] = "none"
     calibrate: bool = False

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vit_keras.data.label_review import review_labels
     from vit_keras.data.layout import read_layout
     from vit_keras.data.masking import Masking
+    from vit_keras.data.masks import holds_masks
     from vit_keras.data.pipeline import eval_batches, sample_images, train_batches
     from vit_keras.data.review import (
         Review,
@@ -56,6 +57,7 @@ MODULES = {  # where the names that need TensorFlow are defined
     "find_pairs": "duplicates",
     "from_arrays": "splits",
     "learned_task": "feed",
+    "holds_masks": "masks",
     "load": "datasets",
     "pixels_of": "contact_sheet",
     "read_layout": "layout",
@@ -89,6 +91,7 @@ __all__ = [
     "expand_pictures",
     "find_pairs",
     "from_arrays",
+    "holds_masks",
     "learned_task",
     "load",
     "normalize",

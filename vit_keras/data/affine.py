@@ -40,11 +40,21 @@ def draw(key: tf.Tensor, size: tuple[int, int], config) -> tf.Tensor:
 
 def warp(images: tf.Tensor, maps: tf.Tensor) -> tf.Tensor:
     """Applies the maps of `draw`, `(B, 8)`, to images `(B, H, W, C)`; edges are repeated."""
+    return _transform(images, maps, "BILINEAR")
+
+
+def warp_masks(masks: tf.Tensor, maps: tf.Tensor) -> tf.Tensor:
+    """Applies the maps of `draw` to masks `(B, H, W)`: each pixel takes the nearest one's class."""
+    warped = _transform(tf.cast(masks, tf.float32)[..., None], maps, "NEAREST")
+    return tf.cast(warped[..., 0], masks.dtype)
+
+
+def _transform(images, maps, interpolation):
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=images,
         transforms=maps,
         output_shape=images.shape[1:3],
-        interpolation="BILINEAR",
+        interpolation=interpolation,
         fill_mode="NEAREST",
         fill_value=0.0,
     )

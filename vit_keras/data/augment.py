@@ -1,5 +1,7 @@
 """Random changes of training images, as functions of a key."""
 
+import dataclasses
+
 import tensorflow as tf
 
 from vit_keras.data import affine, mixing, tf_preprocess
@@ -34,7 +36,8 @@ class Augmentation:
             pair_key: The key that the example shares with its neighbor.
 
         Returns:
-            The image as the model's input, `(H, W, C)`; the label; and a dictionary of what was
+            The image as the model's input, `(H, W, C)`; the label, a mask changed as the image is,
+            `(H, W, 1)` uint8; and a dictionary of what was
             drawn for `batch`.
 
         Raises:
@@ -43,8 +46,10 @@ class Augmentation:
         config, keys = self.config, tf.random.split(key, 4)
         image, label = self._read_part(read, keys[0])
         image = tf.ensure_shape(image, (*self.size, image.shape[-1]))
+        is_mask = len(label.shape) == 3
         if config.flip:
             image = tf_preprocess.flip(image, keys[1])
+            label = tf_preprocess.flip(label, keys[1]) if is_mask else label
         if self.randaugment:
             if image.shape[-1] != 3:
                 raise ValueError(
@@ -60,18 +65,42 @@ class Augmentation:
         return image, label, drawn
 
     def batch(self, images, labels, drawn):
-        """Warps and mixes images `(B, H, W, C)` and one-hot labels `(B, K)`."""
+        """Warps and mixes images `(B, H, W, C)` and one-hot labels `(B, K)`, or warps masks."""
         if "map" in drawn:
             images = affine.warp(images, drawn["map"])
+            if len(labels.shape) == 3:  # masks
+                labels = affine.warp_masks(labels, drawn["map"])
         if self.mixing and "weight" in drawn:
             images, labels = self.mixing(images, labels, drawn["weight"], drawn["box"])
         return images, labels
 
     def _read_part(self, read, key):
+        window = None
         if self.config.crop == "inception":
-            image, label = read(lambda shape: tf_preprocess.inception_window(shape, key))
-            return tf_preprocess.squeeze(image, self.size, self.preprocessing), label
-        image, label = read(None)
+            window = lambda shape: tf_preprocess.inception_window(shape, key)
+        image, label = read(window)
+        if len(label.shape) == 3:
+            label = self._resize(label, nearest(self.preprocessing), key)
+            label = tf.cast(tf.ensure_shape(label, (*self.size, 1)), tf.uint8)
+        return self._resize(image, self.preprocessing, key), label
+
+    def _resize(self, image, preprocessing, key):
+        """Brings an image or a mask to the model's size, both in the same way for one key."""
+        if self.config.crop == "inception":
+            return tf_preprocess.squeeze(image, self.size, preprocessing)
         if self.config.crop == "bit":
-            return tf_preprocess.bit_crop(image, self.size, self.preprocessing, key), label
-        return tf_preprocess.resize(image, self.size, self.preprocessing), label
+            return tf_preprocess.bit_crop(image, self.size, preprocessing, key)
+        return tf_preprocess.resize(image, self.size, preprocessing)
+
+
+def nearest(preprocessing):
+    """The preprocessing of a mask: each pixel takes the nearest pixel's class."""
+    return dataclasses.replace(preprocessing, interpolation="nearest", antialias=False)
+
+
+def resized_label(label, image_size, preprocessing):
+    """A mask `(H, W, 1)` at another size, as `preprocessing` resizes its picture; others as is."""
+    if len(label.shape) != 3:
+        return label
+    label = tf_preprocess.resize(label, image_size, nearest(preprocessing))
+    return tf.cast(tf.ensure_shape(label, (*image_size, 1)), tf.uint8)

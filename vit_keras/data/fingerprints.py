@@ -8,6 +8,7 @@ from typing import Any
 from vit_keras.files import write_text
 
 FILE = "dataset.json"
+IN_FILES = ("classes", "masks")  # whose labels follow from names and sizes of files
 
 
 def fingerprint(dataset) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def fingerprint(dataset) -> dict[str, Any]:
     for name, split in dataset.splits.items():
         counts[name] = _by_class(split, dataset)
         lines = "\n".join(split.origin.manifest() if split.origin else map(str, split.labels))
-        values = b"" if dataset.kind == "classes" else split.labels.tobytes()
+        values = b"" if dataset.kind in IN_FILES else split.labels.tobytes()
         digests[name] = hashlib.sha256(lines.encode() + values).hexdigest()
     return {"classes": list(dataset.class_names), "images": counts, "sha256": digests}
 

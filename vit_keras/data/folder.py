@@ -10,6 +10,7 @@ from vit_keras.data.held_out import hold_out
 from vit_keras.data.image_files import from_files
 from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.layout import Layout, read_layout
+from vit_keras.data.masks import holds_masks, load_folder
 from vit_keras.data.origin import UnreadableImages
 from vit_keras.data.unlabeled import load_pictures
 
@@ -22,6 +23,7 @@ def load(
     If pictures need not be `labeled`, a folder that is not laid out so, or has pictures beside the
     classes, has no classes: all pictures in it and in its subfolders are one data set.
 
+    A folder with `path`/train/images and `path`/train/masks holds masks: see `masks.load_folder`.
     The folders of a picture that is linked into several of them, by symbolic or hard links, are its
     labels.
 
@@ -33,6 +35,8 @@ def load(
         ValueError: If there is no such folder, if a class has no images, or if a held-out split
             has a class that is not in train.
     """
+    if task == "masks" or (task == "auto" and holds_masks(path)):
+        return load_folder(path, channels, config)
     layout = read_layout(path)
     classless = (
         layout.problems or layout.loose or len(layout.classes) < LABEL_KINDS["classes"].least

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from vit_keras.tasks import Task
+from vit_keras.tasks import VOID, Task
 
 
 class LabelKind(NamedTuple):
@@ -15,8 +15,8 @@ class LabelKind(NamedTuple):
     Attributes:
         counts: Maps labels and the names of the outputs to numbers of pictures by name.
         strata: Maps labels to one value for each picture; a share of each value is held out.
-        target: Maps one picture's label to what a model learns from, `(K,)` float32, given a
-            `Task` and K.
+        target: Maps one picture's label to what a model learns from, `(K,)` float32 or, of a mask,
+            `(H, W)` int32, given a `Task` and K.
         text: Says what one picture's label is, given the names of the outputs.
         least: The least number of outputs.
         unit: What a share is held out of, for messages.
@@ -68,6 +68,13 @@ def _name_numbers(label, names):
     return ", ".join(texts) or "none"
 
 
+def _name_masks(label, names):
+    """The classes in a mask `(H, W)`, or those that are 1 in `(K,)`."""
+    label = np.asarray(label).astype(int)
+    present = np.flatnonzero(label) if label.ndim == 1 else np.unique(label[label != VOID])
+    return ", ".join(names[k] for k in present) or "none"
+
+
 LABEL_KINDS = {
     "classes": LabelKind(
         counts=_count_classes,
@@ -91,6 +98,14 @@ LABEL_KINDS = {
         target=_standardized,
         text=_name_numbers,
         least=1,
+        unit="the pictures",
+    ),
+    "masks": LabelKind(
+        counts=_count_labels,
+        strata=_rarest_label,
+        target=lambda label, task, outputs: tf.cast(label[..., 0], tf.int32),
+        text=_name_masks,
+        least=2,
         unit="the pictures",
     ),
 }

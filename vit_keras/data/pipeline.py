@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from vit_keras.config import DataConfig
 from vit_keras.data import mixing
-from vit_keras.data.augment import Augmentation
+from vit_keras.data.augment import Augmentation, resized_label
 from vit_keras.data.datasets import load
 from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.masking import Masking
@@ -151,6 +151,7 @@ def eval_batches(
             return masking.draw(image, tf.stack([HELD_OUT, row])), *weights
         image = preprocessing.normalize(resize(image, image_size, preprocessing))
         image = tf.ensure_shape(image, (*image_size, image.shape[-1]))
+        label = resized_label(label, image_size, preprocessing)
         label = label if num_classes is None else target(label, task, num_classes)
         drawn = [masking.draw(tf.stack([HELD_OUT, row]))] if masking else []
         return image, label, *weights, *drawn

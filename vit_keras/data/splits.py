@@ -23,6 +23,8 @@ class Split:
             unreadable: returns the bytes and the label at an index.
         origin: The source of encoded pictures.
         size: N, if `labels` is a function.
+        mask: Makes the label a mask: decodes what `encoded` returns in its place, and cuts the same
+            part out of it as out of the picture. `labels` then says which classes it has, `(N, K)`.
 
     Example:
         >>> split = data.load("digits", channels=1).split("test")
@@ -31,24 +33,32 @@ class Split:
         (360, 3)
     """
 
-    def __init__(self, labels, read=None, *, encoded=None, origin=None, size=None):
+    def __init__(self, labels, read=None, *, encoded=None, origin=None, size=None, mask=None):
         self.labels_are_known = not callable(labels)
         self._labels = labels if callable(labels) else as_labels(labels)
         self._size = len(labels) if size is None else size
-        self._read, self._encoded, self.origin = read, encoded, origin
+        self._read, self._encoded, self.origin, self._mask = read, encoded, origin, mask
 
     def __len__(self):
         return self._size
 
     @functools.cached_property
     def labels(self) -> np.ndarray:
-        """The class of each image, `(N,)` int32, or its labels or numbers, `(N, K)` float32."""
+        """The class of each image, `(N,)` int32, or its labels or numbers, `(N, K)` float32.
+
+        For masks, it says which classes are in each one, `(N, K)`.
+        """
         return self._labels() if callable(self._labels) else self._labels
 
     @property
     def name(self) -> Callable[[int], str] | None:
         """Maps an index to the name of an image, such as its path; None if images have no names."""
         return self.origin and self.origin.name
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether the labels are masks."""
+        return self._mask is not None
 
     def reading(self):
         """Returns the context to read batches in: see `UnreadableImages.reading`."""
@@ -75,7 +85,8 @@ class Split:
                 TensorFlow's error is raised, which is cheaper to prepare for.
 
         Returns:
-            The image, `(H, W, C)` uint8, and the label: a scalar int32, or `(K,)` float32.
+            The image, `(H, W, C)` uint8, and the label: a scalar int32, `(K,)` float32, or a mask
+            `(H, W, 1)` uint8.
         """
         if self._encoded is None:
             return cut(self._read(index), window), tf.gather(self.labels, index)
@@ -94,12 +105,14 @@ class Split:
             encoded=self._encoded and (lambda index: self._encoded(tf.gather(chosen, index))),
             origin=self.origin and self.origin.part(indices),
             size=len(indices),
+            mask=self._mask,
         )
 
     def with_origin(self, origin: Origin) -> "Split":
         """Returns the same images with another origin."""
         labels = self.labels if self.labels_are_known else (lambda: self.labels)
-        return Split(labels, self._read, encoded=self._encoded, origin=origin, size=len(self))
+        options = {"encoded": self._encoded, "origin": origin, "mask": self._mask}
+        return Split(labels, self._read, size=len(self), **options)
 
     def _eager_example(self, index, window):
         while True:
@@ -111,11 +124,20 @@ class Split:
     def _decoded(self, index, window):
         data, label = self._encoded(index)
         image, scale = decode(data, self.origin.channels, window), self.origin.pixel_scale
-        return (image if scale == 1 else image * tf.constant(scale, image.dtype)), label
+        image = image if scale == 1 else image * tf.constant(scale, image.dtype)
+        if self._mask is None:
+            return image, label
+        mask = self._mask(label, window)
+        tf.debugging.assert_equal(tf.shape(image)[:2], tf.shape(mask)[:2])
+        return image, mask
 
     def _replaced(self, index, window):
         """Returns the first readable example from `index` on."""
-        label = tf.gather(self.labels, index) if self.labels_are_known else tf.constant(0)
+        if self._mask is not None:
+            label, label_shape = tf.zeros((0, 0, 1), tf.uint8), tf.TensorShape((None, None, 1))
+        else:
+            label = tf.gather(self.labels, index) if self.labels_are_known else tf.constant(0)
+            label_shape = label.shape
         nothing = tf.zeros((0, 0, self.origin.channels), tf.uint8), tf.zeros_like(label)
 
         def attempt(index):
@@ -136,7 +158,7 @@ class Split:
             lambda index, image, label: tf.equal(tf.shape(image)[0], 0),
             go_on,
             (index, *attempt(index)),
-            shape_invariants=tuple(map(tf.TensorShape, ((), any_size, label.shape))),
+            shape_invariants=tuple(map(tf.TensorShape, ((), any_size, label_shape))),
         )
         return image, label
 
@@ -182,6 +204,7 @@ def joined(first: Split, second: Split) -> Split:
         encoded=branch(first._encoded, second._encoded),
         origin=origin,
         size=count + len(second),
+        mask=first._mask,
     )
 
 

@@ -120,6 +120,8 @@ def _read(split, index):
         image = split.read(tf.constant(index)).numpy()  # (H, W, 1 or 3)
         return np.repeat(image, 3 // image.shape[-1], axis=-1), image, split.labels[index]
     data, label = encoded
+    if split.has_masks:
+        label = split.example(tf.constant(index), replace=False)[1].numpy()
     return decode(tf.constant(data), 3).numpy(), data, label
 
 

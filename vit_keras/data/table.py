@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from vit_keras.data.dataset import HELD_OUT, Dataset, without_held_out
 from vit_keras.data.held_out import hold_out
 from vit_keras.data.image_files import from_files
 from vit_keras.data.label_kinds import LABEL_KINDS
+from vit_keras.data.masks import load_rows
 from vit_keras.data.origin import UnreadableImages
 from vit_keras.data.table_labels import Labels, check_filled, label_columns, read_labels
 
@@ -22,8 +22,9 @@ def load(path: str, channels: int, config: DataConfig, task: str = "auto") -> Da
     """Opens a CSV or Parquet file with the columns path, label, and optionally split.
 
     Paths are relative to the table, and rows keep their order. `config.label_columns` names other
-    columns than label. Without a column split, or where that has no held-out rows,
-    `config.test_percent` of each class is held out.
+    columns than label, and a column mask instead holds masks: see `masks.load_rows`. Without a
+    column split, or where that has no held-out rows, `config.test_percent` of each class is held
+    out.
 
     Raises:
         FileNotFoundError: If there is no table at `path`.
@@ -31,7 +32,9 @@ def load(path: str, channels: int, config: DataConfig, task: str = "auto") -> Da
             exist, or has classes without training images.
         ImportError: If PyArrow is not installed.
     """
-    columns = _columns(path, label_columns(config))
+    columns, needed = _columns(path, config, task)
+    if "mask" in needed:
+        return load_rows(path, columns, _split_of_rows(columns), channels, config)
     root = os.path.dirname(os.path.abspath(path))
     files = [str(file) for file in columns["path"]]
     missing = [file for file in files if not os.path.isfile(os.path.join(root, file))]
@@ -55,9 +58,7 @@ def load(path: str, channels: int, config: DataConfig, task: str = "auto") -> Da
 
 def _membership(columns, labels: Labels, config):
     """Returns each row's split, `(N,)` strings, and how held-out rows were chosen."""
-    files, count = list(map(str, columns["path"])), len(columns["path"])
-    names = [str(name) for name in columns.get("split", ["train"] * count)]
-    membership = np.array([name.lower() if name.lower() in SPLITS else name for name in names])
+    files, membership = list(map(str, columns["path"])), _split_of_rows(columns)
     if "split" not in columns:
         lacks = "no column split"
     elif "train" in membership and without_held_out(set(membership.tolist()), config.test_split):
@@ -72,8 +73,22 @@ def _membership(columns, labels: Labels, config):
     return membership, held_out_by
 
 
-def _columns(path: str, labels: Sequence[str]) -> dict[str, list]:
-    """Reads the columns of a table as lists, by name."""
+def _split_of_rows(columns) -> np.ndarray:
+    """The split of each row, `(N,)` strings; "train" without a column split."""
+    names = map(str, columns.get("split", ["train"] * len(columns["path"])))
+    return np.array([name.lower() if name.lower() in SPLITS else name for name in names])
+
+
+def _needed(columns, config: DataConfig, task: str) -> tuple[str, ...]:
+    """The columns that a table must have: path and mask, or path and the columns of labels."""
+    labels = label_columns(config)
+    if task == "masks" or (task == "auto" and "mask" in columns and not {*labels} & {*columns}):
+        return "path", "mask"
+    return "path", *labels
+
+
+def _columns(path: str, config: DataConfig, task: str):
+    """Reads the columns of a table as lists, by name, and says which ones it needs."""
     pyarrow, csv, parquet = (
         extras.require(name, extra="data", purpose="Reading tables of images")
         for name in ("pyarrow", "pyarrow.csv", "pyarrow.parquet")
@@ -88,16 +103,16 @@ def _columns(path: str, labels: Sequence[str]) -> dict[str, list]:
         columns = readers[suffix](path).to_pydict()
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path!r} cannot be read as a {suffix} table ({error})") from error
-    needed = ("path", *labels)
+    needed = _needed(columns, config, task)
     lacking = [name for name in needed if name not in columns]
     if lacking:
         raise ValueError(
             f"{path!r} needs the columns {' and '.join(needed)}. Received: {list(columns)}, "
             f"without {' and '.join(lacking)}. Name other columns of labels in data.label_columns"
         )
-    for name in {"path", "split"} & set(columns):
+    for name in {"path", "split", *({"mask"} & {*needed})} & set(columns):
         check_filled(path, name, columns[name])
-    return columns
+    return columns, needed
 
 
 def _check_trained(path, membership, labels: Labels):

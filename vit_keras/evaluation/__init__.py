@@ -18,7 +18,15 @@ from vit_keras.evaluation.fewshot import (
 from vit_keras.evaluation.file_predictions import FilePrediction, classify, predict_files
 from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
 from vit_keras.evaluation.labels import average_precision, best_thresholds, sigmoid
+from vit_keras.evaluation.mask_prediction import (
+    MaskOptions,
+    judge_masks,
+    predict_mask,
+    predict_masks,
+)
+from vit_keras.evaluation.masks import pixel_matrix, report_matrix
 from vit_keras.evaluation.neighbors import evaluate_knn, knn, knn_table, nearest_neighbors
+from vit_keras.evaluation.overlays import draw_mask_sheet, draw_overlay, write_mask
 from vit_keras.evaluation.page import PICTURE_PX
 from vit_keras.evaluation.prediction_formats import write_file_predictions
 from vit_keras.evaluation.predictions import write_predictions
@@ -33,10 +41,13 @@ __all__ = [
     "FewShotCallback",
     "FilePrediction",
     "LeastSquares",
+    "MaskOptions",
     "Predictor",
     "average_precision",
     "best_thresholds",
     "classify",
+    "draw_mask_sheet",
+    "draw_overlay",
     "draw_report",
     "evaluate",
     "evaluate_few_shot",
@@ -48,6 +59,7 @@ __all__ = [
     "few_shot_table",
     "fit_temperature",
     "headline",
+    "judge_masks",
     "knn",
     "knn_table",
     "main_figure",
@@ -56,12 +68,16 @@ __all__ = [
     "measure_calibration",
     "nearest_neighbors",
     "open_predictor",
+    "pixel_matrix",
     "predict",
     "predict_files",
+    "predict_mask",
+    "predict_masks",
     "probabilities",
     "read_real_labels",
     "real_accuracy",
     "report",
+    "report_matrix",
     "report_table",
     "sigmoid",
     "summarize",
@@ -69,5 +85,6 @@ __all__ = [
     "top_k_accuracy",
     "with_views",
     "write_file_predictions",
+    "write_mask",
     "write_predictions",
 ]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras import figures
-from vit_keras.evaluation import classification, labels, numbers
+from vit_keras.evaluation import classification, labels, masks, numbers
 from vit_keras.tasks import CLASSES, KINDS, Task
 
 
@@ -43,6 +43,13 @@ def _draw_labels(metrics, folder, source):
     return [file]
 
 
+def _draw_masks(metrics, folder, source):
+    file = folder / "confusion.png"
+    names = [row["name"] for row in metrics["masks"]]
+    figures.confusion(metrics["confusion_matrix"], names, file, source)
+    return [file]
+
+
 def _draw_numbers(metrics, folder, source):
     file = folder / "errors.png"
     figures.number_errors(metrics["numbers"], file, source)
@@ -60,6 +67,7 @@ REPORTS = {
     "numbers": Report(
         numbers.report_numbers, numbers.number_table, numbers.number_headline, _draw_numbers
     ),
+    "masks": Report(masks.report_masks, masks.mask_table, masks.mask_headline, _draw_masks),
 }
 
 
@@ -69,15 +77,17 @@ def report(
     """Judges a model by its outputs.
 
     Args:
-        outputs: `(N, K)`: logits or probabilities, or the predicted numbers.
-        labels: `(N,)` integers for classes; otherwise `(N, K)` with NaN for unknown ones.
+        outputs: `(N, K)`: logits or probabilities, or the predicted numbers; for masks,
+            `(N, H, W, K)`.
+        labels: `(N,)` integers for classes; `(N, H, W)` for masks; otherwise `(N, K)` with NaN for
+            unknown ones.
         class_names: The K names.
         task: What the outputs are.
 
     Returns:
         For classes, "accuracy" and others, see `classification.report_classes`; for labels,
         "average_precision" and others, see `labels.report_labels`; for numbers, "r2" and others,
-        see `numbers.report_numbers`.
+        see `numbers.report_numbers`; for masks, "miou" and others, see `masks.report_matrix`.
 
     Raises:
         ValueError: If there are no images, if a label lies outside the K classes, or if there are

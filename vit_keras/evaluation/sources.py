@@ -89,17 +89,25 @@ def _open_exported(path, image_size, features):
         names = labels.read_text().splitlines()
     preprocessing = source.get("preprocessing", {}) | ({} if prepared else UNSCALED)
     run = exported if prepared else lambda images: exported(to_uint8(images))
+    num_outputs = exported.num_outputs
+    if output == "mask" and names is not None:
+        num_outputs, run = len(names), _one_hot(run, len(names))
     task = Task(**({} if features else with_tuples((inside | manifest).get("task", {}))))
-    final = output == task.row.output if output else _gives_probabilities(exported)
+    final = output in (task.row.output, "mask") if output else _gives_probabilities(exported)
     return Predictor(
         run,
         shape,
-        exported.num_outputs,
+        num_outputs,
         Preprocessing(**preprocessing),
         final or task.kind == "numbers",
         names and tuple(names),
         task=task,
     )
+
+
+def _one_hot(run, count):
+    """A file's masks `(B, H, W)` as probabilities `(B, H, W, K)`, which can be resized."""
+    return lambda images: np.eye(count, dtype="float32")[np.asarray(run(images), "int64")]
 
 
 def _gives_probabilities(exported):

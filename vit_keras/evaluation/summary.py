@@ -10,6 +10,7 @@ from vit_keras import data
 from vit_keras.evaluation.calibration import measure_calibration
 from vit_keras.evaluation.classification import check_classes
 from vit_keras.evaluation.imagenet_real import read_real_labels, real_accuracy
+from vit_keras.evaluation.mask_prediction import MaskOptions, judge_masks
 from vit_keras.evaluation.predictions import check_suffix, write_predictions
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.evaluation.reports import report
@@ -23,6 +24,9 @@ SHOWN = {
     "macro_f1": ("macro F1", 100, "%"),
     "micro_f1": ("micro F1", 100, "%"),
     "average_precision": ("mean average precision", 100, "%"),
+    "miou": ("mean IoU", 100, "%"),
+    "pixel_accuracy": ("pixel accuracy", 100, "%"),
+    "mean_class_accuracy": ("mean class accuracy", 100, "%"),
     "r2": ("R²", 1, ""),
     "mae": ("mean absolute error", 1, ""),
     "rmse": ("root mean square error", 1, ""),
@@ -40,6 +44,7 @@ def evaluate(
     real: str | os.PathLike | None = None,
     predictions: str | os.PathLike | None = None,
     ignore_class_names: bool = False,
+    masks: MaskOptions | None = None,
 ) -> dict[str, Any]:
     """Evaluates a predictor: a `report` with calibration, speed, and ReaL accuracy.
 
@@ -51,6 +56,7 @@ def evaluate(
         real: The published `real.json`, for the ReaL accuracy.
         predictions: A .parquet or .csv file to write the predictions to.
         ignore_class_names: Whether to accept classes that the model names differently.
+        masks: How a model of masks predicts pictures of other sizes, in batches of its own.
 
     Returns:
         A `report` with "images_per_second"; for classes, with "calibration" and "ece", and, with
@@ -77,6 +83,8 @@ def evaluate(
     real_labels = None
     if real:
         real_labels = read_real_labels(real, len(split), predictor.num_classes, paths)
+    if predictor.task.kind == "masks":
+        return judge_masks(predictor, split, class_names, masks)
     with split.reading():
         predicted = predictor.predict(predictor.batches(split, batch))
     metrics = report(predicted.probabilities, predicted.labels, class_names, predictor.task)

@@ -25,12 +25,16 @@ def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASS
         task: What the model learns.
     """
     headless = not class_names or (config.distill.is_active and not config.learns_labels)
-    num_classes = None if headless else len(class_names)
+    has_masks = task.kind == "masks" and config.learns_labels
+    num_classes = None if headless or has_masks else len(class_names)
     options = {"num_classes": num_classes, "seed": config.seed, "name": config.name}
     model = models.from_model_config(config.model, **options)
     if config.model.weights:
         path = runs.find_weights(config.model.weights, config.model.variant)
         weights.load(model, path, head="drop")  # the run's own head starts at zero
+    if has_masks:
+        decoder, bias = config.model.decoder, config.model.head_bias
+        model = models.segmenter(model, len(class_names), decoder, head_bias=bias, seed=config.seed)
     if not headless:
         model.class_names, model.task = class_names, task
     return model

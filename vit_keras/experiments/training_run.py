@@ -141,7 +141,11 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
     _save(model, run)
     if rows:
         figures.curves(rows, run.folder / "curves.png")
-    if config.learns_labels:
+    if config.learns_labels and config.task == "masks":
+        options = evaluation.MaskOptions(batch=config.batch_eval)
+        predictor = evaluation.make_predictor(model)
+        report = evaluation.judge_masks(predictor, feed.test, described[0], options)
+    elif config.learns_labels:
         outputs, labels = evaluation.predict(model, feed.held_out())
         if config.data.dev_percent:
             outputs = fit_to_development(model, outputs, labels, config.calibrate)

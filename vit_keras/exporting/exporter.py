@@ -88,7 +88,13 @@ def export(
 def _with_output(model, options):
     """The options of the plan, with the output of the model's task."""
     task, output = task_of(model), options.get("output")
-    allowed = (task.row.output, "logits", "features")
+    masks = ("mask",) if task.kind == "masks" else ()
+    allowed = (task.row.output, *masks, "logits", "features")
+    if masks and options.get("token_merging"):
+        raise ValueError(
+            "A model of masks needs the tokens of all patches. "
+            f"Received: token_merging={options['token_merging']}"
+        )
     if output not in (None, *allowed):
         raise ValueError(
             f"`output` of a model of {task.kind} must be {', '.join(allowed[:-1])} or "

@@ -88,6 +88,8 @@ def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) ->
 def summary(row: dict) -> str:
     """One of the manifest's rows as a line for a terminal."""
     facts = []
+    if "largest_difference" not in row and "agreement" in row:
+        facts.append(f"same class as Keras for {row['agreement']:.2%} of the pixels")
     if "largest_difference" in row:
         facts.append(
             f"largest difference from Keras {row['largest_difference']:.2e} "

@@ -16,8 +16,9 @@ class Plan:
     Attributes:
         formats: Names of rows of `TARGETS`.
         precisions: The precisions of each format; None for each format's default.
-        output: "softmax" of classes, "sigmoid" of labels, "values" of numbers, "logits", or
-            "features", which are the input of the head.
+        output: "softmax" of classes and masks, "sigmoid" of labels, "values" of numbers, "mask" for
+            the most likely class of each pixel, "logits", or "features", which are the input of the
+            head.
         raw: Whether the graph takes preprocessed float32 images and returns logits.
         batch: Images in a call; None for each format's default, which is mostly any number.
         dynamic_batch: Whether every format takes any number of images.

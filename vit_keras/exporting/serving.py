@@ -6,12 +6,29 @@ from vit_keras.keras_internals import operation_of
 from vit_keras.models import ImageModel, ends_in_softmax, preprocessing_of
 from vit_keras.models.description import copy_description
 
-OUTPUTS = ("softmax", "sigmoid", "values", "logits", "features")
+OUTPUTS = ("softmax", "sigmoid", "values", "mask", "logits", "features")
 FLOAT32 = {"dtype": "float32", "name": "probabilities"}
 ACTIVATIONS = {
     "softmax": lambda x: keras.layers.Softmax(**FLOAT32)(x),
     "sigmoid": lambda x: keras.layers.Activation("sigmoid", **FLOAT32)(x),
 }
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class MostLikelyClass(keras.layers.Layer):
+    """The index of the first of the largest logits: `(B, H, W, K)` -> `(B, H, W)` int32.
+
+    Keras' argmax tells 0 from -0 by their bits on TensorFlow, which TFLite cannot.
+    """
+
+    def call(self, x):
+        ops, last = keras.ops, x.shape[-1] - 1
+        is_largest = ops.cast(ops.equal(x, ops.max(x, axis=-1, keepdims=True)), "float32")
+        from_last = ops.arange(last, -1, -1, dtype="float32")  # last, ..., 1, 0
+        return ops.cast(last - ops.max(is_largest * from_last, axis=-1), "int32")
+
+    def compute_output_spec(self, x):
+        return keras.KerasTensor(x.shape[:-1], "int32")
 
 
 def in_float32(model: keras.Model) -> keras.Model:
@@ -30,7 +47,8 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
 
     Args:
         model: A model in float32. If it has a second output, so has the result.
-        output: A name in `OUTPUTS`. "values" are the model's outputs as they are, and "features"
+        output: A name in `OUTPUTS`. "mask" is the most likely class of each pixel, `(B, H, W)`
+            int32. "values" are the model's outputs as they are, and "features"
             the input of the head.
         raw: Whether images are float32 and preprocessed already.
     """
@@ -40,6 +58,8 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
         scale, offset = preprocessing_of(model).rescaling()
         x = keras.layers.Rescaling(scale, offset, dtype="float32", name="preprocessing")(x)
     x, *others = keras.tree.flatten(_with_output(model, output)(x))
+    if output == "mask":
+        x = MostLikelyClass(name="mask")(x)
     if output in ACTIVATIONS and not ends_in_softmax(model):
         x = ACTIVATIONS[output](x)
     return ImageModel(images, [x, *others] if others else x, name=model.name)

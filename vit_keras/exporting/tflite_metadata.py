@@ -22,7 +22,7 @@ def attach(path: str | os.PathLike, name: str, class_names, channels: int, norma
         path: The file, which is changed.
         name: The model's name.
         class_names: The classes in the order of the outputs, or None for a model of features. An
-            output that is not `(B, K)` is described as attention.
+            output that is neither `(B, K)` nor `(B, H, W, K)` is described as attention.
         channels: 3 for RGB images, 1 for grayscale.
         normalization: For a model of float images, the mean and std of pixels in [0, 255]: two
             lists of one value, or of one value for each channel.
@@ -31,7 +31,7 @@ def attach(path: str | os.PathLike, name: str, class_names, channels: int, norma
 
     model = tflite_file.read(path)
     graph = model.subgraphs[0]
-    is_answer = [len(graph.tensors[i].shape) == 2 for i in graph.outputs]
+    is_answer = [len(graph.tensors[i].shape) in (2, 4) for i in graph.outputs]
     described = _describe(name, class_names is not None, channels, normalization, is_answer)
     buffer, entry = tflite_file.schema.BufferT(), tflite_file.schema.MetadataT()
     buffer.data = np.frombuffer(described, "uint8")

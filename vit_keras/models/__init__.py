@@ -23,6 +23,7 @@ from vit_keras.models.pretext import copy_encoder, pretext_model
 from vit_keras.models.pyramid import feature_pyramid
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.rollout import attention_rollout
+from vit_keras.models.segmentation import segmenter
 from vit_keras.models.self_distillation import SelfDistillation
 from vit_keras.models.surgery import (
     attention_maps,
@@ -60,6 +61,7 @@ __all__ = [
     "preprocessing_of",
     "pretext_model",
     "scale_head",
+    "segmenter",
     "split_frozen",
     "task_of",
     "teacher_variables",

@@ -3,7 +3,12 @@
 from vit_keras.training.computed_loss import ComputedLoss
 from vit_keras.training.distillation import Distillation, FeatureDistance
 from vit_keras.training.layer_rules import freeze
-from vit_keras.training.losses import RareClassCrossentropy, RegressionLoss, SigmoidCrossentropy
+from vit_keras.training.losses import (
+    PixelCrossentropy,
+    RareClassCrossentropy,
+    RegressionLoss,
+    SigmoidCrossentropy,
+)
 from vit_keras.training.optimizers import SGD, AdamW, build_optimizer
 from vit_keras.training.schedules import WarmupDecay
 
@@ -13,6 +18,7 @@ __all__ = [
     "ComputedLoss",
     "Distillation",
     "FeatureDistance",
+    "PixelCrossentropy",
     "RareClassCrossentropy",
     "RegressionLoss",
     "SigmoidCrossentropy",

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import keras
 
 from vit_keras.keras_internals import build_metrics
+from vit_keras.models import task_of
 from vit_keras.runs import Run
 from vit_keras.training import callbacks, checkpoints, weight_average
 from vit_keras.training.distribution import ALONE, Topology
@@ -70,7 +71,8 @@ def compile_frozen(model: keras.Model, config) -> None:
     model.optimizer.build(model.trainable_variables)
     one = lambda x: keras.KerasTensor((1, *x.shape[1:]), x.dtype)
     targets = one(model.output)
-    if config.pretext.is_active and config.pretext.predicts_colours:
+    has_masks = config.learns_labels and task_of(model).kind == "masks"
+    if has_masks or (config.pretext.is_active and config.pretext.predicts_colours):
         targets = keras.KerasTensor(targets.shape[:-1], "int32")
     if config.distill.is_active:
         targets = keras.KerasTensor((1, model.output.shape[-1]))

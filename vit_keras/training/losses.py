@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from vit_keras.tasks import CLASSES, Task
+from vit_keras.tasks import CLASSES, VOID, Task
 from vit_keras.training.computed_loss import ComputedLoss
 
 
@@ -130,6 +130,29 @@ class RegressionLoss(keras.losses.Loss):
         return ops.sum(errors, axis=-1) / ops.maximum(count, 1.0)
 
 
+@keras.saving.register_keras_serializable(package="vit_keras")
+class PixelCrossentropy(keras.losses.Loss):
+    """The mean over an image's pixels of the softmax cross-entropy, then over the images.
+
+    It compares logits `(B, H, W, K)` with the numbers of classes `(B, H, W)`. Pixels whose number
+    is 255 have no class and are left out; an image of such pixels alone adds 0.
+
+    Example:
+        >>> loss = vit_keras.training.PixelCrossentropy()
+        >>> mask = np.array([[[0, 255]]])  # one image of two pixels
+        >>> round(float(loss(mask, np.zeros((1, 1, 2, 4)))), 4)  # ln 4
+        1.3863
+    """
+
+    def call(self, y_true, y_pred):
+        y_true = ops.cast(y_true, "int32")
+        known = ops.cast(y_true != VOID, y_pred.dtype)
+        classes = ops.minimum(y_true, y_pred.shape[-1] - 1)
+        losses = known * ops.sparse_categorical_crossentropy(classes, y_pred, from_logits=True)
+        pixels = ops.sum(known, axis=(1, 2))
+        return ops.sum(losses, axis=(1, 2)) / ops.maximum(pixels, 1.0)
+
+
 def _huber(error):
     size = ops.absolute(error)
     return ops.where(size <= 1, 0.5 * ops.square(error), size - 0.5)
@@ -198,6 +221,7 @@ LOSSES: dict[str, Callable[[Any, Task], keras.losses.Loss]] = {
     "mse": lambda config, task: RegressionLoss("mse"),
     "mae": lambda config, task: RegressionLoss("mae"),
     "huber": lambda config, task: RegressionLoss("huber"),
+    "pixels": lambda config, task: PixelCrossentropy(),
 }
 
 

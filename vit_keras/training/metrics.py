@@ -8,6 +8,7 @@ from keras import ops
 
 from vit_keras.tasks import Task
 from vit_keras.training.losses import split_known
+from vit_keras.training.mask_metrics import MeanIoU, PixelAccuracy
 
 BINS = 200  # of the probability; more would tell apart what differs by less than half a percent
 
@@ -102,9 +103,11 @@ METRICS: dict[str, Callable[[int], Any]] = {
     "classes": lambda outputs: "accuracy",
     "labels": AveragePrecision,
     "numbers": R2,
+    "masks": lambda outputs: [MeanIoU(outputs), PixelAccuracy(outputs)],
 }
 
 
 def task_metrics(task: Task, outputs: int) -> list:
     """Returns the metrics of `fit` for a task with K `outputs`, as `compile` takes them."""
-    return [METRICS[task.kind](outputs)]
+    metrics = METRICS[task.kind](outputs)
+    return metrics if isinstance(metrics, list) else [metrics]

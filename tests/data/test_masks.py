@@ -1,0 +1,184 @@
+"""Pictures and masks: what is read, how both are changed alike, and what is refused."""
+
+import csv
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.data.mask_pictures import CLASSES, STEP, make_mask, write_folder, write_pair, write_split
+from vit_keras import data
+from vit_keras.config import AugmentConfig, DataConfig
+from vit_keras.data.origin import UnreadableImageError
+from vit_keras.models import Preprocessing
+from vit_keras.tasks import Task
+
+pytestmark = pytest.mark.once
+SIZE = (28, 24)
+PIXELS = Preprocessing(mean=(0.0,), std=(1 / 255,))  # the model's input is the pixels
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_folder(tmp_path / "photos")
+
+
+def masks_of(split):
+    return {
+        split.name(i).rsplit("/", 1)[-1]: split.example(i)[1].numpy()[..., 0]
+        for i in range(len(split))
+    }
+
+
+def test_a_folder_of_pictures_and_masks_is_found_and_read(folder):
+    dataset = data.load(f"folder:{folder}", 3)
+    assert dataset.kind == "masks" and dataset.class_names == ("ground", "house", "tree")
+    for name, seed, count in (("train", 1, 12), ("test", 2, 4)):
+        expected = {f"p{i:02d}.png" for i in range(count)}
+        read, rng = masks_of(dataset.split(name)), np.random.default_rng(seed)
+        assert read.keys() == expected
+        for stem in sorted(expected):
+            np.testing.assert_array_equal(read[stem], make_mask(rng))
+    split = dataset.split("train").part([3, 5])
+    image, mask = split.example(1)
+    np.testing.assert_array_equal(image.numpy()[..., 0], mask.numpy()[..., 0] * STEP)
+    present = [[(mask == k).any() for k in range(CLASSES)] for mask in masks_of(split).values()]
+    np.testing.assert_array_equal(split.labels, present)
+    assert data.count_classes(dataset, dataset.splits)["test"] == dict.fromkeys(
+        dataset.class_names, 4
+    )
+
+
+def test_palettes_and_bits_hold_numbers_and_255_is_no_class(tmp_path):
+    mask = np.array([[0, 1], [255, 1]], "uint8")
+    write_pair(tmp_path, "a", mask)
+    palette = Image.fromarray(mask).convert("P")
+    palette.putpalette([9, 200, 30] * 256)
+    palette.save(tmp_path / "masks" / "a.png")
+    write_pair(tmp_path, "b", mask)
+    Image.fromarray(mask == 1).save(tmp_path / "masks" / "b.png")  # one bit
+    dataset = data.load(f"folder:{tmp_path}", 1, DataConfig(test_percent=0))
+    assert dataset.class_names == ("0", "1")  # up to the largest number, without classes.txt
+    read = masks_of(dataset.split("train"))
+    np.testing.assert_array_equal(read["a.png"], mask)
+    np.testing.assert_array_equal(read["b.png"], mask == 1)
+
+
+def test_a_table_names_pictures_and_masks(tmp_path):
+    masks = write_split(tmp_path, 6, seed=3)
+    with open(tmp_path / "pairs.csv", "w", newline="") as file:
+        rows = [("path", "mask", "split")]
+        rows += [
+            (f"images/{n}.png", f"masks/{n}.png", "test" if n == "p04" else "train") for n in masks
+        ]
+        csv.writer(file).writerows(rows)
+    dataset = data.load(f"table:{tmp_path / 'pairs.csv'}", 3)
+    assert dataset.kind == "masks" and len(dataset.split("train")) == 5
+    np.testing.assert_array_equal(masks_of(dataset.split("test"))["p04.png"], masks["p04"])
+    (tmp_path / "masks" / "p00.png").unlink()
+    with pytest.raises(ValueError, match=r"files of a table must exist.*names 1 that do not.*p00"):
+        data.load(f"table:{tmp_path / 'pairs.csv'}", 3)
+
+
+def test_without_a_test_folder_a_share_is_held_out(tmp_path):
+    write_split(tmp_path, 10, seed=3)
+    dataset = data.load(f"folder:{tmp_path}", 3, DataConfig(test_percent=30))
+    assert [len(dataset.split(name)) for name in ("train", "test")] == [7, 3]
+    assert dataset.held_out_by.startswith("no folder test: 30 % of the pictures, 3 pictures")
+
+
+CHANGES = {
+    "none": {},
+    "affine": {"rotation_degrees": 20, "scale": 0.3, "shift": 0.2, "flip": True},
+    "inception": {"crop": "inception", "flip": True},
+    "bit": {"crop": "bit", "flip": True},
+}
+
+
+def batches(split, config, start=0):
+    made = data.train_batches(
+        split,
+        image_size=SIZE,
+        preprocessing=PIXELS,
+        batch=8,
+        augment_config=config,
+        seed=3,
+        start_step=start,
+        total_steps=3,
+        num_classes=CLASSES,
+        task=Task("masks"),
+    )
+    return [(images.numpy(), masks.numpy()) for images, masks in made]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_mask_changes_as_its_picture_does(folder, change):
+    """Where a changed picture has the gray of one class, the mask has this class."""
+    split = data.load(f"folder:{folder}", 3).split("train")
+    made = batches(split, AugmentConfig(**CHANGES[change]))
+    images, masks = map(np.concatenate, zip(*made))
+    assert masks.shape == (24, *SIZE) and masks.dtype == np.int32
+    gray = images[..., 0] / STEP
+    pure = abs(gray - gray.round()) < 1e-3
+    # Between two classes of 0 and 2 lies the gray of 1: look away from the edges alone.
+    low, high = (
+        f(
+            np.lib.stride_tricks.sliding_window_view(
+                np.pad(gray, ((0, 0), (1, 1), (1, 1)), mode="edge"), (3, 3), axis=(1, 2)
+            ),
+            axis=(3, 4),
+        )
+        for f in (np.min, np.max)
+    )
+    inside = pure & (high - low < 1e-3)
+    assert inside.mean() > 0.5 and {*np.unique(masks[inside])} == {0, 1, 2}
+    np.testing.assert_array_equal(masks[inside], gray.round()[inside])
+    (resumed,) = batches(split, AugmentConfig(**CHANGES[change]), start=2)
+    for one, other in zip(resumed, made[2]):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_held_out_masks_take_the_nearest_pixel(folder):
+    split = data.load(f"folder:{folder}", 3).split("test")
+    options = {"image_size": SIZE, "preprocessing": PIXELS, "batch": 3, "num_classes": CLASSES}
+    made = [*data.eval_batches(split, task=Task("masks"), **options)]
+    masks = np.concatenate([masks for _, masks in made])
+    rows, columns = (
+        ((np.arange(n) + 0.5) * side / n).astype(int) for n, side in zip(SIZE, (40, 32))
+    )
+    for mask, whole in zip(masks, masks_of(split).values(), strict=True):
+        np.testing.assert_array_equal(mask, whole[rows][:, columns])
+
+
+def test_pairs_that_do_not_match_are_all_named(folder):
+    (folder / "train" / "masks" / "p03.png").unlink()
+    shutil.copy(folder / "train" / "masks" / "p00.png", folder / "train" / "masks" / "extra.png")
+    message = r"1 pictures without a mask, such as \['p03'\] and 1 masks.*such as \['extra'\]"
+    with pytest.raises(ValueError, match=message):
+        data.load(f"folder:{folder}", 3)
+    shutil.rmtree(folder / "test" / "masks")
+    with pytest.raises(ValueError, match=r"folders images and masks.*test' without masks"):
+        data.load(f"folder:{folder}", 3, task="masks")
+
+
+FAULTS = {
+    "colors": (np.zeros((40, 32, 3), "uint8"), r"p00.png' cannot be read as a mask.*not colors"),
+    "numbers": (np.full((40, 32), 9, "uint8"), r"classes from 0 to 2, or 255 for no class.*\[9\]"),
+    "size": (np.zeros((40, 30), "uint8"), r"must have the same size.*32x40 pixels.*with 30x40"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_mask_that_cannot_be_used_stops_a_run_or_is_skipped(folder, fault):
+    wrong, message = FAULTS[fault]
+    Image.fromarray(wrong).save(folder / "train" / "masks" / "p00.png")
+    with pytest.raises((UnreadableImageError, tf.errors.OpError), match=message):
+        dataset = data.load(f"folder:{folder}", 3)
+        with dataset.unreadable.reading():
+            batches(dataset.split("train"), AugmentConfig())
+    dataset = data.load(f"folder:{folder}", 3, DataConfig(on_corrupt="skip"))
+    made = batches(dataset.split("train"), AugmentConfig())
+    assert [name.rsplit("/", 1)[-1] for name in dataset.unreadable.names] == ["p00.png"]
+    assert len(made) == 3 and all(np.isfinite(images).all() for images, _ in made)

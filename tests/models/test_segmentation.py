@@ -1,0 +1,142 @@
+"""Decoders over the blocks equal formulas in NumPy, on every backend from the same weights."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy, weights_by_path
+from vit_keras import compute
+from vit_keras.models import (
+    Preprocessing,
+    VisionTransformer,
+    intermediates,
+    segmenter,
+    with_image_size,
+)
+from vit_keras.resizing import INTERPOLATIONS
+
+SIZES = {"hidden_size": 24, "num_layers": 5, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    model = VisionTransformer((16, 24), 8, **SIZES, name="small")
+    return randomise(model, np.random.default_rng(11), scale=0.15)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(3).uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
+
+
+def block_maps(encoder, images, grid=(2, 3)):
+    outputs = {k: to_numpy(x) for k, x in intermediates(encoder)(images).items()}
+    as_map = lambda x: x[:, 1:].reshape(len(x), *grid, -1)
+    tokens = ("encoderblock", "encoder_norm")
+    return {k: as_map(x) for k, x in outputs.items() if k.startswith(tokens) and x.ndim == 3}
+
+
+def upsampled(x, factor):
+    rows, columns = (INTERPOLATIONS["bilinear_half_pixel"](n, n * factor) for n in x.shape[1:3])
+    return np.einsum("ih,jw,bhwc->bijc", rows, columns, x)
+
+
+def layer_norm(x, weights, name):
+    x = x - x.mean(-1, keepdims=True)
+    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+    return x * weights[f"{name}/gamma"] + weights[f"{name}/beta"]
+
+
+def transposed(x, kernel, bias):
+    """Each place becomes 2x2 places: `(B, h, w, C)` by `(2, 2, filters, C)`."""
+    y = np.einsum("bhwc,ijfc->bhiwjf", x, kernel)
+    batch, rows, _, columns, _, filters = y.shape
+    return y.reshape(batch, 2 * rows, 2 * columns, filters) + bias
+
+
+def convolved(x, kernel, bias):
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    return np.einsum("bhwcij,ijcf->bhwf", windows, kernel) + bias
+
+
+def multilevel(maps, weights):
+    """The decoder's logits, written from its description."""
+    dense = lambda x, name: x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
+    x = 0
+    for number, block in enumerate((0, 1, 3, 4)):  # the ends of four equal parts of five blocks
+        y = layer_norm(maps[f"encoderblock_{block}"], weights, f"decoder_norm_{number}")
+        x = x + dense(y, f"decoder_projection_{number}")
+    steps = (("up", transposed), ("mix", convolved))
+    for number, (step, convolution) in ((n, step) for n in range(2) for step in steps):
+        name = f"decoder_{step}_{number}"
+        x = convolution(x, weights[f"{name}/kernel"], weights[f"{name}/bias"])
+        x = np.maximum(layer_norm(x, weights, f"decoder_{step}_norm_{number}"), 0)
+    return upsampled(dense(x, "head"), 2)
+
+
+def test_the_linear_decoder_is_a_dense_layer_on_the_normalized_map(encoder, images, rng):
+    model = randomise(segmenter(encoder, 4, "linear"), rng, scale=0.15)
+    weights, maps = weights_by_path(model), block_maps(encoder, images)
+    logits = maps["encoder_norm"] @ weights["head/kernel"] + weights["head/bias"]
+    np.testing.assert_allclose(to_numpy(model(images)), upsampled(logits, 8), atol=2e-5, rtol=0)
+
+
+def test_the_multilevel_decoder_is_what_it_says(encoder, images, rng):
+    model = randomise(segmenter(encoder, 4, width=6), rng, scale=0.15)
+    expected = multilevel(block_maps(encoder, images), weights_by_path(model))
+    np.testing.assert_allclose(to_numpy(model(images)), expected, atol=2e-5, rtol=0)
+
+
+def test_a_segmenter_takes_another_size_and_keeps_its_preprocessing(encoder, rng, tmp_path):
+    encoder.preprocessing = Preprocessing(mean=(0.4,), crop_fraction=0.9)
+    model = randomise(segmenter(encoder, 4, width=6), rng, scale=0.15)
+    resized = with_image_size(model, (8, 32))
+    resized.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    images = rng.uniform(-1, 1, (1, 8, 32, 3)).astype("float32")
+    expected = multilevel(block_maps(again, images, (1, 4)), weights_by_path(model))
+    np.testing.assert_allclose(to_numpy(again(images)), expected, atol=2e-5, rtol=0)
+    assert again.preprocessing == encoder.preprocessing
+
+
+@pytest.mark.once
+def test_initial_weights_are_zero_in_the_head_and_follow_the_seed(encoder):
+    first, second, other = (weights_by_path(segmenter(encoder, 4, seed=s)) for s in (1, 1, 2))
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name])
+    assert not first["head/kernel"].any()
+    kernels = [name for name in first if name.startswith("decoder") and name.endswith("kernel")]
+    assert len(kernels) == 8 and all((first[name] != other[name]).any() for name in kernels)
+    up = first["decoder_up_0/kernel"]  # (2, 2, 64, 64), Xavier uniform for 64 inputs and outputs
+    assert 0.98 * np.sqrt(6 / 128) < abs(up).max() <= np.sqrt(6 / 128)
+
+
+@pytest.mark.once
+def test_a_decoder_costs_what_was_counted_by_hand(encoder):
+    blocks = compute.flops(VisionTransformer((16, 24), 8, **SIZES | {"num_classes": None})).macs
+    projections, ups, mixes = 4 * 6 * 24 * 10, (6 + 24) * 4 * 100, (24 + 96) * 9 * 100
+    expected = blocks + projections + ups + mixes + 96 * 10 * 4
+    assert compute.flops(segmenter(encoder, 4, width=10)).macs == expected
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("patch", "doublings"), [(7, 0), (6, 1), (4, 2), (8, 2)])
+def test_the_resolution_is_doubled_where_patches_have_whole_halves(patch, doublings):
+    model = segmenter(VisionTransformer(2 * patch, patch, 12, 1, 3, 8, None), 3, width=4)
+    ups = [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2DTranspose)]
+    assert len(ups) == doublings
+    assert model.output_shape == (None, 2 * patch, 2 * patch, 3)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"decoder": "deep"}, r"`decoder` must be one of 'linear', 'multilevel'.*'deep'"),
+        ({"num_classes": 0}, r"`num_classes` must be a positive int.*num_classes=0"),
+    ],
+)
+def test_wrong_arguments(encoder, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        segmenter(encoder, **{"num_classes": 3, **arguments})

@@ -1,0 +1,150 @@
+"""Models that give each pixel a class: a decoder over the blocks of an encoder."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import keras
+
+from vit_keras.initializers import default_seed, xavier_uniform
+from vit_keras.layers.base import check_choice, check_positive, layer_norm
+from vit_keras.models.common import layer_options
+from vit_keras.models.description import copy_description, preprocessing_of
+from vit_keras.models.image_model import ImageModel
+from vit_keras.models.pyramid import blocks_of, map_of
+
+MAPS = 4  # blocks that the multi-level decoder reads
+DOUBLINGS = 2  # of its resolution, by learned layers
+EPSILON = 1e-6
+
+
+def segmenter(
+    model: keras.Model,
+    num_classes: int,
+    decoder: str = "multilevel",
+    width: int = 64,
+    head_bias: float = 0.0,
+    seed: int | None = None,
+    name: str | None = None,
+) -> ImageModel:
+    """Builds a model for semantic segmentation from an encoder.
+
+    It maps images `(B, H, W, C)` to the logits of each pixel, `(B, H, W, num_classes)`. The layer
+    `head` starts at zero, and its map is interpolated bilinearly to the size of the images.
+
+    Args:
+        model: An encoder of this package with a known image size, such as a `VisionTransformer`
+            with or without a head. What follows its last block is left out, but for the norm.
+        num_classes: Number of classes.
+        decoder: "linear" is one dense layer on the normalized last map, as in Segmenter's linear
+            decoder (arXiv 2105.05633). "multilevel" adds up projections of four blocks, evenly
+            spaced over the depth, as SETR's MLA (arXiv 2012.15840) does, and doubles the map's
+            resolution twice by transposed convolutions, as ViTDet (arXiv 2203.16527) does.
+        width: Width of the multi-level decoder.
+        head_bias: Initial value of the biases of `head`.
+        seed: Seed of the new layers. Equal seeds give equal weights on every backend.
+        name: Name of the model; None for `model`'s.
+
+    Returns:
+        An `ImageModel` that shares the encoder's weights. It sees whole pictures: its preprocessing
+        is the encoder's, without a central crop.
+        `with_image_size` makes one for images of another size.
+
+    Raises:
+        ValueError: The model has no blocks, an argument is wrong, or the patches do not divide
+            into whole pixels.
+
+    Example:
+        >>> encoder = from_variant("S/16", image_size=512, num_classes=None)
+        >>> segmenter(encoder, num_classes=21).output_shape
+        (None, 512, 512, 21)
+    """
+    check_choice(decoder, DECODERS, "decoder")
+    check_positive(num_classes=num_classes, width=width)
+    blocks = blocks_of(model)
+    dtype = blocks[-1].layer.dtype_policy
+    layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
+    x = DECODERS[decoder](model, blocks, width, layer)
+    head = {"kernel_initializer": "zeros", "name": "head", "dtype": dtype.variable_dtype}
+    bias = keras.initializers.Constant(head_bias)
+    x = keras.layers.Dense(num_classes, bias_initializer=bias, **head)(x)  # (B, h, w, K)
+    x = _to_pixels(x, model.input_shape[1:3])
+    made = copy_description(ImageModel(model.input, x, name=name or model.name), model)
+    made.preprocessing = dataclasses.replace(preprocessing_of(model), crop_fraction=None)
+    return made
+
+
+def _linear(model, blocks, width, layer):
+    return map_of(model, blocks[-1], norm=_has_norm(model))
+
+
+def _has_norm(model):
+    return any(layer.name == "encoder_norm" for layer in model.layers)
+
+
+def _multilevel(model, blocks, width, layer):
+    """The sum of projected maps `(B, h, w, width)`, at twice the resolution for each doubling."""
+    alike = [block for block in blocks if block.stride == blocks[-1].stride]
+    chosen = alike if len(alike) <= MAPS else [alike[i] for i in _evenly(len(alike))]
+    maps = []
+    for number, block in enumerate(chosen):
+        x = _norm(map_of(model, block, norm=False), f"decoder_norm_{number}", layer)
+        dense = _with_kernel(layer(f"decoder_projection_{number}"), x.shape[-1], width)
+        maps.append(keras.layers.Dense(width, **dense)(x))
+    x = maps[0]
+    if len(maps) > 1:
+        x = keras.layers.Add(dtype=layer("")["dtype"], name="decoder_sum")(maps)
+    for number in range(_doublings(blocks[-1].stride)):
+        x = _doubled(x, width, number, layer)
+    return x
+
+
+def _evenly(count):
+    """The last of each of the `MAPS` equal parts of the depth: 2, 5, 8 and 11 of 12 blocks."""
+    return [round((part + 1) * count / MAPS) - 1 for part in range(MAPS)]
+
+
+def _doublings(stride):
+    whole = lambda n: all(side % 2**n == 0 for side in stride)
+    return max(n for n in range(DOUBLINGS + 1) if whole(n))
+
+
+def _doubled(x, width, number, layer):
+    """Doubles the resolution: a transposed convolution of 2x2 pixels, and one of 3x3 after it."""
+    common = {"data_format": "channels_last"}
+    up = _with_kernel(layer(f"decoder_up_{number}"), x.shape[-1], width)
+    x = keras.layers.Conv2DTranspose(width, 2, 2, **common, **up)(x)
+    x = _relu(_norm(x, f"decoder_up_norm_{number}", layer), f"decoder_up_relu_{number}", layer)
+    mix = _with_kernel(layer(f"decoder_mix_{number}"), 9 * width, 9 * width)
+    x = keras.layers.Conv2D(width, 3, padding="same", **common, **mix)(x)
+    return _relu(_norm(x, f"decoder_mix_norm_{number}", layer), f"decoder_mix_relu_{number}", layer)
+
+
+def _with_kernel(options, fan_in, fan_out) -> dict[str, Any]:
+    """A layer's arguments with an initializer instead of a seed."""
+    seed = options.pop("seed")
+    return {**options, "kernel_initializer": xavier_uniform(fan_in, fan_out, seed)}
+
+
+def _norm(x, name, layer):
+    return layer_norm(EPSILON, name, dtype=layer(name)["dtype"])(x)
+
+
+def _relu(x, name, layer):
+    return keras.layers.ReLU(dtype=layer(name)["dtype"], name=name)(x)
+
+
+def _to_pixels(x, image_size):
+    factors = tuple(size // places for size, places in zip(image_size, x.shape[1:3]))
+    if factors == (1, 1):
+        return x
+    return keras.layers.UpSampling2D(
+        factors,
+        interpolation="bilinear",
+        data_format="channels_last",
+        dtype=x.dtype,
+        name="logits",
+    )(x)
+
+
+DECODERS = {"linear": _linear, "multilevel": _multilevel}
