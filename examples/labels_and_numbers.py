@@ -107,7 +107,7 @@ def make_angles(folder, count, test_count, seed):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path, help="the folder to make")
-    parser.add_argument("--count", type=int, default=2000, help="arrows to learn from (2000)")
+    parser.add_argument("--count", type=int, default=4000, help="arrows to learn from (4000)")
     parser.add_argument("--test_count", type=int, default=400, help="arrows to test (400)")
     parser.add_argument("--seed", type=int, default=0, help="decides everything random (0)")
     options = parser.parse_args(arguments)

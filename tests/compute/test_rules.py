@@ -71,14 +71,15 @@ def mlp_products(tokens):
 
 def expected_costs(stem, kind, classifier):
     """Multiply-adds and activations, written from Eq. 1-4 and Appendix D.4."""
-    tokens = PATCHES + (classifier == "token")
+    tokens = PATCHES + {"token": 1, "distilled": 2}.get(classifier, 0)
     block = attention_products(tokens, tokens) + mlp_products(tokens)
     if kind == "relative":
         block.append((tokens * tokens, WIDTH, HEADS))
     products = STEMS[stem][1] + DEPTH * block
     if classifier == "map":
         products += attention_products(1, tokens) + mlp_products(1)
-    products.append((1, WIDTH * CLASSES, CLASSES))
+    heads = 2 if classifier == "distilled" else 1
+    products.append((heads, WIDTH * CLASSES, CLASSES))
     return tuple(sum(places * each[i] for places, *each in products) for i in (0, 1))
 
 

@@ -110,7 +110,7 @@ def test_thresholds_and_temperature_come_from_the_development_split(trained):
         report = json.loads((folder / "report.json").read_text())
         assert abs(report["images"] - TRAIN * 0.25) <= 2  # of the training images
         assert list(task.thresholds) == [row["threshold"] for row in report["labels"]]
-        assert 0.01 < task.temperature < 100
+        assert 0.1 <= task.temperature <= 10
 
 
 @pytest.mark.slow
