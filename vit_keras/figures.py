@@ -187,7 +187,8 @@ def label_bars(rows: Sequence[dict[str, Any]], path: str | os.PathLike, source: 
     axis.set_yticks(places, [f"{shorten(row['name'])} ({row['positives']})" for row in shown])
     axis.invert_yaxis()
     axis.set(xlabel="%", xlim=(0, 101), title=f"{_head(source)}labels (pictures that have them)")
-    axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    handles = axis.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=2, frameon=False)
     save_figure(figure, path)
 
 

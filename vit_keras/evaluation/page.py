@@ -65,7 +65,7 @@ def _figure(prediction, threshold, numbers):
         attributes = f' data-class="{html.escape(name)}" data-confidence="{share:.6g}"'
         text = f"<ol>\n{''.join(_line(name, share) for name, share in prediction.classes)}</ol>"
     elif not prediction.error:
-        attributes, text = ' class="none"', f"<p>{nothing_at(threshold)}</p>"
+        attributes, text = ' class="none"', f"<p>{nothing_at(threshold).replace('%', ' %')}</p>"
     path, name = html.escape(os.fspath(prediction.path)), html.escape(prediction.path.name)
     return (
         f"<figure{attributes}>\n{_picture(prediction)}"
