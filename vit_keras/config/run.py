@@ -137,17 +137,7 @@ class Config:
             )
         if self.pretext.is_active and self.loss == "softmax":  # in runs of earlier versions
             object.__setattr__(self, "loss", None)
-        if self.batch % self.optimizer.accumulation_steps:
-            raise ValueError(
-                "`optimizer.accumulation_steps` must divide `batch`. Received: "
-                f"accumulation_steps={self.optimizer.accumulation_steps}, batch={self.batch}"
-            )
-        for name in ("total_steps", "eval_every", "checkpoint_every"):
-            if (getattr(self, name) or 0) % self.steps_per_execution:
-                raise ValueError(
-                    f"`steps_per_execution` must divide `{name}`. Received: "
-                    f"steps_per_execution={self.steps_per_execution}, {name}={getattr(self, name)}"
-                )
+        self._check_steps()
         if not all(0 < rate <= 1 for rate in self.patch_keep_rates):
             raise ValueError(
                 "`patch_keep_rates` must be above 0 and at most 1. "
@@ -165,6 +155,19 @@ class Config:
         if self.model.is_complete:
             self.model.arguments()
             self.pretext.check(self)
+
+    def _check_steps(self):
+        if self.batch % self.optimizer.accumulation_steps:
+            raise ValueError(
+                "`optimizer.accumulation_steps` must divide `batch`. Received: "
+                f"accumulation_steps={self.optimizer.accumulation_steps}, batch={self.batch}"
+            )
+        for name in ("total_steps", "eval_every", "checkpoint_every"):
+            if (getattr(self, name) or 0) % self.steps_per_execution:
+                raise ValueError(
+                    f"`steps_per_execution` must divide `{name}`. Received: "
+                    f"steps_per_execution={self.steps_per_execution}, {name}={getattr(self, name)}"
+                )
 
     @property
     def learns_labels(self) -> bool:

@@ -67,10 +67,7 @@ def train_run(config: Config) -> dict[str, Any] | None:
         feed = data.Feed(dataset, config, size, numerics, topology.shard, described[1])
         few_shot = _few_shot(config, encoder, feed)
         if topology.is_chief:
-            trained = encoder if config.distill.is_active else model
-            size = f"{trained.count_params():,} parameters{_trained(trained)}"
-            updates = f"{config.total_steps} updates of {config.batch} images"
-            print(f"{run.folder}: {config.model.summary()}, {size}, {updates}")
+            _announce(run, encoder if config.distill.is_active else model)
             print("\n".join(data.describe_splits(dataset, feed.train, feed.test)))
         with dataset.unreadable.reading():
             if config.cache_features:
@@ -101,13 +98,17 @@ def _build(config, class_names, task):
     return model, encoder
 
 
-def _trained(model):
-    """How many parameters train, where it is not all of them."""
+def _announce(run, model):
+    """Prints what is trained: the model, its parameters, and the updates."""
+    config = run.config
     total, trained = (
         sum(math.prod(v.shape) for v in variables)
         for variables in (model.weights, model.trainable_variables)
     )
-    return "" if trained == total else f" ({trained:,} trained, {trained / total:.2%})"
+    part = "" if trained == total else f" ({trained:,} trained, {trained / total:.2%})"
+    size = f"{model.count_params():,} parameters{part}"
+    updates = f"{config.total_steps} updates of {config.batch} images"
+    print(f"{run.folder}: {config.model.summary()}, {size}, {updates}")
 
 
 def _few_shot(config, encoder, feed):
