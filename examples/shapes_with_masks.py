@@ -27,6 +27,7 @@ try:
 except ImportError:  # as a script
     from shapes_on_photographs import OUTLINES, SIZE, SPLITS, draw_mask, halves
 
+CONTRAST = 0.5  # of the photographs, which are darker than the shapes
 PALETTE = [(0, 0, 0), (230, 25, 75), (60, 180, 75), (0, 130, 200), (245, 130, 48), (145, 30, 180)]
 
 
@@ -42,6 +43,7 @@ def make_pair(photographs, classes, rng):
     left, top = rng.uniform(0, photograph.width - width), rng.uniform(0, photograph.height - height)
     box = (left, top, left + width, top + height)
     picture = photograph.resize(SIZE, Image.Resampling.BICUBIC, box)
+    picture = picture.point(lambda value: round(CONTRAST * value))
     mask = np.zeros(SIZE[::-1], "uint8")
     for _ in range(rng.integers(1, 3)):
         number = rng.integers(len(classes))
@@ -50,7 +52,7 @@ def make_pair(photographs, classes, rng):
         covered = draw_mask(OUTLINES[classes[number]], center, radius, degrees)
         hue, saturation, value = rng.random(), rng.uniform(0.3, 1), rng.uniform(0.85, 1)
         color = tuple(round(255 * c) for c in colorsys.hsv_to_rgb(hue, saturation, value))
-        opacity = rng.uniform(0.7, 1)
+        opacity = rng.uniform(0.8, 1)
         picture.paste(color, mask=covered.point(lambda cover, share=opacity: round(cover * share)))
         mask[np.asarray(covered) > 127] = number + 1
     indices = Image.fromarray(mask, mode="P")
