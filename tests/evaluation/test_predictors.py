@@ -67,10 +67,10 @@ def test_files_without_what_lies_beside_them(exported, tmp_path):
     file = tmp_path / "alone.tflite"
     file.write_bytes((exported / "export" / "model.tflite").read_bytes())
     predictor, _ = evaluation.open_predictor(file)
-    assert predictor.class_names is None and predictor.preprocessing.interpolation == "bilinear"
-    assert predictor.gives_probabilities
+    assert predictor.class_names == NAMES  # which the file holds itself
+    assert predictor.preprocessing.interpolation == "bilinear" and predictor.gives_probabilities
     logits, _ = evaluation.open_predictor(onnx_means(tmp_path / "logits.onnx", 2))
-    assert not logits.gives_probabilities  # means of pixels
+    assert not logits.gives_probabilities and logits.class_names is None  # means of pixels
     with pytest.raises(ValueError, match="must be the exported file's. Received: image_size=16"):
         evaluation.open_predictor(file, image_size=16)
     with pytest.raises(ValueError, match="features, which an exported file does not give"):

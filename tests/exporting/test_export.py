@@ -110,7 +110,7 @@ def test_an_application_gets_no_second_softmax(rng):
         ({"formats": ["tflite"]}, "`format` must be one of 'savedmodel', 'litert'"),
         ({"batch": 2, "dynamic_batch": True}, "either a fixed `batch` or a `dynamic_batch`"),
         ({"batch": 0}, "`batch` must be a positive int"),
-        ({"output": "classes"}, "`output` must be one of 'softmax', 'logits', 'features'"),
+        ({"output": "classes"}, "`output` of a model of classes must be softmax, logits or feat"),
         ({"token_merging": 4}, "at most half of its tokens"),
     ],
 )
