@@ -20,7 +20,8 @@ from vit_keras.training.loop import compile_model
 
 pytestmark = [pytest.mark.on("torch"), pytest.mark.slow]  # which compiles nothing
 CONFIGS = ROOT / "configs"
-OWN_PICTURES = ("linear", "full")  # without a model: tests/experiments/test_finetune_recipes.py
+# Recipes without a model of their own: tests/experiments/test_finetune_recipes.py.
+OWN_PICTURES = ("linear", "full", "lora", "probe")
 PRESETS = ("none", "light1", "light2", "medium1", "medium2", "strong1", "strong2")
 RECIPES = [
     *((f"{folder}/{path.stem}",) for folder in ("pretrain", "finetune", "pretext")
@@ -105,7 +106,7 @@ def test_five_updates_on_a_small_model(names):
         config.optimizer, accumulation_steps=parts, warmup_steps=1, learning_rate=0.01
     )
     decoder = {"decoder_hidden_size": 8, "decoder_num_layers": 1, "decoder_num_heads": 2}
-    sizes = {"local_size": 8, "prototypes": 16, "head_hidden_size": 8, "bottleneck_size": 4}
+    sizes = {"local_size": 16, "prototypes": 16, "head_hidden_size": 8, "bottleneck_size": 4}
     dino = dataclasses.replace(config.pretext.dino, **sizes)
     pretext = dataclasses.replace(config.pretext, **decoder, dino=dino)
     config = dataclasses.replace(
