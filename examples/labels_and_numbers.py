@@ -10,12 +10,9 @@ picture follows from the seed, its split and its number alone.
 """
 
 import argparse
-import contextlib
 import csv
 import pathlib
-import shutil
 import sys
-import tempfile
 
 import numpy as np
 from PIL import Image
@@ -24,7 +21,7 @@ from sklearn.model_selection import train_test_split
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from examples.shapes_on_photographs import OUTLINES, SPLITS, draw_mask, halves
+from examples.shapes_on_photographs import OUTLINES, SPLITS, draw_mask, halves, new_folder
 
 SIZE = (32, 32)  # width and height of the arrows' pictures in pixels
 WIDEST = 90  # degrees to either side
@@ -111,17 +108,9 @@ def main(arguments=None):
     parser.add_argument("--test_count", type=int, default=400, help="arrows to test (400)")
     parser.add_argument("--seed", type=int, default=0, help="decides everything random (0)")
     options = parser.parse_args(arguments)
-    if options.folder.exists():
-        parser.error(f"the folder must be new, so that nothing is lost. Received: {options.folder}")
-    options.folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-    new = pathlib.Path(tempfile.mkdtemp(prefix=".tables-", dir=options.folder.absolute().parent))
-    try:
+    with new_folder(options.folder, parser) as new:
         make_digits(new, options.seed)
         make_angles(new, options.count, options.test_count, options.seed)
-        new.rename(options.folder)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(new)
     print(f"{options.folder}: labels.csv, rare.csv, angles.csv")
 
 

@@ -149,6 +149,22 @@ def contact_sheet(folder, columns=8, rows=4):
     return sheet
 
 
+@contextlib.contextmanager
+def new_folder(folder, parser):
+    """A folder to fill, which becomes `folder` at the end; `parser` refuses one that exists."""
+    if folder.exists():
+        parser.error(f"the folder must be new, so that nothing is lost. Received: {folder}")
+    parent = folder.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    new = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
+    try:
+        yield new
+        new.rename(folder)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(new)
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path, help="the folder to make")
@@ -160,16 +176,8 @@ def main(arguments=None):
     parser.add_argument("--seed", type=int, default=0, help="decides everything random (0)")
     parser.add_argument("--sheet", metavar="FILE", help="also write a picture of the first 32")
     options = parser.parse_args(arguments)
-    if options.folder.exists():
-        parser.error(f"the folder must be new, so that nothing is lost. Received: {options.folder}")
-    options.folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-    new = tempfile.mkdtemp(prefix=".shapes-", dir=options.folder.absolute().parent)
-    try:
+    with new_folder(options.folder, parser) as new:
         make_folder(new, options.classes, options.count, options.test_count, options.seed)
-        pathlib.Path(new).rename(options.folder)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(new)
     if options.sheet:
         contact_sheet(options.folder).save(options.sheet)
     pictures = options.count + options.test_count

@@ -13,19 +13,16 @@ from the seed, its split and its number alone.
 
 import argparse
 import colorsys
-import contextlib
 import pathlib
-import shutil
 import sys
-import tempfile
 
 import numpy as np
 from PIL import Image
 
 try:
-    from examples.shapes_on_photographs import OUTLINES, SIZE, SPLITS, draw_mask, halves
+    from examples.shapes_on_photographs import OUTLINES, SIZE, SPLITS, draw_mask, halves, new_folder
 except ImportError:  # as a script
-    from shapes_on_photographs import OUTLINES, SIZE, SPLITS, draw_mask, halves
+    from shapes_on_photographs import OUTLINES, SIZE, SPLITS, draw_mask, halves, new_folder
 
 CONTRAST = 0.5  # of the photographs, which are darker than the shapes
 PALETTE = [(0, 0, 0), (230, 25, 75), (60, 180, 75), (0, 130, 200), (245, 130, 48), (145, 30, 180)]
@@ -85,16 +82,8 @@ def main(arguments=None):
     parser.add_argument("--test_count", type=int, default=200, help="test pictures (200)")
     parser.add_argument("--seed", type=int, default=0, help="decides everything random (0)")
     options = parser.parse_args(arguments)
-    if options.folder.exists():
-        parser.error(f"the folder must be new, so that nothing is lost. Received: {options.folder}")
-    options.folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-    new = tempfile.mkdtemp(prefix=".shapes-", dir=options.folder.absolute().parent)
-    try:
+    with new_folder(options.folder, parser) as new:
         make_folder(new, options.classes, options.count, options.test_count, options.seed)
-        pathlib.Path(new).rename(options.folder)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(new)
     pictures = options.count + options.test_count
     print(f"{options.folder}: {pictures} pictures and masks of {', '.join(options.classes)}")
 
