@@ -13,6 +13,20 @@ from vit_keras.training.mask_metrics import MeanIoU, PixelAccuracy
 BINS = 200  # of the probability; more would tell apart what differs by less than half a percent
 
 
+def _weights(known, sample_weight, dtype):
+    """The weight of each target `(B, K)`: 0 if it is unknown, otherwise its image's."""
+    weights = ops.cast(known, dtype)
+    if sample_weight is None:
+        return weights
+    return weights * ops.reshape(ops.cast(sample_weight, dtype), (-1, 1))
+
+
+def _mean_where(present, values):
+    """The mean of the values that are present; 0 if none is."""
+    present = ops.cast(present, values.dtype)
+    return ops.sum(values * present) / ops.maximum(ops.sum(present), 1.0)
+
+
 @keras.saving.register_keras_serializable(package="vit_keras")
 class AveragePrecision(keras.metrics.Metric):
     """The mean over labels of the average precision, from a histogram of the probabilities.
@@ -41,9 +55,7 @@ class AveragePrecision(keras.metrics.Metric):
         probabilities = ops.sigmoid(ops.cast(y_pred, self.dtype))
         bins = ops.minimum(ops.cast(ops.floor(probabilities * BINS), "int32"), BINS - 1)
         place = ops.reshape(bins + BINS * ops.arange(self.num_labels, dtype="int32"), (-1,))
-        weights = ops.cast(known, self.dtype)
-        if sample_weight is not None:
-            weights = weights * ops.reshape(ops.cast(sample_weight, self.dtype), (-1, 1))
+        weights = _weights(known, sample_weight, self.dtype)
         added = [
             ops.segment_sum(ops.reshape(weights * share, (-1,)), place, self.num_labels * BINS)
             for share in (1 - y_true, y_true)
@@ -58,8 +70,7 @@ class AveragePrecision(keras.metrics.Metric):
         precision = above / ops.maximum(all_above, 1e-12)
         total = above[:, -1]
         each = ops.sum(precision * positives, axis=-1) / ops.maximum(total, 1e-12)
-        present = ops.cast(total > 0, self.dtype)
-        return ops.sum(each * present) / ops.maximum(ops.sum(present), 1.0)
+        return _mean_where(total > 0, each)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -83,9 +94,7 @@ class R2(keras.metrics.Metric):
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch of numbers `(B, K)` and outputs `(B, K)`, with weights `(B,)`."""
         known, y = split_known(ops.cast(y_true, self.dtype))
-        weights = ops.cast(known, self.dtype)
-        if sample_weight is not None:
-            weights = weights * ops.reshape(ops.cast(sample_weight, self.dtype), (-1, 1))
+        weights = _weights(known, sample_weight, self.dtype)
         error = ops.square(y - ops.cast(y_pred, self.dtype))
         terms = [ops.ones_like(y), y, ops.square(y), error]
         added = [ops.sum(weights * term, axis=0) for term in terms]
@@ -95,8 +104,7 @@ class R2(keras.metrics.Metric):
         count, total, squares, errors = (self.sums[i] for i in range(4))
         spread = squares - ops.square(total) / ops.maximum(count, 1e-12)
         each = 1 - errors / ops.maximum(spread, 1e-12)
-        present = ops.cast(spread > 0, self.dtype)
-        return ops.sum(each * present) / ops.maximum(ops.sum(present), 1.0)
+        return _mean_where(spread > 0, each)
 
 
 METRICS: dict[str, Callable[[int], Any]] = {
