@@ -13,6 +13,8 @@ _erf = np.vectorize(math.erf)
 def gelu(x, kind):
     if kind == "exact":
         return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
+    if kind == "quick":
+        return x / (1 + np.exp(-1.702 * x))
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 

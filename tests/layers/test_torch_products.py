@@ -76,7 +76,7 @@ def test_a_fused_gelu_equals_the_one_in_training(rng, gelu):
 
 
 @pytest.mark.parametrize("routes", [ROUTES[0], ROUTES[-1]])
-@pytest.mark.parametrize("gelu", dense.GELUS)
+@pytest.mark.parametrize("gelu", ["exact", "tanh"])
 def test_training_keeps_only_the_input_of_gelu(rng, gelu, routes):
     import torch
 

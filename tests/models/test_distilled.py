@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
+from tests.peers import peer
 from vit_keras import evaluation, exporting, weights
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.models import VisionTransformer, attention_maps, scale_head, with_image_size
@@ -23,7 +24,7 @@ def distilled(rng=None, image_size=(16, 24), patch_size=8, **changes):
 def deit(model):
     """transformers' DeiT with the weights of `model`, and a function from images to its output."""
     torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    transformers = peer("transformers")
     config = transformers.DeiTConfig(
         hidden_size=24,
         num_hidden_layers=2,

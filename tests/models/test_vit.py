@@ -150,7 +150,7 @@ def test_mixed_precision_ends_in_float32():
         ({"patch_size": 5}, r"`patch_size` must divide `image_size`.*\(5, 5\).*\(16, 16\)"),
         ({"num_heads": 5}, r"`num_heads` must divide `hidden_size`.*num_heads=5, hidden_size=24"),
         ({"classifier": "cls"}, "`classifier` must be one of 'token', 'gap', 'map'.*'cls'"),
-        ({"gelu": "quick"}, "`gelu` must be one of 'exact', 'tanh'.*'quick'"),
+        ({"gelu": "fast"}, "`gelu` must be one of 'exact', 'tanh', 'quick'.*'fast'"),
         ({"image_size": (16, 16, 3)}, r"`image_size` must be a positive int or a pair"),
         ({"image_size": 0}, r"`image_size` must be a positive int or a pair"),
         ({"num_heads": 0}, r"`num_heads` must be a positive int"),

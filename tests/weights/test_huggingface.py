@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from tests.helpers import to_numpy
+from tests.peers import peer
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+transformers = peer("transformers")
 
 CONFIG = {
     "hidden_size": 24,

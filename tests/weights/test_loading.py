@@ -34,7 +34,7 @@ def test_corrupt_file_is_named(rng, tmp_path, damage):
     data = bytearray(path.read_bytes())
     if damage == "flipped":
         middle = len(data) // 2
-        data[middle : middle + 64] = bytes(64)
+        data[middle : middle + 64] = bytes(b ^ 255 for b in data[middle : middle + 64])
     path.write_bytes({"truncated": data[: len(data) // 2], "text": b"hello"}.get(damage, data))
     with pytest.raises(ValueError, match=r"a\.keras' cannot be read as a Keras model"):
         open_model(path)

@@ -152,9 +152,12 @@ def _attention(layer, shape, convention, tokens_out: int | None = None) -> Produ
     for projection, positions in (*projections, (layer.out, queries)):
         yield positions * math.prod(projection.kernel.shape), positions * width
     yield queries * tokens * width, layer.num_heads * queries * tokens
-    if layer.relative is not None:
-        heads = (shape[0], tokens, layer.num_heads, layer.head_size)
-        yield from count(layer.relative, heads, convention)
+    heads = (shape[0], tokens, layer.num_heads, layer.head_size)
+    for sublayer in (layer.relative, layer.query_norm, layer.key_norm):
+        if sublayer is not None:
+            yield from count(sublayer, heads, convention)
+    if layer.norm is not None:
+        yield from count(layer.norm, (shape[0], queries, width), convention)
     yield queries * tokens * width, queries * width
 
 
@@ -165,8 +168,12 @@ def _relative_logits(layer, shape, convention) -> Products:
 
 
 def _mlp(layer, shape, convention) -> Products:
+    if isinstance(layer, layers.SwiGLU):
+        yield from _dense(layer.gate, shape, convention)
     yield from _dense(layer.dense_0, shape, convention)
-    yield from _dense(layer.dense_1, shape, convention)
+    if layer.norm is not None:
+        yield from count(layer.norm, (*shape[:-1], layer.mlp_dim), convention)
+    yield from _dense(layer.dense_1, (*shape[:-1], layer.mlp_dim), convention)
 
 
 def _wrapped_block(layer, shape, convention) -> Products:
@@ -174,7 +181,7 @@ def _wrapped_block(layer, shape, convention) -> Products:
 
 
 def _block(layer, shape, convention) -> Products:
-    for sublayer in (layer.norm_0, layer.attention, layer.norm_2, layer.mlp):
+    for sublayer in layer.branches:
         yield from count(sublayer, shape, convention)
 
 
@@ -211,12 +218,14 @@ RULES: dict[type, Rule] = {
     keras.layers.Conv2D: _convolution,
     keras.layers.Conv2DTranspose: _transposed_convolution,
     keras.layers.LayerNormalization: _norm,
+    keras.layers.RMSNormalization: _norm,
     keras.layers.GroupNormalization: _norm,
     keras.layers.BatchNormalization: _norm,
     layers.PatchEmbedding: _patch_embedding,
     layers.MultiHeadDotProductAttention: _attention,
     layers.RelativeLogits: _relative_logits,
     layers.MlpBlock: _mlp,
+    layers.SwiGLU: _mlp,
     layers.EncoderBlock: _block,
     layers.WithAttentionWeights: _wrapped_block,
     layers.MAPHead: _map_head,

@@ -47,12 +47,13 @@ class ModelConfig:
         resnet_layers: units in each stage of a ResNet or of a hybrid's stem; null for the variant's
         resnet_width: factor of the widths of a ResNet or of a hybrid's stem; null for the variant's
         classifier: what the classifier reads: the class token, the mean of all tokens (gap, or
-            gap_norm before encoder_norm), their attention pooling (map), or the class token and
-            DeiT's distillation token with a head each (distilled); null for token
+            gap_norm before encoder_norm), their attention pooling (map), class token and mean
+            (token_gap), or the class token and DeiT's distillation token with a head each
+            (distilled); null for token
         representation_size: width of the pre-training head's tanh layer; null for none
         position_embedding: learned (1-D), none, learned_2d (columns and rows), relative (1-D, in
-            the attention), sincos2d (fixed) or rope2d (rotations in the attention); null for
-            learned
+            the attention), sincos2d (fixed), rope2d (rotations in the attention) or relative_2d
+            (BEiT's biases in the attention); null for learned
         position_embedding_at: where embeddings are added: once at the stem, before every block with
             weights for each block, or before every block with shared weights; null for stem
         dropout_rate: dropout after dense layers (not query, key, value) and position embeddings
@@ -60,7 +61,7 @@ class ModelConfig:
         stochastic_depth_rate: rate of the last block; it grows linearly from 0
         patch_keep_rate: fraction of an image's patches that a training step sees (PatchDropout);
             0.5 nearly halves the cost
-        gelu: exact (erf), or tanh as in the published Flax code; null for tanh
+        gelu: exact (erf), tanh as in the published Flax code, or quick as in CLIP; null for tanh
         dtype: Keras dtype policy: float32, mixed_bfloat16 or mixed_float16
         head_bias: initial bias of the classifier, -10 or -6.9 for a sigmoid loss
         decoder: what reads masks from the blocks, for task masks alone: multilevel adds up four of
@@ -80,17 +81,18 @@ class ModelConfig:
     mlp_dim: int | None = None
     resnet_layers: tuple[int, ...] | None = None
     resnet_width: float | None = None
-    classifier: Literal["token", "gap", "map", "gap_norm", "distilled"] | None = None
+    classifier: Literal["token", "gap", "map", "gap_norm", "token_gap", "distilled"] | None = None
     representation_size: int | None = None
     position_embedding: (
-        Literal["learned", "none", "learned_2d", "relative", "sincos2d", "rope2d"] | None
+        Literal["learned", "none", "learned_2d", "relative", "sincos2d", "rope2d", "relative_2d"]
+        | None
     ) = None
     position_embedding_at: Literal["stem", "every", "shared"] | None = None
     dropout_rate: float = 0.0
     attention_dropout_rate: float = 0.0
     stochastic_depth_rate: float = 0.0
     patch_keep_rate: float = 1.0
-    gelu: Literal["exact", "tanh"] | None = None
+    gelu: Literal["exact", "tanh", "quick"] | None = None
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     head_bias: float = 0.0
     decoder: Literal["multilevel", "linear"] = "multilevel"

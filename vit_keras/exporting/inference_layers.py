@@ -13,7 +13,7 @@ from keras import ops
 from vit_keras.exporting import token_merging
 from vit_keras.exporting.folded_weights import array, fold, matrix
 from vit_keras.layers import kernels
-from vit_keras.layers.dense import Dense, gelu_tanh
+from vit_keras.layers.dense import Dense, gelu_quick, gelu_tanh
 
 heads_first_attention = kernels.lookup("heads_first_attention")
 
@@ -33,7 +33,7 @@ def gelu_by_erf(x):
 @kernels.dispatch("inference_gelu")
 def gelu(kind: str):
     """The GELU of a kind, "exact" or "tanh"; torch fuses its own with the product before it."""
-    return {"exact": gelu_by_erf, "tanh": gelu_tanh}[kind]
+    return {"exact": gelu_by_erf, "tanh": gelu_tanh, "quick": gelu_quick}[kind]
 
 
 class AttentionAndMLP(keras.layers.Layer):

@@ -17,6 +17,7 @@ from vit_keras.layers import (
     TakeClassToken,
     WithAttentionWeights,
 )
+from vit_keras.layers.block_options import PAPER
 from vit_keras.models.description import copy_description
 
 BLOCK_SIZES = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon")
@@ -108,8 +109,8 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
 
 
 def is_plain(block: EncoderBlock) -> bool:
-    """Whether attention uses no positions, as in the paper; other blocks are not rewritten."""
-    return getattr(block, "position_embedding", None) is None
+    """Whether a block is the paper's, without positions; other blocks are not rewritten."""
+    return block.position_embedding is None and block.options == PAPER
 
 
 def _block_read_for_its_class_token(model):

@@ -1,19 +1,16 @@
 """Keras layers of the Vision Transformer. They know neither models nor files."""
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
+from vit_keras.layers.block_options import BlockOptions, Rope
 from vit_keras.layers.blocks import EncoderBlock, WithAttentionWeights
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
 from vit_keras.layers.group_norm import GroupNorm
+from vit_keras.layers.layer_scale import LayerScale
 from vit_keras.layers.maps import PatchMap
 from vit_keras.layers.masking import CorruptTokens, RestoreTokens, TakeVisible
-from vit_keras.layers.mlp import MlpBlock
+from vit_keras.layers.mlp import MlpBlock, SwiGLU
 from vit_keras.layers.patch_dropout import PatchDropout
-from vit_keras.layers.patches import (
-    ClassToken,
-    DropClassToken,
-    PatchEmbedding,
-    TakeClassToken,
-)
+from vit_keras.layers.patches import PatchEmbedding
 from vit_keras.layers.pooling import MAPHead
 from vit_keras.layers.positions import (
     AddPositionEmbs,
@@ -22,20 +19,29 @@ from vit_keras.layers.positions import (
 )
 from vit_keras.layers.positions_in_attention import RelativeLogits, RotaryPositions
 from vit_keras.layers.prototypes import PrototypeHead
+from vit_keras.layers.relative_bias import RelativeBias2D
 from vit_keras.layers.resized_positions import AddResizedPositions
 from vit_keras.layers.std_conv import ResNetInput, RootBlock, StdConv
+from vit_keras.layers.tokens import (
+    ClassToken,
+    DropClassToken,
+    RegisterTokens,
+    TakeClassToken,
+)
 
 __all__ = [
     "AddPositionEmbs",
     "AddPositionEmbs2D",
     "AddResizedPositions",
     "AddSinCosPositions",
+    "BlockOptions",
     "BottleneckUnit",
     "ClassToken",
     "CorruptTokens",
     "DropClassToken",
     "EncoderBlock",
     "GroupNorm",
+    "LayerScale",
     "MAPHead",
     "MlpBlock",
     "MultiHeadDotProductAttention",
@@ -44,13 +50,17 @@ __all__ = [
     "PatchMap",
     "PreActivationUnit",
     "PrototypeHead",
+    "RegisterTokens",
+    "RelativeBias2D",
     "RelativeLogits",
     "ResNetInput",
     "ResNetStage",
     "RestoreTokens",
     "RootBlock",
+    "Rope",
     "RotaryPositions",
     "StdConv",
+    "SwiGLU",
     "TakeClassToken",
     "TakeVisible",
     "WithAttentionWeights",

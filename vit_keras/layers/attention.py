@@ -1,17 +1,28 @@
 """Multi-head self-attention with the published parameter layouts."""
 
+import dataclasses
+
 import keras
 from keras import ops
 
 from vit_keras.initializers import xavier_uniform
 from vit_keras.layers import kernels
-from vit_keras.layers.base import SeededLayer, check_choice, check_positive, check_rates, pair
+from vit_keras.layers.base import (
+    NORMALIZATIONS,
+    SeededLayer,
+    check_choice,
+    check_positive,
+    check_rates,
+    pair,
+)
+from vit_keras.layers.block_options import PAPER, QKV_BIASES, BlockOptions
 from vit_keras.layers.dense import HeadsDense
 from vit_keras.layers.positions_in_attention import (
     IN_ATTENTION,
     RelativeLogits,
     RotaryPositions,
 )
+from vit_keras.layers.relative_bias import RelativeBias2D
 
 
 @kernels.dispatch("fused_attention")
@@ -36,8 +47,12 @@ class MultiHeadDotProductAttention(SeededLayer):
         num_heads: H, the number of heads. It must divide D.
         attention_dropout_rate: The part of the weights that dropout sets to 0 in training.
         position_embedding: None; "relative", which adds the logits q rᵀ / √d of `RelativeLogits`;
-            or "rope2d", which rotates q and k by `RotaryPositions`.
-        grid: The rows and columns (h, w) of patches, which "rope2d" needs.
+            "relative_2d", which adds the biases of `RelativeBias2D`; or "rope2d", which rotates q
+            and k by `RotaryPositions`, as `options.rope` does.
+        grid: The rows and columns (h, w) of patches, which rotary positions and "relative_2d" need.
+        options: `BlockOptions`, of which `qkv_bias`, `qk_norm`, `attention_norm`, `norm` and `rope`
+            are read, or its fields in a dictionary.
+        layer_norm_epsilon: The number added to the variances of the normalizations in `options`.
         **kwargs: Arguments of `SeededLayer`.
 
     Call arguments:
@@ -70,6 +85,8 @@ class MultiHeadDotProductAttention(SeededLayer):
         attention_dropout_rate: float = 0.0,
         position_embedding: str | None = None,
         grid: tuple[int, int] | None = None,
+        options: BlockOptions | dict | None = None,
+        layer_norm_epsilon: float = 1e-6,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -78,16 +95,36 @@ class MultiHeadDotProductAttention(SeededLayer):
         check_choice(position_embedding, (None, *IN_ATTENTION), "position_embedding")
         self.position_embedding = position_embedding
         self.grid = None if grid is None else pair(grid, "grid")
-        self.relative = self.rotary = None
-        if position_embedding == "relative":
-            seed = self.fold_in("relative")
-            self.relative = RelativeLogits(seed=seed, dtype=self.dtype_policy, name="relative")
-        elif position_embedding == "rope2d":
-            cells = pair(grid, "grid")
-            self.rotary = RotaryPositions(cells, dtype=self.dtype_policy, name="rotary")
+        self.options, self.layer_norm_epsilon = BlockOptions.of(options), layer_norm_epsilon
+        self._make_positions()
+        self._make_norms()
         self.num_heads = num_heads
         self.attention_dropout_rate = attention_dropout_rate
         self.attention_dropout = self.dropout(attention_dropout_rate, "attention_dropout")
+
+    def _make_positions(self):
+        kind, rope = self.position_embedding, self.options.rope
+        self.relative = self.rotary = None
+        if kind == "relative":
+            self.relative = RelativeLogits(**self._sublayer("relative"))
+        elif kind == "relative_2d":
+            self.relative = RelativeBias2D(pair(self.grid, "grid"), **self._sublayer("relative_2d"))
+        if kind == "rope2d" or rope is not None:
+            self.rotary = RotaryPositions(pair(self.grid, "grid"), rope, **self._sublayer("rotary"))
+
+    def _make_norms(self):
+        norm = NORMALIZATIONS[self.options.norm]
+        self.query_norm = self.key_norm = self.norm = None
+        if self.options.qk_norm:
+            self.query_norm, self.key_norm = (
+                norm(self.layer_norm_epsilon, name, dtype=self.dtype_policy)
+                for name in ("query_norm", "key_norm")
+            )
+        if self.options.attention_norm:
+            self.norm = norm(self.layer_norm_epsilon, "norm", dtype=self.dtype_policy)
+
+    def _sublayer(self, name):
+        return {"seed": self.fold_in(name), "dtype": self.dtype_policy, "name": name}
 
     def build(self, q_shape, kv_shape=None):
         width = q_shape[-1]
@@ -99,22 +136,28 @@ class MultiHeadDotProductAttention(SeededLayer):
         self.head_size = width // self.num_heads
         heads = (self.num_heads, self.head_size)
         for name in ("query", "key", "value"):
-            setattr(
-                self, name, self._projection("bnd,dhk->bnhk", (None, *heads), "hk", width, name)
-            )
+            bias_axes = "hk" if name in QKV_BIASES[self.options.qkv_bias] else None
+            projection = ("bnd,dhk->bnhk", (None, *heads), bias_axes, width, name)
+            setattr(self, name, self._projection(*projection))
             getattr(self, name).build((None, None, width))
         self.out = self._projection("bnhk,hkd->bnd", (None, width), "d", width, "out")
         self.out.build((None, None, *heads))
-        positions = self.relative or self.rotary
-        if positions is None:
-            return
-        if kv_shape is not None:
+        for norm in filter(None, (self.query_norm, self.key_norm)):
+            norm.build((None, None, *heads))
+        if self.norm is not None:
+            self.norm.build((None, None, width))
+        self._build_positions(q_shape, kv_shape, heads)
+
+    def _build_positions(self, q_shape, kv_shape, heads):
+        positions = [layer for layer in (self.relative, self.rotary) if layer is not None]
+        if positions and kv_shape is not None:
             raise ValueError(
                 "Relative and rotary positions need a sequence that attends to itself. "
                 f"Received: q of shape {q_shape} and kv of shape {kv_shape}. Call the layer "
                 "without `kv`, or make it without `position_embedding`"
             )
-        positions.build((q_shape[0], q_shape[1], *heads))
+        for layer in positions:
+            layer.build((q_shape[0], q_shape[1], *heads))
 
     def _projection(self, equation, output_shape, bias_axes, width, name):
         return HeadsDense(
@@ -129,6 +172,8 @@ class MultiHeadDotProductAttention(SeededLayer):
     def call(self, q, kv=None, training=None, return_attention_weights=False):
         kv = q if kv is None else kv
         query, key, value = self.query(q), self.key(kv), self.value(kv)  # (B, N, H, d)
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
         if self.rotary is not None:
             query, key = self.rotary(query), self.rotary(key)
         dropout = training and self.attention_dropout_rate > 0
@@ -137,6 +182,9 @@ class MultiHeadDotProductAttention(SeededLayer):
             x = fused_attention(query, key, value, self.head_size**-0.5)
         if x is None:
             x, weights = self._explicit(query, key, value, training)
+        if self.norm is not None:
+            flat = ops.reshape(x, (-1, x.shape[1], self.num_heads * self.head_size))
+            x = ops.reshape(self.norm(flat), (-1, *x.shape[1:]))
         x = self.out(x)
         return (x, weights) if return_attention_weights else x
 
@@ -148,7 +196,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         query, key, value = map(self._heads_first, (query, key, value))  # (B·H, N, d)
         logits = ops.matmul(query, ops.transpose(key, (0, 2, 1)))  # (B·H, N_q, N_kv)
         if bias is not None:
-            logits = logits + ops.reshape(bias, (-1, *logits.shape[1:]))
+            logits = self._add_bias(logits, bias)
         if keras.backend.standardize_dtype(logits.dtype) in ("float16", "bfloat16"):
             logits = ops.cast(logits, "float32")
         weights = ops.softmax(logits, axis=-1)
@@ -157,6 +205,13 @@ class MultiHeadDotProductAttention(SeededLayer):
         dropped = ops.reshape(dropped, (-1, *dropped.shape[2:]))
         x = ops.reshape(ops.matmul(dropped, value), (*split, self.head_size))
         return ops.transpose(x, (0, 2, 1, 3)), weights
+
+    def _add_bias(self, logits, bias):
+        """Adds biases `(B, H, N, N)`, or `(H, N, N)` of all images, to logits `(B·H, N, N)`."""
+        if len(bias.shape) == 3:
+            logits = ops.reshape(logits, (-1, *bias.shape)) + ops.cast(bias, logits.dtype)
+            return ops.reshape(logits, (-1, *bias.shape[1:]))
+        return logits + ops.reshape(bias, (-1, *logits.shape[1:]))
 
     def _heads_first(self, x):
         """`(B, N, H, d)` -> `(B·H, N, d)`."""
@@ -178,6 +233,8 @@ class MultiHeadDotProductAttention(SeededLayer):
             "attention_dropout_rate": self.attention_dropout_rate,
             "position_embedding": self.position_embedding,
             "grid": self.grid,
+            "options": None if self.options == PAPER else dataclasses.asdict(self.options),
+            "layer_norm_epsilon": self.layer_norm_epsilon,
         }
         return {**super().get_config(), **config}
 

@@ -101,6 +101,14 @@ def layer_norm(epsilon: float, name: str, **kwargs) -> LayerNormalization:
     return LayerNormalization(epsilon=epsilon, name=name, **kwargs)
 
 
+def rms_norm(epsilon: float, name: str, **kwargs) -> keras.layers.RMSNormalization:
+    """Returns a normalization by the root mean square over the last axis."""
+    return keras.layers.RMSNormalization(epsilon=epsilon, name=name, **kwargs)
+
+
+NORMALIZATIONS = {"layer": layer_norm, "rms": rms_norm}
+
+
 class SeededLayer(keras.layers.Layer):
     """Base of the layers whose initial weights and dropout follow from one seed.
 

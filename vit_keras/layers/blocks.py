@@ -1,19 +1,22 @@
 """The transformer encoder block (Eq. 2 and 3)."""
 
+import dataclasses
 import functools
 from typing import Any
 
 import keras
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
-from vit_keras.layers.base import SeededLayer, check_rates, layer_norm
-from vit_keras.layers.mlp import MlpBlock
+from vit_keras.layers.base import NORMALIZATIONS, SeededLayer, check_rates
+from vit_keras.layers.block_options import PAPER, BlockOptions
+from vit_keras.layers.layer_scale import LayerScale
+from vit_keras.layers.mlp import MLPS
 from vit_keras.layers.remat import Dropout, rematerialise
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class EncoderBlock(SeededLayer):
-    """z' = MSA(LN(z)) + z, then z' + MLP(LN(z')) (Eq. 2 and 3).
+    """z' = MSA(LN(z)) + z, then z' + MLP(LN(z')) (Eq. 2 and 3), or a block that differs from it.
 
     Args:
         num_heads: The number of attention heads.
@@ -29,6 +32,8 @@ class EncoderBlock(SeededLayer):
             which then computes the rest again.
         position_embedding: As in `MultiHeadDotProductAttention`.
         grid: As in `MultiHeadDotProductAttention`.
+        options: How the block differs from the paper's, as `BlockOptions` or a dictionary of its
+            fields; None for the paper's.
         **kwargs: Arguments of `SeededLayer`.
 
     Call arguments:
@@ -63,6 +68,7 @@ class EncoderBlock(SeededLayer):
         rematerialise: bool = False,
         position_embedding: str | None = None,
         grid: tuple[int, int] | None = None,
+        options: BlockOptions | dict | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -73,28 +79,55 @@ class EncoderBlock(SeededLayer):
         self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
         self.rematerialise = rematerialise
         self.position_embedding = position_embedding
-        dtype: dict[str, Any] = {"dtype": self.dtype_policy}
-        self.norm_0 = layer_norm(layer_norm_epsilon, "LayerNorm_0", **dtype)
-        name = "MultiHeadDotProductAttention_1"
-        self.attention = MultiHeadDotProductAttention(
-            num_heads,
-            attention_dropout_rate,
-            position_embedding=position_embedding,
-            grid=grid,
-            seed=self.fold_in(name),
-            name=name,
-            **dtype,
-        )
-        self.norm_2 = layer_norm(layer_norm_epsilon, "LayerNorm_2", **dtype)
-        seed = self.fold_in("MlpBlock_3")
-        self.mlp = MlpBlock(mlp_dim, dropout_rate, gelu, seed=seed, name="MlpBlock_3", **dtype)
+        self.options = BlockOptions.of(options)
+        self._make_branches(grid)
         self.attention_out_dropout = self.dropout(dropout_rate, "dropout")
         branch: dict[str, Any] = {"rate": stochastic_depth_rate, "noise_shape": (None, 1, 1)}
         self.drop_path_0 = self.dropout(name="stochastic_depth_0", **branch)
         self.drop_path_1 = self.dropout(name="stochastic_depth_1", **branch)
 
+    def _make_branches(self, grid):
+        options, epsilon = self.options, self.layer_norm_epsilon
+        norm, dtype = NORMALIZATIONS[options.norm], self.dtype_policy
+        self.norm_0 = norm(epsilon, "LayerNorm_0", dtype=dtype)
+        self.attention = MultiHeadDotProductAttention(
+            self.num_heads,
+            self.attention_dropout_rate,
+            position_embedding=self.position_embedding,
+            grid=grid,
+            options=options,
+            layer_norm_epsilon=epsilon,
+            **self._sublayer("MultiHeadDotProductAttention_1"),
+        )
+        self.norm_2 = None if options.parallel else norm(epsilon, "LayerNorm_2", dtype=dtype)
+        self.mlp = MLPS[options.mlp](
+            self.mlp_dim,
+            self.dropout_rate,
+            norm=options.norm if options.mlp_norm else None,
+            layer_norm_epsilon=epsilon,
+            **({"gelu": self.gelu} if options.mlp == "gelu" else {}),
+            **self._sublayer("MlpBlock_3"),
+        )
+        self.layer_scale_0 = self._layer_scale("LayerScale_0")
+        self.layer_scale_1 = None if options.parallel else self._layer_scale("LayerScale_1")
+
+    def _layer_scale(self, name):
+        if self.options.layer_scale is None:
+            return None
+        return LayerScale(self.options.layer_scale, **self._sublayer(name))
+
+    def _sublayer(self, name):
+        return {"seed": self.fold_in(name), "dtype": self.dtype_policy, "name": name}
+
+    @property
+    def branches(self) -> list[keras.layers.Layer]:
+        """The sublayers with weights, in the order of the computation."""
+        first = (self.norm_0, self.attention, self.layer_scale_0)
+        layers = (*first, self.norm_2, self.mlp, self.layer_scale_1)
+        return [layer for layer in layers if layer is not None]
+
     def build(self, input_shape):
-        for layer in (self.norm_0, self.attention, self.norm_2, self.mlp):
+        for layer in self.branches:
             layer.build(input_shape)
 
     def call(self, inputs, training=None, return_attention_weights=False):
@@ -109,16 +142,25 @@ class EncoderBlock(SeededLayer):
         return rematerialise(compute, inputs, dropouts)
 
     def _compute(self, inputs, training, return_attention_weights):
-        x, weights = self.norm_0(inputs), None
+        normal, weights = self.norm_0(inputs), None
         if return_attention_weights:
-            x, weights = self.attention(x, training=training, return_attention_weights=True)
+            x, weights = self.attention(normal, training=training, return_attention_weights=True)
         else:
-            x = self.attention(x, training=training)
+            x = self.attention(normal, training=training)
         x = self.attention_out_dropout(x, training=training)
-        x = inputs + self.drop_path_0(x, training=training)
-        y = self.mlp(self.norm_2(x), training=training)
-        y = x + self.drop_path_1(y, training=training)
+        if self.norm_2 is None:  # in parallel
+            x = x + self.mlp(normal, training=training)
+            y = inputs + self.drop_path_0(self._scaled(x, self.layer_scale_0), training=training)
+        else:
+            x = self._scaled(x, self.layer_scale_0)
+            x = inputs + self.drop_path_0(x, training=training)
+            y = self._scaled(self.mlp(self.norm_2(x), training=training), self.layer_scale_1)
+            y = x + self.drop_path_1(y, training=training)
         return (y, weights) if return_attention_weights else y
+
+    @staticmethod
+    def _scaled(x, layer_scale):
+        return x if layer_scale is None else layer_scale(x)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -143,6 +185,7 @@ class EncoderBlock(SeededLayer):
             "rematerialise": self.rematerialise,
             "position_embedding": self.position_embedding,
             "grid": self.attention.grid,
+            "options": None if self.options == PAPER else dataclasses.asdict(self.options),
         }
         return {**super().get_config(), **config}
 

@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 from vit_keras.layers import kernels
-from vit_keras.layers.kernels.activations import GELUS, IN_TRAINING, gelu, gelu_tanh
+from vit_keras.layers.kernels.activations import GELUS, IN_TRAINING, gelu, gelu_quick, gelu_tanh
 from vit_keras.layers.low_rank import LowRankKernel
 
-__all__ = ["GELUS", "Dense", "HeadsDense", "gelu", "gelu_tanh", "linear"]
+__all__ = ["GELUS", "Dense", "HeadsDense", "gelu", "gelu_quick", "gelu_tanh", "linear"]
 
 
 @kernels.dispatch("linear")
@@ -22,22 +22,22 @@ def linear(x, kernel, bias, activation=None):
     Args:
         x: `(B, …, *K)`.
         kernel: `(*K, *N)`.
-        bias: `(*N,)`.
+        bias: `(*N,)`; None sums over one axis of the kernel, without a bias.
         activation: A function of a tensor, or None.
 
     Returns:
         A tensor `(B, …, *N)`.
     """
-    kernel, bias = ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias)
-    summed = len(kernel.shape) - len(bias.shape)
+    kernel = ops.convert_to_tensor(kernel)
+    summed = 1 if bias is None else len(kernel.shape) - len(bias.shape)
     size = math.prod(kernel.shape[:summed])
-    shape = (-1, *x.shape[1 : len(x.shape) - summed], *bias.shape)
+    shape = (-1, *x.shape[1 : len(x.shape) - summed], *kernel.shape[summed:])
     if len(kernel.shape) > 2:
         kernel = ops.reshape(kernel, (size, -1))
-    if len(bias.shape) > 1:
-        bias = ops.reshape(bias, (-1,))
     y = ops.matmul(ops.reshape(x, (-1, size)), kernel)
-    y = ops.add(y, bias)  # TensorFlow's bias_add, which it makes part of the product; + is not
+    if bias is not None:
+        bias = ops.reshape(bias, (-1,)) if len(bias.shape) > 1 else ops.convert_to_tensor(bias)
+        y = ops.add(y, bias)  # TensorFlow's bias_add, which it makes part of the product; + is not
     return ops.reshape(y if activation is None else activation(y), shape)
 
 

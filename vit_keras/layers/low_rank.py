@@ -85,7 +85,7 @@ LORA = ("lora_kernel_a", "lora_kernel_b")
 def lora_shapes(layer: keras.layers.Layer, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The shapes of A and B of a built dense layer."""
     shape = tuple(stored_kernel(layer).shape)
-    summed = len(shape) - len(layer.bias.shape)
+    summed = 1 if layer.bias is None else len(shape) - len(layer.bias.shape)
     return (*shape[:summed], rank), (rank, *shape[summed:])
 
 

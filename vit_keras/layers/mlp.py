@@ -4,7 +4,13 @@ import keras
 
 from vit_keras.initializers import Normal, xavier_uniform
 from vit_keras.layers import kernels
-from vit_keras.layers.base import SeededLayer, check_choice, check_positive, check_rates
+from vit_keras.layers.base import (
+    NORMALIZATIONS,
+    SeededLayer,
+    check_choice,
+    check_positive,
+    check_rates,
+)
 from vit_keras.layers.dense import GELUS, Dense
 
 
@@ -14,8 +20,67 @@ def train_mlp(x, first, second):
     return second(first(x))
 
 
+class _TwoLayers(SeededLayer):
+    """Base of the MLPs: the sizes, the dropouts, the norm of the hidden units, and dense layers."""
+
+    def __init__(
+        self,
+        mlp_dim: int,
+        dropout_rate: float = 0.0,
+        norm: str | None = None,
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_positive(mlp_dim=mlp_dim)
+        check_rates(dropout_rate=dropout_rate)
+        check_choice(norm, (None, *NORMALIZATIONS), "norm")
+        self.mlp_dim, self.dropout_rate = mlp_dim, dropout_rate
+        self.norm_kind, self.layer_norm_epsilon, self.norm = norm, layer_norm_epsilon, None
+        if norm is not None:
+            dtype = self.dtype_policy
+            self.norm = NORMALIZATIONS[norm](layer_norm_epsilon, "norm", dtype=dtype)
+        self.dropout_0 = self.dropout(dropout_rate, "dropout_0")
+        self.dropout_1 = self.dropout(dropout_rate, "dropout_1")
+
+    def build(self, input_shape):
+        if self.norm is not None:
+            self.norm.build((None, None, self.mlp_dim))
+        self.dense_1 = self._dense(self.mlp_dim, input_shape[-1], "Dense_1")
+
+    def _dense(self, fan_in, fan_out, name, activation=None):
+        dense = Dense(
+            fan_out,
+            activation,
+            kernel_initializer=xavier_uniform(fan_in, fan_out, self.fold_in(f"{name}/kernel")),
+            bias_initializer=Normal(1e-6, self.fold_in(f"{name}/bias")),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        dense.build((None, fan_in))
+        return dense
+
+    def _from_hidden(self, x, training):
+        """The last layer on hidden units `(B, N, mlp_dim)`: `(B, N, D)`."""
+        x = x if self.norm is None else self.norm(x)
+        x = self.dense_1(self.dropout_0(x, training=training))
+        return self.dropout_1(x, training=training)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        config = {
+            "mlp_dim": self.mlp_dim,
+            "dropout_rate": self.dropout_rate,
+            "norm": self.norm_kind,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+        }
+        return {**super().get_config(), **config}
+
+
 @keras.saving.register_keras_serializable(package="vit_keras")
-class MlpBlock(SeededLayer):
+class MlpBlock(_TwoLayers):
     """Dense(mlp_dim) → GELU → dropout → Dense(D) → dropout.
 
     Kernels start Xavier uniform, biases as N(0, 1e-6²).
@@ -23,7 +88,10 @@ class MlpBlock(SeededLayer):
     Args:
         mlp_dim: The number of hidden units.
         dropout_rate: The part of the units that each dropout sets to 0 in training.
-        gelu: "exact" computes GELU by erf, "tanh" as the published Flax code approximates it.
+        gelu: "exact" computes GELU by erf, "tanh" as the published Flax code approximates it, and
+            "quick" as OpenAI's CLIP does.
+        norm: "layer" or "rms" for a normalization of the hidden units, None for none.
+        layer_norm_epsilon: The number added to that normalization's variance.
         **kwargs: Arguments of `SeededLayer`.
 
     Input shape:
@@ -41,13 +109,17 @@ class MlpBlock(SeededLayer):
         (None, 197, 768)
     """
 
-    def __init__(self, mlp_dim: int, dropout_rate: float = 0.0, gelu: str = "exact", **kwargs):
-        super().__init__(**kwargs)
-        check_positive(mlp_dim=mlp_dim)
-        check_rates(dropout_rate=dropout_rate)
-        self.mlp_dim, self.dropout_rate, self.gelu = mlp_dim, dropout_rate, gelu
-        self.dropout_0 = self.dropout(dropout_rate, "dropout_0")
-        self.dropout_1 = self.dropout(dropout_rate, "dropout_1")
+    def __init__(
+        self,
+        mlp_dim: int,
+        dropout_rate: float = 0.0,
+        gelu: str = "exact",
+        norm: str | None = None,
+        layer_norm_epsilon: float = 1e-6,
+        **kwargs,
+    ):
+        super().__init__(mlp_dim, dropout_rate, norm, layer_norm_epsilon, **kwargs)
+        self.gelu = gelu
 
     @property
     def gelu(self) -> str:
@@ -61,31 +133,53 @@ class MlpBlock(SeededLayer):
             self.dense_0.activation = GELUS[kind]
 
     def build(self, input_shape):
-        width = input_shape[-1]
-        self.dense_0 = self._dense(width, self.mlp_dim, "Dense_0", GELUS[self.gelu])
-        self.dense_1 = self._dense(self.mlp_dim, width, "Dense_1")
-
-    def _dense(self, fan_in, fan_out, name, activation=None):
-        dense = Dense(
-            fan_out,
-            activation,
-            kernel_initializer=xavier_uniform(fan_in, fan_out, self.fold_in(f"{name}/kernel")),
-            bias_initializer=Normal(1e-6, self.fold_in(f"{name}/bias")),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        dense.build((None, fan_in))
-        return dense
+        self.dense_0 = self._dense(input_shape[-1], self.mlp_dim, "Dense_0", GELUS[self.gelu])
+        super().build(input_shape)
 
     def call(self, inputs, training=None):
-        if training and not self.dropout_rate:
+        if training and not self.dropout_rate and self.norm is None:
             return train_mlp(inputs, self.dense_0, self.dense_1)
-        x = self.dropout_0(self.dense_0(inputs), training=training)
-        return self.dropout_1(self.dense_1(x), training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
+        return self._from_hidden(self.dense_0(inputs), training)
 
     def get_config(self):
-        config = {"mlp_dim": self.mlp_dim, "dropout_rate": self.dropout_rate, "gelu": self.gelu}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "gelu": self.gelu}
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class SwiGLU(_TwoLayers):
+    """Dense_1(SiLU(gate(x)) · Dense_0(x)), with dropouts as in `MlpBlock` (arXiv 2002.05202).
+
+    Kernels start Xavier uniform, biases as N(0, 1e-6²).
+
+    Args:
+        mlp_dim: The number of hidden units, of the gate and of the values.
+        dropout_rate: The part of the units that each dropout sets to 0 in training.
+        norm: "layer" or "rms" for a normalization of the hidden units, None for none.
+        layer_norm_epsilon: The number added to that normalization's variance.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        `(B, N, D)`.
+
+    Raises:
+        ValueError: If `mlp_dim` is not a positive int, or if `dropout_rate` is not at least 0 and
+            below 1.
+
+    Example:
+        >>> vit_keras.layers.SwiGLU(mlp_dim=2048)(keras.Input((197, 768))).shape
+        (None, 197, 768)
+    """
+
+    def build(self, input_shape):
+        self.gate = self._dense(input_shape[-1], self.mlp_dim, "gate", keras.activations.silu)
+        self.dense_0 = self._dense(input_shape[-1], self.mlp_dim, "Dense_0")
+        super().build(input_shape)
+
+    def call(self, inputs, training=None):
+        return self._from_hidden(self.gate(inputs) * self.dense_0(inputs), training)
+
+
+MLPS = {"gelu": MlpBlock, "swiglu": SwiGLU}

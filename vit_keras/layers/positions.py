@@ -1,7 +1,7 @@
 """Position embeddings that are added to the tokens (Appendix D.4).
 
-A sequence is the h·w patches of a `grid` (h, w) in raster order, perhaps after a class token and a
-distillation token.
+A sequence is the h·w patches of a `grid` (h, w) in raster order, perhaps after a class token and
+other tokens.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from keras import ops
 
 from vit_keras.initializers import Normal
 from vit_keras.layers.base import SeededLayer, check_tokens, pair
-from vit_keras.layers.position_tables import class_tokens, sincos_2d
+from vit_keras.layers.position_tables import prefix_tokens, sincos_2d
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -67,7 +67,7 @@ class AddPositionEmbs2D(SeededLayer):
         `(B, N, D)`.
 
     Raises:
-        ValueError: If D is odd, or N is not the number of patches, or one or two more.
+        ValueError: If D is odd, or N is less than the number of patches.
 
     Example:
         >>> layer = vit_keras.layers.AddPositionEmbs2D(grid=(8, 16))
@@ -91,7 +91,7 @@ class AddPositionEmbs2D(SeededLayer):
         self.sequence = tuple(input_shape)
         self.x_embedding = self._table("x_embedding", (columns, width // 2))
         self.y_embedding = self._table("y_embedding", (rows, width // 2))
-        before = class_tokens(tokens, self.grid)
+        before = prefix_tokens(tokens, self.grid)
         self.cls_embedding = self._table("cls_embedding", (before, width)) if before else None
 
     def _table(self, name, shape):
@@ -132,7 +132,7 @@ class AddSinCosPositions(keras.layers.Layer):
         `(B, N, D)`.
 
     Raises:
-        ValueError: If 4 does not divide D, or N is not the number of patches, or one or two more.
+        ValueError: If 4 does not divide D, or N is less than the number of patches.
 
     Example:
         >>> layer = vit_keras.layers.AddSinCosPositions(grid=(2, 1))
@@ -148,7 +148,7 @@ class AddSinCosPositions(keras.layers.Layer):
 
     def build(self, input_shape):
         _, tokens, width = input_shape
-        self.table = sincos_2d(*self.grid, width, class_tokens(tokens, self.grid))  # (1, N, D)
+        self.table = sincos_2d(*self.grid, width, prefix_tokens(tokens, self.grid))  # (1, N, D)
 
     def call(self, x):
         check_tokens(self, x.shape, self.table.shape)

@@ -1,7 +1,10 @@
 """Positions inside attention: embeddings added to the logits, or rotations (Appendix D.4).
 
-A sequence is the h·w patches of a `grid` (h, w) in raster order, perhaps after a class token.
+A sequence is the h·w patches of a `grid` (h, w) in raster order, perhaps after a class token and
+other tokens.
 """
+
+import dataclasses
 
 import keras
 import numpy as np
@@ -9,9 +12,15 @@ from keras import ops
 
 from vit_keras.initializers import Normal
 from vit_keras.layers.base import SeededLayer, check_tokens, pair
-from vit_keras.layers.position_tables import class_tokens, rotary_angles_2d
+from vit_keras.layers.block_options import Rope
+from vit_keras.layers.position_tables import (
+    prefix_tokens,
+    rotary_angles_2d,
+    rotary_frequencies,
+    rotary_places,
+)
 
-IN_ATTENTION = ("relative", "rope2d")
+IN_ATTENTION = ("relative", "relative_2d", "rope2d")
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -70,16 +79,19 @@ class RelativeLogits(SeededLayer):
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
-class RotaryPositions(keras.layers.Layer):
+class RotaryPositions(SeededLayer):
     """Rotates queries or keys by their positions (axial RoPE, arXiv 2403.13298).
 
     The numbers i and i + d/2 are rotated as a pair, by an angle that grows with the row for i < d/4
     and with the column for the others (`position_tables.rotary_angles_2d`). A logit then depends
-    only on the offset between two patches. A class token is not rotated. There are no weights.
+    only on the offset between two patches. Tokens before the patches are not rotated. There are no
+    weights, unless `rope.mixed`: the angle of each pair is then a sum of row and column times
+    learned `frequencies` `(2, H, d/2)`.
 
     Args:
         grid: The rows and columns (h, w) of patches; an int stands for both.
-        **kwargs: Arguments of `keras.layers.Layer`.
+        rope: A `Rope` or a dictionary of its fields; None for the defaults.
+        **kwargs: Arguments of `SeededLayer`.
 
     Input shape:
         `(B, N, H, d)`.
@@ -88,7 +100,7 @@ class RotaryPositions(keras.layers.Layer):
         `(B, N, H, d)`.
 
     Raises:
-        ValueError: If 4 does not divide d, or N is not the number of patches, or one or two more.
+        ValueError: If 4 does not divide d, or N is less than the number of patches.
 
     Example:
         >>> layer = vit_keras.layers.RotaryPositions(grid=(1, 3))
@@ -99,24 +111,47 @@ class RotaryPositions(keras.layers.Layer):
                [1.17, 3.08, 4.  ]], dtype=float32)
     """
 
-    def __init__(self, grid: int | tuple[int, int], **kwargs):
+    def __init__(self, grid: int | tuple[int, int], rope: Rope | dict | None = None, **kwargs):
         super().__init__(**kwargs)
         self.grid = pair(grid, "grid")
+        self.rope = rope if isinstance(rope, Rope) else Rope(**(rope or {}))
 
     def build(self, shape):
-        _, tokens, _, head_size = shape
-        self.sequence = tuple(shape)
-        angles = rotary_angles_2d(*self.grid, head_size, class_tokens(tokens, self.grid))
-        self.cos, self.sin = np.cos(angles), np.sin(angles)  # (N, 1, d/2)
+        _, tokens, heads, head_size = shape
+        self.sequence, prefix = tuple(shape), prefix_tokens(tokens, self.grid)
+        if self.rope.mixed:
+            self.places = rotary_places(*self.grid, prefix, self.rope)  # (2, N)
+            start = self._mixed_frequencies(heads, rotary_frequencies(head_size, self.rope))
+            self.frequencies = self.add_weight(
+                name="frequencies", shape=start.shape, initializer=lambda *_, **__: start
+            )
+        else:
+            angles = rotary_angles_2d(*self.grid, head_size, prefix, self.rope)
+            self.cos, self.sin = np.cos(angles), np.sin(angles)  # (N, 1, d/2)
+
+    def _mixed_frequencies(self, heads, frequencies):
+        """The axial frequencies, turned by a random angle in each head: `(2, H, d/2)`."""
+        turn = np.random.Generator(np.random.Philox(key=self.fold_in("frequencies"))).random(heads)
+        turn = 2 * np.pi * turn[:, None] + np.repeat([0, np.pi / 2], len(frequencies))  # (H, d/2)
+        return (np.stack([np.cos(turn), np.sin(turn)]) * np.tile(frequencies, 2)).astype("float32")
 
     def call(self, x):
         check_tokens(self, x.shape, self.sequence)
-        cos, sin = ops.cast(self.cos, x.dtype), ops.cast(self.sin, x.dtype)
+        cos, sin = self._cos_and_sin()
+        cos, sin = ops.cast(cos, x.dtype), ops.cast(sin, x.dtype)
         first, second = ops.split(x, 2, axis=-1)
         return ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+    def _cos_and_sin(self):
+        if not self.rope.mixed:
+            return self.cos, self.sin
+        places = ops.cast(self.places, self.frequencies.dtype)
+        angles = ops.einsum("an,ahk->nhk", places, ops.convert_to_tensor(self.frequencies))
+        return ops.cos(angles), ops.sin(angles)  # (N, H, d/2)
 
     def compute_output_shape(self, shape):
         return shape
 
     def get_config(self):
-        return {**super().get_config(), "grid": self.grid}
+        config = {"grid": self.grid, "rope": dataclasses.asdict(self.rope)}
+        return {**super().get_config(), **config}

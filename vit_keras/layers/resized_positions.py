@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.layers.base import pair
-from vit_keras.layers.position_tables import class_tokens
+from vit_keras.layers.position_tables import prefix_tokens
 from vit_keras.resizing.interpolation import interpolation_rule
 
 
@@ -24,13 +24,13 @@ class AddResizedPositions(keras.layers.Layer):
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:
-        `(B, N', D)` with N' = h'·w', or one more for a class token.
+        `(B, N', D)` with N' = h'·w', or more with tokens before the patches.
 
     Output shape:
         `(B, N', D)`.
 
     Raises:
-        ValueError: If N' is not the number of patches or one more, or there is no such rule.
+        ValueError: If N' is less than the number of patches, or there is no such rule.
 
     Example:
         >>> positions = vit_keras.layers.AddPositionEmbs()
@@ -54,7 +54,7 @@ class AddResizedPositions(keras.layers.Layer):
 
     def build(self, input_shape):
         _, tokens, width = input_shape
-        rule, before = interpolation_rule(self.interpolation), class_tokens(tokens, self.new_grid)
+        rule, before = interpolation_rule(self.interpolation), prefix_tokens(tokens, self.new_grid)
         rows, columns = (rule(old, new) for old, new in zip(self.grid, self.new_grid))
         patches = np.kron(rows, columns)
         matrix = np.eye(*(before + count for count in patches.shape))

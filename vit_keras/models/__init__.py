@@ -18,6 +18,7 @@ from vit_keras.models.head_folding import scale_head
 from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import ImageModel, Preprocessing
 from vit_keras.models.lora import add_lora, lora_layers, merge_lora
+from vit_keras.models.options import ViTOptions
 from vit_keras.models.position_embeddings import positions_of
 from vit_keras.models.pretext import copy_encoder, pretext_model
 from vit_keras.models.pyramid import feature_pyramid
@@ -39,6 +40,7 @@ __all__ = [
     "Preprocessing",
     "ResNet",
     "SelfDistillation",
+    "ViTOptions",
     "VisionTransformer",
     "add_lora",
     "attention_maps",

@@ -56,7 +56,7 @@ def names_arguments(also: Callable | None = None) -> Callable[[Constructor], Con
     """
 
     def decorate(constructor):
-        names = _names(constructor) + (_names(also) if also else [])
+        names = argument_names(constructor) + (argument_names(also) if also else [])
 
         @functools.wraps(constructor)
         def checked(*args, **kwargs):
@@ -65,12 +65,16 @@ def names_arguments(also: Callable | None = None) -> Callable[[Constructor], Con
                     raise TypeError(_message(constructor.__name__, name, value, names))
             return constructor(*args, **kwargs)
 
+        vars(checked)["argument_names"] = names
         return checked
 
     return decorate
 
 
-def _names(constructor):
+def argument_names(constructor: Callable) -> list[str]:
+    """Returns the names of all arguments of a decorated constructor, or of any callable."""
+    if "argument_names" in vars(constructor):
+        return vars(constructor)["argument_names"]
     parameters = inspect.signature(constructor).parameters.values()
     return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
 

@@ -54,7 +54,8 @@ def image_source(x):
 def add_head(x, num_classes, representation_size, activation, layer, bias=0.0, name="head"):
     """Adds the optional pre-training layer `pre_logits`, and the classifier called `name`.
 
-    The classifier starts at zero but for its biases, which start at `bias`. It computes in the type
+    The classifier starts at zero but for its biases, which start at `bias`; with None it has none.
+    It computes in the type
     of its variables, so that mixed precision ends in float32.
     """
     if representation_size is not None:
@@ -73,7 +74,8 @@ def add_head(x, num_classes, representation_size, activation, layer, bias=0.0, n
         num_classes,
         activation=activation,
         kernel_initializer="zeros",
-        bias_initializer=keras.initializers.Constant(bias),
+        use_bias=bias is not None,
+        bias_initializer=keras.initializers.Constant(bias or 0.0),
         dtype=policy.variable_dtype,
         name=name,
     )(x)

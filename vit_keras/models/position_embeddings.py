@@ -29,19 +29,19 @@ def check_positions(kind: str, place: str) -> None:
     if kind not in ADDED and place != "stem":
         raise ValueError(
             "`position_embedding_at` must be 'stem' unless position embeddings are added to the "
-            f"tokens, as {', '.join(map(repr, ADDED))} are; 'relative' and 'rope2d' act in the "
-            "attention of every block. "
+            f"tokens, as {', '.join(map(repr, ADDED))} are; the others act in the attention "
+            "of every block. "
             f"Received: position_embedding={kind!r}, position_embedding_at={place!r}"
         )
 
 
-def check_dropped_patches(kind: str, place: str) -> None:
+def check_dropped_patches(kind: str, place: str, rope=None) -> None:
     """Raises ValueError where dropped patches would shift the positions of the others."""
-    if kind in IN_ATTENTION or place != "stem":
+    if kind in IN_ATTENTION or rope is not None or place != "stem":
         raise ValueError(
             "`patch_keep_rate` below 1 drops tokens after the position embeddings, which must "
             "therefore be added once, before the blocks. "
-            f"Received: position_embedding={kind!r}, position_embedding_at={place!r}"
+            f"Received: position_embedding={kind!r}, position_embedding_at={place!r}, rope={rope}"
         )
 
 

@@ -1,35 +1,36 @@
 """The Vision Transformer of arXiv 2010.11929 as a functional Keras model."""
 
 import functools
+from collections.abc import Callable
 
 import keras
 
 from vit_keras.initializers import default_seed
-from vit_keras.layers import (
-    ClassToken,
-    EncoderBlock,
-    MAPHead,
-    PatchDropout,
-    PatchEmbedding,
-    TakeClassToken,
+from vit_keras.layers import EncoderBlock, PatchDropout, PatchEmbedding
+from vit_keras.layers.base import (
+    NORMALIZATIONS,
+    check_choice,
+    check_kept,
+    check_positive,
+    check_rates,
 )
-from vit_keras.layers.base import check_choice, check_kept, check_positive, check_rates, layer_norm
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
 from vit_keras.models.arguments import names_arguments
 from vit_keras.models.common import add_head, image_input, image_source, layer_options
 from vit_keras.models.image_model import ImageModel
+from vit_keras.models.options import ViTOptions
 from vit_keras.models.position_embeddings import (
     added_positions,
     check_dropped_patches,
     check_positions,
 )
+from vit_keras.models.prefix import Prefix, add_prefix
+from vit_keras.models.readout import read_vectors
 
-CLASSIFIERS = ("token", "gap", "map", "gap_norm", "distilled")
-# The layers that put tokens before the patches, in the order of the tokens.
-PREFIXES = {"token": ("cls",), "distilled": ("cls", "dist")}
+CLASSIFIERS = ("token", "gap", "map", "gap_norm", "token_gap", "distilled")
 
 
-@names_arguments()
+@names_arguments(also=ViTOptions)
 def VisionTransformer(
     image_size: int | tuple[int, int] | None,
     patch_size: int | tuple[int, int],
@@ -56,8 +57,9 @@ def VisionTransformer(
     dtype=None,
     seed: int | None = None,
     name: str = "vision_transformer",
+    **options,
 ) -> ImageModel:
-    """Builds the Vision Transformer of arXiv 2010.11929 (Eq. 1-4).
+    """Builds the Vision Transformer of arXiv 2010.11929 (Eq. 1-4), or one of its descendants.
 
     The model maps images `(B, H, W, C)` in [-1, 1] to logits `(B, num_classes)`.
 
@@ -71,14 +73,16 @@ def VisionTransformer(
         num_classes: Number of classes, or None or 0 for features `(B, D)`.
         classifier: What the classifier reads: the class token ("token"), the mean of the tokens
             ("gap"), the same mean taken before `encoder_norm` as in timm ("gap_norm"), an
-            attention pool ("map"), or the class token and DeiT's distillation token, with a head
-            each ("distilled"; arXiv 2012.12877). The logits are then the mean of both heads', and
-            the features are the class token's.
+            attention pool ("map"), the class token beside the mean of the patches, 2D wide
+            ("token_gap"), or the class token and DeiT's distillation token, with a head each
+            ("distilled"; arXiv 2012.12877). The logits are then the mean of both heads', and the
+            features are the class token's. Means are over the patches.
         representation_size: Width of the pre-training head `pre_logits` with tanh, or None for no
             such layer.
         position_embedding: "learned", "none", "learned_2d" (for columns and rows), "sincos2d"
             (fixed), "relative" (1-D, learned in the attention of each block) or "rope2d" (rotary)
-            (Appendix D.4, Table 8).
+            (Appendix D.4, Table 8), or "relative_2d" (BEiT's biases of attention). The option
+            `rope` adds rotary positions to any of them.
         position_embedding_at: Where added embeddings go: once before the blocks ("stem"), before
             every block with weights of its own ("every"), or with the same weights ("shared").
         dropout_rate: Dropout after the embedding and after dense layers other than the query, key
@@ -87,7 +91,8 @@ def VisionTransformer(
         stochastic_depth_rate: Rate at which the last block drops its residual branches. The rates
             of the blocks grow linearly from 0.
         patch_keep_rate: Share of an image's patches that a training step sees (`PatchDropout`).
-        gelu: "exact" (erf), or "tanh", the approximation of the published Flax code.
+        gelu: "exact" (erf), "tanh", the approximation of the published Flax code, or "quick",
+            OpenAI's.
         layer_norm_epsilon: Added to the variance by layer normalization.
         channels: Channels of the images.
         classifier_activation: Activation of `head`; None gives logits.
@@ -99,6 +104,8 @@ def VisionTransformer(
         seed: Equal seeds give equal weights on every backend. None draws a seed from the
             generator that `keras.utils.set_random_seed` sets.
         name: Name of the model.
+        **options: The fields of `ViTOptions`, by which other families differ: `layer_scale`,
+            `num_registers`, `pre_norm`, `rope`, `qk_norm`, `mlp` and so on.
 
     Returns:
         An `ImageModel` with initial weights. Its layers are named as in the published checkpoints:
@@ -116,36 +123,49 @@ def VisionTransformer(
         86567656
     """
     check_choice(classifier, CLASSIFIERS, "classifier")
-    prefix = PREFIXES.get(classifier, ())
-    if "dist" in prefix:
+    design = ViTOptions(**options)
+    tokens = Prefix.of(classifier, design)
+    if classifier == "distilled":
         _check_two_heads(representation_size, classifier_activation)
     check_positive(num_layers=num_layers)
     check_positions(position_embedding, position_embedding_at)
     check_kept(patch_keep_rate=patch_keep_rate)
     if patch_keep_rate != 1:
-        check_dropped_patches(position_embedding, position_embedding_at)
+        check_dropped_patches(position_embedding, position_embedding_at, design.rope)
     layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
     mlp = {"gelu": gelu, "layer_norm_epsilon": layer_norm_epsilon}
     head = {"num_heads": num_heads, "mlp_dim": mlp_dim, **mlp}
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
     check_rates(**rates, stochastic_depth_rate=stochastic_depth_rate)
-    block = {**head, **rates, "rematerialise": rematerialise}
+    block = {**head, **rates, "rematerialise": rematerialise, "options": design}
 
     x = image_input(image_size, channels, input_tensor)
-    patches = PatchEmbedding(hidden_size, patch_size, **layer("embedding"))
+    stem = {"use_bias": not design.pre_norm, "crop": design.crop_to_patches}
+    patches = PatchEmbedding(hidden_size, patch_size, **stem, **layer("embedding"))
     grid = patches.grid(x.shape[1:3])
     if position_embedding in IN_ATTENTION:
         block |= {"position_embedding": position_embedding, "grid": grid}
+    elif design.rope is not None:
+        block["grid"] = grid
     positions = added_positions(position_embedding, position_embedding_at, grid, num_layers, layer)
-    x = _embed(x, patches, prefix, positions[0], dropout_rate, layer)
+    x = add_prefix(patches(x), tokens, design.position_cover, positions[0], layer)
+    x = keras.layers.Dropout(dropout_rate, **layer("posembed_dropout"))(x)
     if patch_keep_rate != 1:
-        x = PatchDropout(patch_keep_rate, len(prefix), **layer("patch_dropout"))(x)
+        x = PatchDropout(patch_keep_rate, tokens.count, **layer("patch_dropout"))(x)
+    norm: Callable = functools.partial(_norm, design.norm, layer_norm_epsilon, layer)
+    x = norm("pre_norm")(x) if design.pre_norm else x
     x = _encode(x, positions, stochastic_depth_rate, block, layer)
-    x, *dist = _normalize_and_pool(x, classifier, head, layer)
-    x = add_head(x, num_classes, representation_size, classifier_activation, layer, head_bias)
+    norm = norm if design.final_norm else lambda name: lambda x: x
+    x, *dist = read_vectors(x, classifier, tokens, norm, head, design, layer)
+    bias = head_bias if design.head_use_bias else None
+    x = add_head(x, num_classes, representation_size, classifier_activation, layer, bias)
     if dist and num_classes:
-        x = _mean_of_heads(x, dist[0], num_classes, layer, head_bias)
+        x = _mean_of_heads(x, dist[0], num_classes, layer, bias)
     return ImageModel(image_source(x), x, name=name)
+
+
+def _norm(kind, epsilon, layer, name):
+    return NORMALIZATIONS[kind](epsilon, name, dtype=layer(name)["dtype"])
 
 
 def _check_two_heads(representation_size, classifier_activation):
@@ -158,39 +178,16 @@ def _check_two_heads(representation_size, classifier_activation):
         )
 
 
-def _embed(x, patches, prefix, positions, dropout_rate, layer):
-    """Computes the patch tokens, those before them and position embeddings `(B, N, D)` (Eq. 1)."""
-    x = patches(x)
-    for name in reversed(prefix):
-        x = ClassToken(dtype=layer(name)["dtype"], name=name)(x)
-    x = x if positions is None else positions(x)
-    return keras.layers.Dropout(dropout_rate, **layer("posembed_dropout"))(x)
-
-
 def _encode(x, positions, stochastic_depth_rate, block, layer):
     """Applies the blocks (Eq. 2 and 3), one for each entry of `positions`.
 
-    An entry is the layer that adds to the block's input, or None. `_embed` applies the first.
+    An entry is the layer that adds to the block's input, or None. The first is applied before.
     """
     for i, add in enumerate(positions):
         x = x if add is None or i == 0 else add(x)
         rate = stochastic_depth_rate * i / max(len(positions) - 1, 1)
         x = EncoderBlock(**block, stochastic_depth_rate=rate, **layer(f"encoderblock_{i}"))(x)
     return x
-
-
-def _normalize_and_pool(x, classifier, head, layer):
-    """Normalizes the tokens `(B, N, D)` and reads vectors `(B, D)` for the heads (Eq. 4)."""
-    dtype = layer("encoder_norm")["dtype"]
-    norm = layer_norm(head["layer_norm_epsilon"], "encoder_norm", dtype=dtype)
-    if classifier in PREFIXES:
-        x = norm(x)
-        names = ("token", "dist_token")[: len(PREFIXES[classifier])]
-        return [TakeClassToken(i, dtype=dtype, name=name)(x) for i, name in enumerate(names)]
-    if classifier == "map":
-        return [MAPHead(**head, **layer("MAPHead_0"))(norm(x))]
-    pool = keras.layers.GlobalAveragePooling1D(dtype=dtype, name="gap")
-    return [pool(norm(x)) if classifier == "gap" else norm(pool(x))]
 
 
 def _mean_of_heads(logits, x, num_classes, layer, head_bias):

@@ -4,7 +4,8 @@ import dataclasses
 
 import keras
 
-from vit_keras.layers import EncoderBlock, MAPHead, ResNetStage, StdConv
+from vit_keras.keras_internals import sublayers
+from vit_keras.layers import EncoderBlock, MAPHead, MlpBlock, ResNetStage, StdConv
 from vit_keras.models import ImageModel, Preprocessing
 
 PUBLISHED_PREPROCESSING = Preprocessing()
@@ -15,6 +16,7 @@ FIELD_LABELS = {
     "standardization": "the standardization",
     "group_norm_epsilon": "group norm epsilon",
 }
+NORMALIZATIONS = (keras.layers.LayerNormalization, keras.layers.RMSNormalization)
 _UNIT_LAYERS = [f"{kind}{part}" for kind in ("conv", "gn") for part in ("1", "2", "3", "_proj")]
 
 
@@ -71,15 +73,22 @@ def set_computation(model: keras.Model, numerics: Numerics) -> None:
     _set_stem_computation(model, numerics)
     for layer in model.layers:
         if isinstance(layer, (EncoderBlock, MAPHead)):
-            layer.gelu = layer.mlp.gelu = gelu
-            layer.layer_norm_epsilon = epsilon
-            norms = (layer.norm,) if isinstance(layer, MAPHead) else (layer.norm_0, layer.norm_2)
-            for norm in norms:
-                norm.epsilon = epsilon
-        elif layer.name == "encoder_norm":
+            _set_block_computation(layer, gelu, epsilon)
+        elif layer.name in ("pre_norm", "encoder_norm"):
             layer.epsilon = epsilon
     # Compiled steps hold the old numbers.
     model.train_function = model.test_function = model.predict_function = None
+
+
+def _set_block_computation(block, gelu, epsilon):
+    block.gelu = gelu
+    if isinstance(block.mlp, MlpBlock):
+        block.mlp.gelu = gelu
+    for layer in (block, *sublayers(block)):
+        if hasattr(layer, "layer_norm_epsilon"):
+            layer.layer_norm_epsilon = epsilon
+        elif isinstance(layer, NORMALIZATIONS):
+            layer.epsilon = epsilon
 
 
 def _set_stem_computation(model, numerics):

@@ -13,7 +13,7 @@ from vit_keras.models import lora_layers, merge_lora, preprocessing_of
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.keras_h5 import write_h5
 from vit_keras.weights.formats import registry
-from vit_keras.weights.formats.base import Format
+from vit_keras.weights.formats.base import Format, check_held
 from vit_keras.weights.numerics import FIELD_LABELS, Numerics
 from vit_keras.weights.weight_file import merge_configs
 
@@ -51,6 +51,7 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
     model = merge_lora(model) if lora_layers(model) else model
     row = registry.FORMATS[format]
     arch = row.architecture.from_model(model)
+    check_held(row, arch)
     row.check(arch)
     numerics = numerics_of(model, arch)
     suffix, is_folder = _target(row, path)

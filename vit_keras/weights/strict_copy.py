@@ -1,5 +1,6 @@
 """Copies a file of weights into a model, all of it or nothing."""
 
+import math
 import os
 import warnings
 
@@ -7,7 +8,6 @@ import keras
 import numpy as np
 
 from vit_keras.layers.base import check_choice
-from vit_keras.models.vit import PREFIXES
 from vit_keras.resizing import (
     INTERPOLATIONS,
     adapt_patch_kernel,
@@ -140,7 +140,7 @@ class _Plan:
         if path == PATCHES:
             rule = patch_rule(self.interpolation)
             return adapt_patch_kernel(array, shape[:2], shape[2], rule)
-        prefix = len(PREFIXES.get(self.arch.classifier, ()))
+        prefix = shape[1] - math.prod(self.arch.grid)
         rows, columns = self._grid_in_file(array.shape[1], prefix)
         if prefix == 1 and array.shape[1] == rows * columns:  # no slot for the class token: zero
             array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)

@@ -1,4 +1,4 @@
-"""GELU, in the two ways that published models compute it."""
+"""GELU, in the three ways that published models compute it."""
 
 from keras import ops
 
@@ -15,5 +15,10 @@ def gelu_tanh(x):
     return ops.gelu(x, approximate=True)
 
 
-GELUS = {"exact": gelu, "tanh": gelu_tanh}
+def gelu_quick(x):
+    """x σ(1.702 x), the approximation of OpenAI's CLIP."""
+    return x * ops.sigmoid(1.702 * x)
+
+
+GELUS = {"exact": gelu, "tanh": gelu_tanh, "quick": gelu_quick}
 IN_TRAINING = {gelu: lookup("train_gelu", gelu), gelu_tanh: lookup("train_gelu_tanh", gelu_tanh)}

@@ -34,11 +34,13 @@ class Routes(NamedTuple):
 
 def linear(x, kernel, bias, activation=None):
     """activation(x kernel + bias) of tensors `(…, *K)`, `(*K, *N)` and `(*N,)`: `(…, *N)`."""
-    x, kernel, bias = map(convert_to_tensor, (x, kernel, bias))
-    summed = kernel.dim() - bias.dim()
+    x, kernel = map(convert_to_tensor, (x, kernel))
+    bias = None if bias is None else convert_to_tensor(bias)
+    summed = 1 if bias is None else kernel.dim() - bias.dim()
     outer, size = x.shape[: x.dim() - summed], math.prod(kernel.shape[:summed])
-    y = _rows(x.reshape(-1, size), kernel.reshape(size, -1), bias.reshape(-1), activation)
-    return y.reshape(*outer, *bias.shape)
+    flat = None if bias is None else bias.reshape(-1)
+    y = _rows(x.reshape(-1, size), kernel.reshape(size, -1), flat, activation)
+    return y.reshape(*outer, *kernel.shape[summed:])
 
 
 def mlp(x, first, second):

@@ -1,15 +1,29 @@
 """The paths of the variables of blocks, layers and ResNet stems, in the order of the layers."""
 
+from vit_keras.layers import BlockOptions
+from vit_keras.layers.block_options import PAPER, QKV_BIASES
+
 ATTENTION_PROJECTIONS = ("query", "key", "value", "out")
+RELATIVE = {"relative": "relative/embedding", "relative_2d": "relative_2d/table"}
 
 
-def block_paths(block: str) -> list[str]:
+def block_paths(
+    block: str, options: BlockOptions = PAPER, position_embedding: str | None = None
+) -> list[str]:
     """The paths of one encoder block's variables."""
+    attention, kind = f"{block}/MultiHeadDotProductAttention_1", options.norm
+    relative = RELATIVE.get(position_embedding or "")
+    rope = options.rope
+    scales = options.layer_scale is not None
     return [
-        *norm_paths(f"{block}/LayerNorm_0"),
-        *attention_paths(f"{block}/MultiHeadDotProductAttention_1"),
-        *norm_paths(f"{block}/LayerNorm_2"),
-        *mlp_paths(f"{block}/MlpBlock_3"),
+        *norm_paths(f"{block}/LayerNorm_0", kind),
+        *attention_paths(attention, options),
+        *([f"{attention}/{relative}"] if relative else []),
+        *([f"{attention}/rotary/frequencies"] if rope is not None and rope.mixed else []),
+        *([f"{block}/LayerScale_0/gamma"] if scales else []),
+        *([] if options.parallel else norm_paths(f"{block}/LayerNorm_2", kind)),
+        *mlp_paths(f"{block}/MlpBlock_3", options),
+        *([f"{block}/LayerScale_1/gamma"] if scales and not options.parallel else []),
     ]
 
 
@@ -28,19 +42,29 @@ def dense_paths(name: str) -> list[str]:
     return [f"{name}/kernel", f"{name}/bias"]
 
 
-def norm_paths(name: str) -> list[str]:
-    """The paths of a normalization's gamma and beta."""
-    return [f"{name}/gamma", f"{name}/beta"]
+def norm_paths(name: str, kind: str = "layer") -> list[str]:
+    """The paths of a normalization's gamma and beta, or of the scale of kind "rms"."""
+    return [f"{name}/scale"] if kind == "rms" else [f"{name}/gamma", f"{name}/beta"]
 
 
-def attention_paths(name: str) -> list[str]:
-    """The paths of the variables in an attention layer's four projections."""
-    return [path for part in ATTENTION_PROJECTIONS for path in dense_paths(f"{name}/{part}")]
+def attention_paths(name: str, options: BlockOptions = PAPER) -> list[str]:
+    """The paths of the variables in an attention layer's projections and normalizations."""
+    biased = (*QKV_BIASES[options.qkv_bias], "out")
+    paths = [
+        path
+        for part in ATTENTION_PROJECTIONS
+        for path in dense_paths(f"{name}/{part}")[: 2 if part in biased else 1]
+    ]
+    norms = ["query_norm", "key_norm"] if options.qk_norm else []
+    norms += ["norm"] if options.attention_norm else []
+    return paths + [path for norm in norms for path in norm_paths(f"{name}/{norm}", options.norm)]
 
 
-def mlp_paths(name: str) -> list[str]:
-    """The paths of the variables in an MLP's two dense layers."""
-    return dense_paths(f"{name}/Dense_0") + dense_paths(f"{name}/Dense_1")
+def mlp_paths(name: str, options: BlockOptions = PAPER) -> list[str]:
+    """The paths of the variables in an MLP's dense layers and its normalization."""
+    gate = dense_paths(f"{name}/gate") if options.mlp == "swiglu" else []
+    norm = norm_paths(f"{name}/norm", options.norm) if options.mlp_norm else []
+    return gate + dense_paths(f"{name}/Dense_0") + norm + dense_paths(f"{name}/Dense_1")
 
 
 def stem_paths(resnet_layers: tuple[int, ...]) -> list[str]:

@@ -2,15 +2,19 @@
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import keras
 
-from vit_keras.layers import EncoderBlock, MAPHead, PatchEmbedding, ResNetStage, StdConv
+from vit_keras.layers import EncoderBlock, PatchEmbedding, ResNetStage, Rope, StdConv
 from vit_keras.models import HybridViT, VisionTransformer, positions_of
+from vit_keras.models.arguments import argument_names
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.vit import PREFIXES
+from vit_keras.models.layer_facts import classifier_of, facts_of, options_of
+from vit_keras.models.options import ViTOptions
+from vit_keras.models.prefix import Prefix
 from vit_keras.variants import ROOT_WIDTH, stem_stride
 from vit_keras.weights.architectures.paths import (
     block_paths,
@@ -19,6 +23,9 @@ from vit_keras.weights.architectures.paths import (
     norm_paths,
     stem_paths,
 )
+
+# The positions that some project's files hold.
+POSITIONS = (("learned", "stem"), ("none", "stem"), ("rope2d", "stem"), ("relative_2d", "stem"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +64,8 @@ class VisionTransformerArchitecture:
     representation_size: int | None
     gelu: str
     layer_norm_epsilon: float
+    position_embedding: str = dataclasses.field(default="learned", kw_only=True)
+    options: ViTOptions = dataclasses.field(default=ViTOptions(), kw_only=True)
 
     @staticmethod
     def from_model(model: keras.Model) -> "VisionTransformerArchitecture":
@@ -66,12 +75,13 @@ class VisionTransformerArchitecture:
             A `HybridArchitecture` for a model with a ResNet stem.
 
         Raises:
-            ValueError: If the model is no Vision Transformer, or if it has other positions than
-                learned ones that are added once.
+            ValueError: If the model is no Vision Transformer, or if it has positions that no
+                project's files hold.
         """
         _check_vision_transformer(model)
         stem = _stem_sizes(model)
-        sizes = _transformer_sizes(model)
+        facts = facts_of(model)
+        sizes = _transformer_sizes(model) | _design(model, facts)
         return (
             HybridArchitecture(**sizes, **stem) if stem else VisionTransformerArchitecture(**sizes)
         )
@@ -79,12 +89,26 @@ class VisionTransformerArchitecture:
     @classmethod
     def argument_names(cls) -> set[str]:
         """The names of the constructor's arguments."""
-        return set(inspect.signature(VisionTransformer).parameters)
+        return set(argument_names(VisionTransformer))
 
     @property
     def arguments(self) -> dict:
-        """The arguments of the constructor."""
-        return dataclasses.asdict(self)
+        """The arguments of the constructor; positions and options where not the paper's."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        options = fields.pop("options")
+        if self.position_embedding == "learned":
+            del fields["position_embedding"]
+        return {**fields, **options.changed()}
+
+    @property
+    def prefix(self) -> Prefix:
+        """The tokens before the patches."""
+        return Prefix.of(self.classifier, self.options)
+
+    @property
+    def num_positions(self) -> int:
+        """The number of added positions."""
+        return math.prod(self.grid) + self.prefix.positions(self.options.position_cover)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -94,16 +118,19 @@ class VisionTransformerArchitecture:
 
     def paths(self) -> list[str]:
         """The paths of the model's variables, in the order of its layers."""
-        paths = ["embedding/kernel", "embedding/bias"]
-        paths += [f"{name}/cls" for name in PREFIXES.get(self.classifier, ())]
-        paths += ["posembed_input/pos_embedding"]
+        options, kind = self.options, self.options.norm
+        paths = dense_paths("embedding")[: 1 if options.pre_norm else 2]
+        paths += [f"{name}/cls" for name in self.prefix.names]
+        paths += ["registers/registers"] if options.num_registers else []
+        paths += ["posembed_input/pos_embedding"] if self.position_embedding == "learned" else []
+        paths += norm_paths("pre_norm", kind) if options.pre_norm else []
         for i in range(self.num_layers):
-            paths += block_paths(f"encoderblock_{i}")
-        paths += norm_paths("encoder_norm")
+            paths += block_paths(f"encoderblock_{i}", options, self.position_embedding)
+        paths += norm_paths("encoder_norm", kind) if options.final_norm else []
         paths += map_head_paths("MAPHead_0") if self.classifier == "map" else []
         paths += dense_paths("pre_logits") if self.representation_size is not None else []
         if self.num_classes is not None:
-            paths += dense_paths("head")
+            paths += dense_paths("head")[: 2 if options.head_use_bias else 1]
             paths += dense_paths("head_dist") if self.classifier == "distilled" else []
         return paths
 
@@ -148,12 +175,22 @@ def _check_vision_transformer(model):
             "Other projects' formats hold Vision Transformers, which have one PatchEmbedding and "
             f"EncoderBlocks. Received: model {model.name!r}; save it as .keras or .weights.h5"
         )
-    if (positions := positions_of(model)) != ("learned", "stem"):
+    if (positions := positions_of(model)) not in POSITIONS:
         raise ValueError(
-            "Other projects' formats hold models whose positions are learned and added once. "
-            "Received: model {!r} with position_embedding={!r}, position_embedding_at={!r}; save "
-            "it as .keras or .weights.h5".format(model.name, *positions)
+            "Other projects' formats hold models whose positions are learned and added once, or "
+            "rotary, or BEiT's. Received: model {!r} with position_embedding={!r}, "
+            "position_embedding_at={!r}; save it as .keras or .weights.h5".format(
+                model.name, *positions
+            )
         )
+
+
+def _design(model, facts):
+    """What the model reads, its positions and its options."""
+    kind, options = positions_of(model)[0], options_of(facts)
+    if kind == "rope2d":  # rotary positions alone
+        kind, options = "none", dataclasses.replace(options, rope=options.rope or Rope())
+    return {"classifier": classifier_of(facts), "position_embedding": kind, "options": options}
 
 
 def _transformer_sizes(model):
@@ -171,27 +208,10 @@ def _transformer_sizes(model):
         "num_heads": blocks[0].num_heads,
         "mlp_dim": blocks[0].mlp_dim,
         "num_classes": None if head is None else head.units,
-        "classifier": _classifier(model),
         "representation_size": None if pre_logits is None else pre_logits.units,
         "gelu": blocks[0].gelu,
         "layer_norm_epsilon": blocks[0].layer_norm_epsilon,
     }
-
-
-def _classifier(model):
-    if any(isinstance(layer, MAPHead) for layer in model.layers):
-        return "map"
-    return classifier_of([layer.name for layer in model.layers])
-
-
-def classifier_of(layer_names: list[str]) -> str:
-    """The classifier of a model without attention pooling, from the names of its layers."""
-    if "cls" in layer_names:
-        return "distilled" if "dist" in layer_names else "token"
-    pooled_first = "gap" in layer_names and (
-        layer_names.index("gap") < layer_names.index("encoder_norm")
-    )
-    return "gap_norm" if pooled_first else "gap"
 
 
 def _stem_sizes(model):

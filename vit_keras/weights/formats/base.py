@@ -49,6 +49,8 @@ class Format:
             returns the links.
         numerics: Takes the configuration; returns how the project's code computes.
         canonical: Takes a name; returns it without old spellings and prefixes, as `links` has it.
+        options: The names of the fields of `ViTOptions` that its files can hold.
+        positions: The kinds of position embeddings that its files can hold.
         head: The prefixes of canonical names that belong to the classifier.
         ignored: The prefixes of canonical names that no model has a place for.
         architecture: The class whose `from_model` gives what `links` takes.
@@ -66,12 +68,29 @@ class Format:
     links: Callable[..., Iterable[Link]]
     numerics: Callable[[dict], Numerics | None]
     canonical: Callable[[str], str] = str
+    options: tuple[str, ...] = ()
+    positions: tuple[str, ...] = ("learned",)
     head: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     architecture: type[Any] = VisionTransformerArchitecture
     check: Callable[[Any], None] = lambda arch: None
     config_files: Callable[..., dict[str, dict]] | None = None
     h5_groups: Callable[..., dict[str, dict[str, list]]] | None = None
+
+
+def check_held(row: Format, arch) -> None:
+    """Raises ValueError where a format has no place for an option or the positions of a model."""
+    if not isinstance(arch, VisionTransformerArchitecture):
+        return
+    options = {k: v for k, v in arch.options.changed().items() if k not in row.options}
+    if arch.position_embedding not in row.positions:
+        options["position_embedding"] = arch.position_embedding
+    if options:
+        received = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise ValueError(
+            f"The format {row.name!r} has no place for a model with {received}. Save it as .keras "
+            "or .weights.h5, or in the format of its family"
+        )
 
 
 def _without_leading_ones(shape):

@@ -11,10 +11,10 @@ import re
 import keras
 
 from vit_keras.layers import PatchEmbedding
+from vit_keras.models.layer_facts import LayerFacts, classifier_of, options_of
 from vit_keras.models.position_embeddings import KINDS, NAMES
 from vit_keras.variants import ROOT_WIDTH
 from vit_keras.weights.architectures import count_blocks, count_units, guess_image_size
-from vit_keras.weights.architectures.vision_transformer import classifier_of
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format, Link, same
 from vit_keras.weights.numerics import Numerics
@@ -39,8 +39,9 @@ class VariableLayout:
     def from_model(model: keras.Model) -> "VariableLayout":
         """Reads the layout off a built model."""
         variables = tuple(_numbered_variables(model))
-        names = {path.split("/")[0] for _, path in variables} & {"cls", "dist"}
-        return VariableLayout(variables, classifier_of([*names]) if names else None, _grid(model))
+        names = {path.split("/")[0] for _, path in variables}
+        classifier = "distilled" if "dist" in names else "token" if "cls" in names else None
+        return VariableLayout(variables, classifier, _grid(model))
 
 
 def _grid(model):
@@ -109,11 +110,14 @@ def _image_size(layers):
 
 def _classifier(shapes, layers):
     """Without a configuration, "gap" and "gap_norm" cannot be told apart: the names are equal."""
+    if layers:
+        facts = [LayerFacts(row["name"], row["class_name"], row["config"]) for row in layers]
+        return {"classifier": classifier_of(facts), **options_of(facts).changed()}
     if "MAPHead_0/0" in shapes:
         return {"classifier": "map"}
     if "cls/0" in shapes:
         return {"classifier": "distilled" if "dist/0" in shapes else "token"}
-    return {"classifier": classifier_of([layer["name"] for layer in layers])} if layers else {}
+    return {}
 
 
 def _position_embedding(layers):

@@ -1,0 +1,158 @@
+"""The tokens before the patches: learned ones to add, and layers that take or drop them (Eq. 1)."""
+
+import keras
+from keras import ops
+
+from vit_keras.initializers import Normal
+from vit_keras.layers.base import SeededLayer, check_positive
+
+
+class _TokenLayer(keras.layers.Layer):
+    """Base of the layers without arguments."""
+
+    def get_config(self):  # with Keras' default, a dtype policy object could not be saved
+        return super().get_config()
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class ClassToken(_TokenLayer):
+    """Prepends one learned token, which starts at 0 (Eq. 1).
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        `(B, 1 + N, D)`.
+
+    Example:
+        >>> vit_keras.layers.ClassToken()(keras.Input((196, 768))).shape
+        (None, 197, 768)
+    """
+
+    def build(self, input_shape):
+        self.cls = self.add_weight(name="cls", shape=(1, 1, input_shape[-1]), initializer="zeros")
+
+    def call(self, x):
+        cls = ops.broadcast_to(self.cls, (ops.shape(x)[0], 1, x.shape[-1]))
+        return ops.concatenate([cls, x], axis=1)
+
+    def compute_output_shape(self, input_shape):
+        batch, tokens, width = input_shape
+        return (batch, tokens + 1, width)
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class TakeClassToken(_TokenLayer):
+    """Takes the class token of each image (Eq. 4), or another token.
+
+    Args:
+        index: The place of the token. The class token has 0, a distillation token 1.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        `(B, 1 + N, D)`.
+
+    Output shape:
+        `(B, D)`.
+
+    Example:
+        >>> vit_keras.layers.TakeClassToken()(keras.Input((197, 768))).shape
+        (None, 768)
+    """
+
+    def __init__(self, index: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        self.index = index
+
+    def call(self, x):
+        return ops.reshape(x[:, self.index : self.index + 1], (-1, x.shape[-1]))
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], input_shape[-1])
+
+    def get_config(self):
+        return {**super().get_config(), "index": self.index}
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class DropClassToken(_TokenLayer):
+    """Drops the class token, or all tokens before the patches, and keeps the patches.
+
+    Args:
+        count: The number of tokens before the patches.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        `(B, count + N, D)`.
+
+    Output shape:
+        `(B, N, D)`.
+
+    Example:
+        >>> vit_keras.layers.DropClassToken()(keras.Input((197, 768))).shape
+        (None, 196, 768)
+    """
+
+    def __init__(self, count: int = 1, **kwargs):
+        super().__init__(**kwargs)
+        self.count = count
+
+    def call(self, x):
+        return x[:, self.count :]
+
+    def compute_output_shape(self, input_shape):
+        batch, tokens, width = input_shape
+        return (batch, tokens - self.count, width)
+
+    def get_config(self):
+        return {**super().get_config(), "count": self.count}
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class RegisterTokens(SeededLayer):
+    """Adds learned tokens that no classifier reads (registers, arXiv 2309.16588).
+
+    Attention keeps there what it would otherwise keep in patches. The weight `registers`
+    `(1, R, D)` starts as N(0, 0.02²).
+
+    Args:
+        num_registers: R, the number of tokens.
+        after: The number of tokens at the front, such as 1 for a class token, that stay before the
+            registers.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        `(B, R + N, D)`.
+
+    Example:
+        >>> vit_keras.layers.RegisterTokens(4, after=1)(keras.Input((197, 768))).shape
+        (None, 201, 768)
+    """
+
+    def __init__(self, num_registers: int, after: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        check_positive(num_registers=num_registers)
+        self.num_registers, self.after = num_registers, after
+
+    def build(self, input_shape):
+        self.registers = self.add_weight(
+            name="registers",
+            shape=(1, self.num_registers, input_shape[-1]),
+            initializer=Normal(0.02, self.fold_in("registers")),
+        )
+
+    def call(self, x):
+        shape = (ops.shape(x)[0], self.num_registers, x.shape[-1])
+        registers = ops.broadcast_to(self.registers, shape)
+        return ops.concatenate([x[:, : self.after], registers, x[:, self.after :]], axis=1)
+
+    def compute_output_shape(self, input_shape):
+        batch, tokens, width = input_shape
+        return (batch, tokens + self.num_registers, width)
+
+    def get_config(self):
+        config = {"num_registers": self.num_registers, "after": self.after}
+        return {**super().get_config(), **config}

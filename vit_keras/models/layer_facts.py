@@ -1,0 +1,77 @@
+"""Which arguments of `VisionTransformer` built a model, read off its layers.
+
+The layers come from a built model or from the configuration in a `.keras` file, in both cases as
+`LayerFacts` in the order of the computation.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+
+from vit_keras.models.options import ViTOptions
+from vit_keras.models.prefix import READ_CLASS_TOKEN
+
+
+class LayerFacts(NamedTuple):
+    """A layer's name, the name of its class, and its arguments."""
+
+    name: str
+    kind: str
+    config: dict[str, Any]
+
+
+def facts_of(model: keras.Model) -> list[LayerFacts]:
+    """Returns the facts of a built model's layers, in the order of the computation."""
+    return [LayerFacts(x.name, type(x).__name__, x.get_config()) for x in model.layers]
+
+
+def classifier_of(layers: Sequence[LayerFacts]) -> str:
+    """Returns the argument `classifier` of the model with these layers."""
+    names = [layer.name for layer in layers]
+    if any(layer.kind == "MAPHead" for layer in layers):
+        return "map"
+    for name, classifier in (("dist_token", "distilled"), ("token_gap", "token_gap")):
+        if name in names:
+            return classifier
+    if any(layer.kind == "TakeClassToken" for layer in layers):
+        return "token"
+    if "gap" not in names and "cls" in names:
+        return "token"
+    pooled_first = {"gap", "encoder_norm"} <= {*names} and (
+        names.index("gap") < names.index("encoder_norm")
+    )
+    return "gap_norm" if pooled_first else "gap"
+
+
+def options_of(layers: Sequence[LayerFacts]) -> ViTOptions:
+    """Returns the `ViTOptions` of the model with these layers."""
+    by_name = {layer.name: layer for layer in layers}
+    by_kind = {layer.kind: layer.config for layer in reversed(layers)}
+    classifier, block = classifier_of(layers), by_kind.get("EncoderBlock", {})
+    embedding, pool = by_kind.get("PatchEmbedding", {}), by_kind.get("MAPHead")
+    registers = by_kind.get("RegisterTokens", {}).get("num_registers", 0)
+    has_prefix = registers or "cls" in by_name or "dist" in by_name
+    heads = None if pool is None else pool["num_heads"]
+    return ViTOptions(
+        **(block.get("options") or {}),
+        class_token="cls" in by_name and classifier not in READ_CLASS_TOKEN,
+        distillation_token="dist" in by_name and classifier != "distilled",
+        num_registers=registers,
+        position_cover=_position_cover([layer.name for layer in layers]),
+        crop_to_patches=embedding.get("crop", False),
+        pre_norm="pre_norm" in by_name,
+        final_norm="encoder_norm" in by_name,
+        pool_all_tokens=bool(pool and has_prefix and "patch_tokens" not in by_name),
+        map_heads=None if heads == block.get("num_heads") else heads,
+        head_use_bias="head" not in by_name or by_name["head"].config.get("use_bias", True),
+    )
+
+
+def _position_cover(names):
+    """Which tokens positions cover; "all" where no tokens come after the positions."""
+    place = names.index("posembed_input") if "posembed_input" in names else len(names)
+    later = [name for name in ("cls", "dist", "registers") if name in names[place:]]
+    if not later:
+        return "all"
+    return "class" if later == ["registers"] and "cls" in names else "patches"

@@ -1,0 +1,73 @@
+"""How other families of plain Vision Transformers differ from the paper's model."""
+
+import dataclasses
+
+from vit_keras.layers.base import check_choice
+from vit_keras.layers.block_options import BlockOptions
+
+POSITION_COVERS = ("all", "class", "patches")
+
+
+@dataclasses.dataclass(frozen=True)
+class ViTOptions(BlockOptions):
+    """How a Vision Transformer differs from the paper's, whose model has the defaults.
+
+    `VisionTransformer` takes the fields as keyword arguments, those of `BlockOptions` as well. A
+    family of models is a set of them, see `vit_keras.families`.
+
+    Attributes:
+        class_token: Whether a class token is there that the classifier does not read, as with "gap"
+            in MAE's fine-tuned models. Classifiers that read one have it always.
+        distillation_token: Whether DeiT's distillation token is there although the classifier does
+            not read it. The classifier "distilled" has it always.
+        num_registers: The number of registers between the class token and the patches (arXiv
+            2309.16588).
+        position_cover: What added positions cover: "all" tokens; "class" token and patches, but no
+            registers, as in DINOv2; or "patches" alone, as in DeiT III.
+        crop_to_patches: Whether pixels at the right and at the bottom that fill no patch are left
+            out instead of refused, as by the convolution of So400m/14 at 384 pixels.
+        pre_norm: Whether tokens are normalized before the first block, as in CLIP, whose patches
+            then have no bias.
+        final_norm: Whether tokens are normalized after the last block.
+        pool_all_tokens: Whether the classifier "map" pools the tokens before the patches as well,
+            as in PE.
+        map_heads: The number of heads of the classifier "map"; None for the blocks' number.
+        head_use_bias: Whether the classifier has a bias. CLIP's projection has none.
+
+    Raises:
+        ValueError: A field has another value.
+
+    Example:
+        >>> options = {"layer_scale": 1e-5, "num_registers": 4, "position_cover": "class"}
+        >>> model = VisionTransformer(518, 14, 384, 12, 6, 1536, num_classes=None, **options)
+        >>> model.count_params()
+        22058112
+    """
+
+    class_token: bool = False
+    distillation_token: bool = False
+    num_registers: int = 0
+    position_cover: str = "all"
+    crop_to_patches: bool = False
+    pre_norm: bool = False
+    final_norm: bool = True
+    pool_all_tokens: bool = False
+    map_heads: int | None = None
+    head_use_bias: bool = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_choice(self.position_cover, POSITION_COVERS, "position_cover")
+        if not isinstance(self.num_registers, int) or self.num_registers < 0:
+            raise ValueError(
+                "`num_registers` must be an int of at least 0. "
+                f"Received: num_registers={self.num_registers!r}"
+            )
+
+    def changed(self) -> dict:
+        """Returns the fields that differ from the defaults, as values that JSON can hold."""
+        mine, paper = dataclasses.asdict(self), dataclasses.asdict(ViTOptions())
+        return {name: value for name, value in mine.items() if value != paper[name]}
+
+
+OPTION_NAMES = tuple(field.name for field in dataclasses.fields(ViTOptions))

@@ -1,0 +1,75 @@
+"""The tokens before the patches, in their order: class token, distillation token, registers."""
+
+import dataclasses
+
+from vit_keras.layers import ClassToken, RegisterTokens
+from vit_keras.models.options import ViTOptions
+
+# The classifiers that read the class token.
+READ_CLASS_TOKEN = ("token", "token_gap", "distilled")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prefix:
+    """The tokens before the patches.
+
+    Attributes:
+        names: The names of the layers with one token each, in the order of the tokens: "cls" and
+            "dist", as far as they are there.
+        num_registers: The number of registers after them.
+    """
+
+    names: tuple[str, ...]
+    num_registers: int = 0
+
+    @property
+    def count(self) -> int:
+        """The number of tokens before the patches."""
+        return len(self.names) + self.num_registers
+
+    @staticmethod
+    def of(classifier: str, options: ViTOptions) -> "Prefix":
+        """Returns the tokens of a model with this classifier and these options."""
+        names: tuple[str, ...] = ()
+        if options.class_token or classifier in READ_CLASS_TOKEN:
+            names += ("cls",)
+        if options.distillation_token or classifier == "distilled":
+            names += ("dist",)
+        return Prefix(names, options.num_registers)
+
+    def positions(self, cover: str) -> int:
+        """Returns the number of these tokens that added positions cover."""
+        return {"all": self.count, "class": len(self.names), "patches": 0}[cover]
+
+
+def add_prefix(x, prefix: Prefix, cover: str, positions, layer):
+    """Adds the prefix and positions to patches (Eq. 1).
+
+    Args:
+        x: The patches `(B, N, D)`.
+        prefix: The tokens to put before them.
+        cover: `ViTOptions.position_cover`.
+        positions: The layer that adds positions, or None.
+        layer: Takes a name and returns the arguments of the layer called so.
+
+    Returns:
+        The tokens `(B, prefix.count + N, D)`.
+    """
+    add = (lambda x: x) if positions is None else positions
+    registers = (lambda x: x) if not prefix.num_registers else _registers(prefix, cover, layer)
+    if cover == "patches":
+        return _single_tokens(registers(add(x)), prefix, layer)
+    if cover == "class":
+        return registers(add(_single_tokens(x, prefix, layer)))
+    return add(_single_tokens(registers(x), prefix, layer))
+
+
+def _registers(prefix, cover, layer):
+    after = len(prefix.names) if cover == "class" else 0
+    return RegisterTokens(prefix.num_registers, after, **layer("registers"))
+
+
+def _single_tokens(x, prefix, layer):
+    for name in reversed(prefix.names):
+        x = ClassToken(dtype=layer(name)["dtype"], name=name)(x)
+    return x
