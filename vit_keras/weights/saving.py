@@ -57,7 +57,7 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
     suffix, is_folder = _target(row, path)
     configs = row.config_files(arch, numerics) if is_folder and row.config_files else {}
     _warn_of_numerics(row, arch, numerics, configs)
-    tensors = _tensors(model, row, arch)
+    tensors = _tensors(model, row, arch, merge_configs(configs))
     if is_folder:
         os.makedirs(path, exist_ok=True)
     if suffix == ".weights.h5" and row.h5_groups:
@@ -129,10 +129,10 @@ def _save_native(model, path):
         write(temporary)
 
 
-def _tensors(model, row, arch):
+def _tensors(model, row, arch, config):
     """Yields the file's (name, array) pairs, one link at a time."""
     variables = {variable.path: variable for variable in model.weights}
-    for link in row.links(arch):
+    for link in row.links(arch, None, config):
         ours = [keras.ops.convert_to_numpy(variables.pop(path)) for path in link.ours]
         arrays = link.write(*(np.asarray(array, "float32") for array in ours))
         yield from zip(link.theirs, map(np.ascontiguousarray, arrays))

@@ -73,7 +73,7 @@ class _Plan:
                 f"The variables of model {model.name!r} must have different paths. Received: two "
                 "with the same path; rename a layer"
             )
-        links = file.format.links(self.arch, set(file.names))
+        links = file.format.links(self.arch, set(file.names), file.config)
         self.links = [k for k in links if self.keep_head or not _is_head(k.ours[0])]
         self.shapes, self.resized = file.shapes, {}
 

@@ -45,8 +45,8 @@ class Format:
         detect: Takes a set of canonical names; whether they belong to this format.
         infer: Takes `{canonical name: shape}` and the configuration; returns the arguments of the
             model's constructor, as far as they say them.
-        links: Takes an architecture and the canonical names of a file to read, or None to write;
-            returns the links.
+        links: Takes an architecture, the canonical names of a file to read, or None to write, and
+            the configuration beside it; returns the links.
         numerics: Takes the configuration; returns how the project's code computes.
         canonical: Takes a name; returns it without old spellings and prefixes, as `links` has it.
         options: The names of the fields of `ViTOptions` that its files can hold.

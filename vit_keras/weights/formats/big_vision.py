@@ -51,7 +51,7 @@ def detect(names: set[str]) -> bool:
     return "embedding/kernel" in names and "Transformer/encoder_norm/scale" in names
 
 
-def links(arch: VisionTransformerArchitecture, names=None) -> list[Link]:
+def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     scanned = names is not None and f"{SCANNED}/LayerNorm_0/scale" in names
     result = []
     for path in arch.paths():

@@ -52,7 +52,7 @@ def detect(names: set[str]) -> bool:
     return {"root_block/conv_root/kernel", "block1/unit01/conv1/kernel"} <= names
 
 
-def links(arch: ResNetArchitecture, names=None) -> list[Link]:
+def links(arch: ResNetArchitecture, names=None, config=None) -> list[Link]:
     name = big_transfer_name if names is None else _flax_norm
     result = []
     for path in arch.paths():

@@ -45,7 +45,7 @@ def detect(names: set[str]) -> bool:
     return POSITIONS in names and "embedding/kernel" in names
 
 
-def links(arch: VisionTransformerArchitecture, names=None) -> list[Link]:
+def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     return [
         (unpadded if "gn" in path else same)(published_name(path), path)  # GroupNorm, (1, 1, 1, C)
         for path in arch.paths()

@@ -45,7 +45,7 @@ def detect(names: set[str]) -> bool:
     } <= names
 
 
-def links(arch: VisionTransformerArchitecture, names=None) -> list[Link]:
+def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     prefix = "vit." if names is None and arch.num_classes is not None else ""
     embeddings = f"{prefix}embeddings"
     result = conv(f"{embeddings}.patch_embeddings.projection", "embedding")

@@ -28,7 +28,7 @@ def detect(names: set[str]) -> bool:
     return {f"{PATCHES}/patch_embedding/0", f"{BLOCK}1/mha/query/0"} <= names
 
 
-def links(arch: VisionTransformerArchitecture, names=None) -> list[Link]:
+def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     positions = (-1, arch.hidden_size)
     result = _pair(f"{PATCHES}/patch_embedding", "embedding", "kernel", "bias")
     result += [same(f"{PATCHES}/0", "cls/cls")] if arch.classifier == "token" else []

@@ -71,7 +71,7 @@ def detect(names: set[str]) -> bool:
     return all(re.search(r"/\d+$", name) for name in names)
 
 
-def links(layout: VariableLayout, names=None) -> list[Link]:
+def links(layout: VariableLayout, names=None, config=None) -> list[Link]:
     return [same(theirs, ours) for theirs, ours in layout.variables]
 
 

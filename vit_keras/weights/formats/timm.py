@@ -42,7 +42,7 @@ def detect(names: set[str]) -> bool:
     return {"patch_embed.proj.weight", "blocks.0.attn.qkv.weight"} <= names
 
 
-def links(arch: VisionTransformerArchitecture, names=None) -> list[Link]:
+def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     result = _stem(arch.resnet_layers) if isinstance(arch, HybridArchitecture) else []
     result += conv("patch_embed.proj", "embedding")
     result += [same("cls_token", "cls/cls")] if arch.classifier == "token" else []

@@ -27,7 +27,7 @@ def detect(names: set[str]) -> bool:
     return {"conv_proj.weight", "encoder.pos_embedding"} <= names
 
 
-def links(arch: VisionTransformerArchitecture, names=None) -> list[Link]:
+def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     result = conv("conv_proj", "embedding")
     result += [same("class_token", "cls/cls")]
     result += [same("encoder.pos_embedding", "posembed_input/pos_embedding")]
