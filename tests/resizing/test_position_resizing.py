@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from tests.helpers import GOLDEN
-from vit_keras.resizing import INTERPOLATIONS, resize_position_embeddings
+from vit_keras.resizing import (
+    INTERPOLATIONS,
+    resize_axis_embeddings,
+    resize_position_embeddings,
+    resize_relative_table,
+)
 
 pytestmark = pytest.mark.once
 
@@ -15,8 +20,20 @@ TORCH = {
     "bilinear": {"mode": "bilinear", "align_corners": True},
     "bicubic": {"mode": "bicubic", "align_corners": False},
     "bicubic_antialias": {"mode": "bicubic", "align_corners": False, "antialias": True},
+    "bicubic_offset": {"mode": "bicubic", "align_corners": False},
     "bicubic_aligned": {"mode": "bicubic", "align_corners": True},
 }
+
+
+def torchs_resize(grid, new, interpolation):
+    """`(h, w, D)` -> `(h', w', D)`; for "bicubic_offset" by a factor, as in Meta's code."""
+    torch = pytest.importorskip("torch")
+    size = {"size": new}
+    if interpolation == "bicubic_offset":
+        size = {"scale_factor": [(b + 0.1) / a for a, b in zip(grid.shape, new)]}
+    channels_first = torch.from_numpy(grid).double().permute(2, 0, 1)[None]
+    resized = torch.nn.functional.interpolate(channels_first, **size, **TORCH[interpolation])
+    return resized[0].permute(1, 2, 0).numpy()
 
 
 def test_bilinear_equals_the_published_code():
@@ -28,11 +45,8 @@ def test_bilinear_equals_the_published_code():
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize(("old", "new"), SIZES)
 def test_every_interpolation_equals_torch(rng, interpolation, old, new):
-    torch = pytest.importorskip("torch")
     before = rng.normal(size=(1, 2 + old[0] * old[1], 5)).astype("float32")
-    grid = torch.from_numpy(before[:, 2:].reshape(1, *old, 5)).permute(0, 3, 1, 2).double()
-    resized = torch.nn.functional.interpolate(grid, size=new, **TORCH[interpolation])
-    expected = resized.permute(0, 2, 3, 1).reshape(1, -1, 5).numpy()
+    expected = torchs_resize(before[0, 2:].reshape(*old, 5), new, interpolation).reshape(1, -1, 5)
     after = resize_position_embeddings(before, old, new, interpolation)
     np.testing.assert_allclose(after[:, 2:], expected, atol=2e-6, rtol=0)
     np.testing.assert_array_equal(after[:, :2], before[:, :2])
@@ -42,7 +56,49 @@ def test_every_interpolation_equals_torch(rng, interpolation, old, new):
 def test_the_same_grid_stays_as_it_is(rng, interpolation):
     before = rng.normal(size=(1, 15, 4)).astype("float32")
     after = resize_position_embeddings(before, (3, 5), (3, 5), interpolation)
-    np.testing.assert_allclose(after, before, atol=1e-6, rtol=0)
+    np.testing.assert_array_equal(after, before)
+    np.testing.assert_array_equal(resize_axis_embeddings(before[0], 15, interpolation), before[0])
+    table = rng.normal(size=(5 * 9 + 3, 2)).astype("float32")
+    np.testing.assert_array_equal(resize_relative_table(table, (3, 5), (3, 5)), table)
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 2, 5])
+def test_equal_counts_are_resized_where_the_grid_is_another(rng, prefix):
+    before = rng.normal(size=(1, prefix + 16, 3))
+    after = resize_position_embeddings(before, (4, 4), (2, 8), "bicubic_offset")
+    expected = torchs_resize(before[0, prefix:].reshape(4, 4, 3), (2, 8), "bicubic_offset")
+    np.testing.assert_allclose(after[0, prefix:], expected.reshape(16, 3), atol=1e-9)
+    np.testing.assert_array_equal(after[:, :prefix], before[:, :prefix])
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear_half_pixel", "bicubic_antialias"])
+@pytest.mark.parametrize(("old", "new"), [((3, 2), (4, 5)), ((4, 3), (2, 3))])
+def test_relative_tables_equal_torch(rng, interpolation, old, new):
+    sides = [tuple(2 * n - 1 for n in grid) for grid in (old, new)]
+    offsets, others = rng.normal(size=(*sides[0], 2)), rng.normal(size=(3, 2))
+    table = np.concatenate([offsets.reshape(-1, 2), others])
+    after = resize_relative_table(table, old, new, interpolation)
+    expected = torchs_resize(offsets, sides[1], interpolation).reshape(-1, 2)
+    np.testing.assert_allclose(after[:-3], expected, atol=1e-9)
+    np.testing.assert_array_equal(after[-3:], others)
+
+
+def test_a_bias_that_is_linear_in_the_offset_stays_linear():
+    """The formula of BEiT's table: row (dy + h - 1)(2w - 1) + dx + w - 1."""
+
+    def table(grid, rows, columns):
+        (h, w), result = grid, np.zeros((np.prod(2 * np.array(grid) - 1) + 3, 1))
+        for dy in range(1 - h, h):
+            for dx in range(1 - w, w):
+                row = (dy + h - 1) * (2 * w - 1) + dx + w - 1
+                result[row] = 10 * dy / (h - 1) * rows + dx / (w - 1) * columns
+        result[-3:, 0] = 7, 8, 9
+        return result
+
+    for factors in ((1, 0), (0, 1), (0.5, -2)):
+        before, expected = table((3, 5), *factors), table((6, 2), *factors)
+        after = resize_relative_table(before, (3, 5), (6, 2), "bilinear")
+        np.testing.assert_allclose(after, expected, atol=1e-12)
 
 
 def test_wrong_grids_and_interpolations_are_named(rng):
@@ -51,3 +107,5 @@ def test_wrong_grids_and_interpolations_are_named(rng):
         resize_position_embeddings(before, (4, 4), (2, 2))
     with pytest.raises(ValueError, match=r"must be one of 'bilinear'.*interpolation='lanczos'"):
         resize_position_embeddings(before, (3, 3), (2, 2), "lanczos")
+    with pytest.raises(ValueError, match="4x4 has 49 offsets, and a row for each. Received: 10"):
+        resize_relative_table(before[0], (4, 4), (2, 2))

@@ -7,14 +7,21 @@ from vit_keras.resizing.patch_kernels import (
     patch_rule,
     resample_patch_kernel,
 )
-from vit_keras.resizing.positions import resize_axis_embeddings, resize_position_embeddings
+from vit_keras.resizing.positions import (
+    resize_axis_embeddings,
+    resize_position_embeddings,
+    resize_relative_table,
+)
+from vit_keras.resizing.rules import Resizing
 
 __all__ = [
     "INTERPOLATIONS",
+    "Resizing",
     "adapt_patch_kernel",
     "change_channels",
     "patch_rule",
     "resample_patch_kernel",
     "resize_axis_embeddings",
     "resize_position_embeddings",
+    "resize_relative_table",
 ]

@@ -1,7 +1,19 @@
 """Interpolation rules by name, each as a matrix along one axis, in NumPy.
 
 A rule takes the old and the new number of points, and returns weights `(new, old)`. To add a rule,
-write such a function and add it to `INTERPOLATIONS`.
+write such a function and add it to `INTERPOLATIONS`. Publishers resize position embeddings by
+different rules:
+
+- "bilinear" maps the ends to the ends: Google's ViT and big_vision.
+- "bilinear_half_pixel": Meta's Perception Encoder, and BEiT in transformers.
+- "bilinear_antialias": FlexiViT and NaFlex.
+- "bicubic" (a = -0.75): most of transformers, and MAE.
+- "bicubic_antialias" (a = -0.5): timm, OpenCLIP, and DINOv2 with registers.
+- "bicubic_offset" (a = -0.75): Meta's DINO, and Meta's DINOv2 without registers. Point i is read at
+  (i + 0.5) · old / (new + 0.1) - 0.5.
+- "bicubic_aligned" (a = -0.75) maps the ends to the ends: torchvision.
+
+Patches are images, and FlexiViT resizes them by "bilinear_half_pixel".
 
 Example:
     >>> vit_keras.resizing.INTERPOLATIONS["bilinear"](2, 3)
@@ -41,7 +53,10 @@ def bicubic_aligned_matrix(old: int, new: int) -> np.ndarray:
 
 
 def half_pixel_rule(
-    kernel: Callable[[np.ndarray], np.ndarray], support: float, antialias: bool
+    kernel: Callable[[np.ndarray], np.ndarray],
+    support: float,
+    antialias: bool,
+    offset: float = 0.0,
 ) -> Callable[[int, int], np.ndarray]:
     """Makes a rule for pixels whose centers lie at halves, as PyTorch and PIL resize images.
 
@@ -50,11 +65,12 @@ def half_pixel_rule(
         support: The distance beyond which the weight is zero.
         antialias: Whether to stretch the kernel when points get fewer. Points outside the image are
             then left out; without antialiasing they take the value of the border.
+        offset: Added to the new number of points before the old number is divided by it.
     """
 
     def matrix(old: int, new: int) -> np.ndarray:
         stretch = max(old / new, 1.0) if antialias else 1.0
-        centers = (np.arange(new) + 0.5) * old / new - 0.5
+        centers = (np.arange(new) + 0.5) * old / (new + offset) - 0.5
         reach = int(np.ceil(support * stretch)) + 1
         weights = np.zeros((new, old))
         for row, center in enumerate(centers):
@@ -93,19 +109,42 @@ INTERPOLATIONS = {
     "bilinear_antialias": half_pixel_rule(linear_kernel, 1, antialias=True),
     "bicubic": half_pixel_rule(cubic_kernel(-0.75), 2, antialias=False),
     "bicubic_antialias": half_pixel_rule(cubic_kernel(-0.5), 2, antialias=True),
+    "bicubic_offset": half_pixel_rule(cubic_kernel(-0.75), 2, antialias=False, offset=0.1),
     "bicubic_aligned": bicubic_aligned_matrix,
 }
 
 
-def interpolation_rule(name: str) -> Callable[[int, int], np.ndarray]:
+def interpolation_rule(
+    name: str, argument: str = "interpolation"
+) -> Callable[[int, int], np.ndarray]:
     """Returns the rule called `name`.
+
+    Args:
+        name: A name in `INTERPOLATIONS`.
+        argument: What the message calls the argument that holds `name`.
 
     Raises:
         ValueError: If there is no such rule.
     """
     if name not in INTERPOLATIONS:
         raise ValueError(
-            f"`interpolation` must be one of {', '.join(map(repr, INTERPOLATIONS))}. "
-            f"Received: interpolation={name!r}"
+            f"`{argument}` must be one of {', '.join(map(repr, INTERPOLATIONS))}. "
+            f"Received: {argument}={name!r}"
         )
     return INTERPOLATIONS[name]
+
+
+def grid_matrices(
+    old_grid: tuple[int, int], new_grid: tuple[int, int], interpolation: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the matrices for the rows and for the columns of a grid.
+
+    A grid that stays the same keeps its points, by "bicubic_offset" too, as in Meta's code.
+
+    Raises:
+        ValueError: If there is no such rule.
+    """
+    rule = interpolation_rule(interpolation)
+    if tuple(old_grid) == tuple(new_grid):
+        return np.eye(new_grid[0]), np.eye(new_grid[1])
+    return rule(old_grid[0], new_grid[0]), rule(old_grid[1], new_grid[1])

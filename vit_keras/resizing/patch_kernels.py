@@ -5,7 +5,11 @@ import numpy as np
 from vit_keras.resizing.interpolation import interpolation_rule
 
 # Pixels have centers, so a rule for grids that keeps their corners is not one for patches.
-PATCH_RULES = {"bilinear": "bilinear_half_pixel"}
+PATCH_RULES = {
+    "bilinear": "bilinear_half_pixel",
+    "bicubic_aligned": "bicubic",
+    "bicubic_offset": "bicubic",
+}
 
 
 def patch_rule(interpolation: str) -> str:

@@ -1,0 +1,53 @@
+"""The rules by which the code of a publisher resizes weights."""
+
+import dataclasses
+
+from vit_keras.resizing.interpolation import interpolation_rule
+
+
+@dataclasses.dataclass(frozen=True)
+class Resizing:
+    """The rules for position embeddings on other grids and for patch kernels of other sizes.
+
+    The defaults are the rules of the published ViT code, and of FlexiViT for kernels.
+
+    Attributes:
+        positions: The name of a rule in `INTERPOLATIONS`.
+        patches: The name of the rule that resizes patches, see `resample_patch_kernel`.
+
+    Raises:
+        ValueError: If there is no such rule.
+
+    Example:
+        >>> flexivit = Resizing(positions="bilinear_antialias", patches="bilinear_half_pixel")
+        >>> flexivit.replaced(interpolation="bicubic").positions
+        'bicubic'
+    """
+
+    positions: str = "bilinear"
+    patches: str = "bilinear_half_pixel"
+
+    def __post_init__(self):
+        interpolation_rule(self.positions, "positions")
+        interpolation_rule(self.patches, "patches")
+
+    def replaced(
+        self, interpolation: str | None = None, patch_interpolation: str | None = None
+    ) -> "Resizing":
+        """Returns these rules with other ones in their place.
+
+        Args:
+            interpolation: The rule for positions; None keeps it.
+            patch_interpolation: The rule for patches; None keeps it.
+
+        Raises:
+            ValueError: If there is no such rule.
+        """
+        changes = {}
+        if interpolation is not None:
+            interpolation_rule(interpolation, "interpolation")
+            changes["positions"] = interpolation
+        if patch_interpolation is not None:
+            interpolation_rule(patch_interpolation, "patch_interpolation")
+            changes["patches"] = patch_interpolation
+        return dataclasses.replace(self, **changes)
