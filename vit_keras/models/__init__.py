@@ -10,6 +10,7 @@ from vit_keras.models.description import (
     copy_description,
     ends_in_softmax,
     preprocessing_of,
+    resizing_of,
     task_of,
 )
 from vit_keras.models.distillation import copy_student, distillation_model, teacher_variables
@@ -22,16 +23,12 @@ from vit_keras.models.options import ViTOptions
 from vit_keras.models.position_embeddings import positions_of
 from vit_keras.models.pretext import copy_encoder, pretext_model
 from vit_keras.models.pyramid import feature_pyramid
+from vit_keras.models.resized import with_image_size, with_patch_size
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.rollout import attention_rollout
 from vit_keras.models.segmentation import segmenter
 from vit_keras.models.self_distillation import SelfDistillation
-from vit_keras.models.surgery import (
-    attention_maps,
-    intermediates,
-    patch_grid,
-    with_image_size,
-)
+from vit_keras.models.surgery import attention_maps, intermediates, patch_grid
 from vit_keras.models.vit import VisionTransformer
 
 __all__ = [
@@ -62,10 +59,12 @@ __all__ = [
     "positions_of",
     "preprocessing_of",
     "pretext_model",
+    "resizing_of",
     "scale_head",
     "segmenter",
     "split_frozen",
     "task_of",
     "teacher_variables",
     "with_image_size",
+    "with_patch_size",
 ]

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import keras
 
 from vit_keras.models.image_model import ImageModel, Preprocessing
+from vit_keras.resizing import Resizing
 from vit_keras.tasks import Task
 
 
 def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
-    """Copies the preprocessing, the class names and the task of `source` to `model`.
+    """Copies the preprocessing, class names, task and rules of resizing of `source` to `model`.
 
     Args:
         model: The model that is changed in place.
@@ -26,7 +27,7 @@ def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
     """
     if isinstance(source, ImageModel) and isinstance(model, ImageModel):
         model.preprocessing, model.class_names = source.preprocessing, source.class_names
-        model.task = source.task
+        model.task, model.resizing = source.task, source.resizing
     return model
 
 
@@ -44,6 +45,22 @@ def preprocessing_of(model: keras.Model) -> Preprocessing:
         (0.5,)
     """
     return getattr(model, "preprocessing", ImageModel.preprocessing)
+
+
+def resizing_of(model: keras.Model) -> Resizing:
+    """Returns the rules by which a model's weights are resized.
+
+    Args:
+        model: Any Keras model.
+
+    Returns:
+        A `vit_keras.resizing.Resizing`. A model that carries none gets the published code's.
+
+    Example:
+        >>> resizing_of(vit_keras.applications.ViTTi16()).positions
+        'bilinear'
+    """
+    return getattr(model, "resizing", ImageModel.resizing)
 
 
 def task_of(model: keras.Model) -> Task:

@@ -10,6 +10,7 @@ import numpy as np
 
 from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
 from vit_keras.models.input_shapes import check_images
+from vit_keras.resizing import Resizing
 from vit_keras.tasks import CLASSES, Task
 
 
@@ -53,12 +54,14 @@ class Preprocessing:
 class ImageModel(keras.Model):
     """A functional `keras.Model` that carries its preprocessing and what its outputs mean.
 
-    All three are saved in its `.keras` files. The constructors of this package return such models.
+    All four are saved in its `.keras` files. The constructors of this package return such models.
 
     Attributes:
         preprocessing: A `Preprocessing`.
         class_names: Names of the classes, labels or numbers in the order of the outputs, or None.
         task: A `Task`: whether the outputs are classes, of which one is right, or other things.
+        resizing: A `vit_keras.resizing.Resizing`: the rules by which the publisher of the weights
+            adapts them to other sizes of images and patches.
 
     Example:
         >>> model.class_names = ["cat", "dog"]
@@ -70,6 +73,7 @@ class ImageModel(keras.Model):
     preprocessing = Preprocessing()
     class_names: Sequence[str] | None = None
     task = CLASSES
+    resizing = Resizing()
 
     def __setattr__(self, name, value):
         if is_jax_state(name):  # set at every step; Keras would search it for layers, for 2 ms
@@ -112,6 +116,7 @@ class ImageModel(keras.Model):
             "preprocessing": dataclasses.asdict(self.preprocessing),
             "class_names": None if self.class_names is None else list(self.class_names),
             "task": dataclasses.asdict(self.task),
+            "resizing": dataclasses.asdict(self.resizing),
         }
         return {**super().get_config(), **description}
 
@@ -122,11 +127,12 @@ class ImageModel(keras.Model):
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
         preprocessing, names = config.pop("preprocessing"), config.pop("class_names")
-        task = config.pop("task", {})  # absent in files of earlier versions
+        # Files of earlier versions have neither of these.
+        task, resizing = config.pop("task", {}), config.pop("resizing", {})
         model = super().from_config(config, custom_objects=custom_objects)
         model.preprocessing = Preprocessing(**with_tuples(preprocessing))
         model.class_names = names
-        model.task = Task(**with_tuples(task))
+        model.task, model.resizing = Task(**with_tuples(task)), Resizing(**resizing)
         for layer in model.layers:
             if not layer.trainable:  # Keras restores this for a layer's weights, not its sublayers'
                 for weight in layer.weights:

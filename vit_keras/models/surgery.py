@@ -1,19 +1,10 @@
-"""Models that are made from a built model: intermediates, attention, another image size."""
+"""Models that are made from a built model and share its weights: intermediates, attention."""
 
 import keras
 
-from vit_keras.layers import (
-    AddPositionEmbs,
-    AddPositionEmbs2D,
-    EncoderBlock,
-    PatchEmbedding,
-    WithAttentionWeights,
-)
-from vit_keras.layers.base import pair
+from vit_keras.layers import EncoderBlock, PatchEmbedding, WithAttentionWeights
 from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.lora import lora_layers, merge_lora
-from vit_keras.resizing import resize_axis_embeddings, resize_position_embeddings
 
 
 def intermediates(model: keras.Model) -> keras.Model:
@@ -95,10 +86,11 @@ def patch_grid(model: keras.Model) -> tuple[int, int]:
         >>> patch_grid(vit_keras.models.from_variant("Ti/16", image_size=(96, 224), num_classes=10))
         (6, 14)
     """
-    return _grid_of(model.layers, model.name)
+    return grid_of_layers(model.layers, model.name)
 
 
-def _grid_of(layers, name):
+def grid_of_layers(layers, name: str) -> tuple[int, int]:
+    """As `patch_grid`, for layers that have been called and the name of their model."""
     embeddings = [layer for layer in layers if isinstance(layer, PatchEmbedding)]
     if len(embeddings) != 1:
         raise ValueError(
@@ -106,78 +98,3 @@ def _grid_of(layers, name):
             f"Received: model {name!r} with {len(embeddings)} of them"
         )
     return embeddings[0].grid(embeddings[0].input.shape[1:3])
-
-
-def with_image_size(
-    model: keras.Model, image_size: int | tuple[int, int], interpolation: str = "bilinear"
-) -> keras.Model:
-    """Copies a model and its weights for images of another size (Section 3.2).
-
-    Position embeddings are interpolated in 2-D; embeddings of columns and rows are interpolated
-    along their own axis. All other weights are copied, and none are shared. Adapters are merged.
-
-    Args:
-        model: A functional model of this package.
-        image_size: Pixels, an int or (height, width).
-        interpolation: A name in `vit_keras.resizing`: "bilinear" as published, or another.
-
-    Returns:
-        A model with the preprocessing and the class names of `model`.
-
-    Raises:
-        ValueError: The patch, or the total stride of a hybrid, does not divide `image_size`, or the
-            model has relative position embeddings, which belong to one grid of patches.
-
-    Example:
-        >>> with_image_size(model, 384).input_shape  # of a model for 224 pixels
-        (None, 384, 384, 3)
-    """
-    shape = (*pair(image_size, "image_size"), model.input_shape[-1])
-    model = merge_lora(model) if lora_layers(model) else model
-    images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
-    cloned: list[keras.layers.Layer] = []
-
-    def clone(layer):
-        config = layer.get_config()
-        if config.get("grid") is not None:  # the new PatchEmbedding is cloned before
-            config["grid"] = _grid_of(cloned, model.name)
-        if config.get("position_embedding") == "relative":
-            _refuse_relative(patch_grid(model), config["grid"])
-        cloned.append(type(layer).from_config(config))
-        return cloned[-1]
-
-    resized = keras.models.clone_model(model, input_tensors=images, clone_function=clone)
-    for old, new in zip(model.layers, resized.layers):
-        weights = old.get_weights()
-        if type(old) in RESIZE:
-            grids = patch_grid(model), patch_grid(resized)
-            weights = RESIZE[type(old)](weights, *grids, interpolation)
-        new.set_weights(weights)
-    return copy_description(resized, model)
-
-
-def _refuse_relative(old, new):
-    if old != new:
-        raise ValueError(
-            "Relative position embeddings belong to offsets in the sequence, where one offset "
-            "stands for several pairs of rows and columns, so they have no other size. 'rope2d' "
-            "and added position embeddings can be resized. Received: a model with "
-            f"{old[0]}x{old[1]} patches, to become {new[0]}x{new[1]}"
-        )
-
-
-def _resize_whole(weights, old, new, interpolation):
-    return [resize_position_embeddings(w, old, new, interpolation) for w in weights]
-
-
-def _resize_axes(weights, old, new, interpolation):
-    horizontal, vertical, *class_token = weights
-    rows, columns = new
-    return [
-        resize_axis_embeddings(horizontal, columns, interpolation),
-        resize_axis_embeddings(vertical, rows, interpolation),
-        *class_token,
-    ]
-
-
-RESIZE = {AddPositionEmbs: _resize_whole, AddPositionEmbs2D: _resize_axes}

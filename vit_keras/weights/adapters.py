@@ -127,7 +127,7 @@ def open_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Mode
         ```
     """
     sizes = with_tuples(open_adapters(path).note["architecture"])
-    return load_adapters(rebuild(base, None, None, **sizes), path)
+    return load_adapters(rebuild(base, **sizes), path)
 
 
 def _settings(model) -> dict[str, Any]:

@@ -23,11 +23,13 @@ def load(
     source: str | None = None,
     head: str = "keep",
     interpolation: str | None = None,
+    patch_interpolation: str | None = None,
 ) -> keras.Model:
     """Copies the weights of a file or folder into a model, all of them or none.
 
-    The model then computes as the source of the weights does: the call sets its GELU, its epsilons
-    and its preprocessing. Position embeddings and patch kernels of other sizes are resized.
+    The model then computes as the source of the weights does: the call sets its GELU, its
+    epsilons, its preprocessing and its rules of resizing. Position embeddings and patch kernels of
+    other sizes are resized.
 
     Args:
         model: A built model.
@@ -37,6 +39,8 @@ def load(
             sets it to zero, which is how fine-tuning starts.
         interpolation: The rule for position embeddings on another grid, a name in
             `vit_keras.resizing.INTERPOLATIONS`; None takes the rule of the source.
+        patch_interpolation: The rule that resizes patches, for kernels of another size; None takes
+            the rule of the source.
 
     Returns:
         The model.
@@ -59,7 +63,7 @@ def load(
             f"{model.name!r}, which has some. Load the weights before `models.add_lora`"
         )
     with open_weight_file(path, source) as file:
-        strict_copy.copy_weights(model, file, head, interpolation)
+        strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
     return model
 
 
@@ -67,6 +71,7 @@ def from_checkpoint(
     path: str | os.PathLike,
     source: str | None = None,
     interpolation: str | None = None,
+    patch_interpolation: str | None = None,
     **overrides: Any,
 ) -> keras.Model:
     """Builds the model that a file or folder holds, and loads its weights.
@@ -75,6 +80,7 @@ def from_checkpoint(
         path: A file or folder of weights in any format.
         source: The name of the format; None detects it from the tensors' names.
         interpolation: The rule for position embeddings on another grid, as in `load`.
+        patch_interpolation: The rule that resizes patches, as in `load`.
         **overrides: Arguments of `VisionTransformer`, `HybridViT` or `ResNet`. They give what the
             file does not say, such as `num_heads` of a bare timm file, or what is to differ:
             another `image_size`, `patch_size` or `channels` adapts the weights, and another
@@ -94,12 +100,16 @@ def from_checkpoint(
         ```
     """
     if os.fspath(path).endswith(".keras"):
-        return _open_keras_model(os.fspath(path), overrides)
-    return rebuild(path, source, interpolation, **overrides)
+        return _open_keras_model(os.fspath(path), interpolation, overrides)
+    return rebuild(path, source, interpolation, patch_interpolation, **overrides)
 
 
 def rebuild(
-    path: str | os.PathLike, source: str | None, interpolation: str | None, **overrides: Any
+    path: str | os.PathLike,
+    source: str | None = None,
+    interpolation: str | None = None,
+    patch_interpolation: str | None = None,
+    **overrides: Any,
 ) -> keras.Model:
     """`from_checkpoint` for a model of this package, with any override for `.keras` files too."""
     if overrides.get("num_classes") == 0:
@@ -110,7 +120,7 @@ def rebuild(
         model = _build(inferred, numerics, overrides, file)
         num_classes = overrides.get("num_classes", _AS_IN_THE_FILE)
         head = _head(inferred.get("num_classes"), num_classes)
-        strict_copy.copy_weights(model, file, head, interpolation)
+        strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
     overridden = {key: value for key, value in overrides.items() if key in FIELD_LABELS}
     if overridden and numerics is not None:
         set_computation(model, dataclasses.replace(numerics, **overridden))
@@ -152,7 +162,7 @@ def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
         ) from error
 
 
-def _open_keras_model(path, overrides):
+def _open_keras_model(path, interpolation, overrides):
     others = set(overrides) - {"image_size"}
     if others:
         raise ValueError(
@@ -160,7 +170,7 @@ def _open_keras_model(path, overrides):
             f"Received: {', '.join(sorted(others))}"
         )
     model = open_model(path)
-    return with_image_size(model, **overrides) if overrides else model
+    return with_image_size(model, **overrides, interpolation=interpolation) if overrides else model
 
 
 def _build(inferred, numerics, overrides, file):

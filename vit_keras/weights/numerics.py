@@ -7,8 +7,9 @@ import keras
 from vit_keras.keras_internals import sublayers
 from vit_keras.layers import EncoderBlock, MAPHead, MlpBlock, ResNetStage, StdConv
 from vit_keras.models import ImageModel, Preprocessing
+from vit_keras.resizing import Resizing, patch_rule
 
-PUBLISHED_PREPROCESSING = Preprocessing()
+PUBLISHED_PREPROCESSING, PUBLISHED_RESIZING = Preprocessing(), Resizing()
 # What messages call the fields that may differ between a model and the code of a format.
 FIELD_LABELS = {
     "gelu": "GELU",
@@ -28,7 +29,7 @@ class Numerics:
         gelu: "exact" or "tanh".
         layer_norm_epsilon: The epsilon of all layer normalizations.
         preprocessing: How pixels become the model's input.
-        interpolation: The rule in `vit_keras.resizing.INTERPOLATIONS` for position embeddings.
+        resizing: The rules for position embeddings and patch kernels of other sizes.
         standardization: How the convolutions of a hybrid's stem standardize their kernels.
         group_norm_epsilon: The epsilon of all group normalizations in a hybrid's stem.
         class_names: Names of the classes in the order of the logits, or None.
@@ -37,7 +38,7 @@ class Numerics:
     gelu: str = "exact"
     layer_norm_epsilon: float = 1e-6
     preprocessing: Preprocessing = PUBLISHED_PREPROCESSING
-    interpolation: str = "bilinear"
+    resizing: Resizing = PUBLISHED_RESIZING
     standardization: str = "vit"
     group_norm_epsilon: float = 1e-6
     class_names: tuple[str, ...] | None = None
@@ -48,9 +49,12 @@ class Numerics:
 
     @classmethod
     def from_json(cls, fields: dict) -> "Numerics":
-        """The reverse of `to_json`."""
-        preprocessing = Preprocessing(**_tuples(fields["preprocessing"]))
-        return cls(**{**_tuples(fields), "preprocessing": preprocessing})
+        """The reverse of `to_json`; earlier versions wrote one rule, `interpolation`."""
+        fields = _tuples(fields)
+        fields["preprocessing"] = Preprocessing(**_tuples(fields["preprocessing"]))
+        if (rule := fields.pop("interpolation", None)) is not None:
+            fields["resizing"] = {"positions": rule, "patches": patch_rule(rule)}
+        return cls(**{**fields, "resizing": Resizing(**fields.get("resizing", {}))})
 
 
 def _tuples(fields: dict) -> dict:
@@ -58,10 +62,10 @@ def _tuples(fields: dict) -> dict:
 
 
 def adopt_numerics(model: keras.Model, numerics: Numerics) -> None:
-    """Makes `model` compute and prepare images as the source of its weights does."""
+    """Makes `model` compute, prepare images and resize as the source of its weights does."""
     set_computation(model, numerics)
     if isinstance(model, ImageModel):
-        model.preprocessing = numerics.preprocessing
+        model.preprocessing, model.resizing = numerics.preprocessing, numerics.resizing
         names = numerics.class_names
         if names is not None and len(names) == model.output_shape[-1]:
             model.class_names = tuple(names)

@@ -9,7 +9,7 @@ import numpy as np
 
 from vit_keras.files import replacing
 from vit_keras.layers.base import check_choice
-from vit_keras.models import lora_layers, merge_lora, preprocessing_of
+from vit_keras.models import lora_layers, merge_lora, preprocessing_of, resizing_of
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.keras_h5 import write_h5
 from vit_keras.weights.formats import registry
@@ -100,6 +100,7 @@ def numerics_of(model: keras.Model, arch) -> Numerics:
     names = getattr(model, "class_names", None)
     return Numerics(
         preprocessing=preprocessing_of(model),
+        resizing=resizing_of(model),
         class_names=None if names is None else tuple(names),
         **{field: getattr(arch, field) for field in arch.numerics_fields},
     )

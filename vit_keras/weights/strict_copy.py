@@ -1,6 +1,6 @@
 """Copies a file of weights into a model, all of it or nothing."""
 
-import math
+import dataclasses
 import os
 import warnings
 
@@ -8,32 +8,27 @@ import keras
 import numpy as np
 
 from vit_keras.layers.base import check_choice
-from vit_keras.resizing import (
-    INTERPOLATIONS,
-    adapt_patch_kernel,
-    change_channels,
-    patch_rule,
-    resize_position_embeddings,
-)
+from vit_keras.models import resizing_of
 from vit_keras.weights.architectures import (
     ResNetArchitecture,
     VisionTransformerArchitecture,
     variant_name,
 )
-from vit_keras.weights.architectures.inference import grid_of
-from vit_keras.weights.formats.base import Link, Numerics
+from vit_keras.weights.formats.base import Link
 from vit_keras.weights.numerics import adopt_numerics
+from vit_keras.weights.other_sizes import RESIZED, inferred, resize
 from vit_keras.weights.weight_file import WeightFile
 
 HEADS = ("keep", "drop", "reset")
 HEADS_OF_CLASSES = ("head/", "head_dist/")
-POSITIONS, PATCHES = "posembed_input/pos_embedding", "embedding/kernel"
-ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
-RESIZED = (POSITIONS, PATCHES, *ROOTS)
 
 
 def copy_weights(
-    model: keras.Model, file: WeightFile, head: str, interpolation: str | None
+    model: keras.Model,
+    file: WeightFile,
+    head: str,
+    interpolation: str | None,
+    patch_interpolation: str | None,
 ) -> None:
     """Assigns the file's tensors to the model's variables, or raises and leaves them unchanged.
 
@@ -42,10 +37,9 @@ def copy_weights(
     """
     check_choice(head, HEADS, "head")
     numerics = file.numerics()
-    if interpolation is None:
-        interpolation = (numerics or Numerics()).interpolation
-    check_choice(interpolation, INTERPOLATIONS, "interpolation")
-    plan = _Plan(model, file, head, interpolation)
+    resizing = resizing_of(model) if numerics is None else numerics.resizing
+    resizing = resizing.replaced(interpolation, patch_interpolation)
+    plan = _Plan(model, file, head, resizing)
     plan.check()
     file.tensors.verify()
     for link in plan.links:
@@ -55,7 +49,7 @@ def copy_weights(
             if _is_head(path):
                 variable.assign(np.zeros(variable.shape, "float32"))
     if numerics is not None:
-        adopt_numerics(model, numerics)
+        adopt_numerics(model, dataclasses.replace(numerics, resizing=resizing))
     if head == "keep":
         _warn_of_zero_head(plan.variables, file)
 
@@ -63,9 +57,9 @@ def copy_weights(
 class _Plan:
     """Which tensor goes to which variable; compared before anything is assigned."""
 
-    def __init__(self, model, file, head, interpolation):
+    def __init__(self, model, file, head, resizing):
         self.model, self.file = model, file
-        self.keep_head, self.interpolation = head == "keep", interpolation
+        self.keep_head, self.resizing = head == "keep", resizing
         self.arch = file.format.architecture.from_model(model)
         self.variables = {variable.path: variable for variable in model.weights}
         if len(self.variables) != len(model.weights):
@@ -108,8 +102,7 @@ class _Plan:
             return [f"missing in the file: {name} -> {ours}" for name in absent]
         if link.ours[0] in RESIZED:
             try:
-                arrays = link.read(*(self.file.read(name) for name in link.theirs))
-                self.resized[link.ours[0]] = (self._resize(link.ours[0], *arrays),)
+                self.resized[link.ours[0]] = (self._resize(link),)
             except ValueError as error:
                 return [f"{', '.join(link.theirs)} -> {ours}: {error}"]
             return []
@@ -120,53 +113,25 @@ class _Plan:
             if not link.fits(self.shapes[name], expected.shape)
         ]
 
+    def _resize(self, link):
+        """Reads the one tensor of a link, in the model's size."""
+        (array,) = link.read(*(self.file.read(name) for name in link.theirs))
+        if not link.theirs:  # made for the model's grid
+            return array
+        shape = tuple(self.variables[link.ours[0]].shape)
+        grid = getattr(self.arch, "grid", None)  # a ResNet has none
+        return resize(link.ours[0], array, shape, grid, self.file, self.resizing)
+
     def _unused(self):
         used = {name for link in self.links for name in link.theirs}
         row = self.file.format
         ignored = row.ignored + (() if self.keep_head else row.head)
         return [name for name in self.shapes if name not in used and not name.startswith(ignored)]
 
-    def _resize(self, path, array):
-        """Returns positions on the model's grid, or a kernel of its patch size and channels."""
-        shape = tuple(self.variables[path].shape)
-        if array.shape == shape:
-            return array
-        if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
-            raise ValueError(f"{array.shape} in the file, {shape} in the model")
-        if path in ROOTS and array.shape[:2] == shape[:2]:
-            return change_channels(array, shape[2])
-        if path in ROOTS:
-            raise ValueError(f"{array.shape} in the file, {shape} in the model")
-        if path == PATCHES:
-            rule = patch_rule(self.interpolation)
-            return adapt_patch_kernel(array, shape[:2], shape[2], rule)
-        prefix = shape[1] - math.prod(self.arch.grid)
-        rows, columns = self._grid_in_file(array.shape[1], prefix)
-        if prefix == 1 and array.shape[1] == rows * columns:  # no slot for the class token: zero
-            array = np.concatenate([np.zeros_like(array[:, :1]), array], axis=1)
-        return resize_position_embeddings(
-            array, (rows, columns), self.arch.grid, self.interpolation
-        )
-
-    def _grid_in_file(self, positions, prefix):
-        """The file's rows and columns of patches."""
-        inferred = _inferred(self.file)
-        candidates = [self.arch.grid]
-        if "image_size" in inferred:
-            candidates.insert(0, grid_of(inferred))
-        for rows, columns in candidates:
-            if rows * columns in (positions, positions - prefix):
-                return rows, columns
-        raise ValueError(
-            f"the file has {positions} positions of a grid that is not square and that no "
-            "configuration beside it describes; open it with from_checkpoint(path, "
-            "image_size=(height, width)) and change its size with vit_keras.models.with_image_size"
-        )
-
     def _title(self):
         title = f"{self.file.path!r} ({self.file.format.name}) does not fit model "
         title += f"{self.model.name!r}"
-        theirs = variant_name(_inferred(self.file))
+        theirs = variant_name(inferred(self.file))
         ours = variant_name(sizes_of(self.model))
         if theirs != ours and theirs and ours:
             title += f": the file is for {theirs}, the model is {ours}"
@@ -191,13 +156,6 @@ def sizes_of(model):
         except ValueError:
             continue
     return {}
-
-
-def _inferred(file: WeightFile) -> dict:
-    try:
-        return file.infer()
-    except ValueError:
-        return {}
 
 
 def _warn_of_zero_head(variables, file):

@@ -76,22 +76,27 @@ class WeightFile:
         return {**arguments, **self.note.get("architecture", {})}
 
     def numerics(self) -> Numerics | None:
-        """How the source computes, from the note, the configuration or the format.
+        """How the source computes, from the note, the configuration, the tensors or the format.
+
+        A note's rules of resizing count where a model had others than the published ones; without
+        them the code of the format would resize by its own.
 
         Returns:
             None if nothing says it, as in this package's own `.weights.h5`.
         """
         numerics = self.format.numerics(self.config)
+        if numerics is not None:
+            numerics = self.format.refine(numerics, self.shapes)
         fields = self.note.get("numerics")
         if fields is None:
             return numerics
         try:
             noted = Numerics.from_json(fields)
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, ValueError):
             return numerics
-        if numerics is None:
+        if numerics is None or noted.resizing != Numerics().resizing:
             return noted
-        return dataclasses.replace(noted, interpolation=numerics.interpolation)
+        return dataclasses.replace(noted, resizing=numerics.resizing)
 
 
 @contextlib.contextmanager

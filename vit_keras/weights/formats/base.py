@@ -48,6 +48,10 @@ class Format:
         links: Takes an architecture, the canonical names of a file to read, or None to write, and
             the configuration beside it; returns the links.
         numerics: Takes the configuration; returns how the project's code computes.
+        refine: Takes such numerics and `{canonical name: shape}`; returns them with what the
+            tensors show.
+        slots_optional: Whether files may have positions of the patches alone, without slots for
+            the tokens before them.
         canonical: Takes a name; returns it without old spellings and prefixes, as `links` has it.
         options: The names of the fields of `ViTOptions` that its files can hold.
         positions: The kinds of position embeddings that its files can hold.
@@ -67,6 +71,8 @@ class Format:
     infer: Callable[[dict[str, tuple[int, ...]], dict], dict[str, Any]]
     links: Callable[..., Iterable[Link]]
     numerics: Callable[[dict], Numerics | None]
+    refine: Callable[[Numerics, dict[str, tuple[int, ...]]], Numerics] = lambda old, shapes: old
+    slots_optional: bool = False
     canonical: Callable[[str], str] = str
     options: tuple[str, ...] = ()
     positions: tuple[str, ...] = ("learned",)

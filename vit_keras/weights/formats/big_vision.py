@@ -5,18 +5,23 @@ These are read as well:
 - older files, which keep the slot or have the positions inside `Transformer`;
 - files without positions, whose models have the fixed sin-cos ones;
 - `params/img/` of two-tower models, without the tower for text;
-- training states, without their optimizer.
+- training states, without their optimizer;
+- NaFlex models, which have one kernel row for each number of a patch, `(p·p·3, D)`, and positions
+  `(h, w, D)`; the model then has that grid, and `with_image_size` makes others.
 
 A slot of zeros is not written. A slot that is not zero is written, and big_vision folds it into
 `cls` when it reads the file.
 """
 
+import dataclasses
+import math
 import re
 
 import numpy as np
 
 from vit_keras.layers.position_tables import sincos_2d
 from vit_keras.models import Preprocessing
+from vit_keras.resizing import Resizing
 from vit_keras.weights.architectures import (
     VisionTransformerArchitecture,
     count_blocks,
@@ -27,7 +32,7 @@ from vit_keras.weights.architectures.paths import block_paths
 from vit_keras.weights.formats import google
 from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_hybrid
 
-POSITIONS = "pos_embedding"
+POSITIONS, KERNEL = "pos_embedding", "embedding/kernel"
 SCANNED = "Transformer/encoderblock"
 _LINEN_OF = {ours: linen for linen, ours in google.LINEN_NAMES.items()}
 _NUMBERED_LAYER = re.compile(rf"(encoderblock(?:_\d+)?)/({'|'.join(_LINEN_OF)})/")
@@ -48,7 +53,7 @@ def _linen(name: str) -> str:
 
 
 def detect(names: set[str]) -> bool:
-    return "embedding/kernel" in names and "Transformer/encoder_norm/scale" in names
+    return KERNEL in names and "Transformer/encoder_norm/scale" in names
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
@@ -57,6 +62,9 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
     for path in arch.paths():
         if path == "posembed_input/pos_embedding":
             result.append(_positions(arch, names))
+        elif path == KERNEL:
+            name = KERNEL if names is not None else f"params/{KERNEL}"
+            result.append(Link((name,), (path,), _patch_kernel, _one))
         elif not (scanned and path.startswith("encoderblock_")):
             name = _linen(google.published_name(path))
             name = f"params/{name}" if names is None else name
@@ -66,6 +74,28 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
 
 def _one(x):
     return (x,)
+
+
+def _patch_kernel(x):
+    return (x.reshape(_kernel_shape(x.shape)),)
+
+
+def _kernel_shape(shape):
+    """`(p, p, 3, D)` of a kernel `(p·p·3, D)`; other shapes stay."""
+    if len(shape) != 2:
+        return shape
+    side = math.isqrt(shape[0] // 3)
+    if 3 * side * side != shape[0]:
+        raise ValueError(
+            "A kernel of two axes must have a row for each of 3 channels of each pixel of a square "
+            f"patch. Received: {shape[0]} rows"
+        )
+    return (side, side, 3, shape[1])
+
+
+def _grid_of_positions(shape):
+    """The rows and columns of positions `(h, w, D)`; None for `(1, N, D)`."""
+    return tuple(shape[:2]) if shape[0] > 1 else None
 
 
 def _positions(arch, names):
@@ -80,7 +110,10 @@ def _positions(arch, names):
         slot_is_zero = arch.classifier == "token" and not x[:, 0].any()
         return (x[:, 1:],) if slot_is_zero else (x,)
 
-    return Link((POSITIONS if names is not None else f"params/{POSITIONS}",), ours, _one, write)
+    def read(x):
+        return (x.reshape(1, -1, x.shape[-1]),)
+
+    return Link((POSITIONS if names is not None else f"params/{POSITIONS}",), ours, read, write)
 
 
 def _scanned(arch):
@@ -98,15 +131,31 @@ def _scanned(arch):
 
 def infer(shapes: dict, config: dict) -> dict:
     shapes = {google.canonical(name): shape for name, shape in shapes.items()}
+    shapes[KERNEL] = _kernel_shape(shapes[KERNEL])
     first = f"{SCANNED}/LayerNorm_0/scale"
     if first in shapes:
         arguments = google.sizes(shapes, shapes[first][0], SCANNED)
     else:
         num_layers = count_blocks(shapes, f"{SCANNED}_")
         arguments = google.sizes(shapes, num_layers, f"{SCANNED}_0")
-    positions = shapes.get(POSITIONS, (1, 0))[1]
+    table, patch_size = shapes.get(POSITIONS, (1, 0)), arguments["patch_size"]
+    if (grid := _grid_of_positions(table)) is not None:
+        image_size = tuple(side * patch for side, patch in zip(grid, patch_size))
+        return {**arguments, "image_size": image_size}
+    positions = table[1]
     slot = arguments["classifier"] == "token" and square_side(positions) is None
-    return arguments | guess_image_size(positions, arguments["patch_size"], slot)
+    return arguments | guess_image_size(positions, patch_size, slot)
+
+
+def refine(numerics: Numerics, shapes: dict) -> Numerics:
+    """SigLIP, with its tower for text or as NaFlex, takes whole pictures, without a crop."""
+    naflex = _grid_of_positions(shapes.get(POSITIONS, (1, 0))) is not None
+    if naflex:
+        numerics = dataclasses.replace(numerics, resizing=NAFLEX)
+    if naflex or any(name.startswith("txt/") for name in shapes):
+        pixels = dataclasses.replace(numerics.preprocessing, crop_fraction=None)
+        numerics = dataclasses.replace(numerics, preprocessing=pixels)
+    return numerics
 
 
 def check(arch: VisionTransformerArchitecture) -> None:
@@ -118,6 +167,7 @@ def check(arch: VisionTransformerArchitecture) -> None:
         )
 
 
+NAFLEX = Resizing("bilinear_antialias", "bilinear_half_pixel")
 PREPROCESSING = Preprocessing(antialias=True, crop_fraction=0.875)
 
 FORMAT = Format(
@@ -127,6 +177,8 @@ FORMAT = Format(
     infer=infer,
     links=links,
     numerics=lambda config: Numerics(gelu="tanh", preprocessing=PREPROCESSING),
+    refine=refine,
+    slots_optional=True,
     canonical=canonical,
     head=("head/", "pre_logits/"),
     ignored=("opt/", "extra/", "txt/"),

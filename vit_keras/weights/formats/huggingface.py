@@ -7,6 +7,7 @@ are read as well. The pooler of a `ViTModel` becomes `pre_logits`. A mask token 
 import re
 
 from vit_keras.models import Preprocessing
+from vit_keras.resizing import Resizing
 from vit_keras.weights.architectures import (
     VisionTransformerArchitecture,
     count_blocks,
@@ -16,6 +17,7 @@ from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_hybrid
 from vit_keras.weights.formats.torch_layouts import conv, dense, heads_in, heads_out, norm
 
 GELU = {"gelu": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
+RESIZING = Resizing("bicubic", "bicubic")
 PIL_RESAMPLE = {"bilinear": 2, "bicubic": 3}
 # Patterns of the names in memory, and what replaces them on disk.
 IN_MEMORY = {
@@ -111,7 +113,7 @@ def numerics(config: dict) -> Numerics:
         gelu=GELU[activation],
         layer_norm_epsilon=config.get("layer_norm_eps", 1e-12),
         preprocessing=_preprocessing(config.get("preprocessor_config.json", {})),
-        interpolation="bicubic",
+        resizing=RESIZING,
         class_names=None if generic else names,
     )
 

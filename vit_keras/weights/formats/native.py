@@ -181,6 +181,7 @@ def numerics(config: dict) -> Numerics | None:
             **{key: value for key, value in computation.items() if value is not None},
             "preprocessing": model["preprocessing"],
             "class_names": model["class_names"],
+            "resizing": model.get("resizing", {}),
         }
     )
 

@@ -18,6 +18,7 @@ from vit_keras.weights.architectures import (
 )
 from vit_keras.weights.architectures.paths import stem_paths
 from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_distilled, same
+from vit_keras.weights.formats.timm_resizing import resizing_of
 from vit_keras.weights.formats.torch_layouts import (
     conv,
     dense,
@@ -167,12 +168,11 @@ def numerics(config: dict) -> Numerics:
         antialias=True,
         crop_fraction=source.get("crop_pct", 0.9),
     )
-    tanh = config.get("model_args", {}).get("act_layer") in TANH
-    names = config.get("label_names")
+    tanh, names = config.get("model_args", {}).get("act_layer") in TANH, config.get("label_names")
     return Numerics(
         gelu="tanh" if tanh else "exact",
         preprocessing=preprocessing,
-        interpolation="bicubic_antialias",
+        resizing=resizing_of(config.get("architecture", "")),
         standardization="timm",
         group_norm_epsilon=1e-5,
         class_names=None if names is None else tuple(names),
@@ -211,8 +211,7 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
             "A timm folder describes a plain Vision Transformer; a hybrid is written to a "
             f".safetensors or .pth file. Received: resnet_layers={arch.resnet_layers}"
         )
-    pixels = numerics.preprocessing
-    crop = pixels.crop_fraction
+    pixels, crop = numerics.preprocessing, numerics.preprocessing.crop_fraction
     source = {
         "input_size": [arch.channels, *arch.image_size],
         "interpolation": pixels.interpolation,
@@ -243,6 +242,7 @@ FORMAT = Format(
     infer=infer,
     links=links,
     numerics=numerics,
+    slots_optional=True,
     canonical=canonical,
     head=("head.", "pre_logits."),
     check=check,

@@ -3,6 +3,7 @@
 import re
 
 from vit_keras.models import Preprocessing
+from vit_keras.resizing import Resizing
 from vit_keras.weights.architectures import (
     VisionTransformerArchitecture,
     count_blocks,
@@ -83,7 +84,9 @@ FORMAT = Format(
     detect=detect,
     infer=infer,
     links=links,
-    numerics=lambda config: Numerics(preprocessing=PREPROCESSING, interpolation="bicubic_aligned"),
+    numerics=lambda config: Numerics(
+        preprocessing=PREPROCESSING, resizing=Resizing("bicubic_aligned", "bicubic")
+    ),
     canonical=canonical,
     head=("heads.",),
     check=check,

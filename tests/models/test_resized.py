@@ -1,0 +1,106 @@
+"""Copies for other sizes of images and patches, by the rules that a model carries."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.helpers import randomise, to_numpy, weights_by_path
+from vit_keras import models
+from vit_keras.models import (
+    HybridViT,
+    ImageModel,
+    ResNet,
+    VisionTransformer,
+    patch_grid,
+    with_image_size,
+    with_patch_size,
+)
+from vit_keras.resizing import INTERPOLATIONS, Resizing, resize_position_embeddings
+
+POSITIONS, KERNEL = "posembed_input/pos_embedding", "embedding/kernel"
+FLEXIVIT = Resizing("bilinear_antialias", "bilinear_half_pixel")
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A randomized model for 16x8 images with patches of 4, which has FlexiViT's rules."""
+    model = VisionTransformer((16, 8), 4, 24, 2, 3, 40, num_classes=5, name="small")
+    model.resizing = FLEXIVIT
+    return randomise(model, np.random.default_rng(7), scale=0.15)
+
+
+def pseudo_inverse(kernel, new, rule):
+    """pinv(Bᵀ) w, for B the matrix that resizes whole patches."""
+    old = kernel.shape[:2]
+    matrix = np.kron(*(INTERPOLATIONS[rule](a, b) for a, b in zip(old, new)))
+    resized = np.linalg.pinv(matrix.T) @ kernel.reshape(old[0] * old[1], -1).astype("float64")
+    return resized.reshape(*new, *kernel.shape[2:]).astype("float32")
+
+
+@pytest.mark.parametrize("rules", [FLEXIVIT, Resizing("bicubic", "bicubic_antialias")])
+def test_another_patch_size_resizes_the_kernel_and_the_positions(small, rng, rules):
+    resized = with_patch_size(small, (8, 2), rules.positions, rules.patches)
+    weights = weights_by_path(small)
+    weights[KERNEL] = pseudo_inverse(weights[KERNEL], (8, 2), rules.patches)
+    weights[POSITIONS] = resize_position_embeddings(
+        weights[POSITIONS], (4, 2), (2, 4), rules.positions
+    )
+    images = rng.uniform(-1, 1, (2, 16, 8, 3)).astype("float32")
+    expected = reference.forward(images, weights, num_layers=2)["logits"]
+    np.testing.assert_allclose(to_numpy(resized(images)), expected, atol=2e-5, rtol=0)
+    assert patch_grid(small) == (4, 2) and patch_grid(resized) == (2, 4)
+
+
+def test_no_rule_takes_those_of_the_model(small):
+    patches = weights_by_path(with_patch_size(small, 2))
+    by_name = weights_by_path(with_patch_size(small, 2, *vars(FLEXIVIT).values()))
+    others = weights_by_path(with_patch_size(small, 2, "bicubic", "bicubic_antialias"))
+    for path, value in by_name.items():
+        np.testing.assert_array_equal(patches[path], value, err_msg=path)
+    assert np.abs(patches[POSITIONS] - others[POSITIONS]).max() > 1e-3
+    larger = weights_by_path(with_image_size(small, (8, 16)))[POSITIONS]
+    before = weights_by_path(small)[POSITIONS]
+    expected = resize_position_embeddings(before, (4, 2), (2, 4), "bilinear_antialias")
+    np.testing.assert_allclose(larger, expected, atol=1e-6)
+
+
+def test_equal_counts_are_resized_where_the_grid_is_another(small):
+    before, after = (
+        weights_by_path(model)[POSITIONS] for model in (small, with_image_size(small, (8, 16)))
+    )
+    assert before.shape == after.shape
+    np.testing.assert_array_equal(before[:, 0], after[:, 0])
+    assert np.abs(before - after)[:, 1:].max() > 0.05
+
+
+def test_unknown_rules_are_named(small):
+    with pytest.raises(ValueError, match="`interpolation` must be one of 'bilinear'.*'area'"):
+        with_image_size(small, 16, "area")
+    with pytest.raises(ValueError, match="`patch_interpolation` must be one of .*'area'"):
+        with_patch_size(small, 2, patch_interpolation="area")
+    with pytest.raises(ValueError, match=r"`patch_size` must divide `image_size`.*\(16, 8\)"):
+        with_patch_size(small, 3)
+
+
+def test_models_without_patches_of_the_image_are_refused(small):
+    message = "cuts its one input itself into patches.*begins with "
+    sizes = {"hidden_size": 24, "num_layers": 1, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
+    with pytest.raises(ValueError, match=message + "StdConv"):
+        with_patch_size(HybridViT(16, (1,), 0.5, 2, **sizes, name="hybrid"), 1)
+    with pytest.raises(ValueError, match=message + "RootBlock"):
+        with_patch_size(ResNet(16, (1,), 0.5, num_classes=5), 4)
+    maps = models.feature_pyramid(small, levels=(2, 4))
+    with pytest.raises(ValueError, match=r"puts out maps has layers for one stride.*\(8, 4\)"):
+        with_patch_size(maps, 2)
+
+
+def test_files_carry_the_rules_and_older_files_have_none(small, tmp_path):
+    with_patch_size(small, 2).save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.resizing == FLEXIVIT
+    assert models.intermediates(again).resizing == FLEXIVIT
+    config = small.get_config()
+    del config["resizing"]
+    assert ImageModel.from_config(config).resizing == Resizing()
+    assert models.resizing_of(keras.Sequential([keras.layers.Dense(1)])) == Resizing()

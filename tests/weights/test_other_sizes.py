@@ -1,0 +1,209 @@
+"""Files for models of other sizes: a file's grid, its slots, and the rules of its publisher."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from tests.helpers import GOLDEN, to_numpy, weights_by_path
+from tests.weights.builds import assert_equal_weights, build
+from vit_keras import weights
+from vit_keras.layers.position_tables import sincos_2d
+from vit_keras.models import intermediates, with_image_size, with_patch_size
+from vit_keras.resizing import Resizing, resample_patch_kernel, resize_position_embeddings
+from vit_keras.weights.numerics import Numerics
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
+FAMILIES = GOLDEN / "families"
+POSITIONS, KERNEL = "posembed_input/pos_embedding", "embedding/kernel"
+FLEXIVIT = {"interpolation": "bilinear_antialias", "patch_interpolation": "bilinear_half_pixel"}
+
+
+def assert_golden(model, images, expected):
+    outputs = intermediates(model)(images)
+    pool = "MAPHead_0" if "MAPHead_0" in outputs else "token"
+    for name, layer in (("tokens", "encoder_norm"), ("logits", "head"), ("pooled", pool)):
+        if name in expected:
+            value = to_numpy(outputs[layer])
+            np.testing.assert_allclose(value, expected[name], atol=5e-5, rtol=0, err_msg=name)
+
+
+def golden(name, suffix=""):
+    with np.load(FAMILIES / name / "io.npz") as file:
+        names = ("images", "tokens", "logits", "pooled")
+        return {key: file[f"{key}{suffix}"] for key in names if f"{key}{suffix}" in file}
+
+
+def test_flexivit_of_timm_at_a_grid_with_as_many_tokens_as_the_file_has_positions():
+    """12x20 images have 3x5 patches and a class token; the file has 4x4 positions."""
+    model = weights.from_checkpoint(FAMILIES / "timm_flexivit")
+    at_home, resized = golden("timm_flexivit"), golden("timm_flexivit", "_resized")
+    assert_golden(model, at_home["images"], at_home)
+    assert_golden(with_image_size(model, (12, 20)), resized["images"], resized)
+    loaded = weights.from_checkpoint(FAMILIES / "timm_flexivit", image_size=(12, 20))
+    assert_golden(loaded, resized["images"], resized)
+    assert model.resizing == Resizing("bicubic_antialias", "bilinear_half_pixel")
+
+
+@pytest.mark.parametrize("patch_size", [4, 6])
+def test_flexivit_of_big_vision_at_other_patch_sizes(patch_size):
+    path = FAMILIES / "big_vision_flexivit" / "flexivit.npz"
+    images = golden("big_vision_flexivit")["images"]
+    expected = golden("big_vision_flexivit", f"_patch{patch_size}")
+    assert_golden(weights.from_checkpoint(path), images, golden("big_vision_flexivit"))
+    loaded = weights.from_checkpoint(path, patch_size=patch_size, **FLEXIVIT)
+    assert_golden(loaded, images, expected)
+    # The model keeps the rules that it was loaded by.
+    kept = weights.from_checkpoint(path, interpolation="bilinear_antialias")
+    assert_golden(with_patch_size(kept, patch_size), images, expected)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_naflex_of_big_vision_at_each_grid(number, recwarn):
+    path = FAMILIES / "big_vision_siglip2_naflex" / "siglip2_naflex.npz"
+    with np.load(path.parent / "io.npz") as file:
+        images = file[f"images_{number}"]
+        expected = {key: file[f"{key}_{number}"] for key in ("tokens", "pooled")}
+    model = weights.from_checkpoint(path)
+    assert model.input_shape == (None, 16, 16, 3)
+    assert model.resizing == Resizing("bilinear_antialias", "bilinear_half_pixel")
+    assert model.preprocessing.crop_fraction is None
+    assert_golden(with_image_size(model, images.shape[1:3]), images, expected)
+    loaded = weights.from_checkpoint(path, image_size=images.shape[1:3])
+    assert_golden(loaded, images, expected)
+    assert not [warning for warning in recwarn if "does not say its grid" in str(warning.message)]
+
+
+def test_naflex_is_written_as_an_ordinary_file(tmp_path):
+    path = FAMILIES / "big_vision_siglip2_naflex" / "siglip2_naflex.npz"
+    model = weights.from_checkpoint(path)
+    weights.save(model, tmp_path / "a.npz", format="big_vision")
+    with np.load(tmp_path / "a.npz") as after, np.load(path) as before:
+        kernel, positions = after["params/embedding/kernel"], after["params/pos_embedding"]
+        assert kernel.shape == (4, 4, 3, 16) and positions.shape == (1, 16, 16)
+        table = before["params/img/embedding/kernel"]
+        np.testing.assert_array_equal(kernel.reshape(48, 16), table)  # rows, columns, channels
+    assert_equal_weights(model, weights.from_checkpoint(tmp_path / "a.npz"))
+
+
+def test_kernel_of_two_axes_has_square_patches(tmp_path):
+    with np.load(FAMILIES / "big_vision_siglip2_naflex" / "siglip2_naflex.npz") as file:
+        arrays = dict(file)
+    arrays["params/img/embedding/kernel"] = np.zeros((50, 16), "float32")
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(ValueError, match="each pixel of a square patch. Received: 50 rows"):
+        weights.from_checkpoint(tmp_path / "a.npz", classifier="map")
+
+
+def written(tmp_path, positions, **changes):
+    """A bare big_vision file of 16x16 images in patches of 4, with other positions."""
+    model = build(np.random.default_rng(3), **changes, image_size=16, patch_size=4, gelu="tanh")
+    weights.save(model, tmp_path / "a.npz", format="big_vision")
+    with np.load(tmp_path / "a.npz") as file:
+        arrays = {**file, "params/pos_embedding": positions}
+    np.savez(tmp_path / "a.npz", **arrays)
+    return tmp_path / "a.npz"
+
+
+@pytest.mark.parametrize(("grid", "classifier"), [((3, 5), "token"), ((2, 8), "gap")])
+def test_equal_counts_of_another_grid_are_resized_and_warned_of(rng, tmp_path, grid, classifier):
+    table = rng.normal(size=(1, 16, 24)).astype("float32")
+    path = written(tmp_path, table, classifier=classifier)
+    image_size = tuple(4 * side for side in grid)
+    model = build(image_size=image_size, patch_size=4, classifier=classifier)
+    with pytest.warns(UserWarning, match="16 positions are read as those of 4x4 pa.*") as caught:
+        weights.load(model, path)
+    assert any(warning.filename == __file__ for warning in caught)
+    after = weights_by_path(model)[POSITIONS]
+    expected = resize_position_embeddings(table, (4, 4), grid)
+    np.testing.assert_allclose(after[:, -expected.shape[1] :], expected, atol=1e-6)
+    assert not after[:, : -expected.shape[1]].any()
+
+
+def test_a_grid_that_no_square_explains_is_the_models(rng, tmp_path):
+    table = rng.normal(size=(1, 15, 24)).astype("float32")  # 3x5 without a slot
+    path = written(tmp_path, table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model = weights.load(build(image_size=(12, 20), patch_size=4, gelu="tanh"), path)
+    np.testing.assert_array_equal(weights_by_path(model)[POSITIONS][:, 1:], table)
+    with pytest.raises(ValueError, match="15 positions of a grid that is not square"):
+        weights.load(build(image_size=(12, 24), patch_size=4), path)
+
+
+@pytest.mark.parametrize("source", ["google", "timm", "huggingface", "vit_keras"])
+def test_sixteen_positions_of_3x5_patches_and_a_class_token(rng, tmp_path, source):
+    """Formats that always have the slot, and files that say their grid, are read as written."""
+    suffix = {"google": ".npz", "vit_keras": ".weights.h5"}.get(source, ".safetensors")
+    size = {"image_size": (12, 20), "patch_size": 4, "gelu": "tanh"}
+    model = build(rng, **size)
+    weights.save(model, tmp_path / f"a{suffix}", format=source)
+    assert_equal_weights(model, weights.load(build(**size), tmp_path / f"a{suffix}"))
+
+
+def test_own_weights_of_2x8_patches_are_read_as_written(rng, tmp_path):
+    size = {"image_size": (8, 32), "patch_size": 4, "classifier": "gap"}
+    model = build(rng, **size)
+    for name in ("own.weights.h5", "own.keras"):
+        weights.save(model, tmp_path / name)
+        assert_equal_weights(model, weights.load(build(**size), tmp_path / name))
+    weights.save(model, tmp_path / "note.safetensors", format="timm")
+    assert_equal_weights(model, weights.from_checkpoint(tmp_path / "note.safetensors"))
+
+
+def test_fixed_positions_are_made_for_the_models_grid(tmp_path):
+    path = written(tmp_path, np.zeros((1, 16, 24), "float32"))
+    with np.load(path) as file:
+        arrays = {key: value for key, value in file.items() if "pos_embedding" not in key}
+    np.savez(path, **arrays)
+    known = {"image_size": (12, 20), "patch_size": 4}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        loaded = weights.load(build(**known, gelu="tanh"), path)
+    np.testing.assert_array_equal(weights_by_path(loaded)[POSITIONS][:, 1:], sincos_2d(3, 5, 24))
+
+
+def test_kernels_and_positions_have_rules_of_their_own(rng, tmp_path):
+    source = build(rng, image_size=32)
+    weights.save(source, tmp_path / "a.safetensors", format="timm")
+    before = weights_by_path(source)
+    for options, rules in (
+        ({}, Resizing("bicubic_antialias", "bicubic_antialias")),
+        ({"interpolation": "bicubic_offset"}, Resizing("bicubic_offset", "bicubic_antialias")),
+        ({"patch_interpolation": "bicubic"}, Resizing("bicubic_antialias", "bicubic")),
+    ):
+        model = build(image_size=32, patch_size=(4, 16))
+        weights.load(model, tmp_path / "a.safetensors", **options)
+        after = weights_by_path(model)
+        positions = resize_position_embeddings(before[POSITIONS], (4, 4), (8, 2), rules.positions)
+        np.testing.assert_allclose(after[POSITIONS], positions, atol=1e-6)
+        kernel = resample_patch_kernel(before[KERNEL], (4, 16), rules.patches)
+        np.testing.assert_allclose(after[KERNEL], kernel, atol=1e-6)
+        assert model.resizing == rules
+    with pytest.raises(ValueError, match="`patch_interpolation` must be one of .*'area'"):
+        weights.load(model, tmp_path / "a.safetensors", patch_interpolation="area")
+
+
+def test_rules_travel_in_notes_and_keras_files(rng, tmp_path):
+    model = build(rng, image_size=16)
+    model.resizing = Resizing("bicubic_offset", "bicubic")
+    weights.save(model, tmp_path / "a.safetensors", format="timm")
+    weights.save(model, tmp_path / "a.keras")
+    for name in ("a.safetensors", "a.keras"):
+        assert weights.load(build(image_size=16), tmp_path / name).resizing == model.resizing
+    larger = weights.from_checkpoint(tmp_path / "a.keras", image_size=32)
+    assert_equal_weights(larger, with_image_size(model, 32))
+    other = weights.from_checkpoint(tmp_path / "a.keras", image_size=32, interpolation="bilinear")
+    assert_equal_weights(other, with_image_size(model, 32, "bilinear"))
+
+
+def test_notes_of_earlier_versions_name_one_rule():
+    fields = json.loads(json.dumps(Numerics(gelu="tanh").to_json()))
+    assert Numerics.from_json(fields) == Numerics(gelu="tanh")
+    del fields["resizing"]
+    assert Numerics.from_json(fields) == Numerics(gelu="tanh")
+    fields["interpolation"] = "bilinear"
+    assert Numerics.from_json(fields) == Numerics(gelu="tanh")
+    fields["interpolation"] = "bicubic"
+    assert Numerics.from_json(fields).resizing == Resizing("bicubic", "bicubic")

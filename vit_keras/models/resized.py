@@ -1,0 +1,177 @@
+"""Copies of a model for other sizes of images and of patches."""
+
+import keras
+
+from vit_keras.layers import AddPositionEmbs, AddPositionEmbs2D, PatchEmbedding
+from vit_keras.layers.base import pair
+from vit_keras.models.description import copy_description, resizing_of
+from vit_keras.models.lora import lora_layers, merge_lora
+from vit_keras.models.surgery import grid_of_layers, patch_grid
+from vit_keras.resizing import (
+    Resizing,
+    resample_patch_kernel,
+    resize_axis_embeddings,
+    resize_position_embeddings,
+)
+
+
+def with_image_size(
+    model: keras.Model, image_size: int | tuple[int, int], interpolation: str | None = None
+) -> keras.Model:
+    """Copies a model and its weights for images of another size (Section 3.2).
+
+    Position embeddings are interpolated in 2-D; embeddings of columns and rows are interpolated
+    along their own axis. Those of the tokens before the patches stay as they are. All other weights
+    are copied, and none are shared. Adapters are merged.
+
+    Args:
+        model: A functional model of this package.
+        image_size: Pixels, an int or (height, width).
+        interpolation: A name in `vit_keras.resizing.INTERPOLATIONS`. None takes
+            `model.resizing.positions`, the rule of the code that the weights come from.
+
+    Returns:
+        A model with the preprocessing and the class names of `model`.
+
+    Raises:
+        ValueError: The patch, or the total stride of a hybrid, does not divide `image_size`, there
+            is no such rule, or the model has relative position embeddings, which belong to one grid
+            of patches.
+
+    Example:
+        >>> with_image_size(model, 384).input_shape  # of a model for 224 pixels
+        (None, 384, 384, 3)
+    """
+    rules = resizing_of(model).replaced(interpolation)
+    return _resized(model, rules, image_size=pair(image_size, "image_size"))
+
+
+def with_patch_size(
+    model: keras.Model,
+    patch_size: int | tuple[int, int],
+    interpolation: str | None = None,
+    patch_interpolation: str | None = None,
+) -> keras.Model:
+    """Copies a model and its weights for patches of another size, on images of the same size.
+
+    Smaller patches are more tokens, with which a FlexiViT (arXiv 2212.08013) is more accurate and
+    slower. Other Vision Transformers lose accuracy unless they are trained on. The patch kernel
+    is resampled by `vit_keras.resizing.resample_patch_kernel`, and position embeddings are
+    interpolated as in `with_image_size`. All other weights are copied.
+
+    Args:
+        model: A functional model of this package.
+        patch_size: Pixels, an int or (height, width).
+        interpolation: The rule for position embeddings, a name in
+            `vit_keras.resizing.INTERPOLATIONS`. None takes `model.resizing.positions`.
+        patch_interpolation: The rule that resizes patches. None takes `model.resizing.patches`.
+
+    Returns:
+        A model with the preprocessing and the class names of `model`.
+
+    Raises:
+        ValueError: The model is a hybrid or a ResNet, whose patches are no parts of the image, or
+            puts out maps, `patch_size` does not divide the image size, or there is no such rule.
+
+    Example:
+        >>> faster = with_patch_size(model, 30)  # of a FlexiViT for 240 pixels
+        >>> patch_grid(faster)
+        (8, 8)
+    """
+    rules = resizing_of(model).replaced(interpolation, patch_interpolation)
+    _check_cuts_images(model)
+    copy = _resized(model, rules, patch_size=pair(patch_size, "patch_size"))
+    _check_same_maps(model, copy)
+    return copy
+
+
+def _resized(
+    model: keras.Model,
+    rules: Resizing,
+    image_size: tuple[int, int] | None = None,
+    patch_size: tuple[int, int] | None = None,
+) -> keras.Model:
+    shape = (*(image_size or model.input_shape[1:3]), model.input_shape[-1])
+    model = merge_lora(model) if lora_layers(model) else model
+    images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)
+    cloned: list[keras.layers.Layer] = []
+
+    def clone(layer):
+        config = layer.get_config()
+        if patch_size is not None and isinstance(layer, PatchEmbedding):
+            config["patch_size"] = patch_size
+        if config.get("grid") is not None:  # the new PatchEmbedding is cloned before
+            config["grid"] = grid_of_layers(cloned, model.name)
+        if config.get("position_embedding") == "relative":
+            _refuse_relative(patch_grid(model), config["grid"])
+        cloned.append(type(layer).from_config(config))
+        return cloned[-1]
+
+    resized = keras.models.clone_model(model, input_tensors=images, clone_function=clone)
+    for old, new in zip(model.layers, resized.layers):
+        weights = old.get_weights()
+        if type(old) in RESIZE:
+            grids = patch_grid(model), patch_grid(resized)
+            weights = RESIZE[type(old)](weights, new, grids, rules)
+        new.set_weights(weights)
+    return copy_description(resized, model)
+
+
+def _check_cuts_images(model):
+    begins = next((layer for layer in model.layers if layer.weights), None)
+    if len(model.inputs) > 1 or not isinstance(begins, PatchEmbedding):
+        raise ValueError(
+            "Another patch size needs a model that cuts its one input itself into patches, as a "
+            f"VisionTransformer does. Received: {model.name!r} with {len(model.inputs)} inputs, "
+            f"which begins with {type(begins).__name__}"
+        )
+
+
+def _check_same_maps(model, copy):
+    for old, new in zip(model.outputs, copy.outputs):
+        if len(old.shape) == 4 and old.shape != new.shape:
+            raise ValueError(
+                "A model that puts out maps has layers for one stride of its patches. Change the "
+                "patch size of the Vision Transformer first, and make such a model of the result. "
+                f"Received: {model.name!r} with a map {old.shape[1:3]}, which would be "
+                f"{new.shape[1:3]}"
+            )
+
+
+def _refuse_relative(old, new):
+    if old != new:
+        raise ValueError(
+            "Relative position embeddings belong to offsets in the sequence, where one offset "
+            "stands for several pairs of rows and columns, so they have no other size. 'rope2d' "
+            "and added position embeddings can be resized. Received: a model with "
+            f"{old[0]}x{old[1]} patches, to become {new[0]}x{new[1]}"
+        )
+
+
+def _whole_table(weights, layer, grids, rules):
+    old, new = grids
+    return [resize_position_embeddings(w, old, new, rules.positions) for w in weights]
+
+
+def _tables_of_axes(weights, layer, grids, rules):
+    horizontal, vertical, *others = weights
+    rows, columns = grids[1]
+    return [
+        resize_axis_embeddings(horizontal, columns, rules.positions),
+        resize_axis_embeddings(vertical, rows, rules.positions),
+        *others,
+    ]
+
+
+def _patch_kernel(weights, layer, grids, rules):
+    kernel, *others = weights
+    return [resample_patch_kernel(kernel, layer.patch_size, rules.patches), *others]
+
+
+# For a type of layer: takes its weights, the new layer, the old and the new grid, and the rules;
+# returns the weights of the new layer.
+RESIZE = {
+    AddPositionEmbs: _whole_table,
+    AddPositionEmbs2D: _tables_of_axes,
+    PatchEmbedding: _patch_kernel,
+}

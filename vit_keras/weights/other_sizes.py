@@ -1,0 +1,128 @@
+"""A file's tensors for a model of another size: positions, patch kernels and other channels."""
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+
+from vit_keras.resizing import (
+    Resizing,
+    adapt_patch_kernel,
+    change_channels,
+    resize_position_embeddings,
+)
+from vit_keras.weights.architectures import square_side
+from vit_keras.weights.architectures.inference import grid_of
+from vit_keras.weights.weight_file import WeightFile
+
+POSITIONS, PATCHES = "posembed_input/pos_embedding", "embedding/kernel"
+ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
+RESIZED = (POSITIONS, PATCHES, *ROOTS)
+
+
+def resize(
+    path: str,
+    array: np.ndarray,
+    shape: tuple[int, ...],
+    grid: tuple[int, int] | None,
+    file: WeightFile,
+    resizing: Resizing,
+) -> np.ndarray:
+    """Returns positions on the model's grid, or a kernel of its patch size and channels.
+
+    Args:
+        path: The path of the model's variable, one of `RESIZED`.
+        array: The tensor of the file in the model's layout.
+        shape: The shape of the variable.
+        grid: The model's rows and columns of patches; None for a model without patches.
+        file: The file.
+        resizing: The rules.
+
+    Raises:
+        ValueError: If the tensor has no such size, or if nothing says the grid of its positions.
+    """
+    if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
+        raise ValueError(f"{array.shape} in the file, {shape} in the model")
+    if path == POSITIONS and grid is not None and shape[1] >= math.prod(grid):
+        return _resize_positions(array, shape, grid, file, resizing.positions)
+    if array.shape == shape:
+        return array
+    if path in ROOTS and array.shape[:2] == shape[:2]:
+        return change_channels(array, shape[2])
+    if path != PATCHES:
+        raise ValueError(f"{array.shape} in the file, {shape} in the model")
+    height, width, channels, _ = shape
+    return adapt_patch_kernel(array, (height, width), channels, resizing.patches)
+
+
+def inferred(file: WeightFile) -> dict:
+    """The arguments of the model that the file says; empty if its architecture cannot be read."""
+    try:
+        return file.infer()
+    except ValueError:
+        return {}
+
+
+def _resize_positions(array, shape, grid, file, rule):
+    """`(1, T + h·w, D)` or `(1, h·w, D)` -> `shape`; slots that the file lacks become zero."""
+    slots = shape[1] - math.prod(grid)
+    old_grid, old_slots = _grid_in_file(array.shape[1], slots, grid, file)
+    if old_grid != grid and array.shape[1] - math.prod(grid) in (slots, 0):
+        _warn_of_equal_count(array, old_grid, grid, file)
+    empty = np.zeros_like(array[:, : slots - old_slots])
+    array = np.concatenate([empty, array], axis=1) if slots > old_slots else array
+    return resize_position_embeddings(array, old_grid, grid, rule)
+
+
+def _grid_in_file(count, slots, grid, file):
+    """Returns the file's rows and columns of patches, and its slots before them.
+
+    The count of positions alone does not say them: 16 are 4x4 patches, or 3x5 and a class token.
+    What the file's configuration says comes first, then a square, then the grid of the model.
+    """
+    if count == slots + math.prod(grid) and file.numerics() is None:
+        return grid, slots  # a `.weights.h5` of this package, which the same model wrote
+    for source, prefix in _order((_configured, _square, _of_the_model), (slots, 0), file):
+        old_grid = source(count - prefix, grid, file)
+        if old_grid is not None and math.prod(old_grid) == count - prefix:
+            return old_grid, prefix
+    raise ValueError(
+        f"the file has {count} positions of a grid that is not square and that no "
+        "configuration beside it describes; open it with from_checkpoint(path, "
+        "image_size=(height, width)) and change its size with vit_keras.models.with_image_size"
+    )
+
+
+def _order(sources, prefixes, file):
+    """Pairs of both; the slots of the model come first unless the format may leave them out."""
+    if file.format.slots_optional:
+        return itertools.product(sources, prefixes)
+    return ((source, prefix) for prefix, source in itertools.product(prefixes, sources))
+
+
+def _configured(patches, grid, file):
+    sizes = inferred(file)
+    return grid_of(sizes) if "image_size" in sizes else None
+
+
+def _square(patches, grid, file):
+    side = square_side(patches)
+    return None if side is None else (side, side)
+
+
+def _of_the_model(patches, grid, file):
+    return grid
+
+
+def _warn_of_equal_count(array, old_grid, grid, file):
+    """Warns where positions might as well be those of the model's grid, and nothing denies it."""
+    if file.note or any(file.config.values()) or array.shape not in file.shapes.values():
+        return  # a table that the file holds in another shape is `(h, w, D)`, which says the grid
+    ours, theirs = f"{grid[0]}x{grid[1]}", f"{old_grid[0]}x{old_grid[1]}"
+    warnings.warn(
+        f"{file.path!r} does not say its grid. Its {array.shape[1]} positions are read as those of "
+        f"{theirs} patches and resized to {ours}. If they belong to {ours} patches, load a "
+        ".safetensors file that this package wrote, or a folder: both say their grid",
+        stacklevel=10,  # the caller of `load`
+    )
