@@ -16,7 +16,12 @@ from vit_keras.models import (
     with_image_size,
     with_patch_size,
 )
-from vit_keras.resizing import INTERPOLATIONS, Resizing, resize_position_embeddings
+from vit_keras.resizing import (
+    INTERPOLATIONS,
+    Resizing,
+    resize_position_embeddings,
+    resize_relative_table,
+)
 
 POSITIONS, KERNEL = "posembed_input/pos_embedding", "embedding/kernel"
 FLEXIVIT = Resizing("bilinear_antialias", "bilinear_half_pixel")
@@ -72,6 +77,34 @@ def test_equal_counts_are_resized_where_the_grid_is_another(small):
     assert before.shape == after.shape
     np.testing.assert_array_equal(before[:, 0], after[:, 0])
     assert np.abs(before - after)[:, 1:].max() > 0.05
+
+
+@pytest.mark.parametrize(("cover", "prefix"), [("all", 3), ("class", 1), ("patches", 0)])
+def test_positions_of_tokens_before_the_patches_stay(rng, cover, prefix):
+    model = VisionTransformer((16, 8), 4, 24, 1, 3, 40, 5, num_registers=2, position_cover=cover)
+    before = weights_by_path(randomise(model, rng))[POSITIONS]
+    after = weights_by_path(with_image_size(model, 16, "bicubic_offset"))[POSITIONS]
+    expected = resize_position_embeddings(before[:, prefix:], (4, 2), (4, 4), "bicubic_offset")
+    np.testing.assert_allclose(after[:, prefix:], expected, atol=1e-6)
+    np.testing.assert_array_equal(after[:, :prefix], before[:, :prefix])
+
+
+def test_relative_biases_are_resized_in_every_block(rng):
+    sizes = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
+    model = VisionTransformer((16, 8), 4, **sizes, position_embedding="relative_2d")
+    before = weights_by_path(randomise(model, rng))
+    for after in (with_image_size(model, (24, 8), "bicubic"), with_patch_size(model, 8, "bicubic")):
+        grid = patch_grid(after)
+        resized = weights_by_path(after)
+        tables = [path for path in before if path.endswith("relative_2d/table")]
+        assert len(tables) == 2
+        for path in tables:
+            expected = resize_relative_table(before[path], (4, 2), grid, "bicubic")
+            np.testing.assert_allclose(resized[path], expected, atol=1e-6)
+        np.testing.assert_array_equal(
+            resized["encoderblock_1/MlpBlock_3/Dense_0/kernel"],
+            before["encoderblock_1/MlpBlock_3/Dense_0/kernel"],
+        )
 
 
 def test_unknown_rules_are_named(small):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import GOLDEN
+from tests.peers import peer
 from vit_keras.resizing import (
     INTERPOLATIONS,
     resize_axis_embeddings,
@@ -99,6 +100,24 @@ def test_a_bias_that_is_linear_in_the_offset_stays_linear():
         before, expected = table((3, 5), *factors), table((6, 2), *factors)
         after = resize_relative_table(before, (3, 5), (6, 2), "bilinear")
         np.testing.assert_allclose(after, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(("old", "new"), [((4, 4), (6, 6)), ((7, 3), (4, 5))])
+def test_the_geometric_rule_equals_timm(rng, old, new):
+    relative = peer("timm.layers.pos_embed_rel")
+    torch = pytest.importorskip("torch")
+    offsets = [tuple(2 * n - 1 for n in grid) for grid in (old, new)]
+    rows = [np.prod(sides) + 3 for sides in offsets]
+    table = rng.normal(size=(rows[0], 2)).astype("float32")
+    expected = relative.resize_rel_pos_bias_table(
+        torch.from_numpy(table), new, (rows[1], 2), old_window_size=old
+    )
+    after = resize_relative_table(table, old, new, "bilinear_geometric")
+    np.testing.assert_allclose(after, expected.numpy(), atol=5e-6)
+    with pytest.raises(ValueError, match='"bilinear_geometric" is for offsets'):
+        resize_position_embeddings(
+            rng.normal(size=(1, 16, 4)), (4, 4), (2, 8), "bilinear_geometric"
+        )
 
 
 def test_wrong_grids_and_interpolations_are_named(rng):

@@ -6,7 +6,7 @@ from keras import ops
 
 from vit_keras.layers.base import pair
 from vit_keras.layers.position_tables import prefix_tokens
-from vit_keras.resizing.interpolation import interpolation_rule
+from vit_keras.resizing.interpolation import grid_matrices
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -54,9 +54,8 @@ class AddResizedPositions(keras.layers.Layer):
 
     def build(self, input_shape):
         _, tokens, width = input_shape
-        rule, before = interpolation_rule(self.interpolation), prefix_tokens(tokens, self.new_grid)
-        rows, columns = (rule(old, new) for old, new in zip(self.grid, self.new_grid))
-        patches = np.kron(rows, columns)
+        before = prefix_tokens(tokens, self.new_grid)
+        patches = np.kron(*grid_matrices(self.grid, self.new_grid, self.interpolation))
         matrix = np.eye(*(before + count for count in patches.shape))
         matrix[before:, before:] = patches
         self.matrix = matrix.astype("float32")  # (N', N)

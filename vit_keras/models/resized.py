@@ -12,7 +12,10 @@ from vit_keras.resizing import (
     resample_patch_kernel,
     resize_axis_embeddings,
     resize_position_embeddings,
+    resize_relative_table,
 )
+
+RELATIVE_TABLE = "/relative_2d/table"  # the end of the paths of BEiT's biases
 
 
 def with_image_size(
@@ -21,8 +24,8 @@ def with_image_size(
     """Copies a model and its weights for images of another size (Section 3.2).
 
     Position embeddings are interpolated in 2-D; embeddings of columns and rows are interpolated
-    along their own axis. Those of the tokens before the patches stay as they are. All other weights
-    are copied, and none are shared. Adapters are merged.
+    along their own axis, and BEiT's biases along their offsets. What belongs to tokens before the
+    patches stays as it is. All other weights are copied, and none are shared. Adapters are merged.
 
     Args:
         model: A functional model of this package.
@@ -35,8 +38,8 @@ def with_image_size(
 
     Raises:
         ValueError: The patch, or the total stride of a hybrid, does not divide `image_size`, there
-            is no such rule, or the model has relative position embeddings, which belong to one grid
-            of patches.
+            is no such rule, or the model has "relative" position embeddings, which belong to one
+            grid of patches.
 
     Example:
         >>> with_image_size(model, 384).input_shape  # of a model for 224 pixels
@@ -108,13 +111,17 @@ def _resized(
         return cloned[-1]
 
     resized = keras.models.clone_model(model, input_tensors=images, clone_function=clone)
+    grids = _grid(model), _grid(resized)
     for old, new in zip(model.layers, resized.layers):
-        weights = old.get_weights()
-        if type(old) in RESIZE:
-            grids = patch_grid(model), patch_grid(resized)
-            weights = RESIZE[type(old)](weights, new, grids, rules)
-        new.set_weights(weights)
+        resize = RESIZE.get(type(old), _relative_tables)
+        new.set_weights(resize(old.get_weights(), new, grids, rules))
     return copy_description(resized, model)
+
+
+def _grid(model):
+    """The grid of patches; None for a model without patches, whose weights all stay."""
+    has_patches = any(isinstance(layer, PatchEmbedding) for layer in model.layers)
+    return patch_grid(model) if has_patches else None
 
 
 def _check_cuts_images(model):
@@ -166,6 +173,17 @@ def _tables_of_axes(weights, layer, grids, rules):
 def _patch_kernel(weights, layer, grids, rules):
     kernel, *others = weights
     return [resample_patch_kernel(kernel, layer.patch_size, rules.patches), *others]
+
+
+def _relative_tables(weights, layer, grids, rules):
+    """Resizes the tables of `RelativeBias2D` inside a layer, and keeps its other weights."""
+    old, new = grids
+    return [
+        resize_relative_table(weight, old, new, rules.positions)
+        if variable.path.endswith(RELATIVE_TABLE)
+        else weight
+        for variable, weight in zip(layer.weights, weights)
+    ]
 
 
 # For a type of layer: takes its weights, the new layer, the old and the new grid, and the rules;

@@ -13,6 +13,10 @@ different rules:
   (i + 0.5) · old / (new + 0.1) - 0.5.
 - "bicubic_aligned" (a = -0.75) maps the ends to the ends: torchvision.
 
+Offsets between patches, as of BEiT's biases, have a rule more:
+
+- "bilinear_geometric": timm's BEiT, after Microsoft's.
+
 Patches are images, and FlexiViT resizes them by "bilinear_half_pixel".
 
 Example:
@@ -50,6 +54,32 @@ def bicubic_aligned_matrix(old: int, new: int) -> np.ndarray:
         values = cubic_kernel(-0.75)(points - center)
         np.add.at(weights[row], np.clip(points, 0, old - 1).astype(int), values)
     return weights
+
+
+def geometric_matrix(old: int, new: int) -> np.ndarray:
+    """Linear interpolation of offsets whose steps grow geometrically away from 0.
+
+    The old offsets lie at 0, ±1, ±(1 + q), ±(1 + q + q²) and so on, where q is at least 1.01 and
+    brings the last one to the last new one. New offsets lie at whole numbers, so that those near 0
+    keep their places (timm's `resize_rel_pos_bias_table`).
+
+    Raises:
+        ValueError: If `old` or `new` is even, which no number of offsets is.
+    """
+    if old % 2 == 0 or new % 2 == 0:
+        raise ValueError(
+            'The rule "bilinear_geometric" is for offsets -n, ..., n, which are odd in number. '
+            f"Received: {old} to become {new}; choose another `interpolation` for positions"
+        )
+    low, high = 1.01, 1.5
+    while high - low > 1e-6:
+        ratio = (low + high) / 2
+        too_far = (1 - ratio ** (old // 2)) / (1 - ratio) > new // 2
+        low, high = (low, ratio) if too_far else (ratio, high)
+    half = np.cumsum(ratio ** np.arange(old // 2))
+    places = np.concatenate([-half[::-1], [0], half])
+    targets = np.arange(new) - new // 2
+    return np.stack([np.interp(targets, places, row) for row in np.eye(old)], axis=1)
 
 
 def half_pixel_rule(
@@ -112,6 +142,8 @@ INTERPOLATIONS = {
     "bicubic_offset": half_pixel_rule(cubic_kernel(-0.75), 2, antialias=False, offset=0.1),
     "bicubic_aligned": bicubic_aligned_matrix,
 }
+# Rules for the offsets between two places alone, which are odd in number.
+OFFSET_RULES = {"bilinear_geometric": geometric_matrix}
 
 
 def interpolation_rule(
@@ -120,18 +152,19 @@ def interpolation_rule(
     """Returns the rule called `name`.
 
     Args:
-        name: A name in `INTERPOLATIONS`.
+        name: A name in `INTERPOLATIONS` or `OFFSET_RULES`.
         argument: What the message calls the argument that holds `name`.
 
     Raises:
         ValueError: If there is no such rule.
     """
-    if name not in INTERPOLATIONS:
+    rules = {**INTERPOLATIONS, **OFFSET_RULES}
+    if name not in rules:
         raise ValueError(
-            f"`{argument}` must be one of {', '.join(map(repr, INTERPOLATIONS))}. "
+            f"`{argument}` must be one of {', '.join(map(repr, rules))}. "
             f"Received: {argument}={name!r}"
         )
-    return INTERPOLATIONS[name]
+    return rules[name]
 
 
 def grid_matrices(

@@ -90,7 +90,7 @@ def resize_relative_table(
             last T rows, which are 3 in BEiT, belong to the class token and stay as they are.
         old_grid: Rows h and columns w of patches.
         new_grid: Rows h' and columns w'.
-        interpolation: The name of a rule in `INTERPOLATIONS`.
+        interpolation: The name of a rule in `INTERPOLATIONS`, or "bilinear_geometric".
 
     Returns:
         `((2h' - 1)(2w' - 1) + T, H)`.

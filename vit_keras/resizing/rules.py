@@ -12,7 +12,7 @@ class Resizing:
     The defaults are the rules of the published ViT code, and of FlexiViT for kernels.
 
     Attributes:
-        positions: The name of a rule in `INTERPOLATIONS`.
+        positions: The name of a rule in `INTERPOLATIONS`, or "bilinear_geometric" for biases.
         patches: The name of the rule that resizes patches, see `resample_patch_kernel`.
 
     Raises:

@@ -6,11 +6,13 @@ import warnings
 
 import numpy as np
 
+from vit_keras.models.resized import RELATIVE_TABLE
 from vit_keras.resizing import (
     Resizing,
     adapt_patch_kernel,
     change_channels,
     resize_position_embeddings,
+    resize_relative_table,
 )
 from vit_keras.weights.architectures import square_side
 from vit_keras.weights.architectures.inference import grid_of
@@ -18,7 +20,11 @@ from vit_keras.weights.weight_file import WeightFile
 
 POSITIONS, PATCHES = "posembed_input/pos_embedding", "embedding/kernel"
 ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
-RESIZED = (POSITIONS, PATCHES, *ROOTS)
+
+
+def has_sizes(path: str) -> bool:
+    """Whether the variable with this path can be had in other sizes, by `resize`."""
+    return path in (POSITIONS, PATCHES, *ROOTS) or path.endswith(RELATIVE_TABLE)
 
 
 def resize(
@@ -31,8 +37,10 @@ def resize(
 ) -> np.ndarray:
     """Returns positions on the model's grid, or a kernel of its patch size and channels.
 
+    Relative biases are positions too.
+
     Args:
-        path: The path of the model's variable, one of `RESIZED`.
+        path: The path of the model's variable, for which `has_sizes` is true.
         array: The tensor of the file in the model's layout.
         shape: The shape of the variable.
         grid: The model's rows and columns of patches; None for a model without patches.
@@ -46,6 +54,8 @@ def resize(
         raise ValueError(f"{array.shape} in the file, {shape} in the model")
     if path == POSITIONS and grid is not None and shape[1] >= math.prod(grid):
         return _resize_positions(array, shape, grid, file, resizing.positions)
+    if path.endswith(RELATIVE_TABLE) and grid is not None:
+        return _resize_biases(array, shape, grid, file, resizing.positions)
     if array.shape == shape:
         return array
     if path in ROOTS and array.shape[:2] == shape[:2]:
@@ -94,6 +104,21 @@ def _grid_in_file(count, slots, grid, file):
     )
 
 
+def _resize_biases(array, shape, grid, file, rule):
+    """`((2h - 1)(2w - 1) + 3, H)` -> `shape`."""
+    others = shape[0] - math.prod(2 * side - 1 for side in grid)
+    side = square_side(len(array) - others) or 0
+    square = ((side + 1) // 2,) * 2
+    same = grid if file.numerics() is None else None
+    for old_grid in (same, _configured(None, grid, file), square, grid):
+        if old_grid and math.prod(2 * side - 1 for side in old_grid) == len(array) - others:
+            return resize_relative_table(array, old_grid, grid, rule)
+    raise ValueError(
+        f"the file has {len(array) - others} biases of a grid that is not square and that no "
+        "configuration beside it describes"
+    )
+
+
 def _order(sources, prefixes, file):
     """Pairs of both; the slots of the model come first unless the format may leave them out."""
     if file.format.slots_optional:
@@ -124,5 +149,5 @@ def _warn_of_equal_count(array, old_grid, grid, file):
         f"{file.path!r} does not say its grid. Its {array.shape[1]} positions are read as those of "
         f"{theirs} patches and resized to {ours}. If they belong to {ours} patches, load a "
         ".safetensors file that this package wrote, or a folder: both say their grid",
-        stacklevel=10,  # the caller of `load`
+        stacklevel=2,
     )

@@ -16,7 +16,7 @@ from vit_keras.weights.architectures import (
 )
 from vit_keras.weights.formats.base import Link
 from vit_keras.weights.numerics import adopt_numerics
-from vit_keras.weights.other_sizes import RESIZED, inferred, resize
+from vit_keras.weights.other_sizes import has_sizes, inferred, resize
 from vit_keras.weights.weight_file import WeightFile
 
 HEADS = ("keep", "drop", "reset")
@@ -100,9 +100,9 @@ class _Plan:
         absent = [name for name in link.theirs if name not in self.shapes]
         if absent:
             return [f"missing in the file: {name} -> {ours}" for name in absent]
-        if link.ours[0] in RESIZED:
+        if has_sizes(link.ours[0]):
             try:
-                self.resized[link.ours[0]] = (self._resize(link),)
+                self.resized[link.ours[0]] = self._resize(link)
             except ValueError as error:
                 return [f"{', '.join(link.theirs)} -> {ours}: {error}"]
             return []
@@ -114,13 +114,16 @@ class _Plan:
         ]
 
     def _resize(self, link):
-        """Reads the one tensor of a link, in the model's size."""
-        (array,) = link.read(*(self.file.read(name) for name in link.theirs))
+        """Reads the tensors of a link, in the model's sizes."""
+        arrays = link.read(*(self.file.read(name) for name in link.theirs))
         if not link.theirs:  # made for the model's grid
-            return array
-        shape = tuple(self.variables[link.ours[0]].shape)
+            return arrays
         grid = getattr(self.arch, "grid", None)  # a ResNet has none
-        return resize(link.ours[0], array, shape, grid, self.file, self.resizing)
+        shapes = [tuple(self.variables[path].shape) for path in link.ours]
+        return tuple(
+            resize(path, array, shape, grid, self.file, self.resizing)
+            for path, array, shape in zip(link.ours, arrays, shapes)
+        )
 
     def _unused(self):
         used = {name for link in self.links for name in link.theirs}
