@@ -48,6 +48,35 @@ def test_pairs_become_their_weighted_mean(rng, tokens, class_token):
         np.testing.assert_allclose(merged[:, 0], x[:, 0], atol=1e-6)
 
 
+def test_registers_and_class_token_stay_in_their_places(rng):
+    x, metric = rng.normal(size=(2, 3, 13, 4)).astype("float32")
+    size = rng.integers(1, 5, (3, 13, 1)).astype("float32")
+    tensors = map(keras.ops.convert_to_tensor, (x, size, metric))
+    merged, sizes = map(to_numpy, token_merging.merge(*tensors, 3, 5))
+    for image in range(3):
+        patches = x[image, 5:], size[image, 5:, 0], metric[image, 5:]
+        expected, counts = merge_by_hand(*patches, 3, class_token=False)
+        np.testing.assert_array_equal(merged[image, :5], x[image, :5])
+        np.testing.assert_allclose(merged[image, 5:], expected, atol=1e-5)
+        np.testing.assert_allclose(sizes[image, 5:, 0], counts, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_registers": 4, "position_cover": "class", "classifier": "token_gap"},
+        {"num_registers": 2, "position_cover": "patches", "classifier": "gap_norm"},
+        {"class_token": True, "classifier": "map"},
+    ],
+)
+def test_merging_equal_patches_changes_nothing_beside_other_tokens(rng, options):
+    model = VisionTransformer(16, 4, **SIZES, **options, position_embedding="none")
+    randomise(model, rng)
+    images = np.tile(rng.normal(size=(2, 4, 4, 3)).astype("float32"), (1, 4, 4, 1))
+    outputs = for_inference(model, 2).predict_on_batch(images)
+    np.testing.assert_allclose(outputs, model.predict_on_batch(images), atol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("classifier", "kind"), [("token", "decreasing"), ("gap", "constant"), ("map", "constant")]
 )

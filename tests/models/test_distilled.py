@@ -103,8 +103,6 @@ def test_rewritten_for_inference_it_gives_the_same_logits(rng):
     np.testing.assert_allclose(to_numpy(faster(images)), to_numpy(model(images)), atol=2e-5)
     _, rollout = for_inference(model, with_attention=True)(images)
     assert rollout.shape == (2, 2, 3)
-    with pytest.raises(ValueError, match="at most a class token .* distillation token as well"):
-        for_inference(model, token_merging=1)
     features = distilled(rng, num_classes=None)
     faster = to_numpy(for_inference(features)(images))
     np.testing.assert_allclose(faster, to_numpy(features(images)), atol=2e-5)

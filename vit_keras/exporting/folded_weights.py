@@ -13,15 +13,38 @@ def fold(norm, kernels, biases) -> list[np.ndarray]:
     """The kernel `(D, K)` and bias `(K,)` of products that hold a normalization's affine map.
 
     Args:
-        norm: The normalization before the products, with `gamma` and `beta` `(D,)`.
+        norm: The normalization before the products, with `gamma` and `beta` `(D,)`, or with `scale`
+            alone; None for none.
         kernels: Kernels `(D, K_i)`, which are concatenated.
         biases: Their biases `(K_i,)`.
     """
     kernel, bias = np.concatenate(kernels, axis=-1), np.concatenate(biases, axis=-1)
-    return [array(norm.gamma)[:, None] * kernel, bias + array(norm.beta) @ kernel]
+    if norm is None:
+        return [kernel, bias]
+    factor, offset = affine(norm)
+    return [factor[:, None] * kernel, bias + offset @ kernel]
+
+
+def affine(norm) -> tuple[np.ndarray, np.ndarray]:
+    """The factor and the offset `(D,)` of a normalization."""
+    if isinstance(norm, keras.layers.RMSNormalization):
+        factor = array(norm.scale)
+        return factor, np.zeros_like(factor)
+    return array(norm.gamma), array(norm.beta)
+
+
+def scaled(weights: list[np.ndarray], layer_scale) -> list[np.ndarray]:
+    """A kernel `(K, D)` and a bias `(D,)` times a `LayerScale`'s factors, unless it is None."""
+    if layer_scale is None:
+        return weights
+    return [weight * array(layer_scale.gamma) for weight in weights]
 
 
 def matrix(projection, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """The kernel `(D, D)` and bias `(D,)` of attention's query, key or value, times `scale`."""
-    kernel, bias = array(projection.kernel), array(projection.bias)
-    return kernel.reshape(len(kernel), -1) * scale, bias.reshape(-1) * scale
+    kernel = array(projection.kernel)
+    kernel = kernel.reshape(len(kernel), -1)
+    bias = np.zeros(kernel.shape[1], "float32")
+    if projection.bias is not None:
+        bias = array(projection.bias).reshape(-1)
+    return kernel * scale, bias * scale

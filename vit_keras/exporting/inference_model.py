@@ -6,21 +6,23 @@ import keras
 from keras import ops
 
 from vit_keras.exporting import attention_output
-from vit_keras.exporting.inference_layers import InferenceBlock, InferenceLayerNorm
+from vit_keras.exporting.inference_block import InferenceBlock
+from vit_keras.exporting.inference_layers import InferenceLayerNorm
 from vit_keras.exporting.one_query_layers import InferenceLastBlock, InferenceMAPHead
 from vit_keras.exporting.token_merging import WeightedMean, most, schedule
 from vit_keras.keras_internals import count_uses, operation_of, sublayers
 from vit_keras.layers import (
+    DropClassToken,
     EncoderBlock,
     MAPHead,
     StdConv,
     TakeClassToken,
     WithAttentionWeights,
 )
-from vit_keras.layers.block_options import PAPER
 from vit_keras.models.description import copy_description
 
-BLOCK_SIZES = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon")
+BLOCK_SIZES = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon", "options")
+PREFIX = ("cls", "dist", "registers")  # the layers that put tokens before the patches
 BLOCKS = (InferenceBlock, InferenceLastBlock)
 
 
@@ -68,9 +70,12 @@ def for_inference(
             x, *new_sizes = keras.tree.flatten(layer(args[0], *sizes))
             sizes[:] = new_sizes or sizes
             return x
+        if sizes and isinstance(layer, DropClassToken):
+            sizes[:] = [sizes[0][:, layer.count :]]
         return layer(*args, **kwargs)
 
-    clone = functools.partial(_clone, merged=merged, last=last, with_attention=with_attention)
+    merging = {"merged": merged, "prefix": _count_prefix(model)}
+    clone = functools.partial(_clone, **merging, last=last, with_attention=with_attention)
     rewritten = keras.models.clone_model(model, clone_function=clone, call_function=call)
     for new in rewritten.layers:
         _take_weights(new, model)
@@ -85,21 +90,16 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
         raise ValueError(
             "Token merging needs a model with EncoderBlock layers. Received: a model without any"
         )
-    if token_merging and any(layer.name == "dist" for layer in model.layers):
-        raise ValueError(
-            "Token merging needs at most a class token before the patches. Received: a model with "
-            "a distillation token as well. Export this model without token merging"
-        )
     counts = schedule(token_merging, len(blocks), merging_schedule)
-    tokens, merged = blocks[0].input.shape[1] if blocks else 0, {}
+    tokens, merged, prefix = blocks[0].input.shape[1] if blocks else 0, {}, _count_prefix(model)
     for block, count in zip(blocks, counts):
-        if not is_plain(block) and token_merging:
+        if token_merging and not _mixes_without_positions(block):
             raise ValueError(
                 "Token merging needs blocks whose attention uses no positions. Received: block "
-                f"{block.name!r} with position_embedding={block.position_embedding!r}. Export "
-                "this model without token merging"
+                f"{block.name!r} with position_embedding={block.position_embedding!r}, "
+                f"rope={block.options.rope}. Export this model without token merging"
             )
-        if count > most(tokens, class_token=True):
+        if count > most(tokens, max(prefix, 1)):
             raise ValueError(
                 f"Each block can merge at most half of its tokens. Received: r={count} for the "
                 f"{tokens} tokens of block {block.name!r}"
@@ -108,9 +108,24 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
     return merged
 
 
-def is_plain(block: EncoderBlock) -> bool:
-    """Whether a block is the paper's, without positions; other blocks are not rewritten."""
-    return block.position_embedding is None and block.options == PAPER
+def is_rewritten(layer) -> bool:
+    """Whether a layer is a block with a fast form, which all have but those of 1-D offsets."""
+    return isinstance(layer, EncoderBlock) and layer.position_embedding != "relative"
+
+
+def _mixes_without_positions(block):
+    return block.position_embedding is None and block.options.rope is None
+
+
+def _computes_one_token(block):
+    """Whether a block has a form that computes the class token alone."""
+    plain = not (block.options.qk_norm or block.options.parallel)
+    return plain and _mixes_without_positions(block)
+
+
+def _count_prefix(model):
+    layers = [layer for layer in model.layers if layer.name in PREFIX]
+    return sum(getattr(layer, "num_registers", 1) for layer in layers)
 
 
 def _block_read_for_its_class_token(model):
@@ -120,27 +135,30 @@ def _block_read_for_its_class_token(model):
             norm = operation_of(layer.input)
             block = operation_of(norm.input)
             used_once = count_uses(norm) == count_uses(block) == 1
-            if isinstance(block, EncoderBlock) and used_once:
+            if isinstance(block, EncoderBlock) and used_once and _computes_one_token(block):
                 return block.name
     return None
 
 
-def _clone(layer, merged, last, with_attention):
+def _clone(layer, merged, prefix, last, with_attention):
     config = {**layer.get_config(), "dtype": "float32"}
     common = {"name": layer.name, "dtype": "float32"}
     sizes = {name: config[name] for name in BLOCK_SIZES if name in config}
-    if isinstance(layer, EncoderBlock) and is_plain(layer):
+    if is_rewritten(layer):
         common["with_weights"] = with_attention
         if layer.name == last:
             return InferenceLastBlock(**sizes, **common)
-        merging = {"merged": merged[layer.name], "class_token": last is not None}
-        return InferenceBlock(**sizes, **merging, **common)
+        places = {name: config[name] for name in ("position_embedding", "grid")}
+        merging = {"merged": merged[layer.name], "prefix": prefix}
+        return InferenceBlock(**sizes, **merging, **places, **common)
     if isinstance(layer, EncoderBlock) and with_attention:
         return WithAttentionWeights(type(layer).from_config(config), **common)
     if isinstance(layer, MAPHead):
         return InferenceMAPHead(**sizes, **common)
     if isinstance(layer, keras.layers.LayerNormalization):
         return InferenceLayerNorm(layer.epsilon, **common)
+    if isinstance(layer, keras.layers.RMSNormalization):
+        return InferenceLayerNorm(layer.epsilon, "rms", **common)
     if isinstance(layer, keras.layers.GlobalAveragePooling1D) and any(merged.values()):
         return WeightedMean(**common)
     if config.get("activation") == "softmax":

@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from vit_keras.exporting.folded_weights import array, fold, matrix
-from vit_keras.exporting.inference_layers import AttentionAndMLP, normalize
+from vit_keras.exporting.inference_layers import AttentionAndMLP
 from vit_keras.exporting.token_merging import size_bias
 
 
@@ -72,17 +72,18 @@ class InferenceLastBlock(_OneQuery):
         self.query.set_weights(query)
         self.key.assign(key[0].T)
         self.value.set_weights(value)
-        self.take_rest(attention, block.norm_2, block.mlp)
+        scales = block.layer_scale_0, block.layer_scale_1
+        self.take_rest(attention, block.norm_2, block.mlp, scales)
 
     def call(self, x, size=None):
         width = x.shape[-1]
-        y = normalize(x, self.layer_norm_epsilon)
+        y = self.normal(x)
         query = self.query(ops.reshape(y[:, :1], (-1, width)))
         query = ops.multiply(ops.expand_dims(query, axis=1), head_mask(width, self.num_heads))
         query = ops.matmul(ops.reshape(query, (-1, width)), self.key)
         query = ops.reshape(query, (-1, self.num_heads, width))  # (B, H, D)
         z, weights = self.attend(ops.matmul(query, ops.transpose(y, (0, 2, 1))), y, size)
-        x = self.mlp(ops.reshape(x[:, :1], (-1, width)) + self.out(z))
+        x = self.mlp(ops.reshape(x[:, :1], (-1, width)) + self.project(z))
         x = ops.expand_dims(x, axis=1)
         return (x, ops.mean(weights, axis=1, keepdims=True)) if self.with_weights else x
 

@@ -35,30 +35,36 @@ def schedule(merged: int, num_layers: int, kind: str = "constant") -> list[int]:
     return [int(2 * merged - step * i) for i in range(num_layers)]
 
 
-def most(tokens: int, class_token: bool) -> int:
-    """The most pairs that `tokens` tokens can merge; a class token is in no pair."""
-    return (tokens - class_token) // 2
+def most(tokens: int, prefix: int) -> int:
+    """The most pairs that `tokens` tokens can merge; the `prefix` first ones are in no pair."""
+    return (tokens - prefix) // 2
 
 
-def merge(x, size, metric, merged: int, class_token: bool):
+def merge(x, size, metric, merged: int, prefix: int):
     """Bipartite soft matching: the `merged` most similar pairs of tokens become one token each.
 
     Each token at an even place is compared with all tokens at odd places. A pair becomes its mean,
-    weighted by the sizes. The class token stays first.
+    weighted by the sizes. The tokens before the patches stay first, in their order.
 
     Args:
         x: Tokens `(B, N, D)`.
         size: How many patches each token stands for, `(B, N, 1)`.
         metric: Vectors `(B, N, d)` whose cosine says how similar two tokens are.
         merged: The number of pairs.
-        class_token: Whether the first token is a class token, which is in no pair.
+        prefix: The number of tokens before the patches, such as 1 for a class token, which are in
+            no pair.
 
     Returns:
         Tokens `(B, N - merged, D)` and their sizes `(B, N - merged, 1)`.
     """
     if merged == 0:
         return x, size
-    scores = _scores(metric, class_token)
+    if prefix > 1:  # registers as well: the patches alone are matched
+        kept = x[:, :prefix], size[:, :prefix]
+        rest = merge(x[:, prefix:], size[:, prefix:], metric[:, prefix:], merged, 0)
+        x, size = (ops.concatenate(both, axis=1) for both in zip(kept, rest))
+        return x, size
+    scores = _scores(metric, prefix)
     order = ops.cast(ops.top_k(-ops.max(scores, axis=-1), scores.shape[1])[1], "int32")
     staying, going = order[:, :-merged], order[:, -merged:]  # even tokens, least similar first
     _, partner = ops.top_k(_take_rows(scores, going), 1)  # as TFLite has no argmax
@@ -91,7 +97,7 @@ def _means(x, size, even, odd):
     return first + ops.matmul(together, added * (_take_rows(x, even) - first)) / total, total
 
 
-def _scores(metric, class_token):
+def _scores(metric, prefix):
     """d times the cosines of even and odd tokens `(B, evens, odds)`; less for the class token.
 
     The norm is a mean instead of a sum, for which TFLite's fast kernels have no operator.
@@ -99,7 +105,7 @@ def _scores(metric, class_token):
     norm = ops.rsqrt(ops.mean(metric * metric, axis=-1, keepdims=True) + 1e-12)
     even, odd = _even_and_odd(metric * norm)
     scores = ops.matmul(even, ops.transpose(odd, (0, 2, 1)))
-    if class_token:  # d times a cosine is at least -d
+    if prefix:  # a class token; d times a cosine is at least -d
         first = ops.reshape(ops.one_hot(0, even.shape[1]), (1, -1, 1))
         scores = scores - 3.0 * metric.shape[-1] * first
     return scores

@@ -127,7 +127,8 @@ class RotaryPositions(SeededLayer):
             )
         else:
             angles = rotary_angles_2d(*self.grid, head_size, prefix, self.rope)
-            self.cos, self.sin = np.cos(angles), np.sin(angles)  # (N, 1, d/2)
+            tables = np.cos(angles), np.sin(angles)  # (N, 1, d/2) each
+            self.cos, self.sin = (table.astype("float32") for table in tables)
 
     def _mixed_frequencies(self, heads, frequencies):
         """The axial frequencies, turned by a random angle in each head: `(2, H, d/2)`."""
@@ -137,8 +138,15 @@ class RotaryPositions(SeededLayer):
 
     def call(self, x):
         check_tokens(self, x.shape, self.sequence)
-        cos, sin = self._cos_and_sin()
-        cos, sin = ops.cast(cos, x.dtype), ops.cast(sin, x.dtype)
+        return self._rotate(x, *(ops.cast(table, x.dtype) for table in self._cos_and_sin()))
+
+    def rotate_heads_first(self, x):
+        """Rotates queries or keys `(B, H, N, d)`."""
+        tables = (ops.transpose(ops.cast(t, x.dtype), (1, 0, 2)) for t in self._cos_and_sin())
+        return self._rotate(x, *tables)
+
+    @staticmethod
+    def _rotate(x, cos, sin):
         first, second = ops.split(x, 2, axis=-1)
         return ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 

@@ -62,6 +62,10 @@ class RelativeBias2D(SeededLayer):
 
     def call(self, query):
         check_tokens(self, query.shape, self.sequence)
+        return self.biases()
+
+    def biases(self):
+        """Returns the biases of all pairs of tokens, `(H, N, N)`."""
         tokens, heads = len(self.index), self.table.shape[1]
         bias = ops.take(self.table, self.index.ravel(), axis=0)  # (N·N, H)
         return ops.transpose(ops.reshape(bias, (tokens, tokens, heads)), (2, 0, 1))

@@ -1,0 +1,80 @@
+"""Tiny models of every family's design, which tests of whole models share."""
+
+import numpy as np
+
+from tests.helpers import randomise
+from vit_keras.models import VisionTransformer
+
+SIZES = {
+    "image_size": (12, 16),
+    "patch_size": 4,
+    "hidden_size": 16,
+    "num_layers": 2,
+    "num_heads": 2,
+    "mlp_dim": 24,
+    "num_classes": 3,
+    "layer_norm_epsilon": 1e-3,
+}
+_EVA_ROPE = {"base": 1e4, "reference": (4, 4)}
+DESIGNS = {
+    "CLIP": {"pre_norm": True, "head_use_bias": False, "gelu": "quick"},
+    "DINOv2": {
+        "classifier": "token_gap",
+        "layer_scale": 0.5,
+        "num_registers": 4,
+        "position_cover": "class",
+    },
+    "DINOv3": {
+        "position_embedding": "none",
+        "rope": {"centered": True},
+        "num_registers": 4,
+        "layer_scale": 0.5,
+        "mlp": "swiglu",
+        "qkv_bias": "qv",
+    },
+    "SigLIP": {"classifier": "map", "crop_to_patches": True, "image_size": (14, 17)},
+    "DeiT": {"classifier": "distilled"},
+    "DeiT III": {"layer_scale": 0.5, "position_cover": "patches"},
+    "MAE": {"classifier": "gap_norm", "class_token": True},
+    "BEiT": {
+        "classifier": "gap_norm",
+        "class_token": True,
+        "position_embedding": "relative_2d",
+        "qkv_bias": "qv",
+        "layer_scale": 0.5,
+    },
+    "EVA-02": {
+        "rope": _EVA_ROPE,
+        "mlp": "swiglu",
+        "mlp_norm": True,
+        "attention_norm": True,
+        "qkv_bias": "qv",
+    },
+    "registers": {"classifier": "gap_norm", "num_registers": 4, "position_cover": "patches"},
+    "PE": {
+        "pre_norm": True,
+        "classifier": "map",
+        "class_token": True,
+        "pool_all_tokens": True,
+        "map_heads": 4,
+        "rope": {"base": 1e4, "offset": 1.0},
+    },
+    "mixed rotary": {"position_embedding": "none", "rope": {"mixed": True}, "classifier": "gap"},
+    "ViT-22B": {"parallel": True, "qk_norm": True, "norm": "rms", "qkv_bias": "none"},
+}
+
+
+def design(name: str, **arguments):
+    """A model of a design with initial weights from a seed."""
+    return VisionTransformer(**{**SIZES, **DESIGNS[name], "seed": 3, **arguments})
+
+
+def random_design(name: str, **arguments):
+    """A model of a design with random weights, the same on every backend."""
+    return randomise(design(name, **arguments), np.random.default_rng(4))
+
+
+def images_for(model, count=2, seed=5):
+    """Random images for a model."""
+    shape = (count, *model.input_shape[1:])
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")

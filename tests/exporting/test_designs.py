@@ -1,0 +1,51 @@
+"""Every family's design computes for inference, and in other runtimes, what its model computes."""
+
+import numpy as np
+import pytest
+
+from tests.designs import DESIGNS, images_for, random_design
+from tests.exporting.builds import export_files
+from vit_keras import runtimes
+from vit_keras.exporting import for_inference
+from vit_keras.models import attention_maps
+
+# Together they have most options; `make nightly` exports the others too.
+EXPORTED = ("BEiT", "DINOv3", "PE")
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_logits_stay_the_same_for_inference(name):
+    model = random_design(name)
+    images = images_for(model)
+    expected = model.predict_on_batch(images)
+    assert np.abs(expected).max() > 0.3  # far from the zeros of an untrained head
+    rewritten = for_inference(model)
+    np.testing.assert_allclose(rewritten.predict_on_batch(images), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["BEiT", "DINOv3"])
+def test_attention_of_blocks_with_positions_is_an_output(name):
+    """The rollout of the rewritten blocks is the product of the model's own attention."""
+    model = random_design(name)
+    images = images_for(model)
+    maps = attention_maps(model).predict_on_batch(images)  # (B, L, H, N, N)
+    flow = 0.5 * (np.eye(maps.shape[-1]) + maps.mean(axis=2))
+    expected = (flow[:, 1] @ flow[:, 0])[:, 0, -12:].reshape(-1, 3, 4)
+    rollout = for_inference(model, with_attention=True).predict_on_batch(images)[1]
+    np.testing.assert_allclose(rollout, expected, atol=1e-5)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "name",
+    [n if n in EXPORTED else pytest.param(n, marks=pytest.mark.nightly) for n in DESIGNS],
+)
+def test_files_answer_in_their_runtimes_as_keras_does(name, tmp_path):
+    model = random_design(name)
+    pixels = np.random.default_rng(6).integers(0, 256, (2, *model.input_shape[1:]), dtype="uint8")
+    expected = model.predict_on_batch(model.preprocessing.normalize(pixels.astype("float32")))
+    rows = export_files(model, tmp_path, pixels, output="logits")
+    assert {row["format"] for row in rows} == {"savedmodel", "litert", "onnx"}
+    for row in rows:
+        outputs = runtimes.open_file(tmp_path / row["file"])(pixels)
+        np.testing.assert_allclose(outputs, expected, atol=1e-4, err_msg=row["file"])
