@@ -16,6 +16,8 @@ LEVELS = (
         "files",
         "extras",
         "variants",
+        "variant_rows",
+        "families",
         "tasks",
         "initializers",
         "runtimes",
@@ -34,6 +36,8 @@ LEVELS = (
     {"commands"},
 )
 BESIDE = {
+    "variants": {"families", "variant_rows"},
+    "families": {"variant_rows"},
     "layers": {"resizing"},
     "runtimes": {"extras"},
     "embedded_task": {"runtimes", "tasks"},

@@ -2,86 +2,26 @@
 
 The variants come from Table 1 of the paper (B, L, H), from AugReg (Ti and S, arXiv 2106.10270),
 from Figure 4 (b, the halved B), from both papers (hybrids), and from BiT (ResNets, arXiv
-1912.11370).
+1912.11370). The variants of other families, such as "DINOv2-S/14", come from the rows in
+`vit_keras.families`.
 """
 
-import dataclasses
 import difflib
 import re
 from typing import Any
 
+from vit_keras import families
+from vit_keras.variant_rows import (
+    IMAGE_SIZE,
+    ROOT_WIDTH,
+    FamilyVariant,
+    HybridVariant,
+    ResNetVariant,
+    Variant,
+    stem_stride,
+)
+
 DEFAULT = "B/16"  # the variant of a run that names none
-ROOT_WIDTH = 64  # channels of the root of a ResNet of width 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Variant:
-    """The dimensions of a Vision Transformer.
-
-    Attributes:
-        patch_size: Side of a patch in pixels.
-        hidden_size: Width of the tokens.
-        num_layers: Number of encoder blocks.
-        num_heads: Number of attention heads in each block.
-        mlp_dim: Width of the hidden layer in each block's MLP.
-    """
-
-    patch_size: int
-    hidden_size: int
-    num_layers: int
-    num_heads: int
-    mlp_dim: int
-
-    @property
-    def stride(self) -> int:
-        """The number of pixels that must divide the sides of an image."""
-        return self.patch_size
-
-    @property
-    def feature_size(self) -> int:
-        """The width of the features that the classifier reads."""
-        return self.hidden_size
-
-
-@dataclasses.dataclass(frozen=True)
-class HybridVariant(Variant):
-    """The dimensions of a transformer that reads the map of a ResNet.
-
-    Attributes:
-        patch_size: Side of a patch in cells of the ResNet's map.
-        resnet_layers: Number of units in each stage of the ResNet; empty for the root alone.
-        resnet_width: Factor of the ResNet's widths.
-    """
-
-    resnet_layers: tuple[int, ...]
-    resnet_width: float = 1
-
-    @property
-    def stride(self) -> int:
-        return self.patch_size * stem_stride(self.resnet_layers)
-
-
-@dataclasses.dataclass(frozen=True)
-class ResNetVariant:
-    """The dimensions of a ResNet, which takes images of any size.
-
-    Attributes:
-        resnet_layers: Number of units in each stage.
-        resnet_width: Factor of all widths.
-    """
-
-    resnet_layers: tuple[int, ...]
-    resnet_width: float
-
-    @property
-    def stride(self) -> int:
-        return 1
-
-    @property
-    def feature_size(self) -> int:
-        return int(4 * ROOT_WIDTH * self.resnet_width) * 2 ** (len(self.resnet_layers) - 1)
-
-
 _TI, _S, _B = (192, 12, 3, 768), (384, 12, 6, 1536), (768, 12, 12, 3072)
 _L, _H = (1024, 24, 16, 4096), (1280, 32, 16, 5120)
 
@@ -117,22 +57,18 @@ RESNETS = {
     "R152x4": ResNetVariant((3, 8, 36, 3), 4),
     "R200x3": ResNetVariant((3, 24, 36, 3), 3),
 }
-VARIANTS: dict[str, Variant | ResNetVariant] = {**VISION_TRANSFORMERS, **HYBRIDS, **RESNETS}
-
-
-def stem_stride(resnet_layers: tuple[int, ...]) -> int:
-    """The side in pixels of a cell in a ResNet's map: 4, doubled by each stage after the first."""
-    return 4 * 2 ** max(len(resnet_layers) - 1, 0)
+PAPER: dict[str, Variant | ResNetVariant] = {**VISION_TRANSFORMERS, **HYBRIDS, **RESNETS}
+VARIANTS: dict[str, Variant | ResNetVariant] = {**PAPER, **families.VARIANTS}
 
 
 def get(name: str) -> Variant | ResNetVariant:
     """Returns a row of the table.
 
     Args:
-        name: The name of a variant, such as "B/16", "R50+L/32" or "R101x1".
+        name: The name of a variant, such as "B/16", "R50+L/32", "R101x1" or "DINOv2-S/14".
 
     Returns:
-        A `Variant`, `HybridVariant` or `ResNetVariant`.
+        A `Variant`, `FamilyVariant`, `HybridVariant` or `ResNetVariant`.
 
     Raises:
         ValueError: If there is no such variant. The message lists the names, the nearest last.
@@ -146,7 +82,8 @@ def get(name: str) -> Variant | ResNetVariant:
         return VARIANTS[name]
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if (near := nearest(name)) else ""
     raise ValueError(
-        f"`variant` must be one of {', '.join(map(repr, VARIANTS))}. "
+        f"`variant` must be one of {', '.join(map(repr, PAPER))}, or a family and its size, such "
+        f"as 'DINOv2-S/14'; the families are {', '.join(families.FAMILIES)}. "
         f"Received: variant={name!r}.{hint}"
     )
 
@@ -160,12 +97,14 @@ def nearest(name: str) -> list[str]:
     Example:
         >>> nearest("vit_base_patch16_224")
         ['B/16']
+        >>> nearest("facebook/dinov2-small")
+        ['DINOv2-S/14']
     """
     plain = lambda text: "".join(re.findall(r"[a-z]+|\d+", text.lower()))
     written = re.sub(r"[_-](224|384|512)\b.*", "", str(name).lower())
     for word, letter in WORDS.items():
         written = written.replace(word, letter)
-    same = [row for row in VARIANTS if plain(row) == plain(written)]
+    same = families.spelled(name) or [row for row in PAPER if plain(row) == plain(written)]
     return same or difflib.get_close_matches(str(name), VARIANTS, n=3, cutoff=0.4)
 
 
@@ -173,7 +112,8 @@ def architecture(variant: str, /, **overrides: Any) -> dict[str, Any]:
     """Returns the arguments of a variant's constructor in `vit_keras.models`.
 
     Args:
-        variant: The name of a variant, such as "B/16".
+        variant: The name of a variant, such as "B/16". Those of families bring all that differs
+            from the paper's model, and the published `image_size` and `num_classes`.
         **overrides: Arguments to add or to replace.
 
     Raises:
@@ -185,4 +125,24 @@ def architecture(variant: str, /, **overrides: Any) -> dict[str, Any]:
         model = vit_keras.models.VisionTransformer(**arguments)
         ```
     """
-    return {**dataclasses.asdict(get(variant)), **overrides}
+    return {**get(variant).constructor_arguments(), **overrides}
+
+
+__all__ = [
+    "DEFAULT",
+    "HYBRIDS",
+    "IMAGE_SIZE",
+    "PAPER",
+    "RESNETS",
+    "ROOT_WIDTH",
+    "VARIANTS",
+    "VISION_TRANSFORMERS",
+    "FamilyVariant",
+    "HybridVariant",
+    "ResNetVariant",
+    "Variant",
+    "architecture",
+    "get",
+    "nearest",
+    "stem_stride",
+]

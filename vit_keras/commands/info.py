@@ -14,6 +14,7 @@ EXAMPLES = (
     "vit-keras info ViT-B_16.npz",
     "vit-keras info model.tflite --json",
     "vit-keras info H/14 --image_size 518                     # a variant, and its cost",
+    "vit-keras info DINOv2-S/14                               # of another family",
     "vit-keras info L/16 --epochs 7 --device_tflops 61.5      # and of its training",
 )
 
@@ -25,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--layers", action="store_true", help="print the cost of each layer")
     shared.add_image_size(parser)
     cost = parser.add_argument_group("cost of a variant")
-    cost.add_argument("--num_classes", type=int, default=1000, metavar="N", help="(1000)")
+    cost.add_argument("--num_classes", type=int, metavar="N", help="(1000, or the published)")
     cost.add_argument("--norms", action="store_true", help="count normalization, as fvcore does")
     cost.add_argument("--epochs", type=float, metavar="N", help="cost of training for N epochs")
     cost.add_argument("--epoch_images", type=float, metavar="N", help="images an epoch (JFT's)")
@@ -58,15 +59,19 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _variant(options, size):
+    from vit_keras import variants
     from vit_keras.compute import device_days, flops, training_exaflops
     from vit_keras.compute.training import JFT_IMAGES
 
-    name, classes = options.source, options.num_classes
-    costs = flops(name, size or 224, norms=options.norms, num_classes=classes)
-    description = {"kind": "variant", "variant": name, **_cost(costs)}
+    name, row = options.source, variants.get(options.source)
+    size = size or row.image_size
+    classes = row.constructor_arguments().get("num_classes", 1000)
+    classes = classes if options.num_classes is None else options.num_classes
+    costs = flops(name, size, norms=options.norms, num_classes=classes)
+    description = {"kind": "variant", "variant": name, **_family(row), **_cost(costs)}
     if options.epochs is not None:
         images = options.epoch_images or JFT_IMAGES
-        exaflops = training_exaflops(name, images, options.epochs, size or 224, classes)
+        exaflops = training_exaflops(name, images, options.epochs, size, classes)
         description["training"] = {
             "epochs": options.epochs,
             "images_per_epoch": images,
@@ -76,6 +81,23 @@ def _variant(options, size):
             days = device_days(exaflops, options.device_tflops, options.utilization)
             description["training"]["device_days"] = round(days, 1)
     return description, costs
+
+
+def _family(row):
+    """What the table of families says of a variant; empty for a variant of the paper."""
+    from vit_keras import families, variants
+
+    if not isinstance(row, variants.FamilyVariant):
+        return {}
+    family = families.family_of(row)
+    return {
+        "family": family.key,
+        "title": family.title,
+        "paper": family.paper,
+        "license": family.license,
+        "arguments": dict(row.arguments),
+        "preprocessing": dict(family.preprocessing),
+    }
 
 
 def _cost(costs):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import keras
 
+from vit_keras import variants
 from vit_keras.compute.nested import layer_calls
 from vit_keras.compute.rules import Convention, count
 from vit_keras.layers.base import pair
@@ -128,8 +129,8 @@ def flops(
     Args:
         model: A functional model whose first input is the images, or a variant's name. A variant is
             built without memory.
-        image_size: Pixels, an int or (height, width). By default the model's own size, and 224 for
-            a variant.
+        image_size: Pixels, an int or (height, width). By default the model's own size, for a
+            variant the published one: 224, or another in some families.
         padding: Whether to count the products with zeros that pad a convolution's input.
         norms: Whether to count 5 multiply-adds for each normalized element.
         num_classes: The size of the classifier of a variant; None builds none.
@@ -146,7 +147,7 @@ def flops(
     """
     name = model if isinstance(model, str) else model.name
     if isinstance(model, str):
-        size = 224 if image_size is None else image_size
+        size = variants.get(model).image_size if image_size is None else image_size
         model = abstract_model(model, image_size=size, num_classes=num_classes)
     elif image_size is not None:
         model = _abstract_copy(model, pair(image_size, "image_size"))

@@ -35,7 +35,7 @@ class RelativeBias2D(SeededLayer):
     Example:
         >>> layer = vit_keras.layers.RelativeBias2D(grid=(14, 14))
         >>> bias = layer(np.zeros((1, 197, 12, 64)))  # (12, 197, 197)
-        >>> layer.table.shape
+        >>> tuple(layer.table.shape)
         (732, 12)
     """
 

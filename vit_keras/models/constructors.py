@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 
-from vit_keras import variants
+from vit_keras import families, variants
 from vit_keras.models.hybrid import HybridViT
-from vit_keras.models.image_model import ImageModel
+from vit_keras.models.image_model import ImageModel, Preprocessing
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.vit import VisionTransformer
+from vit_keras.resizing import Resizing
 
 CONSTRUCTORS: dict[type, Callable[..., ImageModel]] = {
     variants.Variant: VisionTransformer,
+    variants.FamilyVariant: VisionTransformer,
     variants.HybridVariant: HybridViT,
     variants.ResNetVariant: ResNet,
 }
@@ -19,13 +21,15 @@ def from_variant(variant: str, /, **arguments) -> ImageModel:
     """Builds the model that a variant's name stands for.
 
     Args:
-        variant: A row of `vit_keras.variants`, such as "B/16", "R50+L/32" or "R50x1". The case of
-            the letters matters: "b/32" is half as wide as "B/32".
+        variant: A row of `vit_keras.variants`, such as "B/16", "R50+L/32", "R50x1" or
+            "DINOv2-S/14". The case of the letters matters: "b/32" is half as wide as "B/32".
         **arguments: Arguments of the constructor: `VisionTransformer`, `HybridViT` for names with
             a plus, `ResNet` for names with an x. They take precedence over the variant's.
 
     Returns:
-        An `ImageModel` with initial weights.
+        An `ImageModel` with initial weights. The variant of a family has the preprocessing and the
+        rules of resizing of its publisher, and takes images of the published size, unless an
+        `image_size` says another.
 
     Raises:
         ValueError: The name is not a variant's, in which case the message suggests the nearest
@@ -34,9 +38,16 @@ def from_variant(variant: str, /, **arguments) -> ImageModel:
     Example:
         >>> from_variant("R50+B/16", image_size=224, num_classes=10).count_params()
         97897802
+        >>> from_variant("DINOv2-S/14", image_size=224).preprocessing.mean
+        (0.485, 0.456, 0.406)
     """
-    constructor = CONSTRUCTORS[type(variants.get(variant))]
-    return constructor(**variants.architecture(variant, **arguments))
+    row = variants.get(variant)
+    model = CONSTRUCTORS[type(row)](**variants.architecture(variant, **arguments))
+    if isinstance(row, variants.FamilyVariant):
+        family = families.family_of(row)
+        model.preprocessing = Preprocessing(**family.preprocessing)
+        model.resizing = Resizing(*family.resizing)
+    return model
 
 
 def from_model_config(config, **arguments) -> ImageModel:

@@ -52,7 +52,6 @@ def options_of(layers: Sequence[LayerFacts]) -> ViTOptions:
     embedding, pool = by_kind.get("PatchEmbedding", {}), by_kind.get("MAPHead")
     registers = by_kind.get("RegisterTokens", {}).get("num_registers", 0)
     has_prefix = registers or "cls" in by_name or "dist" in by_name
-    heads = None if pool is None else pool["num_heads"]
     return ViTOptions(
         **(block.get("options") or {}),
         class_token="cls" in by_name and classifier not in READ_CLASS_TOKEN,
@@ -63,9 +62,16 @@ def options_of(layers: Sequence[LayerFacts]) -> ViTOptions:
         pre_norm="pre_norm" in by_name,
         final_norm="encoder_norm" in by_name,
         pool_all_tokens=bool(pool and has_prefix and "patch_tokens" not in by_name),
-        map_heads=None if heads == block.get("num_heads") else heads,
+        map_heads=_other("num_heads", pool, block),
+        map_mlp_dim=_other("mlp_dim", pool, block),
         head_use_bias="head" not in by_name or by_name["head"].config.get("use_bias", True),
     )
+
+
+def _other(size, pool, block):
+    """A size of the attention pool, or None where it is the blocks'."""
+    value = None if pool is None else pool[size]
+    return None if value == block.get(size) else value
 
 
 def _position_cover(names):

@@ -32,6 +32,7 @@ class ViTOptions(BlockOptions):
         pool_all_tokens: Whether the classifier "map" pools the tokens before the patches as well,
             as in PE.
         map_heads: The number of heads of the classifier "map"; None for the blocks' number.
+        map_mlp_dim: The number of hidden units of the classifier "map"; None for the blocks'.
         head_use_bias: Whether the classifier has a bias. CLIP's projection has none.
 
     Raises:
@@ -53,6 +54,7 @@ class ViTOptions(BlockOptions):
     final_norm: bool = True
     pool_all_tokens: bool = False
     map_heads: int | None = None
+    map_mlp_dim: int | None = None
     head_use_bias: bool = True
 
     def __post_init__(self):

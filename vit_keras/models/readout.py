@@ -34,9 +34,12 @@ def read_vectors(
     if classifier == "gap":
         return [_mean(_patches(x, prefix, dtype), dtype)]
     if classifier == "map":
-        heads = options.map_heads or head["num_heads"]
+        sizes = {
+            "num_heads": options.map_heads or head["num_heads"],
+            "mlp_dim": options.map_mlp_dim or head["mlp_dim"],
+        }
         x = x if options.pool_all_tokens else _patches(x, prefix, dtype)
-        return [MAPHead(**{**head, "num_heads": heads}, **layer("MAPHead_0"))(x)]
+        return [MAPHead(**{**head, **sizes}, **layer("MAPHead_0"))(x)]
     read = {"distilled": ("token", "dist_token")}.get(classifier, ("token",))
     vectors = [TakeClassToken(i, dtype=dtype, name=name)(x) for i, name in enumerate(read)]
     if classifier == "token_gap":

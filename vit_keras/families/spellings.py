@@ -1,0 +1,73 @@
+"""The names that timm, transformers and the publishers give to the families' variants."""
+
+import re
+from collections.abc import Iterable
+
+# A pattern in a name in lower case, and the family; the first that is found counts.
+FAMILY_WORDS = (
+    (r"siglip-?_?2|siglip.*v2", "SigLIP2"),
+    (r"siglip", "SigLIP"),
+    (r"dino_?-?v3", "DINOv3"),
+    (r"dino_?-?v2.*reg|reg.*dino_?-?v2", "DINOv2-reg"),
+    (r"dino_?-?v2", "DINOv2"),
+    (r"dino", "DINO"),
+    (r"eva_?-?02", "EVA02"),
+    (r"beit_?-?v2", "BEiTv2"),
+    (r"beit", "BEiT"),
+    (r"deit_?-?(3|iii)", "DeiTIII"),
+    (r"deit.*distilled", "DeiT-distilled"),
+    (r"deit", "DeiT"),
+    (r"flexivit", "FlexiViT"),
+    (r"(^|[_/-])pe[_-]?core", "PE-Core"),
+    (r"i-?_?jepa", "IJEPA"),
+    (r"(^|[._-])mae", "MAE"),
+    (r"laion|open_?-?clip", "OpenCLIP"),
+    (r"clip", "CLIP"),
+    (r"reg4", "ViT-reg4"),
+)
+# The same for the sizes.
+SIZE_WORDS = (
+    (r"so_?400m", "So400m"),
+    (r"so150m", "So150m"),
+    (r"betwixt", "betwixt"),
+    (r"bigg|gigantic", "G"),
+    (r"giant-?_?opt|g-?opt", "g-opt"),
+    (r"giant", "g"),
+    (r"huge_?-?plus|vith\d*plus", "H+"),
+    (r"small_?-?plus|vits\d*plus", "S+"),
+    (r"7b", "7B"),
+    (r"huge|vit-?_?h|-h\b", "H"),
+    (r"large|vit-?_?l|-l\b", "L"),
+    (r"base|vit-?_?b|-b\b", "B"),
+    (r"medium|-m\b", "M"),
+    (r"small|vit-?_?s|-s\b", "S"),
+    (r"tiny|vit-?_?ti|-ti\b", "Ti"),
+    (r"vit-?_?g|-g\b", "g"),
+)
+
+
+def spelled_as(name: str, variants: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Returns the variants that other projects call so.
+
+    Args:
+        name: A name such as "facebook/dinov2-small" or "vit_base_patch16_siglip_224".
+        variants: (name, key of the family, name of the size) of each variant.
+
+    Returns:
+        The names of the variants; empty where the name is no family's.
+    """
+    text = str(name).lower()
+    family = _first(FAMILY_WORDS, text)
+    text = re.sub(r"deit|beit|siglip|clip|flexivit", "-", text)
+    size = _first(SIZE_WORDS, text)
+    patch = re.search(r"(?:patch|vit-?_?\w|[/])_?-?(8|14|16|32)(?!\d)", text)
+    rows = [row for row in variants if row[1] == family]
+    rows = [
+        row for row in rows if size in (None, row[2].partition("/")[0].removeprefix("big"))
+    ] or rows
+    same = [row for row in rows if patch and row[2].endswith(f"/{patch[1]}")]
+    return [row[0] for row in same or rows][:3]
+
+
+def _first(table, text):
+    return next((word for pattern, word in table if re.search(pattern, text)), None)
