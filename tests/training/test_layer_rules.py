@@ -6,8 +6,7 @@ import pytest
 
 from tests.update_reference import small_model
 from vit_keras.config import Config, OptimizerConfig
-from vit_keras.models import ResNet
-from vit_keras.models.hybrid import HybridViT
+from vit_keras.models import HybridViT, ResNet, VisionTransformer
 from vit_keras.training import build_optimizer, freeze
 from vit_keras.training.layer_rules import num_blocks, rate_multiplier
 
@@ -91,3 +90,12 @@ def test_settings_that_do_not_fit_the_run_are_refused():
     assert dataclasses.replace(Config(), batch=6, optimizer=parts).batch == 6
     with pytest.raises(ValueError, match="`steps_per_execution` must be at least 1. Received: 0"):
         Config(steps_per_execution=0)
+
+
+def test_all_tokens_before_the_patches_and_the_first_norm_are_the_first_layer():
+    sizes = {"hidden_size": 12, "num_layers": 3, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
+    options = {"pre_norm": True, "num_registers": 2, "classifier": "distilled"}
+    model = VisionTransformer(8, 4, **sizes, **options)
+    first = [v.path for v in model.weights if rate_multiplier(v.path, 0.5, 3) == 0.5**4]
+    names = {path.split("/")[0] for path in first}
+    assert names == {"embedding", "cls", "dist", "registers", "posembed_input", "pre_norm"}

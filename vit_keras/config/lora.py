@@ -19,7 +19,7 @@ class LoraConfig:
 
     rank: int | None = None
     alpha: float | None = None
-    layers: tuple[Literal["query", "key", "value", "out", "Dense_0", "Dense_1"], ...] = (
+    layers: tuple[Literal["query", "key", "value", "out", "gate", "Dense_0", "Dense_1"], ...] = (
         "query",
         "value",
     )

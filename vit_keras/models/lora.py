@@ -30,7 +30,7 @@ def add_lora(
         model: A built model of this package.
         rank: The number of columns of A and of rows of B.
         layers: Names of layers that get adapters: "query", "key", "value" and "out" of the
-            attention, "Dense_0" and "Dense_1" of the MLPs.
+            attention, "Dense_0" and "Dense_1" of the MLPs, and "gate" of SwiGLU.
         alpha: Scale of the product, with which it stays comparable over ranks; None for `rank`.
         train: Names of layers that train as a whole, in which `*` and `?` stand for others.
         seed: Seed of A; one seed gives the same numbers on every backend. None draws one.

@@ -82,8 +82,8 @@ def pretext_model(
     predict = _masked_patch if config.objective == "masked_patch" else _autoencoder
     layers = _layers(encoder, embedding)
     x = predict(embedding.output, source, layers, grid, config, layer)
-    if x.shape[1] > patches:
-        x = DropClassToken(dtype=layer("patches")["dtype"], name="patches")(x)
+    if before := x.shape[1] - patches:
+        x = DropClassToken(before, dtype=layer("patches")["dtype"], name="patches")(x)
     x = _dense(predictions * width, x, layer, "prediction")
     if config.predicts_colours:
         x = keras.layers.Reshape((patches * predictions, width), name="colors")(x)
@@ -130,6 +130,7 @@ def _autoencoder(x, source, layers, grid, config, layer):
     patches = source.shape[1]
     visible = patches - config.corrupted(patches)
     blocks = [layer for layer in layers if isinstance(layer, EncoderBlock)]
+    _check_added_positions(blocks[0])
     for encoder_layer in layers:
         if encoder_layer is blocks[0]:
             x = TakeVisible(visible, dtype=layer("visible")["dtype"], name="visible")(x, source)
@@ -145,6 +146,15 @@ def _autoencoder(x, source, layers, grid, config, layer):
     for i in range(config.decoder_num_layers):
         x = EncoderBlock(num_heads, mlp_dim, **options, **layer(f"decoderblock_{i}"))(x)
     return layer_norm(epsilon, "decoder_norm", dtype=dtype)(x)
+
+
+def _check_added_positions(block):
+    if block.position_embedding is not None or block.options.rope is not None:
+        raise ValueError(
+            "A masked autoencoder's blocks see a part of the patches, so positions must be added "
+            "to the tokens before. Received: blocks with "
+            f"position_embedding={block.position_embedding!r}, rope={block.options.rope}"
+        )
 
 
 def _dense(units, x, layer, name):

@@ -10,7 +10,7 @@ from keras import ops
 
 from vit_keras.config import DinoConfig
 from vit_keras.keras_internals import sublayers
-from vit_keras.layers import AddResizedPositions, PatchEmbedding, PrototypeHead
+from vit_keras.layers import AddResizedPositions, EncoderBlock, PatchEmbedding, PrototypeHead
 from vit_keras.layers.base import SeededLayer
 from vit_keras.models.position_embeddings import KINDS
 from vit_keras.models.surgery import patch_grid
@@ -188,10 +188,11 @@ def with_shared_layers(
     resized: dict[str, keras.layers.Layer] = {}
 
     def call(layer, *args, **kwargs):
-        if getattr(layer, "position_embedding", None) is not None:
+        if isinstance(layer, EncoderBlock) and layer.attention.grid is not None:
             raise ValueError(
                 "Layers can be shared with images of another size if positions are added to the "
-                f"tokens. Received: positions {layer.position_embedding!r} in the attention"
+                f"tokens. Received: positions {layer.position_embedding!r}, "
+                f"rope={layer.options.rope} in the attention"
             )
         if type(layer) not in KINDS:
             return layer(*args, **kwargs)

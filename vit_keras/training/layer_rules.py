@@ -7,15 +7,17 @@ import keras
 from vit_keras.models.common import matching_layers
 
 BLOCK = re.compile(r"encoderblock_(\d+)")
-FIRST = re.compile(r"embedding|cls|posembed_input|conv_root|gn_root|block\d+")
+FIRST = re.compile(
+    r"embedding|cls|dist|registers|posembed_input|pre_norm|conv_root|gn_root|block\d+"
+)
 
 
 def rate_multiplier(path: str, layer_decay: float, num_layers: int) -> float:
     """Returns the factor of the learning rate for the variable at `path` (as in BEiT and MAE).
 
-    The factor is `layer_decay` to the power of `num_layers` + 1 - depth. The embeddings and a
-    ResNet stem have depth 0, `encoderblock_{i}` has depth i + 1, and all later layers have depth
-    `num_layers` + 1, so that their factor is 1.
+    The factor is `layer_decay` to the power of `num_layers` + 1 - depth. The embeddings, a
+    normalization after them and a ResNet stem have depth 0, `encoderblock_{i}` has depth i + 1, and
+    all later layers have depth `num_layers` + 1, so that their factor is 1.
     """
     layer = path.split("/")[0]
     if block := BLOCK.fullmatch(layer):

@@ -11,9 +11,11 @@ from vit_keras.training.distribution.topology import Topology
 LAYOUT = {
     r".*/(query|key|value)/kernel": (None, "model", None),  # (D, H, d)
     r".*/(query|key|value)/bias": ("model", None),  # (H, d)
+    r".*/rotary/frequencies": (None, "model", None),  # (2, H, d/2)
+    r".*/relative_2d/table": (None, "model"),  # (offsets, H)
     r".*/out/kernel": ("model", None, None),  # (H, d, D)
-    r".*/Dense_0/kernel": (None, "model"),  # (D, mlp_dim)
-    r".*/Dense_0/bias": ("model",),  # (mlp_dim,)
+    r".*/(Dense_0|gate)/kernel": (None, "model"),  # (D, mlp_dim)
+    r".*/(Dense_0|gate)/bias": ("model",),  # (mlp_dim,)
     r".*/Dense_1/kernel": ("model", None),  # (mlp_dim, D)
     r"head(_dist)?/kernel": ("model", None),  # (D, K)
 }

@@ -1,0 +1,102 @@
+"""Models of every family's design: the same numbers on every backend, in files and in training."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.designs import DESIGNS, design, images_for, random_design
+from tests.golden.designs import FILE, measure
+from tests.helpers import to_numpy, weights_by_path
+from vit_keras.models import add_lora, intermediates, merge_lora
+
+# Together they have every option that computes; `make nightly` trains the others too.
+TRAINED = ("BEiT", "DINOv3", "PE", "ViT-22B")
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_a_saved_model_is_the_same_model(name, tmp_path):
+    model = random_design(name)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    for path, value in weights_by_path(model).items():
+        np.testing.assert_array_equal(weights_by_path(again)[path], value, err_msg=path)
+    images = images_for(model)
+    np.testing.assert_allclose(to_numpy(again(images)), to_numpy(model(images)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in TRAINED else pytest.param(n, marks=pytest.mark.nightly) for n in DESIGNS],
+)
+def test_logits_and_gradients_are_those_of_the_other_backends(name):
+    """The file's numbers were computed on torch; see `tests/golden/designs.py`."""
+    with np.load(FILE) as file:
+        logits, products = file[f"{name}/logits"], file[f"{name}/products"]
+    measured, by_path = measure(name)
+    np.testing.assert_allclose(measured, logits, atol=1e-5)
+    size = np.abs(products).max()
+    for (path, value), expected in zip(by_path.items(), products, strict=True):
+        assert abs(value - expected) < 1e-4 * size, (path, value, expected)
+
+
+@pytest.mark.parametrize("name", ["DINOv3", "ViT-22B"])
+def test_rematerialised_blocks_train_in_the_same_way(name):
+    after = []
+    for rematerialise in (False, True):
+        model = random_design(name, rematerialise=rematerialise)
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        model.train_on_batch(images_for(model), np.ones((2, 3), "float32"))
+        after.append(weights_by_path(model))
+    start = weights_by_path(random_design(name))
+    for path, value in after[0].items():
+        np.testing.assert_allclose(after[1][path], value, atol=1e-5, err_msg=path)
+    assert max(np.abs(after[0][path] - value).max() for path, value in start.items()) > 1e-3
+
+
+def test_adapters_merge_where_projections_have_no_bias_and_mlps_a_gate():
+    model = random_design("DINOv3", qkv_bias="none")
+    images = images_for(model)
+    before = to_numpy(model(images))
+    add_lora(model, 2, ["query", "key", "value", "out", "gate", "Dense_0", "Dense_1"], seed=1)
+    np.testing.assert_allclose(to_numpy(model(images)), before, atol=1e-6)
+    rng = np.random.default_rng(2)
+    for weight in model.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape).astype("float32") * 0.2)
+    adapted = to_numpy(model(images))
+    assert np.abs(adapted - before).max() > 0.1
+    np.testing.assert_allclose(to_numpy(merge_lora(model)(images)), adapted, atol=1e-5)
+
+
+def test_dropped_patches_leave_the_tokens_before_them():
+    model = random_design("DINOv2", patch_keep_rate=0.5)
+    tokens = intermediates(model)(images_for(model), training=True)
+    before, after = (to_numpy(tokens[name]) for name in ("posembed_dropout", "patch_dropout"))
+    assert after.shape[1] == 5 + 6  # class token, registers and half of 12 patches
+    np.testing.assert_array_equal(after[:, :5], before[:, :5])
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"position_cover": "some"}, "`position_cover` must be one of 'all', 'class', 'patches'"),
+        ({"num_registers": -1}, "`num_registers` must be an int of at least 0.*num_registers=-1"),
+        ({"qkv_bias": "k"}, "`qkv_bias` must be one of 'all', 'qv', 'none'.*qkv_bias='k'"),
+        ({"mlp": "glu"}, "`mlp` must be one of 'gelu', 'swiglu'.*mlp='glu'"),
+        ({"norm": "batch"}, "`norm` must be one of 'layer', 'rms'.*norm='batch'"),
+        (
+            {"position_embedding": "relative_2d", "num_registers": 1},
+            "Relative biases know the patches and a class token.*Received: 14 tokens for 3x4",
+        ),
+        ({"patch_keep_rate": 0.5, "rope": {}}, "drops tokens after the position embeddings"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        design("CLIP", **arguments)
+
+
+@pytest.mark.once
+def test_unknown_options_are_named():
+    with pytest.raises(TypeError, match="takes `num_registers`.*num_register=4"):
+        design("CLIP", num_register=4)
