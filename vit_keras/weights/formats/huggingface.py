@@ -1,202 +1,127 @@
-"""Hugging Face's `ViTForImageClassification` and `ViTModel`, with their `config.json`.
+"""The Vision Transformers of Hugging Face's transformers: a `model_type` for each family.
 
-Files have the names that transformers writes to disk; the names that transformers 5 has in memory
-are read as well. The pooler of a `ViTModel` becomes `pre_logits`. A mask token is left out.
+Files have the names that transformers writes to disk, with or without the prefix of a class with a
+head; the names that transformers 5 has in memory are read as well. The pooler of a `ViTModel`
+becomes `pre_logits`. Towers of text, decoders of pre-training and mask tokens are left out.
 """
 
-import re
+import math
 
-from vit_keras.models import Preprocessing
 from vit_keras.resizing import Resizing
-from vit_keras.weights.architectures import (
-    VisionTransformerArchitecture,
-    count_blocks,
-    guess_image_size,
+from vit_keras.weights.architectures import VisionTransformerArchitecture
+from vit_keras.weights.formats.base import Format, Numerics, refuse_hybrid
+from vit_keras.weights.formats.huggingface_classes import (
+    OPTIONS,
+    POSITIONS,
+    check_class,
+    is_square,
 )
-from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_hybrid, same
-from vit_keras.weights.formats.torch_layouts import conv, dense, heads_in, heads_out, norm
+from vit_keras.weights.formats.huggingface_config import (
+    check_sizes,
+    class_names_of,
+    gelu_of,
+    image_size_of,
+    write_config,
+)
+from vit_keras.weights.formats.huggingface_links import links
+from vit_keras.weights.formats.huggingface_names import HEADS, IGNORED, canonical
+from vit_keras.weights.formats.huggingface_processors import read_processor, write_processor
+from vit_keras.weights.formats.huggingface_types import (
+    MODEL_TYPES,
+    fields_of,
+    has,
+    model_type_of,
+    tower_config,
+    type_for,
+)
+from vit_keras.weights.formats.tensor_shapes import covered_positions, tensor_sizes
 
-GELU = {"gelu": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
-RESIZING = Resizing("bicubic", "bicubic")
-PIL_RESAMPLE = {"bilinear": 2, "bicubic": 3}
-# Patterns of the names in memory, and what replaces them on disk.
-IN_MEMORY = {
-    r"^(layers\.\d+\.)": r"encoder.\1",
-    r"^encoder\.layers\.": "encoder.layer.",
-    r"\.attention\.q_proj\.": ".attention.attention.query.",
-    r"\.attention\.k_proj\.": ".attention.attention.key.",
-    r"\.attention\.v_proj\.": ".attention.attention.value.",
-    r"\.attention\.o_proj\.": ".attention.output.dense.",
-    r"\.mlp\.fc1\.": ".intermediate.dense.",
-    r"\.mlp\.fc2\.": ".output.dense.",
-}
-
-
-def canonical(name: str) -> str:
-    """Translates to the name on disk, without the prefix of the classifier's backbone."""
-    name = re.sub(r"^(module\.)?(vit\.)?", "", name)
-    for pattern, new in IN_MEMORY.items():
-        name = re.sub(pattern, new, name)
-    return name
+NAFLEX = "bilinear_antialias"
+LAST_RESORT = (224, 224)  # transformers' default of `image_size`
+PROCESSOR = "preprocessor_config.json"
 
 
 def detect(names: set[str]) -> bool:
-    return {
-        "embeddings.patch_embeddings.projection.weight",
-        "encoder.layer.0.attention.attention.query.weight",
-    } <= names
-
-
-def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    prefix = "vit." if names is None and arch.num_classes is not None else ""
-    embeddings = f"{prefix}embeddings"
-    result = conv(f"{embeddings}.patch_embeddings.projection", "embedding")
-    result += [same(f"{embeddings}.cls_token", "cls/cls")]
-    result += [same(f"{embeddings}.position_embeddings", "posembed_input/pos_embedding")]
-    for i in range(arch.num_layers):
-        result += _block(f"{prefix}encoder.layer.{i}", f"encoderblock_{i}", arch.num_heads)
-    result += norm(f"{prefix}layernorm", "encoder_norm")
-    if arch.representation_size is not None:
-        result += dense(f"{prefix}pooler.dense", "pre_logits")
-    return result + (dense("classifier", "head") if arch.num_classes is not None else [])
-
-
-def _block(old, new, num_heads):
-    attention = f"{new}/MultiHeadDotProductAttention_1"
-    projections = [
-        link
-        for part in ("query", "key", "value")
-        for link in heads_in(f"{old}.attention.attention.{part}", f"{attention}/{part}", num_heads)
-    ]
-    return [
-        *norm(f"{old}.layernorm_before", f"{new}/LayerNorm_0"),
-        *projections,
-        *heads_out(f"{old}.attention.output.dense", f"{attention}/out", num_heads),
-        *norm(f"{old}.layernorm_after", f"{new}/LayerNorm_2"),
-        *dense(f"{old}.intermediate.dense", f"{new}/MlpBlock_3/Dense_0"),
-        *dense(f"{old}.output.dense", f"{new}/MlpBlock_3/Dense_1"),
-    ]
+    return any(has(row, names) for row in MODEL_TYPES.values())
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    kernel = shapes["embeddings.patch_embeddings.projection.weight"]
-    arguments = {
-        "patch_size": tuple(kernel[2:]),
-        "channels": kernel[1],
-        "hidden_size": kernel[0],
-        "num_layers": count_blocks(shapes, "encoder.layer."),
-        "mlp_dim": shapes["encoder.layer.0.intermediate.dense.weight"][0],
-        "num_classes": shapes.get("classifier.weight", (None,))[0],
-        "classifier": "token",
-        "representation_size": shapes.get("pooler.dense.weight", (None,))[0],
-    }
-    positions = shapes["embeddings.position_embeddings"][1]
-    arguments |= guess_image_size(positions, arguments["patch_size"], True)
-    if "num_attention_heads" in config:
+    names = set(shapes)
+    row = model_type_of(config, names)
+    tensors = row.spelling(row.names, names)
+    design = row.design(names)
+    arguments = tensor_sizes(tensors, shapes, design["classifier"], *_patch(tensors, shapes))
+    arguments |= design
+    if arguments["num_classes"] is not None:
+        arguments["representation_size"] = None  # a pooler beside a classifier has no effect
+    if "model_type" in tower_config(config):
+        check_sizes(config, arguments)
+        fields = fields_of(row, config)
+        arguments |= {"num_heads": fields["num_attention_heads"], **row.says(fields)}
+    elif "num_attention_heads" in config:
         arguments["num_heads"] = config["num_attention_heads"]
-    if "image_size" in config:
-        size = config["image_size"]
-        arguments["image_size"] = (size, size) if isinstance(size, int) else tuple(size)
-    return arguments
+    return arguments | _image_size(arguments, tensors, shapes, config)
+
+
+def _patch(tensors, shapes):
+    """The size of square patches and the channels, where a matrix projects flat patches."""
+    kernel = shapes[f"{tensors.patches}.weight"]
+    side = math.isqrt(kernel[1] // 3)
+    return ((side, side), 3) if len(kernel) == 2 else (None, 3)
+
+
+def _image_size(arguments, tensors, shapes, config):
+    """The size of images and what positions cover."""
+    positions = shapes.get(tensors.positions, (0, 0))
+    count = positions[0] if len(positions) == 2 else positions[1]
+    size = image_size_of(config)
+    if size is None and not tensors.linear_patches and "model_type" in tower_config(config):
+        try:
+            return covered_positions(arguments, count, LAST_RESORT)
+        except ValueError:
+            pass
+    return covered_positions(arguments, count, size) if count or size else {}
 
 
 def numerics(config: dict) -> Numerics:
-    activation = config.get("hidden_act", "gelu")
-    if activation not in GELU:
-        raise ValueError(
-            f"`hidden_act` must be one of {', '.join(map(repr, GELU))}. Received: {activation!r}"
-        )
-    labels = {int(i): name for i, name in config.get("id2label", {}).items()}
-    names = tuple(labels[i] for i in sorted(labels))
-    generic = all(name == f"LABEL_{i}" for i, name in enumerate(names))
+    named = "model_type" in tower_config(config)
+    row = model_type_of(config, set()) if named else MODEL_TYPES["vit"]
+    known = any(key in config for key in (PROCESSOR, "layer_norm_eps", "hidden_act"))
+    return _numerics(row, config) if named or known else BARE
+
+
+def _numerics(row, config):
+    fields = fields_of(row, config)
+    rule = row.rule(fields)
     return Numerics(
-        gelu=GELU[activation],
-        layer_norm_epsilon=config.get("layer_norm_eps", 1e-12),
-        preprocessing=_preprocessing(config.get("preprocessor_config.json", {})),
-        resizing=RESIZING,
-        class_names=None if generic else names,
+        gelu=gelu_of(fields),
+        layer_norm_epsilon=fields["layer_norm_eps"],
+        preprocessing=read_processor(config.get(PROCESSOR) or {}, row.processor),
+        resizing=Resizing(rule, "bilinear_half_pixel" if rule == NAFLEX else "bicubic"),
+        class_names=class_names_of(config),
     )
 
 
-def _preprocessing(config):
-    size, crop = config.get("size", {}), config.get("crop_size", {})
-    fraction = None
-    if config.get("do_center_crop") and "shortest_edge" in size:
-        fraction = crop.get("height", size["shortest_edge"]) / size["shortest_edge"]
-    names = {number: name for name, number in PIL_RESAMPLE.items()}
-    return Preprocessing(
-        mean=tuple(config.get("image_mean", (0.5, 0.5, 0.5))),
-        std=tuple(config.get("image_std", (0.5, 0.5, 0.5))),
-        interpolation=names.get(config.get("resample", 2), "bilinear"),
-        antialias=True,
-        crop_fraction=fraction,
-    )
+BARE = _numerics(MODEL_TYPES["vit"], {})
+
+
+def refine(numerics: Numerics, shapes: dict) -> Numerics:
+    """Without a configuration, the names of the tensors say the model type."""
+    return _numerics(model_type_of({}, set(shapes)), {}) if numerics is BARE else numerics
 
 
 def check(arch: VisionTransformerArchitecture) -> None:
     refuse_hybrid(arch, "Hugging Face")
-    if arch.classifier != "token":
-        raise ValueError(
-            'Hugging Face\'s ViT must have classifier "token". '
-            f"Received: classifier={arch.classifier!r}"
-        )
-    if arch.num_classes is not None and arch.representation_size is not None:
-        raise ValueError(
-            "ViTForImageClassification has no hidden layer `pre_logits` before its classifier. "
-            f"Received: representation_size={arch.representation_size}; a model with "
-            "num_classes=None is saved as a ViTModel with that layer as its pooler"
-        )
+    check_class(arch, type_for(arch))
 
 
 def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
-    height, width = arch.image_size
-    square = height == width
-    patch_height, patch_width = arch.patch_size
-    config = {
-        "architectures": ["ViTModel" if arch.num_classes is None else "ViTForImageClassification"],
-        "model_type": "vit",
-        "hidden_size": arch.hidden_size,
-        "num_hidden_layers": arch.num_layers,
-        "num_attention_heads": arch.num_heads,
-        "intermediate_size": arch.mlp_dim,
-        "hidden_act": "gelu" if arch.gelu == "exact" else "gelu_pytorch_tanh",
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "layer_norm_eps": arch.layer_norm_epsilon,
-        "image_size": height if square else [height, width],
-        "patch_size": patch_height if patch_height == patch_width else list(arch.patch_size),
-        "num_channels": arch.channels,
-        "qkv_bias": True,
-        "dtype": "float32",
+    row = type_for(arch, numerics.resizing.positions == NAFLEX and is_square(arch))
+    config = write_config(arch, row, numerics)
+    return {
+        "config.json": config,
+        PROCESSOR: write_processor(arch, numerics.preprocessing, row.processor),
     }
-    if arch.representation_size is not None:
-        config |= {"pooler_output_size": arch.representation_size, "pooler_act": "tanh"}
-    if arch.num_classes is not None:
-        names = numerics.class_names or [f"LABEL_{i}" for i in range(arch.num_classes)]
-        config["id2label"] = {str(i): name for i, name in enumerate(names)}
-        config["label2id"] = {name: i for i, name in enumerate(names)}
-    return {"config.json": config, "preprocessor_config.json": _processor(arch, numerics)}
-
-
-def _processor(arch, numerics):
-    """The settings of `ViTImageProcessor`."""
-    pixels, (height, width) = numerics.preprocessing, arch.image_size
-    config = {
-        "image_processor_type": "ViTImageProcessor",
-        "do_resize": True,
-        "size": {"height": height, "width": width},
-        "resample": PIL_RESAMPLE[pixels.interpolation],
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": list(pixels.mean) * (arch.channels if len(pixels.mean) == 1 else 1),
-        "image_std": list(pixels.std) * (arch.channels if len(pixels.std) == 1 else 1),
-    }
-    if pixels.crop_fraction is not None:
-        config["do_center_crop"] = True
-        config["size"] = {"shortest_edge": round(min(height, width) / pixels.crop_fraction)}
-        config["crop_size"] = {"height": height, "width": width}
-    return config
 
 
 FORMAT = Format(
@@ -206,9 +131,12 @@ FORMAT = Format(
     infer=infer,
     links=links,
     numerics=numerics,
+    refine=refine,
     canonical=canonical,
-    head=("classifier.", "pooler."),
-    ignored=("embeddings.mask_token",),
+    options=OPTIONS,
+    positions=POSITIONS,
+    head=HEADS,
+    ignored=IGNORED,
     check=check,
     config_files=config_files,
 )

@@ -109,9 +109,17 @@ def _attention(arch, names, i):
             links += _ordered_norm(its(theirs), f"{ours}/{name}", options.norm, order)
     if options.attention_norm:
         links += norm(its(names.attention_norm), f"{ours}/norm", options.norm)
-    if arch.position_embedding == "relative_2d" and names.relative:
-        links.append(same(its(names.relative), f"{ours}/relative_2d/table"))
+    if arch.position_embedding == "relative_2d":
+        links.append(_relative_table(its(names.relative) if names.relative else "", names, ours))
     return links
+
+
+def _relative_table(own, names, ours):
+    """Links a block's table of biases, or one that all blocks share, or the sum of both."""
+    theirs = tuple(name for name in (own, names.shared_relative) if name)
+    return Link(
+        theirs, (f"{ours}/relative_2d/table",), lambda *x: (sum(x),), lambda x: (x,) * len(theirs)
+    )
 
 
 def _projections(arch, names, its, ours, order):

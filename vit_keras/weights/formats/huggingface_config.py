@@ -1,0 +1,109 @@
+"""transformers' `config.json`: what it says of a file's model, and that of a model to write."""
+
+from vit_keras.weights.formats.base import Numerics
+from vit_keras.weights.formats.huggingface_type import ModelType
+from vit_keras.weights.formats.huggingface_types import tower_config
+
+GELU = {
+    "gelu": "exact",
+    "gelu_python": "exact",
+    "gelu_new": "tanh",
+    "gelu_fast": "tanh",
+    "gelu_accurate": "tanh",
+    "gelu_pytorch_tanh": "tanh",
+    "quick_gelu": "quick",
+}
+WRITTEN_GELU = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
+GATES = ("silu", "swish")
+# Fields of a configuration, and the argument of a model that they must equal.
+SIZES = {
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_layers",
+    "intermediate_size": "mlp_dim",
+    "num_channels": "channels",
+    "patch_size": "patch_size",
+}
+
+
+def gelu_of(fields: dict) -> str:
+    """Returns the name of the GELU that a configuration says."""
+    activation = fields["hidden_act"]
+    known = GATES if fields.get("use_gated_mlp") else tuple(GELU)
+    if activation not in known:
+        gated = " of a gated MLP" if known is GATES else ""
+        raise ValueError(
+            f"`hidden_act`{gated} must be one of {', '.join(map(repr, known))}. "
+            f"Received: {activation!r}"
+        )
+    return GELU.get(activation, "exact")
+
+
+def image_size_of(config: dict) -> tuple[int, int] | None:
+    """Returns the height and width that a configuration says, or None."""
+    size = tower_config(config).get("image_size")
+    return None if size is None else (size, size) if isinstance(size, int) else tuple(size)
+
+
+def check_sizes(config: dict, arguments: dict) -> None:
+    """Raises ValueError with a line for each number of a configuration that the tensors deny."""
+    tower, faults = tower_config(config), []
+    for field, name in SIZES.items():
+        value, held = tower.get(field), arguments[name]
+        value = (value, value) if field == "patch_size" and isinstance(value, int) else value
+        value = tuple(value) if isinstance(value, list) else value
+        if value is not None and value != held:
+            faults.append(f"{field} is {value} in config.json, {held} in the tensors")
+    labels = len(tower.get("id2label") or ())
+    classes = arguments["num_classes"] if arguments.get("head_use_bias", True) else None
+    if labels and classes and labels != classes:
+        faults.append(f"id2label names {labels} classes, the tensors have {classes}")
+    if faults:
+        raise ValueError(
+            "A folder's config.json must describe its tensors. Received:\n  " + "\n  ".join(faults)
+        )
+
+
+def class_names_of(config: dict) -> tuple[str, ...] | None:
+    """Returns the names of the classes, or None where they are `LABEL_0` and so on."""
+    labels = {int(i): name for i, name in (tower_config(config).get("id2label") or {}).items()}
+    names = tuple(labels[i] for i in sorted(labels))
+    return None if all(name == f"LABEL_{i}" for i, name in enumerate(names)) else names
+
+
+def kind_of_head(arch) -> str:
+    """Returns "", "classifier" or "projection", as in `ModelType.classes`."""
+    if arch.num_classes is None:
+        return ""
+    return "classifier" if arch.options.head_use_bias else "projection"
+
+
+def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
+    """Returns the content of `config.json`."""
+    height, width = arch.image_size
+    patch_height, patch_width = arch.patch_size
+    config = {
+        "model_type": row.name,
+        "hidden_size": arch.hidden_size,
+        "num_hidden_layers": arch.num_layers,
+        "num_attention_heads": arch.num_heads,
+        "intermediate_size": arch.mlp_dim,
+        "hidden_act": WRITTEN_GELU[arch.gelu],
+        "layer_norm_eps": arch.layer_norm_epsilon,
+        "image_size": height if height == width else [height, width],
+        "patch_size": patch_height if patch_height == patch_width else list(arch.patch_size),
+        "num_channels": arch.channels,
+        **row.write(arch),
+    }
+    if not row.whole:
+        config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    if arch.representation_size is not None:
+        config |= {"pooler_output_size": arch.representation_size, "pooler_act": "tanh"}
+    head = kind_of_head(arch)
+    outer = config
+    if row.whole and head == "classifier":
+        outer = {"model_type": row.whole, "vision_config": config}
+    if head == "classifier":
+        names = numerics.class_names or [f"LABEL_{i}" for i in range(arch.num_classes)]
+        outer["id2label"] = {str(i): name for i, name in enumerate(names)}
+        outer["label2id"] = {name: i for i, name in enumerate(names)}
+    return {"architectures": [row.classes[arch.classifier, head]], **outer, "dtype": "float32"}
