@@ -21,7 +21,7 @@ HOLDS = {
     "google": ("token", "gap"),
     "big_vision": ("token", "gap", "map"),
     "timm": ("token", "gap", "gap_norm", "map"),
-    "huggingface": ("token",),
+    "huggingface": ("token", "gap"),
     "torchvision": ("token",),
     "keras_hub": ("token", "gap"),
     "vit_keras": ("token", "gap", "gap_norm", "map", "distilled"),

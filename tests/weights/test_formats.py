@@ -195,7 +195,7 @@ def test_saving_warns_if_the_other_code_computes_differently(rng, tmp_path):
         ("google", {"classifier": "map"}, 'classifier "token" or "gap".*big_vision'),
         ("big_vision", {"classifier": "gap_norm"}, "Received: classifier='gap_norm'"),
         ("timm", {"representation_size": 9}, "no hidden layer `pre_logits`.*representation_size=9"),
-        ("huggingface", {"classifier": "gap"}, 'must have classifier "token".*gap'),
+        ("huggingface", {"classifier": "gap_norm"}, "'vit', has no class.*classifier='gap_norm'"),
         ("huggingface", {"representation_size": 9}, "num_classes=None is saved as a ViTModel"),
         ("torchvision", {"classifier": "map"}, 'must have classifier "token".*map'),
         ("keras_hub", {"classifier": "map"}, 'classifier "token" or "gap".*map'),

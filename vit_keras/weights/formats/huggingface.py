@@ -7,6 +7,7 @@ becomes `pre_logits`. Towers of text, decoders of pre-training and mask tokens a
 
 import math
 
+from vit_keras.models.options import OPTION_NAMES, ViTOptions
 from vit_keras.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Numerics, refuse_hybrid
@@ -60,7 +61,17 @@ def infer(shapes: dict, config: dict) -> dict:
         arguments |= {"num_heads": fields["num_attention_heads"], **row.says(fields)}
     elif "num_attention_heads" in config:
         arguments["num_heads"] = config["num_attention_heads"]
-    return arguments | _image_size(arguments, tensors, shapes, config)
+    arguments |= _image_size(arguments, tensors, shapes, config)
+    return _as_in_descriptions(arguments)
+
+
+def _as_in_descriptions(arguments):
+    """Leaves out options and positions that are the paper's."""
+    options = ViTOptions(**{key: arguments[key] for key in OPTION_NAMES if key in arguments})
+    others = {key: value for key, value in arguments.items() if key not in OPTION_NAMES}
+    if others["position_embedding"] == "learned":
+        del others["position_embedding"]
+    return others | options.changed()
 
 
 def _patch(tensors, shapes):
@@ -112,6 +123,12 @@ def refine(numerics: Numerics, shapes: dict) -> Numerics:
 
 def check(arch: VisionTransformerArchitecture) -> None:
     refuse_hybrid(arch, "Hugging Face")
+    if arch.num_classes is not None and arch.representation_size is not None:
+        raise ValueError(
+            "transformers' classes have no hidden layer `pre_logits` before their classifier. "
+            f"Received: representation_size={arch.representation_size}; a model with "
+            "num_classes=None is saved as a ViTModel with that layer as its pooler"
+        )
     check_class(arch, type_for(arch))
 
 

@@ -30,7 +30,7 @@ def check_class(arch: VisionTransformerArchitecture, row: ModelType) -> None:
         received["position_embedding"] = arch.position_embedding
     if row.square and not is_square(arch):
         received |= {"image_size": arch.image_size, "patch_size": arch.patch_size}
-    if arch.representation_size is not None and (arch.num_classes or not row.names.pre_logits):
+    if arch.representation_size is not None and not row.names.pre_logits:
         received["representation_size"] = arch.representation_size
     rope = arch.options.rope
     if rope is not None and (not rope.centered or rope.mixed):

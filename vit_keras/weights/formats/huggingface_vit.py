@@ -84,11 +84,11 @@ def _beit_says(fields):
 
 def _beit_spelling(row, names):
     """The tables of blocks, the table that all share, or both, which are added."""
-    own = row.of_block(0, row.relative) in names
-    changes = {"relative": row.relative if own else ""}
+    in_blocks = row.of_block(0, row.relative) in names
+    changes = {"relative": row.relative if in_blocks else ""}
     if row.shared_relative not in names:
         changes["shared_relative"] = ""
-    return dataclasses.replace(row, **changes) if own or row.shared_relative in names else row
+    return dataclasses.replace(row, **changes) if in_blocks or row.shared_relative in names else row
 
 
 def _write_beit(arch):

@@ -114,9 +114,9 @@ def _attention(arch, names, i):
     return links
 
 
-def _relative_table(own, names, ours):
+def _relative_table(block_table, names, ours):
     """Links a block's table of biases, or one that all blocks share, or the sum of both."""
-    theirs = tuple(name for name in (own, names.shared_relative) if name)
+    theirs = tuple(name for name in (block_table, names.shared_relative) if name)
     return Link(
         theirs, (f"{ours}/relative_2d/table",), lambda *x: (sum(x),), lambda x: (x,) * len(theirs)
     )
