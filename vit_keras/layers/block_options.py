@@ -30,6 +30,7 @@ class Rope:
             `offset` and `reference` then have no effect.
         mixed: Whether each head learns how its angles depend on rows and columns (arXiv 2403.13298,
             Section 3.2, RoPE-Mixed); `base` then decides the initial frequencies alone.
+        rounded: Whether the periods 1 / f_j are rounded to bfloat16, as in Meta's files of DINOv3.
 
     Example:
         >>> vit_keras.layers.Rope(base=10000.0, reference=(16, 16)).centered  # of EVA-02
@@ -41,6 +42,7 @@ class Rope:
     reference: tuple[int, int] | None = None
     centered: bool = False
     mixed: bool = False
+    rounded: bool = False
 
     def __post_init__(self):
         if self.reference is not None:

@@ -84,7 +84,15 @@ def rotary_frequencies(head_size: int, rope: Rope = ROPE) -> np.ndarray:
             "Rotary positions rotate pairs by rows and by columns, so 4 must divide the size of a "
             f"head, hidden_size / num_heads. Received: {head_size}"
         )
-    return rope.base ** -(np.arange(head_size // 4) / (head_size // 4))
+    periods = rope.base ** (np.arange(head_size // 4) / (head_size // 4))
+    return 1 / (to_bfloat16(periods) if rope.rounded else periods)
+
+
+def to_bfloat16(x: np.ndarray) -> np.ndarray:
+    """Rounds positive numbers to the nearest bfloat16, the even one of two; returns float32."""
+    bits = np.asarray(x, "float32").view(np.uint32)
+    bits = bits + 0x7FFF + (bits >> 16 & 1)
+    return (bits & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
 def rotary_places(rows: int, columns: int, prefix: int, rope: Rope) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import warnings
 import zipfile
 from typing import Any
 
@@ -121,6 +122,9 @@ def rebuild(
         num_classes = overrides.get("num_classes", _AS_IN_THE_FILE)
         head = _head(inferred.get("num_classes"), num_classes)
         strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
+        assumed = file.format.assumption(file.config)
+    if assumed and not file.note and not set(overrides) & set(FIELD_LABELS):
+        warnings.warn(f"{file.path!r} is read as {assumed}", stacklevel=3)
     overridden = {key: value for key, value in overrides.items() if key in FIELD_LABELS}
     if overridden and numerics is not None:
         set_computation(model, dataclasses.replace(numerics, **overridden))

@@ -66,7 +66,7 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
             write_h5(os.path.join(path, name) if is_folder else path, groups, arrays)
     else:
         note = json.dumps({"architecture": arch.arguments, "numerics": numerics.to_json()})
-        file = os.path.join(path, FOLDER_NAMES[suffix]) if is_folder else path
+        file = os.path.join(path, row.folder_name or FOLDER_NAMES[suffix]) if is_folder else path
         with replacing(file) as temporary:
             WRITERS[suffix](temporary, tensors, note)
     for name, config in configs.items():

@@ -17,8 +17,17 @@ FOLDER_FILES = (
     "model.safetensors",
     "pytorch_model.bin",
     "model.weights.h5",
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.bin",
 )
-CONFIG_FILES = ("config.json", "task.json", "preprocessor_config.json")
+# Where none of them exists, the only file of one of these kinds is read.
+OTHER_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+CONFIG_FILES = (
+    "config.json",
+    "task.json",
+    "preprocessor_config.json",
+    "open_clip_config.json",
+)
 LARGEST_CONFIG_BYTES = 2**24
 
 
@@ -122,6 +131,8 @@ def open_weight_file(path: str | os.PathLike, source: str | None = None) -> Iter
     with contextlib.closing(reader(path)) as tensors:
         format_row, names = registry.choose(tensors.shapes, source, path)
         config = {**read_config(folder), KERAS_CONFIG: model_config(tensors.metadata)}
+        if held := [name for name in format_row.values if name in names]:
+            config["values"] = {name: tensors.read(names[name]) for name in held}
         yield WeightFile(path, tensors, format_row, names, config)
 
 
@@ -133,6 +144,9 @@ def locate(path: str) -> tuple[str, str]:
         for name in FOLDER_FILES:
             if os.path.isfile(os.path.join(path, name)):
                 return os.path.join(path, name), path
+        others = [name for name in sorted(os.listdir(path)) if name.endswith(OTHER_SUFFIXES)]
+        if len(others) == 1:
+            return os.path.join(path, others[0]), path
         raise FileNotFoundError(
             f"A folder of weights must hold {' or '.join(FOLDER_FILES)}. Received: {path!r}, "
             "which has no weights"

@@ -51,6 +51,7 @@ WRITERS = {
     ".npz": write_npz,
     ".safetensors": write_safetensors,
     ".pth": write_torch,
+    ".pt": write_torch,
     ".bin": write_torch,
 }
 

@@ -1,5 +1,6 @@
 """PyTorch's state dicts: `.pth`, `.pt` and `.bin`."""
 
+import argparse
 import zipfile
 
 import numpy as np
@@ -19,7 +20,7 @@ class TorchTensors:
     archives and cannot be mapped, so they are held whole.
     """
 
-    WRAPPERS = ("state_dict", "model")
+    WRAPPERS = ("state_dict", "model", "weights", "teacher")
 
     def __init__(self, path: str):
         self.torch = _torch("Reading PyTorch files")
@@ -41,8 +42,13 @@ class TorchTensors:
         if zipped:
             with zipfile.ZipFile(self.path) as archive:
                 check_archive_claim(self.path, archive)
+                _refuse_programs(self.path, archive)
         try:
-            return self.torch.load(self.path, map_location="cpu", weights_only=True, mmap=zipped)
+            # Training scripts save their arguments beside the weights, which are plain values.
+            with self.torch.serialization.safe_globals([argparse.Namespace]):
+                return self.torch.load(
+                    self.path, map_location="cpu", weights_only=True, mmap=zipped
+                )
         except Exception as error:
             reason = str(error).split("\n")[-1] if "Unsupported" in str(error) else str(error)
             raise DamagedFile(
@@ -75,6 +81,16 @@ class TorchTensors:
 
     def close(self):
         self.held = {}
+
+
+def _refuse_programs(path, archive):
+    if any(name.partition("/")[2] == "constants.pkl" for name in archive.namelist()):
+        raise DamagedFile(
+            "A file of weights must be a state dict. Received: "
+            f"{path!r}, a TorchScript archive, which loading would run as code, such as OpenAI's. "
+            'Take its tensors out where you trust it: torch.save(torch.jit.load(path, "cpu")'
+            '.state_dict(), "weights.pt")'
+        )
 
 
 def write_torch(path: str, tensors, note: str) -> None:

@@ -4,6 +4,10 @@
 FILES = {
     "google": "google",
     "big_vision": "big_vision",
+    "dinov3": "dinov3",
+    "dino": "dino",
+    "perception_encoder": "perception_encoder",
+    "open_clip": "open_clip",
     "timm": "timm",
     "huggingface": "huggingface",
     "torchvision": "torchvision",

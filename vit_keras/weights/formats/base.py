@@ -43,6 +43,8 @@ class Format:
         name: The name in `source=` and `format=`.
         suffixes: The suffixes of files that it is written to, the usual one first.
         detect: Takes a set of canonical names; whether they belong to this format.
+        admits: The same for a file whose format the user names, where names alone leave it open;
+            None for `detect`.
         infer: Takes `{canonical name: shape}` and the configuration; returns the arguments of the
             model's constructor, as far as they say them.
         links: Takes an architecture, the canonical names of a file to read, or None to write, and
@@ -50,17 +52,24 @@ class Format:
         numerics: Takes the configuration; returns how the project's code computes.
         refine: Takes such numerics and `{canonical name: shape}`; returns them with what the
             tensors show.
+        assumption: Takes the configuration; returns what is assumed of a file without one, for a
+            warning, or nothing.
         slots_optional: Whether files may have positions of the patches alone, without slots for
             the tokens before them.
         canonical: Takes a name; returns it without old spellings and prefixes, as `links` has it.
         options: The names of the fields of `ViTOptions` that its files can hold.
         positions: The kinds of position embeddings that its files can hold.
+        tower: The prefix of the image tower where a file holds others beside it, such as one for
+            texts; those are left out.
+        values: The canonical names of small tensors whose values say how the model computes; the
+            configuration holds them in a dictionary called "values".
         head: The prefixes of canonical names that belong to the classifier.
         ignored: The prefixes of canonical names that no model has a place for.
         architecture: The class whose `from_model` gives what `links` takes.
         check: Takes an architecture; raises ValueError if the format cannot hold it.
         config_files: Takes an architecture and its numerics; returns `{file name: JSON}`, the
             configuration that the project reads beside the weights.
+        folder_name: The name of its file in a folder; None for the usual one of its suffix.
         h5_groups: For `.weights.h5`: takes names and whether they go to a folder; returns
             `{file: {name: groups}}`, see `containers.keras_h5.write_h5`.
     """
@@ -73,14 +82,19 @@ class Format:
     numerics: Callable[[dict], Numerics | None]
     refine: Callable[[Numerics, dict[str, tuple[int, ...]]], Numerics] = lambda old, shapes: old
     slots_optional: bool = False
+    assumption: Callable[[dict], str] = lambda config: ""
     canonical: Callable[[str], str] = str
+    admits: Callable[[set[str]], bool] | None = None
     options: tuple[str, ...] = ()
     positions: tuple[str, ...] = ("learned",)
+    tower: str = ""
+    values: tuple[str, ...] = ()
     head: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     architecture: type[Any] = VisionTransformerArchitecture
     check: Callable[[Any], None] = lambda arch: None
     config_files: Callable[..., dict[str, dict]] | None = None
+    folder_name: str | None = None
     h5_groups: Callable[..., dict[str, dict[str, list]]] | None = None
 
 

@@ -40,16 +40,24 @@ def choose(names, source: str | None, path: str) -> tuple[Format, dict[str, str]
     rows = FORMATS.values() if source is None else [get(source)]
     for row in rows:
         spelled = {row.canonical(name): name for name in names}
-        if row.detect(set(spelled)):
+        belongs = row.detect if source is None else row.admits or row.detect
+        if belongs(set(spelled)):
             if len(spelled) < len(names):
                 twice = sorted(set(names) - set(spelled.values()))
                 raise ValueError(
                     f"{path!r} has tensors twice, under old and new names: {', '.join(twice)}"
                 )
-            return row, spelled
+            return row, _tower(row, spelled)
     some = ", ".join(sorted(names)[:5]) or "nothing"
     raise ValueError(
         f"{path!r} holds tensors of no known format"
         f"{'' if source is None else f' called {source!r}'}: its names begin {some}. "
         f"Formats are {', '.join(map(repr, FORMATS))}"
     )
+
+
+def _tower(row, spelled):
+    """Leaves out the tensors beside an image tower."""
+    if not row.tower:
+        return spelled
+    return {k: v for k, v in spelled.items() if k.startswith(row.tower)} or spelled

@@ -1,0 +1,133 @@
+"""OpenCLIP's image towers, both ways, against open_clip's own code."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy
+from tests.peers import peer
+from tests.weights.builds import assert_equal_weights
+from vit_keras import weights
+from vit_keras.models import VisionTransformer
+
+VISION = {"image_size": 16, "layers": 2, "width": 32, "patch_size": 8, "head_width": 8}
+TEXT = {"context_length": 8, "vocab_size": 24, "width": 8, "heads": 2, "layers": 1}
+TOWERS = {
+    "quick": ({}, {"quick_gelu": True}),
+    "exact": ({"mlp_ratio": 3.0}, {}),
+    "CLIPA": ({"no_ln_pre": True, "pool_type": "avg", "final_ln_after_pool": True}, {}),
+    "mean": ({"pool_type": "avg", "image_size": [16, 24]}, {}),
+    "scaled": ({"ls_init_value": 0.1, "norm_kwargs": {"eps": 1e-3}}, {}),
+    "norms": ({"qk_norm": True, "scale_attn_inner": True, "scale_fc": True}, {}),
+    "tanh": ({"act_kwargs": {"approximate": "tanh"}}, {}),
+}
+
+
+@pytest.fixture
+def two_towers():
+    """Builds a CLIP of open_clip with random weights, and its configuration."""
+    torch, open_clip = pytest.importorskip("torch"), peer("open_clip")
+
+    def build(vision, others):
+        config = {"embed_dim": 6, "vision_cfg": {**VISION, **vision}, "text_cfg": TEXT, **others}
+        torch.manual_seed(0)
+        model = open_clip.model.CLIP(**config).eval()
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        return model, config
+
+    return build
+
+
+def written(folder, model, config):
+    """A folder as open_clip writes it."""
+    from safetensors.torch import save_file
+
+    state = {name: x.contiguous() for name, x in model.state_dict().items()}
+    save_file(state, folder / "open_clip_model.safetensors")
+    content = {"model_cfg": config, "preprocess_cfg": {"resize_mode": "squash"}}
+    (folder / "open_clip_config.json").write_text(json.dumps(content))
+    return folder
+
+
+def seen(model, images):
+    """What open_clip's image tower makes of images `(B, H, W, C)`."""
+    import torch
+
+    with torch.no_grad():
+        return model.visual(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())).numpy()
+
+
+@pytest.mark.parametrize("tower", TOWERS)
+def test_towers_of_open_clip_are_read_and_written_back(rng, tmp_path, two_towers, tower):
+    theirs, config = two_towers(*TOWERS[tower])
+    ours = weights.from_checkpoint(written(tmp_path, theirs, config))
+    images = rng.normal(size=(2, *ours.input_shape[1:])).astype("float32")
+    np.testing.assert_allclose(to_numpy(ours(images)), seen(theirs, images), atol=5e-5)
+    assert ours.preprocessing.crop_fraction is None
+
+    weights.save(ours, tmp_path / "again", format="open_clip")
+    again = json.loads((tmp_path / "again" / "open_clip_config.json").read_text())["model_cfg"]
+    other = two_towers(again["vision_cfg"], {"quick_gelu": again["quick_gelu"]})[0]
+    load_strictly(other.visual, tmp_path / "again" / "open_clip_model.safetensors")
+    np.testing.assert_allclose(seen(other, images), seen(theirs, images), atol=1e-6)
+    assert_equal_weights(ours, weights.from_checkpoint(tmp_path / "again"))
+
+
+def load_strictly(tower, path):
+    from safetensors.torch import load_file
+
+    state = {name.removeprefix("visual."): x for name, x in load_file(path).items()}
+    tower.load_state_dict(state, strict=True)
+
+
+@pytest.mark.once
+def test_openais_state_dict_has_heads_of_64_and_the_quick_gelu(rng, tmp_path, two_towers):
+    import torch
+
+    theirs = two_towers({"width": 128, "head_width": 64}, {"quick_gelu": True})[0]
+    state = {**theirs.state_dict(), "input_resolution": torch.tensor(16)}
+    torch.save(state, tmp_path / "ViT-B-32.pt")
+    with pytest.warns(UserWarning, match="is read as OpenAI's.*quick GELU.*gelu='exact'"):
+        model = weights.from_checkpoint(tmp_path / "ViT-B-32.pt")
+    images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
+    np.testing.assert_allclose(to_numpy(model(images)), seen(theirs, images), rtol=1e-4, atol=1e-4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        other = weights.from_checkpoint(tmp_path / "ViT-B-32.pt", gelu="exact")
+    assert np.abs(to_numpy(other(images)) - seen(theirs, images)).max() > 1e-3
+
+
+@pytest.mark.once
+def test_programs_are_refused_with_a_remedy(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "ViT-B-32.pt")
+    with pytest.raises(ValueError, match=r"TorchScript archive.*torch\.jit\.load"):
+        weights.from_checkpoint(tmp_path / "ViT-B-32.pt")
+
+
+@pytest.mark.once
+def test_other_towers_are_refused(tmp_path, two_towers):
+    for changes, message in (
+        ({"attentional_pool": True, "attn_pooler_heads": 2}, "attentional_pool=True, as in CoCa"),
+        ({"scale_attn": True}, "not in the model: visual.transformer.resblocks.0.ln_attn.bias"),
+    ):
+        folder = written(tmp_path, *two_towers(changes, {}))
+        with pytest.raises(ValueError, match=message):
+            weights.from_checkpoint(folder)
+
+
+@pytest.mark.once
+def test_models_of_other_families_are_not_written(rng, tmp_path):
+    clip = {"pre_norm": True, "head_use_bias": False}
+    for changes, message in (
+        ({**clip, "num_classes": None}, "projection without bias. Received: num_classes=None"),
+        ({"num_classes": 5}, "projection without bias. Received: num_classes=5"),
+        ({**clip, "num_classes": 5, "classifier": "map"}, "Received: classifier='map'"),
+        ({"num_classes": 5, "head_use_bias": False}, "`embedding/bias` is not 0"),
+    ):
+        model = randomise(VisionTransformer(16, 8, 16, 1, 2, 24, **changes), rng)
+        with pytest.raises(ValueError, match=message):
+            weights.save(model, tmp_path / "folder", format="open_clip")
