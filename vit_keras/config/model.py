@@ -1,6 +1,7 @@
 """The configuration of a run's model."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from vit_keras import variants
@@ -8,7 +9,7 @@ from vit_keras.config.rules import Rule, check_rules
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
-NO_ARGUMENTS = ("weights", "decoder")  # of a constructor
+NO_ARGUMENTS = ("weights", "decoder", "options")  # of a constructor
 STEM = tuple(field.name for field in dataclasses.fields(variants.ResNetVariant))
 # What null stands for in a model that does not start from weights.
 DEFAULTS = {
@@ -35,8 +36,10 @@ class ModelConfig:
     With `weights`, null fields take the values of the weights. Without, they take the ones below.
 
     Attributes:
-        variant: row of the table of variants; null for B/16, or if all sizes below are given
-        image_size: height and width in pixels, one number or [height, width]; null for 224
+        variant: row of the table of variants, such as B/16 or DINOv2-S/14; null for B/16, or if all
+            sizes below are given
+        image_size: height and width in pixels, one number or [height, width]; null for the
+            variant's, which is 224 but in some families
         channels: channels of the images, 1 or 3; null for 3
         patch_size: height and width in pixels, one number or [height, width]; null for the
             variant's
@@ -49,11 +52,11 @@ class ModelConfig:
         classifier: what the classifier reads: the class token, the mean of all tokens (gap, or
             gap_norm before encoder_norm), their attention pooling (map), class token and mean
             (token_gap), or the class token and DeiT's distillation token with a head each
-            (distilled); null for token
+            (distilled); null for the variant's, or token
         representation_size: width of the pre-training head's tanh layer; null for none
         position_embedding: learned (1-D), none, learned_2d (columns and rows), relative (1-D, in
             the attention), sincos2d (fixed), rope2d (rotations in the attention) or relative_2d
-            (BEiT's biases in the attention); null for learned
+            (BEiT's biases in the attention); null for the variant's, or learned
         position_embedding_at: where embeddings are added: once at the stem, before every block with
             weights for each block, or before every block with shared weights; null for stem
         dropout_rate: dropout after dense layers (not query, key, value) and position embeddings
@@ -61,7 +64,10 @@ class ModelConfig:
         stochastic_depth_rate: rate of the last block; it grows linearly from 0
         patch_keep_rate: fraction of an image's patches that a training step sees (PatchDropout);
             0.5 nearly halves the cost
-        gelu: exact (erf), tanh as in the published Flax code, or quick as in CLIP; null for tanh
+        gelu: exact (erf), tanh as in the published Flax code, or quick as in CLIP; null for the
+            family's, or tanh
+        options: how the model differs from the variant's, a mapping of fields of ViTOptions such as
+            {num_registers: 4, layer_scale: 1.0e-5}; null for no difference
         dtype: Keras dtype policy: float32, mixed_bfloat16 or mixed_float16
         head_bias: initial bias of the classifier, -10 or -6.9 for a sigmoid loss
         decoder: what reads masks from the blocks, for task masks alone: multilevel adds up four of
@@ -93,6 +99,7 @@ class ModelConfig:
     stochastic_depth_rate: float = 0.0
     patch_keep_rate: float = 1.0
     gelu: Literal["exact", "tanh", "quick"] | None = None
+    options: dict[str, Any] | None = None
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     head_bias: float = 0.0
     decoder: Literal["multilevel", "linear"] = "multilevel"
@@ -102,9 +109,9 @@ class ModelConfig:
     def __post_init__(self):
         check_rules(self, "model", RULES)
         if self.weights is None:
-            fill(self, DEFAULTS)
             if not any(getattr(self, size) for size in SIZES):
                 fill(self, {"variant": variants.DEFAULT})
+            fill(self, {**DEFAULTS, **of_family(self.variant, DEFAULTS)})
 
     @property
     def is_complete(self) -> bool:
@@ -139,6 +146,11 @@ class ModelConfig:
         sizes = {name: size for name in SIZES if (size := arguments.pop(name)) is not None}
         stem = {name: size for name in STEM if (size := arguments.pop(name)) is not None}
         row = variant and variants.get(variant)
+        if self.options and hasattr(row, "resnet_layers"):
+            raise ValueError(
+                "`model.options` need a plain Vision Transformer as `model.variant`. Received: "
+                f"variant={variant!r} with options {self.options}"
+            )
         if stem and not hasattr(row, "resnet_layers"):
             raise ValueError(
                 f"{' and '.join(f'`model.{name}`' for name in stem)} need a hybrid or a ResNet as "
@@ -156,7 +168,7 @@ class ModelConfig:
             if other := [f"model.{name}" for name in arguments if arguments[name] != plain[name]]:
                 raise ValueError(f"ResNet {variant!r} has no {', '.join(other)}")
             return {**shared, **stem}
-        return {**arguments, **sizes, **stem}
+        return {**arguments, **sizes, **stem, **(self.options or {})}
 
 
 def _is_positive(sizes: Any) -> bool:
@@ -177,6 +189,15 @@ RULES: tuple[Rule, ...] = (
     *((f"{name}_rate", *_RATE) for name in ("dropout", "attention_dropout", "stochastic_depth")),
     ("patch_keep_rate", lambda value: 0 < value <= 1, "above 0 and at most 1"),
 )
+
+
+def of_family(variant: str | None, names: Iterable[str]) -> dict[str, Any]:
+    """The arguments called `names` of a family's variant; empty for variants of the paper."""
+    row = variants.VARIANTS.get(variant or "")
+    if not isinstance(row, variants.FamilyVariant):
+        return {}
+    arguments = row.constructor_arguments()
+    return {name: arguments[name] for name in names if name in arguments}
 
 
 def both_sides(size: Sides) -> tuple[int, int]:

@@ -123,7 +123,8 @@ class PretextConfig:
                 )
 
     def _check_model(self, model: ModelConfig):
-        if model.variant and type(variants.get(model.variant)) is not variants.Variant:
+        plain = (variants.Variant, variants.FamilyVariant)
+        if model.variant and type(variants.get(model.variant)) not in plain:
             raise ValueError(
                 "A pretext needs the patches of a plain Vision Transformer, such as B/16; hybrids "
                 f"and ResNets have none. Received: model.variant={model.variant}"

@@ -18,16 +18,18 @@ ARCHITECTURE = (
     *VARIANT_SIZES,
     *(f"model.{name}" for name in DEFAULTS),
     "model.representation_size",
+    "model.options",
 )
 # Field: the fields that it replaces where an earlier source gives them.
 REPLACED: dict[str, tuple[str, ...]] = {
-    "model.variant": VARIANT_SIZES,
+    "model.variant": (*VARIANT_SIZES, "model.options"),
     "model.weights": ARCHITECTURE,
     "epochs": ("total_steps",),
     "total_steps": ("epochs",),
     "optimizer.warmup_steps": ("optimizer.warmup_fraction",),
     "optimizer.warmup_fraction": ("optimizer.warmup_steps",),
 }
+MAPPINGS = ("model.options",)  # fields that are mappings themselves
 UNSET = {"optimizer.warmup_steps": 0}  # where it is not null
 
 
@@ -64,6 +66,8 @@ def replaced_fields(files: Sequence[str], arguments: Sequence[str]) -> dict[str,
         for field in fields
         if last.get(field, -1) < last[name]
     }
+    if "model.variant" in last:  # which decides them where nothing else does
+        dropped |= {f"model.{name}" for name in DEFAULTS} - last.keys()
     if _drops_variant(sources, last):
         dropped.add("model.variant")
     return {name: UNSET.get(name) for name in dropped}
@@ -103,7 +107,7 @@ def _given(arguments) -> Iterator[tuple[str, Any]]:
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Each field with its dotted name."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or prefix in MAPPINGS:
         if prefix:
             yield prefix, value
         return

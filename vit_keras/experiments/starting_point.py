@@ -1,6 +1,7 @@
 """What a run starts from: a new model, or weights and what they say of their model."""
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from vit_keras import models, runs, variants, weights
 from vit_keras.config import Config, ModelConfig
 from vit_keras.config.model import DEFAULTS, SIZES, STEM
 from vit_keras.experiments.teacher import find_teacher
+from vit_keras.models.options import OPTION_NAMES
 from vit_keras.tasks import CLASSES, Task
 from vit_keras.weights.architectures import variant_name
 from vit_keras.weights.weight_file import open_weight_file
@@ -68,11 +70,12 @@ def complete_model(config: Config) -> Config:
     with open_weight_file(runs.find_weights(model.weights, model.variant)) as file:
         tuples = lambda value: tuple(value) if isinstance(value, list) else value
         arguments = {name: tuples(value) for name, value in file.infer().items()}
-        numerics = file.numerics()
+        numerics, called = file.numerics(), file.called
     _check_sizes(model, arguments)
     if numerics is not None:
         arguments["gelu"] = numerics.gelu
-    values = {**_sizes(model, arguments), **_others(arguments)}
+    sizes = _sizes(model, arguments, called)
+    values = {**sizes, **_others(arguments), "options": _options(sizes["variant"], arguments)}
     null = [name for name in values if getattr(model, name) is None]
     # `weights.load` makes the model compute as its source does, whatever GELU it was built with.
     changed = {*null, "gelu"} & {*values}
@@ -101,9 +104,9 @@ def _check_sizes(model: ModelConfig, arguments):
             )
 
 
-def _sizes(model: ModelConfig, arguments) -> dict[str, Any]:
+def _sizes(model: ModelConfig, arguments, called) -> dict[str, Any]:
     """The name of the variant, and what differs from the variant."""
-    name = model.variant or variant_name(arguments)
+    name = model.variant or variant_name(arguments, called)
     if name is None and arguments.get("resnet_layers") is not None:
         name = HYBRID if "hidden_size" in arguments else RESNET
     row = variants.architecture(name) if name else {}
@@ -112,6 +115,18 @@ def _sizes(model: ModelConfig, arguments) -> dict[str, Any]:
     if model.variant:
         said.pop("patch_size")  # the variant's, which the weights are resized to
     return {"variant": name, **{size: said[size] for size in said if said[size] != row.get(size)}}
+
+
+def _options(variant, arguments) -> dict[str, Any] | None:
+    """The options of the weights that differ from the variant's; None for no difference."""
+    if arguments.get("resnet_layers") is not None:
+        return None
+    options = lambda row: models.ViTOptions(**{k: row[k] for k in OPTION_NAMES if k in row})
+    row = dataclasses.asdict(options(variants.architecture(variant) if variant else {}))
+    said = dataclasses.asdict(options(arguments))
+    said["head_use_bias"] = True  # the run's own head starts anew
+    differences = {name: said[name] for name in OPTION_NAMES if said[name] != row[name]}
+    return json.loads(json.dumps(differences)) or None
 
 
 def _others(arguments) -> dict[str, Any]:

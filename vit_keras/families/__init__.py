@@ -2,7 +2,7 @@
 
 from vit_keras.families import labeled, language, unlabeled
 from vit_keras.families.family import Family
-from vit_keras.families.spellings import spelled_as
+from vit_keras.families.spellings import family_called, spelled_as
 from vit_keras.variant_rows import FamilyVariant
 
 FAMILIES: dict[str, Family] = {
@@ -33,4 +33,4 @@ def spelled(name: str) -> list[str]:
     return spelled_as(name, ((key, row.family, row.size) for key, row in VARIANTS.items()))
 
 
-__all__ = ["FAMILIES", "VARIANTS", "Family", "family_of", "spelled"]
+__all__ = ["FAMILIES", "VARIANTS", "Family", "family_called", "family_of", "spelled"]

@@ -6,6 +6,14 @@ from typing import Any
 
 from vit_keras.variant_rows import FamilyVariant, Variant
 
+# What a model has where its family's row says nothing else.
+PLAIN = {
+    "num_classes": None,
+    "classifier": "token",
+    "position_embedding": "learned",
+    "gelu": "exact",
+    "layer_norm_epsilon": 1e-6,
+}
 PAPERS = "https://arxiv.org/abs/"
 CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -65,7 +73,7 @@ class Family:
     def variants(self) -> Iterator[tuple[str, FamilyVariant]]:
         """Yields the name and the row of each variant."""
         for size, row in self.sizes.items():
-            arguments = {"num_classes": None, **self.arguments, **self.differences.get(size, {})}
+            arguments = {**PLAIN, **self.arguments, **self.differences.get(size, {})}
             pixels = self.other_pixels.get(size, self.pixels)
             facts: dict[str, Any] = {
                 "family": self.key,

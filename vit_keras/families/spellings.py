@@ -46,6 +46,11 @@ SIZE_WORDS = (
 )
 
 
+def family_called(name: str) -> str | None:
+    """Returns the key of the family that a name speaks of, or None."""
+    return _first(FAMILY_WORDS, str(name).lower())
+
+
 def spelled_as(name: str, variants: Iterable[tuple[str, str, str]]) -> list[str]:
     """Returns the variants that other projects call so.
 
@@ -57,7 +62,7 @@ def spelled_as(name: str, variants: Iterable[tuple[str, str, str]]) -> list[str]
         The names of the variants; empty where the name is no family's.
     """
     text = str(name).lower()
-    family = _first(FAMILY_WORDS, text)
+    family = family_called(name)
     text = re.sub(r"deit|beit|siglip|clip|flexivit", "-", text)
     size = _first(SIZE_WORDS, text)
     patch = re.search(r"(?:patch|vit-?_?\w|[/])_?-?(8|14|16|32)(?!\d)", text)

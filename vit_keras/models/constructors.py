@@ -1,10 +1,12 @@
 """Models by the name of a variant, or by the configuration of a run."""
 
+import difflib
 from collections.abc import Callable
 
 from vit_keras import families, variants
 from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import ImageModel, Preprocessing
+from vit_keras.models.options import OPTION_NAMES
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.vit import VisionTransformer
 from vit_keras.resizing import Resizing
@@ -62,12 +64,25 @@ def from_model_config(config, **arguments) -> ImageModel:
         An `ImageModel` with initial weights.
 
     Raises:
-        ValueError: The variant has no argument of a name that the configuration sets.
+        ValueError: The variant has no argument of a name that the configuration sets, or
+            `config.options` are no fields of `ViTOptions`.
 
     Example:
         >>> from_model_config(ModelConfig("B/16", image_size=384), num_classes=10)
     """
+    _check_options(config.options or {})
     arguments = {**config.arguments(), **arguments}
     if config.variant is None:
         return VisionTransformer(**arguments)
     return from_variant(config.variant, **arguments)
+
+
+def _check_options(options):
+    unknown = [name for name in options if name not in OPTION_NAMES]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], OPTION_NAMES, n=2, cutoff=0.4)
+        hint = f". Did you mean {' or '.join(near)}?" if near else ""
+        raise ValueError(
+            f"`model.options` must be fields of ViTOptions: {', '.join(OPTION_NAMES)}. "
+            f"Received: {', '.join(unknown)}{hint}"
+        )

@@ -69,6 +69,14 @@ class WeightFile:
         complete = isinstance(note, dict) and all(isinstance(note.get(k), dict) for k in keys)
         return note if complete else {}
 
+    @property
+    def called(self) -> str:
+        """What the file's project calls the model, in the configuration or the file's name."""
+        keys = ("architecture", "model_type", "_name_or_path", "name")
+        said = [self.config[key] for key in keys if isinstance(self.config.get(key), str)]
+        folder, name = os.path.split(os.path.abspath(self.path))
+        return " ".join([*said, *([os.path.basename(folder)] if said else []), name])
+
     def infer(self) -> dict:
         """The arguments of the model that the file and its configuration say.
 

@@ -7,8 +7,8 @@ from vit_keras.weights.architectures.inference import (
     count_units,
     guess_image_size,
     square_side,
-    variant_name,
 )
+from vit_keras.weights.architectures.recognition import family_name, variant_name
 from vit_keras.weights.architectures.resnet import ResNetArchitecture
 from vit_keras.weights.architectures.vision_transformer import (
     HybridArchitecture,
@@ -23,6 +23,7 @@ __all__ = [
     "class_for",
     "count_blocks",
     "count_units",
+    "family_name",
     "guess_image_size",
     "square_side",
     "variant_name",

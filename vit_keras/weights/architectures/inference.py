@@ -1,6 +1,5 @@
 """What the names and shapes of a file's tensors say of its model."""
 
-import dataclasses
 import math
 import re
 
@@ -70,23 +69,6 @@ def grid_of(sizes: dict) -> tuple[int, int]:
     stride = 1 if stages is None else variants.stem_stride(tuple(stages))
     pairs = zip(sizes["image_size"], sizes["patch_size"])
     return tuple(size // (patch * stride) for size, patch in pairs)
-
-
-def variant_name(sizes: dict) -> str | None:
-    """The name of the variant with such `sizes`, such as "L/16"; None if there is none."""
-    sizes = {"resnet_layers": None, **sizes}
-    for name, row in variants.VARIANTS.items():
-        expected = {"resnet_layers": None, "hidden_size": None, **dataclasses.asdict(row)}
-        expected.pop("num_heads", None)  # some files do not say it
-        if "patch_size" in expected:
-            expected["patch_size"] = (expected["patch_size"],) * 2
-        if all(_as_tuple(sizes.get(field)) == value for field, value in expected.items()):
-            return name
-    return None
-
-
-def _as_tuple(value):
-    return tuple(value) if isinstance(value, list) else value
 
 
 def check_plausible(sizes: dict, file) -> None:
