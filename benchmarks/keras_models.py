@@ -2,7 +2,7 @@
 
 import os
 
-from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, random_batch
+from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, dimensions, random_batch
 
 GELU = {"torch": "exact", "tensorflow": "exact", "jax": "tanh"}  # as each backend's peer computes
 
@@ -21,8 +21,9 @@ def ours(case: Case, lora_rank: int | None = None):
     if os.environ.get("KEEP_MEMORY") != "0":
         machine.keep_memory()
     kernels.use(kernels.measure())
-    sizes, gelu = SIZES[case.size], GELU[keras.backend.backend()]
-    model = VisionTransformer(IMAGE, PATCH, *sizes, CLASSES, gelu=gelu, dtype=_dtype(case), seed=0)
+    patch, sizes, arguments = dimensions(case)
+    arguments = {"gelu": GELU[keras.backend.backend()], "dtype": _dtype(case), **arguments}
+    model = VisionTransformer(IMAGE, patch, *sizes, CLASSES, **arguments, seed=0)
     if case.mode == "infer":
         return _keras_steps(model, case)
     if lora_rank:

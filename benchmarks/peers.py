@@ -1,6 +1,6 @@
 """Other libraries' models, run in their own frameworks as their users run them."""
 
-from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, random_batch
+from benchmarks.cases import CLASSES, FAMILIES, IMAGE, PATCH, SIZES, Case, random_batch
 
 
 def _torch_steps(model, case, logits=lambda y: y):
@@ -43,6 +43,11 @@ def timm_model(case: Case):
     """timm's model of the case's size."""
     import benchmarks.torchvision_operators  # noqa: F401
 
+    if case.size in FAMILIES:
+        import timm
+
+        *_, name = FAMILIES[case.size]
+        return timm.create_model(name, num_classes=CLASSES, img_size=IMAGE)
     width, layers, heads, mlp = SIZES[case.size]
     from timm.models import VisionTransformer  # needs the operators above
 

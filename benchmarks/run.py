@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 from benchmarks import report
-from benchmarks.cases import SIZES, Case
+from benchmarks.cases import FAMILIES, SIZES, Case
 from benchmarks.contenders import CONTENDERS, environment
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -102,7 +102,9 @@ def main():
         choices=CONTENDERS,
         help="run these instead of all those of --backend",
     )
-    parser.add_argument("--size", type=comma_separated, default=["S"], help=",".join(SIZES))
+    parser.add_argument(
+        "--size", type=comma_separated, default=["S"], help=",".join([*SIZES, *FAMILIES])
+    )
     parser.add_argument("--mode", type=comma_separated, default=["train", "infer"])
     parser.add_argument("--precision", type=comma_separated, default=["fp32"], help="fp32,bf16")
     parser.add_argument("--batch", type=int, default=16)

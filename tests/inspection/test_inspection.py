@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 from tests import reference, resnet_reference
-from tests.helpers import randomise, weights_by_path
+from tests.designs import images_for, random_design
+from tests.helpers import randomise, to_numpy, weights_by_path
 from vit_keras import inspection
 from vit_keras.layers import DropClassToken
 from vit_keras.models import (
     HybridViT,
     ResNet,
     VisionTransformer,
+    attention_maps,
     intermediates,
     with_image_size,
 )
@@ -218,3 +220,18 @@ def test_models_without_what_a_view_shows(rng):
         inspection.feature_components(plain, np.zeros((1, 5, 8)))
     with pytest.raises(ValueError, match="`heads` must be one of 'mean', 'max'"):
         inspection.attention_rollout(np.ones((1, 1, 1, 2, 2)), heads="min")
+
+
+@pytest.mark.parametrize("name", ["DINOv2", "registers"])
+def test_registers_are_shown_apart_and_are_no_class_token(name):
+    model = random_design(name, num_classes=None)
+    images = images_for(model, 3)
+    weights = to_numpy(attention_maps(model)(images))[:, -1]  # of the last layer, (B, H, N, N)
+    views = inspection.attention_views(model, images, batch=2)
+    first = 1 if name == "DINOv2" else 0
+    expected = weights.mean(axis=1)[:, first : first + 4, -12:].reshape(3, 4, 3, 4)
+    np.testing.assert_allclose(views.registers, expected, atol=1e-6)
+    read = weights[:, :, 0] if first else weights[:, :, -12:].mean(axis=2)
+    expected = read[..., -12:].reshape(3, 2, 3, 4)
+    np.testing.assert_allclose(views.last_layer, expected, atol=1e-6)
+    assert ("registers" in inspection.views_of(model)) and views.tokens == first + 4 + 12

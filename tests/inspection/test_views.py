@@ -153,8 +153,9 @@ def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, pictures):
     )
     assert "2 images of 8x16 pixels" in capsys.readouterr().out
     names = {path.name for path in out.iterdir()}
-    assert names == {f"{view}.png" for view in inspection.VIEWS} | {"arrays.npz"}
-    for view in inspection.VIEWS:
+    views = [view for view in inspection.VIEWS if view != "registers"]
+    assert names == {f"{view}.png" for view in views} | {"arrays.npz"}
+    for view in views:
         assert np.asarray(Image.open(out / f"{view}.png").convert("L")).std() > 5  # not blank
     model = with_image_size(open_model(tmp_path / "model.keras"), (8, 16))
     resized = [

@@ -1,10 +1,12 @@
 """Attention rollout as a second output of an exported graph."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import ImageModel, patch_grid
+from vit_keras.models.prefix import has_class_token
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -14,22 +16,26 @@ class Rollout(keras.layers.Layer):
     It is called with the attention `(B, N, N)` of every block, averaged over heads, first block
     first. Of the last block, the class token's row `(B, 1, N)` is enough. As in
     `inspection.attention_rollout`, it multiplies the means of attention and identity. It follows
-    the class token's row, or the mean of all rows where the N tokens are exactly the patches.
+    the class token's row, or the mean of the patches' rows in a model without one.
 
     Args:
         grid: The patches of an image along both sides, (h, w).
+        class_token: Whether the first token is a class token.
     """
 
-    def __init__(self, grid, **kwargs):
+    def __init__(self, grid, class_token: bool = True, **kwargs):
         super().__init__(**kwargs)
-        self.grid = tuple(grid)
+        self.grid, self.class_token = tuple(grid), class_token
 
     def call(self, maps):
         tokens, patches = maps[-1].shape[-1], self.grid[0] * self.grid[1]
-        if tokens > patches:
+        if self.class_token:
             row = 0.5 * (ops.reshape(ops.one_hot(0, tokens), (1, 1, tokens)) + maps[-1][:, :1])
         else:
-            row = 0.5 * (1 / tokens + ops.mean(maps[-1], axis=1, keepdims=True))
+            mean = np.zeros((1, 1, tokens), "float32")
+            mean[..., -patches:] = 1 / patches
+            mean = ops.convert_to_tensor(mean)
+            row = 0.5 * (mean + ops.mean(maps[-1][:, -patches:], axis=1, keepdims=True))
         for attention in reversed(maps[:-1]):
             row = 0.5 * (row + ops.matmul(row, attention))  # (B, 1, N)
         return ops.reshape(row[:, 0, tokens - patches :], (-1, *self.grid))
@@ -38,7 +44,8 @@ class Rollout(keras.layers.Layer):
         return (map_shapes[0][0], *self.grid)
 
     def get_config(self):
-        return {**super().get_config(), "grid": self.grid}
+        config = {"grid": self.grid, "class_token": self.class_token}
+        return {**super().get_config(), **config}
 
 
 def check(model: keras.Model, token_merging: int = 0) -> None:
@@ -63,5 +70,6 @@ def check(model: keras.Model, token_merging: int = 0) -> None:
 
 def with_rollout(model: ImageModel, maps: list) -> ImageModel:
     """Returns a model with two outputs: the output of `model` and the rollout of `maps`."""
-    rollout = Rollout(patch_grid(model), dtype="float32", name="attention")(maps)
+    place = patch_grid(model), has_class_token(model)
+    rollout = Rollout(*place, dtype="float32", name="attention")(maps)
     return ImageModel(model.input, [model.output, rollout], name=model.name)

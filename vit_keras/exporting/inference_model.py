@@ -20,9 +20,9 @@ from vit_keras.layers import (
     WithAttentionWeights,
 )
 from vit_keras.models.description import copy_description
+from vit_keras.models.prefix import count_prefix
 
 BLOCK_SIZES = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon", "options")
-PREFIX = ("cls", "dist", "registers")  # the layers that put tokens before the patches
 BLOCKS = (InferenceBlock, InferenceLastBlock)
 
 
@@ -74,7 +74,7 @@ def for_inference(
             sizes[:] = [sizes[0][:, layer.count :]]
         return layer(*args, **kwargs)
 
-    merging = {"merged": merged, "prefix": _count_prefix(model)}
+    merging = {"merged": merged, "prefix": count_prefix(model)}
     clone = functools.partial(_clone, **merging, last=last, with_attention=with_attention)
     rewritten = keras.models.clone_model(model, clone_function=clone, call_function=call)
     for new in rewritten.layers:
@@ -91,7 +91,7 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
             "Token merging needs a model with EncoderBlock layers. Received: a model without any"
         )
     counts = schedule(token_merging, len(blocks), merging_schedule)
-    tokens, merged, prefix = blocks[0].input.shape[1] if blocks else 0, {}, _count_prefix(model)
+    tokens, merged, prefix = blocks[0].input.shape[1] if blocks else 0, {}, count_prefix(model)
     for block, count in zip(blocks, counts):
         if token_merging and not _mixes_without_positions(block):
             raise ValueError(
@@ -121,11 +121,6 @@ def _computes_one_token(block):
     """Whether a block has a form that computes the class token alone."""
     plain = not (block.options.qk_norm or block.options.parallel)
     return plain and _mixes_without_positions(block)
-
-
-def _count_prefix(model):
-    layers = [layer for layer in model.layers if layer.name in PREFIX]
-    return sum(getattr(layer, "num_registers", 1) for layer in layers)
 
 
 def _block_read_for_its_class_token(model):

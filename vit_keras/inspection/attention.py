@@ -2,7 +2,7 @@
 
 Attention weights are `(B, L, H, N, N)`, for images, layers, heads, queries and keys, and each row
 sums to 1. The last h·w of the N tokens are the patches of a `grid` (h, w) in raster order; class
-tokens come before them.
+tokens and registers come before them.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from vit_keras.models import attention_maps, attention_rollout, patch_grid
+from vit_keras.models.prefix import count_registers, has_class_token
 
 
 def patch_distances(grid: tuple[int, int], image_size: tuple[int, int]) -> np.ndarray:
@@ -81,14 +82,18 @@ def attention_entropy(attention: np.ndarray) -> np.ndarray:
     return -(attention * logarithm).sum(axis=-1).mean(axis=(0, 3))
 
 
-def read_out(weights: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+def read_out(
+    weights: np.ndarray, grid: tuple[int, int], class_token: bool | None = None
+) -> np.ndarray:
     """Reads from attention weights how much the classifier takes from each patch.
 
-    The weights are the class token's row or, in a model without one, the mean of all rows.
+    The weights are the class token's row or, in a model without one, the mean of the patches' rows.
 
     Args:
         weights: Attention weights or a rollout, `(..., N, N)`.
         grid: Rows and columns of patches, (h, w).
+        class_token: Whether the first token is a class token; None if any token before the patches
+            means that it is.
 
     Returns:
         An array `(..., h, w)`.
@@ -100,7 +105,10 @@ def read_out(weights: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
                [0.2, 0.2]])
     """
     rows, columns = grid
-    queries = weights[..., 0, :] if weights.shape[-1] > rows * columns else weights.mean(axis=-2)
+    if class_token is None:
+        class_token = weights.shape[-1] > rows * columns
+    patches = weights[..., -rows * columns :, :]
+    queries = weights[..., 0, :] if class_token else patches.mean(axis=-2)
     return queries[..., -rows * columns :].reshape(*queries.shape[:-1], rows, columns)
 
 
@@ -113,8 +121,10 @@ class AttentionViews:
         entropy_nats: Mean entropy in nats, `(L, H)`.
         rollout: How much of each patch reaches the classifier, `(B, h, w)`.
         last_layer: Attention weights of the last layer for each head, `(B, H, h, w)`: those of the
-            class token, or the mean over all tokens in a model without one.
+            class token, or the mean over the patches in a model without one.
         tokens: The number of tokens N. The entropy is at most ln N.
+        registers: Attention weights of the last layer for each of R registers, the mean over heads,
+            `(B, R, h, w)`.
 
     Example:
         ```python
@@ -129,6 +139,7 @@ class AttentionViews:
     rollout: np.ndarray
     last_layer: np.ndarray
     tokens: int
+    registers: np.ndarray
 
 
 def rollout_function(
@@ -153,11 +164,11 @@ def rollout_function(
         (8, 14, 14)
     """
     maps = attention_maps(model)
-    grid = patch_grid(model)
+    place = patch_grid(model), has_class_token(model)
 
     def rollout(images):
         batches = _attention(maps, images, batch)
-        return np.concatenate([read_out(attention_rollout(a, heads), grid) for a in batches])
+        return np.concatenate([read_out(attention_rollout(a, heads), *place) for a in batches])
 
     return rollout
 
@@ -185,13 +196,16 @@ def attention_views(
         (12, 12)
     """
     grid, size = patch_grid(model), tuple(model.input_shape[1:3])
+    place, num_registers = (grid, has_class_token(model)), count_registers(model)
     batches = []
     for attention in _attention(attention_maps(model), images, batch):
         distance = attention_distance(attention, grid, size)
-        rollout = read_out(attention_rollout(attention, heads), grid)
-        last_layer = read_out(attention[:, -1], grid)
-        batches.append((distance, attention_entropy(attention), rollout, last_layer))
-    distances, entropies, rollouts, last_layers = zip(*batches)
+        rollout = read_out(attention_rollout(attention, heads), *place)
+        last_layer = read_out(attention[:, -1], *place)
+        registers = _of_registers(attention[:, -1], grid, num_registers)
+        row = (distance, attention_entropy(attention), rollout, last_layer, registers)
+        batches.append(row)
+    distances, entropies, rollouts, last_layers, registers = zip(*batches)
     mean = functools.partial(np.average, axis=0, weights=[len(rollout) for rollout in rollouts])
     return AttentionViews(
         mean(distances),
@@ -199,7 +213,16 @@ def attention_views(
         np.concatenate(rollouts),
         np.concatenate(last_layers),
         tokens=attention.shape[-1],
+        registers=np.concatenate(registers),
     )
+
+
+def _of_registers(weights, grid, count):
+    """What each register, which come right before the patches, takes from each patch."""
+    rows, columns = grid
+    first = weights.shape[-1] - rows * columns - count
+    queries = weights.mean(axis=1)[:, first : first + count, -rows * columns :]
+    return queries.reshape(len(weights), count, rows, columns)
 
 
 def _attention(maps, images, batch) -> Iterator[np.ndarray]:

@@ -120,8 +120,12 @@ def draw_last_layer(
     titles: Sequence[str],
     path: Path,
     heading: str = "",
+    column: str = "head",
 ) -> None:
-    """Draws a row for each picture: the picture, and the last layer's attention `(B, H, h, w)`."""
+    """Draws a row for each picture: the picture, and the last layer's attention `(B, H, h, w)`.
+
+    `column` is what the second axis counts, heads or registers.
+    """
     rows, columns = len(pictures), last_layer.shape[1] + 1
     figure, axes = _pictures(rows, columns, pictures.shape[1:3], 0.0, 0.7, heading)
     for row, picture, heads, title in zip(axes, pictures, last_layer, titles):
@@ -130,7 +134,7 @@ def draw_last_layer(
         for axis, weights in zip(row[1:], heads):
             image = axis.imshow(weights / weights.max(), **MAP)
     for head, axis in enumerate(axes[0, 1:]):
-        axis.set_title(f"head {head + 1}", fontsize=8)
+        axis.set_title(f"{column} {head + 1}", fontsize=8)
     _share_bar(figure, image, axes[:, -1], pad=0.03, aspect=25)
     save_figure(figure, path)
 

@@ -13,7 +13,7 @@ from vit_keras.inspection import plots
 from vit_keras.inspection.attention import AttentionViews, attention_views
 from vit_keras.inspection.features import feature_components
 from vit_keras.inspection.weights import filter_components, position_similarity
-from vit_keras.layers import AddPositionEmbs, EncoderBlock
+from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
 from vit_keras.layers.base import check_choice
 from vit_keras.models import patch_grid
 
@@ -89,6 +89,13 @@ def _attention_last_layer(subject, path) -> Arrays:
     return {"weights": weights}
 
 
+def _registers(subject, path) -> Arrays:
+    weights = subject.attention.registers
+    drawing = subject.pictures, weights, subject.titles, path, subject.heading
+    plots.draw_last_layer(*drawing, column="register")
+    return {"weights": weights}
+
+
 def _features(subject, path) -> Arrays:
     features = feature_components(subject.model, subject.images)
     plots.draw_features(subject.pictures, features, subject.titles, path, subject.heading)
@@ -103,6 +110,7 @@ VIEWS: dict[str, tuple[Callable[[Subject, pathlib.Path], Arrays], type]] = {
     "attention_entropy": (_attention_entropy, EncoderBlock),
     "attention_rollout": (_attention_rollout, EncoderBlock),
     "attention_last_layer": (_attention_last_layer, EncoderBlock),
+    "registers": (_registers, RegisterTokens),
     "features": (_features, keras.layers.Layer),
 }
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import keras
+
 from vit_keras.layers import ClassToken, RegisterTokens
 from vit_keras.models.options import ViTOptions
 
@@ -73,3 +75,19 @@ def _single_tokens(x, prefix, layer):
     for name in reversed(prefix.names):
         x = ClassToken(dtype=layer(name)["dtype"], name=name)(x)
     return x
+
+
+def has_class_token(model: keras.Model) -> bool:
+    """Tells whether the first token of a built model is a class token."""
+    return any(layer.name == "cls" for layer in model.layers)
+
+
+def count_registers(model: keras.Model) -> int:
+    """Returns the number of registers of a built model."""
+    return sum(x.num_registers for x in model.layers if isinstance(x, RegisterTokens))
+
+
+def count_prefix(model: keras.Model) -> int:
+    """Returns the number of tokens before the patches of a built model."""
+    names = [layer.name for layer in model.layers]
+    return sum(name in ("cls", "dist") for name in names) + count_registers(model)

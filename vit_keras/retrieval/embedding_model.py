@@ -8,6 +8,7 @@ from vit_keras.layers import TakeClassToken
 from vit_keras.models import patch_grid
 from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
+from vit_keras.models.prefix import has_class_token
 
 
 def embedding_model(
@@ -77,7 +78,8 @@ def _pool(model, outputs, layer):
 
 def _class(model, outputs, layer):
     x, (rows, columns) = _token_output(model, outputs, layer)
-    if len(x.shape) != 3 or x.shape[1] == rows * columns:
+    only_patches = x.shape[1] == rows * columns
+    if len(x.shape) != 3 or only_patches or not has_class_token(model):
         raise ValueError(
             f"`tokens` 'class' needs a model with a class token. Received: model {model.name!r}, "
             "which has none. Give tokens 'pool' or 'mean'"
