@@ -59,7 +59,7 @@ def test_another_patch_size_resizes_the_kernel_and_the_positions(small, rng, rul
 
 def test_no_rule_takes_those_of_the_model(small):
     patches = weights_by_path(with_patch_size(small, 2))
-    by_name = weights_by_path(with_patch_size(small, 2, *vars(FLEXIVIT).values()))
+    by_name = weights_by_path(with_patch_size(small, 2, FLEXIVIT.positions, FLEXIVIT.patches))
     others = weights_by_path(with_patch_size(small, 2, "bicubic", "bicubic_antialias"))
     for path, value in by_name.items():
         np.testing.assert_array_equal(patches[path], value, err_msg=path)
@@ -137,3 +137,14 @@ def test_files_carry_the_rules_and_older_files_have_none(small, tmp_path):
     del config["resizing"]
     assert ImageModel.from_config(config).resizing == Resizing()
     assert models.resizing_of(keras.Sequential([keras.layers.Dense(1)])) == Resizing()
+
+
+def test_a_publisher_that_crops_takes_any_size(rng):
+    model = randomise(VisionTransformer((16, 8), 4, 24, 2, 3, 40, num_classes=5), rng)
+    with pytest.raises(ValueError, match="`patch_size` must divide `image_size`"):
+        with_image_size(model, (18, 15))
+    model.resizing = Resizing(crops=True)
+    images = rng.normal(size=(2, 18, 15, 3)).astype("float32")
+    expected = to_numpy(with_image_size(model, (16, 12))(images[:, :16, :12]))
+    outputs = to_numpy(with_image_size(model, (18, 15))(images))
+    np.testing.assert_allclose(outputs, expected, atol=1e-6)

@@ -67,7 +67,7 @@ def test_naflex_of_big_vision_at_each_grid(number, recwarn):
         expected = {key: file[f"{key}_{number}"] for key in ("tokens", "pooled")}
     model = weights.from_checkpoint(path)
     assert model.input_shape == (None, 16, 16, 3)
-    assert model.resizing == Resizing("bilinear_antialias", "bilinear_half_pixel")
+    assert model.resizing == Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
     assert model.preprocessing.crop_fraction is None
     assert_golden(with_image_size(model, images.shape[1:3]), images, expected)
     loaded = weights.from_checkpoint(path, image_size=images.shape[1:3])

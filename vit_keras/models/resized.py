@@ -37,9 +37,9 @@ def with_image_size(
         A model with the preprocessing and the class names of `model`.
 
     Raises:
-        ValueError: The patch, or the total stride of a hybrid, does not divide `image_size`, there
-            is no such rule, or the model has "relative" position embeddings, which belong to one
-            grid of patches.
+        ValueError: The patch, or the total stride of a hybrid, does not divide `image_size`, and
+            `model.resizing.crops` is False; there is no such rule; or the model has "relative"
+            position embeddings, which belong to one grid of patches.
 
     Example:
         >>> with_image_size(model, 384).input_shape  # of a model for 224 pixels
@@ -103,6 +103,8 @@ def _resized(
         config = layer.get_config()
         if patch_size is not None and isinstance(layer, PatchEmbedding):
             config["patch_size"] = patch_size
+        if isinstance(layer, PatchEmbedding):
+            config["crop"] |= rules.crop_to_patches(images.shape[1:3], config["patch_size"])
         if config.get("grid") is not None:  # the new PatchEmbedding is cloned before
             config["grid"] = grid_of_layers(cloned, model.name)
         if config.get("position_embedding") == "relative":

@@ -1,6 +1,7 @@
 """The rules by which the code of a publisher resizes weights."""
 
 import dataclasses
+from typing import Any
 
 from vit_keras.resizing.interpolation import interpolation_rule
 
@@ -14,6 +15,8 @@ class Resizing:
     Attributes:
         positions: The name of a rule in `INTERPOLATIONS`, or "bilinear_geometric" for biases.
         patches: The name of the rule that resizes patches, see `resample_patch_kernel`.
+        crops: Whether images of any size are taken, of which the pixels at the right and at the
+            bottom that fill no patch are left out, as by a convolution without padding.
 
     Raises:
         ValueError: If there is no such rule.
@@ -26,10 +29,15 @@ class Resizing:
 
     positions: str = "bilinear"
     patches: str = "bilinear_half_pixel"
+    crops: bool = False
 
     def __post_init__(self):
         interpolation_rule(self.positions, "positions")
         interpolation_rule(self.patches, "patches")
+
+    def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
+        """Tells whether a model for images of this size must leave pixels out, and may."""
+        return self.crops and any(size % patch for size, patch in zip(image_size, patch_size))
 
     def replaced(
         self, interpolation: str | None = None, patch_interpolation: str | None = None
@@ -43,7 +51,7 @@ class Resizing:
         Raises:
             ValueError: If there is no such rule.
         """
-        changes = {}
+        changes: dict[str, Any] = {}
         if interpolation is not None:
             interpolation_rule(interpolation, "interpolation")
             changes["positions"] = interpolation

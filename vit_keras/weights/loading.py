@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from vit_keras.layers.base import pair
 from vit_keras.models import lora_layers, with_image_size
 from vit_keras.weights import strict_copy
 from vit_keras.weights.architectures import check_plausible, class_for
@@ -195,7 +196,16 @@ def _build(inferred, numerics, overrides, file):
     arguments = {**architecture.defaults, **{key: getattr(numerics, key) for key in computation}}
     arguments |= {**inferred, **overrides}
     _check_complete(arguments, required, file)
+    if overrides.get("image_size") and "crop_to_patches" not in overrides:
+        arguments |= _crop(arguments, numerics.resizing)
     return architecture.constructor(**{key: arguments[key] for key in arguments if key in known})
+
+
+def _crop(arguments, resizing):
+    """The option that a size needs which patches do not divide, where the publisher crops."""
+    sizes = (pair(arguments[name], name) for name in ("image_size", "patch_size"))
+    crops = arguments.get("resnet_layers") is None and resizing.crop_to_patches(*sizes)
+    return {"crop_to_patches": True} if crops else {}
 
 
 def _check_complete(arguments, required, file):

@@ -167,7 +167,8 @@ def check(arch: VisionTransformerArchitecture) -> None:
         )
 
 
-NAFLEX = Resizing("bilinear_antialias", "bilinear_half_pixel")
+PUBLISHED = Resizing(crops=True)
+NAFLEX = Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
 PREPROCESSING = Preprocessing(antialias=True, crop_fraction=0.875)
 
 FORMAT = Format(
@@ -176,7 +177,7 @@ FORMAT = Format(
     detect=detect,
     infer=infer,
     links=links,
-    numerics=lambda config: Numerics(gelu="tanh", preprocessing=PREPROCESSING),
+    numerics=lambda config: Numerics(gelu="tanh", preprocessing=PREPROCESSING, resizing=PUBLISHED),
     refine=refine,
     slots_optional=True,
     canonical=canonical,

@@ -108,7 +108,7 @@ def _numerics(row, config):
         gelu=gelu_of(fields),
         layer_norm_epsilon=fields["layer_norm_eps"],
         preprocessing=read_processor(config.get(PROCESSOR) or {}, row.processor),
-        resizing=Resizing(rule, "bilinear_half_pixel" if rule == NAFLEX else "bicubic"),
+        resizing=Resizing(rule, "bilinear_half_pixel" if rule == NAFLEX else "bicubic", crops=True),
         class_names=class_names_of(config),
     )
 

@@ -93,7 +93,7 @@ def numerics(config: dict) -> Numerics:
         gelu="quick" if quick else "tanh" if tanh else "exact",
         layer_norm_epsilon=(vision.get("norm_kwargs") or {}).get("eps", 1e-5),
         preprocessing=_preprocessing(content.get("preprocess_cfg", {})),
-        resizing=Resizing("bicubic_antialias"),
+        resizing=Resizing("bicubic_antialias", crops=True),
     )
 
 

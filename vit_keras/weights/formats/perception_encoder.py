@@ -21,7 +21,7 @@ POOL_HEADS = 8
 NUMERICS = Numerics(
     layer_norm_epsilon=1e-5,
     preprocessing=Preprocessing(antialias=True),
-    resizing=Resizing("bilinear_half_pixel"),
+    resizing=Resizing("bilinear_half_pixel", crops=True),
 )
 
 
