@@ -1,8 +1,12 @@
 """The table of families against published counts and other projects' names."""
 
+import functools
+import re
+
 import pytest
 
-from vit_keras import families, variants
+from tests.helpers import ROOT
+from vit_keras import applications, families, variants
 from vit_keras.compute import abstract_model, flops
 
 pytestmark = pytest.mark.once
@@ -87,6 +91,7 @@ OTHER_SIZES = {
 }
 
 
+@functools.cache
 def count(name, **arguments):
     return abstract_model(name, **arguments).count_params()
 
@@ -121,6 +126,14 @@ def test_every_family_has_a_published_count():
     counted = {*PUBLISHED, *WITHOUT_HEAD, *WITH_MASK_TOKEN}
     of = lambda name: variants.get(name).family
     assert {of(name) for name in counted} == families.FAMILIES.keys()
+
+
+def test_the_readme_lists_every_constructor_with_its_parameters():
+    text = (ROOT / "README.md").read_text()
+    listed = dict(re.findall(r"`(\w+)` (\d[\d ]*\d)(?=,| \|)", text))
+    assert listed.keys() == applications.OF_FAMILIES.keys()
+    for name, variant in applications.OF_FAMILIES.items():
+        assert int(listed[name].replace(" ", "")) == count(variant), name
 
 
 def test_heads_have_the_published_widths():

@@ -6,10 +6,14 @@ Images go through `preprocess_input` first:
 model = vit_keras.applications.ViTB16(weights="augreg-imagenet")
 probabilities = model(vit_keras.applications.preprocess_input(images))  # (B, 1000)
 ```
+
+The constructors of other families, such as `DINOv2S14`, are made from the rows of
+`vit_keras.families` when they are first used.
 """
 
 from vit_keras.applications.decoding import decode_predictions
 from vit_keras.applications.factory import application, preprocess_input
+from vit_keras.families import FAMILIES
 
 ViTTi16 = application("Ti/16", "vit_ti16", "ViTTi16")
 ViTS16 = application("S/16", "vit_s16", "ViTS16")
@@ -38,6 +42,27 @@ BiTR152x1 = application("R152x1", "bit_r152x1", "BiTR152x1")
 BiTR152x2 = application("R152x2", "bit_r152x2", "BiTR152x2")
 BiTR152x4 = application("R152x4", "bit_r152x4", "BiTR152x4")
 BiTR200x3 = application("R200x3", "bit_r200x3", "BiTR200x3")
+
+# {name of a constructor: variant}
+OF_FAMILIES = {
+    family.function_of(size): family.variant(size)
+    for family in FAMILIES.values()
+    for size in family.sizes
+}
+
+
+def __getattr__(name):
+    if name not in OF_FAMILIES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    variant = OF_FAMILIES[name]
+    model_name = variant.lower().replace("/", "").replace("-", "_").replace("+", "_plus")
+    globals()[name] = application(variant, model_name, name)
+    return globals()[name]
+
+
+def __dir__():
+    return sorted({*globals(), *OF_FAMILIES})
+
 
 __all__ = [
     "BiTR50x1",
@@ -68,3 +93,4 @@ __all__ = [
     "decode_predictions",
     "preprocess_input",
 ]
+__all__ += sorted(OF_FAMILIES)

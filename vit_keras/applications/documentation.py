@@ -3,7 +3,7 @@
 import textwrap
 from typing import Any
 
-from vit_keras import variants
+from vit_keras import families, variants
 from vit_keras.weights import lookup, names
 
 WIDTH = 96  # of the text inside a docstring's indentation
@@ -15,9 +15,7 @@ _TEMPLATE = """Instantiates the {model}.
 
 {summary}
 
-Each Keras application expects its own preprocessing of images. For this one, call
-`vit_keras.applications.preprocess_input` on images with pixels in [0, 255]; it scales them to
-[-1, 1].
+{preprocessing}
 
 Args:
 {arguments}
@@ -39,8 +37,9 @@ _ARGUMENTS = {
         downloaded to the Keras cache. {published}""",
     "input_tensor": """Optional Keras tensor, such as the output of `keras.Input()`, to use as image
         input for the model.""",
-    "input_shape": """Optional tuple `(height, width, channels)`. {sides} The default is `(224, 224,
-        3)`, or the size of the images that the published weights were trained on last.""",
+    "input_shape": """Optional tuple `(height, width, channels)`. {sides} The default is
+        `({pixels}, {pixels}, 3)`, or the size of the images that the published weights were trained
+        on last.""",
     "pooling": """Optional pooling of the features when `include_top` is `False`. `None` means that
         the output is {all_features}. `"avg"` and `"max"` mean that the output `(B, {width})` is the
         average or the maximum over {pooled}.""",
@@ -88,7 +87,30 @@ _WITHOUT_WEIGHTS = """Example:
     images = vit_keras.applications.preprocess_input(np.zeros((1, 224, 224, 3)))
     probabilities = model(images)  # (1, 2)
     ```"""
+_FEATURES = """Example:
+    Read features with published weights:
+
+    ```python
+    model = vit_keras.applications.{function}(
+        include_top=False, weights="{weights}", pooling="avg"
+    )
+    image = keras.utils.load_img("cat.jpg", target_size=model.input_shape[1:3])
+    batch = keras.utils.img_to_array(image)[None]
+    features = model(vit_keras.applications.preprocess_input(batch, model=model))
+    ```"""
+_FAMILY_WITHOUT_WEIGHTS = """Example:
+    ```python
+    model = vit_keras.applications.{function}(class_names=["cat", "dog"])
+    images = np.zeros((1, {pixels}, {pixels}, 3))
+    probabilities = model(vit_keras.applications.preprocess_input(images, model=model))  # (1, 2)
+    ```"""
+_OWN = "Each Keras application expects its own preprocessing of images. "
+_SCALED = """For this one, call `vit_keras.applications.preprocess_input` on images with pixels in
+[0, 255]; it scales them to [-1, 1]."""
+_NORMALIZED = """For this one, call `vit_keras.applications.preprocess_input(images, model=model)`
+on images with pixels in [0, 255]; it scales them as the publisher does."""
 _TRANSFORMER = {
+    "preprocessing": _SCALED,
     "features": "the normalized tokens `(B, 1 + N, {width})`, the class token before N patches",
     "sides": "Height and width must be multiples of {stride} pixels.",
     "all_features": "all tokens",
@@ -96,18 +118,23 @@ _TRANSFORMER = {
     "valid_shape": "static and a multiple of {stride} pixels",
 }
 _RESNET = {
+    "preprocessing": _SCALED,
     "features": "the normalized and rectified map `(B, height / 32, width / 32, {width})`",
     "sides": "Images may have any size.",
     "all_features": "the map",
     "pooled": "the cells of the map",
     "valid_shape": "static",
 }
+_CROPPED = "Pixels at the right and at the bottom that fill no patch are left out."
 _VIT_PAPER = """Reference:
 - [An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale](
     https://arxiv.org/abs/2010.11929) (ICLR 2021)"""
 _BIT_PAPER = """Reference:
 - [Big Transfer (BiT): General Visual Representation Learning](
     https://arxiv.org/abs/1912.11370) (ECCV 2020)"""
+_FAMILY_PAPER = """Reference:
+- [{family.title}](
+    {family.paper})"""
 _BLOCKS = (
     "which go through {row.num_layers} transformer blocks of width {row.hidden_size} with "
     "{row.num_heads} attention heads."
@@ -119,6 +146,15 @@ _KINDS = {
         "summary": "The model cuts an image into patches of {row.patch_size}x{row.patch_size} "
         "pixels, " + _BLOCKS,
         **_TRANSFORMER,
+    },
+    variants.FamilyVariant: {
+        **_TRANSFORMER,
+        "model": "Vision Transformer {variant}",
+        "reference": _FAMILY_PAPER,
+        "summary": "The model cuts an image into patches of {row.patch_size}x{row.patch_size} "
+        "pixels, " + _BLOCKS + " The published weights are under this license: {family.license}.",
+        "preprocessing": _NORMALIZED,
+        "features": "the normalized tokens `(B, T + N, {width})`, T tokens before N patches",
     },
     variants.HybridVariant: {
         "model": "hybrid {variant} of a ResNet and a Vision Transformer",
@@ -141,8 +177,12 @@ def documentation(variant: str, function: str) -> str:
     """Returns the docstring of the constructor `function` of a variant."""
     row = variants.get(variant)
     facts: dict[str, Any] = {"variant": variant, "row": row}
-    facts |= {"stride": row.stride, "width": row.feature_size}
+    facts |= {"stride": row.stride, "width": row.feature_size, "pixels": row.image_size}
+    if isinstance(row, variants.FamilyVariant):
+        facts["family"] = families.family_of(row)
     facts |= {key: text.format(**facts) for key, text in _KINDS[type(row)].items()}
+    if row.constructor_arguments().get("crop_to_patches"):
+        facts |= {"sides": _CROPPED, "valid_shape": "static"}
     published = names(variant)
     facts["published"] = (
         "Published weights are" if published else "None are published for this variant."
@@ -154,9 +194,10 @@ def documentation(variant: str, function: str) -> str:
         model=facts["model"],
         reference=facts["reference"],
         summary=textwrap.fill(facts["summary"], WIDTH),
+        preprocessing=textwrap.fill(_OWN + facts["preprocessing"], WIDTH),
         arguments="\n".join(arguments.values()),
         errors="\n".join(_entry(name, text, facts) for name, text in _ERRORS.items()),
-        examples=_examples(variant, function, published),
+        examples=_examples(variant, function, published, row),
     )
     return textwrap.indent(text, "    ").lstrip()
 
@@ -173,13 +214,17 @@ def _bullet(variant, name):
     row = lookup(variant, name)
     top1 = max((accuracy.top1 for accuracy in row.accuracies), default=None)
     accuracy = "" if top1 is None else f", {top1:.1f}% top-1 on ImageNet"
-    size = f"{row.resolution}x{row.resolution} pixels"
-    return f'        - `"{name}"`: {size}, {row.num_classes} classes{accuracy}.'
+    size, classes = f"{row.resolution}x{row.resolution} pixels", f"{row.num_classes} classes"
+    if row.num_classes is None or row.is_projection:
+        classes = f"embeddings of {row.num_classes} numbers" if row.num_classes else "no classifier"
+    return f'        - `"{name}"`: {size}, {classes}{accuracy}.'
 
 
-def _examples(variant, function, published):
+def _examples(variant, function, published, row):
+    facts = {"function": function, "pixels": row.image_size}
+    of_family = isinstance(row, variants.FamilyVariant)
     if not published:
-        return _WITHOUT_WEIGHTS.format(function=function)
+        return (_FAMILY_WITHOUT_WEIGHTS if of_family else _WITHOUT_WEIGHTS).format(**facts)
     weights = next((name for name in PREFERRED if name in published), published[0])
-    classes = lookup(variant, weights).num_classes
-    return _WITH_WEIGHTS.format(function=function, weights=weights, classes=classes)
+    facts |= {"weights": weights, "classes": lookup(variant, weights).num_classes}
+    return (_FEATURES if of_family else _WITH_WEIGHTS).format(**facts)

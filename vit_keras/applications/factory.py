@@ -9,8 +9,16 @@ from vit_keras import variants
 from vit_keras import weights as weight_files
 from vit_keras.applications.documentation import documentation
 from vit_keras.layers import DropClassToken
-from vit_keras.models import ImageModel, check_class_names, from_variant, preprocessing_of
+from vit_keras.models import (
+    ImageModel,
+    check_class_names,
+    copy_description,
+    from_variant,
+    preprocessing_of,
+)
 from vit_keras.models.arguments import names_arguments
+from vit_keras.models.options import OPTION_NAMES, ViTOptions
+from vit_keras.models.prefix import Prefix
 
 POOLINGS = {
     "avg": keras.layers.GlobalAveragePooling1D,
@@ -27,6 +35,8 @@ CLASSES = _Default(1000)
 
 def preprocess_input(x, data_format=None, model=None):
     """Preprocesses a tensor or NumPy array that encodes a batch of images.
+
+    The models of other families than the paper's need the `model`, whose scale is their own.
 
     Args:
         x: A floating-point `numpy.array` or a tensor, `(B, height, width, 3)`, with values in
@@ -70,17 +80,17 @@ def application(variant: str, name: str, function: str):
         classes = _classes(row, classes, include_top, classifier_activation)
         model = from_variant(
             variant,
-            **_published_form(variant, row, include_top),
+            **_form(variant, row, include_top, classifier_activation),
             image_size=None,
             num_classes=classes if include_top else None,
-            classifier_activation=classifier_activation,
-            input_tensor=_images(input_tensor, input_shape, row.resolution if row else 224),
+            input_tensor=_images(input_tensor, input_shape, _pixels(variant, row)),
             name=name,
         )
-        model = model if include_top else _without_top(model, variant, pooling)
         if weights is not None:
             path = weights if row is None else weight_files.resolve(variant, weights)
             model = weight_files.load(model, path, head="keep" if include_top else "drop")
+        model = _with_activation(model, variant, classifier_activation, include_top)
+        model = model if include_top else _without_top(model, variant, pooling)
         if class_names is not None:
             model.class_names = check_class_names(class_names, classes)
         return model
@@ -125,7 +135,7 @@ def _named_classes(row, class_names, classes, include_top):
             "include_top=False; leave them out"
         )
     if isinstance(classes, _Default):
-        classes = row.num_classes if row else len(class_names)
+        classes = (row and row.num_classes) or len(class_names)
     check_class_names(class_names, classes)
     return classes
 
@@ -139,6 +149,11 @@ def _classes(row, classes, include_top, activation):
         )
     if row is None or not include_top:
         return int(classes) if isinstance(classes, _Default) else classes
+    if row.num_classes is None:
+        raise ValueError(
+            f"The weights {row.weights!r} have no classifier. Received: include_top=True; use "
+            "include_top=False and put your own classifier on top"
+        )
     if not isinstance(classes, _Default) and classes != row.num_classes:
         raise ValueError(
             f"`classes` must be {row.num_classes} with weights={row.weights!r} and "
@@ -153,11 +168,31 @@ def _classes(row, classes, include_top, activation):
     return row.num_classes
 
 
-def _published_form(variant, row, include_top):
-    """Returns the arguments that published weights add to those of their variant."""
+def _pixels(variant, row):
+    return row.resolution if row else variants.get(variant).image_size
+
+
+def _form(variant, row, include_top, activation):
+    """Returns the arguments that differ from those of the variant."""
+    form = {} if _has_two_heads(variant) else {"classifier_activation": activation}
     if row is None or isinstance(variants.get(variant), variants.ResNetVariant):
-        return {}
-    return {"representation_size": row.representation_size if include_top else None}
+        return form
+    if row.is_projection:
+        form["classifier_activation"] = None
+        form["head_use_bias"] = row.format == "timm"  # where the bias is zero
+    return {**form, "representation_size": row.representation_size if include_top else None}
+
+
+def _has_two_heads(variant):
+    return variants.architecture(variant).get("classifier") == "distilled"
+
+
+def _with_activation(model, variant, activation, include_top):
+    """Puts the activation after the mean of two heads, which gives logits."""
+    if activation is None or not include_top or not _has_two_heads(variant):
+        return model
+    x = keras.layers.Activation(activation, dtype="float32", name="predictions")(model.output)
+    return copy_description(ImageModel(model.input, x, name=model.name), model)
 
 
 def _images(input_tensor, input_shape, size):
@@ -175,9 +210,27 @@ def _images(input_tensor, input_shape, size):
 
 def _without_top(model, variant, pooling):
     resnet = isinstance(variants.get(variant), variants.ResNetVariant)
-    x = model.get_layer("relu" if resnet else "encoder_norm").output
+    x = model.get_layer("relu").output if resnet else _tokens(model)
     if pooling is not None:
-        cells = keras.layers.Reshape((-1, x.shape[-1]), name="cells")  # (B, h·w, C)
-        x = (cells if resnet else DropClassToken(name="patch_tokens"))(x)
-        x = POOLINGS[pooling](name=f"{pooling}_pool")(x)
-    return ImageModel(model.input, x, name=model.name)
+        pool = POOLINGS[pooling](name=f"{pooling}_pool")
+        x = pool(_cells(x) if resnet else _patches(x, model, variant))
+    return copy_description(ImageModel(model.input, x, name=model.name), model)
+
+
+def _tokens(model):
+    """Returns all tokens, normalized; some models normalize the mean of the patches alone."""
+    norm, layers = model.get_layer("encoder_norm"), [layer.name for layer in model.layers]
+    if len(norm.output.shape) == 3:
+        return norm.output
+    return norm(model.get_layer("patch_tokens" if "patch_tokens" in layers else "gap").input)
+
+
+def _patches(x, model, variant):
+    arguments = variants.architecture(variant)
+    options = ViTOptions(**{k: v for k, v in arguments.items() if k in OPTION_NAMES})
+    before = Prefix.of(arguments.get("classifier", "token"), options).count
+    return DropClassToken(before, name="patch_tokens")(x) if before else x
+
+
+def _cells(x):
+    return keras.layers.Reshape((-1, x.shape[-1]), name="cells")(x)  # (B, h·w, C)

@@ -90,4 +90,5 @@ class Family:
     def function_of(self, size: str) -> str:
         """Returns the name of the constructor of a size, such as "DINOv2S14" of "S/14"."""
         words = size.replace("/", "").replace("+", "Plus").replace("g-opt", "Gopt")
-        return self.function.format(words.replace("-", "_"))
+        words = words.replace("-", "_")
+        return self.function.format(f"_{words}" if words[0].isdigit() else words)
