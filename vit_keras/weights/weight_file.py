@@ -103,7 +103,7 @@ class WeightFile:
         """
         numerics = self.format.numerics(self.config)
         if numerics is not None:
-            numerics = self.format.refine(numerics, self.shapes)
+            numerics = self.format.refine(numerics, self.shapes, self.config)
         fields = self.note.get("numerics")
         if fields is None:
             return numerics

@@ -50,8 +50,8 @@ class Format:
         links: Takes an architecture, the canonical names of a file to read, or None to write, and
             the configuration beside it; returns the links.
         numerics: Takes the configuration; returns how the project's code computes.
-        refine: Takes such numerics and `{canonical name: shape}`; returns them with what the
-            tensors show.
+        refine: Takes such numerics, `{canonical name: shape}` and the configuration; returns them
+            with what the tensors show.
         assumption: Takes the configuration; returns what is assumed of a file without one, for a
             warning, or nothing.
         slots_optional: Whether files may have positions of the patches alone, without slots for
@@ -80,7 +80,7 @@ class Format:
     infer: Callable[[dict[str, tuple[int, ...]], dict], dict[str, Any]]
     links: Callable[..., Iterable[Link]]
     numerics: Callable[[dict], Numerics | None]
-    refine: Callable[[Numerics, dict[str, tuple[int, ...]]], Numerics] = lambda old, shapes: old
+    refine: Callable[..., Numerics] = lambda old, shapes, config: old
     slots_optional: bool = False
     assumption: Callable[[dict], str] = lambda config: ""
     canonical: Callable[[str], str] = str

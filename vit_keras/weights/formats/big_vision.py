@@ -147,7 +147,7 @@ def infer(shapes: dict, config: dict) -> dict:
     return arguments | guess_image_size(positions, patch_size, slot)
 
 
-def refine(numerics: Numerics, shapes: dict) -> Numerics:
+def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
     """SigLIP, with its tower for text or as NaFlex, takes whole pictures, without a crop."""
     naflex = _grid_of_positions(shapes.get(POSITIONS, (1, 0))) is not None
     if naflex:

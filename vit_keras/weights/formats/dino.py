@@ -92,7 +92,7 @@ def infer(shapes: dict, config: dict) -> dict:
     return arguments | covered_positions(arguments, shapes[row.positions][1])
 
 
-def refine(numerics: Numerics, shapes: dict) -> Numerics:
+def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
     has_registers = prefix_of(shapes) + "register_tokens" in shapes
     rule = "bicubic_antialias" if has_registers else "bicubic_offset"
     return dataclasses.replace(numerics, resizing=Resizing(rule))

@@ -103,7 +103,7 @@ def _rope(periods, head_size):
     )
 
 
-def refine(numerics: Numerics, shapes: dict) -> Numerics:
+def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
     """Models of satellite images have a norm for local crops, as the 7B of other images has."""
     prefix = prefix_of(shapes)
     if f"{prefix}local_cls_norm.weight" not in shapes:

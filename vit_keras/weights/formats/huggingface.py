@@ -116,7 +116,7 @@ def _numerics(row, config):
 BARE = _numerics(MODEL_TYPES["vit"], {})
 
 
-def refine(numerics: Numerics, shapes: dict) -> Numerics:
+def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
     """Without a configuration, the names of the tensors say the model type."""
     return _numerics(model_type_of({}, set(shapes)), {}) if numerics is BARE else numerics
 

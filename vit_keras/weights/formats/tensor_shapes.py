@@ -76,9 +76,16 @@ def tensor_options(names: TensorNames, shapes: Shapes) -> dict:
         "parallel": bool(names.parallel_in),
         "num_registers": shapes[names.registers][1] if names.registers in shapes else 0,
         "pre_norm": f"{names.pre_norm}.weight" in shapes,
+        "map_mlp_dim": _map_mlp_dim(names, shapes),
         "head_use_bias": names.projection not in shapes,
     }
     return ViTOptions(**options).changed()
+
+
+def _map_mlp_dim(names, shapes):
+    """The hidden units of the attention pool's MLP, where it has not as many as the blocks'."""
+    pool = None if names.pool is None else shapes.get(f"{names.pool.dense_0}.weight")
+    return None if pool is None or pool[0] == _mlp_dim(names, shapes) else pool[0]
 
 
 def _qkv_bias(names, shapes, has):

@@ -1,238 +1,109 @@
-"""timm's `VisionTransformer` state dicts (timm 1.0).
+"""timm's state dicts of plain Vision Transformers (timm 1.0), and its folders.
+
+These classes are read and written: VisionTransformer, DeiT's with two tokens, Eva (EVA, EVA-02,
+DINOv3, PE, RoPE-ViT) and Beit. NaFlexVit is read, and written as a VisionTransformer of its grid.
 
 timm's `global_pool="avg"` normalizes after the mean, which is the classifier "gap_norm"; with
-`fc_norm=False` timm normalizes before it, which is "gap". A note or a configuration says the heads.
+`fc_norm=False` timm normalizes before it, which is "gap". A projection without bias is written as a
+head whose bias is zero. A model whose positions cover the class token but not the registers is
+written as timm has such models: the position of the class token is added to the token itself.
 """
 
+import dataclasses
 import re
-from typing import Any
 
-from vit_keras import variants
-from vit_keras.models import Preprocessing
-from vit_keras.weights.architectures import (
-    HybridArchitecture,
-    VisionTransformerArchitecture,
-    count_blocks,
-    count_units,
-    guess_image_size,
-)
-from vit_keras.weights.architectures.paths import stem_paths
-from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_distilled, same
-from vit_keras.weights.formats.timm_resizing import resizing_of
-from vit_keras.weights.formats.torch_layouts import (
-    conv,
-    dense,
-    fused,
-    heads_in,
-    heads_out,
-    kernel,
-    norm,
-)
+import numpy as np
 
-POOLS = {"token": "token", "gap": "avg", "gap_norm": "avg", "map": "map"}
-TANH = ("gelu_tanh", "gelu_pytorch_tanh")
+from vit_keras.models.options import OPTION_NAMES
+from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
+from vit_keras.weights.formats.base import Format, Link
+from vit_keras.weights.formats.tensor_links import tensor_links
+from vit_keras.weights.formats.tensor_names import TensorNames
+from vit_keras.weights.formats.timm_architectures import architecture_of, timm_arguments
+from vit_keras.weights.formats.timm_classes import check
+from vit_keras.weights.formats.timm_names import names_for, names_in, rotary_layout
+from vit_keras.weights.formats.timm_numerics import license_of, numerics, refine
+from vit_keras.weights.formats.timm_reading import infer
+from vit_keras.weights.formats.timm_stems import stem_links
+from vit_keras.weights.formats.timm_writing import config_files
+
+__all__ = ["FORMAT", "license_of"]
+
+CLASS_TOKEN, POSITIONS = "cls/cls", "posembed_input/pos_embedding"
+BUFFERS = "buffers."  # tensors that are made from sizes
 
 
 def canonical(name: str) -> str:
     """Removes the prefixes of wrappers; translates the old name of the head's hidden layer."""
     name = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
+    if name.endswith((".relative_position_index", ".k_bias")) or name.startswith("rope.periods"):
+        return f"{BUFFERS}{name}"
     return name.replace("pre_logits.fc.", "pre_logits.")
 
 
 def detect(names: set[str]) -> bool:
-    return {"patch_embed.proj.weight", "blocks.0.attn.qkv.weight"} <= names
+    stem = {"patch_embed.proj.weight", "embeds.proj.weight"} & names
+    attention = ("attn.qkv.weight", "attn.q_proj.weight", "in_proj.weight")
+    return bool(stem) and any(f"blocks.0.{name}" in names for name in attention)
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    result = _stem(arch.resnet_layers) if isinstance(arch, HybridArchitecture) else []
-    result += conv("patch_embed.proj", "embedding")
-    result += [same("cls_token", "cls/cls")] if arch.classifier == "token" else []
-    result += [same("pos_embed", "posembed_input/pos_embedding")]
-    for i in range(arch.num_layers):
-        result += _block(f"blocks.{i}", f"encoderblock_{i}", arch.num_heads)
-    result += norm("fc_norm" if arch.classifier == "gap_norm" else "norm", "encoder_norm")
-    result += _pool(arch.num_heads) if arch.classifier == "map" else []
-    result += dense("pre_logits", "pre_logits") if arch.representation_size is not None else []
-    return result + (dense("head", "head") if arch.num_classes is not None else [])
-
-
-def _stem(resnet_layers):
-    """Links the ResNet of a hybrid; a root without stages lies one level higher."""
-    backbone = "patch_embed.backbone"
-    root = f"{backbone}.stem" if resnet_layers else backbone
-    result = [kernel(f"{root}.conv", "conv_root"), *norm(f"{root}.norm", "gn_root")]
-    for path in stem_paths(resnet_layers)[3:]:
-        block, unit, part, leaf = path.split("/")
-        if leaf == "kernel":
-            old = f"{backbone}.stages.{int(block[5:]) - 1}.blocks.{int(unit[4:]) - 1}"
-            ours, number = f"{block}/{unit}", part[4:]
-            projects = number == "_proj"
-            theirs = ("downsample.conv", "downsample.norm") if projects else (part, f"norm{number}")
-            result.append(kernel(f"{old}.{theirs[0]}", f"{ours}/{part}"))
-            result += norm(f"{old}.{theirs[1]}", f"{ours}/gn{number}")
+    """Links a model to the tensors of a file, or to those that are written without one."""
+    row = names_for(arch) if names is None else names_in(names)
+    if names is not None and "embeds.proj.weight" in names:
+        row = dataclasses.replace(row, linear_patches=_is_linear(config))
+    if arch.options.rope is not None:
+        reads = names is not None and config is not None and architecture_of(config)
+        theirs = timm_arguments(config) if reads else None
+        layout = rotary_layout(arch.options.rope, arch.options.pre_norm, theirs)
+        row = dataclasses.replace(row, rotary=layout)
+    result = tensor_links(_with_bias(arch), row)
+    if arch.num_classes is not None and not arch.options.head_use_bias:
+        result = _without_bias(result, row, arch.num_classes)
+    if arch.options.position_cover == "class" and arch.options.num_registers:
+        result = _folded(result, row)
+    if isinstance(arch, HybridArchitecture):
+        return stem_links(arch.resnet_layers) + result
     return result
 
 
-def _block(old, new, num_heads):
-    attention = f"{new}/MultiHeadDotProductAttention_1"
-    qkv = f"{old}.attn.qkv"
-    return [
-        *norm(f"{old}.norm1", f"{new}/LayerNorm_0"),
-        *fused(f"{qkv}.weight", f"{qkv}.bias", attention, ("query", "key", "value"), num_heads),
-        *heads_out(f"{old}.attn.proj", f"{attention}/out", num_heads),
-        *norm(f"{old}.norm2", f"{new}/LayerNorm_2"),
-        *dense(f"{old}.mlp.fc1", f"{new}/MlpBlock_3/Dense_0"),
-        *dense(f"{old}.mlp.fc2", f"{new}/MlpBlock_3/Dense_1"),
-    ]
+def _is_linear(config):
+    return timm_arguments(config or {}).get("embed_proj_type", "linear") == "linear"
 
 
-def _pool(num_heads):
-    attention, kv = "MAPHead_0/MultiHeadDotProductAttention_0", "attn_pool.kv"
-    return [
-        same("attn_pool.latent", "MAPHead_0/probe"),
-        *heads_in("attn_pool.q", f"{attention}/query", num_heads),
-        *fused(f"{kv}.weight", f"{kv}.bias", attention, ("key", "value"), num_heads),
-        *heads_out("attn_pool.proj", f"{attention}/out", num_heads),
-        *norm("attn_pool.norm", "MAPHead_0/LayerNorm_0"),
-        *dense("attn_pool.mlp.fc1", "MAPHead_0/MlpBlock_0/Dense_0"),
-        *dense("attn_pool.mlp.fc2", "MAPHead_0/MlpBlock_0/Dense_1"),
-    ]
+def _with_bias(arch):
+    """The architecture with a bias in its head, which timm's classes always have."""
+    options = dataclasses.replace(arch.options, head_use_bias=True)
+    return dataclasses.replace(arch, options=options)
 
 
-def infer(shapes: dict, config: dict) -> dict:
-    hidden_size, channels, *patch_size = shapes["patch_embed.proj.weight"]
-    classifier = _classifier(shapes)
-    arguments = {
-        "patch_size": tuple(patch_size),
-        "channels": channels,
-        "hidden_size": hidden_size,
-        "num_layers": count_blocks(shapes, "blocks."),
-        "mlp_dim": shapes["blocks.0.mlp.fc1.weight"][0],
-        "num_classes": shapes.get("head.weight", (None,))[0],
-        "classifier": classifier,
-        "representation_size": shapes.get("pre_logits.weight", (None,))[0],
-    }
-    arguments |= _stem_sizes(shapes)
-    positions, token = shapes["pos_embed"][1], classifier == "token"
-    stages = arguments.get("resnet_layers")
-    arguments |= guess_image_size(positions, arguments["patch_size"], token, stages)
-    return arguments | _configured(hidden_size, config)
+def _without_bias(links, row: TensorNames, num_classes):
+    """Links a projection to a head whose bias is zero; first, so that others are not read in vain.
+
+    Raises:
+        ValueError: When a file is read whose bias is not zero.
+    """
+    weight, bias = f"{row.head}.weight", f"{row.head}.bias"
+
+    def read(kernel, offset):
+        if offset.any():
+            raise ValueError(
+                f"A head without bias can be read from a file whose {bias} is zero. "
+                "Received: another bias; build the model with head_use_bias=True"
+            )
+        return (kernel.T,)
+
+    write = lambda kernel: (kernel.T, np.zeros(num_classes, kernel.dtype))
+    head = Link((weight, bias), ("head/kernel",), read, write)
+    return [head, *(link for link in links if link.theirs not in ((weight,), (bias,)))]
 
 
-def _stem_sizes(shapes):
-    backbone = "patch_embed.backbone"
-    for root, pattern in (
-        (f"{backbone}.conv.weight", None),
-        (f"{backbone}.stem.conv.weight", r"^patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\."),
-    ):
-        if root in shapes:
-            width, channels, *_ = shapes[root]
-            return {
-                "resnet_layers": count_units(shapes, pattern) if pattern else (),
-                "resnet_width": width / variants.ROOT_WIDTH,
-                "channels": channels,
-            }
-    return {}
-
-
-def _classifier(shapes):
-    if "attn_pool.latent" in shapes:
-        return "map"
-    if "cls_token" in shapes:
-        return "token"
-    return "gap_norm" if "fc_norm.weight" in shapes else "gap"
-
-
-def _configured(hidden_size, config):
-    """The number of heads and the image size that `config.json` says."""
-    arguments, timm_arguments = dict[str, Any](), config.get("model_args", {})
-    input_size = config.get("pretrained_cfg", {}).get("input_size", [None])  # C, H, W
-    size = timm_arguments.get("img_size", input_size[1:])
-    if size:
-        arguments["image_size"] = (size, size) if isinstance(size, int) else tuple(size)
-    if "num_heads" in timm_arguments:
-        arguments["num_heads"] = timm_arguments["num_heads"]
-    elif re.match(r"vit_(tiny|small|base|large|huge)_", config.get("architecture", "")):
-        rows = [row for row in variants.VARIANTS.values() if isinstance(row, variants.Variant)]
-        heads = [row.num_heads for row in rows if row.hidden_size == hidden_size]
-        arguments |= {"num_heads": heads[0]} if heads else {}
-    return arguments
-
-
-def numerics(config: dict) -> Numerics:
-    source = config.get("pretrained_cfg", {})
-    preprocessing = Preprocessing(
-        mean=tuple(source.get("mean", (0.5, 0.5, 0.5))),
-        std=tuple(source.get("std", (0.5, 0.5, 0.5))),
-        interpolation=source.get("interpolation", "bicubic"),
-        antialias=True,
-        crop_fraction=source.get("crop_pct", 0.9),
-    )
-    tanh, names = config.get("model_args", {}).get("act_layer") in TANH, config.get("label_names")
-    return Numerics(
-        gelu="tanh" if tanh else "exact",
-        preprocessing=preprocessing,
-        resizing=resizing_of(config.get("architecture", "")),
-        standardization="timm",
-        group_norm_epsilon=1e-5,
-        class_names=None if names is None else tuple(names),
-    )
-
-
-def check(arch: VisionTransformerArchitecture) -> None:
-    if arch.representation_size is not None:
-        raise ValueError(
-            "timm's Vision Transformer has no hidden layer `pre_logits` before its head. "
-            f"Received: representation_size={arch.representation_size}; torchvision's has one"
-        )
-    refuse_distilled(arch, "timm's VisionTransformer")
-
-
-def _arguments(arch):
-    """The arguments of timm's constructor."""
-    return {
-        "img_size": list(arch.image_size),
-        "patch_size": list(arch.patch_size),
-        "embed_dim": arch.hidden_size,
-        "depth": arch.num_layers,
-        "num_heads": arch.num_heads,
-        "mlp_ratio": arch.mlp_dim / arch.hidden_size,
-        "class_token": arch.classifier == "token",
-        "global_pool": POOLS[arch.classifier],
-        **({"in_chans": arch.channels} if arch.channels != 3 else {}),
-        **({"fc_norm": False} if arch.classifier == "gap" else {}),
-        **({"act_layer": "gelu_tanh"} if arch.gelu == "tanh" else {}),
-    }
-
-
-def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
-    if isinstance(arch, HybridArchitecture):
-        raise ValueError(
-            "A timm folder describes a plain Vision Transformer; a hybrid is written to a "
-            f".safetensors or .pth file. Received: resnet_layers={arch.resnet_layers}"
-        )
-    pixels, crop = numerics.preprocessing, numerics.preprocessing.crop_fraction
-    source = {
-        "input_size": [arch.channels, *arch.image_size],
-        "interpolation": pixels.interpolation,
-        "crop_pct": 1.0 if crop is None else crop,
-        "crop_mode": "squash" if crop is None else "center",
-        "mean": list(pixels.mean) * (arch.channels if len(pixels.mean) == 1 else 1),
-        "std": list(pixels.std) * (arch.channels if len(pixels.std) == 1 else 1),
-        "num_classes": arch.num_classes or 0,
-        "first_conv": "patch_embed.proj",
-        "classifier": "head",
-    }
-    config = {
-        "architecture": "vit_base_patch16_224",
-        "num_classes": arch.num_classes or 0,
-        "num_features": arch.hidden_size,
-        "global_pool": POOLS[arch.classifier],
-        "model_args": _arguments(arch),
-        "pretrained_cfg": source,
-    }
-    names = numerics.class_names
-    return {"config.json": {**config, **({} if names is None else {"label_names": list(names)})}}
+def _folded(links, row: TensorNames):
+    """Links the class token and its position to their sum, as timm holds DINOv2 with registers."""
+    kept = [link for link in links if link.ours not in ((CLASS_TOKEN,), (POSITIONS,))]
+    read = lambda cls, table: (cls, np.concatenate([np.zeros_like(cls), table], axis=1))
+    write = lambda cls, table: (cls + table[:, :1], table[:, 1:])
+    return [Link((row.cls, row.positions), (CLASS_TOKEN, POSITIONS), read, write), *kept]
 
 
 FORMAT = Format(
@@ -242,9 +113,12 @@ FORMAT = Format(
     infer=infer,
     links=links,
     numerics=numerics,
-    slots_optional=True,
+    refine=refine,
     canonical=canonical,
-    head=("head.", "pre_logits."),
+    options=OPTION_NAMES,
+    positions=("learned", "none", "relative_2d"),
+    head=("head.", "head_dist.", "pre_logits."),
+    ignored=(BUFFERS,),
     check=check,
     config_files=config_files,
 )
