@@ -149,7 +149,7 @@ def timm_arguments(config: dict) -> dict[str, Any]:
     if isinstance(changed.get("norm_layer"), str):
         changed["norm_eps"] = 1e-6  # timm's own default, by every name that JSON can hold
     changed = {key: value for key, value in changed.items() if value is not None}
-    arguments = {**architecture_arguments(name), **changed}
+    arguments = {**architecture_arguments(name), **changed, "architecture": name}
     if name.startswith("naflexvit_"):
         arguments["use_rot_pos_emb"] = arguments["rope_type"] not in ("", "none")
     for key, values, what in UNKNOWN_VALUES:

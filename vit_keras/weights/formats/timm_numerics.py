@@ -6,7 +6,7 @@ from typing import Any
 from vit_keras.models import Preprocessing
 from vit_keras.resizing import Resizing
 from vit_keras.weights.formats.base import Numerics
-from vit_keras.weights.formats.timm_architectures import architecture_of, timm_arguments
+from vit_keras.weights.formats.timm_architectures import timm_arguments
 from vit_keras.weights.formats.timm_reading import arguments_of
 from vit_keras.weights.formats.timm_resizing import resizing_of
 
@@ -36,7 +36,7 @@ def numerics(config: dict) -> Numerics:
         standardization="timm",
         group_norm_epsilon=1e-5,
         class_names=None if labels is None else tuple(labels),
-        **_computation(config, timm_arguments(config)),
+        **_computation(timm_arguments(config)),
     )
 
 
@@ -53,21 +53,21 @@ def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
             f"The activation of timm's MLPs must be one of {', '.join(map(repr, GELUS))}. "
             f"Received: act_layer={act!r}"
         )
-    return dataclasses.replace(numerics, **_computation(config, theirs))
+    return dataclasses.replace(numerics, **_computation(theirs))
 
 
-def _computation(config, theirs) -> dict[str, Any]:
+def _computation(theirs) -> dict[str, Any]:
     return {
         "gelu": GELUS.get(theirs["act_layer"], "exact"),
         "layer_norm_epsilon": theirs["norm_eps"],
-        "resizing": _resizing(config, theirs),
+        "resizing": _resizing(theirs),
     }
 
 
-def _resizing(config, theirs):
+def _resizing(theirs):
     mode = theirs.get("pos_embed_interp_mode")
     if mode is None:
-        return resizing_of(architecture_of(config))
+        return resizing_of(theirs["architecture"])
     plain = {"bilinear": "bilinear_half_pixel", "bicubic": "bicubic"}[mode]
     positions = f"{mode}_antialias" if theirs["pos_embed_antialias"] else plain
     return Resizing(positions, f"{mode}_antialias")

@@ -63,6 +63,8 @@ def infer(shapes: dict, config: dict) -> dict:
         names, shapes, classifier(shapes, theirs), *_patches(names, shapes, theirs)
     )
     sizes |= _options(sizes, names, shapes, theirs) | stem_sizes(shapes)
+    if sizes["position_embedding"] == "learned":
+        del sizes["position_embedding"]
     if "num_heads" in theirs:
         sizes["num_heads"] = theirs["num_heads"]
     return sizes | _image_size(sizes, names, shapes, theirs, config)
@@ -171,7 +173,7 @@ def _covered(sizes, count, said, theirs):
 
 
 def _size_without_positions(sizes, names, shapes, said):
-    if said is None and sizes["position_embedding"] == "relative_2d":
+    if said is None and sizes.get("position_embedding") == "relative_2d":
         offsets = math.isqrt(shapes[names.of_block(0, names.relative)][0] - 3)
         said = tuple((offsets + 1) // 2 * side for side in sizes["patch_size"])
     return covered_positions(sizes, 0, said) if said is not None else {}
