@@ -127,7 +127,7 @@ def test_its_file_holds_both_heads_and_brings_its_classifier(rng, tmp_path):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("source", ["google", "big_vision", "huggingface", "torchvision"])
+@pytest.mark.parametrize("source", ["google", "big_vision", "torchvision"])
 def test_other_formats_refuse_its_second_token(tmp_path, source):
     suffix = {"google": "npz", "big_vision": "npz", "torchvision": "pth"}.get(source, "safetensors")
     path = tmp_path / f"model.{suffix}"

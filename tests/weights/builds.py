@@ -20,13 +20,8 @@ SUFFIX = {
 HOLDS = {
     "google": ("token", "gap"),
     "big_vision": ("token", "gap", "map"),
-<<<<<<< HEAD
-    "timm": ("token", "gap", "gap_norm", "map"),
-    "huggingface": ("token", "gap"),
-=======
     "timm": ("token", "gap", "gap_norm", "map", "distilled"),
-    "huggingface": ("token",),
->>>>>>> f323adf (timm files of every family are read and written from tables of names and of architectures, and compared with what timm computes)
+    "huggingface": ("token", "gap"),
     "torchvision": ("token",),
     "keras_hub": ("token", "gap"),
     "vit_keras": ("token", "gap", "gap_norm", "map", "distilled"),
