@@ -92,7 +92,7 @@ OTHERS: tuple[tuple[str, str], ...] = (
     (r"_rpn_", "it normalizes after attention and after the MLP"),
     (r"^eva02_enormous_", "it normalizes after attention and after the MLP"),
     (r"_\d+x2_", "its blocks have two attentions and two MLPs side by side"),
-    (r"_d(p?wee|little)_", "it has differential attention"),
+    (r"_d(little_|pwee_|wee_)", "it has differential attention"),
     (r"^aimv2_", "it normalizes the patches before adding positions, and has no biases"),
     (r"_sapiens2$", "several queries share a key, and attention alone has LayerScale"),
     (r"_parfac_", "its positions are a sum for rows and for columns"),
