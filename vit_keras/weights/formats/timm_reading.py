@@ -47,7 +47,10 @@ def arguments_of(config: dict, tensors: Container[str]) -> dict[str, Any]:
     for held, absent, name in ASSUMED:
         if all(n in tensors for n in held) and not any(n in tensors for n in absent):
             assumed = timm_arguments({**config, "architecture": name})
-            for key in ("num_heads", "no_embed_class"):  # it is of this class, but not of this size
+            for key in (
+                "num_heads",
+                "no_embed_class",
+            ):  # it belongs to this class, but has another size
                 assumed.pop(key, None)
             return {**assumed, **config.get("model_args", {})}
     arguments = timm_arguments(config)
