@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Container
+from typing import Any
 
 from vit_keras.layers import Rope
 from vit_keras.weights.architectures import VisionTransformerArchitecture
@@ -64,15 +65,20 @@ PARALLEL = dataclasses.replace(
     scale_1="",
 )
 # Classes Eva and Beit: another LayerScale, and biases of their own for queries and values.
-GAMMA = {"scale_0": "gamma_1", "scale_1": "gamma_2"}
-QV_BIAS = {"query_bias": "attn.q_bias", "value_bias": "attn.v_bias"}
-SEPARATE = {"qkv": "", "query": "attn.q_proj", "key": "attn.k_proj", "value": "attn.v_proj"}
-GATE = {"gate": "mlp.fc1_g", "dense_0": "mlp.fc1_x", "packed": ""}
+GAMMA: dict[str, Any] = {"scale_0": "gamma_1", "scale_1": "gamma_2"}
+QV_BIAS: dict[str, Any] = {"query_bias": "attn.q_bias", "value_bias": "attn.v_bias"}
+SEPARATE: dict[str, Any] = {
+    "qkv": "",
+    "query": "attn.q_proj",
+    "key": "attn.k_proj",
+    "value": "attn.v_proj",
+}
+GATE: dict[str, Any] = {"gate": "mlp.fc1_g", "dense_0": "mlp.fc1_x", "packed": ""}
 EVA = dataclasses.replace(
     PLAIN, **GAMMA, frequencies="rope.freqs", relative="attn.relative_position_bias_table"
 )
 # Class NaFlexVit: these in place of the names before the blocks.
-NAFLEX = {
+NAFLEX: dict[str, Any] = {
     "patches": "embeds.proj",
     "cls": "embeds.cls_token",
     "registers": "embeds.reg_token",
@@ -91,7 +97,7 @@ def names_in(tensors: Container[str]) -> TensorNames:
     row = EVA if is_eva or "rope.freqs" in tensors else PLAIN
     if held("attn.relative_position_bias_table"):
         row = EVA
-    changes = SEPARATE if held("attn.q_proj.weight") else {}
+    changes: dict[str, Any] = SEPARATE if held("attn.q_proj.weight") else {}
     changes = changes | (GATE if held("mlp.fc1_g.weight") else {})
     if row is EVA and not changes.get("query") and not held("attn.qkv.bias"):
         changes = changes | QV_BIAS
@@ -107,7 +113,7 @@ def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
         return PARALLEL
     if not is_eva(arch):
         return PLAIN
-    changes = QV_BIAS if options.qkv_bias != "all" else {}
+    changes: dict[str, Any] = QV_BIAS if options.qkv_bias != "all" else {}
     is_beit = arch.position_embedding == "relative_2d"
     if options.mlp == "swiglu" and (options.mlp_norm or is_centered(options.rope) or is_beit):
         changes = changes | GATE

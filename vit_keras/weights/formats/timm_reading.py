@@ -150,9 +150,9 @@ def _image_size(sizes, names, shapes, theirs, config):
     said = _said_size(theirs, config).get("image_size")
     if table is None:
         return _size_without_positions(sizes, names, shapes, said)
-    for size in (said, None):
+    for known in (said, None):
         try:
-            return _covered(sizes, table[1], size, theirs)
+            return _covered(sizes, table[1], known, theirs)
         except ValueError:
             continue
     return {}

@@ -58,7 +58,7 @@ PLAIN: dict[str, Any] = {
     "pos_embed": "learn",
     "norm_layer": "layernorm",
 }
-XP = {"no_embed_class": True, "pre_norm": True, "qk_norm": True, "qkv_bias": False}
+XP: dict[str, Any] = {"no_embed_class": True, "pre_norm": True, "qk_norm": True, "qkv_bias": False}
 XP |= {"norm_layer": "rmsnorm"}
 
 
