@@ -28,6 +28,7 @@ PACKAGES = (
     "tensorflow-datasets",
     "scikit-learn",
 )
+CHECKPOINT_FILES = ("config.json", "open_clip_config.json")  # one of them makes a checkpoint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +142,7 @@ def open_source(path: str | os.PathLike) -> tuple[keras.Model, Run | None]:
         return (open_model if str(path).endswith(".keras") else from_checkpoint)(path), None
     if not os.path.exists(path):
         raise FileNotFoundError(f"There is no run and no checkpoint at {os.fspath(path)!r}.")
-    if os.path.isfile(os.path.join(path, "config.json")):
+    if any(os.path.isfile(os.path.join(path, name)) for name in CHECKPOINT_FILES):
         return from_checkpoint(path), None
     run = find_run(path)
     return open_model(run.model_file), run

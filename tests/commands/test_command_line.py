@@ -75,7 +75,7 @@ def test_options_are_written_with_underscores_or_dashes():
 def test_wrong_command_lines_exit_with_2(arguments, message, capsys, monkeypatch):
     from vit_keras import evaluation
 
-    monkeypatch.setattr(evaluation, "open_predictor", lambda path, size: (None, None))
+    monkeypatch.setattr(evaluation, "open_predictor", lambda path, size, labels: (None, None))
     assert commands.main(arguments) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 2 and error.startswith("vit-keras")

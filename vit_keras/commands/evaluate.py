@@ -25,6 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_dataset(parser)
     parser.add_argument("--split", help="split to evaluate on, or a slice of it (the held-out one)")
     shared.add_image_size(parser)
+    shared.add_labels(parser)
     shared.add_views(parser)
     parser.add_argument("--batch_eval", type=int, default=256, metavar="N", help="per step (256)")
     shared.add_out(parser, "folder of the report (the run's)")
@@ -54,7 +55,9 @@ def run(options: argparse.Namespace) -> None:
         )
     reports = []
     for number, path in enumerate(options.models, 1):
-        predictor, trained = evaluation.open_predictor(path, shared.image_size(options))
+        predictor, trained = evaluation.open_predictor(
+            path, shared.image_size(options), labels=options.labels
+        )
         if options.tta:
             predictor = evaluation.with_views(predictor, options.tta)
         name, source = shared.dataset_of(options, trained)

@@ -39,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_image_size(parser)
     add("--token_merging", type=int, default=0, metavar="R", help="token pairs merged a block (0)")
     add("--merging_schedule", default="constant", help="constant or decreasing (constant)")
+    shared.add_labels(parser)
     add("--attention", action="store_true", help="add an output: attention over the patches")
     add("--sensitivity", action="store_true", help="report what each layer loses in fewer bits")
     shared.add_dataset(parser)
@@ -46,11 +47,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import runs
+    from vit_keras import runs, weights
     from vit_keras.exporting import export, manifest
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exporting then removes its rest
     model, trained = runs.open_source(options.model)
+    model = weights.with_text_head(model, options.labels) if options.labels else model
     if options.out:
         folder = pathlib.Path(options.out)
     elif trained:

@@ -184,6 +184,12 @@ def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
     return sizes[0], sizes[-1]
 
 
+def add_labels(parser: argparse.ArgumentParser) -> None:
+    """`--labels`: a file of embeddings, whose class names a CLIP or SigLIP tells apart."""
+    text = "classes of a CLIP or SigLIP: a file that `vit-keras labels` wrote"
+    parser.add_argument("--labels", metavar="FILE", help=text)
+
+
 def add_views(parser: argparse.ArgumentParser) -> None:
     """`--tta`: the views of each image over which answers are averaged."""
     text = "average over views of each picture: flip, crops"

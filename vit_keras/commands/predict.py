@@ -37,6 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--format", choices=FORMATS, metavar="NAME", help=formats)
     add("--attention", action="store_true", help="show on the page where the classifier looks")
     shared.add_image_size(parser)
+    shared.add_labels(parser)
     shared.add_views(parser)
     add("--batch", type=int, default=32, metavar="N", help="pictures per step (32)")
     skip = "report an unreadable picture in its row instead of stopping"
@@ -49,7 +50,9 @@ def run(options: argparse.Namespace) -> None:
 
     form = _check(options)
     machine.prepare()
-    predictor, _ = evaluation.open_predictor(options.model, shared.image_size(options))
+    predictor, _ = evaluation.open_predictor(
+        options.model, shared.image_size(options), labels=options.labels
+    )
     if options.tta:
         predictor = evaluation.with_views(predictor, options.tta)
     _check_output(options, form, predictor.task.kind)

@@ -19,6 +19,7 @@ WEIGHTLESS: tuple[type, ...] = (
     keras.layers.ReLU,
     keras.layers.Rescaling,
     keras.layers.Reshape,
+    keras.layers.UnitNormalization,
     keras.layers.UpSampling2D,
     layers.AddPositionEmbs,
     layers.AddPositionEmbs2D,

@@ -15,6 +15,7 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.image_model import with_tuples
 from vit_keras.runtimes import format_of, open_file
 from vit_keras.tasks import Task
+from vit_keras.weights import with_text_head
 
 # An exported file that scales pixels itself takes them in [0, 255].
 UNSCALED = {"mean": (0.0,), "std": (1 / 255,)}
@@ -29,6 +30,7 @@ def open_predictor(
     path: str | os.PathLike,
     image_size: int | tuple[int, int] | None = None,
     features: bool = False,
+    labels: str | os.PathLike | None = None,
 ) -> tuple[Predictor, runs.Run | None]:
     """Opens a run, a checkpoint, or an exported file.
 
@@ -43,6 +45,8 @@ def open_predictor(
             model's.
         features: Whether an exported file must give features instead of classes. The predictor's
             `num_classes` is then the length of the features.
+        labels: A file of embeddings of class names, as `vit-keras labels` writes it, which makes a
+            classifier of an image tower; None takes the model's own outputs.
 
     Returns:
         The predictor, and the run; None for anything but a run's folder.
@@ -59,8 +63,14 @@ def open_predictor(
         ```
     """
     if format_of(path):
+        if labels is not None:
+            raise ValueError(
+                "`labels` make a classifier of the image tower in a checkpoint. Received: "
+                f"{os.fspath(path)!r}, an exported file; give --labels to `vit-keras export`"
+            )
         return _open_exported(pathlib.Path(path), image_size, features), None
     model, run = runs.open_source(path)
+    model = model if labels is None else with_text_head(model, labels)
     return make_predictor(model, image_size), run
 
 

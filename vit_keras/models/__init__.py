@@ -30,6 +30,7 @@ from vit_keras.models.segmentation import segmenter
 from vit_keras.models.self_distillation import SelfDistillation
 from vit_keras.models.surgery import attention_maps, intermediates, patch_grid
 from vit_keras.models.vit import VisionTransformer
+from vit_keras.models.zero_shot import head_from_text
 
 __all__ = [
     "HybridViT",
@@ -52,6 +53,7 @@ __all__ = [
     "feature_pyramid",
     "from_model_config",
     "from_variant",
+    "head_from_text",
     "intermediates",
     "lora_layers",
     "merge_lora",

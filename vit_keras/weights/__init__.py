@@ -16,20 +16,32 @@ if TYPE_CHECKING:
     from vit_keras.weights.loading import from_checkpoint, load, open_model
     from vit_keras.weights.published.download import fetch, resolve
     from vit_keras.weights.saving import save, save_model
+    from vit_keras.weights.text_embeddings import (
+        TextEmbeddings,
+        embed_labels,
+        read_text_embeddings,
+        with_text_head,
+        write_text_embeddings,
+    )
 
 _HOMES = {
+    "TextEmbeddings": "text_embeddings",
     "describe": "description",
     "describe_adapters": "adapter_file",
+    "embed_labels": "text_embeddings",
     "fetch": "published.download",
     "from_checkpoint": "loading",
     "load": "loading",
     "load_adapters": "adapters",
     "open_adapted": "adapters",
     "open_model": "loading",
+    "read_text_embeddings": "text_embeddings",
     "resolve": "published.download",
     "save": "saving",
     "save_adapters": "adapters",
     "save_model": "saving",
+    "with_text_head": "text_embeddings",
+    "write_text_embeddings": "text_embeddings",
 }
 
 
@@ -40,8 +52,10 @@ def __getattr__(name):
 
 
 __all__ = [
+    "TextEmbeddings",
     "describe",
     "describe_adapters",
+    "embed_labels",
     "fetch",
     "from_checkpoint",
     "load",
@@ -50,8 +64,11 @@ __all__ = [
     "names",
     "open_adapted",
     "open_model",
+    "read_text_embeddings",
     "resolve",
     "save",
     "save_adapters",
     "save_model",
+    "with_text_head",
+    "write_text_embeddings",
 ]

@@ -1,0 +1,202 @@
+"""Classifiers from transformers' text towers give transformers' own probabilities."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.helpers import to_numpy
+from tests.peers import peer
+from vit_keras import commands, weights
+from vit_keras.evaluation import open_predictor
+from vit_keras.weights import TextEmbeddings, read_text_embeddings, write_text_embeddings
+
+pytestmark = pytest.mark.once
+
+WORDS = ["<pad>", "</s>", "<s>", "a", "photo", "of", "cat", "dog", "the", "small", "."]
+TEXT = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 12,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "bos_token_id": 2,
+    "projection_dim": 6,
+}
+VISION = {**TEXT, "image_size": 16, "patch_size": 8}
+TEMPLATES = ["a photo of a {} .", "the small {}"]
+LABELS = ["cat", "dog", "small dog"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Folders of a tiny CLIP and a tiny SigLIP of transformers, with a tokenizer of whole words."""
+    torch, transformers = pytest.importorskip("torch"), peer("transformers")
+    tower = {"text_config": TEXT, "vision_config": VISION}
+    clip = transformers.CLIPConfig(**tower, projection_dim=6, logit_scale_init_value=1.5)
+    siglip = transformers.SiglipConfig(
+        text_config={**TEXT, "projection_size": 16}, vision_config=VISION
+    )
+    torch.manual_seed(0)
+    made = {}
+    for kind, model in (
+        ("softmax", transformers.CLIPModel(clip)),
+        ("sigmoid", transformers.SiglipModel(siglip)),
+    ):
+        for name, parameter in model.named_parameters():
+            if not name.startswith("logit_"):
+                torch.nn.init.normal_(parameter, std=0.3)
+        if kind == "sigmoid":
+            model.logit_scale.data.fill_(1.0)
+            model.logit_bias.data.fill_(-0.5)
+        folder = made[kind] = tmp_path_factory.mktemp(kind)
+        model.save_pretrained(folder)
+        tokenizer(transformers).save_pretrained(folder)
+    return made
+
+
+def tokenizer(transformers):
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<pad>")
+    fast = Tokenizer(words)
+    fast.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 2), ("</s>", 1)]
+    )
+    special = {"pad_token": "<pad>", "eos_token": "</s>", "bos_token": "<s>"}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=fast, **special)
+
+
+def probabilities(kind, folder, images, texts):
+    """What transformers' two towers say."""
+    import torch
+    import transformers
+
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)(
+        texts,
+        return_tensors="pt",
+        padding="max_length" if kind == "sigmoid" else True,
+        max_length=12,
+    )
+    masks = {} if kind == "sigmoid" else {"attention_mask": tokens["attention_mask"]}
+    pixels = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+    with torch.no_grad():
+        output = model(input_ids=tokens["input_ids"], pixel_values=pixels, **masks)
+        logits = output.logits_per_image
+        return (logits.softmax(-1) if kind == "softmax" else logits.sigmoid()).numpy()
+
+
+def text_features(folder, texts):
+    """CLIP's embeddings of texts."""
+    import torch
+    import transformers
+
+    model = transformers.CLIPTextModelWithProjection.from_pretrained(folder).eval()
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)(
+        texts, return_tensors="pt", padding=True
+    )
+    with torch.no_grad():
+        return model(**tokens).text_embeds.numpy()
+
+
+@pytest.mark.parametrize("kind", ["softmax", "sigmoid"])
+def test_probabilities_are_those_of_transformers(rng, tmp_path, folders, kind, capsys):
+    file = str(tmp_path / "pets.npz")
+    line = ["labels", TEMPLATES[0], *LABELS, "--weights", str(folders[kind]), "--out", file]
+    assert commands.main(line) == 0
+    assert f"3 labels, {6 if kind == 'softmax' else 16} numbers each, for {kind}" in (
+        capsys.readouterr().out
+    )
+    predictor, _ = open_predictor(folders[kind], labels=file)
+    images = rng.normal(size=(3, 16, 16, 3)).astype("float32")
+    ours = predictor.as_probabilities(to_numpy(predictor.run(images)))
+    texts = [TEMPLATES[0].replace("{}", label) for label in LABELS]
+    np.testing.assert_allclose(ours, probabilities(kind, folders[kind], images, texts), atol=1e-5)
+    assert predictor.class_names == tuple(LABELS)
+    assert predictor.task.row.output == kind
+
+
+def test_several_templates_are_averaged_as_unit_vectors(folders):
+    both = weights.embed_labels(folders["softmax"], LABELS, TEMPLATES)
+    each = [
+        text_features(folders["softmax"], [t.replace("{}", x) for x in LABELS]) for t in TEMPLATES
+    ]
+    unit = lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)
+    np.testing.assert_allclose(both.embeddings, unit(unit(each[0]) + unit(each[1])), atol=1e-6)
+    assert np.abs(unit(each[0]) - unit(each[1])).max() > 1e-2
+    assert both.model == folders["softmax"].name and both.scale == pytest.approx(np.exp(1.5))
+
+
+def test_pictures_are_predicted_evaluated_and_exported(rng, tmp_path, folders, capsys):
+    from vit_keras.runtimes import open_file
+
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(2):
+            picture = Image.fromarray(rng.integers(0, 256, (20, 20, 3), dtype="uint8"))
+            picture.save(tmp_path / "photos" / name / f"{i}.png")
+    file, tower = str(tmp_path / "pets.npz"), str(folders["sigmoid"])
+    vectors = rng.normal(size=(2, 16)).astype("float32")
+    texts = TextEmbeddings(("cat", "dog"), vectors, 3.0, -0.5, "softmax")
+    write_text_embeddings(file, texts)
+    photos = str(tmp_path / "photos")
+    assert commands.main(["predict", tower, photos, "--labels", file, "--format", "csv"]) == 0
+    assert "cat" in capsys.readouterr().out
+    line = ["evaluate", tower, "--labels", file, "--dataset", f"folder:{photos}"]
+    assert commands.main([*line, "--split", "train", "--out", str(tmp_path / "report")]) == 0
+    assert (tmp_path / "report" / "report.json").is_file()
+    out = tmp_path / "files"
+    formats = ["--format", "litert", "--precision", "fp32", "--out", str(out)]
+    assert commands.main(["export", tower, "--labels", file, *formats]) == 0
+    images = rng.integers(0, 256, (1, 16, 16, 3), dtype="uint8")
+    predictor, _ = open_predictor(tower, labels=file)
+    prepared = predictor.preprocessing.normalize(images.astype("float32"))
+    expected = predictor.as_probabilities(to_numpy(predictor.run(prepared)))
+    exported = open_file(str(next(out.glob("*.tflite"))))(images)
+    np.testing.assert_allclose(exported, expected, atol=1e-4)
+    assert (out / "labels.txt").read_text().split() == ["cat", "dog"]
+
+
+def test_files_are_read_as_they_were_written(rng, tmp_path):
+    texts = TextEmbeddings(("a", "ü, b"), rng.normal(size=(2, 3)), 2.0, -1.0, "sigmoid", "clip")
+    write_text_embeddings(tmp_path / "a.npz", texts)
+    again = read_text_embeddings(tmp_path / "a.npz")
+    np.testing.assert_array_equal(again.embeddings, texts.embeddings.astype("float32"))
+    fields = [(t.labels, t.scale, t.bias, t.kind, t.model) for t in (texts, again)]
+    assert fields[0] == fields[1]
+    np.savez(tmp_path / "b.npz", labels=["a"], embeddings=np.ones((1, 3)), scale=4)
+    least = read_text_embeddings(tmp_path / "b.npz")
+    assert (least.kind, least.bias, least.scale, least.model) == ("softmax", 0.0, 4, "")
+
+
+def test_wrong_files_and_folders_are_refused(rng, tmp_path, folders):
+    wide, few = tmp_path / "wide.npz", tmp_path / "few.npz"
+    write_text_embeddings(wide, TextEmbeddings(("a",), np.ones((1, 99)), 1.0, model="other"))
+    np.savez(few, labels=["a"], scale=1.0)
+    (tmp_path / "text.npz").write_text("no archive")
+    np.savez(tmp_path / "flat.npz", labels=["a"], embeddings=np.ones(3), scale=1.0)
+    np.savez(tmp_path / "kind.npz", labels=["a"], embeddings=np.ones((1, 3)), scale=1.0, kind="x")
+    tower = weights.from_checkpoint(folders["softmax"])
+    with pytest.raises(ValueError, match=r"wide.npz', of 'other': .*must have shape \(K, 6\)"):
+        weights.with_text_head(tower, wide)
+    for name, message in (
+        ("few", "no embeddings. `vit-keras labels` makes such a file"),
+        ("text", "is no archive of arrays"),
+        ("flat", r"shape \(K, E\). Received: float64 of shape \(3,\)"),
+        ("kind", "`kind` must be one of 'softmax', 'sigmoid'. Received: kind='x'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_text_embeddings(tmp_path / f"{name}.npz")
+    with pytest.raises(FileNotFoundError, match="no file of embeddings"):
+        read_text_embeddings(tmp_path / "none.npz")
+    with pytest.raises(FileNotFoundError, match=r"has no config\.json"):
+        weights.embed_labels(tmp_path, ["cat"])
+    with pytest.raises(ValueError, match="must be texts in which {} stands for the label"):
+        weights.embed_labels(folders["softmax"], ["cat"], ["a photo"])
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    with pytest.raises(ValueError, match="a 'vit' without a text tower"):
+        weights.embed_labels(tmp_path, ["cat"])

@@ -1,0 +1,53 @@
+"""`vit-keras labels`: embeddings of class names by the text tower of a CLIP or SigLIP."""
+
+import argparse
+
+from vit_keras.commands import options as shared
+from vit_keras.config import UsageError
+
+EXAMPLES = (
+    'vit-keras labels "a photo of a {}" cat dog --weights clip-vit-base-patch32 --out pets.npz',
+    'vit-keras labels "a photo of a {}" "art of a {}" --file names.txt --weights clip --out x.npz',
+)
+NOTE = """The file makes a classifier of the image tower of the same model:
+`vit-keras predict MODEL photos --labels FILE`. So do evaluate and export. See docs/zero-shot.md."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    texts = "templates, which have {} in the place of a label, and labels"
+    parser.add_argument("texts", nargs="+", metavar="TEXT", help=texts)
+    folder = "folder of transformers with both towers and the tokenizer"
+    parser.add_argument("--weights", metavar="FOLDER", required=True, help=folder)
+    parser.add_argument("--file", metavar="FILE", help="more labels, one a line")
+    shared.add_out(parser, "the file to write, which ends in .npz", required=True)
+
+
+def run(options: argparse.Namespace) -> None:
+    from vit_keras import weights
+
+    if not options.out.endswith(".npz"):
+        raise UsageError(f"--out must end in .npz. Received: --out {options.out}")
+    templates = [text for text in options.texts if "{}" in text] or ["{}"]
+    labels = [text for text in options.texts if "{}" not in text]
+    if options.file:
+        with open(options.file, encoding="utf-8") as file:
+            labels += [line.strip() for line in file if line.strip()]
+    if not labels:
+        raise UsageError("Give labels beside the templates, or --file. Received: no labels")
+    texts = weights.embed_labels(options.weights, labels, templates)
+    weights.write_text_embeddings(options.out, texts)
+    templated = f" by {len(templates)} templates" if len(templates) > 1 else ""
+    print(
+        f"{options.out}: {len(labels)} labels{templated}, {texts.embeddings.shape[1]} numbers each,"
+        f" for {texts.kind}"
+    )
+
+
+COMMAND = shared.Command(
+    "Embed class names by a text tower, for classifiers without training.",
+    EXAMPLES,
+    add_options,
+    run,
+    note=NOTE,
+    needs_models=lambda options: False,
+)

@@ -1,0 +1,232 @@
+"""Embeddings of class names: their file, and how a text tower makes them."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from vit_keras import extras
+from vit_keras.files import replacing
+from vit_keras.layers.base import check_choice
+from vit_keras.models import check_class_names
+from vit_keras.models.zero_shot import TASKS, head_from_text
+from vit_keras.weights import text_tower
+from vit_keras.weights.weight_file import read_config
+
+PLACE = "{}"  # where a label stands in a template
+FIELDS = ("labels", "embeddings", "scale", "bias", "kind", "model")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextEmbeddings:
+    """The embeddings of K class names, as `vit-keras labels` writes them.
+
+    Attributes:
+        labels: The K names.
+        embeddings: `(K, E)`, of length 1.
+        scale: What the cosines of images and texts are multiplied by.
+        bias: What is added to each product.
+        kind: "softmax" where one name fits an image, or "sigmoid" where any number does.
+        model: The model whose text tower made them, for messages.
+
+    Raises:
+        ValueError: A field has another form.
+
+    Example:
+        >>> made = TextEmbeddings(("cat", "dog"), np.eye(2), scale=100.0)
+        >>> made.kind
+        'softmax'
+    """
+
+    labels: tuple[str, ...]
+    embeddings: np.ndarray
+    scale: float
+    bias: float = 0.0
+    kind: str = "softmax"
+    model: str = ""
+
+    def __post_init__(self):
+        check_choice(self.kind, TASKS, "kind")
+        if self.embeddings.ndim != 2 or self.embeddings.dtype.kind != "f":
+            raise ValueError(
+                "`embeddings` must be floating-point of shape (K, E). Received: "
+                f"{self.embeddings.dtype} of shape {self.embeddings.shape}"
+            )
+        check_class_names(self.labels, len(self.embeddings))
+
+
+def write_text_embeddings(path: str | os.PathLike, texts: TextEmbeddings) -> None:
+    """Writes embeddings of class names.
+
+    Args:
+        path: The file, which ends in `.npz`. Its arrays are the fields of `TextEmbeddings`.
+        texts: The embeddings.
+
+    Raises:
+        ValueError: The path has another suffix.
+
+    Example:
+        ```python
+        texts = weights.TextEmbeddings(("cat", "dog"), embeddings, scale=100.0)
+        weights.write_text_embeddings("embeddings.npz", texts)
+        ```
+    """
+    if not os.fspath(path).endswith(".npz"):
+        raise ValueError(f"Embeddings of texts go into an .npz file. Received: {os.fspath(path)!r}")
+    arrays: dict[str, Any] = {name: np.asarray(getattr(texts, name)) for name in FIELDS}
+    arrays["embeddings"] = arrays["embeddings"].astype("float32")
+    with replacing(path) as temporary:
+        np.savez(temporary, **arrays)
+
+
+def read_text_embeddings(path: str | os.PathLike) -> TextEmbeddings:
+    """Reads embeddings of class names.
+
+    Args:
+        path: A file that `write_text_embeddings` or other code made. It must have the arrays
+            `labels` (K texts), `embeddings` `(K, E)` and `scale`; `bias`, `kind` and `model` may
+            be left out.
+
+    Returns:
+        A `TextEmbeddings`.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is no such archive, or an array has another form.
+
+    Example:
+        ```python
+        texts = weights.read_text_embeddings("embeddings.npz")
+        ```
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There is no file of embeddings at {os.fspath(path)!r}.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in FIELDS if name in file.files}
+    except (ValueError, OSError, zipfile.BadZipFile, AttributeError) as error:
+        raise ValueError(f"{os.fspath(path)!r} is no archive of arrays ({error})") from error
+    missing = [name for name in ("labels", "embeddings", "scale") if name not in arrays]
+    if missing:
+        raise ValueError(
+            f"{os.fspath(path)!r} must hold the arrays labels, embeddings and scale. Received: no "
+            f"{' and no '.join(missing)}. `vit-keras labels` makes such a file"
+        )
+    fields = {name: arrays[name].item() for name in FIELDS[2:] if name in arrays}
+    labels = tuple(map(str, np.atleast_1d(arrays["labels"])))
+    return TextEmbeddings(labels, arrays["embeddings"], **fields)
+
+
+def with_text_head(model: keras.Model, path: str | os.PathLike) -> keras.Model:
+    """Makes a classifier of an image tower and a file of embeddings.
+
+    Args:
+        model: The image tower, as in `models.head_from_text`.
+        path: The file, as in `read_text_embeddings`.
+
+    Returns:
+        The classifier.
+
+    Raises:
+        FileNotFoundError, ValueError: As in these two functions; a message says which model made
+            the embeddings.
+
+    Example:
+        ```python
+        tower = weights.from_checkpoint("clip-vit-base-patch32/")
+        classifier = weights.with_text_head(tower, "embeddings.npz")
+        ```
+    """
+    texts = read_text_embeddings(path)
+    values = texts.embeddings, texts.scale, texts.bias, texts.labels, texts.kind
+    try:
+        return head_from_text(model, *values)
+    except ValueError as error:
+        made_by = f", of {texts.model!r}" if texts.model else ""
+        raise ValueError(f"{os.fspath(path)!r}{made_by}: {error}") from error
+
+
+def embed_labels(
+    folder: str | os.PathLike, labels: Sequence[str], templates: Sequence[str] = (PLACE,)
+) -> TextEmbeddings:
+    """Embeds class names by the text tower of a CLIP or SigLIP.
+
+    Each name is put into each template. The embeddings of a name's texts are normalized and
+    averaged, as CLIP's are (arXiv 2103.00020, Section 3.1.4). transformers runs the tower, in a
+    process of its own, on the CPU.
+
+    Args:
+        folder: A folder of transformers with both towers and the tokenizer.
+        labels: The names.
+        templates: Texts in which `{}` stands for the name.
+
+    Returns:
+        A `TextEmbeddings`.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        ValueError: There are no names, a template has no `{}`, or the folder has no text tower.
+        ImportError: transformers or PyTorch is not installed.
+
+    Example:
+        ```python
+        texts = weights.embed_labels("clip-vit-base-patch32/", ["cat", "dog"], ["a photo of a {}"])
+        ```
+    """
+    extras.check("torch", "transformers", extra="text", purpose="Embedding class names")
+    folder = os.fspath(folder)
+    _check_towers(folder)
+    if not labels:
+        raise ValueError("There must be at least one label. Received: none")
+    if not templates or any(PLACE not in template for template in templates):
+        raise ValueError(
+            f"`templates` must be texts in which {PLACE} stands for the label. "
+            f"Received: {list(templates)}"
+        )
+    job = {
+        "folder": folder,
+        "texts": [[t.replace(PLACE, label) for t in templates] for label in labels],
+    }
+    arrays = _run(job)
+    name = pathlib.Path(folder).resolve().name
+    return TextEmbeddings(tuple(labels), arrays.pop("embeddings"), model=name, **arrays)
+
+
+def _check_towers(folder):
+    path = os.path.join(folder, "config.json")
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            f"Texts are embedded by a folder of transformers. Received: {folder!r}, which has no "
+            "config.json"
+        )
+    config = read_config(folder)
+    if "text_config" not in config:
+        raise ValueError(
+            "Texts are embedded by a CLIP or SigLIP of transformers with both towers. Received: "
+            f"{folder!r}, a {config.get('model_type')!r} without a text tower"
+        )
+
+
+def _run(job):
+    """Runs `text_tower` in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, result = (os.path.join(folder, name) for name in ("job.json", "result.npz"))
+        pathlib.Path(source).write_text(json.dumps(job), encoding="utf-8")
+        command = [sys.executable, text_tower.__file__, source, result]
+        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or ["no message"]
+            raise ValueError(f"The text tower of {job['folder']!r} cannot be run: {lines[-1]}")
+        with np.load(result) as file:
+            numbers = {name: file[name].item() for name in ("scale", "bias", "kind")}
+            return {"embeddings": file["embeddings"], **numbers}
