@@ -37,6 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--static_batch", type=int, metavar="N", help="images a call (1 on phones, else any)")
     add("--dynamic_batch", action="store_true", help="any number of images a call, everywhere")
     shared.add_image_size(parser)
+    add("--patch_sizes", type=int, nargs="+", metavar="P", help="a FlexiViT at several costs")
     add("--token_merging", type=int, default=0, metavar="R", help="token pairs merged a block (0)")
     add("--merging_schedule", default="constant", help="constant or decreasing (constant)")
     shared.add_labels(parser)
@@ -60,28 +61,39 @@ def run(options: argparse.Namespace) -> None:
     else:
         raise UsageError(f"{options.model} is not a run, so `--out` must be given")
     size = shared.image_size(options)
+    arguments = {
+        "formats": options.format,
+        "precisions": options.precision,
+        "sensitivity": options.sensitivity,
+        "output": options.output,
+        "raw": options.raw,
+        "batch": options.static_batch,
+        "dynamic_batch": options.dynamic_batch,
+        "token_merging": options.token_merging,
+        "merging_schedule": options.merging_schedule,
+        "attention": options.attention,
+        **_compared(options, model, trained, size),
+    }
     try:
-        rows = export(
-            model,
-            folder,
-            formats=options.format,
-            precisions=options.precision,
-            image_size=size,
-            sensitivity=options.sensitivity,
-            output=options.output,
-            raw=options.raw,
-            batch=options.static_batch,
-            dynamic_batch=options.dynamic_batch,
-            token_merging=options.token_merging,
-            merging_schedule=options.merging_schedule,
-            attention=options.attention,
-            **_compared(options, model, trained, size),
-        )
+        if options.patch_sizes:
+            return _export_patch_sizes(options, model, folder, size, arguments)
+        rows = export(model, folder, image_size=size, **arguments)
     except RuntimeError as error:  # a converter that failed, with the end of its output
         raise ValueError(str(error)) from error
     for row in rows:
         print(f"{folder / row['file']}: {manifest.summary(row)}")
     print(f"{folder / 'manifest.json'}")
+    return None
+
+
+def _export_patch_sizes(options, model, folder, size, arguments):
+    from vit_keras import models
+    from vit_keras.exporting import export_patch_sizes, patch_sizes
+
+    model = models.with_image_size(model, size) if size else model
+    rows = export_patch_sizes(model, folder, options.patch_sizes, **arguments)
+    print(patch_sizes.table(rows), end="")
+    print(folder / patch_sizes.TABLE)
 
 
 def _compared(options, model, trained, size):

@@ -10,6 +10,7 @@ Example:
 
 from vit_keras.exporting.exporter import export
 from vit_keras.exporting.inference_model import for_inference
+from vit_keras.exporting.patch_sizes import export_patch_sizes
 from vit_keras.exporting.targets import TARGETS
 
-__all__ = ["TARGETS", "export", "for_inference"]
+__all__ = ["TARGETS", "export", "export_patch_sizes", "for_inference"]

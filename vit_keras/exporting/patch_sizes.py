@@ -1,0 +1,116 @@
+"""One checkpoint exported for several patch sizes, with what each costs and how far they agree.
+
+Larger patches are fewer tokens. FlexiViTs (arXiv 2212.08013) are trained for several sizes.
+"""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import keras
+import numpy as np
+
+from vit_keras import compute, files
+from vit_keras.exporting import samples
+from vit_keras.exporting.exporter import check_folder, export
+from vit_keras.exporting.inference_model import for_inference
+from vit_keras.models import patch_grid, preprocessing_of, with_patch_size
+
+TABLE, NUMBERS = "costs.md", "manifest.json"
+
+
+def export_patch_sizes(
+    model: keras.Model,
+    folder: str | os.PathLike,
+    patch_sizes: list[int],
+    *,
+    images: np.ndarray | None = None,
+    labels: np.ndarray | None = None,
+    calibration: np.ndarray | None = None,
+    **options,
+) -> list[dict]:
+    """Exports a model once for each patch size, and compares their costs and answers.
+
+    Each size gets an export in a folder `patch_{size}` of its own. `costs.md` has a row for each
+    size: its tokens, the multiply-adds of an image, and the share of the images for which it
+    answers the same class as the first size.
+
+    Args:
+        model: A model that cuts images itself into patches, such as a FlexiViT.
+        folder: A new folder, or the folder of an earlier export.
+        patch_sizes: Pixels, the size to compare with first.
+        images: Images to compare on, `(N, H, W, C)` uint8; crops of two photographs by default.
+        labels: The classes of `images`, `(N,)`, with which accuracy is measured as well.
+        calibration: As in `export`.
+        **options: The other arguments of `export`.
+
+    Returns:
+        A dictionary for each size: `patch_size`, `grid`, `macs`, `agreement`,
+        `largest_difference` of the logits, `accuracy` with labels, and the `files` of its manifest.
+
+    Raises:
+        ValueError: As in `with_patch_size` and `export`. Nothing is written then.
+
+    Example:
+        ```python
+        rows = export_patch_sizes(model, "files", [16, 20, 30], formats=["litert"])
+        [row["macs"] for row in rows]
+        ```
+    """
+    folder = pathlib.Path(folder)
+    check_folder(folder)
+    models = {size: with_patch_size(model, size) for size in dict.fromkeys(patch_sizes)}
+    if images is None:
+        images = samples.photographs(model.input_shape[1:])
+    rows, first = [], None
+    with files.replacing_folder(folder) as new:
+        for size, resized in models.items():
+            compared: dict[str, Any] = {"images": images, "labels": labels}
+            compared |= {"calibration": calibration, **options}
+            written = export(resized, new / f"patch_{size}", **compared)
+            logits = _logits(resized, images)
+            first = logits if first is None else first
+            rows.append({**_row(resized, size, logits, first, labels), "files": written})
+        (new / NUMBERS).write_text(json.dumps({"patch_sizes": rows}, indent=1) + "\n")
+        (new / TABLE).write_text(table(rows))
+    return rows
+
+
+def _logits(model, images):
+    inputs = preprocessing_of(model).normalize(images.astype("float32")).astype("float32")
+    return np.asarray(for_inference(model).predict(inputs, verbose=0))
+
+
+def _row(model, size, logits, first, labels):
+    answers = logits.argmax(axis=-1)
+    row = {
+        "patch_size": size,
+        "grid": list(patch_grid(model)),
+        "macs": compute.flops(model).macs,
+        "agreement": float((answers == first.argmax(axis=-1)).mean()),
+        "largest_difference": float(np.abs(logits - first).max()),
+    }
+    return row if labels is None else {**row, "accuracy": float((answers == labels).mean())}
+
+
+def table(rows: list[dict]) -> str:
+    """Returns the rows of `export_patch_sizes` as a Markdown table."""
+    timed = [_milliseconds(row) for row in rows]
+    head = ["patch", "patches", "GMACs", "same class as the first", "largest difference of logits"]
+    head += ["accuracy"] if "accuracy" in rows[0] else []
+    head += ["ms an image"] if all(timed) else []
+    lines = ["| " + " | ".join(head) + " |", "|" + "--:|" * len(head)]
+    for row, milliseconds in zip(rows, timed):
+        height, width = row["grid"]
+        cells = [str(row["patch_size"]), f"{height}x{width}", f"{row['macs'] / 1e9:.3f}"]
+        cells += [f"{row['agreement']:.2%}", f"{row['largest_difference']:.3g}"]
+        cells += [f"{row['accuracy']:.2%}"] if "accuracy" in row else []
+        cells += [f"{milliseconds:.2f}"] if all(timed) else []
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _milliseconds(row):
+    """The time of the size's first file with one thread; None where it was not timed."""
+    return row["files"][0].get("latency_ms", {}).get("1")
