@@ -3,7 +3,8 @@
 import difflib
 import os
 
-from vit_keras.weights.published.table import PUBLISHED_FILES, PublishedFile
+from vit_keras.weights.published.rows import HUGGING_FACE, PublishedFile
+from vit_keras.weights.published.table import PUBLISHED_FILES
 
 SIZE_TOLERANCE = 0.02  # published sizes are rounded to MiB
 
@@ -85,6 +86,7 @@ def identify(path: str, sha256: str, num_classes: int | None) -> tuple[str, list
         row
         for row in rows
         if row.path.rpartition("/")[2] == name
+        and row.host != HUGGING_FACE  # whose files all have the same names
         and row.num_classes == num_classes
         and fits_size(row, path)
     ]

@@ -1,21 +1,25 @@
 """Downloads published checkpoints into the Keras cache, where they are used offline.
 
 Files lie in `models/vit_keras` in `$KERAS_HOME` or `~/.keras`, under their publisher's path. A file
-put there by hand is used as if it had been downloaded. Two environment variables change the
+put there by hand is used as if it had been downloaded. Three environment variables change the
 download:
 
 - `VIT_KERAS_MIRROR`: the URL of a copy of storage.googleapis.com, such as
   `https://mirror.example.org/weights`, which has `vit_models/imagenet21k/ViT-B_16.npz` below it;
+- `HF_ENDPOINT`: the URL of a copy of huggingface.co, as for Hugging Face's own packages;
 - `VIT_KERAS_TIMEOUT`: the seconds without a byte after which a connection counts as stalled (30).
 """
 
+import dataclasses
 import os
 import urllib.parse
 
-from vit_keras.weights.published import catalog, http_download, integrity, table
+from vit_keras.weights.published import catalog, http_download, integrity
 from vit_keras.weights.published.file_lock import exclusive_lock
+from vit_keras.weights.published.rows import BASE_URL, HUGGING_FACE
 
 MIRROR, TIMEOUT = "VIT_KERAS_MIRROR", "VIT_KERAS_TIMEOUT"
+MIRRORS = {BASE_URL: MIRROR, HUGGING_FACE: "HF_ENDPOINT"}
 DEFAULT_TIMEOUT_SECONDS = 30.0
 RETRIES = 3
 
@@ -43,7 +47,7 @@ def resolve(variant: str, weights: str) -> str:
 
 
 def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
-    """Downloads a published file unless it is in the cache.
+    """Downloads a published file unless it is in the cache, and the files that describe it.
 
     The file gets its name only when it is complete and verified. Its SHA-256 must be the row's; if
     the row has none, the first download records the SHA-256 in a `.sha256` file beside it. Every
@@ -72,6 +76,10 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
         path = vit_keras.weights.fetch(row, cache_dir="/data/keras")
         ```
     """
+    for name in row.beside:
+        path = f"{row.path.rpartition('/')[0]}/{name}"
+        alone = dataclasses.replace(row, path=path, beside=(), sha256=None, size_mib=None)
+        fetch(alone, cache_dir, timeout, retries)
     target = cached_path(row, cache_dir)
     timeout, url, part = _timeout(timeout), _url(row), f"{target}.part"
     if retries < 0:
@@ -98,13 +106,14 @@ def cached_path(row, cache_dir=None) -> str:
 
 
 def _url(row):
-    mirror = os.environ.get(MIRROR, "").rstrip("/")
+    variable = MIRRORS[row.host]
+    mirror = os.environ.get(variable, "").rstrip("/")
     if mirror and urllib.parse.urlsplit(mirror).scheme not in ("http", "https"):
         raise ValueError(
-            f"{MIRROR} must be an http:// or https:// URL, the base of a copy of {table.BASE_URL}. "
+            f"{variable} must be an http:// or https:// URL, the base of a copy of {row.host}. "
             f"Received: {mirror!r}"
         )
-    return row.url.replace(table.BASE_URL, mirror, 1) if mirror else row.url
+    return row.url.replace(row.host, mirror, 1) if mirror else row.url
 
 
 def _timeout(timeout):

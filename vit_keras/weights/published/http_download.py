@@ -56,8 +56,8 @@ def download_part(url, part, target, timeout, retries):
 def _failure(url, target, reason):
     return (
         f"{url} cannot be downloaded: {reason}. Check the network and the URL in a browser, set "
-        "VIT_KERAS_MIRROR to the URL of a mirror, or put the file at "
-        f"{target!r}, where it will be used."
+        "VIT_KERAS_MIRROR to the URL of a mirror (HF_ENDPOINT for huggingface.co), or put the file "
+        f"at {target!r}, where it will be used."
     )
 
 

@@ -1,8 +1,10 @@
 """Checks that a downloaded file is the published one: its size, its format, its SHA-256."""
 
 import contextlib
+import json
 import os
 import zipfile
+from collections.abc import Callable
 
 from vit_keras.files import sha256, write_text
 from vit_keras.weights.published.catalog import fits_size
@@ -61,9 +63,41 @@ def _fault(row, path, digest, expected, origin):
     if not fits_size(row, path):
         size_mib = os.path.getsize(path) / 2**20
         return f"has {size_mib:.3g} MiB, and the published file has {row.size_mib} MiB"
-    if not zipfile.is_zipfile(path):  # a file that is cut short has no directory at its end
-        return "is no complete .npz archive"
+    suffix = os.path.splitext(row.path)[1]
+    is_complete, kind = FORMS.get(suffix, (None, None))
+    if is_complete is not None and not is_complete(path):
+        return f"is no complete {kind}"
     return None
+
+
+def _is_safetensors(path):
+    """Whether the file has a header that says as many bytes as there are."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > os.path.getsize(path) - 8:
+            return False
+        try:
+            rows = json.loads(file.read(size))
+            ends = [row["data_offsets"][1] for name, row in rows.items() if name != "__metadata__"]
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return False
+    return 8 + size + max(ends, default=0) == os.path.getsize(path)
+
+
+def _is_json(path):
+    with open(path, "rb") as file:
+        try:
+            return isinstance(json.load(file), dict)
+        except ValueError:
+            return False
+
+
+# What tells that a file of a suffix is whole, and what it is called.
+FORMS: dict[str, tuple[Callable[[str], bool], str]] = {
+    ".npz": (zipfile.is_zipfile, ".npz archive"),  # one cut short has no directory at its end
+    ".safetensors": (_is_safetensors, "safetensors file"),
+    ".json": (_is_json, "JSON object"),
+}
 
 
 def _expected(row, target):

@@ -1,0 +1,107 @@
+"""The published files of the families: against timm's table, and through a server."""
+
+import hashlib
+import json
+import re
+
+import pytest
+
+from tests.helpers import GOLDEN
+from tests.peers import peer
+from tests.weights.server import Server
+from vit_keras import applications, families, variants, weights
+from vit_keras.weights.published import download, family_files, integrity, table
+from vit_keras.weights.published.rows import HUGGING_FACE
+
+pytestmark = pytest.mark.once
+
+ROWS = list(family_files.family_rows())
+BODY = (GOLDEN / "families" / "timm_flexivit" / "model.safetensors").read_bytes()
+
+
+def test_rows_are_in_the_table_and_well_formed():
+    for row in ROWS:
+        assert table.PUBLISHED_FILES[row.variant, row.weights] == row
+        assert re.fullmatch(r"https://huggingface\.co/[\w.-]+/[\w.-]+/resolve/main/[\w.]+", row.url)
+        assert "config.json" in row.beside and row.license
+    assert len({row.path for row in ROWS}) == len(ROWS)
+
+
+def test_weights_that_their_license_keeps_at_the_publishers_are_not_published():
+    assert not [row for row in table.PUBLISHED_FILES.values() if "DINOv3" in row.variant]
+    with pytest.raises(ValueError, match="no checkpoint of variant 'DINOv3-S/16' is published"):
+        applications.DINOv3S16(weights="lvd1689m", include_top=False)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.format == "timm"],
+                         ids=lambda row: row.variant)  # fmt: skip
+def test_rows_are_those_of_timms_table(row):
+    timm = peer("timm")
+    model = row.path.split("/")[1]
+    theirs = timm.get_pretrained_cfg(model)
+    assert theirs.hf_hub_id == f"timm/{model}" and theirs.hf_hub_filename is None
+    assert theirs.input_size == (3, row.resolution, row.resolution)
+    assert (theirs.num_classes or None) == row.num_classes
+    assert theirs.license == row.license.lower()
+    mean = families.family_of(variants.get(row.variant)).preprocessing["mean"]
+    half = row.variant == "OpenCLIP-L/14"  # the only one of LAION's that was trained otherwise
+    assert theirs.mean == ((0.5, 0.5, 0.5) if half else mean)
+
+
+def test_widths_of_projections_are_those_of_the_families():
+    for row in ROWS:
+        published = variants.architecture(row.variant)["num_classes"]
+        assert row.num_classes in (published, 1000) and (row.num_classes or not row.is_projection)
+
+
+@pytest.fixture
+def serve(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    row = weights.lookup("FlexiViT-S/16", "1200ep_in1k")
+    folder = "/timm/flexivit_small.1200ep_in1k/resolve/main/"
+    files = {folder + "model.safetensors": BODY, folder + "config.json": b"{}"}
+    with Server(files).running() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield row, server, folder
+
+
+def test_the_configuration_is_downloaded_with_the_weights(serve):
+    row, server, folder = serve
+    path = weights.resolve(row.variant, row.weights)
+    assert path == download.cached_path(row)
+    with open(path, "rb") as file:
+        assert hashlib.sha256(file.read()).digest() == hashlib.sha256(BODY).digest()
+    with open(path.replace("model.safetensors", "config.json")) as file:
+        assert json.load(file) == {}
+    assert [place for place, _ in server.requests] == [
+        folder + "config.json",
+        folder + "model.safetensors",
+    ]
+    server.files.clear()
+    assert weights.resolve(row.variant, row.weights) == path  # offline
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "fault"),
+    [
+        ("model.safetensors", BODY[:-4], "is no complete safetensors file"),
+        ("model.safetensors", b"<html>log in</html>", "is no complete safetensors file"),
+        ("config.json", b"<html>log in</html>", "is no complete JSON object"),
+    ],
+)
+def test_a_page_or_a_part_in_the_place_of_a_file_is_refused(serve, name, body, fault):
+    row, server, folder = serve
+    server.files[folder + name] = body
+    with pytest.raises(ValueError, match=fault):
+        weights.resolve(row.variant, row.weights)
+
+
+def test_every_form_of_a_file_is_checked():
+    suffixes = {"." + name.rpartition(".")[2] for row in ROWS for name in (row.path, *row.beside)}
+    assert suffixes - integrity.FORMS.keys() == {".bin"}  # whose length the server says
+    assert {row.host for row in ROWS} == {HUGGING_FACE} <= download.MIRRORS.keys()
+
+
+def test_weights_without_a_classifier_are_refused_with_a_top():
+    with pytest.raises(ValueError, match="'lvd142m' have no classifier.*use include_top=False"):
+        applications.DINOv2S14(weights="lvd142m")
