@@ -24,7 +24,7 @@ def test_outputs_equal_transformers(name):
     for end in ends:
         images = io[f"images{end}"]
         sized = models.with_image_size(model, images.shape[1:3])
-        outputs = models.intermediates(sized)(images)
+        outputs = models.intermediates(sized).predict(images, verbose=0)
         tokens = "encoderblock_1" if name in LAST_BLOCK else "encoder_norm"
         close = {"atol": 5e-5, "rtol": 0, "err_msg": end}
         np.testing.assert_allclose(to_numpy(outputs[tokens]), io[f"tokens{end}"], **close)
