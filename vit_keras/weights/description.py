@@ -8,6 +8,7 @@ from vit_keras.files import sha256
 from vit_keras.weights.architectures import class_for, variant_name
 from vit_keras.weights.containers.keras_h5 import head_beside
 from vit_keras.weights.published.catalog import identify
+from vit_keras.weights.licenses import license_note
 from vit_keras.weights.weight_file import open_weight_file
 
 
@@ -28,6 +29,9 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         - `architecture`: the arguments of the model's constructor that the file says; empty for a
           `.keras` file with another model than a Vision Transformer or a ResNet;
         - `missing`: the arguments that `from_checkpoint` needs besides;
+        - `left_out`: `{prefix: count}` of tensors that the model has no place for, such as those of
+          a tower of text;
+        - `license_note`: what to know of the license of the weights, or None;
         - `parameters`: the number of weights in the file;
         - `preprocessing`: how pixels become the model's input, or None if nothing says it;
         - `class_names`: a list, or None;
@@ -67,10 +71,17 @@ def _model(file):
         "variant": variant_name(arguments),
         "architecture": arguments,
         "missing": [name for name in required if arguments and name not in arguments],
+        "left_out": _left_out(file.shapes, ignored),
+        "license_note": license_note(arguments),
         "parameters": sum(math.prod(shape) for shape in shapes),
         "preprocessing": pixels,
         "class_names": None if numerics is None else numerics.class_names,
     }
+
+
+def _left_out(names, ignored):
+    counts = {prefix.rstrip("._"): sum(n.startswith(prefix) for n in names) for prefix in ignored}
+    return {prefix: count for prefix, count in counts.items() if count}
 
 
 def _arguments(file):

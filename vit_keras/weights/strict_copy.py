@@ -15,6 +15,7 @@ from vit_keras.weights.architectures import (
     variant_name,
 )
 from vit_keras.weights.formats.base import Link
+from vit_keras.weights.licenses import warn_of_license
 from vit_keras.weights.numerics import adopt_numerics
 from vit_keras.weights.other_sizes import has_sizes, inferred, resize
 from vit_keras.weights.weight_file import WeightFile
@@ -52,6 +53,8 @@ def copy_weights(
         adopt_numerics(model, dataclasses.replace(numerics, resizing=resizing))
     if head == "keep":
         _warn_of_zero_head(plan.variables, file)
+    if file.format.name != "vit_keras":
+        warn_of_license(file.path, inferred(file))
 
 
 class _Plan:
