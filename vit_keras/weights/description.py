@@ -7,8 +7,8 @@ import os
 from vit_keras.files import sha256
 from vit_keras.weights.architectures import class_for, variant_name
 from vit_keras.weights.containers.keras_h5 import head_beside
-from vit_keras.weights.published.catalog import identify
 from vit_keras.weights.licenses import license_note
+from vit_keras.weights.published.catalog import identify
 from vit_keras.weights.weight_file import open_weight_file
 
 

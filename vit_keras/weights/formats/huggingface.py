@@ -30,7 +30,7 @@ from vit_keras.weights.formats.huggingface_processors import read_processor, wri
 from vit_keras.weights.formats.huggingface_types import (
     MODEL_TYPES,
     fields_of,
-    has,
+    is_known,
     model_type_of,
     tower_config,
     type_for,
@@ -40,10 +40,6 @@ from vit_keras.weights.formats.tensor_shapes import covered_positions, tensor_si
 NAFLEX = "bilinear_antialias"
 LAST_RESORT = (224, 224)  # transformers' default of `image_size`
 PROCESSOR = "preprocessor_config.json"
-
-
-def detect(names: set[str]) -> bool:
-    return any(has(row, names) for row in MODEL_TYPES.values())
 
 
 def infer(shapes: dict, config: dict) -> dict:
@@ -144,7 +140,7 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
 FORMAT = Format(
     name="huggingface",
     suffixes=(".safetensors", ".bin"),
-    detect=detect,
+    detect=is_known,
     infer=infer,
     links=links,
     numerics=numerics,

@@ -99,6 +99,7 @@ WITHOUT = ModelType(
     needs=("layer_scale",),
     processor="BitImageProcessor",
     base="dinov2.",
+    square=True,
     spelling=_spelling,
     write=_write,
     fillers=_fillers,

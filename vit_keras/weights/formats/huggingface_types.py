@@ -22,8 +22,6 @@ TOWERS = {
     "metaclip_2": "clip_vision_model",
     "metaclip_2_vision_model": "clip_vision_model",
 }
-# The tensors of each naming system that tell its files from those of others.
-SYSTEMS = tuple(dict.fromkeys(row.marks[:1] for row in MODEL_TYPES.values()))
 
 
 def tower_config(config: dict) -> dict:
@@ -46,7 +44,7 @@ def model_type_of(config: dict, names: set[str]) -> ModelType:
     """
     name = tower_config(config).get("model_type")
     if name is None:
-        return next(row for row in MODEL_TYPES.values() if has(row, names))
+        return by_names(names)
     name = TOWERS.get(name, name)
     if name not in MODEL_TYPES:
         raise ValueError(
@@ -54,23 +52,28 @@ def model_type_of(config: dict, names: set[str]) -> ModelType:
             f"Received: {name!r}"
         )
     row = MODEL_TYPES[name]
-    if names and not set(row.marks[:1]) <= names:
-        others = [other.name for other in MODEL_TYPES.values() if has(other, names)]
+    if names and row.marks[0] not in names:
         raise ValueError(
             f"config.json says model_type={name!r}, whose files have a tensor {row.marks[0]!r}. "
-            f"Received: a file with the tensors of {others[0] if others else 'none'!r}"
+            f"Received: a file with the tensors of {by_names(names).name!r}"
         )
     return row
 
 
-def has(row: ModelType, names: set[str]) -> bool:
-    """Whether a file with canonical `names` can be of this type."""
-    return all(mark in names for mark in row.marks) and not _is_other(row, names)
+def is_known(names: set[str]) -> bool:
+    """Whether a file with canonical `names` has the tensors of one of the types."""
+    return any(
+        {row.marks[0], f"{row.names.patches}.weight"} <= names for row in MODEL_TYPES.values()
+    )
 
 
-def _is_other(row, names):
-    """I-JEPA is a ViT without a class token."""
-    return row.name not in ("ijepa",) and row.names.cls and row.names.cls not in names
+def by_names(names: set[str]) -> ModelType:
+    """Returns the first type that a file with known names can be of."""
+    rows = [row for row in MODEL_TYPES.values() if row.marks[0] in names]
+    marked = [row for row in rows if names.issuperset(row.marks)]
+    # I-JEPA has the names of a ViT, and no class token.
+    whole = [row for row in marked if row.name == "ijepa" or row.names.cls in {"", *names}]
+    return (whole or marked or rows)[0]
 
 
 def fields_of(row: ModelType, config: dict) -> dict[str, Any]:
