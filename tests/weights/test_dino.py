@@ -67,6 +67,15 @@ def test_files_are_not_taken_for_timms(rng, tmp_path, design):
 
 
 @pytest.mark.once
+def test_a_plain_file_of_dino_is_told_from_timms_by_its_name(rng, tmp_path):
+    state = saved(build(rng, V1), tmp_path / "dino_deitsmall16_pretrain.pth")
+    assert choose(state, None, str(tmp_path / "dino_deitsmall16_pretrain.pth"))[0].name == "dino"
+    assert choose(state, None, str(tmp_path / "dino_" / "vit.pth"))[0].name == "timm"
+    model = weights.from_checkpoint(tmp_path / "dino_deitsmall16_pretrain.pth", num_heads=2)
+    assert model.resizing.positions == "bicubic_offset"
+
+
+@pytest.mark.once
 def test_a_checkpoint_of_training_gives_its_teacher(rng, tmp_path):
     state = saved(build(rng, V2), tmp_path / "model.pth")
     chunked = {f"backbone.{k.replace('blocks.', 'blocks.0.')}": v for k, v in state.items()}

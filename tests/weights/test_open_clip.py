@@ -131,3 +131,37 @@ def test_models_of_other_families_are_not_written(rng, tmp_path):
         model = randomise(VisionTransformer(16, 8, 16, 1, 2, 24, **changes), rng)
         with pytest.raises(ValueError, match=message):
             weights.save(model, tmp_path / "folder", format="open_clip")
+
+
+@pytest.mark.parametrize("kind", ["map", "avg"])
+def test_towers_of_timm_are_read(rng, tmp_path, two_towers, kind):
+    torch, timm = pytest.importorskip("torch"), peer("timm")
+    name, pool = {
+        "map": ("vit_base_patch16_siglip_224", "map"),
+        "avg": ("vit_small_patch16_224", "avg"),
+    }[kind]
+    torch.manual_seed(0)
+    sizes = {"img_size": 32, "embed_dim": 24, "depth": 2, "num_heads": 2, "num_classes": 0}
+    trunk = timm.create_model(name, **sizes, global_pool=pool).eval()
+    for parameter in trunk.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    text = two_towers({}, {})[0].state_dict()
+    state = {f"visual.trunk.{name}": x for name, x in trunk.state_dict().items()}
+    state |= {name: x for name, x in text.items() if not name.startswith("visual.")}
+    vision = {"timm_model_name": name, "timm_pool": pool, "image_size": 32, "timm_proj": "none"}
+    projection = torch.randn(5, 24)
+    if kind == "avg":
+        state["visual.head.proj.weight"] = projection
+        vision["timm_proj"] = "linear"
+    torch.save(state, tmp_path / "open_clip_pytorch_model.bin")
+    content = {"model_cfg": {"vision_cfg": vision}, "preprocess_cfg": {"mean": [0.4, 0.5, 0.6]}}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(content))
+    model = weights.from_checkpoint(tmp_path, num_heads=2)
+    images = rng.normal(size=(2, 32, 32, 3)).astype("float32")
+    with torch.no_grad():
+        expected = trunk(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
+        expected = expected if kind == "map" else expected @ projection.T
+    np.testing.assert_allclose(to_numpy(model(images)), expected.numpy(), rtol=1e-4, atol=1e-4)
+    assert model.preprocessing.mean == (0.4, 0.5, 0.6)
+    with pytest.raises(ValueError, match="Towers of timm inside OpenCLIP's files are read alone"):
+        weights.save(model, tmp_path / "a.bin", format="open_clip_timm")

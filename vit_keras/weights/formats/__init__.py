@@ -8,6 +8,7 @@ FILES = {
     "dino": "dino",
     "perception_encoder": "perception_encoder",
     "open_clip": "open_clip",
+    "open_clip_timm": "open_clip_timm",
     "timm": "timm",
     "huggingface": "huggingface",
     "torchvision": "torchvision",

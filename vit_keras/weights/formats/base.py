@@ -43,8 +43,9 @@ class Format:
         name: The name in `source=` and `format=`.
         suffixes: The suffixes of files that it is written to, the usual one first.
         detect: Takes a set of canonical names; whether they belong to this format.
-        admits: The same for a file whose format the user names, where names alone leave it open;
-            None for `detect`.
+        admits: The same for a file whose format the user or the file's own name says, where the
+            tensors leave it open; None for `detect`.
+        file_names: A regular expression for the beginning of such names of files.
         infer: Takes `{canonical name: shape}` and the configuration; returns the arguments of the
             model's constructor, as far as they say them.
         links: Takes an architecture, the canonical names of a file to read, or None to write, and
@@ -85,6 +86,7 @@ class Format:
     assumption: Callable[[dict], str] = lambda config: ""
     canonical: Callable[[str], str] = str
     admits: Callable[[set[str]], bool] | None = None
+    file_names: str | None = None
     options: tuple[str, ...] = ()
     positions: tuple[str, ...] = ("learned",)
     tower: str = ""

@@ -61,7 +61,7 @@ def admits(names: set[str]) -> bool:
 
 
 def detect(names: set[str]) -> bool:
-    """Leaves a plain file of DINO to timm, which has the same names."""
+    """Leaves a plain file of DINO to timm, which has the same names, unless its name says whose."""
     return admits(names) and (bool(prefix_of(names)) or any(name in names for name in ONLY_HERE))
 
 
@@ -119,6 +119,7 @@ FORMAT = Format(
     suffixes=(".pth", ".safetensors"),
     detect=detect,
     admits=admits,
+    file_names="dino_",
     infer=infer,
     links=links,
     numerics=lambda config: Numerics(preprocessing=CROPPED, resizing=Resizing("bicubic_offset")),

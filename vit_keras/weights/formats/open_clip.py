@@ -92,7 +92,7 @@ def numerics(config: dict) -> Numerics:
     return Numerics(
         gelu="quick" if quick else "tanh" if tanh else "exact",
         layer_norm_epsilon=(vision.get("norm_kwargs") or {}).get("eps", 1e-5),
-        preprocessing=_preprocessing(content.get("preprocess_cfg", {})),
+        preprocessing=preprocessing_of(content.get("preprocess_cfg", {})),
         resizing=Resizing("bicubic_antialias", crops=True),
     )
 
@@ -103,7 +103,7 @@ def assumption(config: dict) -> str:
     return "OpenAI's, with the quick GELU; pass gelu='exact' for OpenCLIP's models that have it"
 
 
-def _preprocessing(source):
+def preprocessing_of(source):
     method = source.get("interpolation", "bicubic")
     return Preprocessing(
         mean=tuple(source.get("mean", MEAN)),

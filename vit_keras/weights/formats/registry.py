@@ -1,6 +1,8 @@
 """The table of formats, and the detection of a file's format."""
 
 import importlib
+import os
+import re
 
 from vit_keras.layers.base import check_choice
 from vit_keras.weights.formats import FILES
@@ -40,7 +42,8 @@ def choose(names, source: str | None, path: str) -> tuple[Format, dict[str, str]
     rows = FORMATS.values() if source is None else [get(source)]
     for row in rows:
         spelled = {row.canonical(name): name for name in names}
-        belongs = row.detect if source is None else row.admits or row.detect
+        named = row.file_names is not None and re.match(row.file_names, os.path.basename(path))
+        belongs = (row.admits if source or named else None) or row.detect
         if belongs(set(spelled)):
             if len(spelled) < len(names):
                 twice = sorted(set(names) - set(spelled.values()))
