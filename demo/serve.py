@@ -5,49 +5,99 @@ EXPORT is a folder that `vit-keras export MODEL --format litert --attention` wro
 """
 
 import argparse
+import base64
 import functools
+import hashlib
 import http.server
 import pathlib
+import re
 import sys
+import urllib.parse
 
-PAGE = pathlib.Path(__file__).parent
+PAGE = pathlib.Path(__file__).resolve().parent
 FILES = ("index.html", "style.css", "demo.js", "classifier.js", "offline.js")
-RUNTIME = "node_modules/@litertjs/"
+RUNTIME = "node_modules/@litertjs"
+HEADERS = {
+    "Cross-Origin-Opener-Policy": "same-origin",  # threads need both policies
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cache-Control": "no-cache",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+POLICY = (  # {} stands for the hashes of the scripts inside the page
+    "default-src 'self'; script-src 'self' 'wasm-unsafe-eval' blob: {}; worker-src 'self' blob:; "
+    "connect-src 'self' blob: data:; img-src 'self' blob: data:; media-src 'self' blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+INLINE = re.compile(rb"<script[^>]*>(.+?)</script>", re.DOTALL)
+SECONDS = 30  # that a client may keep a connection without a word
+
+
+def served_files(export: pathlib.Path) -> dict[str, pathlib.Path]:
+    """The files that are served, by the path of their address: the page, its runtime, the export.
+
+    Links that lead out of the page's folder or out of the export are left out.
+    """
+    files = {f"/{name}": PAGE / name for name in FILES} | {"/": PAGE / "index.html"}
+    for prefix, folder in ((f"/{RUNTIME}/", PAGE / RUNTIME), ("/model/", export)):
+        root = folder.resolve()
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and path.resolve().is_relative_to(root):
+                files[prefix + path.relative_to(root).as_posix()] = path.resolve()
+    return files
+
+
+def policy() -> str:
+    """The page's Content-Security-Policy: only what it brings itself may run."""
+    scripts = INLINE.findall((PAGE / "index.html").read_bytes())
+    hashes = [base64.b64encode(hashlib.sha256(script).digest()).decode() for script in scripts]
+    return POLICY.format(" ".join(f"'sha256-{hash}'" for hash in hashes))
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the page's files, its runtime, and the export under `model/`; nothing else."""
+    """Answers GET and HEAD for the addresses in `files`, asked for under a name of this machine."""
 
+    timeout = SECONDS
+    server_version, sys_version = "demo", ""
     extensions_map = {  # noqa: RUF012
         **http.server.SimpleHTTPRequestHandler.extensions_map,
         ".js": "text/javascript",
         ".wasm": "application/wasm",
     }
 
-    def __init__(self, *args, export, **kwargs):
-        self.export = export
+    def __init__(self, *args, files, policy, **kwargs):
+        self.files, self.policy = files, policy
         super().__init__(*args, **kwargs)
 
+    def send_head(self):
+        port = self.server.server_port
+        if self.headers.get("Host") not in (f"127.0.0.1:{port}", f"localhost:{port}"):
+            return self.send_error(http.HTTPStatus.MISDIRECTED_REQUEST)  # DNS rebinding
+        path = urllib.parse.unquote(self.path.split("?")[0], errors="replace")
+        if path not in self.files:
+            return self.send_error(http.HTTPStatus.NOT_FOUND)
+        self.path = path
+        return super().send_head()
+
     def translate_path(self, path):
-        path = path.split("?")[0].lstrip("/") or "index.html"
-        if ".." in path.split("/"):
-            return str(PAGE / "nothing")
-        if path.startswith("model/"):
-            return str(self.export / path.removeprefix("model/"))
-        allowed = path in FILES or path.startswith(RUNTIME)
-        return str(PAGE / (path if allowed else "nothing"))
+        return str(self.files[path])
 
     def end_headers(self):
-        self.send_header("Cross-Origin-Opener-Policy", "same-origin")  # threads need both policies
-        self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
-        self.send_header("Cache-Control", "no-cache")
+        for name, value in {**HEADERS, "Content-Security-Policy": self.policy}.items():
+            self.send_header(name, value)
         super().end_headers()
 
     def log_message(self, *_):
         pass
 
 
-def server(export: pathlib.Path, port: int) -> http.server.ThreadingHTTPServer:
+class Server(http.server.ThreadingHTTPServer):
+    """A thread for each client; many may wait for one."""
+
+    request_queue_size = 512
+
+
+def server(export: pathlib.Path, port: int) -> Server:
     """A server of the page and the folder `export`, on 127.0.0.1 alone.
 
     Raises:
@@ -60,8 +110,8 @@ def server(export: pathlib.Path, port: int) -> http.server.ThreadingHTTPServer:
         )
     if not (PAGE / RUNTIME).is_dir():
         raise ValueError("The page's runtime is not installed. Run `npm ci --prefix demo`")
-    handler = functools.partial(Handler, export=export.resolve())
-    return http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
+    handler = functools.partial(Handler, files=served_files(export), policy=policy())
+    return Server(("127.0.0.1", port), handler)
 
 
 def main():

@@ -21,7 +21,8 @@ L2 = 2.0**10
 SHOTS = (1, 5, 10, 25)
 SEEDS = 3
 # Last layers of models without a head, whose output is the representation.
-REPRESENTATIONS = ("pre_logits", "token", "token_gap", "gap", "MAPHead_0", "encoder_norm", "avg_pool")
+VECTORS = ("pre_logits", "token", "token_gap", "gap", "MAPHead_0")
+REPRESENTATIONS = (*VECTORS, "encoder_norm", "avg_pool")
 
 
 class LeastSquares:

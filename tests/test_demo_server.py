@@ -1,0 +1,123 @@
+"""The demo's server speaks of nothing but the page, its runtime and the export."""
+
+import concurrent.futures
+import http.client
+import threading
+
+import pytest
+
+from demo import serve
+
+pytestmark = pytest.mark.once
+SECRET = b"a secret of this machine"
+
+
+@pytest.fixture
+def port(tmp_path, monkeypatch):
+    """A server of a small page and export, beside which secrets lie."""
+    page, export = tmp_path / "page", tmp_path / "export"
+    (page / serve.RUNTIME / "core").mkdir(parents=True)
+    export.mkdir()
+    for name in serve.FILES:
+        (page / name).write_text(name)
+    (page / serve.RUNTIME / "core/a.wasm").write_bytes(b"\0asm")
+    for name in ("model.tflite", "manifest.json"):
+        (export / name).write_text(name)
+    for secret in (tmp_path / "secret", page / "click.js", tmp_path / "other" / "deep"):
+        secret.parent.mkdir(exist_ok=True)
+        secret.write_bytes(SECRET)
+    (export / "link").symlink_to(tmp_path / "secret")
+    (export / "folder").symlink_to(tmp_path / "other")
+    (page / serve.RUNTIME / "link.js").symlink_to(page / "click.js")
+    monkeypatch.setattr(serve, "PAGE", page)
+    with serve.server(export, 0) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield running.server_port
+        running.shutdown()
+
+
+def ask(port, path, method="GET", host=None):
+    """The status, the headers and the body of an answer; the path is sent as it is."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection._validate_path = lambda url: None  # http.client refuses some of the paths below
+    connection.putrequest(method, path, skip_host=True)
+    connection.putheader("Host", f"127.0.0.1:{port}" if host is None else host)
+    connection.endheaders()
+    answer = connection.getresponse()
+    return answer.status, dict(answer.getheaders()), answer.read()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/", b"index.html"),
+        ("/demo.js", b"demo.js"),
+        ("/demo.js?v=2", b"demo.js"),
+        ("/model/model.tflite", b"model.tflite"),
+        ("/model/%6danifest.json", b"manifest.json"),
+        ("/node_modules/@litertjs/core/a.wasm", b"\0asm"),
+    ],
+)
+def test_the_page_and_the_export_are_served(port, path, body):
+    status, headers, received = ask(port, path)
+    assert (status, received) == (200, body)
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert "default-src 'self'" in headers["Content-Security-Policy"]
+    assert ask(port, path, "HEAD")[::2] == (200, b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/model//etc/passwd",
+        "/model//proc/self/environ",
+        "/model/",
+        "/model//",
+        "/model",
+        "/model/link",
+        "/model/folder/deep",
+        "/model/../secret",
+        "/model/%2e%2e/secret",
+        "/model/..%2fsecret",
+        "/model/\0",
+        "/model/%00",
+        "/model/%ff%fe",
+        "//etc/passwd",
+        "/click.js",
+        "/serve.py",
+        "/node_modules/@litertjs/link.js",
+        "/node_modules/@litertjs/",
+        "/node_modules/",
+        "/model/" + "a" * 4000,
+        "/nothing",
+        "*",
+        "http://127.0.0.1/model/link",
+    ],
+)
+def test_nothing_else_is_served(port, path):
+    for method in ("GET", "HEAD"):
+        status, headers, body = ask(port, path, method)
+        assert status == 404 and SECRET not in body and b"Traceback" not in body
+        assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "", "127.0.0.1", "127.0.0.1:1"]
+)
+def test_other_hosts_are_refused(port, host):
+    """A name that an attacker lets point here must not read the answers (DNS rebinding)."""
+    status, _, body = ask(port, "/", host=host)
+    assert status == 421 and b"index" not in body
+    assert ask(port, "/", host=f"localhost:{port}")[0] == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "X"])
+def test_other_methods_are_refused(port, method):
+    status, _, body = ask(port, "/", method)
+    assert status == 501 and b"index.html" not in body
+
+
+def test_two_hundred_clients_at_once_are_answered(port):
+    with concurrent.futures.ThreadPoolExecutor(200) as clients:
+        answers = list(clients.map(lambda _: ask(port, "/model/model.tflite"), range(200)))
+    assert {(status, body) for status, _, body in answers} == {(200, b"model.tflite")}
