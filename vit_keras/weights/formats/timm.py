@@ -1,7 +1,8 @@
 """timm's state dicts of plain Vision Transformers (timm 1.0), and its folders.
 
 These classes are read and written: VisionTransformer, DeiT's with two tokens, Eva (EVA, EVA-02,
-DINOv3, PE, RoPE-ViT) and Beit. NaFlexVit is read, and written as a VisionTransformer of its grid.
+DINOv3, PE, RoPE-ViT) and Beit. NaFlexVit is read at the grid of its positions, and written to a
+folder where a model resizes positions as it does, by "bilinear_antialias".
 
 timm's `global_pool="avg"` normalizes after the mean, which is the classifier "gap_norm"; with
 `fc_norm=False` timm normalizes before it, which is "gap". A projection without bias is written as a
@@ -21,7 +22,7 @@ from vit_keras.weights.formats.tensor_links import tensor_links
 from vit_keras.weights.formats.tensor_names import TensorNames
 from vit_keras.weights.formats.timm_architectures import architecture_of, timm_arguments
 from vit_keras.weights.formats.timm_classes import check
-from vit_keras.weights.formats.timm_names import names_for, names_in, rotary_layout
+from vit_keras.weights.formats.timm_names import NAFLEX, names_for, names_in, rotary_layout
 from vit_keras.weights.formats.timm_numerics import license_of, numerics, refine
 from vit_keras.weights.formats.timm_reading import infer
 from vit_keras.weights.formats.timm_stems import stem_links
@@ -50,7 +51,9 @@ def detect(names: set[str]) -> bool:
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
     """Links a model to the tensors of a file, or to those that are written without one."""
     row = names_for(arch) if names is None else names_in(names)
-    if names is not None and "embeds.proj.weight" in names:
+    if names is None and architecture_of(config or {}).startswith("naflexvit_"):
+        row = dataclasses.replace(row, **NAFLEX)
+    if row.patches == NAFLEX["patches"]:
         row = dataclasses.replace(row, linear_patches=_is_linear(config))
     if arch.options.rope is not None:
         reads = names is not None and config is not None and architecture_of(config)

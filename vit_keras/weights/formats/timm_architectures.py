@@ -64,8 +64,7 @@ ROWS: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"^naflexvit_", {"global_pool": "map", "rope_type": "", "pos_embed_interp_mode": "bicubic"}),
     (r"^naflexvit_", {"pos_embed_antialias": True, "pos_embed_grid_size": (16, 16)}),
     (r"^naflexvit_.*_gap$", {"global_pool": "avg"}),
-    (r"^naflexvit_.*(siglip|radio)", {"pos_embed_interp_mode": "bilinear"}),
-    (r"^naflexvit_.*radio", {"global_pool": "token", "pos_embed_antialias": False}),
+    (r"^naflexvit_.*siglip", {"pos_embed_interp_mode": "bilinear"}),
 )
 # The number of heads; the first pattern that is found counts.
 HEADS: tuple[tuple[str, int], ...] = (
@@ -96,6 +95,7 @@ OTHERS: tuple[tuple[str, str], ...] = (
     (r"^aimv2_", "it normalizes the patches before adding positions, and has no biases"),
     (r"_sapiens2$", "several queries share a key, and attention alone has LayerScale"),
     (r"_parfac_", "its positions are a sum for rows and for columns"),
+    (r"^naflexvit_.*(_par_|_radio_)", "it resizes positions to a square and crops them"),
 )
 # Arguments with values that no option of the model stands for.
 UNKNOWN_VALUES: tuple[tuple[str, tuple, str], ...] = (
@@ -104,6 +104,8 @@ UNKNOWN_VALUES: tuple[tuple[str, tuple, str], ...] = (
     ("rope_type", ("mrope",), "these rotary positions"),
     ("patchify_channels_last", (False,), "patches whose channels come first"),
     ("pos_embed", ("factorized",), "positions that are a sum for rows and for columns"),
+    ("pos_embed_ar_preserving", (True,), "positions that are resized to a square and cropped"),
+    ("pos_embed_align_corners", (True,), "positions that are resized with aligned corners"),
     ("block_fn", ("ResPostBlock",), "normalization after attention and after the MLP"),
 )
 

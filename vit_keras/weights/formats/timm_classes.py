@@ -26,6 +26,7 @@ HOLDS: dict[str, dict[str, tuple]] = {
     },
     "VisionTransformerDistilled": {
         "options": (
+            "distillation_token",
             "crop_to_patches",
             "qkv_bias",
             "qk_norm",
@@ -33,7 +34,7 @@ HOLDS: dict[str, dict[str, tuple]] = {
             "mlp_norm",
             "layer_scale",
         ),
-        "classifier": ("distilled",),
+        "classifier": ("distilled", "token"),
         "gelu": ("exact", "tanh", "quick"),
     },
     "Eva": {
@@ -85,7 +86,7 @@ def timm_class(arch: VisionTransformerArchitecture) -> str:
         return "Beit"
     if arch.options.parallel:
         return "ParallelScalingBlock"
-    if arch.classifier == "distilled":
+    if "dist" in arch.prefix.names:
         return "VisionTransformerDistilled"
     return "Eva" if is_eva(arch) else "VisionTransformer"
 
@@ -118,6 +119,8 @@ def _contradictions(arch, name):
     """Options that a class holds, but not together with others of the model."""
     options = arch.options
     is_plain, prefix = name in ("VisionTransformer", "ParallelScalingBlock"), arch.prefix.count
+    lacks_head = arch.classifier != "distilled" and arch.num_classes is not None
+    yield "distillation_token", name == "VisionTransformerDistilled" and lacks_head
     yield "mlp_norm", is_plain and options.mlp == "swiglu" and options.mlp_norm
     yield "qkv_bias", name == "Beit" and options.qkv_bias == "all"
     yield "class_token", name == "Beit" and "cls" not in arch.prefix.names

@@ -106,6 +106,12 @@ def names_in(tensors: Container[str]) -> TensorNames:
     return dataclasses.replace(row, **changes)
 
 
+def is_packed(shapes: dict[str, tuple[int, ...]]) -> bool:
+    """Whether the first layer of the MLPs holds gate and values of SwiGLU."""
+    first, last = (shapes.get(f"blocks.0.mlp.{name}.weight") for name in ("fc1", "fc2"))
+    return first is not None and last is not None and first[0] == 2 * last[1]
+
+
 def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
     """Returns the row of the class that a model is written for."""
     options = arch.options

@@ -7,6 +7,7 @@ from vit_keras.models import Preprocessing
 from vit_keras.resizing import Resizing
 from vit_keras.weights.formats.base import Numerics
 from vit_keras.weights.formats.timm_architectures import timm_arguments
+from vit_keras.weights.formats.timm_names import is_packed
 from vit_keras.weights.formats.timm_reading import arguments_of
 from vit_keras.weights.formats.timm_resizing import resizing_of
 
@@ -47,7 +48,8 @@ def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
         ValueError: The MLP has an activation that `VisionTransformer` does not have.
     """
     theirs = arguments_of(config, shapes)
-    act, is_gated = theirs["act_layer"], "blocks.0.mlp.fc1_g.weight" in shapes
+    act = theirs["act_layer"]
+    is_gated = "blocks.0.mlp.fc1_g.weight" in shapes or is_packed(shapes)
     if act not in GELUS and not is_gated:
         raise ValueError(
             f"The activation of timm's MLPs must be one of {', '.join(map(repr, GELUS))}. "

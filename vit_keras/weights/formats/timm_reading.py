@@ -1,7 +1,7 @@
 """The sizes, options and numerics of a timm file, from its shapes and timm's arguments."""
 
+import dataclasses
 import math
-from collections.abc import Container
 from typing import Any
 
 from vit_keras.layers import Rope
@@ -9,11 +9,13 @@ from vit_keras.layers.base import check_choice
 from vit_keras.models.options import ViTOptions
 from vit_keras.models.prefix import Prefix
 from vit_keras.weights.architectures import guess_image_size, square_side
+from vit_keras.weights.architectures.inference import grid_of
 from vit_keras.weights.formats.tensor_shapes import covered_positions, tensor_sizes
 from vit_keras.weights.formats.timm_architectures import architecture_of, timm_arguments
-from vit_keras.weights.formats.timm_names import names_in
+from vit_keras.weights.formats.timm_names import is_packed, names_in
 from vit_keras.weights.formats.timm_stems import stem_sizes
 
+GATED = "SwiGLU"  # stands among the names for a packed gate
 NAFLEX_SIGLIP = "naflexvit_base_patch16_siglip"
 # The architecture of files without a configuration: names that they have, and that they lack.
 ASSUMED: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
@@ -24,34 +26,37 @@ ASSUMED: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("blocks.0.gamma_1", "pos_embed"), (), "vit_base_patch16_rope_ape_224"),
     (("blocks.0.attn.relative_position_bias_table",), (), "beit_base_patch16_224"),
     (("blocks.0.gamma_1",), (), "vit_base_patch16_rope_224"),
-    (("blocks.0.attn.q_bias", "blocks.0.mlp.fc2.weight"), (), "eva02_small_patch14_224"),
+    (("blocks.0.attn.q_bias", GATED), (), "eva02_small_patch14_224"),
+    (("blocks.0.attn.q_bias", "norm.weight"), (), "eva_giant_patch14_clip_224"),
+    (("blocks.0.attn.q_bias",), (), "eva_giant_patch14_224"),
     (("blocks.0.attn.q_proj.weight", "fc_norm.weight"), (), "eva02_base_patch14_224"),
     (("blocks.0.attn.q_proj.weight",), (), "eva02_base_patch16_clip_224"),
     (("blocks.0.in_proj.weight",), (), "vit_base_patch16_xp_224"),
-    (("norm_pre.weight", "attn_pool.latent"), (), "vit_pe_core_base_patch16_224"),
+    (("norm_pre.weight", "attn_pool.latent", "cls_token"), (), "vit_pe_core_base_patch16_224"),
+    (("norm_pre.weight", "attn_pool.latent"), (), "vit_pe_core_gigantic_patch14_448"),
     (("norm_pre.weight",), (), "vit_base_patch16_clip_224"),
     (("embeds.proj.weight", "attn_pool.latent"), ("embeds.reg_token",), NAFLEX_SIGLIP),
     (("embeds.proj.weight",), (), "naflexvit_base_patch16_gap"),
 )
 
 
-def arguments_of(config: dict, tensors: Container[str]) -> dict[str, Any]:
+def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
     """Returns timm's arguments of a file, those of its likeliest class if no file says them.
 
     Args:
         config: The content of `config.json`.
-        tensors: The canonical names of the file.
+        shapes: `{canonical name: shape}`.
     """
     if architecture_of(config):
         return timm_arguments(config)
+    tensors = {*shapes, GATED} if is_packed(shapes) else {*shapes}
     for held, absent, name in ASSUMED:
-        if all(n in tensors for n in held) and not any(n in tensors for n in absent):
+        if tensors.issuperset(held) and tensors.isdisjoint(absent):
             assumed = timm_arguments({**config, "architecture": name})
-            for key in (
-                "num_heads",
-                "no_embed_class",
-            ):  # it belongs to this class, but has another size
+            for key in ("num_heads", "no_embed_class"):  # these differ within a class
                 assumed.pop(key, None)
+            if "_pe_" in name:  # whose angles are those of the grid in training
+                assumed["ref_feat_shape"] = None
             return {**assumed, **config.get("model_args", {})}
     arguments = timm_arguments(config)
     if "model_args" not in config:
@@ -70,7 +75,11 @@ def infer(shapes: dict, config: dict) -> dict:
         del sizes["position_embedding"]
     if "num_heads" in theirs:
         sizes["num_heads"] = theirs["num_heads"]
-    return sizes | _image_size(sizes, names, shapes, theirs, config)
+    sizes |= _image_size(sizes, names, shapes, theirs, config)
+    rope = sizes.get("rope")
+    if rope is not None and theirs.get("ref_feat_shape", ()) is None and "image_size" in sizes:
+        sizes["rope"] = dataclasses.replace(rope, reference=grid_of(sizes))
+    return sizes
 
 
 def classifier(shapes: dict, theirs: dict) -> str:
@@ -79,6 +88,11 @@ def classifier(shapes: dict, theirs: dict) -> str:
         return "map"
     if "dist_token" in shapes:
         return "distilled"
+    if theirs["global_pool"] == "avg" and theirs["pool_include_prefix"]:
+        raise ValueError(
+            "Means are over the patches. Received: a configuration whose mean is over all tokens, "
+            "global_pool='avg' with pool_include_prefix=True"
+        )
     pool, has_cls = theirs["global_pool"], "cls_token" in shapes or "embeds.cls_token" in shapes
     if pool != "avg" and has_cls and "fc_norm.weight" not in shapes:
         return "token"

@@ -15,6 +15,7 @@ POOLS = {
     "gap_norm": "avg",
     "map": "map",
 }
+NAFLEX = "naflexvit_base_patch16_siglip"
 PE_SIZES = {"core": "base_patch16_224", "spatial": "base_patch16_512"}
 ACTS = {"tanh": "gelu_tanh", "quick": "quick_gelu"}
 
@@ -94,13 +95,36 @@ def _plain_architecture(arch):
     options = arch.options
     if options.parallel:
         return "vit_base_patch16_xp_224", XP
-    if arch.classifier == "distilled":
+    if "dist" in arch.prefix.names:
         return "deit_tiny_distilled_patch16_224", {}
     if options.mlp == "swiglu":
         return "vit_giant_patch14_dinov2", {"init_values": 1e-5}
     if arch.layer_norm_epsilon == 1e-5 and options.norm == "layer":
         return "vit_base_patch32_clip_224", {"pre_norm": True}
     return "vit_base_patch16_224", {}
+
+
+def is_for_any_grid(arch: VisionTransformerArchitecture, numerics: Numerics) -> bool:
+    """Whether timm resizes as the model does in class NaFlexVit alone, which can hold the model."""
+    options = arch.options
+    resizes = numerics.resizing.positions == "bilinear_antialias"
+    has_positions = arch.position_embedding == "learned" and not options.crop_to_patches
+    patches_only = options.position_cover == "patches" or not arch.prefix.count
+    is_plain = timm_class(arch) == "VisionTransformer" and options.mlp == "gelu"
+    return resizes and has_positions and patches_only and is_plain
+
+
+def _naflex(arch):
+    """A NaFlexVit, whose table of positions has the model's grid."""
+    _, arguments = _vision_transformer(arch)
+    for key in ("img_size", "no_embed_class", "pos_embed"):
+        arguments.pop(key, None)
+    for key, name in (("scale_attn_norm", "scale_attn_inner_norm"),):
+        if key in arguments:
+            arguments[name] = arguments.pop(key)
+    own = {"pos_embed_grid_size": list(arch.grid), "act_layer": ACTS.get(arch.gelu, "gelu")}
+    fc_norm = {"fc_norm": arch.classifier == "gap_norm"}
+    return NAFLEX, {**arguments, **own, **fc_norm, "pre_norm": arch.options.pre_norm}
 
 
 def _eva(arch):
@@ -192,8 +216,9 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
             "A timm folder describes a plain Vision Transformer; a hybrid is written to a "
             f".safetensors or .pth file. Received: resnet_layers={arch.resnet_layers}"
         )
+    name, arguments = _naflex(arch) if is_for_any_grid(arch, numerics) else model_config(arch)
     pixels, crop = numerics.preprocessing, numerics.preprocessing.crop_fraction
-    heads: Any = ["head", "head_dist"] if arch.classifier == "distilled" else "head"
+    heads: Any = ["head", "head_dist"] if "dist" in arch.prefix.names else "head"
     source = {
         "input_size": [arch.channels, *arch.image_size],
         "interpolation": pixels.interpolation,
@@ -202,10 +227,9 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
         "mean": list(pixels.mean) * (arch.channels if len(pixels.mean) == 1 else 1),
         "std": list(pixels.std) * (arch.channels if len(pixels.std) == 1 else 1),
         "num_classes": arch.num_classes or 0,
-        "first_conv": "patch_embed.proj",
+        "first_conv": "embeds.proj" if name == NAFLEX else "patch_embed.proj",
         "classifier": heads,
     }
-    name, arguments = model_config(arch)
     config = {
         "architecture": name,
         "num_classes": arch.num_classes or 0,

@@ -1,0 +1,216 @@
+"""Models of timm's architectures against timm itself, in both directions, with random weights."""
+
+import dataclasses
+import functools
+import importlib
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.peers import peer
+from vit_keras import weights
+from vit_keras.models import with_image_size
+from vit_keras.weights.formats.timm import license_of
+from vit_keras.weights.formats.timm_architectures import architecture_arguments
+
+pytestmark = pytest.mark.on("torch")
+SMALL: dict[str, Any] = {"embed_dim": 16, "num_heads": 2, "depth": 2, "num_classes": 3}
+SMALL |= {"patch_size": 4, "img_size": (12, 20)}
+REFERENCE = {"ref_feat_shape": (4, 3)}
+NAFLEX = {"pos_embed_grid_size": (3, 5), "img_size": None}
+# One architecture of each kind, with what it changes of the small model.
+CASES = {
+    "vit_base_patch16_224": {"in_chans": 1, "num_classes": 0},
+    "vit_base_patch16_gap_224": {"patch_size": (4, 2)},  # no class token, as I-JEPA
+    "vit_base_patch8_224": {"global_pool": "avg"},  # fine-tuned MAE
+    "deit3_small_patch16_224": {},
+    "deit_tiny_distilled_patch16_224": {},
+    "vit_small_patch14_dinov2": {"global_pool": "avg", "fc_norm": False},
+    "vit_giant_patch14_reg4_dinov2": {"mlp_ratio": 5.5},
+    "vit_small_patch16_dinov3": {"global_pool": "token"},
+    "vit_small_patch16_dinov3_qkvb": {},
+    "vit_small_plus_patch16_dinov3": {"num_classes": 0},
+    "eva02_small_patch14_336": REFERENCE,
+    "eva02_base_patch14_448": {**REFERENCE, "num_classes": 0},
+    "eva02_base_patch16_clip_224": REFERENCE,
+    "eva_giant_patch14_224": {},
+    "beit_base_patch16_224": {},
+    "beitv2_base_patch16_224": {"global_pool": "token", "num_classes": 0},
+    "beit3_base_patch16_224": {},
+    "vit_base_patch32_clip_224": {"num_classes": 0},
+    "vit_base_patch16_clip_quickgelu_224": {"global_pool": "avg"},
+    "vit_base_patch16_siglip_224": {"img_size": (14, 21)},  # pixels that fill no patch
+    "vit_base_patch32_siglip_256": {},  # tanh GELU
+    "vit_so400m_patch16_siglip_gap_256": {},  # tanh GELU
+    "vit_betwixt_patch16_reg4_gap_256": {},
+    "vit_so150m2_patch16_reg1_gap_256": {},
+    "vit_so150m_patch16_reg4_map_256": {"num_classes": 0},
+    "test_vit3": {},  # its pool reads registers too
+    "vit_base_patch16_rope_reg1_gap_256": REFERENCE,
+    "vit_base_patch16_rope_ape_224": {},
+    "vit_base_patch16_rope_mixed_224": {},
+    "vit_pe_core_base_patch16_224": {**REFERENCE, "mlp_ratio": 3, "attn_pool_num_heads": 4},
+    "vit_pe_core_gigantic_patch14_448": REFERENCE,
+    "vit_pe_lang_large_patch14_448": REFERENCE,
+    "vit_pe_spatial_base_patch16_512": {**REFERENCE, "num_classes": 0},
+    "vit_base_patch16_xp_224": {},
+    "vit_pwee_patch16_reg1_gap_256": {"qk_norm": True},
+    "flexivit_small": {},
+    "naflexvit_base_patch16_siglip": NAFLEX,
+    "naflexvit_base_patch16_gap": {**NAFLEX, "class_token": True},
+}
+
+
+def randomised(model):
+    """Random weights; the embeddings are small, so that a normalization's epsilon shows."""
+    import torch
+
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            scale = re.search(r"norm\w*\.weight$|gamma", name)
+            spread = 0.02 if re.search("token|pos_embed|proj|embeds", name) else 0.3
+            noise = torch.randn(value.shape, generator=generator)
+            value.copy_((1.0 if scale else 0.0) + spread * noise)
+    return model.eval()
+
+
+def run(model, images):
+    import torch
+
+    with torch.no_grad():
+        return model(torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))).numpy()
+
+
+def make(folder, name, **changes):
+    """A model of timm with random weights, saved by timm's own code."""
+    timm, hub = peer("timm"), importlib.import_module("timm.models._hub")
+    arguments = {**SMALL, **changes}
+    model = randomised(timm.create_model(name, **arguments))
+    known = {"num_classes": arguments["num_classes"]}
+    hub.save_for_hf(model, folder, model_config=known, safe_serialization=True)
+    return model
+
+
+def read_back(folder):
+    """The model that timm builds of a folder, whose names and shapes must be exactly its own."""
+    from safetensors.torch import load_file
+
+    config = json.loads((folder / "config.json").read_text())
+    arguments = {**config["model_args"], "num_classes": config["num_classes"]}
+    model = peer("timm").create_model(config["architecture"], **arguments).eval()
+    model.load_state_dict(load_file(folder / "model.safetensors"), strict=True)
+    return model
+
+
+def assert_close(actual, expected):
+    np.testing.assert_allclose(actual, expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:torch.searchsorted", "ignore:Using a non-tuple sequence")
+@pytest.mark.parametrize("name", CASES)
+def test_model_computes_as_timm_and_goes_back(rng, tmp_path, recwarn, name):
+    theirs = make(tmp_path / "theirs", name, **CASES[name])
+    size = {**SMALL, **CASES[name]}["img_size"] or (12, 20)
+    channels = CASES[name].get("in_chans", 3)
+    images = rng.normal(size=(2, *size, channels)).astype("float32")
+    expected = run(theirs, images)
+    model = weights.from_checkpoint(tmp_path / "theirs")
+    assert_close(model.predict_on_batch(images), expected)
+    weights.save(model, tmp_path / "ours", format="timm")
+    assert not [w for w in recwarn if "computes with" in str(w.message)]
+    again = read_back(tmp_path / "ours")
+    assert_close(run(again, images), expected)
+    if not name.endswith("patch16_gap"):  # a table that timm's ordinary class resizes alike
+        before, after = theirs.state_dict(), again.state_dict()
+        assert before.keys() == after.keys()
+        assert all(before[key].equal(after[key]) for key in before)
+    larger = (20, 16)
+    images = rng.normal(size=(2, *larger, channels)).astype("float32")
+    if hasattr(theirs, "set_input_size"):  # NaFlexVit takes any
+        theirs.set_input_size(img_size=larger)
+    resized = with_image_size(model, larger)
+    assert_close(resized.predict_on_batch(images), run(theirs, images))
+
+
+def test_siglips_have_the_gelu_that_timm_computes(tmp_path):
+    """Most are computed with the exact one, although SigLIPs are trained with tanh."""
+    for name, gelu in (("so400m_patch16", "tanh"), ("so400m_patch14", "exact")):
+        config = {"architecture": f"vit_{name}_siglip_384", "model_args": {"num_heads": 2}}
+        make(tmp_path / name, config["architecture"], img_size=(12, 12))
+        model = weights.from_checkpoint(tmp_path / name)
+        assert model.get_layer("encoderblock_1").gelu == gelu
+        assert model.get_layer("MAPHead_0").gelu == gelu
+
+
+def entry_points(module):
+    """`{architecture: arguments}` that timm's entry points in a module hand to their class."""
+    timm, source = peer("timm"), importlib.import_module(f"timm.models.{module}")
+    creators = [
+        name for name in dir(source) if re.match("_create_(vision|eva|beit|deit|nafl)", name)
+    ]
+    entries: dict[str, dict] = {}
+
+    def record(variant, *_, **arguments):
+        entries[variant] = arguments
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in creators:
+            patch.setattr(source, name, record)
+        for name in timm.list_models(module=module):
+            getattr(source, name)()
+    return entries
+
+
+def as_table_has_it(arguments, module):
+    """Arguments of an entry point in the words of the table."""
+    if "cfg" in arguments:
+        arguments = {**dataclasses.asdict(arguments["cfg"]), **arguments}
+    pool = {"eva": "avg", "beit": "avg"}.get(module, "token")
+    norm = arguments.get("norm_layer")
+    activation = arguments.get("act_layer") or "gelu"
+    has_norm = arguments.get("final_norm", True)
+    expected = {
+        "num_heads": arguments.get("num_heads", 12),
+        "global_pool": arguments.get("global_pool", pool),
+        "act_layer": activation if isinstance(activation, str) else "gelu",  # SiLU of gated MLPs
+        "norm_eps": norm.keywords["eps"] if isinstance(norm, functools.partial) else 1e-6,
+        "final_norm": has_norm and arguments.get("use_post_transformer_norm", True),
+        "no_embed_class": arguments.get("no_embed_class", module == "naflexvit"),
+        "use_rot_pos_emb": arguments.get("use_rot_pos_emb", False),
+        "attn_pool_num_heads": arguments.get("attn_pool_num_heads"),
+        "ref_feat_shape": arguments.get("ref_feat_shape"),
+    }
+    if expected["use_rot_pos_emb"]:
+        names = ("type", "temperature", "grid_offset", "grid_indexing", "rotate_half")
+        defaults = architecture_arguments("")
+        keys = [f"rope_{name}" for name in names]
+        expected |= {key: arguments.get(key, defaults[key]) for key in keys}
+    if module == "naflexvit":
+        keys = ("pos_embed_interp_mode", "pos_embed_antialias", "pos_embed_grid_size")
+        expected |= {key: arguments[key] for key in keys}
+    return expected
+
+
+@pytest.mark.parametrize("module", ["vision_transformer", "eva", "beit", "deit", "naflexvit"])
+def test_table_of_architectures_is_timms(module):
+    refused = 0
+    for name, arguments in entry_points(module).items():
+        try:
+            ours = architecture_arguments(name)
+        except ValueError:
+            refused += 1
+            continue
+        for key, value in as_table_has_it(arguments, module).items():
+            assert ours.get(key) == value, f"{name}, {key}"
+    counts = {"vision_transformer": 18, "eva": 6, "naflexvit": 8}
+    assert refused == counts.get(module, 0)
+
+
+def test_license_of_a_configuration(tmp_path):
+    make(tmp_path / "a", "vit_small_patch16_dinov3", img_size=(16, 16))
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert license_of(config) == "dinov3-license" and license_of({}) is None
