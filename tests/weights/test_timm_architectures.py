@@ -64,7 +64,7 @@ CASES = {
 }
 
 
-def randomised(model):
+def randomized(model):
     """Random weights; the embeddings are small, so that a normalization's epsilon shows."""
     import torch
 
@@ -89,7 +89,7 @@ def make(folder, name, **changes):
     """A model of timm with random weights, saved by timm's own code."""
     timm, hub = peer("timm"), importlib.import_module("timm.models._hub")
     arguments = {**SMALL, **changes}
-    model = randomised(timm.create_model(name, **arguments))
+    model = randomized(timm.create_model(name, **arguments))
     known = {"num_classes": arguments["num_classes"]}
     hub.save_for_hf(model, folder, model_config=known, safe_serialization=True)
     return model
