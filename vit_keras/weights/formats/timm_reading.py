@@ -55,7 +55,7 @@ def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
             assumed = timm_arguments({**config, "architecture": name})
             for key in ("num_heads", "no_embed_class"):  # these differ within a class
                 assumed.pop(key, None)
-            if "_pe_" in name:  # whose angles are those of the grid in training
+            if "_pe_" in name:  # whose grid in training is the file's
                 assumed["ref_feat_shape"] = None
             return {**assumed, **config.get("model_args", {})}
     arguments = timm_arguments(config)

@@ -122,9 +122,13 @@ def _naflex(arch):
     for key, name in (("scale_attn_norm", "scale_attn_inner_norm"),):
         if key in arguments:
             arguments[name] = arguments.pop(key)
-    own = {"pos_embed_grid_size": list(arch.grid), "act_layer": ACTS.get(arch.gelu, "gelu")}
-    fc_norm = {"fc_norm": arch.classifier == "gap_norm"}
-    return NAFLEX, {**arguments, **own, **fc_norm, "pre_norm": arch.options.pre_norm}
+    grid = {"pos_embed_grid_size": list(arch.grid)}
+    explicit = {
+        "act_layer": ACTS.get(arch.gelu, "gelu"),
+        "fc_norm": arch.classifier == "gap_norm",
+        "pre_norm": arch.options.pre_norm,
+    }
+    return NAFLEX, {**arguments, **grid, **explicit}
 
 
 def _eva(arch):
