@@ -20,7 +20,7 @@ from vit_keras import weights
 from vit_keras.models import with_image_size
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:.*DINOv3 License")]
+pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*DINOv3 License")]
 
 BEIT = {**WITH_MLP, "use_relative_position_bias": True}
 SHARED = {**WITH_MLP, "use_shared_relative_position_bias": True}
@@ -103,6 +103,13 @@ CASES = {
         tower(),
         "IJepaForImageClassification",
     ),
+    "data2vec": (
+        "Data2VecVisionForImageClassification",
+        "Data2VecVisionConfig",
+        BEIT,
+        "BeitForImageClassification",
+    ),
+    "metaclip 2": ("MetaClip2VisionModel", "MetaClip2VisionConfig", WITH_MLP, "CLIPVisionModel"),
     "clip towers": ("CLIPModel", "CLIPConfig", tower(), "CLIPVisionModelWithProjection"),
     "siglip towers": ("SiglipModel", "SiglipConfig", tower(), "SiglipVisionModel"),
     "naflex classes": (
@@ -117,12 +124,12 @@ CASES = {
 
 @pytest.fixture(params=CASES, scope="module")
 def case(request, tmp_path_factory):
-    """A model of transformers, its folder, its class, and the class to save as."""
+    """A model of transformers, ours of its folder, and the class that ours is saved as."""
     class_name, config_name, fields, *saved = CASES[request.param]
     folder = tmp_path_factory.mktemp("theirs")
     theirs = build_theirs(class_name, config_name, **fields)
     theirs.save_pretrained(folder)
-    return theirs, folder, saved[0] if saved else class_name
+    return theirs, weights.from_checkpoint(folder), saved[0] if saved else class_name
 
 
 def images_of(rng, size):
@@ -130,18 +137,16 @@ def images_of(rng, size):
 
 
 def test_their_folder_gives_their_numbers_at_every_size(rng, case):
-    theirs, folder, _ = case
-    ours = weights.from_checkpoint(folder)
+    theirs, ours, _ = case
     for size in (ours.input_shape[1:3], (20, 12)):
         images = images_of(rng, size)
-        sized = with_image_size(ours, size)
+        sized = ours if size == ours.input_shape[1:3] else with_image_size(ours, size)
         expected = vector(theirs, images)
         np.testing.assert_allclose(to_numpy(sized(images)), expected, atol=2e-5, rtol=0)
 
 
 def test_our_folder_opens_in_their_class(rng, case, tmp_path):
-    theirs, folder, class_name = case
-    ours = weights.from_checkpoint(folder)
+    theirs, ours, class_name = case
     weights.save(ours, tmp_path / "ours", format="huggingface")
     config = json.loads((tmp_path / "ours" / "config.json").read_text())
     assert config["architectures"] == [class_name]

@@ -12,7 +12,7 @@ from vit_keras import weights
 from vit_keras.weights import from_checkpoint
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:.*DINOv3 License")]
+pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*DINOv3 License")]
 REGISTERS = {
     **MODELS,
     "registers": ("Dinov2WithRegistersModel", "Dinov2WithRegistersConfig", SIZES),

@@ -47,13 +47,15 @@ def infer(shapes: dict, config: dict) -> dict:
     row = model_type_of(config, names)
     tensors = row.spelling(row.names, names)
     design = row.design(names)
-    arguments = tensor_sizes(tensors, shapes, design["classifier"], *_patch(tensors, shapes))
+    patches = _patch(tensors, shapes, tower_config(config))
+    arguments = tensor_sizes(tensors, shapes, design["classifier"], *patches)
     arguments |= design
     if arguments["num_classes"] is not None:
         arguments["representation_size"] = None  # a pooler beside a classifier has no effect
     if "model_type" in tower_config(config):
         check_sizes(config, arguments)
         fields = fields_of(row, config)
+        _check_pooler(arguments, fields)
         arguments |= {"num_heads": fields["num_attention_heads"], **row.says(fields)}
     elif "num_attention_heads" in config:
         arguments["num_heads"] = config["num_attention_heads"]
@@ -70,11 +72,18 @@ def _as_in_descriptions(arguments):
     return others | options.changed()
 
 
-def _patch(tensors, shapes):
+def _patch(tensors, shapes, tower):
     """The size of square patches and the channels, where a matrix projects flat patches."""
-    kernel = shapes[f"{tensors.patches}.weight"]
-    side = math.isqrt(kernel[1] // 3)
-    return ((side, side), 3) if len(kernel) == 2 else (None, 3)
+    kernel, channels = shapes[f"{tensors.patches}.weight"], tower.get("num_channels", 3)
+    side = math.isqrt(kernel[1] // channels)
+    return ((side, side), channels) if len(kernel) == 2 else (None, channels)
+
+
+def _check_pooler(arguments, fields):
+    """`pre_logits` has tanh, as transformers' pooler has unless its configuration says another."""
+    activation = fields.get("pooler_act", "tanh")
+    if arguments["representation_size"] is not None and activation != "tanh":
+        raise ValueError(f"`pooler_act` must be 'tanh'. Received: {activation!r}")
 
 
 def _image_size(arguments, tensors, shapes, config):

@@ -4,8 +4,8 @@ import re
 
 # The prefixes of backbones in classes with a head, and of wrappers.
 PREFIX = re.compile(
-    r"^(module\.)?((vit|deit|beit|ijepa|dinov2|dinov2_with_registers|dinov3_vit|vision_model)\.)?"
-    r"(model\.)?"
+    r"^(module\.)?((vit|deit|beit|data2vec_vision|ijepa|dinov2|dinov2_with_registers|dinov3_vit|"
+    r"vision_model)\.)?(model\.)?"
 )
 TABLE = "relative_position_bias"
 _PROJECTIONS = {

@@ -19,8 +19,11 @@ MODEL_TYPES: dict[str, ModelType] = {
 # Configurations that hold the image tower's as `vision_config`, and other names of the same types.
 TOWERS = {
     **{row.whole: row.name for row in MODEL_TYPES.values() if row.whole},
-    "metaclip_2": "clip_vision_model",
+    "data2vec-vision": "beit",
+    **dict.fromkeys(("metaclip_2", "chinese_clip", "altclip"), "clip_vision_model"),
     "metaclip_2_vision_model": "clip_vision_model",
+    "chinese_clip_vision_model": "clip_vision_model",
+    "altclip_vision_model": "clip_vision_model",
 }
 
 
@@ -32,7 +35,7 @@ def tower_config(config: dict) -> dict:
     labels = {key: config[key] for key in ("id2label",) if key in config}
     whole = TOWERS.get(config.get("model_type", ""), config.get("model_type"))
     kept = {key: value for key, value in config.items() if key.endswith(".json")}
-    inner = {**tower, **(config.get("vision_config_dict") or {})}
+    inner = config.get("vision_config_dict") or tower  # as old files have it
     return {**kept, **inner, **labels, "model_type": whole}
 
 
