@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 # A pattern in a name in lower case, and the family; the first that is found counts.
 FAMILY_WORDS = (
-    (r"siglip-?_?2|siglip.*v2", "SigLIP2"),
+    (r"siglip-?2(?!\d)|siglip.*v2", "SigLIP2"),
     (r"siglip", "SigLIP"),
     (r"dino_?-?v3", "DINOv3"),
     (r"dino_?-?v2.*reg|reg.*dino_?-?v2", "DINOv2-reg"),

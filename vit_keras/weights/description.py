@@ -4,12 +4,20 @@ import dataclasses
 import math
 import os
 
+from vit_keras import families
 from vit_keras.files import sha256
-from vit_keras.weights.architectures import class_for, variant_name
+from vit_keras.weights.architectures import class_for, family_name, variant_name
 from vit_keras.weights.containers.keras_h5 import head_beside
+from vit_keras.weights.formats.timm_numerics import license_of
 from vit_keras.weights.licenses import license_note
 from vit_keras.weights.published.catalog import identify
 from vit_keras.weights.weight_file import open_weight_file
+
+# What files hold besides an image tower, and how its tensors' names begin.
+LEFT_OUT = {
+    "text tower": ("text_model.", "text_projection", "token_embedding.", "params/txt/", "txt/"),
+    "decoder": ("decoder.",),
+}
 
 
 def describe(path: str | os.PathLike, source: str | None = None) -> dict:
@@ -26,11 +34,15 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
 
         - `format`: the name of the format, such as "timm";
         - `variant`: the name of the variant with these sizes, such as "B/16", or None;
+        - `family` and `size`: the family, such as "DINOv2", and the size in it, such as "S/14";
+          None for the paper's models;
+        - `license`: the license that the file names, or else the one of the family's publisher;
+          None if nothing says it;
+        - `head`: "classifier", "projection" to the embeddings of texts, or None without a head;
+        - `left_out`: what else the file holds, such as "text tower";
         - `architecture`: the arguments of the model's constructor that the file says; empty for a
           `.keras` file with another model than a Vision Transformer or a ResNet;
         - `missing`: the arguments that `from_checkpoint` needs besides;
-        - `left_out`: `{prefix: count}` of tensors that the model has no place for, such as those of
-          a tower of text;
         - `license_note`: what to know of the license of the weights, or None;
         - `parameters`: the number of weights in the file;
         - `preprocessing`: how pixels become the model's input, or None if nothing says it;
@@ -60,7 +72,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
 def _model(file):
     """What the file says of its model."""
     arguments, numerics, ignored = _arguments(file), file.numerics(), file.format.ignored
-    architecture = class_for(arguments)
+    architecture, said = class_for(arguments), arguments
     if numerics is not None and arguments:
         fields = {field: getattr(numerics, field) for field in architecture.numerics_fields}
         arguments = {**fields, **arguments}
@@ -68,10 +80,11 @@ def _model(file):
     pixels = None if numerics is None else dataclasses.asdict(numerics.preprocessing)
     shapes = [shape for name, shape in file.shapes.items() if not name.startswith(ignored)]
     return {
-        "variant": variant_name(arguments),
+        **_family(arguments, file),
+        "head": _head(said),
+        "left_out": [part for part, names in LEFT_OUT.items() if _holds(file, names)],
         "architecture": arguments,
         "missing": [name for name in required if arguments and name not in arguments],
-        "left_out": _left_out(file.shapes, ignored),
         "license_note": license_note(arguments),
         "parameters": sum(math.prod(shape) for shape in shapes),
         "preprocessing": pixels,
@@ -79,9 +92,22 @@ def _model(file):
     }
 
 
-def _left_out(names, ignored):
-    counts = {prefix.rstrip("._"): sum(n.startswith(prefix) for n in names) for prefix in ignored}
-    return {prefix: count for prefix, count in counts.items() if count}
+def _family(arguments, file):
+    variant, key = (name(arguments, file.called) for name in (variant_name, family_name))
+    row, family = families.VARIANTS.get(variant or ""), families.FAMILIES.get(key or "")
+    license = license_of(file.config) or (family.license if family else None)
+    size = row.size if row else None
+    return {"variant": variant, "family": key, "size": size, "license": license}
+
+
+def _head(arguments):
+    if not arguments.get("num_classes"):
+        return None
+    return "classifier" if arguments.get("head_use_bias", True) else "projection"
+
+
+def _holds(file, names):
+    return any(name.startswith(names) for name in file.tensors.shapes)
 
 
 def _arguments(file):
@@ -116,6 +142,8 @@ def _origin(file, format_name, num_classes):
 
 def _plain(value):
     """Turns tuples into lists, and NumPy's integers into Python's."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _plain(dataclasses.asdict(value))
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

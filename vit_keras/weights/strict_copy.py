@@ -12,6 +12,7 @@ from vit_keras.models import resizing_of
 from vit_keras.weights.architectures import (
     ResNetArchitecture,
     VisionTransformerArchitecture,
+    family_name,
     variant_name,
 )
 from vit_keras.weights.formats.base import Link
@@ -141,6 +142,8 @@ class _Plan:
         ours = variant_name(sizes_of(self.model))
         if theirs != ours and theirs and ours:
             title += f": the file is for {theirs}, the model is {ours}"
+        elif (family := family_name(inferred(self.file))) != family_name(sizes_of(self.model)):
+            title += f": the file has a model of family {family}" if family else ""
         hint = '; head="drop" leaves the model\'s head as it is' if self._only_head() else ""
         return title + hint + ":"
 

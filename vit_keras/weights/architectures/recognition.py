@@ -6,14 +6,16 @@ from typing import Any
 
 from vit_keras import families, variants
 from vit_keras.models.options import OPTION_NAMES, ViTOptions
+from vit_keras.models.prefix import Prefix
 
 SIZES = ("hidden_size", "num_layers", "num_heads", "mlp_dim")
 # Options that do not decide: where the weights bring what matters, or that follow from sizes.
-UNDECIDED = ("layer_scale", "rope", "crop_to_patches", "head_use_bias")
+UNDECIDED = (
+    *("layer_scale", "rope", "crop_to_patches", "head_use_bias", "qkv_bias", "mlp", "mlp_norm"),
+    *("class_token", "distillation_token", "position_cover", "map_heads", "map_mlp_dim"),
+)
 # Arguments that choose among families whose models are built alike.
 HINTS = ("gelu", "layer_norm_epsilon", "image_size", "num_classes")
-# Classifiers that read the same features of a published model otherwise.
-ALSO_READ = {"token": ("token_gap",)}
 
 
 def variant_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
@@ -27,23 +29,36 @@ def variant_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
     Returns:
         A name such as "L/16" or "DINOv2-S/14".
     """
-    paper = _of_the_paper({"resnet_layers": None, **arguments})
-    alike = [name for name, row in families.VARIANTS.items() if _is_alike(row, arguments)]
-    if not alike:
-        return paper
-    key = families.family_called(called)
-    named = [name for name in alike if families.VARIANTS[name].family == key]
-    plain = not _options(arguments) and arguments.get("classifier") != "map"
-    if not named and plain and arguments.get("classifier") != "distilled":
-        return paper
-    ranked = sorted(named or alike, key=lambda name: -_agreement(name, arguments))
-    return ranked[0]
+    family = family_name(arguments, called)
+    alike = [
+        name
+        for name, row in families.VARIANTS.items()
+        if row.family == family and _has_sizes(row, arguments) and _is_alike(row, arguments)
+    ]
+    if alike:
+        return max(alike, key=lambda name: _agreement(families.VARIANTS[name], arguments))
+    return _of_the_paper({"resnet_layers": None, **arguments})
 
 
 def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
-    """Returns the name of the family, such as "DINOv2"; None for the paper's models."""
-    row = families.VARIANTS.get(variant_name(arguments, called) or "")
-    return row.family if row else None
+    """Returns the name of the family of a model, whatever its sizes.
+
+    Args:
+        arguments: As in `variant_name`.
+        called: As in `variant_name`.
+
+    Returns:
+        A name in `vit_keras.families.FAMILIES`, such as "DINOv2"; None for the paper's models, for
+        those that are built like the paper's and called nothing else, and for others.
+    """
+    alike = [row for row in families.VARIANTS.values() if _is_alike(row, arguments)]
+    key = families.family_called(called)
+    if key in {row.family for row in alike}:
+        return key
+    if not alike or _is_plain(arguments):
+        return None
+    fits = lambda row: (_has_sizes(row, arguments), _agreement(row, arguments))
+    return max(alike, key=fits).family
 
 
 def _of_the_paper(sizes):
@@ -57,28 +72,43 @@ def _of_the_paper(sizes):
     return None
 
 
+def _is_plain(arguments):
+    """Whether a model is built like the paper's, whichever family it is called."""
+    known = ("token", "gap", "gap_norm")
+    options = _options(arguments)
+    return arguments["classifier"] in known and options == {"prefix": options["prefix"]}
+
+
+def _has_sizes(row, arguments):
+    patch = _tuples(arguments.get("patch_size"))
+    sizes = {size: getattr(row, size) for size in SIZES}
+    same = all(arguments.get(size, value) == value for size, value in sizes.items())
+    return same and patch in (row.patch_size, (row.patch_size,) * 2)
+
+
 def _is_alike(row, arguments):
-    """Whether a model with these arguments computes with the same kinds of weights as the row."""
-    theirs, expected = dict(arguments), row.constructor_arguments()
-    if theirs.get("resnet_layers") is not None or "classifier" not in theirs:
+    """Whether a model with these arguments, of any size, computes as the row's does."""
+    if arguments.get("resnet_layers") is not None or "classifier" not in arguments:
         return False
-    patch = _tuples(theirs.get("patch_size"))
-    if patch not in (row.patch_size, (row.patch_size,) * 2):
-        return False
-    if any(theirs.get(size, expected[size]) != expected[size] for size in SIZES):
-        return False
-    same = {expected["classifier"], *ALSO_READ.get(expected["classifier"], ())}
-    if theirs["classifier"] not in same:
-        return False
-    if theirs.get("position_embedding", "learned") != expected["position_embedding"]:
-        return False
-    return _options(theirs) == _options(expected)
+    expected = row.constructor_arguments()
+    positions = arguments.get("position_embedding", "learned")
+    pools = {"map"} & {arguments["classifier"], expected["classifier"]}
+    return (
+        (not pools or arguments["classifier"] == expected["classifier"])
+        and positions == expected["position_embedding"]
+        and _options(arguments) == _options(expected)
+    )
 
 
 def _options(arguments):
     """The options that decide which weights there are, where they are not the paper's."""
     options = ViTOptions(**{name: arguments[name] for name in OPTION_NAMES if name in arguments})
     changed = {name: value for name, value in options.changed().items() if name not in UNDECIDED}
+    prefix = Prefix.of(arguments["classifier"], options)
+    changed["prefix"] = prefix.names
+    covered = prefix.positions(options.position_cover)
+    if arguments.get("position_embedding", "learned") == "learned" and covered < prefix.count:
+        changed["position_cover"] = True
     if options.layer_scale is not None:
         changed["layer_scale"] = True
     if options.rope is not None:
@@ -86,10 +116,11 @@ def _options(arguments):
     return changed
 
 
-def _agreement(name, arguments):
-    expected = families.VARIANTS[name].constructor_arguments()
+def _agreement(row, arguments):
+    expected = row.constructor_arguments()
     hints = {key: _tuples(arguments[key]) for key in HINTS if key in arguments}
-    return sum(value in (expected[key], (expected[key],) * 2) for key, value in hints.items())
+    same = [value in (expected[key], (expected[key],) * 2) for key, value in hints.items()]
+    return sum(same) + (arguments.get("mlp", "gelu") == expected.get("mlp", "gelu"))
 
 
 def _tuples(value):

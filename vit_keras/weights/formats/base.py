@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
+from vit_keras.weights.architectures import (
+    HybridArchitecture,
+    VisionTransformerArchitecture,
+    family_name,
+)
 from vit_keras.weights.numerics import Numerics
 
 
@@ -109,6 +113,8 @@ def check_held(row: Format, arch) -> None:
         options["position_embedding"] = arch.position_embedding
     if options:
         received = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        family = family_name(arch.arguments)
+        received += f", of family {family}" if family else ""
         raise ValueError(
             f"The format {row.name!r} has no place for a model with {received}. Save it as .keras "
             "or .weights.h5, or in the format of its family"
