@@ -67,6 +67,7 @@ def test_towers_of_open_clip_are_read_and_written_back(rng, tmp_path, two_towers
     images = rng.normal(size=(2, *ours.input_shape[1:])).astype("float32")
     np.testing.assert_allclose(to_numpy(ours(images)), seen(theirs, images), atol=5e-5)
     assert ours.preprocessing.crop_fraction is None
+    assert weights.describe(tmp_path)["left_out"] == ["text tower"]
 
     weights.save(ours, tmp_path / "again", format="open_clip")
     again = json.loads((tmp_path / "again" / "open_clip_config.json").read_text())["model_cfg"]

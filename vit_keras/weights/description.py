@@ -15,7 +15,14 @@ from vit_keras.weights.weight_file import open_weight_file
 
 # What files hold besides an image tower, and how its tensors' names begin.
 LEFT_OUT = {
-    "text tower": ("text_model.", "text_projection", "token_embedding.", "params/txt/", "txt/"),
+    "text tower": (
+        "text_model.",
+        "text.",
+        "text_projection",
+        "token_embedding.",
+        "params/txt/",
+        "txt/",
+    ),
     "decoder": ("decoder.",),
 }
 

@@ -25,6 +25,7 @@ from vit_keras.weights.formats.tensor_shapes import tensor_sizes
 NAMES = dataclasses.replace(DINO, registers="storage_tokens", positions="")
 GATED = dataclasses.replace(NAMES, gate="mlp.w1", dense_0="mlp.w2", dense_1="mlp.w3")
 PERIODS, BIAS_MASK = "rope_embed.periods", "attn.qkv.bias_mask"
+LOCAL_NORM = "local_cls_norm."
 WIDTH_OF_7B = 4096
 SATELLITE = dataclasses.replace(IMAGENET, mean=(0.430, 0.411, 0.296), std=(0.213, 0.156, 0.143))
 PRETRAINING_SIZE = 224
@@ -75,6 +76,9 @@ def _constants(arch):
     if options.qkv_bias == "qv":
         names = (NAMES.of_block(i, BIAS_MASK) for i in range(arch.num_layers))
         links += [constant(name, _mask(width)) for name in names]
+    if options.qkv_bias == "none":  # the 7B, with a norm for local crops that is for training alone
+        links.append(constant(f"{LOCAL_NORM}weight", np.ones(width)))
+        links.append(constant(f"{LOCAL_NORM}bias", np.zeros(width)))
     return links
 
 
@@ -106,7 +110,7 @@ def _rope(periods, head_size):
 def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
     """Models of satellite images have a norm for local crops, as the 7B of other images has."""
     prefix = prefix_of(shapes)
-    if f"{prefix}local_cls_norm.weight" not in shapes:
+    if f"{prefix}{LOCAL_NORM}weight" not in shapes:
         return numerics
     if shapes[f"{prefix}patch_embed.proj.weight"][0] == WIDTH_OF_7B:
         return numerics
@@ -135,9 +139,7 @@ FORMAT = Format(
     tower=TEACHER,
     values=(PERIODS, TEACHER + PERIODS),
     ignored=tuple(
-        prefix + name
-        for prefix in ("", TEACHER)
-        for name in (MASK_TOKEN, PERIODS, "local_cls_norm.")
+        prefix + name for prefix in ("", TEACHER) for name in (MASK_TOKEN, PERIODS, LOCAL_NORM)
     ),
     check=check,
 )
