@@ -43,7 +43,7 @@ def test_flexivit_of_timm_at_a_grid_with_as_many_tokens_as_the_file_has_position
     assert_golden(with_image_size(model, (12, 20)), resized["images"], resized)
     loaded = weights.from_checkpoint(FAMILIES / "timm_flexivit", image_size=(12, 20))
     assert_golden(loaded, resized["images"], resized)
-    assert model.resizing == Resizing("bicubic_antialias", "bilinear_half_pixel")
+    assert model.resizing == Resizing("bicubic_antialias", "bilinear_half_pixel", crops=True)
 
 
 @pytest.mark.parametrize("patch_size", [4, 6])
@@ -181,9 +181,12 @@ def test_kernels_and_positions_have_rules_of_their_own(rng, tmp_path):
     weights.save(source, tmp_path / "a.safetensors", format="timm")
     before = weights_by_path(source)
     for options, rules in (
-        ({}, Resizing("bicubic_antialias", "bicubic_antialias")),
-        ({"interpolation": "bicubic_offset"}, Resizing("bicubic_offset", "bicubic_antialias")),
-        ({"patch_interpolation": "bicubic"}, Resizing("bicubic_antialias", "bicubic")),
+        ({}, Resizing("bicubic_antialias", "bicubic_antialias", True)),
+        (
+            {"interpolation": "bicubic_offset"},
+            Resizing("bicubic_offset", "bicubic_antialias", True),
+        ),
+        ({"patch_interpolation": "bicubic"}, Resizing("bicubic_antialias", "bicubic", True)),
     ):
         model = build(image_size=32, patch_size=(4, 16))
         weights.load(model, tmp_path / "a.safetensors", **options)
