@@ -1,0 +1,64 @@
+"""The pages of the families have the tables of the rows, and CONTRIBUTING's family works."""
+
+import re
+
+import pytest
+
+from tests.helpers import ROOT, shapes_only
+from tools.family_tables import PAGES, TABLE, filled
+from vit_keras import families, variants
+from vit_keras.families import FAMILIES
+from vit_keras.models import from_variant
+
+pytestmark = pytest.mark.once
+
+
+def test_every_family_has_a_page_with_the_table_of_its_row():
+    shown = []
+    for page in PAGES.glob("*.md"):
+        text = page.read_text()
+        assert filled(text) == text, f"{page.name}: run python -m tools.family_tables"
+        shown += [match[2] for match in TABLE.finditer(text)]
+    assert sorted(shown) == sorted(FAMILIES)
+
+
+def test_every_page_is_linked_and_every_link_leads_to_a_page():
+    for name in ("docs/which-vit.md", "README.md"):
+        text = (ROOT / name).read_text()
+        links = re.findall(r"\]\(([^)#:]+\.md)", text)
+        assert all(((ROOT / name).parent / link).is_file() for link in links)
+        linked = {link.rpartition("/")[2] for link in links}
+        assert {page.name for page in PAGES.glob("*.md")} <= linked
+
+
+def test_the_pages_examples_name_constructors_and_weights_that_are_there():
+    from vit_keras import applications, weights
+
+    examples = [
+        match
+        for page in PAGES.glob("*.md")
+        for match in re.finditer(
+            r"applications\.(\w+)\([^)]*weights=\"([^\"/]+)\"", page.read_text()
+        )
+    ]
+    assert len(examples) > 10
+    for match in examples:
+        assert match[2] in weights.names(applications.OF_FAMILIES[match[1]]), match[0]
+
+
+def test_the_family_of_contributing_is_built(monkeypatch):
+    section = (ROOT / "CONTRIBUTING.md").read_text().split("## A new family")[1]
+    namespace: dict = {}
+    exec(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1], namespace)
+    family = namespace["EXAMPLE"]
+    assert [family.function_of(size) for size in family.sizes] == ["ExampleS16", "ExampleB16"]
+    monkeypatch.setitem(families.FAMILIES, family.key, family)
+    for name, row in family.variants():
+        monkeypatch.setitem(variants.VARIANTS, name, row)
+    with shapes_only():
+        model = from_variant("Example-B/16", num_classes=7)
+        assert model.get_layer("encoderblock_0").options.mlp == "swiglu"
+        assert model.get_layer("registers").num_registers == 2
+        assert model.resizing.positions == "bicubic_antialias"
+        plain = from_variant("Example-S/16")
+        assert plain.get_layer("encoderblock_0").options.mlp == "gelu"

@@ -1,0 +1,59 @@
+"""Writes the tables in docs/families from the rows of `vit_keras.families`.
+
+    python -m tools.family_tables
+
+A table stands between `<!-- family NAME -->` and `<!-- end -->`.
+"""
+
+import pathlib
+import re
+
+from vit_keras.families import FAMILIES
+from vit_keras.families.family import PLAIN
+
+PAGES = pathlib.Path(__file__).parents[1] / "docs" / "families"
+TABLE = re.compile(r"(<!-- family (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def table(name: str) -> str:
+    """Returns the table of a family: its sizes, and what differs from the paper's model."""
+    family = FAMILIES[name]
+    functions = ", ".join(f"`{family.function_of(size)}`" for size in family.sizes)
+    variants = ", ".join(f"`{family.variant(size)}`" for size in family.sizes)
+    pixels = "".join(f"; {size}: {side}" for size, side in family.other_pixels.items())
+    rows = {
+        "paper": f"[{family.title}]({family.paper})",
+        "license of the weights": family.license,
+        "constructors": functions,
+        "variants": variants,
+        "image size": f"{family.pixels}{pixels}",
+        "preprocessing": _values(family.preprocessing),
+        "resizing": f"positions `{family.resizing[0]}`, patches `{family.resizing[1]}`",
+        "arguments": _values(_changed(family.arguments)) or "the paper's",
+    }
+    for size, arguments in family.differences.items():
+        rows[f"{size} besides"] = _values(arguments)
+    lines = [f"| {name} | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _changed(arguments):
+    return {name: value for name, value in arguments.items() if PLAIN.get(name, "") != value}
+
+
+def _values(arguments):
+    return ", ".join(f"`{name}={value!r}`" for name, value in arguments.items())
+
+
+def filled(text: str) -> str:
+    """Returns a page with its tables as the rows have them."""
+    return TABLE.sub(lambda match: f"{match[1]}{table(match[2])}{match[3]}", text)
+
+
+def main() -> None:
+    for page in sorted(PAGES.glob("*.md")):
+        page.write_text(filled(page.read_text()))
+
+
+if __name__ == "__main__":
+    main()
