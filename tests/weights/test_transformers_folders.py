@@ -110,8 +110,7 @@ def test_a_sparse_configuration_of_two_towers_is_that_of_its_image_tower(rng, tm
     theirs.save_pretrained(tmp_path)
     write_config(tmp_path, {"model_type": "clip", "vision_config": {"image_size": 32}})
     assert_same_outputs(rng, weights.from_checkpoint(tmp_path), theirs)
-    left_out = weights.describe(tmp_path)["left_out"]
-    assert left_out == {"text_model": 20, "text_projection": 1, "logit": 1}
+    assert weights.describe(tmp_path)["left_out"] == ["text tower"]
 
 
 @pytest.mark.parametrize("name", ["vit", "deit", "dinov3", "beit"])

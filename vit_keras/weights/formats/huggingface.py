@@ -101,9 +101,7 @@ def _image_size(arguments, tensors, shapes, config):
 
 def numerics(config: dict) -> Numerics:
     named = "model_type" in tower_config(config)
-    row = model_type_of(config, set()) if named else MODEL_TYPES["vit"]
-    known = any(key in config for key in (PROCESSOR, "layer_norm_eps", "hidden_act"))
-    return _numerics(row, config) if named or known else BARE
+    return _numerics(model_type_of(config, set()) if named else MODEL_TYPES["vit"], config)
 
 
 def _numerics(row, config):
@@ -118,12 +116,9 @@ def _numerics(row, config):
     )
 
 
-BARE = _numerics(MODEL_TYPES["vit"], {})
-
-
 def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
     """Without a configuration, the names of the tensors say the model type."""
-    return _numerics(model_type_of({}, set(shapes)), {}) if numerics is BARE else numerics
+    return _numerics(model_type_of(config, set(shapes)), config)
 
 
 def check(arch: VisionTransformerArchitecture) -> None:
