@@ -9,6 +9,7 @@ import pytest
 from tests.helpers import GOLDEN, to_numpy, weights_by_path
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
+from vit_keras.weights.formats.timm import license_of
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:.*computes with")]
 FAMILIES = GOLDEN / "families"
@@ -80,6 +81,17 @@ def test_buffers_of_older_timm_are_left_out(tmp_path):
     assert_equal_weights(
         weights.from_checkpoint(folder), weights.from_checkpoint(FAMILIES / "timm_beit")
     )
+
+
+def test_configurations_of_early_timm_are_flat(tmp_path):
+    folder = shutil.copytree(FAMILIES / "timm_clip_quickgelu", tmp_path / "a")
+    config = json.loads((folder / "config.json").read_text())
+    config |= config.pop("pretrained_cfg")
+    (folder / "config.json").write_text(json.dumps(config))
+    model = weights.from_checkpoint(folder)
+    assert model.preprocessing.mean == (0.48145466, 0.4578275, 0.40821073)
+    assert model.preprocessing.crop_fraction == 0.9 and license_of(config) == "mit"
+    assert model.get_layer("encoderblock_0").gelu == "quick"
 
 
 @pytest.mark.parametrize(

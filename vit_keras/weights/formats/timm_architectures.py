@@ -166,3 +166,9 @@ def timm_arguments(config: dict) -> dict[str, Any]:
 def architecture_of(config: dict) -> str:
     """Returns the name of timm's architecture in a `config.json`, without a tag; "" for none."""
     return str(config.get("architecture", "")).split(".")[0]
+
+
+def pretrained_of(config: dict) -> dict[str, Any]:
+    """Returns what a `config.json` says of images and the license; the first ones had no part."""
+    source = config.get("pretrained_cfg", config)
+    return source if isinstance(source, dict) else {}

@@ -6,7 +6,7 @@ from typing import Any
 from vit_keras.models import Preprocessing
 from vit_keras.resizing import Resizing
 from vit_keras.weights.formats.base import Numerics
-from vit_keras.weights.formats.timm_architectures import timm_arguments
+from vit_keras.weights.formats.timm_architectures import pretrained_of, timm_arguments
 from vit_keras.weights.formats.timm_names import is_packed
 from vit_keras.weights.formats.timm_reading import arguments_of
 from vit_keras.weights.formats.timm_resizing import resizing_of
@@ -22,7 +22,7 @@ GELUS = {
 
 def numerics(config: dict) -> Numerics:
     """Returns how timm computes and prepares images, as a configuration says."""
-    source = config.get("pretrained_cfg", {})
+    source = pretrained_of(config)
     crop = source.get("crop_pct", 0.9)
     preprocessing = Preprocessing(
         mean=tuple(source.get("mean", (0.5, 0.5, 0.5))),
@@ -77,5 +77,5 @@ def _resizing(theirs):
 
 def license_of(config: dict) -> str | None:
     """Returns the license that a timm configuration names, such as "apache-2.0"; None for none."""
-    name = config.get("pretrained_cfg", {}).get("license")
+    name = pretrained_of(config).get("license")
     return name if isinstance(name, str) else None

@@ -11,7 +11,11 @@ from vit_keras.models.prefix import Prefix
 from vit_keras.weights.architectures import guess_image_size, square_side
 from vit_keras.weights.architectures.inference import grid_of
 from vit_keras.weights.formats.tensor_shapes import covered_positions, tensor_sizes
-from vit_keras.weights.formats.timm_architectures import architecture_of, timm_arguments
+from vit_keras.weights.formats.timm_architectures import (
+    architecture_of,
+    pretrained_of,
+    timm_arguments,
+)
 from vit_keras.weights.formats.timm_names import is_packed, names_in
 from vit_keras.weights.formats.timm_stems import stem_sizes
 
@@ -203,7 +207,7 @@ def _options_in(sizes):
 
 def _said_size(theirs, config):
     """The size of the images that a configuration says."""
-    input_size = config.get("pretrained_cfg", {}).get("input_size", [None])  # C, H, W
+    input_size = pretrained_of(config).get("input_size", [None])  # C, H, W
     size = theirs.get("img_size", input_size[1:])
     if not size:
         return {}
