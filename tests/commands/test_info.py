@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.helpers import randomise
+from tests.helpers import GOLDEN, randomise
 from vit_keras.commands import run
 from vit_keras.models import VisionTransformer
 from vit_keras.weights import open_model, save_model
@@ -39,6 +39,22 @@ def test_info_describes_checkpoints_and_variants(model_file, capsys):
     run(["info", "B/16", "--layers"])
     text = capsys.readouterr().out
     assert "parameters: 86,567,656" in text and "encoderblock_11" in text
+
+
+def test_info_describes_the_variants_of_families_and_their_files(capsys):
+    run(["info", "DINOv2-S/14", "--json"])
+    description = json.loads(capsys.readouterr().out)
+    assert description["family"] == "DINOv2" and description["license"] == "Apache-2.0"
+    assert description["parameters"] == 22_056_192 and description["image_size"] == [518, 518]
+    run(["info", "CLIP-B/32", "--num_classes", "10", "--image_size", "32"])
+    count = 87_849_216 - (512 - 10) * 768 - (49 - 1) * 768  # the head's and the positions'
+    assert f"parameters: {count:,}" in capsys.readouterr().out
+    run(["info", str(GOLDEN / "families" / "open_clip_quickgelu")])
+    text = capsys.readouterr().out
+    for line in ("family: OpenCLIP", "license: MIT", "head: projection", "left_out: text tower"):
+        assert line in text.splitlines()
+    with pytest.raises(FileNotFoundError, match=r"Did you mean DINOv2-S/14\?"):
+        run(["info", "dinov2_vits14"])
 
 
 def test_bench_measures_each_model_and_batch(model_file, capsys):

@@ -129,7 +129,7 @@ def _exported_file(path):
 
 def _weights(source, size):
     """A run, or a checkpoint; its cost where the file holds the whole architecture."""
-    from vit_keras import models, runs, weights
+    from vit_keras import models, runs, variants, weights
     from vit_keras.compute import flops
 
     is_run = os.path.isfile(os.path.join(source, "config.yaml"))
@@ -139,9 +139,10 @@ def _weights(source, size):
         description = {"kind": "run", **_run(trained)}
         source = trained.model_file
     elif not os.path.exists(source):
+        near = " or ".join(variants.nearest(source))
         raise FileNotFoundError(
             f"There is no file, folder or variant {os.fspath(source)!r}. Variants are rows such as "
-            "Ti/16, B/16 and R50+L/32"
+            "Ti/16, R50+L/32 and DINOv2-S/14." + (f" Did you mean {near}?" if near else "")
         )
     description |= weights.describe(source)
     if description["missing"]:
@@ -152,7 +153,7 @@ def _weights(source, size):
     costs = None if None in model.input_shape[1:3] else flops(model)
     if costs is not None:
         description |= _cost(costs)
-    if description["class_names"] is None:
+    if description["class_names"] is None and description["head"] != "projection":
         description["class_names"] = models.class_names_of(model)
     return description, costs
 
