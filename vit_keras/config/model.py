@@ -38,8 +38,8 @@ class ModelConfig:
     Attributes:
         variant: row of the table of variants, such as B/16 or DINOv2-S/14; null for B/16, or if all
             sizes below are given
-        image_size: height and width in pixels, one number or [height, width]; null for the
-            variant's, which is 224 but in some families
+        image_size: pixels, one number or [height, width]; null for the variant's, which is 224 but
+            in some families
         channels: channels of the images, 1 or 3; null for 3
         patch_size: height and width in pixels, one number or [height, width]; null for the
             variant's
