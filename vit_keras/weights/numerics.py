@@ -6,6 +6,9 @@ import keras
 
 from vit_keras.keras_internals import sublayers
 from vit_keras.layers import EncoderBlock, MAPHead, MlpBlock, ResNetStage, StdConv
+from vit_keras.layers.base import check_choice
+from vit_keras.layers.dense import GELUS
+from vit_keras.layers.std_conv import STANDARDIZATIONS
 from vit_keras.models import ImageModel, Preprocessing
 from vit_keras.resizing import Resizing, patch_rule
 
@@ -26,7 +29,7 @@ class Numerics:
     """How the code that a format belongs to computes, prepares images and resizes a grid.
 
     Attributes:
-        gelu: "exact" or "tanh".
+        gelu: "exact", "tanh" or "quick".
         layer_norm_epsilon: The epsilon of all layer normalizations.
         preprocessing: How pixels become the model's input.
         resizing: The rules for position embeddings and patch kernels of other sizes.
@@ -42,6 +45,14 @@ class Numerics:
     standardization: str = "vit"
     group_norm_epsilon: float = 1e-6
     class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self):
+        check_choice(self.gelu, GELUS, "gelu")
+        check_choice(self.standardization, STANDARDIZATIONS, "standardization")
+        for name in ("layer_norm_epsilon", "group_norm_epsilon"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+                raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {value!r}")
 
     def to_json(self) -> dict:
         """The fields as values that a file's JSON metadata can hold."""

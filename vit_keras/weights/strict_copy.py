@@ -34,8 +34,8 @@ def copy_weights(
 ) -> None:
     """Assigns the file's tensors to the model's variables, or raises and leaves them unchanged.
 
-    Shapes (from headers) and checksums are compared before the first variable changes. After that,
-    one tensor at a time is in memory.
+    Shapes (from headers), checksums, types and values are looked at before the first variable
+    changes. One tensor at a time is in memory.
     """
     check_choice(head, HEADS, "head")
     numerics = file.numerics()
@@ -44,6 +44,7 @@ def copy_weights(
     plan = _Plan(model, file, head, resizing)
     plan.check()
     file.tensors.verify()
+    plan.check_values()
     for link in plan.links:
         plan.assign(link)
     if head == "reset":
@@ -91,13 +92,27 @@ class _Plan:
         if faults:
             raise ValueError(self._title() + "\n  " + "\n  ".join(faults))
 
+    def check_values(self):
+        """Raises ValueError for tensors that are no numbers, or not all finite."""
+        names = dict.fromkeys(name for link in self.links for name in link.theirs)
+        infinite = [name for name in names if not np.isfinite(self.file.read(name)).all()]
+        if infinite:
+            listed = ", ".join(self.file.names[name] for name in infinite)
+            raise ValueError(
+                f"Weights must be finite numbers. Received: {self.file.path!r}, where these hold "
+                f"NaN or infinity: {listed}. The training that wrote them may have diverged"
+            )
+
     def assign(self, link: Link):
         """Reads one link's tensors and assigns its variables."""
+        for path, array in zip(link.ours, self._arrays(link)):
+            self.variables[path].assign(np.ascontiguousarray(array))
+
+    def _arrays(self, link):
         arrays = self.resized.get(link.ours[0])
         if arrays is None:
             arrays = link.read(*(self.file.read(name) for name in link.theirs))
-        for path, array in zip(link.ours, arrays):
-            self.variables[path].assign(np.ascontiguousarray(array))
+        return arrays
 
     def _faults(self, link):
         ours = ", ".join(link.ours)

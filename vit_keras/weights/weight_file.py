@@ -109,8 +109,10 @@ class WeightFile:
             return numerics
         try:
             noted = Numerics.from_json(fields)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError):
             return numerics
+        except ValueError as error:
+            raise DamagedFile(f"The note in {self.path!r} is damaged: {error}") from error
         if numerics is None or noted.resizing != Numerics().resizing:
             return noted
         return dataclasses.replace(noted, resizing=numerics.resizing)

@@ -1,6 +1,7 @@
 """PyTorch's state dicts: `.pth`, `.pt` and `.bin`."""
 
 import argparse
+import contextlib
 import zipfile
 
 import numpy as np
@@ -40,9 +41,10 @@ class TorchTensors:
     def _load(self):
         zipped = zipfile.is_zipfile(self.path)
         if zipped:
-            with zipfile.ZipFile(self.path) as archive:
+            with self._archive() as archive:
                 check_archive_claim(self.path, archive)
                 _refuse_programs(self.path, archive)
+                _refuse_compression(self.path, archive)
         try:
             # Training scripts save their arguments beside the weights, which are plain values.
             with self.torch.serialization.safe_globals([argparse.Namespace]):
@@ -74,10 +76,32 @@ class TorchTensors:
         tensor = (self._checked(self._state()) if self.held is None else self.held)[name]
         if tensor.dtype in (self.torch.bfloat16, self.torch.float16):
             tensor = tensor.float()
-        return as_float(tensor.detach().numpy(), name)
+        try:
+            return as_float(tensor.detach().numpy(), name)
+        except (TypeError, RuntimeError, NotImplementedError) as error:  # quantized, float8, …
+            raise DamagedFile(
+                f"Weights must be floating-point. Received: {name!r} of {tensor.dtype} in "
+                f"{self.path!r}"
+            ) from error
+
+    @contextlib.contextmanager
+    def _archive(self):
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                yield archive
+        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as error:
+            raise DamagedFile(f"{self.path!r} is damaged ({error})") from error
 
     def verify(self):
-        """Does nothing: the sizes were compared on opening."""
+        """Compares the checksums of the archive's records; files of the old form have none."""
+        if self.held is not None:
+            return
+        with self._archive() as archive:
+            for entry in archive.infolist():
+                if entry.CRC:  # 0 where the writer computed none
+                    with archive.open(entry) as file:
+                        while file.read(2**22):  # zipfile compares at the end
+                            pass
 
     def close(self):
         self.held = {}
@@ -90,6 +114,15 @@ def _refuse_programs(path, archive):
             f"{path!r}, a TorchScript archive, which loading would run as code, such as OpenAI's. "
             'Take its tensors out where you trust it: torch.save(torch.jit.load(path, "cpu")'
             '.state_dict(), "weights.pt")'
+        )
+
+
+def _refuse_compression(path, archive):
+    packed = [e.filename for e in archive.infolist() if e.compress_type != zipfile.ZIP_STORED]
+    if packed:
+        raise DamagedFile(
+            "The records of a PyTorch file are not compressed, since torch maps them as they are. "
+            f"Received: {path!r}, where {packed[0]!r} is"
         )
 
 

@@ -34,7 +34,13 @@ class SafetensorsTensors:
 
     def read(self, name):
         with self._opened() as file:
-            return as_float(file.get_tensor(name), name)
+            try:
+                return as_float(file.get_tensor(name), name)
+            except (AttributeError, KeyError, TypeError, self.library.SafetensorError) as error:
+                kind = file.get_slice(name).get_dtype()
+                raise DamagedFile(
+                    f"Weights must be floating-point. Received: {name!r} of {kind} in {self.path!r}"
+                ) from error
 
     def verify(self):
         """Does nothing: the format has no checksum, and the sizes were compared on opening."""

@@ -1,0 +1,126 @@
+"""Damaged files are refused before anything is assigned, and the model stays as it was."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from tests.helpers import weights_by_path
+from tests.weights.builds import build, other_numerics
+from vit_keras import weights
+from vit_keras.weights.weight_file import open_weight_file
+
+pytestmark = pytest.mark.once
+
+
+def load_and_keep(model, path, message):
+    """Loads a file that is refused, and compares the model's weights before and after."""
+    before, epsilon = weights_by_path(model), model.get_layer("encoder_norm").epsilon
+    with pytest.raises(ValueError, match=message):
+        weights.load(model, path)
+    assert all(np.array_equal(before[k], v) for k, v in weights_by_path(model).items())
+    assert model.get_layer("encoder_norm").epsilon == epsilon
+
+
+@pytest.mark.parametrize("kind", ["int32", "bool", "complex64", "float8_e4m3fn"])
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_a_last_tensor_of_another_type_changes_nothing(rng, tmp_path, kind, suffix):
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    path = tmp_path / f"a{suffix}"
+    weights.save(build(rng), path, format="timm")
+    with open_weight_file(path) as file:
+        tensors = {name: torch.tensor(np.array(file.read(name))) for name in file.names}
+    tensors["head.weight"] = tensors["head.weight"].to(getattr(torch, kind))
+    (save_file if suffix == ".safetensors" else torch.save)(tensors, str(path))
+    load_and_keep(build(rng), path, "head.weight")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_named(rng, tmp_path, value):
+    model = build(rng)
+    model.get_layer("head").bias.assign(np.full(model.get_layer("head").bias.shape, value))
+    weights.save(model, tmp_path / "a.pth", format="timm")
+    load_and_keep(build(rng), tmp_path / "a.pth", "must be finite .*NaN or infinity: head.bias")
+
+
+def test_a_note_that_says_an_unknown_computation_changes_nothing(rng, tmp_path):
+    from safetensors import safe_open
+    from safetensors.numpy import load_file, save_file
+
+    path = tmp_path / "a.safetensors"
+    weights.save(build(rng), path, format="timm")
+    with safe_open(path, "np") as file:
+        note = json.loads(file.metadata()["vit_keras"])
+    for field, spoiled in [("gelu", 7), ("layer_norm_epsilon", "x"), ("layer_norm_epsilon", -1)]:
+        changed = {**note, "numerics": {**note["numerics"], field: spoiled}}
+        save_file(load_file(path), path, metadata={"vit_keras": json.dumps(changed)})
+        load_and_keep(build(rng), path, f"note in .*a.safetensors' is damaged: `{field}`")
+
+
+def test_every_flipped_bit_in_a_pytorch_file_is_found(rng, tmp_path):
+    """torch maps the records without a look at their checksums."""
+    weights.save(build(rng), tmp_path / "a.pth", format="torchvision")
+    data, model = (tmp_path / "a.pth").read_bytes(), build(rng)
+    weights.load(model, tmp_path / "a.pth")
+    before = weights_by_path(model)
+    with zipfile.ZipFile(tmp_path / "a.pth") as archive:
+        offsets = [e.header_offset for e in archive.infolist() if "/data/" in e.filename]
+    refused = 0
+    for place in rng.integers(offsets[0], offsets[-1], 40):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << int(rng.integers(8))
+        (tmp_path / "b.pth").write_bytes(bytes(flipped))
+        try:
+            weights.load(model, tmp_path / "b.pth")
+        except ValueError as error:
+            assert "b.pth" in str(error)
+            refused += 1
+        assert all(np.array_equal(before[k], v) for k, v in weights_by_path(model).items())
+    assert refused > 20  # the others hit the padding between records
+
+
+def test_compressed_records_and_a_broken_directory_are_named(rng, tmp_path):
+    weights.save(build(rng), tmp_path / "a.pth", format="torchvision")
+    with zipfile.ZipFile(tmp_path / "a.pth") as archive:
+        members = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    with zipfile.ZipFile(tmp_path / "b.pth", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    load_and_keep(build(rng), tmp_path / "b.pth", "not compressed.*b.pth'")
+    data = bytearray((tmp_path / "a.pth").read_bytes())
+    directory = data.rindex(b"PK\x01\x02")
+    data[directory : directory + 4] = b"XXXX"
+    (tmp_path / "c.pth").write_bytes(bytes(data))
+    load_and_keep(build(rng), tmp_path / "c.pth", "c.pth'")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pth", ".keras"])
+def test_damaged_file_leaves_the_model_as_it_was(rng, tmp_path, suffix):
+    source = {".npz": "big_vision", ".safetensors": "timm", ".pth": "torchvision"}.get(suffix)
+    path = tmp_path / f"a{suffix}"
+    with other_numerics():
+        weights.save(build(rng), path, format=source)
+    whole = path.read_bytes()
+    model = build(rng)
+    before = weights_by_path(model)
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"a\.[a-z]+'"):
+        weights.load(model, path)
+    assert all(np.array_equal(before[k], v) for k, v in weights_by_path(model).items())
+
+
+def test_a_flipped_bit_in_an_archive_is_found_before_anything_is_assigned(rng, tmp_path):
+    path = tmp_path / "a.npz"
+    with pytest.warns(UserWarning, match="computes with"):
+        weights.save(build(rng), path, format="google")
+    data = bytearray(path.read_bytes())
+    data[-len(data) // 3] ^= 1
+    path.write_bytes(bytes(data))
+    model = build(rng)
+    before = weights_by_path(model)
+    with pytest.raises(ValueError, match="is damaged"):
+        weights.load(model, path)
+    assert all(np.array_equal(before[k], v) for k, v in weights_by_path(model).items())
