@@ -4,9 +4,10 @@ import hashlib
 import json
 import re
 
+import numpy as np
 import pytest
 
-from tests.helpers import GOLDEN
+from tests.helpers import GOLDEN, to_numpy
 from tests.peers import peer
 from tests.weights.server import Server
 from vit_keras import applications, families, variants, weights
@@ -94,6 +95,18 @@ def test_a_page_or_a_part_in_the_place_of_a_file_is_refused(serve, name, body, f
     server.files[folder + name] = body
     with pytest.raises(ValueError, match=fault):
         weights.resolve(row.variant, row.weights)
+
+
+def test_a_folded_class_position_is_unfolded_into_a_model_with_a_slot_for_it():
+    """timm's DINOv2 with registers has no slot, and the variant `-reg` has one, as Meta's files."""
+    folder = GOLDEN / "families" / "timm_dinov2_giant_reg4"
+    folded = weights.from_checkpoint(folder)
+    slot = weights.from_checkpoint(folder, position_cover="class")
+    assert slot.count_params() == folded.count_params() + 18
+    with np.load(folder / "io.npz") as io:
+        images, pooled = io["images"], io["pooled"]
+    for model in (folded, slot):
+        np.testing.assert_allclose(to_numpy(model(images)), pooled, atol=5e-5)
 
 
 def test_every_form_of_a_file_is_checked():
