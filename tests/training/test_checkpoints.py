@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import resource
 import shutil
@@ -51,6 +52,41 @@ def test_a_damaged_checkpoint_is_skipped(tmp_path, model):
     with pytest.warns(UserWarning, match="damaged"):
         assert checkpoints.restore(model, tmp_path) == 2
     assert bias(model) == 2.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"step": 60', '"step": 40'),
+        lambda text: text.replace('"step": 60', '"step": 70'),
+        lambda text: text.replace('"step": 60', '"step": null'),
+        lambda text: text.replace('"best": null', '"best": {"step": 1}'),
+        lambda text: "[]",
+        lambda text: "5",
+        lambda text: "null",
+        lambda text: "",
+    ],
+)
+def test_a_changed_description_is_passed_over(tmp_path, model, change):
+    for step in (50, 60):
+        set_bias(model, step)
+        checkpoints.save(model, tmp_path, step, keep=2)
+    meta = tmp_path / "step_000000060" / "meta.json"
+    changed = change(meta.read_text())
+    assert changed != meta.read_text()
+    meta.write_text(changed)
+    with pytest.warns(UserWarning, match="step_000000060 is damaged .*the one before it is used"):
+        assert checkpoints.restore(model, tmp_path) == 50
+    assert bias(model) == 50.0
+
+
+def test_checkpoints_of_earlier_versions_have_no_checksum_of_their_description(tmp_path, model):
+    checkpoints.save(model, tmp_path, 7, keep=1)
+    meta = tmp_path / "step_000000007" / "meta.json"
+    fields = json.loads(meta.read_text())
+    del fields["checksum"]
+    meta.write_text(json.dumps(fields))
+    assert checkpoints.restore(model, tmp_path) == 7
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, model):

@@ -3,11 +3,12 @@
 A checkpoint is a folder `step_NNNNNNNNN` with two files. `state.npz` holds all variables of the
 model (including dropout's seeds, which `.keras` files leave out), of the optimizer and of the
 metrics. `meta.json` holds the step, the backend, the paths and shapes of the variables, the
-checksum of `state.npz`, and the step that had the best `val_accuracy` so far.
+checksum of `state.npz`, the step that had the best `val_accuracy` so far, and its own checksum.
 """
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import pathlib
@@ -24,7 +25,7 @@ from vit_keras.training.rollbacks import NonFinite
 from vit_keras.training.torch_generator import generator_state, set_generator_state
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-GENERATOR = "generator"
+GENERATOR, CHECKSUM = "generator", "checksum"
 
 
 def save(
@@ -87,7 +88,7 @@ def _write(folder, arrays, meta):
     with open(folder / "state.npz", "wb") as file:
         np.savez(file, **{name: _storable(array) for name, array in arrays.items()})
     meta = {**meta, "sha256": sha256(folder / "state.npz")}
-    (folder / "meta.json").write_text(json.dumps(meta))
+    (folder / "meta.json").write_text(json.dumps({**meta, CHECKSUM: _checksum(meta)}))
 
 
 def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE) -> int:
@@ -120,7 +121,7 @@ def newest(folder: pathlib.Path) -> pathlib.Path | None:
         try:
             _read_meta(path)
             return path
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             warnings.warn(
                 f"Checkpoint {path} is damaged ({error}): the one before it is used", stacklevel=3
             )
@@ -205,9 +206,19 @@ def _newest_first(folder):
 
 def _read_meta(path):
     meta = json.loads((path / "meta.json").read_text())
+    if not isinstance(meta, dict):
+        raise ValueError("its meta.json holds no object")
+    written = meta.pop(CHECKSUM, None)  # absent in checkpoints of earlier versions
+    if written not in (None, _checksum(meta)) or path.name != f"step_{meta['step']:09d}":
+        raise ValueError("its meta.json was changed")
     if sha256(path / "state.npz") != meta["sha256"]:
         raise ValueError("its checksum differs")
     return meta
+
+
+def _checksum(meta):
+    """The SHA-256 of what `meta.json` says."""
+    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
 
 
 def _storable(array):
