@@ -8,8 +8,6 @@ from tests.peers import peer
 from vit_keras import evaluation, exporting, weights
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.models import VisionTransformer, attention_maps, scale_head, with_image_size
-from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats import huggingface
 
 SIZES = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 
@@ -21,36 +19,14 @@ def distilled(rng=None, image_size=(16, 24), patch_size=8, **changes):
     return model if rng is None else randomise(model, rng, scale=0.2)
 
 
-def deit(model):
+def deit(model, folder):
     """transformers' DeiT with the weights of `model`, and a function from images to its output."""
     torch = pytest.importorskip("torch")
     transformers = peer("transformers")
-    config = transformers.DeiTConfig(
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=40,
-        image_size=16,
-        patch_size=8,
-        num_labels=5,
-        layer_norm_eps=1e-6,
-    )
-    theirs = transformers.DeiTForImageClassificationWithTeacher(config).eval()
-    values = weights_by_path(model)
-    state = {"deit.embeddings.distillation_token": values["dist/cls"]}
-    arch = VisionTransformerArchitecture.from_model(model)
-    for link in huggingface.links(arch, names=set()):
-        arrays = link.write(*(values[path] for path in link.ours))
-        state |= {f"deit.{name}": array for name, array in zip(link.theirs, arrays)}
-    for name, head in (("cls_classifier", "head"), ("distillation_classifier", "head_dist")):
-        state |= {f"{name}.weight": values[f"{head}/kernel"].T}
-        state |= {f"{name}.bias": values[f"{head}/bias"]}
-    for name in ("weight", "bias"):
-        state.pop(f"deit.classifier.{name}")
-    names = {huggingface.canonical(n.removeprefix("deit.")): n for n in theirs.state_dict()}
-    state = {names[name.removeprefix("deit.")]: array for name, array in state.items()}
-    state = {name: torch.tensor(np.ascontiguousarray(array)) for name, array in state.items()}
-    theirs.load_state_dict(state)
+    weights.save(model, folder / "deit", format="huggingface")
+    theirs = transformers.DeiTForImageClassificationWithTeacher.from_pretrained(
+        folder / "deit"
+    ).eval()
 
     def call(images):
         with torch.no_grad():
@@ -59,10 +35,10 @@ def deit(model):
     return call
 
 
-def test_logits_equal_those_of_transformers(rng):
+def test_logits_equal_those_of_transformers(rng, tmp_path):
     model = distilled(rng, 16)
     images = rng.normal(size=(3, 16, 16, 3)).astype("float32")
-    theirs = deit(model)(images)
+    theirs = deit(model, tmp_path)(images)
     np.testing.assert_allclose(to_numpy(model(images)), theirs.logits.numpy(), atol=2e-5)
     head = evaluation.feature_model(model)(images) @ model.get_layer("head").kernel
     head = to_numpy(head) + to_numpy(model.get_layer("head").bias)
