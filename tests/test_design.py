@@ -140,3 +140,10 @@ def test_importing_the_package_imports_keras_alone():
     )
     imported, count = run_script("-c", code).stdout.rsplit(maxsplit=1)
     assert imported == "[]" and int(count) < 150
+
+
+def test_files_of_tests_have_names_of_their_own():
+    """pytest imports those of folders without an __init__.py by their names alone."""
+    files = (path for path in (ROOT / "tests").rglob("test_*.py"))
+    names = [path.name for path in files if not (path.parent / "__init__.py").exists()]
+    assert not {name for name in names if names.count(name) > 1}

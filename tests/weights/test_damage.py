@@ -124,3 +124,41 @@ def test_a_flipped_bit_in_an_archive_is_found_before_anything_is_assigned(rng, t
     with pytest.raises(ValueError, match="is damaged"):
         weights.load(model, path)
     assert all(np.array_equal(before[k], v) for k, v in weights_by_path(model).items())
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("representation_size", 10**9, "has at least [0-9]{11,} weights"),
+        ("channels", 10**9, "has at least [0-9]{11,} weights"),
+        ("num_registers", 10**9, "has at least [0-9]{11,} weights"),
+        ("mlp_dim", 0, "`mlp_dim` must be a whole number of at least 1. Received: 0"),
+        ("patch_size", [0, 4], r"`patch_size` must be .*Received: \(0, 4\)|Received: \[0, 4\]"),
+        ("num_heads", "3", "`num_heads` must be a whole number of at least 1. Received: '3'"),
+        ("num_layers", 2.5, "`num_layers` must be a whole number of at least 1. Received: 2.5"),
+    ],
+)
+def test_a_note_that_claims_absurd_sizes_builds_no_model(rng, tmp_path, field, value, message):
+    from safetensors import safe_open
+    from safetensors.numpy import load_file, save_file
+
+    path = tmp_path / "a.safetensors"
+    weights.save(build(rng), path, format="timm")
+    with safe_open(path, "np") as file:
+        note = json.loads(file.metadata()["vit_keras"])
+    note["architecture"][field] = value
+    save_file(load_file(path), path, metadata={"vit_keras": json.dumps(note)})
+    with pytest.raises(ValueError, match=message):
+        weights.from_checkpoint(path)
+
+
+def test_an_empty_kernel_that_claims_a_width_builds_no_model(tmp_path):
+    with pytest.warns(UserWarning, match="computes with"):
+        weights.save(build(), tmp_path / "a.npz", format="google")
+    with np.load(tmp_path / "a.npz") as file:
+        arrays = dict(file)
+    name = "Transformer/encoderblock_0/MlpBlock_3/Dense_0/kernel"
+    arrays[name] = np.zeros((0, 2 * 10**9), "float32")  # no bytes that claim 16 GB
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(ValueError, match="contradict each other: .* weights, the file has"):
+        weights.from_checkpoint(tmp_path / "a.npz")

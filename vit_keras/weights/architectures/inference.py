@@ -1,6 +1,7 @@
 """What the names and shapes of a file's tensors say of its model."""
 
 import math
+import numbers
 import re
 
 from vit_keras import variants
@@ -79,6 +80,7 @@ def check_plausible(sizes: dict, file) -> None:
     Raises:
         ValueError: If the model would have far more weights than the file.
     """
+    _check_sizes(sizes, file)
     held = sum(math.prod(shape) for shape in file.shapes.values())
     claimed = _least_parameters({"image_size": (0, 0), **sizes})
     if claimed > 2 * held + 10**6:
@@ -88,6 +90,25 @@ def check_plausible(sizes: dict, file) -> None:
         )
 
 
+# The arguments that are numbers of something, or pairs of them.
+COUNTS = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "num_classes", "channels")
+COUNTS += ("representation_size", "patch_size", "num_registers", "map_heads", "map_mlp_dim")
+
+
+def _check_sizes(sizes, file):
+    """Raises ValueError for sizes that are no numbers, or not positive."""
+    for name in COUNTS:
+        value = sizes.get(name)
+        both = value if isinstance(value, (tuple, list)) else (value,)
+        least = 0 if name in ("num_classes", "num_registers") else 1
+        fine = all(isinstance(n, numbers.Integral) and n >= least for n in both)
+        if value is not None and (isinstance(value, bool) or not fine):
+            raise ValueError(
+                f"`{name}` must be a whole number of at least {least}. Received: {value!r}, as "
+                f"{file.path!r} and the configuration beside it say"
+            )
+
+
 def _least_parameters(sizes):
     """A lower bound: the number of weights in the large kernels."""
     root = int(variants.ROOT_WIDTH * sizes.get("resnet_width", 0))
@@ -95,7 +116,11 @@ def _least_parameters(sizes):
     total = sum(17 * (root * 2**s) ** 2 * units for s, units in enumerate(stages))
     if "hidden_size" in sizes:
         width, patch, layers = (sizes[k] for k in ("hidden_size", "patch_size", "num_layers"))
+        hidden = sizes.get("representation_size") or 0
+        channels = sizes.get("channels") or 0 if not stages else 0
         rows, columns = grid_of(sizes)
-        total += width * (math.prod(patch) + rows * columns + (sizes["num_classes"] or 0))
-        total += layers * width * (4 * width + 2 * sizes["mlp_dim"])
+        total += width * (math.prod(patch) * channels + rows * columns + hidden)
+        total += (hidden or width) * (sizes.get("num_classes") or 0)
+        total += width * ((sizes.get("num_registers") or 0) + (sizes.get("map_mlp_dim") or 0))
+        total += layers * (width * (4 * width + 2 * sizes["mlp_dim"]) + sizes["mlp_dim"])
     return total
