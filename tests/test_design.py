@@ -14,6 +14,7 @@ PACKAGE = ROOT / "vit_keras"
 LEVELS = (
     {
         "files",
+        "file_lock",
         "extras",
         "variants",
         "variant_rows",

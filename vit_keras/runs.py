@@ -14,6 +14,7 @@ import keras
 
 from vit_keras import extras, variants
 from vit_keras.config import Config, dump_config, read_config
+from vit_keras.file_lock import LOCK, claimed
 from vit_keras.files import write_text
 from vit_keras.layers import kernels
 from vit_keras.weights import from_checkpoint, open_model, resolve
@@ -67,6 +68,18 @@ def default_workdir(config: Config) -> pathlib.Path:
     return pathlib.Path("runs") / f"{config.name}-{keras.backend.backend()}-{digest}"
 
 
+def folder_of(config: Config) -> pathlib.Path:
+    """The folder of the run that a configuration describes."""
+    return pathlib.Path(config.workdir) if config.workdir else default_workdir(config)
+
+
+def claim(config: Config):
+    """Keeps a run's folder for this process, in a `with` statement; ValueError if it cannot."""
+    folder = folder_of(config)
+    _check_folder(folder)
+    return claimed(folder, "training", "Wait until it ends, or give another --workdir")
+
+
 def open_run(config: Config) -> Run:
     """Makes the folder of a run, or opens the one that the same configuration made before.
 
@@ -79,18 +92,12 @@ def open_run(config: Config) -> Run:
     Raises:
         ValueError: The folder belongs to another run or holds something else. It is left as it is.
     """
-    folder = pathlib.Path(config.workdir) if config.workdir else default_workdir(config)
+    folder = folder_of(config)
     described = folder / "config.yaml"
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"`workdir` must be a folder. Received: {str(folder)!r}, a file")
+    _check_folder(folder)
     if described.exists():
         _check_same(folder, config)
         choices = Run(folder, config).kernels
-    elif folder.exists() and {file.name for file in folder.iterdir()} - {"environment.json"}:
-        raise ValueError(
-            f"`workdir` must be empty or a run's folder. Received: {str(folder)!r}, which holds "
-            "other files. Give another --workdir"
-        )
     else:
         choices = _measured_kernels() if config.kernels == "measured" else {}
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,6 +105,19 @@ def open_run(config: Config) -> Run:
     write_text(folder / "environment.json", json.dumps(environment, indent=2))
     write_text(described, dump_config(config))
     return Run(folder, config)
+
+
+def _check_folder(folder):
+    """Raises ValueError unless the folder is new, empty or a run's."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"`workdir` must be a folder. Received: {str(folder)!r}, a file")
+    if not folder.exists() or (folder / "config.yaml").exists():
+        return
+    if {file.name for file in folder.iterdir()} - {"environment.json", LOCK}:
+        raise ValueError(
+            f"`workdir` must be empty or a run's folder. Received: {str(folder)!r}, which holds "
+            "other files. Give another --workdir"
+        )
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """A training run from its configuration to its report; every command and study trains by it."""
 
+import contextlib
 import json
 import math
 from typing import Any
@@ -42,6 +43,12 @@ def train_run(config: Config) -> dict[str, Any] | None:
         print(f"{report['accuracy']:.1%} of {report['images']} held-out images")
         ```
     """
+    with contextlib.ExitStack() as held:
+        return _train_run(config, held)
+
+
+def _train_run(config, held):
+    """`train_run`, which keeps the run's folder in the `ExitStack` `held`."""
     machine.prepare()
     keras.utils.clear_session()
     keras.utils.set_random_seed(config.seed)
@@ -57,6 +64,8 @@ def train_run(config: Config) -> dict[str, Any] | None:
         with topology.scope():
             model, encoder = _build(config, *described)
         with topology.chief_first():
+            if topology.is_chief:
+                held.enter_context(runs.claim(config))
             run = runs.open_run(config)
             kernels.use(run.kernels)
             data.check_unchanged(dataset, run.folder)

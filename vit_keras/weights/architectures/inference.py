@@ -1,7 +1,6 @@
 """What the names and shapes of a file's tensors say of its model."""
 
 import math
-import numbers
 import re
 
 from vit_keras import variants
@@ -91,8 +90,10 @@ def check_plausible(sizes: dict, file) -> None:
 
 
 # The arguments that are numbers of something, or pairs of them.
-COUNTS = ("hidden_size", "num_layers", "num_heads", "mlp_dim", "num_classes", "channels")
-COUNTS += ("representation_size", "patch_size", "num_registers", "map_heads", "map_mlp_dim")
+COUNTS = (
+    *("hidden_size", "num_layers", "num_heads", "mlp_dim", "num_classes", "channels"),
+    *("representation_size", "patch_size", "num_registers", "map_heads", "map_mlp_dim"),
+)
 
 
 def _check_sizes(sizes, file):
@@ -101,7 +102,7 @@ def _check_sizes(sizes, file):
         value = sizes.get(name)
         both = value if isinstance(value, (tuple, list)) else (value,)
         least = 0 if name in ("num_classes", "num_registers") else 1
-        fine = all(isinstance(n, numbers.Integral) and n >= least for n in both)
+        fine = all(isinstance(n, int) and n >= least for n in both)
         if value is not None and (isinstance(value, bool) or not fine):
             raise ValueError(
                 f"`{name}` must be a whole number of at least {least}. Received: {value!r}, as "

@@ -14,8 +14,8 @@ import dataclasses
 import os
 import urllib.parse
 
+from vit_keras.file_lock import exclusive_lock
 from vit_keras.weights.published import catalog, http_download, integrity
-from vit_keras.weights.published.file_lock import exclusive_lock
 from vit_keras.weights.published.rows import BASE_URL, HUGGING_FACE
 
 MIRROR, TIMEOUT = "VIT_KERAS_MIRROR", "VIT_KERAS_TIMEOUT"

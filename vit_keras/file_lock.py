@@ -1,8 +1,14 @@
-"""A lock between processes, for files that two of them may write at once."""
+"""Locks between processes, for files and folders that two of them may write at once."""
 
 import contextlib
+import os
+import pathlib
+import socket
 import sys
 import time
+import warnings
+
+LOCK = ".lock"
 
 
 @contextlib.contextmanager
@@ -35,6 +41,48 @@ def exclusive_lock(path, on_wait):
             yield
         finally:
             _unlock(file)
+
+
+@contextlib.contextmanager
+def claimed(folder: pathlib.Path, purpose: str, remedy: str):
+    """Keeps a folder for this process for the `with` statement.
+
+    The file `.lock` in it says which process has it. It stays behind, without a lock.
+
+    Args:
+        folder: The folder, which is made if need be.
+        purpose: What this process does there, such as "training".
+        remedy: What another process is told to do.
+
+    Raises:
+        ValueError: Another process has the folder; the message says which.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "a+", encoding="utf-8") as file:
+        try:
+            _lock(file, blocking=False)
+        except BlockingIOError as error:
+            raise ValueError(f"{str(folder)!r} is in use: {_owner(file)}. {remedy}") from error
+        except OSError as error:  # some network file systems have no locks
+            warnings.warn(f"{str(folder)!r} cannot be locked ({error})", stacklevel=3)
+            yield
+            return
+        try:
+            file.truncate(0)
+            process = f"process {os.getpid()} on {socket.gethostname()}"
+            file.write(f"{purpose} by {process} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+            file.flush()
+            yield
+        finally:
+            _unlock(file)
+
+
+def _owner(file):
+    """What the process that holds the lock wrote, as far as it can be read."""
+    with contextlib.suppress(OSError):  # Windows lets no other process read what is locked
+        file.seek(0)
+        return file.read().strip() or "another process has it"
+    return "another process has it"
 
 
 if sys.platform != "win32":
