@@ -162,3 +162,38 @@ def test_an_empty_kernel_that_claims_a_width_builds_no_model(tmp_path):
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match="contradict each other: .* weights, the file has"):
         weights.from_checkpoint(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("form", "fields"),
+    [
+        ("huggingface", {"id2label": 5}),
+        ("huggingface", {"id2label": ["a"]}),
+        ("huggingface", {"image_size": "big"}),
+        ("huggingface", {"num_attention_heads": "three"}),
+        ("huggingface", {"layer_norm_eps": []}),
+        ("huggingface", {"hidden_act": 3}),
+        ("timm", {"model_args": []}),
+        ("timm", {"pretrained_cfg": 7}),
+        ("timm", {"architecture": 9}),
+        ("timm", {"model_args": {"img_size": {}}}),
+        ("timm", {"label_names": 4}),
+    ],
+)
+def test_a_field_of_another_type_is_a_fault_of_the_file(rng, tmp_path, form, fields):
+    weights.save(build(rng), tmp_path / "folder", format=form)
+    config = tmp_path / "folder" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **fields}))
+    path = tmp_path / "folder" / "model.safetensors"
+    from safetensors.numpy import load_file, save_file
+
+    save_file(load_file(path), path)  # without the note, which would say it better
+    with pytest.raises(ValueError, match="folder|`|Received"):
+        weights.from_checkpoint(tmp_path / "folder")
+
+
+def test_brackets_without_end_are_not_json(rng, tmp_path):
+    weights.save(build(rng), tmp_path / "folder", format="timm")
+    (tmp_path / "folder" / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"config.json' is not JSON"):
+        weights.from_checkpoint(tmp_path / "folder")

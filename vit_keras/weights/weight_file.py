@@ -29,6 +29,19 @@ CONFIG_FILES = (
     "open_clip_config.json",
 )
 LARGEST_CONFIG_BYTES = 2**24
+# The types of fields that decide how others are read.
+FIELD_TYPES = {
+    "architecture": str,
+    "architectures": list,
+    "id2label": dict,
+    "label_names": list,
+    "model_args": dict,
+    "model_cfg": dict,
+    "model_type": str,
+    "preprocess_cfg": dict,
+    "pretrained_cfg": dict,
+    "vision_config": dict,
+}
 
 
 @dataclasses.dataclass
@@ -84,13 +97,25 @@ class WeightFile:
             ValueError: If tensors are missing that every model of the format has.
         """
         try:
-            arguments = self.format.infer(self.shapes, self.config)
-        except (KeyError, IndexError, TypeError) as error:
+            with self._reading_config():
+                arguments = self.format.infer(self.shapes, self.config)
+        except (KeyError, IndexError) as error:
             raise ValueError(
                 f"{self.path!r} is not a complete {self.format.name} checkpoint: its architecture "
                 f"cannot be read without {error}"
             ) from error
         return {**arguments, **self.note.get("architecture", {})}
+
+    @contextlib.contextmanager
+    def _reading_config(self):
+        """Fields of another type than their projects write fail in many ways; here by name."""
+        try:
+            yield
+        except (AttributeError, TypeError, OverflowError, ZeroDivisionError) as error:
+            raise DamagedFile(
+                f"The configuration beside {self.path!r} has a field of another type than "
+                f"{self.format.name} writes ({error})"
+            ) from error
 
     def numerics(self) -> Numerics | None:
         """How the source computes, from the note, the configuration, the tensors or the format.
@@ -101,9 +126,10 @@ class WeightFile:
         Returns:
             None if nothing says it, as in this package's own `.weights.h5`.
         """
-        numerics = self.format.numerics(self.config)
-        if numerics is not None:
-            numerics = self.format.refine(numerics, self.shapes, self.config)
+        with self._reading_config():
+            numerics = self.format.numerics(self.config)
+            if numerics is not None:
+                numerics = self.format.refine(numerics, self.shapes, self.config)
         fields = self.note.get("numerics")
         if fields is None:
             return numerics
@@ -177,9 +203,21 @@ def read_config(folder: str) -> dict:
             with open(path, encoding="utf-8") as file:
                 try:
                     contents[name] = json.load(file)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise DamagedFile(f"{path!r} is not JSON ({error})") from error
+            _check_types(contents[name], path)
     return merge_configs(contents)
+
+
+def _check_types(content, path):
+    """Raises DamagedFile where a field has another type than projects write."""
+    if not isinstance(content, dict):
+        raise DamagedFile(f"{path!r} must hold a JSON object. Received: {type(content).__name__}")
+    for field, kind in FIELD_TYPES.items():
+        if not isinstance(value := content.get(field), (kind, type(None))):
+            raise DamagedFile(
+                f"`{field}` in {path!r} must be of type {kind.__name__}. Received: {value!r}"
+            )
 
 
 def merge_configs(contents: dict[str, dict]) -> dict:
