@@ -63,6 +63,7 @@ def small(request, monkeypatch):
     return getattr(applications, request.param), PREFIXES[request.param], images
 
 
+@pytest.mark.on("torch")
 def test_output_without_top_is_all_normalized_tokens_and_poolings_are_over_the_patches(
     small, tmp_path
 ):

@@ -35,6 +35,7 @@ def deit(model, folder):
     return call
 
 
+@pytest.mark.on("torch")
 def test_logits_equal_those_of_transformers(rng, tmp_path):
     model = distilled(rng, 16)
     images = rng.normal(size=(3, 16, 16, 3)).astype("float32")

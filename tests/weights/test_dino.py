@@ -46,6 +46,7 @@ def source(model):
     return "dino" if any(layer.name == "posembed_input" for layer in model.layers) else "dinov3"
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("design", DESIGNS)
 def test_files_give_the_model_back_bit_by_bit(rng, tmp_path, design):
     model = build(rng, DESIGNS[design])

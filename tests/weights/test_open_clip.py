@@ -60,6 +60,7 @@ def seen(model, images):
         return model.visual(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())).numpy()
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("tower", TOWERS)
 def test_towers_of_open_clip_are_read_and_written_back(rng, tmp_path, two_towers, tower):
     theirs, config = two_towers(*TOWERS[tower])
@@ -134,6 +135,7 @@ def test_models_of_other_families_are_not_written(rng, tmp_path):
             weights.save(model, tmp_path / "folder", format="open_clip")
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("kind", ["map", "avg"])
 def test_towers_of_timm_are_read(rng, tmp_path, two_towers, kind):
     torch, timm = pytest.importorskip("torch"), peer("timm")

@@ -27,6 +27,7 @@ def build(rng, design):
     return randomise(VisionTransformer(24, 8, 16, 2, 2, 40, **DESIGNS[design]), rng)
 
 
+@pytest.mark.on("torch")
 @pytest.mark.parametrize("design", DESIGNS)
 def test_files_give_the_model_back_bit_by_bit(rng, tmp_path, design):
     model = build(rng, design)
