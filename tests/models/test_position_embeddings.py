@@ -111,7 +111,7 @@ def test_saved_models_keep_their_positions(rng, case, tmp_path):
 @pytest.mark.parametrize("form", sorted(set(registry.FORMATS) - {"vit_keras", "bit"}))
 def test_other_formats_refuse_other_positions_by_name(rng, form, tmp_path):
     for kind, place, message in [
-        ("rope2d", "stem", r"has no place for a model with rope=.*position_embedding='none'"),
+        ("relative", "stem", r"'placed' with position_embedding='relative'"),
         ("learned", "shared", r"'placed' with .*position_embedding_at='shared'"),
     ]:
         model = build(rng, kind, place, "token")
