@@ -89,6 +89,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.once
+@pytest.mark.nightly
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc is not glibc's")
 def test_freed_memory_is_not_cleared_again():
     def faults(mode, backend="tensorflow"):

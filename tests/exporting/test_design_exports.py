@@ -10,7 +10,7 @@ from vit_keras.exporting import for_inference
 from vit_keras.models import attention_maps
 
 # Together they have most options; `make nightly` exports the others too.
-EXPORTED = ("BEiT", "DINOv3", "PE")
+EXPORTED = ("BEiT", "DINOv3")
 
 
 @pytest.mark.parametrize("name", DESIGNS)

@@ -46,6 +46,7 @@ def test_every_size_is_exported_and_compared_with_the_first(flexivit, rng, tmp_p
     assert last[3] == f"{rows[1]['agreement']:.2%}"
 
 
+@pytest.mark.nightly
 def test_the_command_prints_the_table(flexivit, tmp_path, capsys):
     flexivit.save(tmp_path / "flexivit.keras")
     options = ["--format", "onnx", "--precision", "fp32", "--out", str(tmp_path / "out")]

@@ -44,7 +44,10 @@ def begun(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+OTHERS = [pytest.param(name, marks=pytest.mark.nightly) for name in BACKENDS[1:]]
+
+
+@pytest.mark.parametrize("backend", [BACKENDS[0], *OTHERS])
 def test_the_page_does_what_it_says(wheel, begun, tmp_path, backend):
     python = environment.make(wheel, ["train", "export", backend], tmp_path / "environment")
     home = tmp_path / "home"
