@@ -106,11 +106,11 @@ class MultiHeadDotProductAttention(SeededLayer):
         kind, rope = self.position_embedding, self.options.rope
         self.relative = self.rotary = None
         if kind == "relative":
-            self.relative = RelativeLogits(**self._sublayer("relative"))
+            self.relative = RelativeLogits(**self.sublayer("relative"))
         elif kind == "relative_2d":
-            self.relative = RelativeBias2D(pair(self.grid, "grid"), **self._sublayer("relative_2d"))
+            self.relative = RelativeBias2D(pair(self.grid, "grid"), **self.sublayer("relative_2d"))
         if kind == "rope2d" or rope is not None:
-            self.rotary = RotaryPositions(pair(self.grid, "grid"), rope, **self._sublayer("rotary"))
+            self.rotary = RotaryPositions(pair(self.grid, "grid"), rope, **self.sublayer("rotary"))
 
     def _make_norms(self):
         norm = NORMALIZATIONS[self.options.norm]
@@ -122,9 +122,6 @@ class MultiHeadDotProductAttention(SeededLayer):
             )
         if self.options.attention_norm:
             self.norm = norm(self.layer_norm_epsilon, "norm", dtype=self.dtype_policy)
-
-    def _sublayer(self, name):
-        return {"seed": self.fold_in(name), "dtype": self.dtype_policy, "name": name}
 
     def build(self, q_shape, kv_shape=None):
         width = q_shape[-1]

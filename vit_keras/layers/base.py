@@ -128,6 +128,10 @@ class SeededLayer(keras.layers.Layer):
         """Returns the seed of the weight or sublayer called `name`."""
         return fold_in(self.seed, name)
 
+    def sublayer(self, name: str) -> dict:
+        """Returns the arguments that every sublayer takes: its seed, its dtype and its name."""
+        return {"seed": self.fold_in(name), "dtype": self.dtype_policy, "name": name}
+
     def dropout(self, rate: float, name: str, **kwargs):
         """Returns a dropout layer with its own seed; at rate 0 the identity, which builds fast."""
         if rate == 0:

@@ -97,7 +97,7 @@ class EncoderBlock(SeededLayer):
             grid=grid,
             options=options,
             layer_norm_epsilon=epsilon,
-            **self._sublayer("MultiHeadDotProductAttention_1"),
+            **self.sublayer("MultiHeadDotProductAttention_1"),
         )
         self.norm_2 = None if options.parallel else norm(epsilon, "LayerNorm_2", dtype=dtype)
         self.mlp = MLPS[options.mlp](
@@ -106,7 +106,7 @@ class EncoderBlock(SeededLayer):
             norm=options.norm if options.mlp_norm else None,
             layer_norm_epsilon=epsilon,
             **({"gelu": self.gelu} if options.mlp == "gelu" else {}),
-            **self._sublayer("MlpBlock_3"),
+            **self.sublayer("MlpBlock_3"),
         )
         self.layer_scale_0 = self._layer_scale("LayerScale_0")
         self.layer_scale_1 = None if options.parallel else self._layer_scale("LayerScale_1")
@@ -114,10 +114,7 @@ class EncoderBlock(SeededLayer):
     def _layer_scale(self, name):
         if self.options.layer_scale is None:
             return None
-        return LayerScale(self.options.layer_scale, **self._sublayer(name))
-
-    def _sublayer(self, name):
-        return {"seed": self.fold_in(name), "dtype": self.dtype_policy, "name": name}
+        return LayerScale(self.options.layer_scale, **self.sublayer(name))
 
     @property
     def branches(self) -> list[keras.layers.Layer]:

@@ -105,14 +105,13 @@ class _Plan:
 
     def assign(self, link: Link):
         """Reads one link's tensors and assigns its variables."""
-        for path, array in zip(link.ours, self._arrays(link)):
+        arrays = self.resized.get(link.ours[0])
+        for path, array in zip(link.ours, self._read(link) if arrays is None else arrays):
             self.variables[path].assign(np.ascontiguousarray(array))
 
-    def _arrays(self, link):
-        arrays = self.resized.get(link.ours[0])
-        if arrays is None:
-            arrays = link.read(*(self.file.read(name) for name in link.theirs))
-        return arrays
+    def _read(self, link):
+        """The link's tensors in the model's layout."""
+        return link.read(*(self.file.read(name) for name in link.theirs))
 
     def _faults(self, link):
         ours = ", ".join(link.ours)
@@ -134,7 +133,7 @@ class _Plan:
 
     def _resize(self, link):
         """Reads the tensors of a link, in the model's sizes."""
-        arrays = link.read(*(self.file.read(name) for name in link.theirs))
+        arrays = self._read(link)
         if not link.theirs:  # made for the model's grid
             return arrays
         grid = getattr(self.arch, "grid", None)  # a ResNet has none

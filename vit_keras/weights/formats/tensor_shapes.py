@@ -89,7 +89,7 @@ def _map_mlp_dim(names, shapes):
 
 
 def _qkv_bias(names, shapes, has):
-    if bool(names.parallel_in):
+    if names.parallel_in:
         return "all" if has(names.parallel_in, ".bias") else "none"
     if names.query:
         held = [has(part, ".bias") for part in (names.query, names.key)]
