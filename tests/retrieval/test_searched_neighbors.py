@@ -114,11 +114,12 @@ def test_rows_without_an_embedding_are_no_neighbors(tmp_path, small_is_large):
     known = np.array([i for i in range(1200) if i % 7])
     rows, similarities = expected(vectors[known].astype("float32"), vectors[:30], 4)
     index = retrieval.open_index(table)
-    for answers in (
-        retrieval.exact_neighbors(table, vectors[:30], 4),
-        index.search(vectors[:30], 4),
-    ):
-        found = np.stack([answer.rows for answer in answers])
-        assert (found == known[rows]).mean() > 0.97
-        np.testing.assert_allclose([a.similarities for a in answers], similarities, atol=2e-3)
+    exact = retrieval.exact_neighbors(table, vectors[:30], 4)
+    for answer, wanted, shares in zip(exact, known[rows], similarities, strict=True):
+        np.testing.assert_array_equal(answer.rows, wanted)
+        np.testing.assert_allclose(answer.similarities, shares, atol=2e-3)
+    graph = np.stack([answer.rows for answer in index.search(vectors[:30], 4)])
+    assert np.isin(graph, known).all()
+    # The graph differs from build to build: its threads add rows in any order.
+    assert np.mean([np.isin(row, found).mean() for row, found in zip(known[rows], graph)]) >= 0.95
     assert table.count_errors() == 172
