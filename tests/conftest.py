@@ -10,6 +10,9 @@ import pytest
 from tests.quick_xla import quick
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py, before torch is loaded
+# Tests load files in places that are gone tomorrow; the user's cache need not remember them.
+HOME = tempfile.mkdtemp(prefix="vit_keras_home_")
+os.environ.setdefault("KERAS_HOME", HOME)
 os.environ.setdefault("TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory=")  # keeps nothing
 
 # JAX compiles a program once for all tests and their processes.
@@ -40,3 +43,4 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_unconfigure():
     shutil.rmtree(COMPILED, ignore_errors=True)
+    shutil.rmtree(HOME, ignore_errors=True)

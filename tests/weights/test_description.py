@@ -53,9 +53,9 @@ def test_every_format_is_described(tmp_path, source, classifier):
         "layer_norm_epsilon",
     }
     assert described["parameters"] == model.count_params()
-    assert described["files"] == [
-        {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256(path)}
-    ]
+    expected = {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256(path)}
+    expected |= {"hashes": "verified", "first_used": None, "unchanged": None}
+    assert described["files"] == [expected]
     assert json.loads(json.dumps(described)) == described
     assert described["origin"] is None
 

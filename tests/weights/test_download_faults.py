@@ -2,13 +2,15 @@
 
 import dataclasses
 import hashlib
+import io
 import re
 
+import numpy as np
 import pytest
 
 from tests.weights.server import BODY, ROW, beside
 from vit_keras.weights import fetch
-from vit_keras.weights.published import download
+from vit_keras.weights.published import download, integrity
 
 pytestmark = pytest.mark.once
 
@@ -162,3 +164,35 @@ def test_wrong_arguments_are_named(serve, arguments, message):
     serve()
     with pytest.raises(ValueError, match=message):
         fetch(ROW, **arguments)
+
+
+def test_a_body_without_end_is_given_up(serve, target, monkeypatch):
+    monkeypatch.setattr(integrity, "LARGEST_BYTES", len(BODY) - 1)
+    row = dataclasses.replace(ROW, size_mib=None)
+    for length in (False, True):
+        serve(length=length)
+        message = f"has more than {len(BODY) - 1} bytes.*Nothing was kept"
+        with pytest.raises(ValueError, match=message):
+            fetch(row)
+        assert beside(target) == set()
+    size = len(BODY) / 2**20
+    assert integrity.largest(dataclasses.replace(ROW, size_mib=size)) == int(len(BODY) * 1.02)
+
+
+@pytest.mark.parametrize("damage", ["checksum", "infinite"])
+def test_a_first_download_is_read_through_before_it_is_recorded(serve, target, damage):
+    if damage == "checksum":
+        body = bytearray(BODY)
+        body[len(body) // 2] ^= 1
+    else:
+        with np.load(io.BytesIO(BODY)) as file:
+            arrays = dict(file)
+        arrays["head/bias"] = np.full_like(arrays["head/bias"], np.nan)
+        spoiled = io.BytesIO()
+        np.savez(spoiled, **arrays)
+        body = spoiled.getvalue()
+    serve(files={"/" + ROW.path: bytes(body)})
+    message = {"checksum": "Bad CRC-32", "infinite": "finite numbers.*head/bias"}
+    with pytest.raises(ValueError, match=f"what arrived is damaged.*{message[damage]}"):
+        fetch(dataclasses.replace(ROW, size_mib=None))
+    assert beside(target) == set()

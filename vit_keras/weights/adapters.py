@@ -1,5 +1,6 @@
 """Low-rank adapters in a file of their own: a few MB beside the weights that they adapt."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -15,8 +16,10 @@ from vit_keras.models.description import task_of
 from vit_keras.models.image_model import ImageModel, with_tuples
 from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_variables
 from vit_keras.tasks import Task
+from vit_keras.weights import first_use
 from vit_keras.weights.adapter_file import NOTE, SETTINGS, SUFFIX, AdapterFile, open_adapters
 from vit_keras.weights.containers.safetensors import write_safetensors
+from vit_keras.weights.containers.tensor_hashes import check_tensors
 from vit_keras.weights.loading import rebuild
 from vit_keras.weights.strict_copy import sizes_of
 
@@ -95,12 +98,17 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
         )
     _check_tensors(model, file)
     _check_base(model, file)
+    with contextlib.closing(file.tensors):
+        check_tensors(file.path, file.tensors, file.tensors.shapes)
+        arrays = {name: file.tensors.read(name) for name in file.tensors.shapes}
+    if not file.tensors.recorded:
+        first_use.check(file.path)
     if not present:
         settings = {key: file.note[key] for key in SETTINGS}
         add_lora(model, **settings, train=file.note["train"])
     variables = {variable.path: variable for variable in model.weights}
-    for name in file.tensors.shapes:
-        variables[name].assign(file.tensors.read(name))
+    for name, array in arrays.items():
+        variables[name].assign(array)
     if isinstance(model, ImageModel):
         model.class_names = file.note["class_names"]
         model.task = Task(**with_tuples(file.note["task"]))

@@ -6,8 +6,10 @@ import os
 
 from vit_keras import families
 from vit_keras.files import sha256
+from vit_keras.weights import first_use
 from vit_keras.weights.architectures import class_for, family_name, variant_name
 from vit_keras.weights.containers.keras_h5 import head_beside
+from vit_keras.weights.containers.tensor_hashes import check_tensors
 from vit_keras.weights.formats.timm_numerics import license_of
 from vit_keras.weights.licenses import license_note
 from vit_keras.weights.published.catalog import identify
@@ -30,7 +32,8 @@ LEFT_OUT = {
 def describe(path: str | os.PathLike, source: str | None = None) -> dict:
     """Describes a file or folder of weights without building its model.
 
-    Tensors are not read: names and shapes come from headers. Only the SHA-256 needs all bytes.
+    Names and shapes come from headers. The file is read through for its SHA-256, and a second time
+    where it carries the hashes of its tensors, which are compared.
 
     Args:
         path: A file or folder of weights in any format.
@@ -54,7 +57,10 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         - `parameters`: the number of weights in the file;
         - `preprocessing`: how pixels become the model's input, or None if nothing says it;
         - `class_names`: a list, or None;
-        - `files`: `path`, `bytes` and `sha256` of each file of weights;
+        - `files`: `path`, `bytes` and `sha256` of each file of weights; its `hashes` are
+          "verified" where the file carries those of its tensors, or else None; `first_used` is the
+          date of the first use of a file without hashes, and `unchanged` whether its SHA-256 is
+          still the recorded one; None where nothing is on record;
         - `origin`: None, or the published files that this one may be: `matched_by` is "sha256",
           "path" or "name", and `candidates` are rows of the table of published files.
 
@@ -71,7 +77,8 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
     with open_weight_file(path, source) as file:
         model = _model(file)
         format_name, paths = file.format.name, (file.path, *head_beside(file.path))
-    files = [_file(part) for part in paths]
+        verified = _verified(file)
+    files = [{**_file(part), "hashes": verified, **_first_use(part)} for part in paths]
     origin = _origin(files[0], format_name, model["architecture"].get("num_classes"))
     return _plain({"format": format_name, **model, "files": files, "origin": origin})
 
@@ -128,6 +135,23 @@ def _arguments(file):
 
 def _file(path):
     return {"path": path, "bytes": os.path.getsize(path), "sha256": sha256(path)}
+
+
+def _verified(file):
+    """Compares the tensors with their hashes, if the file carries them."""
+    if not file.tensors.recorded:
+        return None
+    file.tensors.verify()
+    check_tensors(file.path, file.tensors, ())
+    return "verified"
+
+
+def _first_use(path):
+    """When a file without hashes was first used, and whether it is the same today."""
+    record = first_use.look_up(path)
+    if record is None:
+        return {"first_used": None, "unchanged": None}
+    return {"first_used": record["first_used"], "unchanged": record["sha256"] == sha256(path)}
 
 
 def _origin(file, format_name, num_classes):

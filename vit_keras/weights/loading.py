@@ -1,5 +1,6 @@
 """Weights into models: `load` copies them into a built model, `from_checkpoint` builds one."""
 
+import contextlib
 import dataclasses
 import os
 import warnings
@@ -10,9 +11,10 @@ import keras
 
 from vit_keras.layers.base import pair
 from vit_keras.models import lora_layers, with_image_size
-from vit_keras.weights import strict_copy
+from vit_keras.weights import first_use, strict_copy
 from vit_keras.weights.architectures import check_plausible, class_for
-from vit_keras.weights.containers.checks import check_archive_claim
+from vit_keras.weights.containers.keras_h5 import KerasTensors
+from vit_keras.weights.containers.tensor_hashes import check_tensors
 from vit_keras.weights.numerics import FIELD_LABELS, Numerics, set_computation
 from vit_keras.weights.weight_file import open_weight_file
 
@@ -155,8 +157,7 @@ def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no model file at {path!r}.")
     if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            check_archive_claim(path, archive)
+        _verify_keras(path)
     try:
         return keras.saving.load_model(path, compile=compile)
     except Exception as error:
@@ -165,6 +166,18 @@ def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
             f"{path!r} cannot be read as a Keras model: it is corrupt, incomplete, or needs layers "
             f"that are not imported ({reason})"
         ) from error
+
+
+def _verify_keras(path):
+    """Looks at all that a `.keras` archive holds, before Keras reads it."""
+    try:
+        with contextlib.closing(KerasTensors(path, quantized=True)) as tensors:
+            tensors.verify()
+            check_tensors(path, tensors, tensors.shapes, integers=True)
+        if not tensors.recorded:
+            first_use.check(path)
+    except ValueError as error:
+        raise ValueError(f"{path!r} cannot be read as a Keras model: {error}") from error
 
 
 def _open_keras_model(path, interpolation, overrides):

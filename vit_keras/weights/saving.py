@@ -11,7 +11,8 @@ from vit_keras.files import replacing
 from vit_keras.layers.base import check_choice
 from vit_keras.models import lora_layers, merge_lora, preprocessing_of, resizing_of
 from vit_keras.weights.containers import WRITERS
-from vit_keras.weights.containers.keras_h5 import write_h5
+from vit_keras.weights.containers.archives import record_members
+from vit_keras.weights.containers.keras_h5 import record_hashes, write_h5
 from vit_keras.weights.formats import registry
 from vit_keras.weights.formats.base import Format, check_held
 from vit_keras.weights.numerics import FIELD_LABELS, Numerics
@@ -126,8 +127,12 @@ def _save_native(model, path):
             f"Received: {path!r}; formats are {', '.join(map(repr, registry.FORMATS))}"
         )
     with replacing(path) as temporary:
-        write = model.save if path.endswith(".keras") else model.save_weights
-        write(temporary)
+        if path.endswith(".keras"):
+            model.save(temporary)
+            record_members(temporary)
+        else:
+            model.save_weights(temporary)
+            record_hashes(temporary)
 
 
 def _tensors(model, row, arch, config):

@@ -9,12 +9,15 @@ import numpy as np
 
 from vit_keras.layers.base import check_choice
 from vit_keras.models import resizing_of
+from vit_keras.weights import first_use
 from vit_keras.weights.architectures import (
     ResNetArchitecture,
     VisionTransformerArchitecture,
     family_name,
     variant_name,
 )
+from vit_keras.weights.containers.keras_h5 import head_beside
+from vit_keras.weights.containers.tensor_hashes import check_tensors
 from vit_keras.weights.formats.base import Link
 from vit_keras.weights.licenses import warn_of_license
 from vit_keras.weights.numerics import adopt_numerics
@@ -44,7 +47,10 @@ def copy_weights(
     plan = _Plan(model, file, head, resizing)
     plan.check()
     file.tensors.verify()
-    plan.check_values()
+    check_tensors(file.path, file.tensors, plan.tensors())
+    if not file.tensors.recorded:
+        for part in (file.path, *head_beside(file.path)):
+            first_use.check(part)
     for link in plan.links:
         plan.assign(link)
     if head == "reset":
@@ -92,16 +98,10 @@ class _Plan:
         if faults:
             raise ValueError(self._title() + "\n  " + "\n  ".join(faults))
 
-    def check_values(self):
-        """Raises ValueError for tensors that are no numbers, or not all finite."""
+    def tensors(self) -> list[str]:
+        """The names in the file of the tensors that are assigned."""
         names = dict.fromkeys(name for link in self.links for name in link.theirs)
-        infinite = [name for name in names if not np.isfinite(self.file.read(name)).all()]
-        if infinite:
-            listed = ", ".join(self.file.names[name] for name in infinite)
-            raise ValueError(
-                f"Weights must be finite numbers. Received: {self.file.path!r}, where these hold "
-                f"NaN or infinity: {listed}. The training that wrote them may have diverged"
-            )
+        return [self.file.names[name] for name in names]
 
     def assign(self, link: Link):
         """Reads one link's tensors and assigns its variables."""

@@ -22,16 +22,25 @@ class Reader(Protocol):
     Attributes:
         shapes: The shape of each tensor, by name.
         metadata: What else the file says.
+        hashes: The SHA-256 of each tensor, by name, as this package wrote them; may be empty.
+        elsewhere: The file of each tensor that is not in the file itself, but in one beside it.
+        recorded: Whether this package's hashes are in the file, of tensors or of whole members.
     """
 
     shapes: dict[str, tuple[int, ...]]
     metadata: dict[str, str]
+    hashes: dict[str, str]
+    elsewhere: dict[str, str]
+    recorded: bool
+
+    def raw(self, name: str) -> np.ndarray:
+        """Returns a tensor as the file holds it; compares the checksum that the container has."""
 
     def read(self, name: str) -> np.ndarray:
         """Returns a tensor as a floating-point array."""
 
     def verify(self) -> None:
-        """Raises `ValueError` if the data are damaged."""
+        """Raises `ValueError` if checksums differ that `raw` does not compare."""
 
     def close(self) -> None:
         """Closes the file."""

@@ -1,5 +1,6 @@
 """Checks of what a file of tensors claims, shared by all readers."""
 
+import collections
 import os
 import zipfile
 
@@ -9,6 +10,8 @@ import numpy as np
 LARGEST_EXPANSION = 20
 # Claims up to this many bytes are allowed whatever the size of the file.
 ALWAYS_ALLOWED_BYTES = 2**28
+# What a memory map has read stays in memory, so it is renewed after so many bytes.
+MAPPED_BYTES = 2**24
 
 
 class DamagedFile(ValueError):
@@ -30,9 +33,20 @@ def check_claim(path: str, claimed_bytes: int) -> None:
         )
 
 
-def check_archive_claim(path: str, archive: zipfile.ZipFile) -> None:
-    """As `check_claim`, for the sizes that a ZIP archive's directory claims."""
+def check_directory(path: str, archive: zipfile.ZipFile) -> None:
+    """Checks what a ZIP archive's directory claims: sizes, and each name once.
+
+    Raises:
+        DamagedFile: If the members would take far more memory than the file, as in `check_claim`,
+            or if two of them have one name, of which readers take different ones.
+    """
     check_claim(path, sum(entry.file_size for entry in archive.infolist()))
+    counts = collections.Counter(archive.namelist())
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise DamagedFile(
+            f"An archive must hold each name once. Received: {path!r}, which holds "
+            f"{twice[0][:200]!r} {counts[twice[0]]} times; write it again"
+        )
 
 
 def as_float(array: np.ndarray, name: str) -> np.ndarray:

@@ -14,14 +14,17 @@ from typing import Any
 
 from vit_keras import extras
 from vit_keras.files import replacing
+from vit_keras.weights.containers import archives
 from vit_keras.weights.containers.checks import (
     DamagedFile,
     as_float,
-    check_archive_claim,
     check_claim,
+    check_directory,
 )
+from vit_keras.weights.containers.tensor_hashes import KEY, gathered, marked, tensor_hash, total
 
 KERAS_CONFIG = "keras"  # the key of the model's config in the config of a `WeightFile`
+QUANTIZED = ("int8", "uint8")  # the types of the kernels that Keras quantizes
 
 
 def _h5py(purpose):
@@ -29,76 +32,141 @@ def _h5py(purpose):
 
 
 class KerasTensors:
-    """Reads the variables of a model's layers; leaves out those of optimizers and metrics."""
+    """Reads the variables of a model's layers; leaves out those of optimizers and metrics.
 
-    def __init__(self, path: str):
+    Args:
+        path: A `.weights.h5` or `.keras` file.
+        quantized: Whether kernels that Keras quantized are read as well.
+    """
+
+    def __init__(self, path: str, quantized: bool = False):
         self.h5py = _h5py("Reading Keras files")
         self.path, self.stack = path, contextlib.ExitStack()
+        self.types = QUANTIZED if quantized else ()
+        self.archive: zipfile.ZipFile | None = None
+        self.data: dict[str, Any] = {}
+        self.hashes: dict[str, str] = {}
+        self.elsewhere: dict[str, str] = {}
         try:
             source, self.metadata = self._source(path)
-            self.data: dict[str, Any] = {}
-            for h5_source in (source, *head_beside(path)):
-                file = self.stack.enter_context(self.h5py.File(h5_source, "r"))
-                if "layers" in file:
-                    self._collect(file["layers"], ())
+            self._open(source, path)
+            for head in head_beside(path):
+                self.elsewhere |= dict.fromkeys(self._open(head, head), head)
             check_claim(path, sum(math.prod(d.shape) * 8 for d in self.data.values()))
-        except (OSError, zipfile.BadZipFile, KeyError, UnicodeDecodeError, RuntimeError) as error:
-            self.stack.close()
-            raise DamagedFile(f"{path!r} is no Keras file, or is damaged ({error})") from error
         except BaseException:
             self.stack.close()
             raise
         self.shapes = {name: dataset.shape for name, dataset in self.data.items()}
+        in_archive = self.archive and archives.recorded_members(path, self.archive)
+        self.recorded = bool(self.hashes or in_archive)
 
     def _source(self, path):
         """Returns what h5py opens, and the text of a `.keras` file's `config.json`."""
         if not path.endswith(".keras"):
             return path, {}
-        archive = self.stack.enter_context(zipfile.ZipFile(path))
-        check_archive_claim(path, archive)
-        config = archive.read("config.json").decode()
-        return self.stack.enter_context(archive.open("model.weights.h5")), {"config": config}
+        with _readable(path):
+            return self._in_archive(path)
 
-    def _collect(self, group, prefix):
-        for key, item in self._members(group):
-            if key in ("vars", "seed_generator") or not hasattr(item, "keys"):
-                continue
-            inside = dict(self._members(item))
-            variables = inside.get("vars")
-            name = None if variables is None else variables.attrs.get("name")
-            here = prefix if name is None else (*prefix, str(name))
-            for index, dataset in self._members(variables or {}):
-                self.data["/".join((*here, index))] = self._checked(dataset)
-            self._collect(item, here)
+    def _in_archive(self, path):
+        self.archive = self.stack.enter_context(zipfile.ZipFile(path))
+        check_directory(path, self.archive)
+        config = self.archive.read("config.json").decode()
+        entry = self.archive.getinfo("model.weights.h5")
+        stored = entry.compress_type == zipfile.ZIP_STORED
+        member: Any = archives.StoredMember(path, entry) if stored else self.archive.open(entry)
+        return self.stack.enter_context(member), {"config": config}
 
-    def _members(self, group):
-        """Yields (key, group or dataset) pairs; raises if one of them is a link elsewhere."""
-        for key in group:
-            if not isinstance(group.get(key, getlink=True), self.h5py.HardLink):
-                raise DamagedFile(f"{self.path!r} holds a link {group.name}/{key} elsewhere")
-            yield key, group[key]
+    def _open(self, source, path):
+        """Opens an HDF5 file; returns the names of its variables."""
+        with _readable(path):
+            file = self.stack.enter_context(self.h5py.File(source, "r"))
+            datasets = dict(_variables(file, self.h5py, path))
+            for dataset in datasets.values():
+                self._check(dataset, path)
+            beside = {name: _text(dataset) for name, dataset in datasets.items()}
+            hashes = gathered(beside, _text(file), path)
+        self.hashes |= hashes
+        self.data |= datasets
+        return list(datasets)
 
-    def _checked(self, dataset):
+    def _check(self, dataset, path):
         elsewhere = dataset.external or dataset.is_virtual
-        if elsewhere or not (dataset.dtype.kind == "f" or dataset.dtype == "V2"):
+        kind = dataset.dtype
+        if elsewhere or not (kind.kind == "f" or kind == "V2" or kind.name in self.types):
             raise DamagedFile(
                 f"Weights must be floating-point and in their file. Received: {dataset.name} of "
-                f"{dataset.dtype} in {self.path!r}"
+                f"{kind} in {path!r}"
             )
-        return dataset
+
+    def raw(self, name):
+        try:
+            return self.data[name][()]
+        except archives.UNREADABLE as error:
+            path = self.elsewhere.get(name, self.path)
+            raise DamagedFile(f"{name!r} in {path!r} is damaged ({error})") from error
 
     def read(self, name):
-        return as_float(self.data[name][()], name)
+        return as_float(self.raw(name), name)
 
     def verify(self):
-        for name, dataset in self.data.items():
-            try:
-                dataset[()]
-            except (OSError, zipfile.BadZipFile) as error:
-                raise DamagedFile(f"{name!r} in {self.path!r} is damaged ({error})") from error
+        """Compares the members of a `.keras` archive with their checksums and hashes."""
+        if self.archive is not None:
+            archives.verify_members(self.path, self.archive)
 
     def close(self):
         self.stack.close()
+
+
+@contextlib.contextmanager
+def _readable(path):
+    """Raises DamagedFile for what libraries raise of damaged files."""
+    try:
+        yield
+    except (*archives.UNREADABLE, KeyError, UnicodeDecodeError) as error:
+        raise DamagedFile(f"{path!r} is no Keras file, or is damaged ({error})") from error
+
+
+def _variables(file, h5py, path):
+    """Yields (name, dataset) pairs of the variables of a model's layers."""
+    if "layers" in file:
+        yield from _variables_below(file["layers"], (), h5py, path)
+
+
+def _variables_below(group, prefix, h5py, path):
+    for key, item in _members(group, h5py, path):
+        if key in ("vars", "seed_generator") or not hasattr(item, "keys"):
+            continue
+        inside = dict(_members(item, h5py, path))
+        variables = inside.get("vars")
+        name = None if variables is None else variables.attrs.get("name")
+        here = prefix if name is None else (*prefix, str(name))
+        for index, dataset in _members(variables or {}, h5py, path):
+            yield "/".join((*here, index)), dataset
+        yield from _variables_below(item, here, h5py, path)
+
+
+def _members(group, h5py, path):
+    """Yields (key, group or dataset) pairs; raises if one of them is a link elsewhere."""
+    for key in group:
+        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            raise DamagedFile(f"{path!r} holds a link {group.name}/{key} elsewhere")
+        yield key, group[key]
+
+
+def _text(item):
+    """The text of the attribute for hashes; empty without one."""
+    return str(item.attrs.get(KEY, ""))
+
+
+def record_hashes(path: str) -> None:
+    """Writes the SHA-256 of each variable into a `.weights.h5`, as attributes."""
+    h5py = _h5py("Writing Keras files")
+    with h5py.File(path, "r+") as file:
+        hashes = {}
+        for name, dataset in dict(_variables(file, h5py, path)).items():
+            hashes[name] = tensor_hash(dataset[()])
+            dataset.attrs[KEY] = marked(hashes[name])
+        file.attrs[KEY] = marked(total(hashes))
 
 
 def head_beside(path: str) -> list[str]:
@@ -125,12 +193,14 @@ def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
         tensors: `{name: array}`; the last part of a name is the number of the variable.
     """
     h5py = _h5py("Writing Keras files")
-    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
-        for name, nested in groups.items():
-            group = file
-            for key, layer in nested:
-                group = group.require_group(key)
-                if layer is not None:
-                    group.require_group("vars").attrs["name"] = layer
-            group["vars"][name.rpartition("/")[2]] = tensors[name]
-        file.require_group("vars")
+    with replacing(path) as temporary:
+        with h5py.File(temporary, "w") as file:
+            for name, nested in groups.items():
+                group = file
+                for key, layer in nested:
+                    group = group.require_group(key)
+                    if layer is not None:
+                        group.require_group("vars").attrs["name"] = layer
+                group["vars"][name.rpartition("/")[2]] = tensors[name]
+            file.require_group("vars")
+        record_hashes(temporary)

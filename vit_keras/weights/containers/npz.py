@@ -7,27 +7,33 @@ import zlib
 
 import numpy as np
 
-from vit_keras.weights.containers.checks import DamagedFile, as_float, check_archive_claim
+from vit_keras.weights.containers.checks import DamagedFile, as_float, check_directory
+from vit_keras.weights.containers.tensor_hashes import gathered, hashing, marked, total
 
 
 class NpzTensors:
     """Reads NumPy archives.
 
-    Loading object arrays would unpickle them, so the reader refuses these by their headers.
+    Loading object arrays would unpickle them, so the reader refuses these by their headers. The
+    hashes are comments in the archive's directory, which other readers pass over.
     """
 
     def __init__(self, path: str):
         self.path = path
         self.metadata: dict[str, str] = {}
+        self.elsewhere: dict[str, str] = {}
         try:
             self.zip = zipfile.ZipFile(path)
         except zipfile.BadZipFile as error:
             raise DamagedFile(f"{path!r} is not a NumPy archive, or is cut short") from error
         try:
-            check_archive_claim(path, self.zip)
+            check_directory(path, self.zip)
             self.entries = {
                 entry.filename.removesuffix(".npy"): entry for entry in self.zip.infolist()
             }
+            comments = {n: entry.comment.decode("latin-1") for n, entry in self.entries.items()}
+            self.hashes = gathered(comments, self.zip.comment.decode("latin-1"), path)
+            self.recorded = bool(self.hashes)
             self.shapes = {name: self._shape(name) for name in self.entries}
         except BaseException:
             self.close()
@@ -55,18 +61,17 @@ class NpzTensors:
         except (NotImplementedError, RuntimeError) as error:  # encrypted, unknown compression
             raise DamagedFile(f"{name!r} in {self.path!r} cannot be read ({error})") from error
 
-    def read(self, name):
+    def raw(self, name):
         with self._opened(name) as file:
             shape, fortran_order, dtype = npy_header(file, name)
-            data = bytearray(file.read())
-        array = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
-        return as_float(array, name)
+            data = bytearray(file.read())  # zipfile compares the checksum at the end
+        return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
+
+    def read(self, name):
+        return as_float(self.raw(name), name)
 
     def verify(self):
-        for name in self.entries:
-            with self._opened(name) as file:
-                while file.read(2**22):  # zipfile compares the checksum at the end
-                    pass
+        """Does nothing: each tensor is verified when it is read."""
 
     def close(self):
         self.zip.close()
@@ -92,8 +97,12 @@ def npy_header(file, label: str):
 
 
 def write_npz(path: str, tensors, note: str) -> None:
-    """Writes (name, array) pairs; the format has no place for `note`."""
+    """Writes (name, array) pairs and their hashes; the format has no place for `note`."""
+    hashes: dict[str, str] = {}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        for name, array in tensors:
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        for name, array in hashing(tensors, hashes):
+            entry = zipfile.ZipInfo(f"{name}.npy")
+            entry.comment = marked(hashes[name]).encode()
+            with archive.open(entry, "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
+        archive.comment = marked(total(hashes)).encode()

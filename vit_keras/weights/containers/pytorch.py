@@ -3,11 +3,19 @@
 import argparse
 import contextlib
 import zipfile
+import zlib
 
 import numpy as np
 
 from vit_keras import extras
-from vit_keras.weights.containers.checks import DamagedFile, as_float, check_archive_claim
+from vit_keras.weights.containers.archives import UNREADABLE
+from vit_keras.weights.containers.checks import (
+    MAPPED_BYTES,
+    DamagedFile,
+    as_float,
+    check_directory,
+)
+from vit_keras.weights.containers.tensor_hashes import KEY, Record, hashing
 
 
 def _torch(purpose):
@@ -17,19 +25,50 @@ def _torch(purpose):
 class TorchTensors:
     """Reads `torch.save`d state dicts from memory maps; unpickles nothing but tensors.
 
-    Each tensor has its own map, as in `SafetensorsTensors`. Files of PyTorch's old form are no
-    archives and cannot be mapped, so they are held whole.
+    Maps are renewed, as in `SafetensorsTensors`. Files of PyTorch's old form are no archives and
+    cannot be mapped, so they are held whole.
     """
 
     WRAPPERS = ("state_dict", "model", "weights", "teacher")
 
     def __init__(self, path: str):
         self.torch = _torch("Reading PyTorch files")
-        self.path = path
+        self.path, self.zipped = path, zipfile.is_zipfile(path)
         self.metadata: dict[str, str] = {}
-        state = self._checked(self._state())
-        self.shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-        self.held = None if zipfile.is_zipfile(path) else state
+        self.hashes: dict[str, str] = {}
+        self.elsewhere: dict[str, str] = {}
+        self.checksums: set[tuple[int, int]] = set()  # sizes and checksums of the storages
+        self.compared: set[int] = set()  # where storages begin in the file
+        record = self._read_directory() if self.zipped else None
+        self._open()
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in self.held.items()}
+        self.recorded = record is not None
+        if record is not None:
+            record.check(self.shapes, None, path)
+            self.hashes = record.tensors
+
+    def _read_directory(self):
+        """Compares the checksums of the small members; returns the hashes, if there are any."""
+        record = None
+        with self._archive() as archive:
+            check_directory(self.path, archive)
+            _refuse_programs(self.path, archive)
+            _refuse_compression(self.path, archive)
+            for entry in archive.infolist():
+                member = entry.filename.partition("/")[2]
+                if member.startswith("data/"):
+                    self.checksums.add((entry.file_size, entry.CRC))
+                elif entry.CRC:  # 0 where the writer computed none
+                    content = archive.read(entry)  # zipfile compares
+                    record = Record.from_json(content, self.path) if member == KEY else record
+        return record
+
+    def _open(self):
+        """Maps the file anew."""
+        self.held = self._checked(self._state())
+        self.left = MAPPED_BYTES
+        storages = [tensor.untyped_storage() for tensor in self.held.values() if _is_plain(tensor)]
+        self.start = min((storage.data_ptr() for storage in storages), default=0)
 
     def _state(self):
         state = self._load()
@@ -39,17 +78,11 @@ class TorchTensors:
         return state
 
     def _load(self):
-        zipped = zipfile.is_zipfile(self.path)
-        if zipped:
-            with self._archive() as archive:
-                check_archive_claim(self.path, archive)
-                _refuse_programs(self.path, archive)
-                _refuse_compression(self.path, archive)
         try:
             # Training scripts save their arguments beside the weights, which are plain values.
             with self.torch.serialization.safe_globals([argparse.Namespace]):
                 return self.torch.load(
-                    self.path, map_location="cpu", weights_only=True, mmap=zipped
+                    self.path, map_location="cpu", weights_only=True, mmap=self.zipped
                 )
         except Exception as error:
             reason = str(error).split("\n")[-1] if "Unsupported" in str(error) else str(error)
@@ -65,6 +98,8 @@ class TorchTensors:
             )
         tensors = {str(k): v for k, v in state.items() if isinstance(v, self.torch.Tensor)}
         for name, tensor in tensors.items():
+            if not _is_plain(tensor):
+                continue
             if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
                 raise DamagedFile(
                     f"{name!r} in {self.path!r} claims shape {tuple(tensor.shape)} and has "
@@ -72,39 +107,64 @@ class TorchTensors:
                 )
         return tensors
 
-    def read(self, name):
-        tensor = (self._checked(self._state()) if self.held is None else self.held)[name]
+    def raw(self, name):
+        if self.zipped and self.left <= 0:
+            self._open()
+        tensor = self.held[name]
+        if not _is_plain(tensor):
+            raise self._refused(name, tensor)
+        self.left -= tensor.numel() * tensor.element_size()
+        if self.zipped and not self.hashes:
+            self._compare(name, tensor.untyped_storage())
         if tensor.dtype in (self.torch.bfloat16, self.torch.float16):
             tensor = tensor.float()
         try:
-            return as_float(tensor.detach().numpy(), name)
-        except (TypeError, RuntimeError, NotImplementedError) as error:  # quantized, float8, …
+            return tensor.detach().numpy()
+        except (TypeError, RuntimeError, NotImplementedError) as error:  # float8, …
+            raise self._refused(name, tensor) from error
+
+    def read(self, name):
+        return as_float(self.raw(name), name)
+
+    def _refused(self, name, tensor):
+        kind = tensor.dtype if tensor.layout == self.torch.strided else tensor.layout
+        return DamagedFile(
+            f"Weights must be floating-point. Received: {name!r} of {kind} in {self.path!r}"
+        )
+
+    def _compare(self, name, storage):
+        """Compares a storage with the archive's checksums, the first time that it is read."""
+        place = storage.data_ptr() - self.start
+        if place in self.compared:
+            return
+        content = self.torch.empty(0, dtype=self.torch.uint8).set_(storage).numpy()
+        checksum = zlib.crc32(content)
+        # 0 is where the writer computed none.
+        if not self.checksums & {(len(content), checksum), (len(content), 0)}:
             raise DamagedFile(
-                f"Weights must be floating-point. Received: {name!r} of {tensor.dtype} in "
-                f"{self.path!r}"
-            ) from error
+                f"{name!r} in {self.path!r} is damaged: no record of the archive has the checksum "
+                "of its bytes"
+            )
+        self.compared.add(place)
 
     @contextlib.contextmanager
     def _archive(self):
         try:
             with zipfile.ZipFile(self.path) as archive:
                 yield archive
-        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as error:
+        except UNREADABLE as error:
             raise DamagedFile(f"{self.path!r} is damaged ({error})") from error
 
     def verify(self):
-        """Compares the checksums of the archive's records; files of the old form have none."""
-        if self.held is not None:
-            return
-        with self._archive() as archive:
-            for entry in archive.infolist():
-                if entry.CRC:  # 0 where the writer computed none
-                    with archive.open(entry) as file:
-                        while file.read(2**22):  # zipfile compares at the end
-                            pass
+        """Does nothing: each tensor is verified when it is read."""
 
     def close(self):
         self.held = {}
+
+
+def _is_plain(tensor):
+    """Whether a tensor's elements lie in its storage, one after another."""
+    return str(tensor.layout) == "torch.strided" and not (tensor.is_quantized or tensor.is_meta)
 
 
 def _refuse_programs(path, archive):
@@ -127,6 +187,15 @@ def _refuse_compression(path, archive):
 
 
 def write_torch(path: str, tensors, note: str) -> None:
-    """Writes (name, array) pairs as a state dict; the format has no place for `note`."""
+    """Writes (name, array) pairs as a state dict, and their hashes beside it in the archive.
+
+    PyTorch reads the members that it knows by name. The format has no place for `note`.
+    """
     torch = _torch("Writing PyTorch files")
-    torch.save({name: torch.from_numpy(np.array(array)) for name, array in tensors}, path)
+    hashes: dict[str, str] = {}
+    arrays = hashing(((name, np.array(array)) for name, array in tensors), hashes)
+    torch.save({name: torch.from_numpy(array) for name, array in arrays}, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        folder = archive.namelist()[0].partition("/")[0]
+        member = zipfile.ZipInfo(f"{folder}/{KEY}")  # without the time: equal weights, equal files
+        archive.writestr(member, Record(hashes).to_json())

@@ -1,7 +1,10 @@
 """safetensors files."""
 
+from typing import Any
+
 from vit_keras import extras
-from vit_keras.weights.containers.checks import DamagedFile, as_float
+from vit_keras.weights.containers.checks import MAPPED_BYTES, DamagedFile, as_float
+from vit_keras.weights.containers.tensor_hashes import KEY, Record, hashing, text_hash
 
 NOTE_KEY = "vit_keras"  # the metadata entry that holds this package's note
 
@@ -13,18 +16,25 @@ def _require(module, purpose):
 class SafetensorsTensors:
     """Reads safetensors files from memory maps; the library compares header and file.
 
-    Each tensor has its own map, because what a map has read stays in memory until the map is
-    closed.
+    What a map has read stays in memory until the map is closed, so maps are renewed.
     """
 
     def __init__(self, path: str):
         self.library = _require("safetensors", "Reading safetensors")
         _require("ml_dtypes", "Reading safetensors")  # teaches NumPy bfloat16
-        self.path = path
+        self.path, self.left = path, 0
+        self.file: Any = None
+        self.hashes: dict[str, str] = {}
+        self.elsewhere: dict[str, str] = {}
         with self._opened() as file:
             self.metadata = file.metadata() or {}
             names = file.keys()
             self.shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
+        self.recorded = KEY in self.metadata
+        if self.recorded:
+            record = Record.from_json(self.metadata[KEY], path)
+            record.check(self.shapes, self.metadata.get(NOTE_KEY), path)
+            self.hashes = record.tensors
 
     def _opened(self):
         try:
@@ -32,24 +42,34 @@ class SafetensorsTensors:
         except self.library.SafetensorError as error:
             raise DamagedFile(f"{self.path!r} is not a safetensors file ({error})") from error
 
+    def raw(self, name):
+        if self.left <= 0:
+            self.file, self.left = self._opened(), MAPPED_BYTES
+        try:
+            array = self.file.get_tensor(name)
+        except (AttributeError, KeyError, TypeError, self.library.SafetensorError) as error:
+            kind = self.file.get_slice(name).get_dtype()
+            raise DamagedFile(
+                f"Weights must be floating-point. Received: {name!r} of {kind} in {self.path!r}"
+            ) from error
+        self.left -= array.nbytes
+        return array
+
     def read(self, name):
-        with self._opened() as file:
-            try:
-                return as_float(file.get_tensor(name), name)
-            except (AttributeError, KeyError, TypeError, self.library.SafetensorError) as error:
-                kind = file.get_slice(name).get_dtype()
-                raise DamagedFile(
-                    f"Weights must be floating-point. Received: {name!r} of {kind} in {self.path!r}"
-                ) from error
+        return as_float(self.raw(name), name)
 
     def verify(self):
         """Does nothing: the format has no checksum, and the sizes were compared on opening."""
 
     def close(self):
-        """Does nothing: no map stays open."""
+        self.file, self.left = None, 0
 
 
 def write_safetensors(path: str, tensors, note: str) -> None:
-    """Writes (name, array) pairs, and `note` into the metadata."""
+    """Writes (name, array) pairs, and `note` and the hashes into the metadata."""
     library = _require("safetensors.numpy", "Writing safetensors")
-    library.save_file(dict(tensors), path, metadata={"format": "pt", NOTE_KEY: note})
+    hashes: dict[str, str] = {}
+    arrays = dict(hashing(tensors, hashes))
+    record = Record(hashes, text_hash(note)).to_json()
+    metadata = {"format": "pt", NOTE_KEY: note, KEY: record}
+    library.save_file(arrays, path, metadata=metadata)

@@ -50,9 +50,10 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
     """Downloads a published file unless it is in the cache, and the files that describe it.
 
     The file gets its name only when it is complete and verified. Its SHA-256 must be the row's; if
-    the row has none, the first download records the SHA-256 in a `.sha256` file beside it. Every
-    later use compares the file with its SHA-256 again. An interrupted download continues where it
-    ended.
+    the row has none, the first download is read through, its checksums are compared, its numbers
+    must be finite, and its SHA-256 is recorded in a `.sha256` file beside it. Every later use
+    compares the file with its SHA-256 again. An interrupted download continues where it ended, and
+    one that is larger than the published file is given up.
 
     Args:
         row: A row of the table, from `vit_keras.weights.lookup`.
@@ -91,18 +92,24 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
         ):
             if not os.path.isfile(target):  # unless the holder of the lock has downloaded it
                 _say(f"Downloading {url}")
-                http_download.download_part(url, part, target, timeout, retries)
+                largest = integrity.largest(row)
+                http_download.download_part(url, part, target, timeout, retries, largest)
                 integrity.admit(row, part, target, url)
                 return target
     integrity.check_cached(row, target)  # without the lock: a cache may be read-only
     return target
 
 
-def cached_path(row, cache_dir=None) -> str:
-    """The path of the file of `row` in the cache, whether it is there or not."""
+def cache_folder(cache_dir=None) -> str:
+    """The folder of this package in the Keras cache, whether it is there or not."""
     root = cache_dir or os.environ.get("KERAS_HOME") or os.path.join("~", ".keras")
     root = os.path.abspath(os.path.expanduser(os.fspath(root)))
-    return os.path.join(root, "models", "vit_keras", *row.path.split("/"))
+    return os.path.join(root, "models", "vit_keras")
+
+
+def cached_path(row, cache_dir=None) -> str:
+    """The path of the file of `row` in the cache, whether it is there or not."""
+    return os.path.join(cache_folder(cache_dir), *row.path.split("/"))
 
 
 def _url(row):

@@ -11,7 +11,7 @@ TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 LONGEST_PAUSE_SECONDS = 8
 
 
-def download_part(url, part, target, timeout, retries):
+def download_part(url, part, target, timeout, retries, largest):
     """Downloads `url` into the file `part`, and continues what `part` holds already.
 
     Args:
@@ -20,8 +20,10 @@ def download_part(url, part, target, timeout, retries):
         target: Where the complete file will be, for messages.
         timeout: The seconds without a byte after which the connection counts as stalled.
         retries: How many times a failed attempt is repeated.
+        largest: The most bytes that are taken.
 
     Raises:
+        ValueError: If the server sends more than `largest` bytes; nothing is kept.
         FileNotFoundError: If the server has no such file.
         ConnectionError: If all attempts have failed; `part` is kept for the next call.
     """
@@ -34,7 +36,7 @@ def download_part(url, part, target, timeout, retries):
         if attempt:
             time.sleep(min(2 ** (attempt - 1), LONGEST_PAUSE_SECONDS))
         try:
-            reason = _attempt(url, part, timeout)
+            reason = _attempt(url, part, timeout, largest)
         except urllib.error.HTTPError as error:
             reason = f"the server answered {error.code} {error.reason}"
             if error.code == 416:  # the server's file ends before this offset: another file
@@ -61,7 +63,7 @@ def _failure(url, target, reason):
     )
 
 
-def _attempt(url, part, timeout):
+def _attempt(url, part, timeout, largest):
     """Tries one connection; returns None if the file is complete, otherwise the reason."""
     import urllib.request
 
@@ -84,14 +86,28 @@ def _attempt(url, part, timeout):
         else:
             done, size = 0, _length(response)
             _remember(part, size, _validator(response))
-        done = _receive(response, part, done, size)
+        _check_size(url, part, size, largest)
+        done = _receive(response, part, done, size, largest)
+        _check_size(url, part, done, largest)
     if size is not None and done != size:
         return f"the body ended at {done} of {size} bytes"
     return None
 
 
-def _receive(response, part, done, size):
-    """Appends the body to `part` from offset `done`; returns the bytes that `part` then has."""
+def _check_size(url, part, size, largest):
+    if size is not None and size > largest:
+        forget(part)
+        raise ValueError(
+            f"{url} is not the published file: it has more than {largest} bytes, the most that are "
+            "taken. Nothing was kept. The server or a proxy sends another file"
+        )
+
+
+def _receive(response, part, done, size, largest):
+    """Appends the body to `part` from offset `done`; returns the bytes that `part` then has.
+
+    It ends at the first byte beyond `largest`.
+    """
     import keras
 
     bar = keras.utils.Progbar(size, unit_name="byte")
@@ -101,8 +117,8 @@ def _receive(response, part, done, size):
         try:
             while size is None or done < size:
                 # `read1` returns what has arrived, which is written even if the connection stalls
-                left = CHUNK_BYTES if size is None else size - done
-                chunk = response.read1(min(CHUNK_BYTES, left))
+                left = largest + 1 - done if size is None else size - done
+                chunk = response.read1(max(min(CHUNK_BYTES, left), 0))
                 if not chunk:
                     break
                 done += file.write(chunk)

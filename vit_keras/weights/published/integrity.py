@@ -1,4 +1,4 @@
-"""Checks that a downloaded file is the published one: its size, its format, its SHA-256."""
+"""Checks that a downloaded file is the published one: its size, its content, its SHA-256."""
 
 import contextlib
 import json
@@ -7,10 +7,23 @@ import zipfile
 from collections.abc import Callable
 
 from vit_keras.files import sha256, write_text
-from vit_keras.weights.published.catalog import fits_size
+from vit_keras.weights.containers import READERS
+from vit_keras.weights.containers.tensor_hashes import check_tensors
+from vit_keras.weights.published.catalog import SIZE_TOLERANCE, fits_size
 from vit_keras.weights.published.http_download import forget
 
+# What is taken of a file whose size is not published: twice the largest one of the table, in
+# float32, and far more than any configuration.
+LARGEST_BYTES, LARGEST_JSON_BYTES = 2**34, 2**24
 _TABLE, _RECORD = "the table of published checkpoints", "the record of the first download"
+_CHECKED: set[tuple[str, int, int]] = set()  # files that this process has compared
+
+
+def largest(row) -> int:
+    """The most bytes that the download of a row may have."""
+    if row.size_mib is not None:
+        return int(row.size_mib * (1 + SIZE_TOLERANCE) * 2**20)
+    return LARGEST_JSON_BYTES if row.path.endswith(".json") else LARGEST_BYTES
 
 
 def admit(row, part, target, url):
@@ -35,6 +48,7 @@ def admit(row, part, target, url):
         _write_record(target, digest)  # before the file, so that readers can always check it
     os.replace(part, target)
     forget(part)
+    _CHECKED.add(_state(target))
 
 
 def check_cached(row, target):
@@ -43,7 +57,7 @@ def check_cached(row, target):
     Raises:
         ValueError: If the file is not the published one.
     """
-    digest = sha256(target)
+    state, digest = _state(target), sha256(target)
     expected, origin = _expected(row, target)
     fault = _fault(row, target, digest, expected, origin)
     if fault:
@@ -54,10 +68,27 @@ def check_cached(row, target):
     if expected is None:
         with contextlib.suppress(OSError):  # nothing can change the file in a read-only cache
             _write_record(target, digest)
+    _CHECKED.add(state)
+
+
+def _state(path):
+    """Tells whether a file is still the one that was compared."""
+    status = os.stat(path)
+    return os.path.realpath(path), status.st_size, status.st_mtime_ns
+
+
+def was_checked(path: str) -> bool:
+    """Whether this process has compared the file with its published or recorded SHA-256."""
+    return _state(path) in _CHECKED
+
+
+def recorded(path: str) -> str | None:
+    """The SHA-256 in the record beside a file of the cache; None if there is none."""
+    return _read_record(path) if os.path.isfile(_record(path)) else None
 
 
 def _fault(row, path, digest, expected, origin):
-    """Returns what is wrong with the file, or None; without a hash, checks its size and form."""
+    """Returns what is wrong with the file, or None; without a hash, reads its content."""
     if expected is not None:
         return None if digest == expected else f"has SHA-256 {digest}, and {origin} says {expected}"
     if not fits_size(row, path):
@@ -67,6 +98,21 @@ def _fault(row, path, digest, expected, origin):
     is_complete, kind = FORMS.get(suffix, (None, None))
     if is_complete is not None and not is_complete(path):
         return f"is no complete {kind}"
+    return _fault_in_content(path, suffix)
+
+
+def _fault_in_content(path, suffix):
+    """Reads all tensors once: their checksums are compared, and their numbers must be finite."""
+    if suffix not in READERS:
+        return None
+    try:
+        with contextlib.closing(READERS[suffix](path)) as tensors:
+            tensors.verify()
+            check_tensors(path, tensors, tensors.shapes, integers=True)
+    except ValueError as error:
+        return f"is damaged ({error})"
+    except ImportError:  # neither can it be loaded
+        return None
     return None
 
 
@@ -103,8 +149,11 @@ FORMS: dict[str, tuple[Callable[[str], bool], str]] = {
 def _expected(row, target):
     if row.sha256 is not None:
         return row.sha256, _TABLE
-    if not os.path.isfile(_record(target)):
-        return None, None
+    digest = recorded(target)
+    return digest, None if digest is None else _RECORD
+
+
+def _read_record(target):
     with open(_record(target), encoding="utf-8", errors="replace") as file:
         digest = file.read().partition(" ")[0].strip()
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
@@ -112,7 +161,7 @@ def _expected(row, target):
             f"{_record(target)!r} must begin with the SHA-256 of {os.path.basename(target)!r}, "
             f"64 hexadecimal digits. Received: {digest[:80]!r}; remove it, and it is made again"
         )
-    return digest, _RECORD
+    return digest
 
 
 def _record(target):

@@ -1,0 +1,118 @@
+"""ZIP archives that hold a model: the hashes of their members, and members that are mapped."""
+
+import hashlib
+import io
+import json
+import struct
+import zipfile
+import zlib
+
+from vit_keras.weights.containers.checks import DamagedFile
+from vit_keras.weights.containers.tensor_hashes import KEY, REMEDY, check_members, some
+
+CHUNK_BYTES = 2**20
+LONGEST_COMMENT = 2**16 - 1
+_LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a member: signature, lengths of name and extras
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+)
+
+
+def record_members(path: str) -> None:
+    """Writes the SHA-256 of each member into the comment of the archive at `path`.
+
+    Readers ignore the comment. One of more members than it has room for gets none.
+    """
+    with zipfile.ZipFile(path, "a") as archive:
+        hashes = {entry.filename: _member_hash(archive, entry) for entry in archive.infolist()}
+        comment = json.dumps({KEY: hashes}).encode()
+        if len(comment) <= LONGEST_COMMENT:
+            archive.comment = comment
+
+
+def recorded_members(path: str, archive: zipfile.ZipFile) -> dict[str, str]:
+    """`{member: SHA-256}` from an archive's comment; empty in files of other programs."""
+    if KEY.encode() not in archive.comment:
+        return {}
+    try:
+        hashes = json.loads(archive.comment)[KEY]
+        hashes.items()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DamagedFile(f"The hashes in {path!r} are damaged. {REMEDY}") from None
+    check_members(hashes, archive.namelist(), path, "members")
+    return hashes
+
+
+def verify_members(path: str, archive: zipfile.ZipFile) -> None:
+    """Reads all members once, and compares them with their checksums and hashes.
+
+    Raises:
+        DamagedFile: If one of them differs.
+    """
+    hashes, damaged = recorded_members(path, archive), []
+    for entry in archive.infolist():
+        try:
+            digest = _member_hash(archive, entry)
+        except UNREADABLE as error:
+            message = f"{entry.filename!r} in {path!r} is damaged ({error})"
+            raise DamagedFile(message) from error
+        if hashes.get(entry.filename, digest) != digest:
+            damaged.append(entry.filename)
+    if damaged:
+        raise DamagedFile(
+            f"{path!r} is damaged: these members have another SHA-256 than when they were written: "
+            f"{some(damaged)}. {REMEDY}"
+        )
+
+
+def _member_hash(archive, entry):
+    digest = hashlib.sha256()
+    with archive.open(entry) as file:
+        while chunk := file.read(CHUNK_BYTES):  # zipfile compares the checksum at the end
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+class StoredMember(io.RawIOBase):
+    """A member that is not compressed, as a file that seeks at no cost.
+
+    `zipfile` reads from the start of the member to go back.
+    """
+
+    def __init__(self, path: str, entry: zipfile.ZipInfo):
+        self.file = open(path, "rb")  # noqa: SIM115 (closed by `close`)
+        self.file.seek(entry.header_offset)
+        header = self.file.read(_LOCAL_HEADER.size)
+        if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
+            self.close()
+            raise zipfile.BadZipFile(f"no header of {entry.filename!r}")
+        _, name, extras = _LOCAL_HEADER.unpack(header)
+        self.start, self.size = entry.header_offset + len(header) + name + extras, entry.file_size
+        self.seek(0)
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self.size}[whence]
+        return self.file.seek(self.start + max(base + offset, 0)) - self.start
+
+    def tell(self):
+        return self.file.tell() - self.start
+
+    def readinto(self, buffer):
+        left = max(self.size - self.tell(), 0)
+        return self.file.readinto(memoryview(buffer)[:left])
+
+    def close(self):
+        self.file.close()
+        super().close()
