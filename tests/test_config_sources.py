@@ -2,7 +2,7 @@
 
 import pytest
 
-from vit_keras.config import ModelConfig, UsageError, parse_config
+from vit_keras.config import ModelConfig, UsageError, parse_config, read_config
 
 pytestmark = pytest.mark.once
 SMALL = "{patch_size: 4, hidden_size: 8, num_layers: 1, num_heads: 2, mlp_dim: 8}"
@@ -93,3 +93,33 @@ def test_epochs_are_counted_in_updates(tmp_path):
     assert (given.total_steps, given.eval_every, given.checkpoint_every) == (10, 3, 10)
     assert given.optimizer.warmup(10) == 0
     assert parse(tmp_path, "--optimizer.warmup_fraction=0.25").optimizer.warmup(10) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\xff\xfe", "it is not UTF-8 from byte 0 on"),
+        (b"[" * 10**5, "it is not YAML: maximum recursion depth exceeded"),
+        (b"[1, 2]", "it must hold fields, such as"),
+        (b"name: !!int ''", "it is not YAML: string index out of range"),
+        (b"name: &a [*a]", "it holds more than 10000 values"),
+        (b"a: " + b"x" * 2**17, "its 131075 bytes are more than 131072"),
+        (b"seed: 1\nsteps_per_execution:", "`steps_per_execution` must have a value. Received: null"),
+        (b"epochs: .nan", "`epochs` must be positive"),
+        (b"batch: many", "Expected a <class 'int'>. Got value: many"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, content, reason):
+    (tmp_path / "config.yaml").write_bytes(content)
+    message = rf"^'.*config.yaml' cannot be read as a configuration \((.*\n)?.*{reason}"
+    with pytest.raises(UsageError, match=message):
+        read_config(tmp_path / "config.yaml")
+
+
+def test_a_file_of_fields_names_no_other_files(tmp_path):
+    (tmp_path / "config.yaml").write_text("model: /dev/zero")
+    with pytest.raises(UsageError, match=r"`model` in '.*config.yaml' must hold fields.*/dev/zero"):
+        read_config(tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text("config: /dev/zero")
+    with pytest.raises(UsageError, match=r"config.yaml' must hold fields alone"):
+        read_config(tmp_path / "config.yaml")

@@ -14,6 +14,8 @@ PACKAGE = ROOT / "vit_keras"
 LEVELS = (
     {
         "files",
+        "json_files",
+        "environment",
         "file_lock",
         "extras",
         "variants",
@@ -41,8 +43,9 @@ BESIDE = {
     "families": {"variant_rows"},
     "layers": {"resizing"},
     "runtimes": {"extras"},
-    "embedded_task": {"runtimes", "tasks"},
-    "_backend": {"extras"},
+    "embedded_task": {"json_files", "runtimes", "tasks"},
+    "_backend": {"extras", "json_files"},
+    "environment": {"json_files"},
     "_command_line": {"_backend"},
 }
 # Where a framework may be imported: everywhere in these rooms, or in these files alone.

@@ -1,13 +1,20 @@
 """Chooses an installed backend before Keras is imported, which then cannot change it."""
 
-import json
 import os
 import pathlib
 import sys
+from typing import TypedDict
 
 from vit_keras import extras
+from vit_keras.json_files import read_json
 
 BACKENDS = ("tensorflow", "jax", "torch")
+
+
+class KerasFile(TypedDict):
+    """What Keras' configuration file must hold."""
+
+    backend: str
 
 
 def choose() -> None:
@@ -42,6 +49,6 @@ def _default():
     """The backend in Keras' configuration file, which Keras writes when it is first imported."""
     folder = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
     try:
-        return json.loads(pathlib.Path(folder, "keras.json").read_text())["backend"]
-    except (OSError, ValueError, KeyError):
+        return read_json(pathlib.Path(folder, "keras.json"), KerasFile)["backend"]
+    except (OSError, ValueError):  # Keras says what is wrong with it
         return BACKENDS[0]

@@ -6,13 +6,22 @@ import os
 import pathlib
 import zipfile
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
+from vit_keras.json_files import parse_json
 from vit_keras.runtimes import SAVED_MODEL, format_of
 from vit_keras.tasks import Task
 
 NAME = "task.json"  # as a member of a TFLite file, and in `assets.extra` of a SavedModel
 KEY = "vit_keras.task"  # among the metadata of an ONNX file
+
+
+class Note(TypedDict):
+    """What an exported file says of itself."""
+
+    task: NotRequired[Task]
+    names: NotRequired[list[str] | None]
+    output: NotRequired[str]
 
 
 def write_task(path: str | os.PathLike, task: Task, names: Sequence[str], output: str) -> None:
@@ -40,7 +49,8 @@ def read_task(path: str | os.PathLike) -> dict[str, Any]:
     """
     format = format_of(path)
     text = FORMATS[format][1](pathlib.Path(path)) if format in FORMATS else None
-    return json.loads(text) if text else {}
+    name = f"The task in {os.fspath(path)!r}"
+    return parse_json(text, name, Note, "Export the model again") if text else {}
 
 
 def _write_member(path, text):

@@ -43,6 +43,22 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         file.write(text)
 
 
+def read_text(path: str | os.PathLike, remedy: str) -> str:
+    """Reads a file in UTF-8.
+
+    Raises:
+        ValueError: If it holds other bytes. The message ends with the `remedy`.
+    """
+    with open(path, encoding="utf-8") as file:
+        try:
+            return file.read()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{os.fspath(path)!r} is damaged (it is not UTF-8 from byte {error.start} on). "
+                f"{remedy}"
+            ) from error
+
+
 def sha256(path: str | os.PathLike) -> str:
     """The SHA-256 of a file, as 64 hexadecimal digits."""
     with open(path, "rb") as file:

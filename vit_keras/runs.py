@@ -3,32 +3,21 @@
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import json
 import os
 import pathlib
-import platform
 from typing import Any
 
 import keras
 
 from vit_keras import extras, variants
 from vit_keras.config import Config, dump_config, read_config
+from vit_keras.environment import Environment, describe_environment, read_environment
 from vit_keras.file_lock import LOCK, claimed
 from vit_keras.files import write_text
 from vit_keras.layers import kernels
 from vit_keras.weights import from_checkpoint, open_model, resolve
 
-PACKAGES = (
-    "keras",
-    "tensorflow",
-    "jax",
-    "torch",
-    "numpy",
-    "keras-cv",
-    "tensorflow-datasets",
-    "scikit-learn",
-)
 CHECKPOINT_FILES = ("config.json", "open_clip_config.json")  # one of them makes a checkpoint
 
 
@@ -57,9 +46,14 @@ class Run:
         return self.folder / "adapters.safetensors"
 
     @property
+    def environment(self) -> Environment:
+        """What `environment.json` holds; ValueError or FileNotFoundError if it is damaged."""
+        return read_environment(self.folder)
+
+    @property
     def kernels(self) -> dict[str, dict[str, bool]]:
         """The choices of `vit_keras.layers.kernels` that the run computes by."""
-        return _recorded_environment(self.folder).get("kernels", {})
+        return self.environment.get("kernels", {})
 
 
 def default_workdir(config: Config) -> pathlib.Path:
@@ -192,35 +186,14 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
     return resolve(variant or variants.DEFAULT, weights)
 
 
-def describe_environment() -> dict[str, str | int | None]:
-    """The backend, versions and machine, for a reader who wants the same numbers."""
-    versions: dict[str, str | None] = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = None
-    return {
-        "backend": keras.backend.backend(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cpus": os.cpu_count(),
-        **versions,
-    }
-
-
 def _identity(config: Config) -> str:
     return dump_config(dataclasses.replace(config, workdir=None))
-
-
-def _recorded_environment(folder):
-    return json.loads((folder / "environment.json").read_text())
 
 
 def _check_same(folder, config):
     yaml = extras.require("yaml", extra="train", purpose="Reading a run")
 
-    backend = _recorded_environment(folder)["backend"]
+    backend = read_environment(folder)["backend"]
     if backend != keras.backend.backend():
         raise ValueError(
             f"A run continues on the backend that began it, {backend!r} for {str(folder)!r}. "

@@ -8,7 +8,9 @@ import pathlib
 from typing import Any
 
 from vit_keras.commands import options as shared
+from vit_keras.json_files import read_json
 
+LARGEST_REPORT = 2**30  # bytes: it has a confusion matrix, of 5 bytes or more an entry
 EXAMPLES = (
     "vit-keras info runs/digits",
     "vit-keras info ViT-B_16.npz",
@@ -159,16 +161,15 @@ def _weights(source, size):
 
 
 def _run(trained):
-    environment = json.loads((trained.folder / "environment.json").read_text())
-    report = trained.folder / "report.json"
-    result = json.loads(report.read_text()) if report.is_file() else {}
+    report, remedy = trained.folder / "report.json", "`vit-keras evaluate` writes it again"
+    result = read_json(report, dict, remedy, LARGEST_REPORT) if report.exists() else {}
     return {
         "folder": str(trained.folder),
         "dataset": trained.config.dataset,
         "total_steps": trained.config.total_steps,
         "seed": trained.config.seed,
-        "backend": environment["backend"],
-        "keras": environment["keras"],
+        "backend": trained.environment["backend"],
+        "keras": trained.environment.get("keras"),
         "accuracy": result.get("accuracy"),
     }
 

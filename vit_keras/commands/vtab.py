@@ -5,6 +5,7 @@ import pathlib
 
 from vit_keras import extras
 from vit_keras.commands import options as shared
+from vit_keras.config.yaml_files import read_yaml
 
 PACKAGES = ("tensorflow", "tensorflow_datasets", "jsonargparse", "yaml", "matplotlib")
 EXAMPLES = (
@@ -31,9 +32,7 @@ def run(options: argparse.Namespace) -> None:
 
     changes = None
     if options.config:
-        import yaml
-
-        changes = yaml.safe_load(pathlib.Path(options.config).read_text())
+        changes = read_yaml(options.config)
     experiments.fine_tune_tasks(
         options.checkpoint,
         options.out,

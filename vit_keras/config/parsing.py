@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from vit_keras import extras
 from vit_keras.config import sources
@@ -131,9 +131,9 @@ def parse_config(
     if default and not files and not any(re.match("--dataset(=|$)", name) for name in options):
         files = [str(find_recipe(default))]
     words = [word for file in files for word in ("--config", file)]
-    config_parser = parser(prog)
+    config_parser, replaced = parser(prog), _replaced_fields(files, options)
     namespace = config_parser.parse_args([*words, *_spell_out(options)])
-    return _instantiate(config_parser, namespace, sources.replaced_fields(files, options))
+    return _instantiate(config_parser, namespace, replaced)
 
 
 def _spell_out(arguments: Sequence[str]) -> Iterator[str]:
@@ -164,19 +164,41 @@ def read_config(path: str | os.PathLike) -> Config:
         'digits'
     """
     file, config_parser = str(find_recipe(path)), parser("config")
-    namespace = config_parser.parse_path(file)
-    return _instantiate(config_parser, namespace, sources.replaced_fields([file], []))
+    replaced = _replaced_fields([file], [])
+    try:
+        return _instantiate(config_parser, config_parser.parse_path(file), replaced)
+    except UsageError as error:
+        raise UsageError(f"{file!r} cannot be read as a configuration ({error})") from error
+
+
+def _replaced_fields(files, options):
+    """`sources.replaced_fields`, which reads the files before jsonargparse does."""
+    try:
+        return sources.replaced_fields(files, options)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _instantiate(config_parser, namespace, replaced) -> Config:
     for name, value in replaced.items():
         namespace[name] = value
+    for name in _fields_that_need_values(Config, ""):
+        if namespace.get(name, 0) is None:
+            raise UsageError(f"`{name}` must have a value. Received: null")
     try:
         fields = config_parser.instantiate(namespace).as_dict()
         fields.pop("config", None)
         return Config(**fields)
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _fields_that_need_values(kind, prefix):
+    for field in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(field.type):
+            yield from _fields_that_need_values(field.type, f"{prefix}{field.name}.")
+        elif type(None) not in get_args(field.type):
+            yield prefix + field.name
 
 
 def dump_config(config: Config) -> str:

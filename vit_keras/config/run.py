@@ -1,6 +1,7 @@
 """The configuration of a run."""
 
 import dataclasses
+import math
 from typing import Any, Literal
 
 from vit_keras.config.cached_features import check_cached_features
@@ -124,7 +125,7 @@ class Config:
     def __post_init__(self):
         if self.epochs is None:
             fill(self, STEPS)
-        elif self.epochs <= 0 or self.total_steps is not None:
+        elif not 0 < self.epochs < math.inf or self.total_steps is not None:
             raise ValueError(
                 "`epochs` must be positive, and only one of `epochs` and `total_steps` be given. "
                 f"Received: epochs={self.epochs}, total_steps={self.total_steps}"

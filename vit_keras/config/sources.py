@@ -4,6 +4,7 @@ A field that is given is never undermined by another field of an earlier file: `
 replaces the sizes in a recipe, and `--model.weights` its whole architecture.
 """
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 from vit_keras import extras
 from vit_keras.config.model import DEFAULTS, SIZES, STEM
 from vit_keras.config.recipes import find_recipe
+from vit_keras.config.run import Config
+from vit_keras.config.yaml_files import read_yaml
 
 VARIANT_SIZES = tuple(f"model.{name}" for name in (*SIZES, *STEM))
 ARCHITECTURE = (
@@ -56,7 +59,7 @@ def replaced_fields(files: Sequence[str], arguments: Sequence[str]) -> dict[str,
         files: YAML files; each is a source.
         arguments: Options `--FIELD VALUE` or `--FIELD=VALUE`, which together are the last source.
     """
-    sources = [dict(_flat(_read(file))) for file in files]
+    sources = [dict(_flat(_fields_in(file))) for file in files]
     sources.append(dict(_given(arguments)))
     last = {name: number for number, source in enumerate(sources) for name in source}
     dropped = {
@@ -83,13 +86,16 @@ def _drops_variant(sources, last):
     return enough(last.get(f"model.{size}", -1) > place for size in SIZES)
 
 
-def _read(file) -> Any:
-    yaml = extras.require("yaml", extra="train", purpose="Reading a configuration")
-    with open(file, encoding="utf-8") as text:
-        try:
-            return yaml.safe_load(text)
-        except yaml.YAMLError:
-            return {}  # the parser says what is wrong with the file
+def _fields_in(file) -> dict[str, Any]:
+    """The fields in a YAML file. The parser would open files that stand for sections."""
+    fields = read_yaml(file)
+    sections = [f.name for f in dataclasses.fields(Config) if dataclasses.is_dataclass(f.type)]
+    for name in sections:
+        if not isinstance(value := fields.get(name, {}), Mapping):
+            raise ValueError(f"`{name}` in {str(file)!r} must hold fields. Received: {value!r}")
+    if "config" in fields:
+        raise ValueError(f"{str(file)!r} must hold fields alone. Received: `config`, an option")
+    return fields
 
 
 def _given(arguments) -> Iterator[tuple[str, Any]]:

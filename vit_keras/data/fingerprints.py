@@ -3,12 +3,22 @@
 import hashlib
 import json
 import pathlib
-from typing import Any
+from typing import Any, TypedDict
 
 from vit_keras.files import write_text
+from vit_keras.json_files import read_json
 
 FILE = "dataset.json"
+REMEDY = "Restore it, or begin another run with another --workdir"
 IN_FILES = ("classes", "masks")  # whose labels follow from names and sizes of files
+
+
+class Recorded(TypedDict):
+    """What `dataset.json` must hold."""
+
+    classes: list[str]
+    images: dict[str, dict[str, int]]
+    sha256: dict[str, str]
 
 
 def fingerprint(dataset) -> dict[str, Any]:
@@ -46,7 +56,7 @@ def check_unchanged(dataset, folder) -> None:
     if not file.exists():
         write_text(file, json.dumps(current, indent=1))
         return
-    changes = _changes(json.loads(file.read_text()), current)
+    changes = _changes(read_json(file, Recorded, REMEDY), current)
     if changes:
         raise ValueError(
             f"{dataset.name!r} has changed since the run in {str(folder)!r} began "

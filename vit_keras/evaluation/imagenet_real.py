@@ -67,7 +67,7 @@ def _read(path):
     try:
         with open(path) as file:
             return [set(map(int, row)) for row in json.load(file)]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{os.fspath(path)!r} must be a JSON list of lists of labels ({error})"
         ) from error

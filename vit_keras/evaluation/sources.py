@@ -1,8 +1,8 @@
 """Opens runs, checkpoints, and exported files as predictors."""
 
-import json
 import os
 import pathlib
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from vit_keras import runs
 from vit_keras.data import to_uint8
 from vit_keras.embedded_task import read_task
 from vit_keras.evaluation.predictors import Predictor, make_predictor
+from vit_keras.files import read_text
+from vit_keras.json_files import read_json
 from vit_keras.layers.base import pair
 from vit_keras.models import Preprocessing
 from vit_keras.models.image_model import with_tuples
@@ -19,11 +21,34 @@ from vit_keras.weights import with_text_head
 
 # An exported file that scales pixels itself takes them in [0, 255].
 UNSCALED = {"mean": (0.0,), "std": (1 / 255,)}
+REMEDY = "Restore it, or export the model again"
 NEEDS_CLASSES = "Predictions need a classifier. Received: {!r}, which gives features"
 NEEDS_FEATURES = (
     "Embeddings need features. Received: {!r}, which gives classes. Export it again with --output "
     "features, or give the run or the checkpoint that it was made of"
 )
+
+
+class File(TypedDict):
+    """A row of `manifest.json`."""
+
+    file: str
+
+
+class Input(TypedDict):
+    """How `manifest.json` describes the input."""
+
+    preprocessing: NotRequired[Preprocessing]
+    preprocessing_is_inside: NotRequired[bool]
+
+
+class Manifest(TypedDict):
+    """What `manifest.json` must hold."""
+
+    files: list[File]
+    input: NotRequired[Input]
+    output: NotRequired[str]
+    task: NotRequired[Task]
 
 
 def open_predictor(
@@ -96,7 +121,7 @@ def _open_exported(path, image_size, features):
         raise ValueError(message.format(os.fspath(path)))
     names = None if features else inside.get("names")
     if labels.is_file() and not features:
-        names = labels.read_text().splitlines()
+        names = read_text(labels, REMEDY).splitlines()
     preprocessing = source.get("preprocessing", {}) | ({} if prepared else UNSCALED)
     run = exported if prepared else lambda images: exported(to_uint8(images))
     num_outputs = exported.num_outputs
@@ -131,7 +156,7 @@ def _manifest_of(path):
     """Returns the folder that an exported file was written to, and its manifest or {}."""
     for folder in path.parents[:2]:
         file = folder / "manifest.json"
-        manifest = json.loads(file.read_text()) if file.is_file() else {"files": []}
+        manifest = read_json(file, Manifest, REMEDY) if file.exists() else {"files": []}
         if path.relative_to(folder).as_posix() in [row["file"] for row in manifest["files"]]:
             return folder, manifest
     return path.parent, {}

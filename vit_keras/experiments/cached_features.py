@@ -4,16 +4,26 @@ import hashlib
 import json
 import pathlib
 import time
+import typing
 
 import keras
 
 from vit_keras import data, models
 from vit_keras.files import recover, replacing_folder, sha256
+from vit_keras.json_files import read_json
 from vit_keras.runs import Run
 from vit_keras.training.loop import compile_frozen, train
 
 FOLDER = "features"
 SPLITS = ("train", "test")
+
+
+class Meta(typing.TypedDict):
+    """What `meta.json` must hold: checksums of the source and of each array."""
+
+    weights: str
+    data: str
+    sha256: dict[str, str]
 
 
 def train_head(model: keras.Model, feed: "data.Feed", run: Run) -> list[dict[str, float]]:
@@ -68,9 +78,10 @@ def _features(backbone, feed, run):
     recover(run.folder)
     if not folder.exists():
         _compute(folder, source, backbone, feed)
-    recorded = json.loads((folder / "meta.json").read_text())
+    remedy = f"Delete {str(folder)!r}; the same command computes the features again"
+    recorded = read_json(folder / "meta.json", Meta, remedy)
     for name, file in _files(folder):
-        if sha256(file) != recorded["sha256"][name]:
+        if sha256(file) != recorded["sha256"].get(name):
             raise ValueError(
                 f"The features in {str(folder)!r} are damaged: the checksum of {name} differs. "
                 "Delete the folder; the same command computes them again"

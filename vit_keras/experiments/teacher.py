@@ -2,14 +2,22 @@
 
 import json
 import pathlib
+import typing
 
 import keras
 
 from vit_keras import runs, weights
 from vit_keras.config import DistillConfig
 from vit_keras.files import write_text
+from vit_keras.json_files import read_json
 
 FILE = "teacher.json"
+
+
+class Record(typing.TypedDict):
+    """What `teacher.json` must hold: a checksum for each file."""
+
+    sha256: dict[str, str]
 
 
 def find_teacher(config: DistillConfig) -> str:
@@ -43,7 +51,8 @@ def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:
     if not record.exists():
         write_text(record, json.dumps({"teacher": config.teacher, "sha256": now}, indent=1))
         return
-    then = json.loads(record.read_text())["sha256"]
+    remedy = "Restore it, or begin another run with another --workdir"
+    then = read_json(record, Record, remedy)["sha256"]
     if then != now:
         changed = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
         raise ValueError(

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from vit_keras.config import read_config
 from vit_keras.data.vtab import GROUPS, TASKS, Task
 from vit_keras.experiments import training_run
 from vit_keras.files import write_text
+from vit_keras.training.metrics_table import read_rows
 
 SGD = {"name": "sgd", "momentum": 0.9, "weight_decay": 0.0, "grad_norm_clip": 1.0}
 
@@ -168,8 +168,8 @@ def accuracy_of(folder: str | os.PathLike, total_steps: int) -> float | None:
     folder = pathlib.Path(folder)
     if not (folder / "model.keras").is_file():
         return None
-    last = json.loads((folder / "metrics.json").read_text())[-1]
-    return last["val_accuracy"] if last["step"] == total_steps else None
+    rows = read_rows(folder)
+    return rows[-1].get("val_accuracy") if rows and rows[-1]["step"] == total_steps else None
 
 
 def means(accuracies: Mapping[str, float]) -> list[tuple[str, int, float]]:

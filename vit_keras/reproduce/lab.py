@@ -14,7 +14,9 @@ from vit_keras.config import Config, read_config
 from vit_keras.evaluation import evaluate_few_shot, open_predictor
 from vit_keras.experiments import rate_sweep, training_run
 from vit_keras.files import write_text
+from vit_keras.json_files import read_json
 from vit_keras.reproduce.results import Mean
+from vit_keras.training.metrics_table import read_rows
 
 SHOTS = 5  # images of each class in the few-shot evaluations
 
@@ -42,7 +44,7 @@ class Trained:
     @property
     def metrics(self) -> list[dict[str, float]]:
         """The recorded metrics, one row for each evaluation during training."""
-        return json.loads((self.folder / "metrics.json").read_text())
+        return read_rows(self.folder)
 
     @property
     def accuracy_percent(self) -> float:
@@ -88,7 +90,7 @@ class Lab:
                 training_run.train_run(config)
             seconds = time.monotonic() - start
             print(f"  trained {folder.name} in {seconds:.0f} s", flush=True)
-        return Trained(folder, config, json.loads(report.read_text()))
+        return Trained(folder, config, read_json(report))
 
     def pretrain(self, model: str, upstream: str, **changes) -> Trained:
         """Trains `model` on the data set `upstream`.
@@ -119,7 +121,7 @@ class Lab:
         folder = self.folder / runs.default_workdir(config)
         if not (folder / "sweep.json").is_file():
             rate_sweep.sweep(dataclasses.replace(config, workdir=str(folder)))
-        return list(json.loads((folder / "sweep.json").read_text())["test"].values())
+        return list(read_json(folder / "sweep.json", dict[str, dict])["test"].values())
 
     def few_shot(self, trained: Trained) -> Mean:
         """The 5-shot linear accuracy (%) of a run's features, over three draws of the shots."""
@@ -133,7 +135,7 @@ class Lab:
                 predictor, dataset, batch=256, splits=splits, shots=(SHOTS,), l2=(l2,)
             )
             write_text(file, json.dumps(rows, indent=1))
-        row = json.loads(file.read_text())[0]
+        row = read_json(file, list[dict])[0]
         return Mean.of([100 * accuracy for accuracy in row["accuracies"]])
 
     @contextlib.contextmanager

@@ -6,10 +6,10 @@ import pathlib
 import string
 from collections.abc import Mapping, Sequence
 
+from vit_keras.environment import describe_environment
 from vit_keras.files import write_text
 from vit_keras.reproduce.result_files import format_rows, is_text, remarks
 from vit_keras.reproduce.results import Result, title_of
-from vit_keras.runs import describe_environment
 
 LEADS = {
     "digits": "This page repeats every experiment behind a table or a figure of arXiv 2010.11929 "

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from vit_keras.files import replacing
+from vit_keras.json_files import parse_json
 from vit_keras.retrieval.picture_lists import Picture, PictureList
 
 FILE = "pictures.jsonl"  # one picture a line
+FIELDS = tuple[str, str | None, str | None, int | None]  # of a `Picture`
 ABOUT = ("model", "folder")  # what may differ where a job goes on
 
 
@@ -56,7 +58,7 @@ def read_pictures(folder: pathlib.Path) -> Iterator[Picture]:
     """Reads the pictures of a job one by one."""
     with open(folder / FILE, encoding="utf-8") as file:
         for line in file:
-            yield Picture(*json.loads(line))
+            yield _picture(line, folder)
 
 
 def _compare(lines, file):
@@ -65,17 +67,23 @@ def _compare(lines, file):
             if then != now:
                 raise ValueError(
                     f"The pictures have changed since the job in {os.fspath(file.parent)!r} began: "
-                    f"{_shown(then)} then, {_shown(now)} now. Restore them, or remove that folder "
-                    "to begin again"
+                    f"{_shown(then, file.parent)} then, {_shown(now, file.parent)} now. "
+                    "Restore them, or remove that folder to begin again"
                 )
 
 
-def _shown(line):
+def _shown(line, folder):
     if line is None:
         return "no more pictures"
-    picture = Picture(*json.loads(line))
+    picture = _picture(line, folder)
     size = "" if picture.size is None else f" of {picture.size} bytes"
     return f"{picture.path!r}{size}"
+
+
+def _picture(line, folder):
+    name = f"A line of {os.fspath(folder / FILE)!r}"
+    remedy = f"Remove {os.fspath(folder)!r} to begin again"
+    return Picture(*parse_json(line, name, FIELDS, remedy))
 
 
 def check_same(recorded: dict[str, Any], requested: dict[str, Any], which: str) -> None:

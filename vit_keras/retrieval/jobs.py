@@ -8,13 +8,14 @@ import math
 import os
 import pathlib
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 import keras
 import numpy as np
 
 from vit_keras import extras
 from vit_keras.files import remove_folder, replacing, write_text
+from vit_keras.json_files import read_json
 from vit_keras.retrieval import tables
 from vit_keras.retrieval.batches import check_options, embed_batches
 from vit_keras.retrieval.embedder import Embedder
@@ -22,6 +23,12 @@ from vit_keras.retrieval.job_files import check_same, list_once, read_pictures
 from vit_keras.retrieval.picture_lists import PictureList
 
 PART_ROWS, PART_BYTES = 1024, 2**24  # of a part, at most; a batch at least
+
+
+class Recorded(TypedDict):
+    """What `job.json` must hold."""
+
+    pictures: dict[str, Any]
 
 
 class EmbeddingJob:
@@ -128,7 +135,7 @@ class EmbeddingJob:
             self.description = recorded
             return True
         if began.is_file():
-            recorded = json.loads(began.read_text())
+            recorded = read_json(began, Recorded, f"Remove {str(self.folder)!r} to begin again")
             self.description |= {"pictures": recorded["pictures"]}
             check_same(recorded, self.description, f"{str(self.folder)!r} belongs to another job")
             list_once(self._pictures, self.folder)

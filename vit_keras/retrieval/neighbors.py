@@ -3,12 +3,13 @@
 import json
 import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from vit_keras import extras, machine
 from vit_keras.files import replacing_folder
+from vit_keras.json_files import read_json
 from vit_keras.retrieval.embedder import unit_length
 from vit_keras.retrieval.tables import EmbeddingTable
 
@@ -18,6 +19,12 @@ EXPANSION_ADD = 128  # candidates kept while a node is connected
 EXPANSIONS = (64, 128, 256, 512, 1024, 2048)  # candidates kept in a search; the first that does
 RECALL, RECALL_AT = 0.98, 10  # what the sample must reach
 SAMPLE = 256  # rows that measure the index before they join it
+
+
+class About(TypedDict):
+    """What `index.json` must hold."""
+
+    expansion: int | None
 
 
 class Neighbors(NamedTuple):
@@ -98,7 +105,7 @@ class NeighborIndex:
     """
 
     def __init__(self, table: EmbeddingTable, folder: pathlib.Path):
-        self.table, self.about = table, json.loads((folder / "index.json").read_text())
+        self.table, self.about = table, read_json(folder / "index.json", About)
         usearch = _usearch()
         self._graph = usearch.Index.restore(os.fspath(folder / "graph.usearch"), view=True)
 
@@ -157,8 +164,10 @@ def identity(table: EmbeddingTable) -> dict[str, Any]:
 
 def _is_of(folder, about):
     file = folder / "index.json"
-    recorded = json.loads(file.read_text()) if file.is_file() else {}
-    return about.items() <= recorded.items()
+    try:
+        return about.items() <= read_json(file, About).items()
+    except (FileNotFoundError, ValueError):  # none, or a damaged one, which is built again
+        return False
 
 
 def build_graph(table: EmbeddingTable) -> tuple[Any, dict[str, Any]]:

@@ -3,16 +3,24 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
 from vit_keras import extras
+from vit_keras.json_files import parse_json
 from vit_keras.retrieval.picture_lists import Picture
 
 METADATA = b"vit_keras"  # the key of the description in the schema's metadata
 DTYPES = ("float32", "float16")
 COLUMNS = ("path", "label", "split", "embedding", "error")
+
+
+class Description(TypedDict):
+    """What a table must say of its embeddings."""
+
+    shape: list[int]
+    dtype: NotRequired[str]
 
 
 def arrow(module: str = "pyarrow"):
@@ -114,7 +122,8 @@ class EmbeddingTable:
                 "A table of embeddings is a Parquet file that `vit-keras embed` wrote. Received: "
                 f"{self.path!r}, which does not say which model its values come from"
             )
-        self.description: dict[str, Any] = json.loads(metadata[METADATA])
+        name, remedy = f"The description in {self.path!r}", "Restore the file, or embed again"
+        self.description: dict[str, Any] = parse_json(metadata[METADATA], name, Description, remedy)
         self.shape = tuple(self.description["shape"])
 
     def __len__(self):

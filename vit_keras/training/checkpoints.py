@@ -13,12 +13,14 @@ import json
 import os
 import pathlib
 import shutil
+import typing
 import warnings
 
 import keras
 import numpy as np
 
 from vit_keras.files import recover, remove_folder, replacing_folder, sha256
+from vit_keras.json_files import read_json
 from vit_keras.models import teacher_variables
 from vit_keras.training.distribution import ALONE, Topology, read_variable
 from vit_keras.training.rollbacks import NonFinite
@@ -26,6 +28,14 @@ from vit_keras.training.torch_generator import generator_state, set_generator_st
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 GENERATOR, CHECKSUM = "generator", "checksum"
+
+
+class Meta(typing.TypedDict):
+    """What `meta.json` must hold."""
+
+    step: int
+    sha256: str
+    variables: dict[str, list]
 
 
 def save(
@@ -205,9 +215,7 @@ def _newest_first(folder):
 
 
 def _read_meta(path):
-    meta = json.loads((path / "meta.json").read_text())
-    if not isinstance(meta, dict):
-        raise ValueError("its meta.json holds no object")
+    meta = read_json(path / "meta.json", Meta)
     written = meta.pop(CHECKSUM, None)  # absent in checkpoints of earlier versions
     if written not in (None, _checksum(meta)) or path.name != f"step_{meta['step']:09d}":
         raise ValueError("its meta.json was changed")

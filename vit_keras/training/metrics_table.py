@@ -7,15 +7,24 @@ import math
 import pathlib
 
 from vit_keras.files import write_text
+from vit_keras.json_files import read_json
 from vit_keras.tasks import KINDS
 
+REMEDY = "Restore it from metrics.csv beside it, or delete it to go on without its rows"
 BEST = {f"val_{kind.metric}" for kind in KINDS.values()}
 
 
 def read_rows(folder: pathlib.Path) -> list[dict[str, float]]:
-    """Reads the rows of a run's folder; there are none before the first evaluation."""
+    """Reads the rows of a run's folder; there are none before the first evaluation.
+
+    Raises:
+        ValueError: `metrics.json` is damaged.
+    """
     path = folder / "metrics.json"
-    return json.loads(path.read_text()) if path.exists() else []
+    rows = read_json(path, list[dict[str, float]], REMEDY) if path.exists() else []
+    if any("step" not in row for row in rows):
+        raise ValueError(f"{str(path)!r} is damaged (it has rows without a step). {REMEDY}")
+    return rows
 
 
 def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:

@@ -5,6 +5,7 @@ import json
 import pathlib
 
 from vit_keras.files import write_text
+from vit_keras.json_files import read_json
 
 
 class NonFinite(FloatingPointError):
@@ -14,7 +15,8 @@ class NonFinite(FloatingPointError):
 def read_rollbacks(folder: pathlib.Path) -> list[dict[str, str]]:
     """Reads `rollbacks.json` of a run's folder: for each rollback, its cause and checkpoint."""
     path = folder / "rollbacks.json"
-    return json.loads(path.read_text()) if path.exists() else []
+    remedy = "Restore it: the learning rate was halved once for each of its entries"
+    return read_json(path, list[dict[str, str]], remedy) if path.exists() else []
 
 
 def record_rollback(folder: pathlib.Path, cause: str, checkpoint: str) -> None:

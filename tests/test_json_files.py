@@ -1,0 +1,107 @@
+"""Damaged JSON is refused with its name, what is wrong, and what to do."""
+
+import dataclasses
+import json
+import os
+import typing
+
+import pytest
+
+from vit_keras.json_files import LARGEST_JSON_BYTES, parse_json, read_json
+
+pytestmark = pytest.mark.once
+
+
+class Row(typing.TypedDict):
+    step: int
+    loss: float
+    note: typing.NotRequired[str | None]
+
+
+@dataclasses.dataclass
+class Layout:
+    sizes: tuple[float, ...] = ()
+    name: str | None = None
+
+
+KINDS = [
+    (dict, '{"a": [1, null]}'),
+    (list[Row], '[{"step": 3, "loss": NaN, "more": {}}, {"step": 4, "loss": 1, "note": null}]'),
+    (dict[str, dict[str, int]], '{"train": {"cat": 5}, "test": {}}'),
+    (dict[str, float | bool], '{"a": 1, "b": 0.5, "c": true}'),
+    (tuple[str, int | None], '["a", null]'),
+    (tuple[float, ...], "[1, 2.5, 3]"),
+    (Layout, '{"sizes": [1, 2]}'),
+    (typing.Any, "null"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), KINDS)
+def test_content_of_the_right_types_is_read(tmp_path, kind, text):
+    (tmp_path / "a.json").write_text(text)
+    assert json.dumps(read_json(tmp_path / "a.json", kind)) == json.dumps(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "it is empty"),
+        (b'{"a": ', "it is not JSON: Expecting value"),
+        (b"[" * 10**5, "it is not JSON: maximum recursion"),
+        (b'[{"step": 1, "loss": ' + b"1" * 5000 + b"}]", "it is not JSON: Exceeds the limit"),
+        (b'[{"step": \xff', "it is not UTF-8 from byte 10 on"),
+        (b"\xff\xfe[\x00]\x00", "it is not UTF-8 from byte 0 on"),
+        (b"5", "it must be a list. Received: 5"),
+        (b"null", "it must be a list. Received: None"),
+        (b"[3]", r"its `\[0\]` must be an object. Received: 3"),
+        (b"[{}]", r"its `\[0\]` lacks `step`"),
+        (b'[{"step": true, "loss": 1}]', r"its `\[0\].step` must be an integer. Received: True"),
+        (b'[{"step": 1, "loss": "x"}]', r"its `\[0\].loss` must be a number. Received: 'x'"),
+        (b'[{"step": 1, "loss": 1, "note": 5}]', r"its `\[0\].note` must be a string. Received: 5"),
+    ],
+)
+def test_damage_is_told_with_the_name_and_the_remedy(tmp_path, content, reason):
+    (tmp_path / "rows.json").write_bytes(content)
+    message = rf"^'.*rows.json' is damaged \({reason}.*\)\. Delete it$"
+    with pytest.raises(ValueError, match=message):
+        read_json(tmp_path / "rows.json", list[Row], "Delete it")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        (tuple[str, int], '["a"]', "it must have 2 items. Received: 1"),
+        (tuple[str, int], '["a", "b"]', r"its `\[1\]` must be an integer. Received: 'b'"),
+        (tuple[float, ...], "5", "it must be a list. Received: 5"),
+        (Layout, '{"sizes": [0, null]}', r"its `sizes\[1\]` must be a number. Received: None"),
+        (Layout, '{"size": []}', "it has no field 'size'"),
+    ],
+)
+def test_tuples_and_dataclasses_are_checked(kind, text, reason):
+    with pytest.raises(ValueError, match=rf"^The text is damaged \({reason}\)$"):
+        parse_json(text, "The text", kind)
+
+
+def test_what_is_no_file_is_refused_without_waiting(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("", "pipe"):
+        with pytest.raises(ValueError, match=r"is damaged \(it is no file\)\. Delete it"):
+            read_json(tmp_path / name, dict, "Delete it")
+    for name in ("loop", "nowhere"):
+        with pytest.raises(FileNotFoundError, match=f"no file .*{name}'. Delete it"):
+            read_json(tmp_path / name, dict, "Delete it")
+
+
+def test_a_file_beyond_the_bound_is_not_read(tmp_path):
+    with open(tmp_path / "large.json", "wb") as file:
+        file.truncate(LARGEST_JSON_BYTES + 1)
+    with pytest.raises(ValueError, match="its 16777217 bytes are more than 16777216"):
+        read_json(tmp_path / "large.json")
+
+
+def test_long_values_are_shortened_in_messages():
+    with pytest.raises(
+        ValueError, match=r"The note .*`a` must be a number. Received: 'x{59}\.\.\.\)"
+    ):
+        parse_json(json.dumps({"a": "x" * 9999}), "The note", dict[str, float])

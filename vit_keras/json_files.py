@@ -1,0 +1,156 @@
+"""Reads JSON that this package wrote, and says what is wrong with a file that was damaged since."""
+
+import dataclasses
+import json
+import os
+import types
+import typing
+from typing import Any
+
+# Bytes of a file. What Python makes of JSON takes up to 25 times the text, as for `[[],[],...]`,
+# so reading any file takes 400 MB at most. A record of 50,000 evaluations has as many bytes.
+LARGEST_JSON_BYTES = 16 * 2**20
+NAMES = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    dict: "an object",
+    list: "a list",
+    types.NoneType: "null",
+}
+
+
+def read_json(
+    path: str | os.PathLike,
+    kind: Any = dict,
+    remedy: str = "",
+    largest_bytes: int = LARGEST_JSON_BYTES,
+) -> Any:
+    """Reads a JSON file, and checks the types of what it holds.
+
+    Args:
+        path: The file.
+        kind: The type of the content, as `parse_json` takes it.
+        remedy: What to do about a damaged or missing file, for the message.
+        largest_bytes: The size above which the file is refused.
+
+    Returns:
+        The content.
+
+    Raises:
+        FileNotFoundError: If there is no file at `path`.
+        ValueError: If the file is damaged. The message names it, and says what is wrong.
+        OSError: If the file cannot be opened.
+
+    Example:
+        ```python
+        rows = read_json("runs/mine/metrics.json", list[dict[str, float]])
+        ```
+    """
+    name = repr(os.fspath(path))
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"There is no file {name}{_sentence(remedy)}")
+    if not os.path.isfile(path):  # opening a pipe would wait for ever
+        raise _damaged(name, "it is no file", remedy)
+    if (size := os.path.getsize(path)) > largest_bytes:
+        raise _damaged(name, f"its {size} bytes are more than {largest_bytes}", remedy)
+    with open(path, "rb") as file:
+        return parse_json(file.read(largest_bytes), name, kind, remedy)
+
+
+def parse_json(text: str | bytes, name: str, kind: Any = dict, remedy: str = "") -> Any:
+    """Reads JSON from text, and checks the types of what it holds.
+
+    Args:
+        text: The JSON, in UTF-8 if it is bytes.
+        name: What the text is called in messages.
+        kind: The type of the content: `dict`, `list[str]`, `dict[str, float]`, `int | None` and the
+            like, a `TypedDict`, which may hold other keys as well, or a dataclass, for its fields
+            or some of them. An integer is also a `float`, and a list a `tuple`.
+        remedy: What to do about damaged text, for the message.
+
+    Raises:
+        ValueError: If the text is no JSON, or holds another type. The message names it.
+
+    Example:
+        >>> parse_json('{"step": "7"}', "The note", dict[str, int])
+        Traceback (most recent call last):
+            ...
+        ValueError: The note is damaged (its `step` must be an integer. Received: '7')
+    """
+    try:
+        content = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
+    except UnicodeDecodeError as error:
+        raise _damaged(name, f"it is not UTF-8 from byte {error.start} on", remedy) from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged(
+            name, f"it is not JSON: {error}" if text else "it is empty", remedy
+        ) from error
+    if fault := _fault(content, kind):
+        raise _damaged(name, fault, remedy)
+    return content
+
+
+def _damaged(name, reason, remedy):
+    return ValueError(f"{name} is damaged ({reason}){_sentence(remedy)}")
+
+
+def _sentence(remedy):
+    return f". {remedy}" if remedy else ""
+
+
+def _fault(value: Any, kind: Any, place: str = "") -> str:
+    """Says how a value differs from a type; empty if it does not."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return ""
+    if origin in (typing.Union, types.UnionType):
+        each = [_fault(value, argument, place) for argument in arguments]
+        return "" if "" in each else each[0]
+    if typing.is_typeddict(kind) or dataclasses.is_dataclass(kind):
+        return _fault(value, dict, place) or _fault_of_record(value, kind, place)
+    if origin is tuple:
+        return _fault(value, list, place) or _fault_of_tuple(value, arguments, place)
+    plain = origin or kind
+    accepted: Any = (int, float) if plain is float else plain
+    if not isinstance(value, accepted) or (isinstance(value, bool) and plain is not bool):
+        shown = repr(value)
+        received = shown if len(shown) <= 60 else f"{shown[:60]}..."
+        return f"{_place(place)} must be {NAMES[plain]}. Received: {received}"
+    if not arguments:
+        return ""
+    items: Any = value.items() if plain is dict else enumerate(value)
+    faults = (_fault(item, arguments[-1], _join(place, key)) for key, item in items)
+    return next(filter(None, faults), "")
+
+
+def _fault_of_tuple(value, kinds, place):
+    if kinds[-1] is Ellipsis:
+        kinds = (kinds[0],) * len(value)
+    if len(value) != len(kinds):
+        return f"{_place(place)} must have {len(kinds)} items. Received: {len(value)}"
+    faults = (_fault(*item, _join(place, i)) for i, item in enumerate(zip(value, kinds)))
+    return next(filter(None, faults), "")
+
+
+def _fault_of_record(value, kind, place):
+    fields = typing.get_type_hints(kind)
+    for key, of_key in fields.items():
+        if key in value:
+            if fault := _fault(value[key], of_key, _join(place, key)):
+                return fault
+        elif key in getattr(kind, "__required_keys__", ()):
+            return f"{_place(place)} lacks `{key}`"
+    if dataclasses.is_dataclass(kind) and (others := sorted({*value} - {*fields})):
+        return f"{_place(place)} has no field {others[0]!r}"
+    return ""
+
+
+def _place(place):
+    return f"its `{place}`" if place else "it"
+
+
+def _join(place, key):
+    key = key if isinstance(key, str) else f"[{key}]"
+    return f"{place}{'' if key.startswith('[') or not place else '.'}{key}"
