@@ -3,6 +3,7 @@
 import io
 import sys
 
+import crafted_pictures as crafted
 import numpy as np
 import pillow_heif
 import pytest
@@ -147,12 +148,23 @@ def test_a_window_is_a_part_of_the_upright_picture(picture, orientation):
     )
 
 
-def test_sixteen_bits_are_scaled_to_eight(rng, read):
+def test_of_sixteen_bits_of_gray_the_high_eight_are_kept(rng, read):
     deep = rng.integers(0, 65536, (20, 30), dtype="uint16")
     deep[0, :2] = 0, 65535
     for form in ("PNG", "TIFF"):
-        actual = read(stored(Image.fromarray(deep), form), 3)
-        np.testing.assert_array_equal(actual, np.round(deep / 257)[..., None].repeat(3, axis=-1))
+        for channels in (1, 3):
+            actual = read(stored(Image.fromarray(deep), form), channels)
+            np.testing.assert_array_equal(actual, (deep >> 8)[..., None].repeat(channels, axis=-1))
+
+
+@pytest.mark.parametrize(("samples", "color"), [(2, 4), (3, 2), (4, 6)])
+def test_of_sixteen_bits_of_colors_the_high_eight_are_kept(rng, read, samples, color):
+    """Gray with transparency, RGB, and RGB with transparency, which Pillow cannot write."""
+    deep = rng.integers(0, 65536, (20, 30, samples), dtype="uint16")
+    deep[0, 0], deep[0, 1] = 0, 65535
+    written = crafted.png(30, 20, deep.astype(">u2").tobytes(), depth=16, color=color)
+    colors = (deep >> 8)[..., :3] if samples > 2 else (deep >> 8)[..., [0, 0, 0]]
+    np.testing.assert_array_equal(read(written, 3), colors)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32"])

@@ -1,5 +1,6 @@
 """Reads picture files with Pillow, which gives the pixels that `tf_images` gives to training."""
 
+import contextlib
 import io
 import os
 import re
@@ -7,6 +8,7 @@ import re
 import numpy as np
 
 from vit_keras import extras
+from vit_keras.data.picture_bounds import check_encoded, check_opened
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp"),
@@ -37,7 +39,7 @@ def read_image(path: str | os.PathLike, channels: int) -> np.ndarray:
     """Reads a picture and turns it upright as its EXIF orientation says.
 
     Reads JPEG, PNG, GIF (the first frame), WebP, BMP, TIFF (the first page), AVIF, and HEIC. Drops
-    transparency, and scales 16 bits per channel to 8.
+    transparency, and of 16 bits per channel keeps the high 8.
 
     Args:
         path: The file.
@@ -48,7 +50,8 @@ def read_image(path: str | os.PathLike, channels: int) -> np.ndarray:
 
     Raises:
         FileNotFoundError: If there is no file at `path`.
-        ValueError: If the file is not a whole picture; the message names it.
+        ValueError: If the file is not a whole picture, or has more pixels than
+            `PIL.Image.MAX_IMAGE_PIXELS`; the message names it.
         ImportError: If Pillow is not installed or, for HEIC, pillow-heif.
 
     Example:
@@ -61,19 +64,23 @@ def read_image(path: str | os.PathLike, channels: int) -> np.ndarray:
     check_channels(channels)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no image at {os.fspath(path)!r}.")
-    image = pillow_image()
     with open(path, "rb") as file:
         data = file.read()
     try:
         return read_encoded(data, channels)
-    except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:
+    except ValueError as error:
         reason = str(error) if data else "the file is empty"
         raise ValueError(unreadable_message(repr(os.fspath(path)), reason)) from error
 
 
 def read_encoded(data: bytes, channels: int) -> np.ndarray:
-    """Reads the bytes of a picture file as `read_image` reads the file, with Pillow's errors."""
-    with open_encoded(data) as picture:
+    """Reads the bytes of a picture file as `read_image` reads the file.
+
+    Raises:
+        ValueError: If the bytes are not a whole picture, or ask for too much.
+        ImportError: As `read_image`.
+    """
+    with open_encoded(data) as picture, _as_value_errors():
         if picture.format in TURNED_BY_PILLOW:
             return np.ascontiguousarray(_pixels(_upright(picture), channels))
         pixels = _pixels(picture, channels)
@@ -81,13 +88,34 @@ def read_encoded(data: bytes, channels: int) -> np.ndarray:
 
 
 def open_encoded(data: bytes):
-    """Opens the bytes of a picture file as a `PIL.Image.Image`, whose pixels are not yet read."""
+    """Opens the bytes of a picture file as a `PIL.Image.Image`, whose pixels are not yet read.
+
+    Raises:
+        ValueError: If the bytes are no picture, or ask for too much.
+        ImportError: As `read_image`.
+    """
     formats = list(FORMATS)
     if data[4:8] == BOX_MARK and data[8:12] not in (b"avif", b"avis"):
         heif = extras.require("pillow_heif", extra="data", purpose="Reading HEIC pictures")
         heif.register_heif_opener()
         formats.append("HEIF")
-    return pillow_image().open(io.BytesIO(data), formats=formats)
+    image = pillow_image()
+    with _as_value_errors():
+        check_encoded(data)
+        picture = image.open(io.BytesIO(data), formats=formats)
+        check_opened(picture)
+    return picture
+
+
+@contextlib.contextmanager
+def _as_value_errors():
+    """Turns what Pillow raises for a damaged picture, which may be any error, into ValueError."""
+    try:
+        yield
+    except (ImportError, ValueError):
+        raise
+    except Exception as error:
+        raise ValueError(str(error) or type(error).__name__) from error
 
 
 def unreadable_message(name: str, reason: str) -> str:
@@ -98,13 +126,13 @@ def unreadable_message(name: str, reason: str) -> str:
 
 
 def exif_orientation(data: bytes) -> int:
-    """Reads the EXIF orientation, from 1 to 8, of an encoded picture."""
+    """Reads the EXIF orientation, from 1 to 8, of an encoded picture; 1 if it is unreadable."""
     if not any(mark in data for mark in EXIF_MARKS):
         return 1
     try:
-        with pillow_image().open(io.BytesIO(data)) as picture:
+        with open_encoded(data) as picture, _as_value_errors():
             orientation = picture.getexif().get(ORIENTATION, 1)
-    except (OSError, SyntaxError, ValueError):  # the decoder says what is wrong with the file
+    except ValueError:  # the decoder says what is wrong with the file
         return 1
     return orientation if orientation in range(1, 9) else 1
 
@@ -128,8 +156,8 @@ def _upright(picture):
 
 
 def _pixels(picture, channels):
-    if picture.mode.startswith("I;16"):  # 16 bits of gray, which Pillow would clip to 8
-        gray = np.round(np.asarray(picture) / 257).astype("uint8")
+    if picture.mode.startswith("I;16"):  # gray; of colors, Pillow keeps the high 8 bits
+        gray = (np.asarray(picture) >> 8).astype("uint8")
         return np.repeat(gray[..., None], channels, axis=-1)
     if picture.mode in ("I", "F"):
         raise ValueError("32 bits per channel have no known range; save it with 8 or 16 bits")

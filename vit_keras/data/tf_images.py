@@ -1,21 +1,19 @@
 """Decodes pictures in TensorFlow's graph, for training and evaluation.
 
-JPEG, PNG, GIF (its first frame), WebP, and BMP give Pillow's pixels, upright by their EXIF
-orientation. Transparency is dropped, as Pillow's `convert("RGB")` does, and 16 bits per channel
-are scaled to 8. TIFF, AVIF, and HEIC, which TensorFlow cannot decode, are read by Pillow itself.
+JPEG, PNG, and WebP give Pillow's pixels, upright by their EXIF orientation. Transparency is
+dropped, as Pillow's `convert("RGB")` does, and of 16 bits per channel the high 8 are kept. Pillow
+reads the other formats: GIF, of which TensorFlow would decode all frames, BMP, TIFF, AVIF, HEIC.
 """
 
-import io
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
+from vit_keras.data.picture_bounds import check_encoded, is_animated_webp
 from vit_keras.data.pillow_images import (
-    BOX_MARK,
-    TIFF_MARKS,
     exif_orientation,
-    pillow_image,
+    open_encoded,
     read_encoded,
     unreadable_message,
 )
@@ -24,6 +22,9 @@ HEAD = 32  # bytes that tell what a file is
 LUMA = (19595, 38470, 7471)  # of R, G, and B in Pillow's grayscale, in 65536ths
 FAULTS = (tf.errors.OpError, OSError, ValueError)  # what TensorFlow and Pillow raise for a picture
 JPEG = {"channels": 3, "dct_method": "INTEGER_ACCURATE"}  # Pillow's arithmetic
+# A plain JPEG of fewer pixels, and of less work, is decoded without a look at it in Python: at 10
+# bytes a scan and 0.5 ns a pixel and scan, its decoding ends in a few seconds.
+MODEST_PIXELS, MODEST_WORK = 2**24, 2**36  # work: pixels times bytes
 JFIF_ALONE = b"\xff\xd8\xff\xe0" + b"\xff\xdb"  # bytes 0 to 3, and 20 to 21
 
 Window = Callable[[tf.Tensor], tf.Tensor]
@@ -106,45 +107,54 @@ def _in_own_function(branch: Callable):
 
 
 def _upright_jpeg(data, window):
+    shape = tf.image.extract_jpeg_shape(data)
+    pixels = tf.reduce_prod(tf.cast(shape[:2], tf.int64))
+    work = pixels * tf.cast(tf.strings.length(data), tf.int64)
+    data = tf.cond(
+        (pixels <= MODEST_PIXELS) & (work <= MODEST_WORK),
+        lambda: data,
+        lambda: _in_own_function(lambda: in_python(_checked, data, tf.string, ())),
+    )
     if window is None:
         return tf.io.decode_jpeg(data, **JPEG)
-    part = window(tf.image.extract_jpeg_shape(data))
-    return tf.io.decode_and_crop_jpeg(data, part, **JPEG)
+    return tf.io.decode_and_crop_jpeg(data, window(shape), **JPEG)
+
+
+def _checked(data):
+    """Returns the bytes of a picture that may be decoded; ValueError for others."""
+    open_encoded(data).close()
+    return data
 
 
 def _any(data, head):
     """Decodes a picture of any format and turns it upright."""
     starts = lambda place, mark: tf.equal(tf.strings.substr(head, place, len(mark)), mark)
+    orientation = in_python(_inspect, data, tf.int32, ())
+    with tf.control_dependencies([orientation]):  # nothing is decoded before the bounds are checked
+        data = tf.identity(data)
     readers = [
+        (orientation == 0, lambda: _by_pillow(data)),
         (starts(0, b"\xff\xd8\xff"), lambda: tf.io.decode_jpeg(data, **JPEG)),
-        (starts(0, b"\x89PNG") & starts(24, b"\x10"), lambda: _deep_png(data)),
-        (starts(8, b"WEBP"), lambda: tf.io.decode_image(data, expand_animations=False)),
-        (starts(0, b"BM"), lambda: _bmp(data)),
+        (starts(0, b"\x89PNG"), lambda: tf.io.decode_png(data, channels=3)),
     ]
-    other = lambda: tf.io.decode_image(data, channels=3, expand_animations=False)
-    # WebP may have brought transparency
-    decoded = lambda: _turned(tf.case(readers, default=other)[..., :3], _orientation(data))
-    marks = [starts(0, mark) for mark in TIFF_MARKS] + [starts(4, BOX_MARK)]
-    return tf.cond(tf.reduce_any(marks), lambda: _by_pillow(data), decoded)
+    webp = lambda: tf.io.decode_image(data, expand_animations=False)[..., :3]  # no transparency
+    return _turned(tf.case(readers, default=webp), tf.maximum(orientation, 1))
+
+
+def _inspect(data):
+    """Checks an encoded picture. Returns its EXIF orientation, or 0 if Pillow is to decode it."""
+    if data.startswith((b"\xff\xd8\xff", b"\x89PNG")) or (
+        data[8:12] == b"WEBP" and not is_animated_webp(data)
+    ):
+        check_encoded(data)
+        if data.startswith(b"\xff\xd8\xff"):
+            _checked(data)
+        return np.int32(exif_orientation(data))
+    return np.int32(0)
 
 
 def _by_pillow(data):
     return in_python(lambda data: read_encoded(data, 3), data, tf.uint8, (None, None, 3))
-
-
-def _deep_png(data):
-    picture = tf.io.decode_png(data, channels=3, dtype=tf.uint16)
-    return tf.cast(tf.round(tf.cast(picture, tf.float32) / 257), tf.uint8)
-
-
-def _bmp(data):
-    """Decodes by Pillow, since TensorFlow takes a palette's indices for grays."""
-    return in_python(_read_bmp, data, tf.uint8, (None, None, 3))
-
-
-def _read_bmp(data):
-    with pillow_image().open(io.BytesIO(data)) as picture:
-        return np.asarray(picture.convert("RGB"))
 
 
 def _gray(picture):
@@ -158,11 +168,6 @@ def cut(picture: tf.Tensor, window: Window | None) -> tf.Tensor:
         return picture
     top, left, height, width = tf.unstack(window(tf.shape(picture)))
     return picture[top : top + height, left : left + width]
-
-
-def _orientation(data):
-    """The EXIF orientation, a scalar int32 from 1 to 8."""
-    return in_python(lambda data: np.int32(exif_orientation(data)), data, tf.int32, ())
 
 
 def _turned(picture, orientation):

@@ -1,0 +1,104 @@
+"""What a picture may ask for: its header is looked at before anything of it is decoded.
+
+A few bytes of header can ask for gigabytes, and a few bytes of data for hours. Pillow refuses such
+files at twice `PIL.Image.MAX_IMAGE_PIXELS`, and TensorFlow not at all.
+"""
+
+import struct
+import zlib
+
+from vit_keras import extras
+
+# Each scan of a JPEG goes over the whole picture, whatever little data it has. Encoders write up to
+# a dozen; files of 100 are decoded in a minute at the bound of pixels.
+MOST_JPEG_SCANS = 100
+# libpng unpacks each compressed text to 8 MB at most, and keeps all of them.
+MOST_PNG_TEXTS = 16
+PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
+PNG_TEXTS = (b"zTXt", b"iTXt", b"iCCP")
+TIFF_TILE = (322, 323)  # the tags of a tile's width and height
+
+
+def check_pixels(width: int, height: int) -> None:
+    """Checks the size of a picture, or of a part that is decoded at once.
+
+    The bound is `PIL.Image.MAX_IMAGE_PIXELS`: 89,478,485 pixels unless a program sets another.
+    Their RGB values take 256 MiB. Pictures of more are rare, and models look at far fewer.
+
+    Raises:
+        ValueError: If there are more pixels, or none.
+    """
+    most = extras.require("PIL.Image", extra="data", purpose="Reading pictures").MAX_IMAGE_PIXELS
+    if width < 1 or height < 1:
+        raise ValueError(f"it has {width}x{height} pixels")
+    if most is not None and width * height > most:
+        raise ValueError(
+            f"it has {width}x{height} pixels, more than {most}; make it smaller, or raise "
+            "PIL.Image.MAX_IMAGE_PIXELS"
+        )
+
+
+def check_opened(picture) -> None:
+    """Checks the size of an open `PIL.Image.Image`, whose pixels are not yet read."""
+    check_pixels(*picture.size)
+    tags = getattr(picture, "tag_v2", {})  # of a TIFF, whose tiles may be larger than itself
+    if all(tag in tags for tag in TIFF_TILE):
+        check_pixels(*(tags[tag] for tag in TIFF_TILE))
+
+
+def check_encoded(data: bytes) -> None:
+    """Checks the bytes of a picture: its size where PNG and WebP say it, and what costs time.
+
+    A PNG has checksums, which Pillow and TensorFlow check in part, so all of them are checked here.
+
+    Raises:
+        ValueError: If the picture is damaged, too large, or would take too long.
+    """
+    if data.startswith(PNG):
+        _check_png(data)
+    elif data.startswith(JPEG):
+        if (scans := data.count(b"\xff\xda")) > MOST_JPEG_SCANS:
+            raise ValueError(f"it has {scans} scans, more than {MOST_JPEG_SCANS}; save it again")
+    elif data[8:12] == b"WEBP" and (size := _webp_size(data)):
+        check_pixels(*size)
+
+
+def is_animated_webp(data: bytes) -> bool:
+    """Whether the header of a WebP announces several frames."""
+    return data[8:16] == b"WEBPVP8X" and bool(data[20:21]) and bool(data[20] & 2)
+
+
+def _check_png(data):
+    view, place, texts, name = memoryview(data), len(PNG), 0, b""
+    while name != b"IEND":
+        if place + 12 > len(data):
+            raise ValueError("the file is truncated")
+        length, name = struct.unpack_from(">I4s", data, place)
+        end = place + 8 + length
+        if end + 4 > len(data):
+            raise ValueError("the file is truncated")
+        if zlib.crc32(view[place + 4 : end]) != struct.unpack_from(">I", data, end)[0]:
+            raise ValueError(f"the checksum of its chunk {name.decode('latin-1')!r} differs")
+        if place == len(PNG):
+            if name != b"IHDR" or length != 13:
+                raise ValueError("it does not begin with a header")
+            check_pixels(*struct.unpack_from(">II", data, place + 8))
+        texts += name in PNG_TEXTS
+        place = end + 4
+    if texts > MOST_PNG_TEXTS:
+        raise ValueError(f"it has {texts} compressed texts, more than {MOST_PNG_TEXTS}")
+
+
+def _webp_size(data) -> tuple[int, int] | None:
+    """Reads width and height from the header of a WebP; None if it is too short."""
+    kind = data[12:16]
+    if kind == b"VP8 " and len(data) >= 30:
+        width, height = struct.unpack_from("<HH", data, 26)
+        return width & 0x3FFF, height & 0x3FFF
+    if kind == b"VP8L" and len(data) >= 25:
+        (bits,) = struct.unpack_from("<I", data, 21)
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if kind == b"VP8X" and len(data) >= 30:
+        sides = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+        return next(sides), next(sides)
+    return None
