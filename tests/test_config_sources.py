@@ -104,7 +104,7 @@ def test_epochs_are_counted_in_updates(tmp_path):
         (b"name: !!int ''", "it is not YAML: string index out of range"),
         (b"name: &a [*a]", "it holds more than 10000 values"),
         (b"a: " + b"x" * 2**17, "its 131075 bytes are more than 131072"),
-        (b"seed: 1\nsteps_per_execution:", "`steps_per_execution` must have a value. Received: null"),
+        (b"seed: 1\nsteps_per_execution:", "`steps_per_execution` must have a value"),
         (b"epochs: .nan", "`epochs` must be positive"),
         (b"batch: many", "Expected a <class 'int'>. Got value: many"),
     ],
