@@ -51,7 +51,7 @@ def read_json(
     name = repr(os.fspath(path))
     if not os.path.exists(path):
         raise FileNotFoundError(f"There is no file {name}{_sentence(remedy)}")
-    if not os.path.isfile(path):  # opening a pipe would wait for ever
+    if not os.path.isfile(path):  # opening a pipe might never end
         raise _damaged(name, "it is no file", remedy)
     if (size := os.path.getsize(path)) > largest_bytes:
         raise _damaged(name, f"its {size} bytes are more than {largest_bytes}", remedy)

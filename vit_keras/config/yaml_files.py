@@ -22,7 +22,7 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
     name = repr(os.fspath(path))
     if not os.path.exists(path):
         raise FileNotFoundError(f"There is no configuration at {name}.")
-    if not os.path.isfile(path):  # opening a pipe would wait for ever
+    if not os.path.isfile(path):  # opening a pipe might never end
         raise _damaged(name, "it is no file")
     if (size := os.path.getsize(path)) > LARGEST_YAML_BYTES:
         raise _damaged(name, f"its {size} bytes are more than {LARGEST_YAML_BYTES}")
