@@ -28,6 +28,7 @@ def test_each_kind_of_processor_has_its_own_folder(monkeypatch, tmp_path):
     assert machine.folder() != here
 
 
+@pytest.mark.nightly
 @pytest.mark.on("jax")
 def test_the_next_start_finds_what_jax_compiled(monkeypatch, tmp_path):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))

@@ -104,6 +104,7 @@ def test_any_keras_file_is_evaluated_with_a_dataset(trained, tmp_path):
         run(["evaluate", file, "--dataset", "digits"])
 
 
+@pytest.mark.nightly_on("jax", "tensorflow")
 def test_a_checkpoint_of_another_project_is_used_like_a_run(tmp_path, capsys, rng):
     """torchvision's numbers travel: its file, from its format, through both scripts."""
     model = VisionTransformer(32, 8, 24, 2, 3, 40, 10, name="small")

@@ -119,6 +119,7 @@ def exported(trained, tmp_path_factory):
     return folder, rows, images, logits, model
 
 
+@pytest.mark.nightly_on("jax", "torch")
 def test_exported_files_answer_as_keras_does(exported, photos):
     folder, rows, images, logits, _ = exported
     shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
@@ -135,7 +136,7 @@ def test_exported_files_answer_as_keras_does(exported, photos):
         assert metrics["images"] == 5 and predictor.gives_probabilities
 
 
-@pytest.mark.once
+@pytest.mark.on("tensorflow")
 def test_files_may_return_the_mask_itself(exported, tmp_path):
     *_, images, logits, model = exported
     formats = ["litert", "onnx", "savedmodel"]
@@ -157,7 +158,7 @@ def test_files_may_return_the_mask_itself(exported, tmp_path):
         exporting.export(model, tmp_path / "other", images=images, token_merging=2)
 
 
-@pytest.mark.once
+@pytest.mark.on("tensorflow")
 def test_commands_check_evaluate_and_predict(trained, photos, tmp_path, capsys):
     folder, report = trained
     commands.run(["check", str(photos)])

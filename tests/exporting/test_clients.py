@@ -16,6 +16,7 @@ from vit_keras.models import from_variant
 pytestmark = pytest.mark.once
 
 
+@pytest.mark.nightly
 def test_tensorflows_tool_runs_the_saved_model(exported, tmp_path):
     folder, _, images, expected = exported
     np.save(tmp_path / "images.npy", images)

@@ -15,6 +15,7 @@ from vit_keras.runtimes import open_file
 pytestmark = [pytest.mark.once, pytest.mark.on("tensorflow")]
 
 
+@pytest.mark.nightly
 def test_the_tiny_model_in_int8_takes_six_megabytes(rng, tmp_path):
     model = randomise(from_variant("Ti/16", image_size=224, num_classes=1000), rng, scale=0.02)
     whole, small = tmp_path / "whole.tflite", tmp_path / "small.tflite"

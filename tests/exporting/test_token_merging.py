@@ -122,8 +122,9 @@ def test_a_model_for_inference_can_be_saved_and_loaded(rng, tmp_path):
     np.testing.assert_allclose(outputs, rewritten.predict_on_batch(images), atol=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.once
-@pytest.mark.parametrize("classifier", ["token", pytest.param("map", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("classifier", ["token", "map"])
 def test_files_merge_as_keras_does(rng, tmp_path, classifier):
     model = randomise(VisionTransformer(16, 4, **SIZES, classifier=classifier), rng)
     images = rng.integers(0, 256, (6, 16, 16, 3), dtype="uint8")

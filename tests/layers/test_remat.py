@@ -71,6 +71,7 @@ def test_a_loaded_model_still_rematerializes(runs, tmp_path):
     np.testing.assert_allclose(to_numpy(again(images)), to_numpy(plain(images)), atol=1e-5)
 
 
+@pytest.mark.nightly_on("jax")
 def test_gradients_in_mixed_precision():
     """As close as a compiler's roundings allow: TensorFlow's graphs round otherwise when fused."""
     eager = keras.backend.backend() == "tensorflow"

@@ -131,6 +131,7 @@ def test_parameter_counts_are_the_published(variant):
         assert models.patch_grid(model) == (224 // pixels, 224 // pixels)
 
 
+@pytest.mark.nightly_on("jax")
 def test_another_image_size_keeps_the_stem_and_resizes_positions(rng):
     model = randomise(HybridViT((16, 24), **STEM, **SMALL), rng, scale=0.15)
     larger = models.with_image_size(model, (32, 40))

@@ -101,6 +101,7 @@ def test_a_hybrid_gives_the_maps_of_its_stem(rng):
         np.testing.assert_allclose(received, target, atol=1e-5, rtol=0)
 
 
+@pytest.mark.nightly_on("jax")
 def test_a_resnet_gives_its_stages_for_any_size(rng):
     model = randomise(ResNet(None, (1, 1), 0.5, num_classes=5), rng, scale=0.15)
     pyramid = feature_pyramid(model, levels=(4, 8))

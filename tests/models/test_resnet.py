@@ -110,6 +110,7 @@ def test_seed_decides_the_weights():
     assert "block1/unit02/gn3/gamma" in weights_by_path(first)
 
 
+@pytest.mark.nightly_on("jax")
 def test_mixed_precision_ends_in_float32():
     model = ResNet(32, **SMALL, num_classes=5, dtype="mixed_bfloat16")
     assert model.get_layer("block1").units[0].conv1.compute_dtype == "bfloat16"

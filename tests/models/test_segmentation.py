@@ -82,6 +82,7 @@ def test_the_linear_decoder_is_a_dense_layer_on_the_normalized_map(encoder, imag
     np.testing.assert_allclose(to_numpy(model(images)), upsampled(logits, 8), atol=2e-5, rtol=0)
 
 
+@pytest.mark.nightly_on("jax")
 def test_the_multilevel_decoder_is_what_it_says(encoder, images, rng):
     model = randomise(segmenter(encoder, 4, width=6), rng, scale=0.15)
     expected = multilevel(block_maps(encoder, images), weights_by_path(model))

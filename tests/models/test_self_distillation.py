@@ -85,7 +85,9 @@ def expected_outputs(layer, images, temperature):
     return np.stack([np.mean(losses, axis=0), entropies], axis=-1), teacher
 
 
-@pytest.mark.parametrize("classifier", ["token", "map"])
+@pytest.mark.parametrize(
+    "classifier", ["token", pytest.param("map", marks=pytest.mark.nightly_on("jax"))]
+)
 def test_the_loss_is_that_of_algorithm_1(rng, classifier):
     model, layer = model_of(rng, classifier=classifier)
     images = views(rng)

@@ -130,7 +130,7 @@ CASES = [
     ),
 ]
 # `make nightly` runs the others. `test_installed` has train and export with each backend.
-FIRST, NIGHTLY = (["jax"], ["data", "jax"], ["train"]), pytest.mark.nightly
+FIRST, NIGHTLY = (["jax"], ["data", "jax"]), pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

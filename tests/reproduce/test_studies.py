@@ -65,7 +65,7 @@ def lab(tmp_path, monkeypatch):
     return lambda scale: MadeUp(tmp_path, scales[scale]())
 
 
-@pytest.mark.parametrize("scale", ["digits", "full"])
+@pytest.mark.parametrize("scale", ["digits", pytest.param("full", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", reproduce.NAMES)
 def test_every_study_builds_its_models_and_writes_its_files(lab, name, scale, tmp_path):
     result = reproduce.study(name)(lab(scale))

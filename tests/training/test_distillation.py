@@ -107,6 +107,7 @@ def test_the_teacher_sees_the_students_images_and_stays_as_it_is(rng):
         np.testing.assert_array_equal(weights_by_path(copy)[path], weights_by_path(student)[path])
 
 
+@pytest.mark.nightly_on("jax")
 def test_features_are_projected_and_patches_lie_on_the_students_grid(rng, grid=4):
     student = vit(rng, num_classes=None, classifier="token")
     teacher = vit(rng, 16, 16 // grid, hidden_size=18, classifier="gap")

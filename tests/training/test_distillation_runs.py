@@ -70,6 +70,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.nightly_on("jax")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hard", pytest.param("features", marks=pytest.mark.nightly)])
 def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, teacher, kind):
@@ -168,6 +169,7 @@ def test_mixing_goes_with_every_kind():
         Config(augment=AugmentConfig(mixup_alpha=0.8), distill=distill)
 
 
+@pytest.mark.nightly_on("jax", "tensorflow")
 def test_a_student_learns_from_unlabeled_pictures(tmp_path, teacher, capsys):
     photos = tmp_path / "photos"
     (photos / "more").mkdir(parents=True)
