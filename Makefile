@@ -3,16 +3,23 @@
 #   make check   the quick part for an edit: lint, layers and models on torch, and a model elsewhere
 #   make test    lint, then the whole suite on TensorFlow, JAX and PyTorch
 #   make nightly the long sweeps that the suite leaves out
+#   make lock    pins what requirements.txt and pyproject.toml need, with hashes, in locks
+#   make audit   looks the pinned packages up among published vulnerabilities
+#   make sbom    dist/sbom.json, what is installed, as CycloneDX
 PYTHON ?= python3
 KERAS_BACKEND ?= jax
 WORKDIR ?= runs/digits
 VENV := .venv
 BIN := $(VENV)/bin
+TOOLS := .tools
+# Takes nothing but the files with the hashes in a lock, and runs no package's build but promise's.
+LOCKED := -m pip install --quiet --no-deps --require-hashes --only-binary=:all: --no-binary=promise \
+	--no-build-isolation
 PROSE := *.md *.py docs configs vit_keras tests benchmarks examples tools
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train check test nightly lint prose clean
+.PHONY: train check test nightly lint prose lock audit sbom clean
 
 train: $(VENV)/installed
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python train.py --workdir $(WORKDIR)
@@ -44,6 +51,7 @@ smoke-%: $(VENV)/installed
 	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "$(QUICK)" tests/models/test_vit.py
 
 lint: prose
+	$(BIN)/python -m tools.lock --check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -59,11 +67,31 @@ test-once: $(VENV)/installed
 test-%: $(VENV)/installed
 	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "not once and not nightly"
 
-$(VENV)/installed: requirements.txt pyproject.toml
+# Of PyTorch, the build for CPUs if pip knows a place that has it, and PyPI's with CUDA otherwise.
+$(VENV)/installed: $(wildcard locks/*.txt) pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --requirement requirements.txt
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(BIN)/python $(LOCKED) --requirement locks/build.txt
+	$(BIN)/python $(LOCKED) --requirement locks/torch-cpu.txt 2>/dev/null || \
+		$(BIN)/python $(LOCKED) --requirement locks/torch.txt
+	$(BIN)/python $(LOCKED) --requirement locks/all.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
+$(TOOLS)/installed: locks/tools.txt
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python $(LOCKED) --requirement locks/tools.txt
+	touch $@
+
+# Such as `make lock UV="--upgrade-package pillow"`.
+lock: $(TOOLS)/installed
+	PATH=$(CURDIR)/$(TOOLS)/bin:$$PATH $(TOOLS)/bin/python -m tools.lock $(UV)
+
+audit: $(TOOLS)/installed
+	$(TOOLS)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner=off \
+		$(patsubst %,--requirement=locks/%.txt,all torch build tools)
+
+sbom: $(VENV)/installed $(TOOLS)/installed
+	$(TOOLS)/bin/python -m tools.sbom
+
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(TOOLS) runs

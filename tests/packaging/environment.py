@@ -15,11 +15,9 @@ import venv
 import zipfile
 from collections.abc import Iterable
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
 from tests.helpers import ROOT
 from tests.quick_xla import quick
+from tools.dependencies import closure
 
 # Runs command lines one after the other in one process, and prints how each one ended.
 RUN_COMMANDS = """
@@ -67,25 +65,6 @@ def make(wheel: pathlib.Path, extras: list[str], folder: pathlib.Path) -> pathli
             if not link.exists():
                 link.symlink_to(os.path.abspath(target))
     return paths["scripts"] / "python"
-
-
-def closure(root: importlib.metadata.Distribution, extras: list[str]) -> list:
-    """The installed distributions that `root[extras]` requires, directly or through others."""
-    required, todo = {}, [(root, extra) for extra in ("", *extras)]
-    for distribution, extra in todo:  # which grows meanwhile
-        for requirement in map(Requirement, distribution.requires or ()):
-            if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
-                continue
-            name = canonicalize_name(requirement.name)
-            other = root if name == "vit-keras" else importlib.metadata.distribution(name)
-            assert requirement.specifier.contains(other.version, prereleases=True), (
-                f"{distribution.name} requires {requirement}. Received: {other.version}"
-            )
-            for key in ((name, added) for added in ("", *requirement.extras)):
-                if key not in required:
-                    required[key] = other
-                    todo.append((other, key[1]))
-    return [other for (_, extra), other in required.items() if other is not root and not extra]
 
 
 def run(python: pathlib.Path, *arguments, backend=None, cwd, check=True):

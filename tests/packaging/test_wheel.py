@@ -57,9 +57,11 @@ def test_the_wheel_describes_itself(wheel):
 
 
 def test_the_sdist_builds_the_same_wheel(built, wheel, tmp_path):
+    """Bit by bit, so that anyone can build a published wheel anew and compare."""
     direct = environment.build(tmp_path, "--wheel")
     assert direct.name == wheel.name
     assert contents(direct) == contents(wheel)
+    assert direct.read_bytes() == wheel.read_bytes()
 
 
 def test_the_sdist_holds_no_more_than_the_package(built):

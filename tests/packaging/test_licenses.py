@@ -1,0 +1,98 @@
+"""What is installed has a license that the project may use, and the page lists it."""
+
+import json
+
+import pytest
+
+from tests.helpers import ROOT
+from tools import dependencies, sbom
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(scope="module")
+def installed():
+    return dependencies.rows()
+
+
+def test_what_is_installed_has_an_allowed_license(installed):
+    refused = {
+        name: expression
+        for name, expression, _ in installed
+        if not dependencies.is_allowed(expression)
+    }
+    assert refused.keys() == dependencies.EXCEPTIONS.keys()
+    assert "unknown" not in refused.values()
+
+
+def test_the_page_lists_what_is_installed(installed):
+    page = dependencies.PAGE.read_text()
+    assert dependencies.filled(page) == page, "run python -m tools.dependencies"
+    for name, reason in dependencies.EXCEPTIONS.items():
+        assert f"- `{name}`: {reason}." in " ".join(page.split()).replace(" - `", "\n- `"), name
+    extras = {name: extras for name, _, extras in installed}
+    assert extras["numpy"] == ["core"] and extras["jaxlib"] == ["jax"]
+    assert extras["tensorflow"] == ["tensorflow", "data"]  # train and export bring data
+    assert extras["pillow"] == ["data"] and extras["pytest"] == ["test"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ("License-Expression: MIT OR GPL-3.0-only\n", "MIT OR GPL-3.0-only"),
+        ("License: apache-2.0\n", "Apache-2.0"),
+        ("License: 3-Clause BSD License\n", "BSD-3-Clause"),
+        ("License: Copyright (c) A\nClassifier: License :: OSI Approved :: MIT License\n", "MIT"),
+        ("License: BSD\n", "BSD-3-Clause"),
+        ("License: Our own terms\n", "unknown"),
+        ("Classifier: License :: Other/Proprietary License\n", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_licenses_are_read_from_metadata(tmp_path, metadata, expected):
+    folder = tmp_path / "some_package-1.0.dist-info"
+    folder.mkdir()
+    head = "Metadata-Version: 2.1\nName: some-package\nVersion: 1.0\n"
+    (folder / "METADATA").write_text(head + metadata)
+    (folder / "LICENSE").write_text("Neither the name of ... may be used to endorse or promote")
+    (folder / "RECORD").write_text("some_package-1.0.dist-info/LICENSE,,\n")
+    distribution = dependencies.importlib.metadata.PathDistribution(folder)
+    assert dependencies.license_of(distribution) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "allowed"),
+    [
+        ("MIT", True),
+        ("MIT AND GPL-3.0-only", False),
+        ("GPL-3.0-only OR MIT AND ISC", True),
+        ("Apache-2.0 WITH LLVM-exception", True),
+        ("AGPL-3.0-only", False),
+        ("unknown", False),
+    ],
+)
+def test_which_licenses_are_allowed(expression, allowed):
+    assert dependencies.is_allowed(expression) is allowed
+
+
+def test_the_page_of_the_demo_has_hashes_and_allowed_licenses():
+    packages = json.loads((ROOT / "demo" / "package-lock.json").read_text())["packages"]
+    assert packages.pop("")["license"] == "Apache-2.0"
+    for name, package in packages.items():
+        assert package["integrity"].startswith("sha512-"), name
+        if not package.get("dev"):
+            assert dependencies.is_allowed(package["license"]), name
+    assert not any("resolved" in package for package in packages.values())  # no one registry's host
+
+
+def test_the_list_of_packages_has_the_version_and_all_licenses(installed):
+    licenses = sbom.licenses_of(dependencies.PAGE.read_text())
+    assert licenses == {name: expression for name, expression, _ in installed}
+    stated = [{"license": {"id": "MIT"}}]
+    components = [{"name": "ImageHash"}, {"name": "pip", "licenses": stated}, {"name": "other"}]
+    bom = {"metadata": {"component": {"name": "vit-keras"}}, "components": components}
+    whole = sbom.completed(bom, "1.2", licenses)
+    assert whole["metadata"]["component"] == {"name": "vit-keras", "version": "1.2"}
+    assert [component.get("licenses") for component in whole["components"]] == [
+        *([{"expression": "BSD-2-Clause"}], stated, None)
+    ]
