@@ -14,7 +14,7 @@ import numpy as np
 
 from vit_keras.commands import run
 from vit_keras.config import parse_config
-from vit_keras.training import checkpoints, distribution
+from vit_keras.training import callbacks, checkpoints, distribution
 from vit_keras.training.distribution import Topology, read_variable
 
 
@@ -25,7 +25,7 @@ class Trained(Exception):
 def several_runs(folder, arguments):
     """In one of several processes: trains a run and saves its weights, then trains another run.
 
-    In the other run, process 1 receives SIGTERM after update 8, and dies after update 12.
+    In the other run, process 1 receives SIGTERM after update 8, and SIGKILL after update 12.
     """
     config = parse_config(arguments, default="")
 
@@ -39,7 +39,7 @@ def several_runs(folder, arguments):
         if topology.process_index == 1 and step == 8:
             os.kill(os.getpid(), signal.SIGTERM)
         if topology.process_index == 1 and step == 12:
-            os._exit(3)
+            os.kill(os.getpid(), signal.SIGKILL)
 
     with distribution.open(config) as topology:
         again = mock.patch.object(distribution, "open", lambda _: contextlib.nullcontext(topology))
@@ -55,6 +55,18 @@ def several_runs(folder, arguments):
 
 def one_run(folder, arguments):
     run(["train", *arguments, "--workdir", str(folder / "stopped")])
+
+
+def lose_chief(folder, arguments, on_step=callbacks.StateSaver.on_step):
+    """A run whose process 0 receives SIGKILL after update 11, between two checkpoints."""
+
+    def die_or_go_on(saver, logs):
+        if saver.step == 11 and saver.topology.is_chief:
+            os.kill(os.getpid(), signal.SIGKILL)
+        on_step(saver, logs)
+
+    with mock.patch.object(callbacks.StateSaver, "on_step", die_or_go_on):
+        one_run(folder, arguments)
 
 
 def several_devices(folder, arguments):

@@ -2,8 +2,10 @@
 
 A checkpoint is a folder `step_NNNNNNNNN` with two files. `state.npz` holds all variables of the
 model (including dropout's seeds, which `.keras` files leave out), of the optimizer and of the
-metrics. `meta.json` holds the step, the backend, the paths and shapes of the variables, the
-checksum of `state.npz`, the step that had the best `val_accuracy` so far, and its own checksum.
+metrics. Where several replicas train, it also holds the metrics of each, since their sums would
+continue with other roundings. `meta.json` holds the step, the backend, the paths and shapes of the
+variables, the checksum of `state.npz`, the step of the best `val_accuracy` so far, and its own
+checksum.
 """
 
 import contextlib
@@ -26,8 +28,9 @@ from vit_keras.training.distribution import ALONE, Topology, read_variable
 from vit_keras.training.rollbacks import NonFinite
 from vit_keras.training.torch_generator import generator_state, set_generator_state
 
+METRICS = "metrics/"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-GENERATOR, CHECKSUM = "generator", "checksum"
+GENERATOR, CHECKSUM, REPLICAS = "generator", "checksum", "replicas/"
 
 
 class Meta(typing.TypedDict):
@@ -121,7 +124,7 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
             f"Received: {str(folder)!r}, where the processes see newest checkpoints with the steps "
             f"{sorted(steps)}"
         )
-    return 0 if path is None else load(model, path)
+    return 0 if path is None else load(model, path, topology)
 
 
 def newest(folder: pathlib.Path) -> pathlib.Path | None:
@@ -138,7 +141,7 @@ def newest(folder: pathlib.Path) -> pathlib.Path | None:
     return None
 
 
-def load(model: keras.Model, path: pathlib.Path) -> int:
+def load(model: keras.Model, path: pathlib.Path, topology: Topology = ALONE) -> int:
     """Restores a compiled model from the checkpoint at `path`; returns its step.
 
     Raises:
@@ -159,7 +162,12 @@ def load(model: keras.Model, path: pathlib.Path) -> int:
             array = state[name]
             if meta["variables"][name][2] == "bfloat16":
                 array = (array.astype("uint32") << 16).view("float32")
-            variable.assign(array)
+            if name.startswith(METRICS):
+                several = REPLICAS + name in state
+                values = state[REPLICAS + name] if several else array[None]
+                topology.write_replicas([variable], [values])
+            else:
+                variable.assign(array)
         if GENERATOR in state:
             set_generator_state(state[GENERATOR])
     return meta["step"]
@@ -180,16 +188,19 @@ def _variables(model) -> dict[str, keras.Variable]:
 
 
 def _read_all(variables, topology):
-    total = topology.read_total
-    return {
-        n: total(v) if n.startswith("metrics/") else read_variable(v) for n, v in variables.items()
-    }
+    """The arrays of a checkpoint; of metrics the sum over replicas, and each one's values."""
+    metrics = {name: v for name, v in variables.items() if name.startswith(METRICS)}
+    values = dict(zip(metrics, topology.read_replicas(list(metrics.values()))))
+    arrays = {n: read_variable(v) for n, v in variables.items() if n not in metrics}
+    arrays |= {name: each.sum(axis=0, dtype=each.dtype) for name, each in values.items()}
+    return arrays | {REPLICAS + name: each for name, each in values.items() if len(each) > 1}
 
 
 def _check_finite(variables, arrays, step):
     for name, array in arrays.items():
         if not np.issubdtype(array.dtype, np.integer) and not np.isfinite(array).all():
-            raise NonFinite(f"after update {step}, {variables[name].path} is not finite")
+            path = variables[name.removeprefix(REPLICAS)].path
+            raise NonFinite(f"after update {step}, {path} is not finite")
 
 
 @contextlib.contextmanager

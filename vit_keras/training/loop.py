@@ -145,7 +145,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     with signals.collected(), contextlib.closing(progress):
         loss_check = callbacks.StopOnNonFinite(run, start)
         watching = [
-            callbacks.RestoreFitState(run, start, model),
+            callbacks.RestoreFitState(run, start, model, topology),
             loss_check,
             callbacks.EvaluateAverage(),
             callbacks.PatchKeepRates(run),

@@ -3,7 +3,7 @@
 import keras
 
 from vit_keras.runs import Run
-from vit_keras.training.distribution import read_variable
+from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.torch_generator import generator_state, set_generator_state
 
 
@@ -15,16 +15,15 @@ class RestoreFitState(keras.callbacks.Callback):
     when it is made; this callback sets the generator back to its state after the last batch.
     """
 
-    def __init__(self, run: Run, start_step: int, model: keras.Model):
+    def __init__(self, run: Run, start_step: int, model: keras.Model, topology: Topology = ALONE):
         super().__init__()
-        self.metrics = []
+        self.metrics, self.topology = [], topology
         if start_step % run.config.eval_every:
-            self.metrics = [read_variable(v) for v in model.metrics_variables]
+            self.metrics = topology.read_replicas(model.metrics_variables)
         self.generator = generator_state()
 
     def on_epoch_begin(self, epoch, logs=None):
-        for variable, value in zip(self.model.metrics_variables, self.metrics):
-            variable.assign(value)
+        self.topology.write_replicas(self.model.metrics_variables, self.metrics)
         self.metrics = []
 
     def on_train_batch_begin(self, batch, logs=None):

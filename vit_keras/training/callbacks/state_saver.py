@@ -7,7 +7,7 @@ from vit_keras.training import checkpoints, stop_signals
 from vit_keras.training.callbacks.recorder import Recorder
 from vit_keras.training.callbacks.steps import StepCounter
 from vit_keras.training.callbacks.stop_on_nonfinite import StopOnNonFinite
-from vit_keras.training.distribution import ALONE, Topology, read_variable
+from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.metrics_table import best_name, best_row
 
 
@@ -54,7 +54,8 @@ class StateSaver(StepCounter):
         )
 
     def on_test_begin(self, logs=None):
-        self.sums = [read_variable(v) for v in self.model.metrics_variables]  # of training
+        if self.topology.process_count == 1:  # several processes give no evaluation up
+            self.sums = self.topology.read_replicas(self.model.metrics_variables)  # of training
 
     def on_test_batch_end(self, batch, logs=None):
         if self.signals.number and self.topology.process_count == 1:
@@ -62,8 +63,7 @@ class StateSaver(StepCounter):
 
     def on_test_end(self, logs=None):
         if self.model.stop_evaluating:
-            for variable, value in zip(self.model.metrics_variables, self.sums):
-                variable.assign(value)
+            self.topology.write_replicas(self.model.metrics_variables, self.sums)
             self._save_if(True)
 
     def _save_if(self, due):

@@ -1,9 +1,10 @@
 """TensorFlow: `MirroredStrategy` on one machine, `MultiWorkerMirroredStrategy` over processes."""
 
 import keras
+import numpy as np
 
 from vit_keras import keras_internals
-from vit_keras.training.distribution.topology import Topology
+from vit_keras.training.distribution.topology import Topology, fit_replicas
 
 
 class TensorFlowTopology(Topology):
@@ -20,9 +21,11 @@ class TensorFlowTopology(Topology):
             self._exit_stack.enter_context(_first_replica_logs(self.strategy))
         else:
             self.strategy = tf.distribute.MirroredStrategy(devices())
-        self._gather = tf.function(
-            self._gather_in_graph, input_signature=[tf.TensorSpec((), "int32")]
+        gathering = lambda shape, dtype: tf.function(
+            self._gather_in_graph, input_signature=[tf.TensorSpec(shape, dtype)]
         )
+        self._gather = gathering((), "int32")
+        self._gather_numbers = gathering((None,), "float32")
         self.devices = self.replicas = self.strategy.num_replicas_in_sync
 
     def scope(self):
@@ -42,13 +45,36 @@ class TensorFlowTopology(Topology):
             dataset = dataset.rebatch(images.shape[0] // local)
         return self.strategy.distribute_datasets_from_function(lambda context: dataset)
 
+    def read_replicas(self, variables):
+        local = [np.stack([np.array(v) for v in self._local(variable)]) for variable in variables]
+        if self.process_count == 1 or not local:
+            return local
+        flat = np.concatenate([values.reshape(-1) for values in local])
+        rows = self._one_of_each_process(self._gather_numbers(flat))  # one row a process
+        columns = np.split(rows, np.cumsum([values.size for values in local])[:-1], axis=1)
+        return [column.reshape(-1, *values.shape[1:]) for column, values in zip(columns, local)]
+
+    def write_replicas(self, variables, replicas):
+        for variable, values in zip(variables, replicas):
+            local = self._local(variable)
+            first = self.process_index * len(local)
+            for held, value in zip(local, fit_replicas(values, self.replicas)[first:]):
+                held.assign(value)
+
+    def _local(self, variable):
+        """TensorFlow's variables of a metric in the replicas of this process."""
+        return self.strategy.experimental_local_results(variable.value)
+
     def gather(self, value):
         import tensorflow as tf
 
         if self.process_count == 1:
             return super().gather(value)
-        values = self._gather(tf.constant(value)).numpy()  # one for each replica
-        return values[:: self.replicas // self.process_count]
+        return self._one_of_each_process(self._gather(tf.constant(value)))
+
+    def _one_of_each_process(self, gathered):
+        """The values of each process' first replica, from those of all replicas."""
+        return gathered.numpy()[:: self.replicas // self.process_count]
 
     def _gather_in_graph(self, value):
         return self.strategy.gather(self.strategy.run(lambda: value[None]), axis=0)

@@ -6,7 +6,7 @@ import numpy as np
 
 from vit_keras import keras_internals
 from vit_keras.initializers import fold_in
-from vit_keras.training.distribution.topology import Topology, read_variable
+from vit_keras.training.distribution.topology import Topology, fit_replicas, read_variable
 
 
 class TorchTopology(Topology):
@@ -26,24 +26,25 @@ class TorchTopology(Topology):
         self._exit_stack.callback(torch.distributed.destroy_process_group)
 
     def prepare(self, model):
-        """Gives each process its own dropout masks, and makes logs sum metrics over processes.
-
-        A checkpoint holds the sums of the metrics over all processes. After a restore, the chief
-        continues from these sums and the other processes from 0.
-        """
+        """Gives each process its own dropout masks, and makes logs sum metrics over processes."""
         keras_internals.wrap_logs(model, _summed_logs)
-        if self.is_chief:
-            return
-        for variable in model.metrics_variables:
-            variable.assign(np.zeros(variable.shape, "float32"))
-        for variable in model.variables:
+        for variable in () if self.is_chief else model.variables:
             if variable.path.endswith("seed_generator_state"):
                 seed, counter = read_variable(variable)
                 seed = fold_in(int(seed), f"process_{self.process_index}")
                 variable.assign(np.array([seed, counter], variable.dtype))
 
-    def read_total(self, variable):
-        return _all_reduce([variable.value])[0].cpu().numpy()
+    def read_replicas(self, variables):
+        replicas = []
+        for variable in variables:
+            values = variable.value.new_zeros((self.process_count, *variable.shape))
+            values[self.process_index] = variable.value
+            replicas.append(values)
+        return [values.cpu().numpy() for values in _all_reduce(replicas)] if replicas else []
+
+    def write_replicas(self, variables, replicas):
+        for variable, values in zip(variables, replicas):
+            variable.assign(fit_replicas(values, self.process_count)[self.process_index])
 
     def gather(self, value):
         import torch

@@ -48,9 +48,24 @@ class Topology:
         """Returns this process' batches in the form that `fit` and `evaluate` take."""
         return dataset
 
-    def read_total(self, variable) -> np.ndarray:
-        """Reads a metric's variable summed over all processes; all processes must call it."""
-        return read_variable(variable)
+    def read_replicas(self, variables: list) -> list[np.ndarray]:
+        """Reads metrics' variables as each replica holds them; all processes must call it.
+
+        A resumed run needs them, because sums that continue from a total are rounded otherwise.
+
+        Returns:
+            An array `(replicas, ...)` for each variable; on JAX `(1, ...)`, where one program
+            computes the sums of all devices.
+        """
+        return [read_variable(variable)[None] for variable in variables]
+
+    def write_replicas(self, variables: list, replicas: list[np.ndarray]) -> None:
+        """Sets metrics' variables to what `read_replicas` returned.
+
+        Values of another number of replicas are summed, and the first replica has the sum.
+        """
+        for variable, values in zip(variables, replicas):
+            variable.assign(fit_replicas(values, 1)[0])
 
     def gather(self, value) -> np.ndarray:
         """Collects a number of every process, `(process_count,)`; all processes must call it."""
@@ -105,6 +120,15 @@ class Topology:
 
 
 ALONE = Topology()
+
+
+def fit_replicas(values: np.ndarray, count: int) -> np.ndarray:
+    """Returns metrics `(n, ...)` for `count` replicas: the same ones, or their sum and zeros."""
+    if len(values) == count:
+        return values
+    fitting = np.zeros((count, *values.shape[1:]), values.dtype)
+    fitting[0] = values.sum(axis=0)
+    return fitting
 
 
 def read_variable(variable) -> np.ndarray:

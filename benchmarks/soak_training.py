@@ -1,0 +1,101 @@
+"""The process that a soak ends at random, and the comparison of what such processes leave.
+
+python -m benchmarks.soak_training EXPORT_EVERY train ARGUMENTS
+"""
+
+import json
+import pathlib
+import signal
+import sys
+
+import numpy as np
+
+
+def main():
+    every = int(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
+    from vit_keras import commands
+
+    if every:
+        export_while_training(every)
+    return commands.main(sys.argv[2:])
+
+
+def export_while_training(every: int) -> None:
+    """Lets this process export the model after a checkpoint, every `every` updates."""
+    from vit_keras.training import checkpoints
+
+    save = checkpoints.save
+
+    def save_and_export(model, folder, step, *others):
+        path = save(model, folder, step, *others)
+        if step % every == 0:
+            export(model, folder.parent / "export")
+            print(f"exported at {step}", flush=True)
+        return path
+
+    checkpoints.save = save_and_export
+
+
+def export(model, folder: pathlib.Path) -> None:
+    """Exports a copy of `model`; on torch, it leaves the global generator as it was."""
+    from vit_keras import weights
+    from vit_keras.exporting import export as export_model
+    from vit_keras.training import torch_generator
+
+    generator = torch_generator.generator_state()
+    copy = folder.parent / "copy.keras"
+    weights.save_model(model, copy)
+    export_model(weights.open_model(copy), folder, formats=("savedmodel",), threads=())
+    if generator is not None:
+        torch_generator.set_generator_state(generator)
+
+
+def steps_per_second(folder: pathlib.Path) -> float:
+    """How fast a run was when it had compiled everything."""
+    rows = json.loads((folder / "metrics.json").read_text())
+    return min(row["images_per_second"] for row in rows[2:]) / 32
+
+
+def compare(straight: pathlib.Path, other: pathlib.Path) -> tuple[list[str], int]:
+    """Names what differs between two runs' folders, and counts the checkpoints that both have."""
+    folders = straight, other
+    names = [{p.name for p in (f / "checkpoints").glob("step_*")} for f in folders]
+    both, found = sorted(names[0] & names[1]), []
+    for name in both:
+        ours, theirs = (np.load(f / "checkpoints" / name / "state.npz") for f in folders)
+        if {*ours.files} != {*theirs.files}:
+            found.append(f"{other.name}/{name}: {sorted({*ours.files} ^ {*theirs.files})}")
+        found += [
+            f"{other.name}/{name}: {key}"
+            for key in {*ours.files} & {*theirs.files}
+            if ours[key].tobytes() != theirs[key].tobytes()
+        ]
+    rows = [_rows(folder) for folder in folders]
+    differ = sum(one != two for one, two in zip(*rows))
+    found += [f"{other.name}/metrics.json: {differ} rows"] if differ else []
+    if (other / "model.keras").exists():
+        found += [f"{other.name}/model.keras: {name}" for name in _model_differences(*folders)]
+        reports = {(folder / "report.json").read_text() for folder in folders}
+        found += [f"{other.name}/report.json"] if len(reports) > 1 else []
+    return found, len(both)
+
+
+def _rows(folder):
+    path = folder / "metrics.json"
+    rows = json.loads(path.read_text()) if path.exists() else []
+    return [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
+
+
+def _model_differences(*folders):
+    import keras
+
+    from vit_keras.weights import open_model
+
+    pairs = zip(*(open_model(folder / "model.keras").weights for folder in folders))
+    read = lambda weight: keras.ops.convert_to_numpy(weight).tobytes()
+    return [one.path for one, two in pairs if read(one) != read(two)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
