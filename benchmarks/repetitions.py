@@ -5,7 +5,7 @@
 
 `loads` opens a `.keras` file and predicts with the model, 100 times. `exports` makes a SavedModel,
 20 times. After the first fifth, memory should stay within 2 %. The model takes 11 MB, so that one
-that is kept would show. glibc's settings are those of the environment.
+that is kept would show. glibc runs with the settings of the environment.
 """
 
 import argparse
