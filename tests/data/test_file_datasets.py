@@ -1,6 +1,9 @@
 """Folders of images: their contents, held-out images, and errors."""
 
+import json
+import os
 import shutil
+import warnings
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from PIL import Image
 from tests.data.gray_pictures import grays, write
 from vit_keras import data
 from vit_keras.config import DataConfig
+from vit_keras.data import fingerprints
 
 pytestmark = pytest.mark.once
 
@@ -189,6 +193,25 @@ def test_faults_of_a_folder_are_named(plain, tmp_path):
         DataConfig(test_percent=100)
 
 
+def test_times_stand_for_contents_where_there_is_much_to_read(plain, tmp_path, monkeypatch):
+    monkeypatch.setattr(fingerprints, "MOST_READ_BYTES", 100)
+    root, run = tmp_path / "images", tmp_path / "run"
+    shutil.copytree(plain, root)
+    run.mkdir()
+    load = lambda: data.load(f"folder:{root}", 3, DataConfig(test_percent=0))
+    data.check_unchanged(load(), run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data.check_unchanged(load(), run)
+        os.utime(root / "bee" / "1.png", ns=(5, 5))
+        with pytest.raises(UserWarning, match=r"other times than .* \(train\).*make sure"):
+            data.check_unchanged(load(), run)
+    recorded = json.loads((run / "dataset.json").read_text())
+    del recorded["times"]  # as earlier versions wrote it
+    (run / "dataset.json").write_text(json.dumps(recorded))
+    data.check_unchanged(load(), run)
+
+
 @pytest.mark.parametrize("name", ["mnist", "folder:", "web:pictures"])
 def test_unknown_kinds_of_data_sets_are_refused(name):
     with pytest.raises(ValueError, match="must be one of 'digits', or folder:PATH.*Received"):
@@ -210,6 +233,12 @@ def test_changed_data_are_refused(plain, tmp_path):
 
     Image.new("RGB", (30, 40), "red").save(root / "bee" / "1.png")
     refused("has changed since.*train: as many images, but other names or sizes")
+    shutil.copytree(plain, root, dirs_exist_ok=True)
+    data.check_unchanged(load(), run)  # the same bytes at other times
+    flipped = bytearray((root / "bee" / "1.png").read_bytes())
+    flipped[-20] ^= 1
+    (root / "bee" / "1.png").write_bytes(flipped)
+    refused(r"has changed since.*train: files of the same names and sizes, but other contents")
     (root / "bee" / "1.png").unlink()
     refused("train/bee: 10 images then, 9 now.*begin another run with another --workdir")
     (root / "cat").rename(root / "dog")

@@ -2,14 +2,17 @@
 
 import hashlib
 import json
+import os
 import pathlib
-from typing import Any, TypedDict
+import warnings
+from typing import Any, NotRequired, TypedDict
 
-from vit_keras.files import write_text
+from vit_keras.files import sha256, write_text
 from vit_keras.json_files import read_json
 
 FILE = "dataset.json"
 REMEDY = "Restore it, or begin another run with another --workdir"
+MOST_READ_BYTES = 2**30  # of all pictures, which take a second to read from memory
 IN_FILES = ("classes", "masks")  # whose labels follow from names and sizes of files
 
 
@@ -19,6 +22,8 @@ class Recorded(TypedDict):
     classes: list[str]
     images: dict[str, dict[str, int]]
     sha256: dict[str, str]
+    contents: NotRequired[dict[str, str]]
+    times: NotRequired[dict[str, str]]
 
 
 def fingerprint(dataset) -> dict[str, Any]:
@@ -28,15 +33,51 @@ def fingerprint(dataset) -> dict[str, Any]:
         The names of the classes; for each split, the number of images per class; and for each
         split, a SHA-256 of its files' names and sizes, and of labels other than classes. A split
         whose labels lie in its records has one number of images, since counting by class would
-        read all records.
+        read all records. Pictures in files have "contents", a SHA-256 of their bytes for each
+        split, or "times", one of the times of their files if they are more than `MOST_READ_BYTES`.
     """
-    counts, digests = {}, {}
+    counts, digests, files = {}, {}, {}
     for name, split in dataset.splits.items():
         counts[name] = _by_class(split, dataset)
-        lines = "\n".join(split.origin.manifest() if split.origin else map(str, split.labels))
+        if split.origin:
+            files[name] = [(file, path, *_status(path)) for file, path in split.origin.files()]
+            lines = [f"{file} {size}" for file, _, size, _ in files[name]]
+        else:
+            lines = list(map(str, split.labels))
         values = b"" if dataset.kind in IN_FILES else split.labels.tobytes()
-        digests[name] = hashlib.sha256(lines.encode() + values).hexdigest()
-    return {"classes": list(dataset.class_names), "images": counts, "sha256": digests}
+        digests[name] = hashlib.sha256(os.fsencode("\n".join(lines)) + values).hexdigest()
+    known = {"classes": list(dataset.class_names), "images": counts, "sha256": digests}
+    return known | _further_digests(files)
+
+
+def _further_digests(files):
+    """Digests of what names and sizes do not show; by split, rows of name, path, size, and time."""
+    if sum(size for rows in files.values() for _, _, size, _ in rows) <= MOST_READ_BYTES:
+        of_file = lambda row: _content(row[1])
+        kind = "contents"
+    else:
+        of_file = lambda row: str(row[3])
+        kind = "times"
+    joined = {name: " ".join(map(of_file, rows)) for name, rows in files.items()}
+    return {kind: {n: hashlib.sha256(text.encode()).hexdigest() for n, text in joined.items()}}
+
+
+def _status(path) -> tuple[int, int]:
+    """The size in bytes of a file and the time of its last change; (-1, 0) for one that is gone."""
+    try:
+        if isinstance(path, str):
+            status = os.stat(path)
+            return status.st_size, status.st_mtime_ns
+        return path.stat().length, path.stat().mtime  # TensorFlow Datasets', which may be remote
+    except OSError:
+        return -1, 0
+
+
+def _content(path) -> str:
+    try:
+        return sha256(path) if os.path.isfile(path) else "no file"
+    except OSError:  # a run that reads it says so
+        return "unreadable"
 
 
 def check_unchanged(dataset, folder) -> None:
@@ -56,7 +97,15 @@ def check_unchanged(dataset, folder) -> None:
     if not file.exists():
         write_text(file, json.dumps(current, indent=1))
         return
-    changes = _changes(read_json(file, Recorded, REMEDY), current)
+    recorded = read_json(file, Recorded, REMEDY)
+    changes = _changes(recorded, current)
+    if not changes and (doubtful := _differing("times", recorded, current)):
+        warnings.warn(
+            f"Files of {dataset.name!r} have other times than when the run in {str(folder)!r} "
+            f"began ({', '.join(doubtful)}). They are too large to be compared: make sure that "
+            "their content is the same",
+            stacklevel=2,
+        )
     if changes:
         raise ValueError(
             f"{dataset.name!r} has changed since the run in {str(folder)!r} began "
@@ -99,4 +148,12 @@ def _changes_of_split(split, recorded, current):
     ]
     if not changes and recorded["sha256"].get(split) != current["sha256"].get(split):
         changes = [f"{split}: as many images, but other names or sizes of files"]
+    elif not changes and split in _differing("contents", recorded, current):
+        changes = [f"{split}: files of the same names and sizes, but other contents"]
     return changes
+
+
+def _differing(kind, recorded, current):
+    """The splits whose digests of a kind are in both fingerprints, and differ."""
+    before, now = recorded.get(kind, {}), current.get(kind, {})
+    return [split for split in now if before.get(split, now[split]) != now[split]]

@@ -71,8 +71,11 @@ def _linked(layout, split):
     first: dict[tuple[int, int], str] = {}
     folders: dict[str, list[str]] = {}
     for image in layout.images(split):
-        status = os.stat(os.path.join(layout.roots[split], image))
-        path = first.setdefault((status.st_dev, status.st_ino), image)
+        try:
+            status = os.stat(os.path.join(layout.roots[split], image))
+            path = first.setdefault((status.st_dev, status.st_ino), image)
+        except OSError:  # it is gone, or a link that leads nowhere: unreadable
+            path = image
         folders.setdefault(path, []).append(_class_of(image))
     return folders
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -106,4 +107,4 @@ def hold_out(
 
 def path_hash(text: str) -> bytes:
     """Orders paths at random, but always in the same way."""
-    return hashlib.sha256(text.encode()).digest()
+    return hashlib.sha256(os.fsencode(text)).digest()

@@ -14,6 +14,11 @@ from vit_keras.data.splits import Split, as_labels
 HEIC = (".heic", ".heif")
 
 
+def path_constant(paths: Sequence[str]) -> tf.Tensor:
+    """Paths as a tensor of bytes, since names of files may be no text."""
+    return tf.constant([os.fsencode(path) for path in paths])
+
+
 def from_files(
     root: str,
     paths: Sequence[str],
@@ -38,16 +43,16 @@ def from_files(
         extras.check("pillow_heif", extra="data", purpose="Reading HEIC pictures")
     places = [os.path.join(root, path) for path in paths]
     labels = as_labels(labels)
-    label_tensor, path_tensor = tf.constant(labels), tf.constant(places)
+    label_tensor, path_tensor = tf.constant(labels), path_constant(places)
 
     def encoded(index):
         return tf.io.read_file(tf.gather(path_tensor, index)), tf.gather(label_tensor, index)
 
     origin = Origin(
-        manifest=lambda: [f"{path} {os.path.getsize(at)}" for path, at in zip(paths, places)],
+        files=lambda: list(zip(paths, places)),
         name=lambda index: places[index],
         reason=lambda index: tf_images.reason(
-            repr(places[index]), lambda: tf.io.read_file(places[index]), channels
+            repr(places[index]), lambda: tf.io.read_file(os.fsencode(places[index])), channels
         ),
         channels=channels,
         unreadable=unreadable,

@@ -2,9 +2,11 @@
 
 import dataclasses
 import os
+import unicodedata
 
 from vit_keras.data.dataset import HELD_OUT
 from vit_keras.data.held_out import path_hash
+from vit_keras.data.picture_paths import walk_once
 from vit_keras.data.pillow_images import SUFFIXES
 
 
@@ -112,13 +114,18 @@ def _is_picture(name):
 def _pictures(root, name, others):
     """Lists the pictures of a class, relative to `root`, and adds its other files to `others`."""
     pictures = []
-    for place, _, files in os.walk(os.path.join(root, name), followlinks=True):
+    for place, files in walk_once(os.path.join(root, name)):
         for file in files:
             if _is_picture(file):
                 pictures.append(os.path.relpath(os.path.join(place, file), root))
             elif not file.startswith("."):
                 others.append(os.path.join(place, file))
     return pictures
+
+
+def is_one_line(name: str) -> bool:
+    """Whether a name has no line breaks, no control characters, and no bytes that are no text."""
+    return not any(unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in name)
 
 
 def _problems(path, roots, pictures, loose):
@@ -139,6 +146,11 @@ def _problems(path, roots, pictures, loose):
             )
         elif empty := [name for name, of_class in pictures[split].items() if not of_class]:
             yield f"Every class needs images ({kinds}). Received: none in {root!r}: {empty}"
+        if broken := [name for name in pictures[split] if not is_one_line(name)]:
+            yield (
+                "The name of a class must be text on one line. "
+                f"Received: {broken} in {root!r}. Rename the folders"
+            )
         if unknown := [name for name in pictures[split] if name not in pictures["train"]]:
             yield (
                 f"Every class of {split!r} must be one of 'train'. Received: {unknown} in {root!r}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from vit_keras.data.image_files import path_constant
 from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.data.pillow_images import open_encoded
 from vit_keras.data.read_ahead import read_ahead
@@ -84,7 +85,7 @@ def from_mask_files(
         channels: 1 for grayscale or 3 for RGB.
         unreadable: Collects the pictures that cannot be read, or whose masks cannot.
     """
-    image_tensor, mask_tensor = tf.constant(list(images)), tf.constant(list(masks))
+    image_tensor, mask_tensor = path_constant(images), path_constant(masks)
 
     def encoded(index):
         paths = (tf.gather(tensor, index) for tensor in (image_tensor, mask_tensor))
@@ -97,19 +98,17 @@ def from_mask_files(
 
     def reason(index):
         try:
-            image = decode(tf.io.read_file(images[index]), channels)
+            image = decode(tf.io.read_file(os.fsencode(images[index])), channels)
         except FAULTS as error:
             return fault_message(repr(images[index]), error)
         try:
-            mask = decode_mask(tf.io.read_file(masks[index]))
+            mask = decode_mask(tf.io.read_file(os.fsencode(masks[index])))
         except FAULTS as error:
             return _mask_fault(masks[index], error)
         return _size_fault(images[index], masks[index], image, mask)
 
     origin = Origin(
-        manifest=lambda: [
-            f"{path} {os.path.getsize(path)}" for pair in zip(images, masks) for path in pair
-        ],
+        files=lambda: [(path, path) for pair in zip(images, masks) for path in pair],
         name=lambda index: images[index],
         reason=reason,
         channels=channels,

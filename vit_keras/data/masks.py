@@ -11,6 +11,7 @@ from vit_keras.data.dataset import HELD_OUT, Dataset, without_held_out
 from vit_keras.data.held_out import hold_out, path_hash
 from vit_keras.data.mask_files import classes_in, from_mask_files
 from vit_keras.data.origin import UnreadableImages
+from vit_keras.data.picture_paths import walk_once
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.tasks import VOID
 
@@ -94,7 +95,7 @@ def _pairs(root) -> list[tuple[str, str]]:
 def _by_stem(folder) -> dict[str, str]:
     """The pictures in a folder by their paths below it, without suffixes."""
     files: dict[str, str] = {}
-    for place, _, names in os.walk(folder, followlinks=True):
+    for place, names in walk_once(folder):
         for name in sorted(names):
             if name.lower().endswith(SUFFIXES) and not name.startswith("."):
                 path = os.path.join(place, name)

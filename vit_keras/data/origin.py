@@ -2,12 +2,16 @@
 
 import contextlib
 import dataclasses
+import json
+import os
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import numpy as np
 import tensorflow as tf
+
+from vit_keras.files import read_text
 
 
 class UnreadableImageError(ValueError):
@@ -32,7 +36,9 @@ class UnreadableImages:
         """Reads the names that `file` holds, and appends every new one to it."""
         self.file = file
         if file.is_file():
-            self.names |= set(file.read_text().splitlines())
+            remedy = "Delete it; the run then counts its unreadable images anew"
+            lines = read_text(file, remedy).splitlines()
+            self.names |= {json.loads(line) if line.startswith('"') else line for line in lines}
 
     def add(self, name: str, reason: str) -> None:
         """Adds a picture that cannot be read.
@@ -48,8 +54,8 @@ class UnreadableImages:
         if name not in self.names:
             self.names.add(name)
             if self.file is not None:
-                with open(self.file, "a") as file:
-                    file.write(f"{name}\n")
+                with open(self.file, "a", encoding="utf-8") as file:
+                    file.write(f"{one_line(name)}\n")
 
     def fail(self, message: str, known: bool = True) -> NoReturn:
         """Raises an `UnreadableImageError`, and keeps it for `reading`.
@@ -81,7 +87,13 @@ class UnreadableImages:
         """Returns a line that counts and names the pictures, or an empty string."""
         if not self.names:
             return ""
-        return f"{len(self.names)} unreadable images replaced: {', '.join(sorted(self.names))}"
+        names = ", ".join(map(one_line, sorted(self.names)))
+        return f"{len(self.names)} unreadable images replaced: {names}"
+
+
+def one_line(name: str) -> str:
+    """A name as it is, or as a JSON string if it holds line breaks or bytes that are no text."""
+    return name if name.isprintable() and not name.startswith('"') else json.dumps(name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +101,7 @@ class Origin:
     """The source of encoded images, some of which may be unreadable.
 
     Attributes:
-        manifest: Returns one line per file of the whole split; a line changes with its file.
+        files: Returns the name and the path of each file of the whole split.
         name: Maps an index to the name of an image, such as its path.
         reason: Maps an index to the reason why the image cannot be read.
         channels: The number of channels, 1 or 3.
@@ -97,7 +109,7 @@ class Origin:
         pixel_scale: The factor that brings the stored pixels to [0, 255].
     """
 
-    manifest: Callable[[], Sequence[str]]
+    files: Callable[[], Sequence[tuple[str, str | os.PathLike]]]
     name: Callable[[int], str]
     reason: Callable[[int], str]
     channels: int

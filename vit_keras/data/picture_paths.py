@@ -92,6 +92,44 @@ def _pictures_in(folder: str) -> Iterator[str]:
             yield path
 
 
+def walk_once(top: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields each folder below `top` and the names of its files, also of folders that are linked.
+
+    A folder that several links lead to comes once, so that links to folders above them end.
+    Whatever is no file, such as a pipe, is left out; a link that leads nowhere stays.
+    """
+    seen, waiting = set(), [top]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            status = os.stat(folder)
+            with os.scandir(folder) as entries:
+                inside = sorted(entries, key=lambda entry: entry.name)
+        except OSError:  # as `os.walk`, which leaves out what it may not list
+            continue
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders = [entry.path for entry in inside if _is_folder(entry)]
+        waiting.extend(reversed(folders))
+        yield folder, [e.name for e in inside if e.path not in set(folders) and _may_be_file(e)]
+
+
+def _is_folder(entry):
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _may_be_file(entry):
+    """Whether a directory's entry is a file, or a link that leads nowhere."""
+    try:
+        return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
+    except OSError:
+        return True
+
+
 def _is_shown(entry):
     if entry.is_dir():
         return not entry.name.startswith(".") and not entry.is_symlink()

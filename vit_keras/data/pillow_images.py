@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from vit_keras import extras
-from vit_keras.data.picture_bounds import check_encoded, check_opened
+from vit_keras.data.picture_bounds import LARGER, check_encoded, check_opened
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp"),
@@ -19,6 +19,7 @@ TURNED_BY_PILLOW = ("TIFF", "AVIF", "HEIF")  # whose orientation is no EXIF tag 
 TIFF_MARKS = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")  # at byte 0
 BOX_MARK = b"ftyp"  # at byte 4 of AVIF and HEIF files
 EXIF_MARKS = (b"Exif\x00\x00", b"eXIf", b"EXIF")  # in JPEG, PNG, and WebP files
+STRIP = 2**20  # pixels that are converted at once
 ORIENTATION = 0x0112  # the EXIF tag; 1 means upright, and 2 to 8 are turned or mirrored
 
 
@@ -103,7 +104,7 @@ def open_encoded(data: bytes):
     with _as_value_errors():
         check_encoded(data)
         picture = image.open(io.BytesIO(data), formats=formats)
-        check_opened(picture)
+        check_opened(picture, data)
     return picture
 
 
@@ -114,6 +115,8 @@ def _as_value_errors():
         yield
     except (ImportError, ValueError):
         raise
+    except pillow_image().DecompressionBombError as error:
+        raise ValueError(f"{str(error).split(',')[0]}; {LARGER}") from error
     except Exception as error:
         raise ValueError(str(error) or type(error).__name__) from error
 
@@ -156,6 +159,18 @@ def _upright(picture):
 
 
 def _pixels(picture, channels):
+    """The pixels `(H, W, channels)`, converted strip by strip, which takes half the memory."""
+    picture.load()
+    width, height = picture.size
+    pixels, rows = np.empty((height, width, channels), "uint8"), max(1, STRIP // width)
+    for top in range(0, height, rows):
+        bottom = min(top + rows, height)
+        strip = picture if rows >= height else picture.crop((0, top, width, bottom))
+        pixels[top:bottom] = _converted(strip, channels)
+    return pixels
+
+
+def _converted(picture, channels):
     if picture.mode.startswith("I;16"):  # gray; of colors, Pillow keeps the high 8 bits
         gray = (np.asarray(picture) >> 8).astype("uint8")
         return np.repeat(gray[..., None], channels, axis=-1)

@@ -59,6 +59,12 @@ def review_files(review: Review, layout: Layout) -> None:
             f"pictures in no folder of a class are left out: {listed(layout.loose)}. Move "
             "them into one"
         )
+    names = collections.Counter(name.casefold() for name in layout.classes)
+    if alike := [name for name in layout.classes if names[name.casefold()] > 1]:
+        review.warnings.append(
+            f"classes whose names differ in upper and lower case alone: {listed(alike)}. Rename "
+            "one of them, or join them: some systems take them for one folder"
+        )
     if layout.unused:
         review.warnings.append(
             f"folders that are no splits are left out: {listed(layout.unused)}. The splits are "

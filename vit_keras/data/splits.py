@@ -194,7 +194,7 @@ def joined(first: Split, second: Split) -> Split:
 
     origin = first.origin and dataclasses.replace(
         first.origin,
-        manifest=lambda: [*first.origin.manifest(), *second.origin.manifest()],
+        files=lambda: [*first.origin.files(), *second.origin.files()],
         name=either(first.origin.name, second.origin.name),
         reason=either(first.origin.reason, second.origin.reason),
     )

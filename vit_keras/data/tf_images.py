@@ -5,12 +5,13 @@ dropped, as Pillow's `convert("RGB")` does, and of 16 bits per channel the high 
 reads the other formats: GIF, of which TensorFlow would decode all frames, BMP, TIFF, AVIF, HEIC.
 """
 
+import re
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from vit_keras.data.picture_bounds import check_encoded, is_animated_webp
+from vit_keras.data.picture_bounds import is_animated_webp, is_modest
 from vit_keras.data.pillow_images import (
     exif_orientation,
     open_encoded,
@@ -22,9 +23,6 @@ HEAD = 32  # bytes that tell what a file is
 LUMA = (19595, 38470, 7471)  # of R, G, and B in Pillow's grayscale, in 65536ths
 FAULTS = (tf.errors.OpError, OSError, ValueError)  # what TensorFlow and Pillow raise for a picture
 JPEG = {"channels": 3, "dct_method": "INTEGER_ACCURATE"}  # Pillow's arithmetic
-# A plain JPEG of fewer pixels, and of less work, is decoded without a look at it in Python: at 10
-# bytes a scan and 0.5 ns a pixel and scan, its decoding ends in a few seconds.
-MODEST_PIXELS, MODEST_WORK = 2**24, 2**36  # work: pixels times bytes
 JFIF_ALONE = b"\xff\xd8\xff\xe0" + b"\xff\xdb"  # bytes 0 to 3, and 20 to 21
 
 Window = Callable[[tf.Tensor], tf.Tensor]
@@ -57,7 +55,7 @@ def decode(data: tf.Tensor, channels: int, window: Window | None = None) -> tf.T
 
 def fault_message(name: str, error: Exception) -> str:
     """Says why `decode` failed on a picture; `error` is one of `FAULTS`."""
-    reason = (getattr(error, "message", None) or str(error)).split("}} ", 1)[-1]
+    reason = re.sub(r"\{\{.*?\}\} ", "", getattr(error, "message", None) or str(error))
     first = reason.split(" [Op:")[0].splitlines()[0]
     return unreadable_message(name, first.removeprefix("ValueError: "))
 
@@ -109,9 +107,8 @@ def _in_own_function(branch: Callable):
 def _upright_jpeg(data, window):
     shape = tf.image.extract_jpeg_shape(data)
     pixels = tf.reduce_prod(tf.cast(shape[:2], tf.int64))
-    work = pixels * tf.cast(tf.strings.length(data), tf.int64)
     data = tf.cond(
-        (pixels <= MODEST_PIXELS) & (work <= MODEST_WORK),
+        is_modest(pixels, tf.cast(tf.strings.length(data), tf.int64)),
         lambda: data,
         lambda: _in_own_function(lambda: in_python(_checked, data, tf.string, ())),
     )
@@ -146,9 +143,7 @@ def _inspect(data):
     if data.startswith((b"\xff\xd8\xff", b"\x89PNG")) or (
         data[8:12] == b"WEBP" and not is_animated_webp(data)
     ):
-        check_encoded(data)
-        if data.startswith(b"\xff\xd8\xff"):
-            _checked(data)
+        _checked(data)
         return np.int32(exif_orientation(data))
     return np.int32(0)
 

@@ -127,7 +127,7 @@ def _split(builder, split, image, label, channels, unreadable):
 
     name = lambda index: f"tfds:{builder.name} {split}[{index}]"
     origin = Origin(
-        manifest=lambda: [f"{file.name} {file.stat().length}" for file in info.filepaths],
+        files=lambda: [(file.name, file) for file in info.filepaths],
         name=name,
         reason=lambda index: tf_images.reason(
             name(index), lambda: encoded(tf.constant(index))[0], channels

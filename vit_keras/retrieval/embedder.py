@@ -129,7 +129,7 @@ def _sha256_of_files(path):
     files = sorted(path.rglob("*")) if path.is_dir() else [path, *beside]
     digest = hashlib.sha256()
     for file in filter(pathlib.Path.is_file, files):
-        digest.update(file.name.encode())
+        digest.update(os.fsencode(file.name))
         digest.update(hashlib.file_digest(file.open("rb"), "sha256").digest())
     return digest.hexdigest()
 

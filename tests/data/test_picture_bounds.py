@@ -1,0 +1,204 @@
+"""Pictures that ask for too much are refused before they are decoded, on every road."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import PIL.Image
+import pillow_heif
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.data import crafted_pictures as crafted
+from vit_keras import data
+from vit_keras.config import DataConfig
+from vit_keras.data import picture_bounds, pillow_images, tf_images
+from vit_keras.data.origin import UnreadableImageError
+from vit_keras.models import Preprocessing
+
+pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:Image size")]
+pillow_heif.register_heif_opener()  # for what the tests write
+FORMS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "AVIF", "HEIF")
+
+
+def stored(picture, form, **options):
+    file = io.BytesIO()
+    picture.save(file, form, **options)
+    return file.getvalue()
+
+
+def by_pillow(written):
+    return pillow_images.read_encoded(written, 3)
+
+
+def by_tensorflow(written):
+    """Decodes as training does, where the error is TensorFlow's."""
+    try:
+        return tf_images.decode(tf.constant(written), 3).numpy()
+    except tf_images.FAULTS as error:
+        raise ValueError(tf_images.fault_message("a", error)) from error
+
+
+ROADS = pytest.mark.parametrize("read", [by_pillow, by_tensorflow])
+
+
+@ROADS
+@pytest.mark.parametrize("form", FORMS)
+def test_more_pixels_than_the_bound_are_refused(monkeypatch, read, form):
+    written = stored(Image.new("RGB", (64, 48), (9, 200, 30)), form)
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 64 * 48)
+    assert read(written).shape == (48, 64, 3)
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 64 * 48 - 1)
+    with pytest.raises(ValueError, match="64x48 pixels, more than 3071; make it smaller, or raise"):
+        read(written)
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(ValueError, match=r"(64x48|\(3072) pixels.*; make it smaller, or raise"):
+        read(written)
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", None)
+    assert read(written).shape == (48, 64, 3)
+
+
+def peak_mb():
+    """The most memory of this process since `reset_peak`, in MB."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+
+
+def reset_peak():
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def forged_jpeg():
+    written = stored(Image.new("RGB", (8, 8)), "JPEG")
+    place = written.index(b"\xff\xc0") + 5
+    return written[:place] + struct.pack(">HH", 65500, 65500) + written[place + 4 :]
+
+
+BOMBS = {
+    "png": lambda: crafted.png(60_000, 60_000, bytes(7500), depth=1, color=0),
+    "jpeg": forged_jpeg,
+    "webp": lambda: stored(Image.new("RGB", (10_000, 9000)), "WEBP", lossless=True, method=0),
+    "texts": lambda: crafted.png(
+        2,
+        2,
+        bytes(12),
+        extra=crafted.chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(10**8), 9)) * 4,
+    ),
+    "profile": lambda: crafted.png(
+        2, 2, bytes(12), extra=crafted.chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(10**8), 9))
+    ),
+}
+
+
+@ROADS
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_takes_no_memory(read, name):
+    written = BOMBS[name]()
+    read(stored(Image.new("RGB", (8, 8)), "PNG"))
+    reset_peak()
+    before = peak_mb()
+    with pytest.raises(ValueError, match="make it smaller|Decompressed data too large"):
+        read(written)
+    assert peak_mb() - before < 4 * len(written) / 2**20 + 64
+
+
+def tiled_tiff(side):
+    """A TIFF of 4x4 pixels in one tile of `side` x `side`."""
+    values = {
+        256: 4,
+        257: 4,
+        258: 8,
+        259: 1,
+        262: 1,
+        277: 1,
+        322: side,
+        323: side,
+        324: 200,
+        325: 16,
+    }
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in values.items())
+    head = b"II*\0" + struct.pack("<IH", 8, len(values)) + entries + bytes(4)
+    return head.ljust(200, b"\0") + bytes(16)
+
+
+@ROADS
+def test_the_tiles_of_a_tiff_are_bounded(read):
+    with pytest.raises(ValueError, match="60000x60000 pixels, more than"):
+        read(tiled_tiff(60_000))
+
+
+@ROADS
+def test_a_jpeg_of_many_scans_is_refused_unless_it_is_small(monkeypatch, read):
+    written = stored(Image.new("RGB", (64, 64)), "JPEG", progressive=True)
+    scan = written[written.rindex(b"\xff\xda") : written.rindex(b"\xff\xd9")]
+    written = written[:-2] + scan * 200 + b"\xff\xd9"
+    assert read(written).shape == (64, 64, 3)
+    monkeypatch.setattr(picture_bounds, "MODEST_WORK", 64 * 64 * 100)
+    with pytest.raises(ValueError, match=r"it has 2\d\d scans, more than 100; save it again"):
+        read(written)
+
+
+@ROADS
+def test_every_checksum_of_a_png_is_checked(rng, read):
+    picture = Image.fromarray(rng.integers(0, 256, (9, 7, 3), dtype="uint8"))
+    written = stored(picture, "PNG", exif=b"Exif\0\0MM\0*", dpi=(72, 72))
+    place = 8
+    while place < len(written):
+        length = int.from_bytes(written[place : place + 4], "big")
+        name = written[place + 4 : place + 8].decode()
+        flipped = bytearray(written)
+        flipped[place + 8 + max(0, length - 1)] ^= 16  # the last byte, or the checksum itself
+        with pytest.raises(ValueError, match=f"the checksum of its chunk '{name}' differs"):
+            read(bytes(flipped))
+        place += 12 + length
+    with pytest.raises(ValueError, match="the file is truncated"):
+        read(written[:-12])
+
+
+@pytest.fixture
+def folder(tmp_path, rng):
+    """Six small pictures of two classes and a PNG of 400 megapixels."""
+    for i in range(6):
+        path = tmp_path / "images" / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype="uint8")).save(path)
+    bomb = crafted.png(20_000, 20_000, bytes(2500), depth=1, color=0)
+    (tmp_path / "images" / "a" / "bomb.png").write_bytes(bomb)
+    return tmp_path / "images"
+
+
+def batches(folder, on_corrupt):
+    config = DataConfig(test_percent=0, on_corrupt=on_corrupt)
+    split = data.load(f"folder:{folder}", 3, config).split("train")
+    return split, data.eval_batches(
+        split, image_size=(8, 8), preprocessing=Preprocessing(), batch=4
+    )
+
+
+def test_a_bomb_stops_a_run_or_is_skipped(folder):
+    split, stopping = batches(folder, "stop")
+    message = r"^'.*bomb.png' cannot be read as an image \(it has 20000x20000 pixels, more than"
+    with pytest.raises(UnreadableImageError, match=message), split.reading():
+        list(stopping)
+    split, skipping = batches(folder, "skip")
+    assert sum(len(labels) for _, labels in skipping) == 7
+    assert split.origin.unreadable.names == {str(folder / "a" / "bomb.png")}
+    with pytest.raises(ValueError, match=message):
+        data.read_image(folder / "a" / "bomb.png", 3)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "1", "P", "CMYK", "LA", "RGBA", "I;16"])
+def test_large_pictures_are_converted_strip_by_strip(rng, monkeypatch, mode):
+    deep = rng.integers(0, 65536, (50, 40), dtype="uint16")
+    colors = Image.fromarray(rng.integers(0, 256, (50, 40, 4), dtype="uint8"))
+    picture = Image.fromarray(deep) if mode == "I;16" else colors.convert("RGB").convert(mode)
+    written = stored(picture, "TIFF")
+    for channels in (1, 3):
+        whole = pillow_images.read_encoded(written, channels)
+        with monkeypatch.context() as patch:
+            patch.setattr(pillow_images, "STRIP", 40 * 7)
+            striped = pillow_images.read_encoded(written, channels)
+        np.testing.assert_array_equal(striped, whole)
