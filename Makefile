@@ -68,7 +68,7 @@ test-%: $(VENV)/installed
 	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "not once and not nightly"
 
 # Of PyTorch, the build for CPUs if pip knows a place that has it, and PyPI's with CUDA otherwise.
-$(VENV)/installed: $(wildcard locks/*.txt) pyproject.toml
+$(VENV)/installed: $(patsubst %,locks/%.txt,build torch-cpu torch all) pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(LOCKED) --requirement locks/build.txt
 	$(BIN)/python $(LOCKED) --requirement locks/torch-cpu.txt 2>/dev/null || \

@@ -87,7 +87,9 @@ def _compile(sources, names, options, root):
 
 def _write(folder, name, pins):
     lines = "".join(pin.text for pin in pins)
-    (folder / f"{name}.txt").write_text(f"# {HEADS[name]}\n# Written by `make lock`.\n{lines}")
+    path, text = folder / f"{name}.txt", f"# {HEADS[name]}\n# Written by `make lock`.\n{lines}"
+    if not path.is_file() or path.read_text() != text:  # whose time tells make to install anew
+        path.write_text(text)
 
 
 def problems(root: pathlib.Path = ROOT) -> list[str]:

@@ -50,6 +50,18 @@ def test_bit_without_top_gives_its_normalized_map(rng, small, pooling):
     np.testing.assert_allclose(to_numpy(model(images)), expected, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("pooling", [None, "avg"])
+def test_bit_without_top_takes_images_of_any_size(rng, small, pooling):
+    model = small(include_top=False, input_shape=(None, None, 3), pooling=pooling)
+    assert model.input_shape == (None, None, None, 3)
+    randomise(model, rng)
+    for sides in ((20, 33), (40, 24)):
+        images = rng.uniform(-1, 1, (2, *sides, 3)).astype("float32")
+        expected = reference.bit(images, weights_by_path(model), (1, 1))["relu"]
+        expected = expected.mean(axis=(1, 2)) if pooling else expected
+        np.testing.assert_allclose(to_numpy(model(images)), expected, rtol=0, atol=1e-4)
+
+
 def test_classifier_is_the_softmax_of_the_logits(rng, small):
     images = rng.uniform(-1, 1, (3, 20, 24, 3)).astype("float32")
     tensor = keras.Input((20, 24, 3))
@@ -88,7 +100,12 @@ def test_hybrid_without_top_gives_its_normalized_tokens(rng, monkeypatch):
         ("R50ViTB16", {"input_shape": (100, 96, 3)}, r"total stride.*\(16, 16\).*\(100, 96\)"),
         ("RViTTi16", {"input_shape": (48, 64, 3)}, r"total stride.*\(32, 32\).*\(48, 64\)"),
         ("BiTR50x1", {"input_shape": (None, None, 3)}, "`input_shape` must be a static"),
-        ("BiTR50x1", {"pooling": "avg"}, "`pooling` must be None"),
+        ("BiTR50x1", {"input_shape": (None, 20, None), "include_top": False}, "must be a static"),
+        (
+            *("BiTR50x1", {"pooling": "sum", "include_top": False}),
+            '`pooling` must be None, "avg" or "max"',
+        ),
+        ("RViTTi16", {"input_shape": (None, None, 3), "include_top": False}, "must be a static"),
         ("BiTR50x1", {"weights": "imagenet22k"}, "`weights` must be None, the path"),
     ],
 )

@@ -115,12 +115,20 @@ def test_pixels_are_scaled_as_the_source_of_the_weights_did(tiny, rng, monkeypat
 
 
 @pytest.mark.once
+def test_pooling_with_the_top_is_ignored_as_elsewhere_in_keras():
+    with shapes_only():
+        model = applications.ViTTi16(pooling="avg", **SMALL)
+        plain = applications.ViTTi16(**SMALL)
+    assert model.output_shape == plain.output_shape == (None, 4)
+    assert [layer.name for layer in model.layers] == [layer.name for layer in plain.layers]
+
+
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"weights": "nowhere.keras"}, r"`weights` must be None.*'nowhere\.keras'"),
         ({"pooling": "sum", "include_top": False}, '`pooling` must be.*"avg" or "max".*\'sum\''),
-        ({"pooling": "avg"}, "`pooling` must be.*include_top=True"),
         ({"input_shape": (None, None, 3)}, r"`input_shape` must be a static \(height, width"),
         ({"input_shape": (224, 224)}, r"`input_shape` must be a static"),
         ({"input_shape": (100, 224, 3)}, r"`patch_size` must divide `image_size`.*\(100, 224\)"),

@@ -56,9 +56,9 @@ _ARGUMENTS = {
 }
 _ERRORS = {
     "ValueError": """If `weights` is neither a file nor a published name, if `classes` or
-        `classifier_activation` contradicts the published weights, if `pooling` is unknown or comes
-        with `include_top=True`, if `class_names` are not as many as the classes or come with
-        `include_top=False`, or if `input_shape` is not {valid_shape}.""",
+        `classifier_activation` contradicts the published weights, if `pooling` is unknown, if
+        `class_names` are not as many as the classes or come with `include_top=False`, or if
+        `input_shape` is not {valid_shape}.""",
     "FileNotFoundError": "If the server does not have the published weights.",
     "ConnectionError": "If the published weights cannot be downloaded.",
 }
@@ -120,10 +120,10 @@ _TRANSFORMER = {
 _RESNET = {
     "preprocessing": _SCALED,
     "features": "the normalized and rectified map `(B, height / 32, width / 32, {width})`",
-    "sides": "Images may have any size.",
+    "sides": "Images may have any size; with `include_top=False`, `(None, None, 3)` is one too.",
     "all_features": "the map",
     "pooled": "the cells of the map",
-    "valid_shape": "static",
+    "valid_shape": "static, or has None for more than the sides of features",
 }
 _CROPPED = "Pixels at the right and at the bottom that fill no patch are left out."
 _VIT_PAPER = """Reference:

@@ -74,7 +74,7 @@ def application(variant: str, name: str, function: str):
         name=name,
         class_names=None,
     ):
-        _check(pooling, include_top)
+        _check(variant, input_shape, None if include_top else pooling, include_top)
         row = _published(variant, weights)
         classes = _named_classes(row, class_names, classes, include_top)
         classes = _classes(row, classes, include_top, classifier_activation)
@@ -101,17 +101,23 @@ def application(variant: str, name: str, function: str):
     return names_arguments()(build)
 
 
-def _check(pooling, include_top):
+def _check(variant, input_shape, pooling, include_top):
     if keras.config.image_data_format() != "channels_last":
         raise ValueError(
             "The models take images with channels last. "
             'Received: image_data_format="channels_first"; call '
             'keras.config.set_image_data_format("channels_last")'
         )
-    if pooling is not None and (include_top or pooling not in POOLINGS):
+    if pooling is not None and pooling not in POOLINGS:
+        raise ValueError(f'`pooling` must be None, "avg" or "max". Received: pooling={pooling!r}')
+    any_size = not include_top and isinstance(variants.get(variant), variants.ResNetVariant)
+    if input_shape is not None and (
+        len(input_shape) != 3 or None in (input_shape[2:] if any_size else input_shape)
+    ):
         raise ValueError(
-            '`pooling` must be None, or "avg" or "max" with include_top=False. '
-            f"Received: pooling={pooling!r}, include_top={include_top}"
+            "`input_shape` must be a static (height, width, channels); ResNets with "
+            "include_top=False also take None for the height and the width. "
+            f"Received: input_shape={input_shape}"
         )
 
 
@@ -196,11 +202,6 @@ def _with_activation(model, variant, activation, include_top):
 
 
 def _images(input_tensor, input_shape, size):
-    if input_shape is not None and (len(input_shape) != 3 or None in input_shape):
-        raise ValueError(
-            "`input_shape` must be a static (height, width, channels). "
-            f"Received: input_shape={input_shape}"
-        )
     if input_tensor is None:
         return keras.Input(input_shape or (size, size, 3), name="images")
     if keras.utils.is_keras_tensor(input_tensor):
