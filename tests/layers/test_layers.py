@@ -81,6 +81,28 @@ def test_attention_from_one_sequence_to_another(rng):
     np.testing.assert_allclose(to_numpy(weights), maps, atol=1e-5, rtol=0)
 
 
+@pytest.mark.on("tensorflow", "torch")  # JAX has no float64 by default
+def test_attention_and_its_weights_are_exact_in_float64(rng):
+    layer = layers.MultiHeadDotProductAttention(2, dtype="float64", name="attention")
+    x = rng.normal(size=(2, 5, 8))
+    layer(x)
+    weights = weights_by_path(randomise(layer, rng))
+    expected, maps = reference.attention(x, x, weights, "attention")
+    output, shares = layer(x, return_attention_weights=True)
+    np.testing.assert_allclose(to_numpy(shares), maps, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(to_numpy(output), expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "mixed_bfloat16", "float32"])
+def test_attention_weights_have_the_type_that_was_chosen(rng, dtype):
+    wrapper = layers.WithAttentionWeights(layers.EncoderBlock(2, 10), dtype=dtype)
+    x = rng.normal(size=(1, 3, 8)).astype("float32")
+    announced = [tensor.dtype for tensor in wrapper(keras.Input((3, 8)))]
+    assert announced == [wrapper.compute_dtype, "float64" if dtype == "float64" else "float32"]
+    if not (dtype == "float64" and keras.backend.backend() == "jax"):
+        assert [keras.backend.standardize_dtype(y.dtype) for y in wrapper(x)] == announced
+
+
 def test_class_token_is_prepended_and_taken(rng):
     tokens = rng.normal(size=TOKENS).astype("float32")
     layer = layers.ClassToken()

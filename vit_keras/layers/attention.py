@@ -1,6 +1,7 @@
 """Multi-head self-attention with the published parameter layouts."""
 
 import dataclasses
+import operator
 
 import keras
 from keras import ops
@@ -191,16 +192,18 @@ class MultiHeadDotProductAttention(SeededLayer):
         bias = None if self.relative is None else self.relative(query)
         split = (-1, self.num_heads, query.shape[1])
         query, key, value = map(self._heads_first, (query, key, value))  # (B·H, N, d)
-        logits = ops.matmul(query, ops.transpose(key, (0, 2, 1)))  # (B·H, N_q, N_kv)
+        # Keras' product of float64 tensors is float32 on torch; the operator's is not.
+        matmul = operator.matmul if self.compute_dtype == "float64" else ops.matmul
+        logits = matmul(query, ops.transpose(key, (0, 2, 1)))  # (B·H, N_q, N_kv)
         if bias is not None:
             logits = self._add_bias(logits, bias)
         if keras.backend.standardize_dtype(logits.dtype) in ("float16", "bfloat16"):
             logits = ops.cast(logits, "float32")
-        weights = ops.softmax(logits, axis=-1)
+        weights = ops.cast(ops.softmax(logits, axis=-1), weights_dtype(self.compute_dtype))
         weights = ops.reshape(weights, (*split, weights.shape[-1]))  # (B, H, N_q, N_kv)
         dropped = self.attention_dropout(ops.cast(weights, value.dtype), training=training)
         dropped = ops.reshape(dropped, (-1, *dropped.shape[2:]))
-        x = ops.reshape(ops.matmul(dropped, value), (*split, self.head_size))
+        x = ops.reshape(matmul(dropped, value), (*split, self.head_size))
         return ops.transpose(x, (0, 2, 1, 3)), weights
 
     def _add_bias(self, logits, bias):

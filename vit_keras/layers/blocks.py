@@ -5,6 +5,7 @@ import functools
 from typing import Any
 
 import keras
+from keras import ops
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
 from vit_keras.layers.base import NORMALIZATIONS, SeededLayer, check_rates
@@ -217,10 +218,14 @@ class WithAttentionWeights(keras.layers.Layer):
             self.block.build(input_shape)
 
     def call(self, inputs, training=None):
-        return self.block(inputs, training=training, return_attention_weights=True)
+        x, weights = self.block(inputs, training=training, return_attention_weights=True)
+        dtype = self.compute_dtype  # which may be another one than the block's
+        return ops.cast(x, dtype), ops.cast(weights, weights_dtype(dtype))
 
     def compute_output_spec(self, inputs, training=None):
-        return self.block.compute_output_spec(inputs, return_attention_weights=True)
+        x, weights = self.block.compute_output_spec(inputs, return_attention_weights=True)
+        dtypes = self.compute_dtype, weights_dtype(self.compute_dtype)
+        return tuple(keras.KerasTensor(y.shape, dtype) for y, dtype in zip((x, weights), dtypes))
 
     def get_config(self):
         return {**super().get_config(), "block": keras.saving.serialize_keras_object(self.block)}
