@@ -11,6 +11,7 @@ from vit_keras.exporting import attention_output, jobs, manifest, samples, verif
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.serving import in_float32, serving_model
+from vit_keras.layers.quantization import refuse_quantized
 from vit_keras.models import preprocessing_of, task_of, with_image_size
 
 CALIBRATION_IMAGES = 64
@@ -63,6 +64,7 @@ def export(
         probabilities = vit_keras.runtimes.open_file("files/model_int8.tflite")(images)
         ```
     """
+    refuse_quantized(model, "An export")
     plan, folder = Plan(**_with_output(model, options)), pathlib.Path(folder)
     if plan.attention:
         attention_output.check(model, plan.token_merging)

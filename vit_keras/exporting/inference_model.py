@@ -19,6 +19,7 @@ from vit_keras.layers import (
     TakeClassToken,
     WithAttentionWeights,
 )
+from vit_keras.layers.quantization import refuse_quantized
 from vit_keras.models.description import copy_description
 from vit_keras.models.prefix import count_prefix
 
@@ -46,7 +47,8 @@ def for_inference(
             over the patches.
 
     Raises:
-        ValueError: If the model has no attention to return, or no or too few tokens to merge.
+        ValueError: If the model is quantized, has no attention to return, or has no or too few
+            tokens to merge.
 
     Example:
         ```python
@@ -54,6 +56,7 @@ def for_inference(
         logits = faster.predict(images)
         ```
     """
+    refuse_quantized(model, "A copy for inference")
     if with_attention:
         attention_output.check(model, token_merging)
     merged = _pairs_to_merge(model, token_merging, merging_schedule)

@@ -7,6 +7,7 @@ from keras import ops
 
 from vit_keras.initializers import default_seed, fold_in
 from vit_keras.layers import kernels
+from vit_keras.layers.quantization import policies
 from vit_keras.layers.remat import Dropout
 
 
@@ -140,7 +141,8 @@ class SeededLayer(keras.layers.Layer):
         return Dropout(rate, seed=seed, name=name, dtype=self.dtype_policy, **kwargs)
 
     def get_config(self):
-        return {**super().get_config(), "seed": self.seed}
+        config = {**super().get_config(), "seed": self.seed}
+        return config | {"dtype": keras.dtype_policies.serialize(policies(self))}
 
 
 def _identity(x, training=None):

@@ -24,6 +24,7 @@ class LowRankKernel(keras.layers.Layer):
     """
 
     lora_enabled: bool
+    quantization_mode: str | None
     lora_rank: Any
     lora_alpha: Any
 
@@ -40,6 +41,11 @@ class LowRankKernel(keras.layers.Layer):
         Raises:
             ValueError: `rank` is not a positive int, or the layer has adapters.
         """
+        if self.quantization_mode is not None:
+            raise ValueError(
+                "A quantized layer takes no adapters. Received: layer "
+                f"{self.name!r}, quantized to {self.quantization_mode!r}. Add them before"
+            )
         if self.lora_enabled or not isinstance(rank, int) or rank < 1:
             raise ValueError(
                 "`rank` must be a positive int, and a layer takes adapters once. Received: "
@@ -60,6 +66,19 @@ class LowRankKernel(keras.layers.Layer):
         alpha = self.lora_alpha if lora_alpha is None else lora_alpha
         self.lora_enabled, self.lora_rank = True, rank
         self.lora_alpha = rank if alpha is None else alpha
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        """Quantizes the kernel as the layer of Keras does that this one extends.
+
+        Raises:
+            ValueError: The layer has adapters.
+        """
+        if self.lora_enabled:
+            raise ValueError(
+                "Kernels with adapters are not quantized. Received: layer "
+                f"{self.name!r} with adapters. Merge them first, by `models.merge_lora(model)`"
+            )
+        super().quantize(mode, type_check=False, config=config)
 
     @property
     def kernel(self):

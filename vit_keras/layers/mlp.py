@@ -137,7 +137,8 @@ class MlpBlock(_TwoLayers):
         super().build(input_shape)
 
     def call(self, inputs, training=None):
-        if training and not self.dropout_rate and self.norm is None:
+        plain = not self.dropout_rate and self.norm is None
+        if training and plain and self.dense_0.quantization_mode is None:
             return train_mlp(inputs, self.dense_0, self.dense_1)
         return self._from_hidden(self.dense_0(inputs), training)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from vit_keras.files import replacing
 from vit_keras.layers.base import check_choice
+from vit_keras.layers.quantization import refuse_quantized
 from vit_keras.models import lora_layers, merge_lora, preprocessing_of, resizing_of
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.archives import record_members
@@ -49,6 +50,7 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
     if format in (None, "vit_keras"):
         return _save_native(model, path)
     check_choice(format, registry.FORMATS, "format")
+    refuse_quantized(model, f"The format {format!r}")
     model = merge_lora(model) if lora_layers(model) else model
     row = registry.FORMATS[format]
     arch = row.architecture.from_model(model)

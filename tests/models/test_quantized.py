@@ -1,0 +1,97 @@
+"""Models that Keras quantizes: each dense layer, as the layer of Keras that it extends."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy
+from vit_keras import exporting, models, weights
+from vit_keras.exporting import for_inference
+from vit_keras.layers.dense import Dense, HeadsDense
+from vit_keras.models import VisionTransformer
+
+SIZES = {"hidden_size": 32, "num_layers": 2, "num_heads": 2, "mlp_dim": 48, "num_classes": 10}
+LAYERS = {
+    "Dense": (Dense, keras.layers.Dense, (12, "gelu"), {}, (6, 16)),
+    "to heads": (
+        HeadsDense,
+        keras.layers.EinsumDense,
+        ("bnd,dhk->bnhk", (None, 2, 6)),
+        {"bias_axes": "hk"},
+        (6, 16),
+    ),
+    "from heads": (
+        HeadsDense,
+        keras.layers.EinsumDense,
+        ("bnhk,hkd->bnd", (None, 16)),
+        {"bias_axes": "d"},
+        (6, 2, 8),
+    ),
+}
+
+
+def build(rng, **arguments):
+    return randomise(VisionTransformer(16, 4, **SIZES, **arguments), rng)
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_computes_as_that_of_keras(rng, name, mode):
+    ours, theirs, arguments, named, shape = LAYERS[name]
+    x = rng.normal(size=(3, *shape)).astype("float32")
+    layers = [kind(*arguments, **named) for kind in (ours, theirs)]
+    layers[0](x), layers[1](x)
+    values = [rng.normal(size=w.shape).astype("float32") for w in layers[0].weights]
+    for layer in layers:
+        layer.set_weights(values)
+    plain = to_numpy(layers[1](x))
+    for layer in layers:
+        layer.quantize(mode)
+    answers = [to_numpy(layer(x)) for layer in layers]
+    np.testing.assert_allclose(answers[0], answers[1], atol=1e-5)
+    assert np.abs(answers[0] - plain).max() > 1e-4  # of 8 or 4 bits
+
+
+@pytest.mark.parametrize("arguments", [{}, {"classifier": "map", "mlp": "swiglu"}], ids=str)
+def test_every_dense_layer_is_quantized_and_saved(rng, tmp_path, arguments):
+    model = build(rng, **arguments)
+    images = rng.normal(size=(8, 16, 16, 3)).astype("float32")
+    expected = model.predict_on_batch(images)
+    kernels = [v.path for v in model.weights if v.path.endswith("kernel")]
+    model.quantize("int8")
+    whole = {v.path for v in model.weights if v.path in kernels and v.dtype != "int8"}
+    assert len(kernels) > 13 and whole == {"embedding/kernel"}  # patches are cut by no dense layer
+    answers = model.predict_on_batch(images)
+    assert 0 < np.abs(answers - expected).max() < 0.05 * np.abs(expected).max()
+    weights.save(model, tmp_path / "model.keras")
+    opened = weights.open_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(opened.predict_on_batch(images), answers, atol=1e-6)
+
+
+def test_a_quantized_model_still_gives_gradients_to_what_is_not_quantized(rng):
+    model = build(rng)
+    model.quantize("int8")
+    images = rng.normal(size=(4, 16, 16, 3)).astype("float32")
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    before = [np.array(v) for v in model.get_weights()]
+    model.train_on_batch(images, np.arange(4))
+    changed = [not np.array_equal(a, b) for a, b in zip(before, model.get_weights())]
+    assert any(changed)
+    for variable, has_changed in zip(model.weights, changed):
+        assert not (has_changed and variable.dtype == "int8"), variable.path
+
+
+def test_what_needs_whole_numbers_of_bits_is_refused(rng, tmp_path):
+    model = build(rng)
+    model.quantize("int8")
+    for action in (
+        lambda: for_inference(model),
+        lambda: exporting.export(model, tmp_path / "export"),
+        lambda: weights.save(model, tmp_path / "a.safetensors", format="timm"),
+        lambda: models.add_lora(model, 2),
+    ):
+        with pytest.raises(ValueError, match=r"quantized to 'int8'"):
+            action()
+    adapted = models.add_lora(build(rng), 2)
+    with pytest.raises(ValueError, match=r"Merge them first, by `models.merge_lora"):
+        adapted.quantize("int8")
