@@ -11,6 +11,7 @@ import hashlib
 import http.server
 import pathlib
 import re
+import socket
 import sys
 import urllib.parse
 
@@ -31,6 +32,7 @@ POLICY = (  # {} stands for the hashes of the scripts inside the page
 )
 INLINE = re.compile(rb"<script[^>]*>(.+?)</script>", re.DOTALL)
 SECONDS = 30  # that a client may keep a connection without a word
+MOST_UNREAD = 2**20  # bytes that are read of what a client sends after its request
 
 
 def served_files(export: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -45,6 +47,11 @@ def served_files(export: pathlib.Path) -> dict[str, pathlib.Path]:
             if path.is_file() and path.resolve().is_relative_to(root):
                 files[prefix + path.relative_to(root).as_posix()] = path.resolve()
     return files
+
+
+def is_itself(path: pathlib.Path) -> bool:
+    """Whether a resolved path still is a file, and no link has taken a place in it since."""
+    return path.is_file() and path.resolve() == path
 
 
 def policy() -> str:
@@ -71,10 +78,10 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     def send_head(self):
         port = self.server.server_port
-        if self.headers.get("Host") not in (f"127.0.0.1:{port}", f"localhost:{port}"):
+        if self.headers.get_all("Host") not in ([f"127.0.0.1:{port}"], [f"localhost:{port}"]):
             return self.send_error(http.HTTPStatus.MISDIRECTED_REQUEST)  # DNS rebinding
         path = urllib.parse.unquote(self.path.split("?")[0], errors="replace")
-        if path not in self.files:
+        if path not in self.files or not is_itself(self.files[path]):
             return self.send_error(http.HTTPStatus.NOT_FOUND)
         self.path = path
         return super().send_head()
@@ -95,6 +102,24 @@ class Server(http.server.ThreadingHTTPServer):
     """A thread for each client; many may wait for one."""
 
     request_queue_size = 512
+
+    def shutdown_request(self, request):
+        """Closes a connection after what the client still sends, which would cut off the answer."""
+        try:
+            request.shutdown(socket.SHUT_WR)
+            request.settimeout(1)
+            for _ in range(MOST_UNREAD // 2**16):
+                if not request.recv(2**16):
+                    break
+        except OSError:
+            pass
+        self.close_request(request)
+
+    def handle_error(self, request, client_address):
+        """Says in a line what went wrong; a client that has gone is no error."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            print(f"serve.py: error: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def server(export: pathlib.Path, port: int) -> Server:

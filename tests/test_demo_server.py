@@ -2,6 +2,9 @@
 
 import concurrent.futures
 import http.client
+import os
+import socket
+import struct
 import threading
 
 import pytest
@@ -115,6 +118,65 @@ def test_other_hosts_are_refused(port, host):
 def test_other_methods_are_refused(port, method):
     status, _, body = ask(port, "/", method)
     assert status == 501 and b"index.html" not in body
+
+
+def test_what_takes_the_place_of_a_file_later_is_not_served(port, tmp_path):
+    model = tmp_path / "export" / "model.tflite"
+    model.unlink()
+    assert ask(port, "/model/model.tflite")[0] == 404
+    model.symlink_to(tmp_path / "secret")
+    assert ask(port, "/model/model.tflite")[0] == 404
+    model.unlink()
+    model.mkdir()
+    assert ask(port, "/model/model.tflite")[0] == 404
+    model.rmdir()
+    os.mkfifo(model)
+    assert ask(port, "/model/model.tflite")[0] == 404
+
+
+def test_a_request_has_one_host(port):
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        hosts = f"Host: 127.0.0.1:{port}\r\nHost: evil.example\r\n"
+        connection.sendall(f"GET / HTTP/1.1\r\n{hosts}\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.0 421")
+
+
+def test_a_part_or_a_second_request_gives_the_whole_first_file(port):
+    """Ranges and pipelined requests may be ignored; the connection closes after one answer."""
+    head = f"GET /model/model.tflite HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+    for extra in ("Range: bytes=2-3\r\n\r\n", f"Connection: keep-alive\r\n\r\n{head}\r\n"):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall((head + extra).encode())
+            answer = b"".join(iter(lambda: connection.recv(4096), b""))
+        assert answer.startswith(b"HTTP/1.0 200") and answer.endswith(b"\r\n\r\nmodel.tflite")
+        assert answer.count(b"HTTP/1.0") == 1
+
+
+def test_slow_and_vanished_clients_do_not_keep_others_waiting(port, capfd, tmp_path):
+    slow = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(300)]
+    for connection in slow:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: ")  # and no more
+    (tmp_path / "export" / "model.tflite").write_bytes(bytes(2**24))
+    for _ in range(5):  # who leave in the middle of an answer
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            line = f"GET /model/model.tflite HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
+            connection.sendall(line.encode())
+            connection.recv(10)
+            reset = struct.pack("ii", 1, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+    assert ask(port, "/")[::2] == (200, b"index.html")
+    for connection in slow:
+        connection.close()
+    assert ask(port, "/")[::2] == (200, b"index.html")
+    assert capfd.readouterr().err == ""
+
+
+def test_an_answer_is_not_cut_off_by_what_the_client_still_sends(port):
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        head = f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 500000\r\n\r\n"
+        connection.sendall(head.encode() + bytes(500_000))
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.0 501") and answer.endswith(b"</html>\n")
 
 
 def test_two_hundred_clients_at_once_are_answered(port):

@@ -1,0 +1,182 @@
+"""Requests that no browser sends: the demo's server answers them in few words, and stays up."""
+
+import re
+import socket
+import threading
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from demo import serve
+
+pytestmark = pytest.mark.once
+SECRET = b"a secret of this machine"
+STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
+SETTINGS = {"deadline": None, "database": None, "derandomize": True}
+EXPECTED = {200, 206, 304, 400, 404, 405, 408, 411, 413, 414, 416, 421, 431, 501, 505}
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory):
+    """A server of a small page and export, in folders beside which a secret lies."""
+    root = tmp_path_factory.mktemp("demo")
+    page, export = root / "page", root / "export"
+    (page / serve.RUNTIME / "core").mkdir(parents=True)
+    export.mkdir()
+    for name in serve.FILES:
+        (page / name).write_text(name)
+    (page / serve.RUNTIME / "core/a.wasm").write_bytes(b"\0asm")
+    for name in ("model.tflite", "manifest.json"):
+        (export / name).write_text(name)
+    (root / "secret").write_bytes(SECRET)
+    (export / "link").symlink_to(root / "secret")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serve, "PAGE", page)
+        patch.setattr(serve, "SECONDS", 2)
+        patch.setattr(serve.Handler, "timeout", 2)
+        with serve.server(export, 0) as running:
+            threading.Thread(target=running.serve_forever, daemon=True).start()
+            yield running.server_port
+            running.shutdown()
+
+
+def exchange(port, sent, end=True):
+    """All bytes that the server sends until it closes the connection."""
+    received = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        try:
+            connection.sendall(sent)
+            if end:
+                connection.shutdown(socket.SHUT_WR)
+            while part := connection.recv(1 << 16):
+                received += part
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it had heard enough
+    return received
+
+
+def statuses(received):
+    """The codes of all answers."""
+    return {int(status) for status in STATUS.findall(received)}
+
+
+def request(port, line, *headers, host=None):
+    head = [line, f"Host: {host or f'127.0.0.1:{port}'}", *headers]
+    return "".join(f"{text}\r\n" for text in head).encode("latin-1") + b"\r\n"
+
+
+PATHS = st.one_of(
+    st.sampled_from(["/", "/demo.js", "/model/model.tflite", "/model/link", "/model//etc/passwd"]),
+    st.lists(
+        st.sampled_from(
+            [
+                "/",
+                "//",
+                "..",
+                "%2e%2e",
+                "%2f",
+                "%5c",
+                "\\",
+                "%00",
+                "%",
+                "%zz",
+                "%ff",
+                "model",
+                "etc",
+                "passwd",
+                "secret",
+                "link",
+                "~",
+                "*",
+                "?",
+                "#",
+                ";",
+                ":",
+                "@",
+                "\x01",
+                "\xe9",
+                "a" * 300,
+                "http://127.0.0.1",
+                "index.html",
+                "node_modules/@litertjs",
+                "proc/self/environ",
+            ]
+        ),
+        max_size=8,
+    ).map("".join),
+)
+HEADERS = st.lists(
+    st.one_of(
+        st.sampled_from(
+            [
+                "Range: bytes=0-3",
+                "Range: bytes=9-1",
+                "Range: bytes=0-,1-2,3-4",
+                "Range: x",
+                "If-Modified-Since: x",
+                "If-Modified-Since: Fri, 31 Dec 9999 23:59:59 GMT",
+                "If-None-Match: *",
+                "Connection: keep-alive",
+                "Connection: close",
+                "Expect: 100-continue",
+                "Transfer-Encoding: chunked",
+                "Content-Length: -1",
+                "Content-Length: 99999999999999",
+                "Upgrade: websocket",
+                "Host: evil.example",
+                "Accept-Encoding: gzip",
+                " folded: x",
+                "no colon",
+                ": empty",
+                "X: " + "a" * 70_000,
+            ]
+        ),
+        st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=20),
+    ),
+    max_size=4,
+)
+LINES = st.tuples(
+    st.sampled_from(
+        ["GET", "HEAD", "POST", "PUT", "OPTIONS", "TRACE", "CONNECT", "get", "", "G\0T"]
+    ),
+    PATHS,
+    st.sampled_from(
+        [
+            " HTTP/1.1",
+            " HTTP/1.0",
+            "",
+            " HTTP/0.9",
+            " HTTP/2.0",
+            " HTTP/9999999.1",
+            " HTTP/x",
+            " x y",
+        ]
+    ),
+)
+
+
+def test_any_request_is_answered_cleanly(port, capfd):
+    @hypothesis.settings(max_examples=250, **SETTINGS)
+    @hypothesis.given(LINES, HEADERS, st.binary(max_size=30), st.integers(1, 3))
+    def check(line, headers, body, times):
+        method, path, version = line
+        sent = (request(port, f"{method} {path}{version}", *headers) + body) * times
+        received = exchange(port, sent)
+        assert SECRET not in received and b"root:" not in received and b"Traceback" not in received
+        assert statuses(received) <= EXPECTED, received[:300]
+        assert statuses(exchange(port, request(port, "GET / HTTP/1.0"))) == {200}
+
+    check()
+    assert capfd.readouterr().err == ""
+
+
+def test_any_bytes_are_answered_cleanly(port, capfd):
+    @hypothesis.settings(max_examples=100, **SETTINGS)
+    @hypothesis.given(st.binary(max_size=300))
+    def check(sent):
+        received = exchange(port, sent)
+        assert statuses(received) <= EXPECTED and b"Traceback" not in received
+
+    check()
+    assert capfd.readouterr().err == ""
