@@ -17,6 +17,7 @@ MOST_JPEG_SCANS = 100
 MODEST_PIXELS, MODEST_WORK = 2**24, 2**36  # work: pixels times bytes
 LARGER = "make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS"
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
+PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 TIFF_TILE = (322, 323)  # the tags of a tile's width and height
 
 
@@ -97,7 +98,10 @@ def _check_png(data):
         if place == len(PNG):
             if name != b"IHDR" or length != 13:
                 raise ValueError("it does not begin with a header")
-            check_pixels(*struct.unpack_from(">II", data, place + 8))
+            width, height, depth, color, *methods = struct.unpack_from(">IIBBBBB", data, place + 8)
+            check_pixels(width, height)
+            if depth not in PNG_DEPTHS.get(color, ()) or methods not in ([0, 0, 0], [0, 0, 1]):
+                raise ValueError("its header is damaged")
         place = end + 4
 
 

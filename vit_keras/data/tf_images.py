@@ -44,8 +44,9 @@ def decode(data: tf.Tensor, channels: int, window: Window | None = None) -> tf.T
         One of `FAULTS` if the bytes are not a whole picture in a known format.
     """
     head = _head(data)
+    simple = tf.cond(_is_plain_jpeg(head), lambda: _is_simple(data), lambda: tf.constant(False))
     picture = tf.cond(
-        _is_plain_jpeg(head),
+        simple,
         lambda: _upright_jpeg(data, window),
         lambda: _in_own_function(lambda: cut(_any(data, head), window)),
     )
@@ -104,23 +105,19 @@ def _in_own_function(branch: Callable):
     return tf.function(branch, autograph=False, experimental_attributes={"_noinline": True})()
 
 
-def _upright_jpeg(data, window):
+def _is_simple(data):
+    """Whether a plain JPEG needs no look at it in Python: it is modest, and has no CMYK."""
     shape = tf.image.extract_jpeg_shape(data)
     pixels = tf.reduce_prod(tf.cast(shape[:2], tf.int64))
-    data = tf.cond(
-        is_modest(pixels, tf.cast(tf.strings.length(data), tf.int64)),
-        lambda: data,
-        lambda: _in_own_function(lambda: in_python(_checked, data, tf.string, ())),
-    )
+    size = tf.cast(tf.strings.length(data), tf.int64)
+    return is_modest(pixels, size) & (shape[2] < 4)
+
+
+def _upright_jpeg(data, window):
     if window is None:
         return tf.io.decode_jpeg(data, **JPEG)
-    return tf.io.decode_and_crop_jpeg(data, window(shape), **JPEG)
-
-
-def _checked(data):
-    """Returns the bytes of a picture that may be decoded; ValueError for others."""
-    open_encoded(data).close()
-    return data
+    part = window(tf.image.extract_jpeg_shape(data))
+    return tf.io.decode_and_crop_jpeg(data, part, **JPEG)
 
 
 def _any(data, head):
@@ -139,13 +136,18 @@ def _any(data, head):
 
 
 def _inspect(data):
-    """Checks an encoded picture. Returns its EXIF orientation, or 0 if Pillow is to decode it."""
-    if data.startswith((b"\xff\xd8\xff", b"\x89PNG")) or (
-        data[8:12] == b"WEBP" and not is_animated_webp(data)
-    ):
-        _checked(data)
-        return np.int32(exif_orientation(data))
-    return np.int32(0)
+    """Checks an encoded picture. Returns its EXIF orientation, or 0 if Pillow is to decode it.
+
+    Pillow decodes what TensorFlow does not, or not alike: animated WebP and one with bytes at its
+    end, and JPEG in CMYK, which TensorFlow rounds down.
+    """
+    is_webp = data[8:12] == b"WEBP" and not is_animated_webp(data)
+    is_whole_webp = is_webp and int.from_bytes(data[4:8], "little") + 8 == len(data)
+    if not (is_whole_webp or data.startswith((b"\xff\xd8\xff", b"\x89PNG"))):
+        return np.int32(0)
+    with open_encoded(data) as picture:
+        mode = picture.mode
+    return np.int32(0 if mode == "CMYK" else exif_orientation(data))
 
 
 def _by_pillow(data):
