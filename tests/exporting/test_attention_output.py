@@ -49,8 +49,12 @@ def test_exported_files_have_attention_as_second_output(rng, tmp_path):
     expected = rollout(model, (images / 127.5 - 1).astype("float32"))
     assert {row["format"] for row in rows} == {"savedmodel", "litert", "onnx"}
     session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
-    outputs = session.run(None, {session.get_inputs()[0].name: images})
-    np.testing.assert_allclose(outputs[1], expected, atol=1e-5)
+    (source,), targets = session.get_inputs(), session.get_outputs()
+    assert (source.name, source.shape) == ("images", ["batch", 8, 12, 3])
+    shapes = {target.name: target.shape for target in targets}
+    assert shapes == {"output": ["batch", 5], "attention": ["batch", *patch_grid(model)]}
+    (attention,) = session.run(["attention"], {"images": images})
+    np.testing.assert_allclose(attention, expected, atol=1e-5)
     served = tf.saved_model.load(tmp_path / "out" / "saved_model").signatures["serving_default"]
     outputs = served(images=tf.constant(images))
     np.testing.assert_allclose(outputs["output_1"], expected, atol=1e-5)

@@ -2,29 +2,60 @@
 
 import numpy as np
 
+OUTPUTS = ("output", "attention")
+BATCH = "batch"
 LARGE = 1024  # values; smaller weights stay in float32
 
 
-def replace_erfc(path) -> None:
-    """Replaces Erfc by 1 - Erf in a file. ONNX has no Erfc, but tf2onnx writes it."""
+def finish(path) -> None:
+    """Makes a file of tf2onnx run everywhere, and names its outputs and its axis of images.
+
+    The first output is "output", a second one "attention", and the axis is "batch".
+    """
     import onnx
 
     model = onnx.load(path)
+    _replace_erfc(model.graph)
+    _name_outputs(model.graph)
+    _name_batch(model.graph)
+    onnx.save(model, path)
+
+
+def _replace_erfc(graph):
+    """Replaces Erfc by 1 - Erf. ONNX has no Erfc, but tf2onnx writes it."""
+    import onnx
+
     nodes = []
-    for node in model.graph.node:
+    for node in graph.node:
         if node.op_type != "Erfc":
             nodes.append(node)
             continue
         name = node.output[0]
         one = onnx.numpy_helper.from_array(np.ones((), "float32"), f"{name}/one")
-        model.graph.initializer.append(one)
+        graph.initializer.append(one)
         nodes.append(onnx.helper.make_node("Erf", node.input, [f"{name}/erf"], f"{name}/erf"))
         operands = [f"{name}/one", f"{name}/erf"]
         nodes.append(onnx.helper.make_node("Sub", operands, [name], f"{name}/sub"))
-    if len(nodes) != len(model.graph.node):
-        del model.graph.node[:]
-        model.graph.node.extend(nodes)
-        onnx.save(model, path)
+    if len(nodes) != len(graph.node):
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+def _name_outputs(graph):
+    names = {output.name: name for output, name in zip(graph.output, OUTPUTS)}
+    for output in graph.output:
+        output.name = names.get(output.name, output.name)
+    for node in graph.node:
+        for tensors in (node.input, node.output):
+            tensors[:] = [names.get(name, name) for name in tensors]
+
+
+def _name_batch(graph):
+    for value in (*graph.input, *graph.output):
+        axis = value.type.tensor_type.shape.dim[0]
+        if not axis.dim_value:
+            axis.dim_param = BATCH
+    del graph.value_info[:]  # what runtimes infer again, which speaks of the axis by its old name
 
 
 def large_weights(source) -> list[str]:

@@ -92,7 +92,7 @@ def write_litert(model, path, batch):
 
 def write_onnx(model, path, batch):
     model.export(path, format="onnx", input_signature=signature(model, batch), verbose=False)
-    onnx_files.replace_erfc(path)
+    onnx_files.finish(path)
 
 
 def write_openvino(source, path, excluded=(), calibration=None, fp16=False):
