@@ -140,6 +140,10 @@ class ImageModel(keras.Model):
         return model
 
 
+# Keras' old `.h5` files name a model by its class alone.
+keras.saving.get_custom_objects()["ImageModel"] = ImageModel
+
+
 def with_tuples(fields) -> dict[str, Any]:
     """The fields of a frozen dataclass, whose tuples JSON turns into lists."""
     return {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
