@@ -99,12 +99,12 @@ def _read() -> dict[str, dict[str, Any]]:
         with open(records_file(), encoding="utf-8") as file:
             records = json.load(file)
         return {path: record for path, record in records.items() if _is_record(record)}
-    except FileNotFoundError:
+    except OSError:
         return {}
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         warnings.warn(
-            f"The records of first uses in {records_file()!r} cannot be read ({error}); new ones "
-            "are begun",
+            f"The records of first uses in {records_file()!r} are damaged ({error}); new ones are "
+            "begun",
             stacklevel=3,
         )
         return {}

@@ -10,8 +10,6 @@ import numpy as np
 LARGEST_EXPANSION = 20
 # Claims up to this many bytes are allowed whatever the size of the file.
 ALWAYS_ALLOWED_BYTES = 2**28
-# What a memory map has read stays in memory, so it is renewed after so many bytes.
-MAPPED_BYTES = 2**24
 
 
 class DamagedFile(ValueError):

@@ -3,10 +3,11 @@
 from typing import Any
 
 from vit_keras import extras
-from vit_keras.weights.containers.checks import MAPPED_BYTES, DamagedFile, as_float
+from vit_keras.weights.containers.checks import DamagedFile, as_float
 from vit_keras.weights.containers.tensor_hashes import KEY, Record, hashing, text_hash
 
 NOTE_KEY = "vit_keras"  # the metadata entry that holds this package's note
+MAPPED_BYTES = 2**22  # what a map has read stays in memory, so it is renewed after so many bytes
 
 
 def _require(module, purpose):
@@ -44,6 +45,7 @@ class SafetensorsTensors:
 
     def raw(self, name):
         if self.left <= 0:
+            self.close()  # before there is another map
             self.file, self.left = self._opened(), MAPPED_BYTES
         try:
             array = self.file.get_tensor(name)

@@ -163,6 +163,7 @@ def check_tensors(path: str, tensors, used: Collection[str], integers: bool = Fa
         elif name in used and not (integers and array.dtype.kind in "iub"):
             finite = np.isfinite(as_float(array, name)).all()
             infinite += [] if finite else [name]
+        del array  # which would keep the last memory map while the next one is opened
     damaged, infinite = (
         [f"{name} in {files[name]!r}" if name in files else name for name in names]
         for names in (damaged, infinite)
