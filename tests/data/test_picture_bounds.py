@@ -158,6 +158,27 @@ def test_every_checksum_of_a_png_is_checked(rng, read):
         read(written[:-12])
 
 
+@ROADS
+def test_a_png_without_all_its_rows_is_refused(rng, read):
+    picture = rng.integers(0, 256, (9, 7, 3), dtype="uint8")
+    np.testing.assert_array_equal(read(crafted.png(7, 9, picture.tobytes())), picture)
+    with pytest.raises(ValueError, match="rows of its pixels are missing|Invalid PNG data"):
+        read(crafted.png(7, 10, picture.tobytes()))
+
+
+@ROADS
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (3, 5), (8, 8), (17, 2), (2, 30)])
+def test_interlaced_pngs_are_read(rng, read, height, width):
+    """Seven passes of Adam7, each a smaller picture."""
+    picture = rng.integers(0, 256, (height, width, 3), dtype="uint8")
+    passes = [picture[y::dy, x::dx] for x, y, dx, dy in picture_bounds.ADAM7]
+    rows = b"".join(b"\0" + row.tobytes() for part in passes if part.size for row in part)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 1)
+    chunks = {b"IHDR": header, b"IDAT": zlib.compress(rows), b"IEND": b""}
+    written = b"\x89PNG\r\n\x1a\n" + b"".join(crafted.chunk(*chunk) for chunk in chunks.items())
+    np.testing.assert_array_equal(read(written), picture)
+
+
 @pytest.fixture
 def folder(tmp_path, rng):
     """Six small pictures of two classes and a PNG of 400 megapixels."""

@@ -18,6 +18,12 @@ MODEST_PIXELS, MODEST_WORK = 2**24, 2**36  # work: pixels times bytes
 LARGER = "make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS"
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by the type of color
+# The first column and row of each pass of an interlaced PNG, and the steps to the next ones.
+ADAM7 = (
+    *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
+    *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
+)
 TIFF_TILE = (322, 323)  # the tags of a tile's width and height
 
 
@@ -79,29 +85,55 @@ def check_encoded(data: bytes) -> None:
         check_pixels(*size)
 
 
-def is_animated_webp(data: bytes) -> bool:
-    """Whether the header of a WebP announces several frames."""
-    return data[8:16] == b"WEBPVP8X" and bool(data[20:21]) and bool(data[20] & 2)
+def check_png_rows(data: bytes) -> None:
+    """Checks that a PNG, which `check_encoded` has seen, holds as many rows as its header says.
+
+    Pillow would fill the missing ones with zeros; TensorFlow refuses such a file itself.
+
+    Raises:
+        ValueError: If rows are missing, or the pixels cannot be unpacked.
+    """
+    width, height, depth, color, *_, interlaced = struct.unpack_from(">IIBBBBB", data, 16)
+    bits, missing = depth * PNG_SAMPLES[color], 0
+    for left, top, across, down in ADAM7 if interlaced else ((0, 0, 1, 1),):
+        columns, rows = -(-(width - left) // across), -(-(height - top) // down)
+        missing += rows * (1 + -(-columns * bits // 8)) if columns > 0 and rows > 0 else 0
+    stream, begun = zlib.decompressobj(-zlib.MAX_WBITS), 0
+    for name, content in _chunks(data):
+        if name == b"IDAT":  # without the two bytes before the pixels, nor the checksum after them
+            begun, content = begun + len(content), content[max(0, 2 - begun) :]
+        while name == b"IDAT" and content and missing > 0 and not stream.eof:
+            missing -= len(stream.decompress(content, 2**16))
+            content = stream.unconsumed_tail
+    if missing > 0:
+        raise ValueError("rows of its pixels are missing")
 
 
 def _check_png(data):
+    chunks = _chunks(data)
+    name, header = next(chunks)
+    if name != b"IHDR" or len(header) != 13:
+        raise ValueError("it does not begin with a header")
+    width, height, depth, color, *methods = struct.unpack(">IIBBBBB", header)
+    check_pixels(width, height)
+    if depth not in PNG_DEPTHS.get(color, ()) or methods not in ([0, 0, 0], [0, 0, 1]):
+        raise ValueError("its header is damaged")
+    for _ in chunks:
+        pass
+
+
+def _chunks(data):
+    """Yields the name and the content of each chunk of a PNG, and checks its checksum."""
     view, place, name = memoryview(data), len(PNG), b""
     while name != b"IEND":
-        if place + 12 > len(data):
-            raise ValueError("the file is truncated")
-        length, name = struct.unpack_from(">I4s", data, place)
+        length = int.from_bytes(data[place : place + 4], "big")
         end = place + 8 + length
-        if end + 4 > len(data):
+        if place + 8 > len(data) or end + 4 > len(data):
             raise ValueError("the file is truncated")
-        if zlib.crc32(view[place + 4 : end]) != struct.unpack_from(">I", data, end)[0]:
+        name = data[place + 4 : place + 8]
+        if zlib.crc32(view[place + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):
             raise ValueError(f"the checksum of its chunk {name.decode('latin-1')!r} differs")
-        if place == len(PNG):
-            if name != b"IHDR" or length != 13:
-                raise ValueError("it does not begin with a header")
-            width, height, depth, color, *methods = struct.unpack_from(">IIBBBBB", data, place + 8)
-            check_pixels(width, height)
-            if depth not in PNG_DEPTHS.get(color, ()) or methods not in ([0, 0, 0], [0, 0, 1]):
-                raise ValueError("its header is damaged")
+        yield name, view[place + 8 : end]
         place = end + 4
 
 

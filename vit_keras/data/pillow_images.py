@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from vit_keras import extras
-from vit_keras.data.picture_bounds import LARGER, check_encoded, check_opened
+from vit_keras.data.picture_bounds import LARGER, check_encoded, check_opened, check_png_rows
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp"),
@@ -82,6 +82,8 @@ def read_encoded(data: bytes, channels: int) -> np.ndarray:
         ImportError: As `read_image`.
     """
     with open_encoded(data) as picture, _as_value_errors():
+        if picture.format == "PNG":
+            check_png_rows(data)
         if picture.format in TURNED_BY_PILLOW:
             return np.ascontiguousarray(_pixels(_upright(picture), channels))
         pixels = _pixels(picture, channels)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from vit_keras.data.picture_bounds import is_animated_webp, is_modest
+from vit_keras.data.picture_bounds import is_modest
 from vit_keras.data.pillow_images import (
     exif_orientation,
     open_encoded,
@@ -138,16 +138,17 @@ def _any(data, head):
 def _inspect(data):
     """Checks an encoded picture. Returns its EXIF orientation, or 0 if Pillow is to decode it.
 
-    Pillow decodes what TensorFlow does not, or not alike: animated WebP and one with bytes at its
-    end, and JPEG in CMYK, which TensorFlow rounds down.
+    Pillow decodes what TensorFlow does not, or not alike: WebP with transparency, metadata, several
+    frames, or bytes at its end, PNG of several frames, and JPEG in CMYK, which TensorFlow rounds
+    down.
     """
-    is_webp = data[8:12] == b"WEBP" and not is_animated_webp(data)
+    is_webp = data[8:12] == b"WEBP" and data[12:16] in (b"VP8 ", b"VP8L")
     is_whole_webp = is_webp and int.from_bytes(data[4:8], "little") + 8 == len(data)
     if not (is_whole_webp or data.startswith((b"\xff\xd8\xff", b"\x89PNG"))):
         return np.int32(0)
     with open_encoded(data) as picture:
-        mode = picture.mode
-    return np.int32(0 if mode == "CMYK" else exif_orientation(data))
+        by_pillow = picture.mode == "CMYK" or getattr(picture, "is_animated", False)
+    return np.int32(0 if by_pillow else exif_orientation(data))
 
 
 def _by_pillow(data):
