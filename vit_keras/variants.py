@@ -2,8 +2,10 @@
 
 The variants come from Table 1 of the paper (B, L, H), from AugReg (Ti and S, arXiv 2106.10270),
 from Figure 4 (b, the halved B), from both papers (hybrids), and from BiT (ResNets, arXiv
-1912.11370). The variants of other families, such as "DINOv2-S/14", come from the rows in
-`vit_keras.families`.
+1912.11370). Scaling Vision Transformers (arXiv 2106.04560) adds g and G, PaLI (arXiv 2209.06794)
+adds e, Getting ViT in Shape (arXiv 2305.13035) adds So400m, and their code, big_vision, has mu, M
+and the shape-optimized g-opt and G-opt. The variants of other families, such as "DINOv2-S/14", come
+from the rows in `vit_keras.families`.
 """
 
 import difflib
@@ -11,6 +13,7 @@ import re
 from typing import Any
 
 from vit_keras import families
+from vit_keras.families import sizes
 from vit_keras.variant_rows import (
     IMAGE_SIZE,
     ROOT_WIDTH,
@@ -22,8 +25,7 @@ from vit_keras.variant_rows import (
 )
 
 DEFAULT = "B/16"  # the variant of a run that names none
-_TI, _S, _B = (192, 12, 3, 768), (384, 12, 6, 1536), (768, 12, 12, 3072)
-_L, _H = (1024, 24, 16, 4096), (1280, 32, 16, 5120)
+_TI, _S, _B, _L, _H = sizes.TI, sizes.S, sizes.B, sizes.L, sizes.H
 
 VISION_TRANSFORMERS = {
     "Ti/16": Variant(16, *_TI),
@@ -36,6 +38,14 @@ VISION_TRANSFORMERS = {
     "L/16": Variant(16, *_L),
     "L/32": Variant(32, *_L),
     "H/14": Variant(14, *_H),
+    "mu/16": Variant(16, 32, 1, 2, 128),
+    "M/16": Variant(16, *sizes.M),
+    "So400m/14": Variant(14, *sizes.SO400M),
+    "g/14": Variant(14, *sizes.G),
+    "g-opt/16": Variant(16, 1536, 40, 16, 6144),
+    "G/14": Variant(14, 1664, 48, 16, 8192),
+    "G-opt/16": Variant(16, 1536, 48, 16, 8192),
+    "e/14": Variant(14, 1792, 56, 16, 15360),
 }
 HYBRIDS = {
     "R+Ti/16": HybridVariant(8, *_TI, resnet_layers=()),  # a token has 32 pixels, despite the name

@@ -22,11 +22,25 @@ VITS = {
     "ViTL16": "L/16",
     "ViTL32": "L/32",
     "ViTH14": "H/14",
+    "ViTmu16": "mu/16",
+    "ViTM16": "M/16",
+    "ViTSo400m14": "So400m/14",
+    "ViTg14": "g/14",
+    "ViTgOpt16": "g-opt/16",
+    "ViTG14": "G/14",
+    "ViTGOpt16": "G-opt/16",
+    "ViTe14": "e/14",
 }
 
 
+AT_NIGHT = ("ViTg14", "ViTgOpt16", "ViTG14", "ViTGOpt16")  # as e, and each takes seconds
+
+
 @pytest.mark.once
-@pytest.mark.parametrize("name", VITS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.nightly] if name in AT_NIGHT else []) for name in VITS],
+)
 def test_constructors_have_the_signature_and_size_of_their_variant(name):
     build = getattr(applications, name)
     theirs = inspect.signature(keras.applications.ResNet50).parameters

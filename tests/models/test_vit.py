@@ -95,11 +95,29 @@ COUNTS = {
     "L/16": 304_326_632,
     "L/32": 306_535_400,
     "H/14": 632_045_800,
+    # big_vision's `Model(1000, variant=..., pool_type="gap")`, and a class token with its position.
+    "mu/16": 76_648 + 2 * 32,
+    "M/16": 38_836_712 + 2 * 512,
+    "So400m/14": 413_595_352 + 2 * 1152,
+    "g/14": 1_012_608_616 + 2 * 1408,
+    "g-opt/16": 1_136_283_112 + 2 * 1536,
+    "G/14": 1_844_437_352 + 2 * 1664,
+    "G-opt/16": 1_665_023_464 + 2 * 1536,
+    "e/14": 3_807_210_728 + 2 * 1792,
 }
 
 
+AT_NIGHT = ("g-opt/16", "G/14", "G-opt/16")  # as g and e, which take seconds
+
+
 @pytest.mark.once
-@pytest.mark.parametrize("variant", COUNTS)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if name in AT_NIGHT else [])
+        for name in COUNTS
+    ],
+)
 def test_parameter_counts_are_the_published(variant):
     size = variants.architecture(variant, image_size=224, num_classes=1000)
     gap = COUNTS[variant] - 2 * size["hidden_size"]  # no class token, nor a position for it

@@ -24,6 +24,14 @@ ViTB32 = application("B/32", "vit_b32", "ViTB32")
 ViTL16 = application("L/16", "vit_l16", "ViTL16")
 ViTL32 = application("L/32", "vit_l32", "ViTL32")
 ViTH14 = application("H/14", "vit_h14", "ViTH14")
+ViTmu16 = application("mu/16", "vit_mu16", "ViTmu16")
+ViTM16 = application("M/16", "vit_m16", "ViTM16")
+ViTSo400m14 = application("So400m/14", "vit_so400m14", "ViTSo400m14")
+ViTg14 = application("g/14", "vit_g14", "ViTg14")
+ViTgOpt16 = application("g-opt/16", "vit_g_opt16", "ViTgOpt16")
+ViTG14 = application("G/14", "vit_G14", "ViTG14")
+ViTGOpt16 = application("G-opt/16", "vit_G_opt16", "ViTGOpt16")
+ViTe14 = application("e/14", "vit_e14", "ViTe14")
 
 RViTTi16 = application("R+Ti/16", "r_vit_ti16", "RViTTi16")
 R26ViTS32 = application("R26+S/32", "r26_vit_s32", "R26ViTS32")
@@ -84,12 +92,20 @@ __all__ = [
     "ViTB8",
     "ViTB16",
     "ViTB32",
+    "ViTG14",
+    "ViTGOpt16",
     "ViTH14",
     "ViTL16",
     "ViTL32",
+    "ViTM16",
     "ViTS16",
     "ViTS32",
+    "ViTSo400m14",
     "ViTTi16",
+    "ViTe14",
+    "ViTg14",
+    "ViTgOpt16",
+    "ViTmu16",
     "decode_predictions",
     "preprocess_input",
 ]
