@@ -125,3 +125,35 @@ def test_attention_pooling_is_read_with_its_architecture(rng, tmp_path):
     model = build(rng, **TANH, classifier="map", representation_size=7)
     weights.save(model, tmp_path / "a.npz", format="big_vision")
     assert_equal_weights(model, weights.from_checkpoint(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize("classifier", ["token", "gap", "map"])
+def test_fixed_positions_are_written_as_none(rng, tmp_path, classifier):
+    model = build(rng, **TANH, position_embedding="sincos2d", classifier=classifier)
+    weights.save(model, tmp_path / "a.npz", format="big_vision")
+    with np.load(tmp_path / "a.npz") as file:
+        assert not [name for name in file if "pos_embedding" in name]
+    size = model.input_shape[1:3]
+    opened = weights.from_checkpoint(tmp_path / "a.npz", image_size=size)
+    images = rng.normal(size=(2, *model.input_shape[1:])).astype("float32")
+    expected = model.predict_on_batch(images)
+    np.testing.assert_allclose(opened.predict_on_batch(images), expected, atol=1e-5)
+    again = weights.load(
+        build(rng, **TANH, position_embedding="sincos2d", classifier=classifier),
+        tmp_path / "a.npz",
+    )
+    assert_equal_weights(model, again)
+
+
+def test_positions_of_patches_alone_are_those_of_pool_type_tok(rng, tmp_path):
+    """big_vision adds positions to the patches, and the class token comes before them."""
+    model = build(rng, **TANH, position_cover="patches")
+    weights.save(model, tmp_path / "a.npz", format="big_vision")
+    with np.load(tmp_path / "a.npz") as file:
+        positions, cls = file["params/pos_embedding"], file["params/cls"]
+    np.testing.assert_array_equal(positions, weights_by_path(model)["posembed_input/pos_embedding"])
+    np.testing.assert_array_equal(cls, weights_by_path(model)["cls/cls"])
+    images = rng.normal(size=(2, *model.input_shape[1:])).astype("float32")
+    opened = weights.from_checkpoint(tmp_path / "a.npz")
+    answers = opened.predict_on_batch(images)
+    np.testing.assert_allclose(answers, model.predict_on_batch(images), atol=1e-5)

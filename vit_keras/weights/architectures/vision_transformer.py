@@ -25,7 +25,8 @@ from vit_keras.weights.architectures.paths import (
 )
 
 # The positions that some project's files hold.
-POSITIONS = (("learned", "stem"), ("none", "stem"), ("rope2d", "stem"), ("relative_2d", "stem"))
+KINDS = ("learned", "none", "sincos2d", "rope2d", "relative_2d")
+POSITIONS = [(kind, "stem") for kind in KINDS]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +178,8 @@ def _check_vision_transformer(model):
         )
     if (positions := positions_of(model)) not in POSITIONS:
         raise ValueError(
-            "Other projects' formats hold models whose positions are learned and added once, or "
-            "rotary, or BEiT's. Received: model {!r} with position_embedding={!r}, "
+            "Other projects' formats hold models whose positions are added once and learned or "
+            "fixed, rotary, or BEiT's. Received: model {!r} with position_embedding={!r}, "
             "position_embedding_at={!r}; save it as .keras or .weights.h5".format(
                 model.name, *positions
             )

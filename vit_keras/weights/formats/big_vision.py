@@ -3,7 +3,8 @@
 These are read as well:
 
 - older files, which keep the slot or have the positions inside `Transformer`;
-- files without positions, whose models have the fixed sin-cos ones;
+- files without positions, whose models have the fixed sin-cos ones, as a model of
+  `position_embedding="sincos2d"` is written;
 - `params/img/` of two-tower models, without the tower for text;
 - training states, without their optimizer;
 - NaFlex models, which have one kernel row for each number of a patch, `(p·p·3, D)`, and positions
@@ -107,7 +108,8 @@ def _positions(arch, names):
         return Link((), ours, lambda: (fixed,), lambda x: ())
 
     def write(x):
-        slot_is_zero = arch.classifier == "token" and not x[:, 0].any()
+        has_slot = arch.classifier == "token" and arch.options.position_cover != "patches"
+        slot_is_zero = has_slot and not x[:, 0].any()
         return (x[:, 1:],) if slot_is_zero else (x,)
 
     def read(x):
@@ -180,6 +182,8 @@ FORMAT = Format(
     numerics=lambda config: Numerics(gelu="tanh", preprocessing=PREPROCESSING, resizing=PUBLISHED),
     refine=refine,
     slots_optional=True,
+    options=("position_cover",),
+    positions=("learned", "sincos2d"),
     canonical=canonical,
     head=("head/", "pre_logits/"),
     ignored=("opt/", "extra/", "txt/"),
