@@ -6,6 +6,7 @@ import pathlib
 import statistics
 import threading
 import time
+from collections.abc import Callable
 
 BAR = 0.02  # the growth of memory after the warm-up that counts as flat
 
@@ -20,6 +21,7 @@ class Signs:
         anonymous: The part of it in MiB that is no file's, such as heaps; what leaks, leaks here
         files: The number of open files
         threads: The number of threads
+        done: How much of its work the process had done, counted by who watched it
     """
 
     age: float
@@ -27,6 +29,7 @@ class Signs:
     anonymous: float
     files: int
     threads: int
+    done: int = 0
 
 
 def look(process: int | str = "self", since: float | None = None) -> Signs:
@@ -42,10 +45,16 @@ def look(process: int | str = "self", since: float | None = None) -> Signs:
 
 
 class Watch:
-    """Looks at another process every `seconds`, from a thread, until the process ends."""
+    """Looks at another process every `seconds`, from a thread, until the process ends.
 
-    def __init__(self, process: int, seconds: float = 5.0):
-        self.process, self.seconds, self.seen = process, seconds, []
+    Args:
+        process: Its number.
+        count: a function without arguments that returns how much of its work it has done.
+        seconds: Between two looks.
+    """
+
+    def __init__(self, process: int, count: Callable[[], int], seconds: float = 5.0):
+        self.process, self.count, self.seconds, self.seen = process, count, seconds, []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
@@ -54,7 +63,8 @@ class Watch:
         since = time.monotonic()
         while not self._stop.wait(self.seconds):
             try:
-                self.seen.append(look(self.process, since))
+                signs = look(self.process, since)
+                self.seen.append(dataclasses.replace(signs, done=self.count()))
             except (OSError, KeyError, IndexError):  # it ends, or has ended
                 return
 
@@ -65,18 +75,16 @@ class Watch:
         return self.seen
 
 
-def compare_ends(seen: list[Signs], warm_up: int) -> dict:
-    """Compares the first fifth after the warm-up with the last fifth, by medians.
+def compare_ends(seen: list[Signs]) -> dict:
+    """Compares the first fifth with the last fifth, by medians.
 
     Args:
-        seen: What was seen of one process.
-        warm_up: How many looks at the beginning are left out.
+        seen: What was seen of one process after its warm-up.
 
     Returns:
-        The growth of both kinds of memory as a share, the MiB at the end, the least and most
-        open files and threads after the warm-up, and their medians in the two fifths.
+        The growth of both kinds of memory as a share; of memory in MiB, open files and threads the
+        medians of the two fifths, the least and the most.
     """
-    seen = seen[warm_up:]
     fifth = max(len(seen) // 5, 1)
     ends = {}
     for name in ("resident", "anonymous", "files", "threads"):

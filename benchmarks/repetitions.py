@@ -63,7 +63,7 @@ def main():
     times = options.times or REPETITIONS[options.part]
     with tempfile.TemporaryDirectory() as folder:
         seen = repeat(options.part, times, pathlib.Path(folder) / "model.keras")
-    ends = process_signs.compare_ends(seen, times // 5)
+    ends = process_signs.compare_ends(seen[times // 5 :])
     span = lambda name: f"{ends[name]['first']:g} → {ends[name]['last']:g}"
     cells = [os.environ.get("KERAS_BACKEND", "tensorflow"), f"{times} {options.part}"]
     cells += [f"{100 * ends['resident_growth']:+.2f} %", span("resident"), span("files")]

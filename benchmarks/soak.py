@@ -24,13 +24,13 @@ import tempfile
 import time
 
 from benchmarks import process_signs
-from benchmarks.soak_training import compare, steps_per_second
+from benchmarks.soak_training import BATCH, compare, steps_per_second, updates
 
 ROOT = pathlib.Path(__file__).parents[1]
 ARGUMENTS = [
     *("--config", "digits", "--model.hidden_size", "32", "--model.num_layers", "2"),
     *("--model.num_heads", "2", "--model.mlp_dim", "64", "--model.dropout_rate", "0.2"),
-    *("--batch", "32", "--eval_every", "250", "--checkpoint_every", "400"),
+    *("--batch", str(BATCH), "--eval_every", "250", "--checkpoint_every", "400"),
     *("--keep_checkpoints", "100000", "--optimizer.ema_decay", "0.99"),
     *("--kernels", "default"),  # what one run measured as faster, another may not
 ]
@@ -39,7 +39,7 @@ EXPORTS = 4  # of a killed run
 LONG_LIFE = 0.3  # of the time, for the run that is never disturbed
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 CODES = {signal.SIGKILL: (-9,), signal.SIGTERM: (143, -15), signal.SIGINT: (130, -2, 1)}
-WARM_UP = 24  # looks, 5 seconds apart
+WARM_UP = 1000  # updates of a process: four evaluations, two checkpoints
 PATIENCE = 300  # seconds that a process may take to stop
 
 
@@ -63,7 +63,8 @@ class Soak:
     def live(self, folder, steps, export_every=0, seconds=None, number=signal.SIGKILL):
         """One life of a process, which `number` ends after `seconds`; whether the run is done."""
         process = self.start(folder, steps, export_every)
-        watch, began = process_signs.Watch(process.pid), time.monotonic()
+        watch = process_signs.Watch(process.pid, lambda: updates(folder))
+        began, first = time.monotonic(), updates(folder)
         try:
             code = process.wait(seconds)
             expected = (0,)
@@ -78,8 +79,11 @@ class Soak:
             log = (self.root / f"{folder.name}.log").read_text()
             raise RuntimeError(f"{folder.name} ended with {code}, not {expected}: {log[-3000:]}")
         life = {"run": folder.name, "seconds": time.monotonic() - began, "code": code}
-        if len(seen) >= 8:
-            life |= process_signs.compare_ends(seen, min(WARM_UP, len(seen) // 2))
+        for name in ("files", "threads"):
+            life[f"most_{name}"] = max((getattr(signs, name) for signs in seen), default=0)
+        warm = [signs for signs in seen if first + WARM_UP <= signs.done < steps]
+        if len(warm) >= 10:
+            life |= process_signs.compare_ends(warm)
         self.lives.append(life)
         print(json.dumps(life), flush=True)
         return code == 0
@@ -101,18 +105,22 @@ class Soak:
         return folders
 
 
-def soak(minutes: float, steps: int | None, root: pathlib.Path, seed: int, longest: float) -> dict:
+def soak(options: argparse.Namespace, root: pathlib.Path) -> dict:
     """Runs the whole; returns the figures."""
-    began, all_of_it = time.monotonic(), Soak(root, seed, longest)
+    began, minutes, steps = time.monotonic(), options.minutes, options.steps
+    all_of_it = Soak(root, options.seed, options.longest)
     if steps is None:
         all_of_it.live(root / "speed", 1000)
-        seconds = minutes * 60 * LONG_LIFE
+        seconds = minutes * 60 * (1 if options.undisturbed else LONG_LIFE)
         steps = max(int(steps_per_second(root / "speed") * seconds) // ROUND, 1) * ROUND
     straight = root / "straight"
     all_of_it.live(straight, steps)
     long_life = all_of_it.lives[-1]
+    if "resident" not in long_life:
+        raise ValueError(f"A run must be longer than {WARM_UP} updates. Received: {steps}")
     export_every = max(steps // EXPORTS // ROUND, 1) * ROUND
-    folders = all_of_it.killed_runs(steps, export_every, began + minutes * 60)
+    end = began + minutes * 60
+    folders = [] if options.undisturbed else all_of_it.killed_runs(steps, export_every, end)
     differ, compared = [], 0
     for folder in folders:
         names, count = compare(straight, folder)
@@ -159,17 +167,15 @@ def main():
     parser.add_argument("--steps", type=int, help="updates of a run (measured)")
     parser.add_argument("--seed", type=int, default=0, help="decides the moments (0)")
     parser.add_argument("--longest", type=float, default=200, help="seconds to a kill (200)")
+    parser.add_argument("--undisturbed", action="store_true", help="no kills: memory alone")
     parser.add_argument("--out", type=pathlib.Path, help="a JSON file of all figures")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
-        arguments = options.steps, pathlib.Path(root), options.seed, options.longest
-        figures = soak(options.minutes, *arguments)
+        figures = soak(options, pathlib.Path(root))
     if options.out:
         options.out.write_text(json.dumps(figures, indent=1))
     print(row(figures))
-    life = figures["long_life"]
-    flat = "resident" in life and process_signs.is_flat(life)
-    return int(bool(figures["differ"]) or not flat)
+    return int(bool(figures["differ"]) or not process_signs.is_flat(figures["long_life"]))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import sys
 
 import numpy as np
 
+BATCH = 32
+
 
 def main():
     every = int(sys.argv[1])
@@ -53,8 +55,13 @@ def export(model, folder: pathlib.Path) -> None:
 
 def steps_per_second(folder: pathlib.Path) -> float:
     """How fast a run was when it had compiled everything."""
-    rows = json.loads((folder / "metrics.json").read_text())
-    return min(row["images_per_second"] for row in rows[2:]) / 32
+    return min(row["images_per_second"] for row in _read_rows(folder)[2:]) / BATCH
+
+
+def updates(folder: pathlib.Path) -> int:
+    """The updates of a run until its last evaluation."""
+    rows = _read_rows(folder)
+    return rows[-1]["step"] if rows else 0
 
 
 def compare(straight: pathlib.Path, other: pathlib.Path) -> tuple[list[str], int]:
@@ -81,10 +88,15 @@ def compare(straight: pathlib.Path, other: pathlib.Path) -> tuple[list[str], int
     return found, len(both)
 
 
-def _rows(folder):
+def _read_rows(folder):
     path = folder / "metrics.json"
-    rows = json.loads(path.read_text()) if path.exists() else []
-    return [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def _rows(folder):
+    """The rows of metrics, without what the clock measured."""
+    clock = "images_per_second"
+    return [{k: v for k, v in row.items() if k != clock} for row in _read_rows(folder)]
 
 
 def _model_differences(*folders):

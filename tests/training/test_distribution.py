@@ -180,6 +180,7 @@ def test_devices_of_one_process_train_as_one(tmp_path, alone):
     for kind in kinds:
         assert_same_training(tmp_path / kind, alone)
     assert_identical(tmp_path / "resumed", tmp_path / kinds[-1])
+    assert rows_of(tmp_path / "resumed") == rows_of(tmp_path / kinds[-1])
     if BACKEND == "jax":
         held = json.loads((tmp_path / "model_parallel.json").read_text())
         block = "encoderblock_0/MultiHeadDotProductAttention_1"
