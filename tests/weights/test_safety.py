@@ -7,6 +7,7 @@ import pickle
 import struct
 import zipfile
 
+import keras
 import numpy as np
 import pytest
 
@@ -65,6 +66,26 @@ def test_payloads_in_torch_files_are_refused(trap, tmp_path):
     torch.save([torch.ones(3)], tmp_path / "b.pth")
     with pytest.raises(ValueError, match=r"must hold a state dict\. Received: list"):
         weights.load(build(), tmp_path / "b.pth")
+
+
+def test_code_in_keras_files_is_refused(trap, tmp_path):
+    images, written = keras.Input((4,)), str(trap)
+    touch = keras.layers.Lambda(lambda x: (open(written, "w").close(), x)[1], output_shape=(4,))
+    keras.Model(images, touch(images)).save(tmp_path / "lambda.keras")
+    trap.unlink(missing_ok=True)  # which building the model has made
+    keras.Model(images, keras.layers.Dense(3)(images)).save(tmp_path / "plain.keras")
+    with zipfile.ZipFile(tmp_path / "plain.keras") as plain:
+        files = {name: plain.read(name) for name in plain.namelist()}
+    named = {"module": "os", "class_name": "mkdir", "config": {"path": written}}
+    config = json.loads(files["config.json"])
+    config["config"]["layers"][1] |= {**named, "registered_name": "mkdir"}
+    with zipfile.ZipFile(tmp_path / "module.keras", "w") as archive:
+        for name, content in (files | {"config.json": json.dumps(config)}).items():
+            archive.writestr(name, content)
+    for name in ("lambda", "module"):
+        for read in (weights.open_model, weights.from_checkpoint):
+            with pytest.raises(ValueError, match=rf"{name}\.keras' cannot be read.*deserializ"):
+                read(tmp_path / f"{name}.keras")
 
 
 def test_pickles_in_h5_are_never_opened(trap, tmp_path):
