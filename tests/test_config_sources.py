@@ -100,6 +100,7 @@ def test_epochs_are_counted_in_updates(tmp_path):
     [
         (b"\xff\xfe", "it is not UTF-8 from byte 0 on"),
         (b"[" * 10**5, "it is not YAML: maximum recursion depth exceeded"),
+        (b"# nothing", "it is empty"),
         (b"[1, 2]", "it must hold fields, such as"),
         (b"name: !!int ''", "it is not YAML: string index out of range"),
         (b"name: &a [*a]", "it holds more than 10000 values"),

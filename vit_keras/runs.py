@@ -11,7 +11,8 @@ from typing import Any
 import keras
 
 from vit_keras import extras, variants
-from vit_keras.config import Config, dump_config, read_config
+from vit_keras.config import Config, UsageError, dump_config, read_config
+from vit_keras.config.yaml_files import read_yaml
 from vit_keras.environment import Environment, describe_environment, read_environment
 from vit_keras.file_lock import LOCK, claimed
 from vit_keras.files import write_text
@@ -129,7 +130,7 @@ def find_run(folder: str | os.PathLike) -> Run:
     folder = pathlib.Path(folder)
     if not (folder / "config.yaml").is_file():
         raise FileNotFoundError(f"{str(folder)!r} is not a run's folder: it has no config.yaml.")
-    run = Run(folder, read_config(folder / "config.yaml"))
+    run = Run(folder, _recorded_config(folder))
     if not run.model_file.is_file():
         raise FileNotFoundError(
             f"The run in {str(folder)!r} has no model.keras yet. Repeat the command that began the "
@@ -190,6 +191,16 @@ def _identity(config: Config) -> str:
     return dump_config(dataclasses.replace(config, workdir=None))
 
 
+def _recorded_config(folder) -> Config:
+    file, remedy = folder / "config.yaml", "Restore it, or begin another run with another --workdir"
+    try:
+        if "dataset" not in read_yaml(file):  # which every run's file has
+            raise UsageError(f"{str(file)!r} cannot be read as a configuration (no dataset)")
+        return read_config(file)
+    except ValueError as error:
+        raise UsageError(f"{error}. {remedy}") from error
+
+
 def _check_same(folder, config):
     yaml = extras.require("yaml", extra="train", purpose="Reading a run")
 
@@ -200,7 +211,7 @@ def _check_same(folder, config):
             f"Received: {keras.backend.backend()!r}. Give another --workdir, or "
             f"KERAS_BACKEND={backend}"
         )
-    recorded = _flat(yaml.safe_load(_identity(read_config(folder / "config.yaml"))))
+    recorded = _flat(yaml.safe_load(_identity(_recorded_config(folder))))
     requested = _flat(yaml.safe_load(_identity(config)))
     differences = [
         f"{name}: {recorded.get(name)!r} there, {requested.get(name)!r} here"

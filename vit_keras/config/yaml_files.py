@@ -12,7 +12,7 @@ MOST_VALUES = 10_000  # of a file, counted as often as an alias repeats them
 
 
 def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a YAML file of fields; an empty file has none.
+    """Reads a YAML file of fields.
 
     Raises:
         FileNotFoundError: There is no file at `path`.
@@ -36,7 +36,7 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
         reason = " ".join(str(error).split())
         raise _damaged(name, f"it is not YAML: {reason or type(error).__name__}") from error
     if content is None:
-        return {}
+        raise _damaged(name, "it is empty")
     if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
         raise _damaged(name, "it must hold fields, such as `dataset: digits`")
     if _has_more_values(content, MOST_VALUES):
