@@ -27,6 +27,8 @@ LEVELS = (
         "embedded_task",
         "machine",
         "keras_internals",
+        "annotated",
+        "visible",
     }
     | {"_backend", "_command_line"},
     {"config", "resizing", "figures", "layers"},
@@ -43,6 +45,7 @@ BESIDE = {
     "families": {"variant_rows"},
     "layers": {"resizing"},
     "runtimes": {"extras"},
+    "tasks": {"annotated"},
     "embedded_task": {"json_files", "runtimes", "tasks"},
     "_backend": {"extras", "json_files"},
     "environment": {"json_files"},

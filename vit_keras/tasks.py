@@ -3,6 +3,8 @@
 import dataclasses
 from typing import NamedTuple
 
+from vit_keras.annotated import check_types
+
 
 class Kind(NamedTuple):
     """A kind of label.
@@ -71,6 +73,9 @@ class Task:
     temperature: float | None = None
 
     def __post_init__(self):
+        check_types(self)
+        if self.temperature is not None and self.temperature <= 0:
+            raise ValueError(f"`temperature` must be above 0. Received: {self.temperature}")
         if self.kind not in KINDS:
             raise ValueError(
                 f"`kind` must be one of {', '.join(map(repr, KINDS))}. Received: {self.kind!r}"

@@ -134,8 +134,8 @@ def test_a_flipped_bit_in_an_archive_is_found_before_anything_is_assigned(rng, t
         ("num_registers", 10**9, "has at least [0-9]{11,} weights"),
         ("mlp_dim", 0, "`mlp_dim` must be a whole number of at least 1. Received: 0"),
         ("patch_size", [0, 4], r"`patch_size` must be .*Received: \(0, 4\)|Received: \[0, 4\]"),
-        ("num_heads", "3", "`num_heads` must be a whole number of at least 1. Received: '3'"),
-        ("num_layers", 2.5, "`num_layers` must be a whole number of at least 1. Received: 2.5"),
+        ("num_heads", "3", "`num_heads` must be of type int. Received: '3'"),
+        ("num_layers", 2.5, "`num_layers` must be of type int. Received: 2.5"),
     ],
 )
 def test_a_note_that_claims_absurd_sizes_builds_no_model(rng, tmp_path, field, value, message):

@@ -186,14 +186,15 @@ def test_shapes_that_contradict_each_other_build_no_model(tmp_path):
     "note",
     ["[]", "{", "{}", '{"architecture": 1, "numerics": 2}', '{"architecture": {}, "numerics": {}}'],
 )
-def test_spoiled_note_is_ignored(tmp_path, note):
+def test_spoiled_note_is_refused(tmp_path, note):
     from safetensors.numpy import load_file, save_file
 
     path = tmp_path / "a.safetensors"
     weights.save(build(image_size=16), path, format="timm")
     tensors = {k: np.array(v) for k, v in load_file(path).items()}
     save_file(tensors, path, metadata={"vit_keras": note})
-    assert weights.from_checkpoint(path, num_heads=3).count_params() > 0
+    with pytest.raises(ValueError, match=r"[Nn]ote in '.*a\.safetensors' is (damaged|not JSON)"):
+        weights.from_checkpoint(path, num_heads=3)
 
 
 def test_a_note_in_a_file_of_a_format_that_says_no_numerics(tmp_path):

@@ -14,6 +14,7 @@ import vit_keras
 from vit_keras import _backend, _command_line
 from vit_keras.commands.options import Command, spell_out
 from vit_keras.config import UsageError
+from vit_keras.visible import visible
 
 __all__ = ["COMMANDS", "command", "main", "run"]
 
@@ -59,7 +60,7 @@ def _exit_code(program, arguments):
 
 
 def _fail(program, message, code):
-    print(f"{program}: error: {message}", file=sys.stderr)
+    print(f"{program}: error: {visible(message)}", file=sys.stderr)
     return code
 
 

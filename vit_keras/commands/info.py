@@ -9,6 +9,7 @@ from typing import Any
 
 from vit_keras.commands import options as shared
 from vit_keras.json_files import read_json
+from vit_keras.visible import visible
 
 LARGEST_REPORT = 2**30  # bytes: it has a confusion matrix, of 5 bytes or more an entry
 EXAMPLES = (
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(description, indent=1))
         return
-    print("\n".join(_lines(description)))
+    print(visible("\n".join(_lines(description))))
     if options.layers and costs is not None:
         from vit_keras.compute import table
 

@@ -9,6 +9,7 @@ from vit_keras import extras
 # A recipe has 2 kB. PyYAML, which is written in Python, reads 100 kB in 2 s.
 LARGEST_YAML_BYTES = 2**17
 MOST_VALUES = 10_000  # of a file, counted as often as an alias repeats them
+DEEPEST_YAML = 20  # levels; the time that PyYAML takes grows with the square of 100,000 brackets
 
 
 def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
@@ -29,6 +30,8 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
     with open(path, "rb") as file:
         text = file.read(LARGEST_YAML_BYTES)
     try:
+        if _is_deeper(yaml.scan(text.decode("utf-8")), DEEPEST_YAML):
+            raise ValueError(f"it has more than {DEEPEST_YAML} levels")
         content = yaml.safe_load(text.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise _damaged(name, f"it is not UTF-8 from byte {error.start} on") from error
@@ -46,6 +49,18 @@ def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
 
 def _damaged(name, reason):
     return ValueError(f"{name} cannot be read as a configuration ({reason})")
+
+
+def _is_deeper(tokens, most):
+    """Whether lists and objects nest deeper; reads no further than there."""
+    depth = 0
+    for token in tokens:
+        kind = type(token).__name__
+        depth += kind.endswith(("SequenceStartToken", "MappingStartToken"))
+        depth -= kind.endswith(("SequenceEndToken", "MappingEndToken", "BlockEndToken"))
+        if depth > most:
+            return True
+    return False
 
 
 def _has_more_values(content, most):

@@ -10,6 +10,7 @@ import numpy as np
 from vit_keras.evaluation.file_predictions import FilePrediction
 from vit_keras.evaluation.page import answer_text, nothing_at, write_page
 from vit_keras.evaluation.predictions import write_table
+from vit_keras.visible import visible
 
 
 def write_file_predictions(
@@ -59,7 +60,8 @@ def write_file_predictions(
 def _write_text(predictions, file, *, threshold, numbers, **_):
     for row in predictions:
         texts = (answer_text(name, value, bool(numbers)) for name, value in row.classes)
-        _write_line(file, f"{row.path}: {row.error or ', '.join(texts) or nothing_at(threshold)}")
+        line = f"{row.path}: {row.error or ', '.join(texts) or nothing_at(threshold)}"
+        _write_line(file, visible(line))
 
 
 def _write_jsonl(predictions, file, *, numbers, **_):

@@ -10,6 +10,7 @@ import numpy as np
 from vit_keras import figures
 from vit_keras.evaluation import classification, labels, masks, numbers
 from vit_keras.tasks import CLASSES, KINDS, Task
+from vit_keras.visible import visible
 
 
 class Report(NamedTuple):
@@ -119,7 +120,7 @@ def report_table(metrics: dict[str, Any]) -> str:
         dog         2    100.00%   50.00%
         accuracy 66.67% of 3 images
     """
-    return REPORTS[_kind(metrics)].table(metrics)
+    return visible(REPORTS[_kind(metrics)].table(metrics))
 
 
 def headline(metrics: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """What the layers share: checks of arguments, layer normalization, and seeds."""
 
 import numbers
+from collections.abc import Hashable
 
 import keras
 from keras import ops
@@ -55,8 +56,8 @@ def _is_number(value) -> bool:
 
 
 def check_choice(value, choices, name: str) -> None:
-    """Raises ValueError unless `value` is one of `choices`."""
-    if value not in choices:
+    """Raises ValueError unless `value` is one of `choices`, whatever its type is."""
+    if not isinstance(value, Hashable) or value not in choices:
         allowed = ", ".join(map(repr, choices))
         raise ValueError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}")
 

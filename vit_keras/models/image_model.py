@@ -8,10 +8,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from vit_keras.annotated import check_types, fits, short
 from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
 from vit_keras.models.input_shapes import check_images
 from vit_keras.resizing import Resizing
 from vit_keras.tasks import CLASSES, Task
+
+METHODS = ("bilinear", "bicubic", "nearest")  # of the resize; the last one is for masks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +31,9 @@ class Preprocessing:
         crop_fraction: The side of a central crop as a fraction of the picture's shorter side. None
             resizes the whole picture to the model's size, whatever its shape.
 
+    Raises:
+        ValueError: If a field has another value.
+
     Example:
         >>> Preprocessing().normalize(np.array([0.0, 127.5, 255.0]))
         array([-1.,  0.,  1.])
@@ -38,6 +44,24 @@ class Preprocessing:
     interpolation: str = "bilinear"
     antialias: bool = False
     crop_fraction: float | None = None
+
+    def __post_init__(self):
+        check_types(self)
+        if not self.mean or not self.std or 0 in self.std:
+            raise ValueError(
+                "`mean` and `std` must hold at least one number each, and `std` none that is 0. "
+                f"Received: mean={short(self.mean)}, std={short(self.std)}"
+            )
+        if self.interpolation not in METHODS:
+            raise ValueError(
+                f"`interpolation` must be one of {', '.join(map(repr, METHODS))}. "
+                f"Received: {self.interpolation!r}"
+            )
+        if self.crop_fraction is not None and not 0 < self.crop_fraction <= 1:
+            raise ValueError(
+                "`crop_fraction` must be above 0 and at most 1, or None. "
+                f"Received: {self.crop_fraction!r}"
+            )
 
     def normalize(self, pixels):
         """Turns float pixels `(..., C)` in [0, 255] into the model's input, `(..., C)`."""
@@ -129,6 +153,8 @@ class ImageModel(keras.Model):
         preprocessing, names = config.pop("preprocessing"), config.pop("class_names")
         # Files of earlier versions have neither of these.
         task, resizing = config.pop("task", {}), config.pop("resizing", {})
+        if not fits(names, tuple[str, ...] | None):
+            raise ValueError(f"`class_names` must be a list of texts. Received: {short(names)}")
         model = super().from_config(config, custom_objects=custom_objects)
         model.preprocessing = Preprocessing(**with_tuples(preprocessing))
         model.class_names = names

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from vit_keras.annotated import check_types
 from vit_keras.resizing.interpolation import interpolation_rule
 
 
@@ -32,6 +33,7 @@ class Resizing:
     crops: bool = False
 
     def __post_init__(self):
+        check_types(self)
         interpolation_rule(self.positions, "positions")
         interpolation_rule(self.patches, "patches")
 

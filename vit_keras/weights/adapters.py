@@ -18,10 +18,16 @@ from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_
 from vit_keras.tasks import Task
 from vit_keras.weights import first_use
 from vit_keras.weights.adapter_file import NOTE, SETTINGS, SUFFIX, AdapterFile, open_adapters
+from vit_keras.weights.architectures import check_plausible
 from vit_keras.weights.containers.safetensors import write_safetensors
 from vit_keras.weights.containers.tensor_hashes import check_tensors
 from vit_keras.weights.loading import rebuild
+from vit_keras.weights.naming import named_errors
 from vit_keras.weights.strict_copy import sizes_of
+from vit_keras.weights.weight_file import open_weight_file
+
+# How many times the weights of the base the adapted model may have, since images may be larger.
+LARGEST_GROWTH = 4
 
 
 def save_adapters(model: keras.Model, path: str | os.PathLike, base: str | None = None) -> None:
@@ -134,8 +140,13 @@ def open_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Mode
         merged = vit_keras.models.merge_lora(model)
         ```
     """
-    sizes = with_tuples(open_adapters(path).note["architecture"])
-    return load_adapters(rebuild(base, **sizes), path)
+    file = open_adapters(path)
+    sizes = with_tuples(file.note["architecture"])
+    with named_errors(file.path):
+        with open_weight_file(base) as weights:
+            check_plausible(sizes, weights, times=LARGEST_GROWTH)
+        model = rebuild(base, **sizes)
+        return load_adapters(model, path)
 
 
 def _settings(model) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from vit_keras.weights import first_use, strict_copy
 from vit_keras.weights.architectures import check_plausible, class_for
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.containers.tensor_hashes import check_tensors
+from vit_keras.weights.naming import named_errors
 from vit_keras.weights.numerics import FIELD_LABELS, Numerics, set_computation
 from vit_keras.weights.weight_file import open_weight_file
 
@@ -121,7 +122,8 @@ def rebuild(
     with open_weight_file(path, source) as file:
         inferred = file.infer()
         numerics = file.numerics()
-        model = _build(inferred, numerics, overrides, file)
+        with named_errors(file.path):
+            model = _build(inferred, numerics, overrides, file)
         num_classes = overrides.get("num_classes", _AS_IN_THE_FILE)
         head = _head(inferred.get("num_classes"), num_classes)
         strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)

@@ -2,15 +2,21 @@
 
 import contextlib
 import dataclasses
-import json
+import functools
 import os
 from collections.abc import Iterator
 
+from vit_keras.annotated import check_annotated
+from vit_keras.models.options import ViTOptions
+from vit_keras.weights.architectures import class_for
+from vit_keras.weights.config_fields import check_fields
 from vit_keras.weights.containers import READERS, DamagedFile, Reader
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG, model_config
 from vit_keras.weights.containers.safetensors import NOTE_KEY
 from vit_keras.weights.formats import registry
 from vit_keras.weights.formats.base import Format, Numerics
+from vit_keras.weights.json_text import LARGEST_JSON_BYTES, parse_json
+from vit_keras.weights.naming import named_errors
 
 # The names that weights have in a folder; the first that exists is read.
 FOLDER_FILES = (
@@ -28,20 +34,7 @@ CONFIG_FILES = (
     "preprocessor_config.json",
     "open_clip_config.json",
 )
-LARGEST_CONFIG_BYTES = 2**24
-# The types of fields that decide how others are read.
-FIELD_TYPES = {
-    "architecture": str,
-    "architectures": list,
-    "id2label": dict,
-    "label_names": list,
-    "model_args": dict,
-    "model_cfg": dict,
-    "model_type": str,
-    "preprocess_cfg": dict,
-    "pretrained_cfg": dict,
-    "vision_config": dict,
-}
+NOTE_PARTS = ("architecture", "numerics")
 
 
 @dataclasses.dataclass
@@ -71,16 +64,21 @@ class WeightFile:
         """Reads the tensor with a canonical name."""
         return self.tensors.read(self.names[name])
 
-    @property
+    @functools.cached_property
     def note(self) -> dict:
-        """What this package wrote about the model when it made the file; empty otherwise."""
-        try:
-            note = json.loads(self.tensors.metadata.get(NOTE_KEY, "{}"))
-        except ValueError:
+        """What this package wrote about the model when it made the file; empty otherwise.
+
+        Raises:
+            DamagedFile: If there is a note of another form.
+        """
+        text = self.tensors.metadata.get(NOTE_KEY)
+        if text is None:
             return {}
-        keys = ("architecture", "numerics")
-        complete = isinstance(note, dict) and all(isinstance(note.get(k), dict) for k in keys)
-        return note if complete else {}
+        label = f"The note in {self.path!r}"
+        note = parse_json(text, label)
+        if not isinstance(note, dict) or not all(isinstance(note.get(k), dict) for k in NOTE_PARTS):
+            raise DamagedFile(f"{label} is damaged: it must hold {' and '.join(NOTE_PARTS)}")
+        return note
 
     @property
     def called(self) -> str:
@@ -96,26 +94,18 @@ class WeightFile:
         Raises:
             ValueError: If tensors are missing that every model of the format has.
         """
-        try:
-            with self._reading_config():
+        with named_errors(self.path):
+            try:
                 arguments = self.format.infer(self.shapes, self.config)
-        except (KeyError, IndexError) as error:
-            raise ValueError(
-                f"{self.path!r} is not a complete {self.format.name} checkpoint: its architecture "
-                f"cannot be read without {error}"
-            ) from error
-        return {**arguments, **self.note.get("architecture", {})}
-
-    @contextlib.contextmanager
-    def _reading_config(self):
-        """Fields of another type than their projects write fail in many ways; here by name."""
-        try:
-            yield
-        except (AttributeError, TypeError, OverflowError, ZeroDivisionError) as error:
-            raise DamagedFile(
-                f"The configuration beside {self.path!r} has a field of another type than "
-                f"{self.format.name} writes ({error})"
-            ) from error
+            except (KeyError, IndexError) as error:
+                raise ValueError(
+                    f"{self.path!r} is not a complete {self.format.name} checkpoint: its "
+                    f"architecture cannot be read without {error}"
+                ) from error
+            arguments |= self.note.get("architecture", {})
+            for annotated in (class_for(arguments).constructor, ViTOptions):
+                check_annotated(arguments, annotated)
+        return arguments
 
     def numerics(self) -> Numerics | None:
         """How the source computes, from the note, the configuration, the tensors or the format.
@@ -126,7 +116,7 @@ class WeightFile:
         Returns:
             None if nothing says it, as in this package's own `.weights.h5`.
         """
-        with self._reading_config():
+        with named_errors(self.path):
             numerics = self.format.numerics(self.config)
             if numerics is not None:
                 numerics = self.format.refine(numerics, self.shapes, self.config)
@@ -134,10 +124,9 @@ class WeightFile:
         if fields is None:
             return numerics
         try:
+            check_annotated(fields, Numerics)
             noted = Numerics.from_json(fields)
-        except (KeyError, TypeError):
-            return numerics
-        except ValueError as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise DamagedFile(f"The note in {self.path!r} is damaged: {error}") from error
         if numerics is None or noted.resizing != Numerics().resizing:
             return noted
@@ -199,25 +188,11 @@ def read_config(folder: str) -> dict:
     contents = {}
     for name in CONFIG_FILES:
         path = os.path.join(folder, name)
-        if os.path.isfile(path) and os.path.getsize(path) <= LARGEST_CONFIG_BYTES:
-            with open(path, encoding="utf-8") as file:
-                try:
-                    contents[name] = json.load(file)
-                except (ValueError, RecursionError) as error:
-                    raise DamagedFile(f"{path!r} is not JSON ({error})") from error
-            _check_types(contents[name], path)
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                contents[name] = parse_json(file.read(LARGEST_JSON_BYTES + 1), repr(path))
+            check_fields(contents[name], path)
     return merge_configs(contents)
-
-
-def _check_types(content, path):
-    """Raises DamagedFile where a field has another type than projects write."""
-    if not isinstance(content, dict):
-        raise DamagedFile(f"{path!r} must hold a JSON object. Received: {type(content).__name__}")
-    for field, kind in FIELD_TYPES.items():
-        if not isinstance(value := content.get(field), (kind, type(None))):
-            raise DamagedFile(
-                f"`{field}` in {path!r} must be of type {kind.__name__}. Received: {value!r}"
-            )
 
 
 def merge_configs(contents: dict[str, dict]) -> dict:

@@ -71,18 +71,24 @@ def grid_of(sizes: dict) -> tuple[int, int]:
     return tuple(size // (patch * stride) for size, patch in pairs)
 
 
-def check_plausible(sizes: dict, file) -> None:
+def check_plausible(sizes: dict, file, times: int = 1) -> None:
     """Checks that a model of such `sizes` needs no more weights than `file` can hold.
 
     Otherwise a few small tensors of odd shapes could claim any amount of memory.
+
+    Args:
+        sizes: The arguments of the constructor, as far as they are known.
+        file: An open `WeightFile`.
+        times: How many times the weights in the file the model may have.
 
     Raises:
         ValueError: If the model would have far more weights than the file.
     """
     _check_sizes(sizes, file)
+    _check_depth(sizes, file)
     held = sum(math.prod(shape) for shape in file.shapes.values())
     claimed = _least_parameters({"image_size": (0, 0), **sizes})
-    if claimed > 2 * held + 10**6:
+    if claimed > times * held + 10**6:
         raise ValueError(
             f"The shapes in {file.path!r} and the configuration beside it contradict each other: "
             f"a model of {sizes} has at least {claimed} weights, the file has {held}"
@@ -108,6 +114,16 @@ def _check_sizes(sizes, file):
                 f"`{name}` must be a whole number of at least {least}. Received: {value!r}, as "
                 f"{file.path!r} and the configuration beside it say"
             )
+
+
+def _check_depth(sizes, file):
+    """Raises ValueError for more blocks and units than the file has tensors."""
+    depth = sizes.get("num_layers", 0) + sum(sizes.get("resnet_layers") or ())
+    if depth > len(file.shapes):
+        raise ValueError(
+            f"The tensors in {file.path!r} and the configuration beside it contradict each other: "
+            f"a model of {depth} blocks has more tensors than the {len(file.shapes)} in the file"
+        )
 
 
 def _least_parameters(sizes):

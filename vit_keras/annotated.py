@@ -1,0 +1,112 @@
+"""Values, such as those from JSON, compared with the annotations of what they become."""
+
+import dataclasses
+import functools
+import numbers
+import reprlib
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+LARGEST_INT = 2**31  # of sizes and counts
+LARGEST_FLOAT = 1e30  # whose products still are float32
+
+
+def check_annotated(values: Mapping[str, Any], annotated: Callable) -> None:
+    """Checks that values have the types that a function's arguments or a class's fields have.
+
+    A list stands for a tuple, and an object for a dataclass, as JSON has them. Names without an
+    annotation are left alone.
+
+    Args:
+        values: `{name of the argument: value}`.
+        annotated: A function or a dataclass.
+
+    Raises:
+        ValueError: A value has another type, or is a number beyond all sizes.
+    """
+    for name, hint in _hints(annotated).items():
+        if name in values and not fits(values[name], hint):
+            raise ValueError(
+                f"`{name}` must be of type {_name(hint)}. Received: {short(values[name])}"
+            )
+
+
+def check_types(instance: Any) -> None:
+    """As `check_annotated`, for the fields of a dataclass."""
+    fields = dataclasses.fields(instance)
+    check_annotated({field.name: getattr(instance, field.name) for field in fields}, type(instance))
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value has an annotated type."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, inner) for inner in arguments)
+    if origin is tuple:
+        return _fits_tuple(value, arguments)
+    if dataclasses.is_dataclass(hint):
+        return isinstance(value, typing.cast(type, hint)) or _fits_fields(value, hint)
+    return SIMPLE[hint](value) if hint in SIMPLE else True
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is a text that can be written, which half a surrogate pair cannot."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def is_int(value: Any) -> bool:
+    """Whether a value is a whole number of a size that counts have."""
+    return _is(value, numbers.Integral) and abs(value) < LARGEST_INT
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return _is(value, numbers.Real) and abs(value) < LARGEST_FLOAT  # NaN is less than nothing
+
+
+def short(value: Any) -> str:
+    """Returns a text of a value that fits into a message, whatever the value is."""
+    return reprlib.repr(value)
+
+
+@functools.cache
+def _hints(annotated):
+    return typing.get_type_hints(annotated)
+
+
+def _is(value, kind):
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _fits_tuple(value, arguments):
+    if not isinstance(value, (list, tuple)):
+        return False
+    if arguments[-1] is Ellipsis:
+        return all(fits(item, arguments[0]) for item in value)
+    return len(value) == len(arguments) and all(map(fits, value, arguments))
+
+
+def _fits_fields(value, kind):
+    if not isinstance(value, dict):
+        return False
+    hints = _hints(kind)
+    return value.keys() <= hints.keys() and all(fits(v, hints[name]) for name, v in value.items())
+
+
+SIMPLE: dict[Any, Callable[[Any], bool]] = {
+    bool: lambda value: isinstance(value, bool),
+    dict: lambda value: isinstance(value, dict),
+    int: is_int,
+    float: is_number,
+    str: is_text,
+    type(None): lambda value: value is None,
+}
+
+
+def _name(hint):
+    return hint.__name__ if isinstance(hint, type) else str(hint)
