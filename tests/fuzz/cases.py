@@ -49,6 +49,7 @@ class Cases:
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
+        self.used: set[str] = set()
         self.valid: dict[str, tuple[pathlib.Path, list, list[Craft]]] = {}
 
     def prepared(self, name: str) -> tuple[pathlib.Path, list, list[Craft]]:
@@ -64,9 +65,12 @@ class Cases:
     def judge(self, case: Case) -> Verdict:
         subject = subjects.SUBJECTS[case.subject]
         folder, right, crafts = self.prepared(case.subject)
-        place = self.folder / "damaged"
+        place = self.folder / "damaged" / case.subject
         subjects.copied(folder, place)
         path = place / subject.path
+        if case.subject not in self.used:  # where a foreign file's hash is recorded
+            judge(subject.open, path, right)
+            self.used.add(case.subject)
         if case.kind == "crafted":
             craft = crafts[case.number]
             craft.spoil(path)

@@ -44,7 +44,7 @@ def drawn(names: list[str], damaged: int, crafted: int, seed: int) -> list[Case]
 def table(counts: dict[tuple[str, str], collections.Counter]) -> str:
     """A row for each kind of file, and a total, in Markdown."""
     shown = [name for name in OUTCOMES if any(count[name] for count in counts.values())]
-    shown = [name for name in OUTCOMES if name in shown or name in OUTCOMES[:5]]
+    shown = [name for name in OUTCOMES if name in shown or name in OUTCOMES[:6]]
     rows = [["files", "", "number", *shown], ["---"] * 2 + ["---:"] * (len(shown) + 1)]
     total = sum(counts.values(), collections.Counter())
     for (name, kind), count in [*counts.items(), (("all", ""), total)]:

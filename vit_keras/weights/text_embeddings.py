@@ -1,5 +1,6 @@
 """Embeddings of class names: their file, and how a text tower makes them."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -7,7 +8,6 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +15,14 @@ import keras
 import numpy as np
 
 from vit_keras import extras
+from vit_keras.annotated import check_types
 from vit_keras.files import replacing
 from vit_keras.layers.base import check_choice
 from vit_keras.models import check_class_names
 from vit_keras.models.zero_shot import TASKS, head_from_text
 from vit_keras.weights import text_tower
+from vit_keras.weights.containers.npz import NpzTensors
+from vit_keras.weights.naming import named_errors
 from vit_keras.weights.weight_file import read_config
 
 PLACE = "{}"  # where a label stands in a template
@@ -61,6 +64,9 @@ class TextEmbeddings:
                 "`embeddings` must be floating-point of shape (K, E). Received: "
                 f"{self.embeddings.dtype} of shape {self.embeddings.shape}"
             )
+        check_types(self)
+        if not np.isfinite(self.embeddings).all():
+            raise ValueError("`embeddings` must be finite. Received: NaN or infinity")
         check_class_names(self.labels, len(self.embeddings))
 
 
@@ -110,20 +116,18 @@ def read_text_embeddings(path: str | os.PathLike) -> TextEmbeddings:
     """
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no file of embeddings at {os.fspath(path)!r}.")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in FIELDS if name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile, AttributeError) as error:
-        raise ValueError(f"{os.fspath(path)!r} is no archive of arrays ({error})") from error
+    with contextlib.closing(NpzTensors(os.fspath(path))) as file:
+        arrays = {name: file.raw(name) for name in FIELDS if name in file.shapes}
     missing = [name for name in ("labels", "embeddings", "scale") if name not in arrays]
     if missing:
         raise ValueError(
             f"{os.fspath(path)!r} must hold the arrays labels, embeddings and scale. Received: no "
             f"{' and no '.join(missing)}. `vit-keras labels` makes such a file"
         )
-    fields = {name: arrays[name].item() for name in FIELDS[2:] if name in arrays}
-    labels = tuple(map(str, np.atleast_1d(arrays["labels"])))
-    return TextEmbeddings(labels, arrays["embeddings"], **fields)
+    with named_errors(path):
+        fields = {name: arrays[name].item() for name in FIELDS[2:] if name in arrays}
+        labels = tuple(map(str, np.atleast_1d(arrays["labels"])))
+        return TextEmbeddings(labels, arrays["embeddings"], **fields)
 
 
 def with_text_head(model: keras.Model, path: str | os.PathLike) -> keras.Model:

@@ -1,27 +1,70 @@
 """ZIP archives that hold a model: the hashes of their members, and members that are mapped."""
 
+import contextlib
 import hashlib
 import io
 import json
+import os
 import struct
 import zipfile
-import zlib
+from collections.abc import Iterator
 
-from vit_keras.weights.containers.checks import DamagedFile
+from vit_keras.annotated import short
+from vit_keras.weights.containers.checks import (
+    LARGEST_HEADER_BYTES,
+    DamagedFile,
+    check_directory,
+    readable,
+)
 from vit_keras.weights.containers.tensor_hashes import KEY, REMEDY, check_members, some
 
 CHUNK_BYTES = 2**20
 LONGEST_COMMENT = 2**16 - 1
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a member: signature, lengths of name and extras
-UNREADABLE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    OSError,
-    NotImplementedError,
-    RuntimeError,
-)
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabytes to unpack
+ENCRYPTED = 1  # a bit of the flags
+
+
+class _Limited(io.FileIO):
+    """A file of which no more than a directory's bytes are read at once, while it is opened."""
+
+    limit: int | None = LARGEST_HEADER_BYTES
+
+    def read(self, size: int | None = -1) -> bytes:
+        size = -1 if size is None else size
+        length = size if size >= 0 else os.fstat(self.fileno()).st_size - self.tell()
+        if self.limit is not None and length > self.limit:
+            raise zipfile.BadZipFile(f"its directory has more than {self.limit} bytes")
+        return super().read(size)
+
+
+@contextlib.contextmanager
+def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
+    """Opens a ZIP archive and looks at its directory.
+
+    Args:
+        path: The file.
+        kind: What the file should be, for messages.
+
+    Yields:
+        The archive, in which every name stands once, no member is encrypted or packed by another
+        method than deflation, and all of them together are not far larger than the file.
+
+    Raises:
+        DamagedFile: If the file is none, or whatever else is raised in the `with` statement.
+    """
+    with readable(f"{path!r} is no {kind}, or is damaged"), contextlib.ExitStack() as stack:
+        file = stack.enter_context(_Limited(path))
+        archive = stack.enter_context(zipfile.ZipFile(file))
+        file.limit = None
+        check_directory(path, archive)
+        for entry in archive.infolist():
+            if entry.compress_type not in METHODS or entry.flag_bits & ENCRYPTED:
+                raise DamagedFile(
+                    f"The members of {path!r} must be stored or deflated, and not encrypted. "
+                    f"Received: {short(entry.filename)}"
+                )
+        yield archive
 
 
 def record_members(path: str) -> None:
@@ -57,11 +100,8 @@ def verify_members(path: str, archive: zipfile.ZipFile) -> None:
     """
     hashes, damaged = recorded_members(path, archive), []
     for entry in archive.infolist():
-        try:
+        with readable(f"{entry.filename!r} in {path!r} is damaged"):
             digest = _member_hash(archive, entry)
-        except UNREADABLE as error:
-            message = f"{entry.filename!r} in {path!r} is damaged ({error})"
-            raise DamagedFile(message) from error
         if hashes.get(entry.filename, digest) != digest:
             damaged.append(entry.filename)
     if damaged:

@@ -1,15 +1,20 @@
 """Checks of what a file of tensors claims, shared by all readers."""
 
 import collections
+import contextlib
 import os
 import zipfile
+from collections.abc import Iterator
 
 import numpy as np
 
 # A file may claim this many times its size, since zeros compress well.
-LARGEST_EXPANSION = 20
+LARGEST_EXPANSION = 4
 # Claims up to this many bytes are allowed whatever the size of the file.
-ALWAYS_ALLOWED_BYTES = 2**28
+ALWAYS_ALLOWED_BYTES = 2**26
+# A header or a directory takes up to 25 times its bytes once it is parsed. Those of the largest
+# published files have 200 kB.
+LARGEST_HEADER_BYTES = 2**23
 
 
 class DamagedFile(ValueError):
@@ -45,6 +50,25 @@ def check_directory(path: str, archive: zipfile.ZipFile) -> None:
             f"An archive must hold each name once. Received: {path!r}, which holds "
             f"{twice[0][:200]!r} {counts[twice[0]]} times; write it again"
         )
+
+
+@contextlib.contextmanager
+def readable(fault: str) -> Iterator[None]:
+    """Raises DamagedFile for whatever libraries raise of damaged files.
+
+    Args:
+        fault: What the file then is, such as "'a.npz' is damaged".
+
+    Raises:
+        DamagedFile: Anything is raised but a missing package or another DamagedFile.
+    """
+    try:
+        yield
+    except (DamagedFile, ImportError, FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+        raise DamagedFile(f"{fault} ({reason})") from error
 
 
 def as_float(array: np.ndarray, name: str) -> np.ndarray:

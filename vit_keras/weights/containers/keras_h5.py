@@ -6,24 +6,28 @@ attributes of the groups, so `layers/encoder_block_1/mlp/dense_0/vars/0` is read
 """
 
 import contextlib
-import json
 import math
 import os
 import zipfile
 from typing import Any
 
 from vit_keras import extras
+from vit_keras.annotated import is_text, short
 from vit_keras.files import replacing
 from vit_keras.weights.containers import archives
 from vit_keras.weights.containers.checks import (
     DamagedFile,
     as_float,
     check_claim,
-    check_directory,
+    readable,
 )
+from vit_keras.weights.containers.h5_heaps import check_heaps
 from vit_keras.weights.containers.tensor_hashes import KEY, gathered, marked, tensor_hash, total
+from vit_keras.weights.json_text import parse_json
 
 KERAS_CONFIG = "keras"  # the key of the model's config in the config of a `WeightFile`
+NO_FILE = "{!r} is no Keras file, or is damaged"
+DEEPEST_GROUPS = 50  # inside one another; models have up to 10
 QUANTIZED = ("int8", "uint8")  # the types of the kernels that Keras quantizes
 
 
@@ -52,7 +56,7 @@ class KerasTensors:
             self._open(source, path)
             for head in head_beside(path):
                 self.elsewhere |= dict.fromkeys(self._open(head, head), head)
-            check_claim(path, sum(math.prod(d.shape) * 8 for d in self.data.values()))
+            check_claim(path, sum(map(_claimed_bytes, self.data.values())))
         except BaseException:
             self.stack.close()
             raise
@@ -64,12 +68,12 @@ class KerasTensors:
         """Returns what h5py opens, and the text of a `.keras` file's `config.json`."""
         if not path.endswith(".keras"):
             return path, {}
-        with _readable(path):
+        with readable(NO_FILE.format(path)):
             return self._in_archive(path)
 
     def _in_archive(self, path):
-        self.archive = self.stack.enter_context(zipfile.ZipFile(path))
-        check_directory(path, self.archive)
+        self.archive = self.stack.enter_context(archives.opened(path, "Keras file"))
+        archives.verify_members(path, self.archive)  # HDF5's library may crash on damaged ones
         config = self.archive.read("config.json").decode()
         entry = self.archive.getinfo("model.weights.h5")
         stored = entry.compress_type == zipfile.ZIP_STORED
@@ -78,7 +82,12 @@ class KerasTensors:
 
     def _open(self, source, path):
         """Opens an HDF5 file; returns the names of its variables."""
-        with _readable(path):
+        with readable(NO_FILE.format(path)):
+            if isinstance(source, str):
+                with open(source, "rb") as stream:
+                    check_heaps(stream, repr(path))
+            else:
+                check_heaps(source, repr(path))
             file = self.stack.enter_context(self.h5py.File(source, "r"))
             datasets = dict(_variables(file, self.h5py, path))
             for dataset in datasets.values():
@@ -99,58 +108,78 @@ class KerasTensors:
             )
 
     def raw(self, name):
-        try:
+        with readable(f"{name!r} in {self.elsewhere.get(name, self.path)!r} is damaged"):
             return self.data[name][()]
-        except archives.UNREADABLE as error:
-            path = self.elsewhere.get(name, self.path)
-            raise DamagedFile(f"{name!r} in {path!r} is damaged ({error})") from error
 
     def read(self, name):
         return as_float(self.raw(name), name)
 
     def verify(self):
-        """Compares the members of a `.keras` archive with their checksums and hashes."""
-        if self.archive is not None:
-            archives.verify_members(self.path, self.archive)
+        """Does nothing: the members of an archive were verified before HDF5 was opened."""
 
     def close(self):
         self.stack.close()
 
 
-@contextlib.contextmanager
-def _readable(path):
-    """Raises DamagedFile for what libraries raise of damaged files."""
-    try:
-        yield
-    except (*archives.UNREADABLE, KeyError, UnicodeDecodeError) as error:
-        raise DamagedFile(f"{path!r} is no Keras file, or is damaged ({error})") from error
-
-
 def _variables(file, h5py, path):
     """Yields (name, dataset) pairs of the variables of a model's layers."""
     if "layers" in file:
-        yield from _variables_below(file["layers"], (), h5py, path)
+        yield from _variables_below(file["layers"], (), _Tree(h5py, path))
 
 
-def _variables_below(group, prefix, h5py, path):
-    for key, item in _members(group, h5py, path):
-        if key in ("vars", "seed_generator") or not hasattr(item, "keys"):
+class _Tree:
+    """The groups of a file, each of which is seen once, so that no path through them is endless."""
+
+    def __init__(self, h5py, path):
+        self.h5py, self.path, self.seen = h5py, path, set()
+
+    def members(self, group):
+        """Yields (key, group or dataset) pairs; raises if one of them is a link elsewhere."""
+        if not isinstance(group, self.h5py.Group):
+            raise DamagedFile(f"{group.name} in {self.path!r} must be a group of variables")
+        for key in group:
+            if not isinstance(group.get(key, getlink=True), self.h5py.HardLink):
+                raise DamagedFile(f"{self.path!r} holds a link {group.name}/{key} elsewhere")
+            yield key, group[key]
+
+    def enter(self, group, depth):
+        place = self.h5py.h5o.get_info(group.id).addr
+        if place in self.seen or depth > DEEPEST_GROUPS:
+            raise DamagedFile(
+                f"{self.path!r} holds a group at two places, or more than {DEEPEST_GROUPS} groups "
+                f"inside one another: {short(group.name)}"
+            )
+        self.seen.add(place)
+
+
+def _variables_below(group, prefix, tree, depth=0):
+    tree.enter(group, depth)
+    for key, item in tree.members(group):
+        if key in ("vars", "seed_generator") or not isinstance(item, tree.h5py.Group):
             continue
-        inside = dict(_members(item, h5py, path))
-        variables = inside.get("vars")
-        name = None if variables is None else variables.attrs.get("name")
-        here = prefix if name is None else (*prefix, str(name))
-        for index, dataset in _members(variables or {}, h5py, path):
+        variables = dict(tree.members(item)).get("vars")
+        here = prefix if variables is None else (*prefix, *_layer_name(variables, tree.path))
+        for index, dataset in [] if variables is None else tree.members(variables):
+            if not isinstance(dataset, tree.h5py.Dataset) or dataset.shape is None:
+                raise DamagedFile(f"{dataset.name} in {tree.path!r} must be an array")
             yield "/".join((*here, index)), dataset
-        yield from _variables_below(item, here, h5py, path)
+        yield from _variables_below(item, here, tree, depth + 1)
 
 
-def _members(group, h5py, path):
-    """Yields (key, group or dataset) pairs; raises if one of them is a link elsewhere."""
-    for key in group:
-        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            raise DamagedFile(f"{path!r} holds a link {group.name}/{key} elsewhere")
-        yield key, group[key]
+def _layer_name(variables, path):
+    """The name of the layer that variables belong to, as a tuple; empty without one."""
+    if "name" not in variables.attrs:
+        return ()
+    if not is_text(name := variables.attrs["name"]):
+        raise DamagedFile(f"The name of {variables.name} in {path!r} must be a text")
+    return (name,)
+
+
+def _claimed_bytes(dataset):
+    """The bytes of an array as it is read, and of one of its chunks."""
+    chunk = math.prod(dataset.chunks or (0,))
+    size = dataset.dtype.itemsize
+    return math.prod(dataset.shape) * max(size, 4) + chunk * size
 
 
 def _text(item):
@@ -178,10 +207,11 @@ def head_beside(path: str) -> list[str]:
 
 def model_config(metadata: dict) -> dict:
     """The model's config in a `.keras` file's metadata; empty for a `.weights.h5`."""
-    try:
-        return json.loads(metadata.get("config", "{}")).get("config", {})
-    except (ValueError, AttributeError):
-        return {}
+    content = parse_json(metadata.get("config", "{}"), "The configuration in a .keras file")
+    config = content.get("config", {}) if isinstance(content, dict) else None
+    if not isinstance(config, dict):
+        raise DamagedFile("The configuration in a .keras file must hold a model's")
+    return config
 
 
 def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:

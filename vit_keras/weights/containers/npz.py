@@ -2,12 +2,14 @@
 
 import contextlib
 import math
+import warnings
 import zipfile
-import zlib
 
 import numpy as np
 
-from vit_keras.weights.containers.checks import DamagedFile, as_float, check_directory
+from vit_keras.annotated import short
+from vit_keras.weights.containers.archives import opened
+from vit_keras.weights.containers.checks import DamagedFile, as_float, readable
 from vit_keras.weights.containers.tensor_hashes import gathered, hashing, marked, total
 
 
@@ -22,12 +24,9 @@ class NpzTensors:
         self.path = path
         self.metadata: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
+        self.stack = contextlib.ExitStack()
         try:
-            self.zip = zipfile.ZipFile(path)
-        except zipfile.BadZipFile as error:
-            raise DamagedFile(f"{path!r} is not a NumPy archive, or is cut short") from error
-        try:
-            check_directory(path, self.zip)
+            self.zip = self.stack.enter_context(opened(path, "NumPy archive"))
             self.entries = {
                 entry.filename.removesuffix(".npy"): entry for entry in self.zip.infolist()
             }
@@ -53,13 +52,11 @@ class NpzTensors:
 
     @contextlib.contextmanager
     def _opened(self, name):
-        try:
-            with self.zip.open(self.entries[name]) as file:
-                yield file
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-            raise DamagedFile(f"{name!r} in {self.path!r} is damaged ({error})") from error
-        except (NotImplementedError, RuntimeError) as error:  # encrypted, unknown compression
-            raise DamagedFile(f"{name!r} in {self.path!r} cannot be read ({error})") from error
+        with (
+            readable(f"{name!r} in {self.path!r} is damaged, or cannot be read"),
+            self.zip.open(self.entries[name]) as file,
+        ):
+            yield file
 
     def raw(self, name):
         with self._opened(name) as file:
@@ -74,7 +71,7 @@ class NpzTensors:
         """Does nothing: each tensor is verified when it is read."""
 
     def close(self):
-        self.zip.close()
+        self.stack.close()
 
 
 def npy_header(file, label: str):
@@ -83,16 +80,17 @@ def npy_header(file, label: str):
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
-    try:
+    with warnings.catch_warnings(), readable(f"{label} is not an array"):
+        warnings.simplefilter("ignore")  # of headers by Python 2
         version = np.lib.format.read_magic(file)
         shape, fortran_order, dtype = headers[version](file)
-    except (ValueError, KeyError) as error:
-        raise DamagedFile(f"{label} is not an array ({error})") from error
     if dtype.hasobject:
         raise DamagedFile(
             f"{label} holds Python objects, which loading would run as code; weights are arrays "
             "of numbers"
         )
+    if min(shape, default=0) < 0 or dtype.itemsize == 0 or dtype.subdtype is not None:
+        raise DamagedFile(f"{label} claims an impossible array, {dtype} of shape {short(shape)}")
     return shape, fortran_order, dtype
 
 

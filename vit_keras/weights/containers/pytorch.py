@@ -1,15 +1,14 @@
 """PyTorch's state dicts: `.pth`, `.pt` and `.bin`."""
 
 import argparse
-import contextlib
 import zipfile
 import zlib
 
 import numpy as np
 
 from vit_keras import extras
-from vit_keras.weights.containers.archives import UNREADABLE
-from vit_keras.weights.containers.checks import DamagedFile, as_float, check_directory
+from vit_keras.weights.containers.archives import opened
+from vit_keras.weights.containers.checks import DamagedFile, as_float, readable
 from vit_keras.weights.containers.tensor_hashes import KEY, Record, hashing
 
 # What a map has read stays in memory, so it is renewed after so many bytes. Opening one unpickles
@@ -38,9 +37,10 @@ class TorchTensors:
         self.elsewhere: dict[str, str] = {}
         self.checksums: set[tuple[int, int]] = set()  # sizes and checksums of the storages
         self.compared: set[int] = set()  # where storages begin in the file
-        record = self._read_directory() if self.zipped else None
-        self._open()
-        self.shapes = {name: tuple(tensor.shape) for name, tensor in self.held.items()}
+        with readable(f"{path!r} is not a state dict of tensors"):
+            record = self._read_directory() if self.zipped else None
+            self._open()
+            self.shapes = {name: tuple(tensor.shape) for name, tensor in self.held.items()}
         self.recorded = record is not None
         if record is not None:
             record.check(self.shapes, None, path)
@@ -49,8 +49,7 @@ class TorchTensors:
     def _read_directory(self):
         """Compares the checksums of the small members; returns the hashes, if there are any."""
         record = None
-        with self._archive() as archive:
-            check_directory(self.path, archive)
+        with opened(self.path, "state dict of tensors") as archive:
             _refuse_programs(self.path, archive)
             _refuse_compression(self.path, archive)
             for entry in archive.infolist():
@@ -146,14 +145,6 @@ class TorchTensors:
                 "of its bytes"
             )
         self.compared.add(place)
-
-    @contextlib.contextmanager
-    def _archive(self):
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                yield archive
-        except UNREADABLE as error:
-            raise DamagedFile(f"{self.path!r} is damaged ({error})") from error
 
     def verify(self):
         """Does nothing: each tensor is verified when it is read."""

@@ -1,11 +1,14 @@
 """safetensors files."""
 
+import os
 from typing import Any
 
 from vit_keras import extras
-from vit_keras.weights.containers.checks import DamagedFile, as_float
+from vit_keras.weights.containers.checks import DamagedFile, as_float, readable
 from vit_keras.weights.containers.tensor_hashes import KEY, Record, hashing, text_hash
+from vit_keras.weights.json_text import LARGEST_JSON_BYTES, parse_json
 
+NO_FILE = "{!r} is not a safetensors file"
 NOTE_KEY = "vit_keras"  # the metadata entry that holds this package's note
 MAPPED_BYTES = 2**22  # what a map has read stays in memory, so it is renewed after so many bytes
 
@@ -27,6 +30,7 @@ class SafetensorsTensors:
         self.file: Any = None
         self.hashes: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
+        _check_header(path)
         with self._opened() as file:
             self.metadata = file.metadata() or {}
             names = file.keys()
@@ -38,10 +42,8 @@ class SafetensorsTensors:
             self.hashes = record.tensors
 
     def _opened(self):
-        try:
+        with readable(NO_FILE.format(self.path)):
             return self.library.safe_open(self.path, framework="np")
-        except self.library.SafetensorError as error:
-            raise DamagedFile(f"{self.path!r} is not a safetensors file ({error})") from error
 
     def raw(self, name):
         if self.left <= 0:
@@ -65,6 +67,20 @@ class SafetensorsTensors:
 
     def close(self):
         self.file, self.left = None, 0
+
+
+def _check_header(path):
+    """Refuses a header that would take far more memory than the file, or has a name twice."""
+    with readable(NO_FILE.format(path)), open(path, "rb") as file:
+        start = file.read(8)
+        length = int.from_bytes(start, "little")
+        if len(start) < 8 or length > os.path.getsize(path) - 8:
+            raise DamagedFile(f"{NO_FILE.format(path)}: it is shorter than its header says")
+        if not isinstance(
+            parse_json(file.read(min(length, LARGEST_JSON_BYTES + 1)), f"The header of {path!r}"),
+            dict,
+        ):
+            raise DamagedFile(f"{NO_FILE.format(path)}: its header is no object")
 
 
 def write_safetensors(path: str, tensors, note: str) -> None:
