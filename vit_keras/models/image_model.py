@@ -47,9 +47,9 @@ class Preprocessing:
 
     def __post_init__(self):
         check_types(self)
-        if not self.mean or not self.std or 0 in self.std:
+        if not self.mean or not self.std or 0 in self.std or not _are_colors(self.mean, self.std):
             raise ValueError(
-                "`mean` and `std` must hold at least one number each, and `std` none that is 0. "
+                "`mean` and `std` must hold numbers below 1e6, and `std` none that is 0. "
                 f"Received: mean={short(self.mean)}, std={short(self.std)}"
             )
         if self.interpolation not in METHODS:
@@ -72,6 +72,10 @@ class Preprocessing:
         """Returns the normalization as the `scale` and `offset` of `keras.layers.Rescaling`."""
         scale = [1 / (255 * std) for std in self.std]
         return scale, [-mean / std for mean, std in zip(self.mean, self.std)]
+
+
+def _are_colors(*values) -> bool:
+    return all(abs(number) < 1e6 for several in values for number in several)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -155,9 +155,7 @@ def open_weight_file(path: str | os.PathLike, source: str | None = None) -> Iter
         raise ValueError(f"Weights are read from {', '.join(READERS)} files. Received: {path!r}")
     with contextlib.closing(reader(path)) as tensors:
         format_row, names = registry.choose(tensors.shapes, source, path)
-        with named_errors(path):
-            model = model_config(tensors.metadata)
-        config = {**read_config(folder), KERAS_CONFIG: model}
+        config = {**read_config(folder), KERAS_CONFIG: model_config(tensors.metadata, path)}
         if held := [name for name in format_row.values if name in names]:
             config["values"] = {name: tensors.read(names[name]) for name in held}
         yield WeightFile(path, tensors, format_row, names, config)

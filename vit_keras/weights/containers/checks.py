@@ -71,7 +71,7 @@ def readable(fault: str) -> Iterator[None]:
         raise DamagedFile(f"{fault} ({reason})") from error
 
 
-def as_float(array: np.ndarray, name: str) -> np.ndarray:
+def as_float(array: np.ndarray, name: str, path: str) -> np.ndarray:
     """Returns half types as float32, and float32 and float64 as they are.
 
     NumPy stores bfloat16 as the type `|V2`.
@@ -85,5 +85,7 @@ def as_float(array: np.ndarray, name: str) -> np.ndarray:
     if array.dtype.name in ("float16", "bfloat16"):
         return array.astype(np.float32)
     if array.dtype not in (np.float32, np.float64):
-        raise DamagedFile(f"Weights must be floating-point. Received: {name!r} of {array.dtype}")
+        raise DamagedFile(
+            f"Weights must be floating-point. Received: {name!r} of {array.dtype} in {path!r}"
+        )
     return array

@@ -112,7 +112,7 @@ class KerasTensors:
             return self.data[name][()]
 
     def read(self, name):
-        return as_float(self.raw(name), name)
+        return as_float(self.raw(name), name, self.path)
 
     def verify(self):
         """Does nothing: the members of an archive were verified before HDF5 was opened."""
@@ -205,12 +205,16 @@ def head_beside(path: str) -> list[str]:
     return [head] if name == "model.weights.h5" and os.path.isfile(head) else []
 
 
-def model_config(metadata: dict) -> dict:
-    """The model's config in a `.keras` file's metadata; empty for a `.weights.h5`."""
-    content = parse_json(metadata.get("config", "{}"), "The configuration in a .keras file")
+def model_config(metadata: dict, path: str) -> dict:
+    """The model's config in a `.keras` file's metadata; empty for a `.weights.h5`.
+
+    Raises:
+        DamagedFile: If it is none.
+    """
+    content = parse_json(metadata.get("config", "{}"), f"The configuration in {path!r}")
     config = content.get("config", {}) if isinstance(content, dict) else None
     if not isinstance(config, dict):
-        raise DamagedFile("The configuration in a .keras file must hold a model's")
+        raise DamagedFile(f"The configuration in {path!r} must be a model's")
     return config
 
 

@@ -12,6 +12,8 @@ from vit_keras.weights.containers.archives import opened
 from vit_keras.weights.containers.checks import DamagedFile, as_float, readable
 from vit_keras.weights.containers.tensor_hashes import gathered, hashing, marked, total
 
+MOST_AXES = 32
+
 
 class NpzTensors:
     """Reads NumPy archives.
@@ -65,7 +67,7 @@ class NpzTensors:
         return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
 
     def read(self, name):
-        return as_float(self.raw(name), name)
+        return as_float(self.raw(name), name, self.path)
 
     def verify(self):
         """Does nothing: each tensor is verified when it is read."""
@@ -89,7 +91,8 @@ def npy_header(file, label: str):
             f"{label} holds Python objects, which loading would run as code; weights are arrays "
             "of numbers"
         )
-    if min(shape, default=0) < 0 or dtype.itemsize == 0 or dtype.subdtype is not None:
+    least = min(shape, default=0)
+    if least < 0 or len(shape) > MOST_AXES or dtype.itemsize == 0 or dtype.subdtype is not None:
         raise DamagedFile(f"{label} claims an impossible array, {dtype} of shape {short(shape)}")
     return shape, fortran_order, dtype
 

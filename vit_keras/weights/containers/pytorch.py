@@ -123,7 +123,7 @@ class TorchTensors:
             raise self._refused(name, tensor) from error
 
     def read(self, name):
-        return as_float(self.raw(name), name)
+        return as_float(self.raw(name), name, self.path)
 
     def _refused(self, name, tensor):
         kind = tensor.dtype if tensor.layout == self.torch.strided else tensor.layout

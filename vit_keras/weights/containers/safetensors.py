@@ -60,7 +60,7 @@ class SafetensorsTensors:
         return array
 
     def read(self, name):
-        return as_float(self.raw(name), name)
+        return as_float(self.raw(name), name, self.path)
 
     def verify(self):
         """Does nothing: the format has no checksum, and the sizes were compared on opening."""

@@ -161,7 +161,7 @@ def check_tensors(path: str, tensors, used: Collection[str], integers: bool = Fa
         if tensors.hashes.get(name, "") not in ("", tensor_hash(array)):
             damaged.append(name)
         elif name in used and not (integers and array.dtype.kind in "iub"):
-            finite = np.isfinite(as_float(array, name)).all()
+            finite = np.isfinite(as_float(array, name, path)).all()
             infinite += [] if finite else [name]
         del array  # which would keep the last memory map while the next one is opened
     damaged, infinite = (
