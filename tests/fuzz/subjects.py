@@ -100,10 +100,10 @@ def _make_adapters(rng, folder):
         weights.save(model, folder / "base.npz", format="google")
         adapted = weights.from_checkpoint(folder / "base.npz", num_heads=2)
     adapted.class_names = list(NAMES)
-    randomised = add_lora(adapted, rank=2)
-    for weight in randomised.trainable_variables:
+    with_adapters = add_lora(adapted, rank=2)
+    for weight in with_adapters.trainable_variables:
         weight.assign(rng.normal(size=weight.shape))
-    weights.save_adapters(randomised, folder / "a.safetensors", base="base.npz")
+    weights.save_adapters(with_adapters, folder / "a.safetensors", base="base.npz")
 
 
 def _open_adapters(path):
