@@ -38,7 +38,7 @@ ROUND = 2000  # updates: each is evaluated, saved and, in killed runs, now and t
 EXPORTS = 4  # of a killed run
 LONG_LIFE = 0.3  # of the time, for the run that is never disturbed
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-CODES = {signal.SIGKILL: (-9,), signal.SIGTERM: (143, -15), signal.SIGINT: (130, -2, 1)}
+CODES = {signal.SIGKILL: (-9,), signal.SIGTERM: (143, -15), signal.SIGINT: (130, -2)}
 WARM_UP = 1000  # updates of a process: four evaluations, two checkpoints
 PATIENCE = 300  # seconds that a process may take to stop
 
@@ -70,7 +70,7 @@ class Soak:
             expected = (0,)
         except subprocess.TimeoutExpired:
             process.send_signal(number)
-            code, expected = process.wait(PATIENCE), CODES[number] + (0,)
+            code, expected = self._wait(process), CODES[number] + (0,)
             self.kills[number] += code != 0
         finally:
             process.kill()
@@ -87,6 +87,15 @@ class Soak:
         self.lives.append(life)
         print(json.dumps(life), flush=True)
         return code == 0
+
+    def _wait(self, process):
+        """The code by which a process ends after a signal; one that does not says where it is."""
+        try:
+            return process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(5)
+            return "no end"
 
     def killed_runs(self, steps, export_every, end):
         """Kills runs until the time `end`; the first one is completed even so. Their folders."""

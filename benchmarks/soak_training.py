@@ -3,6 +3,7 @@
 python -m benchmarks.soak_training EXPORT_EVERY train ARGUMENTS
 """
 
+import faulthandler
 import json
 import pathlib
 import signal
@@ -10,17 +11,20 @@ import sys
 
 import numpy as np
 
+ROOT = pathlib.Path(__file__).parents[1]
 BATCH = 32
 
 
 def main():
-    every = int(sys.argv[1])
+    every, arguments = int(sys.argv[1]), sys.argv[2:]
+    faulthandler.register(signal.SIGUSR1)  # tells where a process that does not end is
     signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
+    sys.argv[0] = str(ROOT / "train.py")  # a command, which repeats a Ctrl-C that Python ignored
     from vit_keras import commands
 
     if every:
         export_while_training(every)
-    return commands.main(sys.argv[2:])
+    return commands.main(arguments)
 
 
 def export_while_training(every: int) -> None:
