@@ -71,6 +71,8 @@ def test_any_name_is_read_and_recorded(root, tmp_path):
 def test_what_leads_nowhere_or_is_gone_is_unreadable(root):
     (root / "a" / "nowhere.png").symlink_to(root / "none")
     (root / "a" / "loop.png").symlink_to(root / "a" / "loop.png")
+    (root / "circle").symlink_to(root / "circle")
+    assert root / "a" / "loop.png" in data.expand_pictures([root])
     dataset = load(root)
     split = dataset.split("train")
     (root / "b" / "1.png").unlink()

@@ -1,5 +1,6 @@
 """Requests that no browser sends: the demo's server answers them in few words, and stays up."""
 
+import os
 import re
 import socket
 import threading
@@ -13,6 +14,7 @@ from demo import serve
 pytestmark = pytest.mark.once
 SECRET = b"a secret of this machine"
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
+TIMES = int(os.environ.get("FUZZ_TIMES", 1))  # as many requests by hand
 SETTINGS = {"deadline": None, "database": None, "derandomize": True}
 EXPECTED = {200, 206, 304, 400, 404, 405, 408, 411, 413, 414, 416, 421, 431, 501, 505}
 
@@ -157,7 +159,7 @@ LINES = st.tuples(
 
 
 def test_any_request_is_answered_cleanly(port, capfd):
-    @hypothesis.settings(max_examples=250, **SETTINGS)
+    @hypothesis.settings(max_examples=250 * TIMES, **SETTINGS)
     @hypothesis.given(LINES, HEADERS, st.binary(max_size=30), st.integers(1, 3))
     def check(line, headers, body, times):
         method, path, version = line
@@ -172,7 +174,7 @@ def test_any_request_is_answered_cleanly(port, capfd):
 
 
 def test_any_bytes_are_answered_cleanly(port, capfd):
-    @hypothesis.settings(max_examples=100, **SETTINGS)
+    @hypothesis.settings(max_examples=100 * TIMES, **SETTINGS)
     @hypothesis.given(st.binary(max_size=300))
     def check(sent):
         received = exchange(port, sent)

@@ -6,7 +6,7 @@ import unicodedata
 
 from vit_keras.data.dataset import HELD_OUT
 from vit_keras.data.held_out import path_hash
-from vit_keras.data.picture_paths import walk_once
+from vit_keras.data.picture_paths import is_folder, walk_once
 from vit_keras.data.pillow_images import SUFFIXES
 
 
@@ -104,7 +104,7 @@ def _holds_classes(folder, classes):
 
 
 def _subfolders(path):
-    return sorted(e.name for e in os.scandir(path) if e.is_dir() and not e.name.startswith("."))
+    return sorted(e.name for e in os.scandir(path) if is_folder(e) and not e.name.startswith("."))
 
 
 def _is_picture(name):

@@ -81,7 +81,7 @@ def _pictures_in(folder: str) -> Iterator[str]:
     """Yields the pictures in a folder and its subfolders, sorted by the parts of their paths."""
     try:
         with os.scandir(folder) as entries:
-            kinds = {entry.name: entry.is_dir() for entry in entries if _is_shown(entry)}
+            kinds = {entry.name: is_folder(entry) for entry in entries if _is_shown(entry)}
     except OSError:  # as `os.walk`, which leaves out what it may not list
         return
     for name in sorted(kinds):
@@ -110,12 +110,13 @@ def walk_once(top: str) -> Iterator[tuple[str, list[str]]]:
         if (status.st_dev, status.st_ino) in seen:
             continue
         seen.add((status.st_dev, status.st_ino))
-        folders = [entry.path for entry in inside if _is_folder(entry)]
+        folders = [entry.path for entry in inside if is_folder(entry)]
         waiting.extend(reversed(folders))
         yield folder, [e.name for e in inside if e.path not in set(folders) and _may_be_file(e)]
 
 
-def _is_folder(entry):
+def is_folder(entry: os.DirEntry) -> bool:
+    """Whether a directory's entry is a folder or leads to one; a link in a circle does not."""
     try:
         return entry.is_dir()
     except OSError:
@@ -131,7 +132,7 @@ def _may_be_file(entry):
 
 
 def _is_shown(entry):
-    if entry.is_dir():
+    if is_folder(entry):
         return not entry.name.startswith(".") and not entry.is_symlink()
     return _is_picture(entry.name)
 
