@@ -13,10 +13,12 @@ PACKAGE = ROOT / "vit_keras"
 # `BESIDE` says so.
 LEVELS = (
     {
+        "disk_errors",
         "files",
         "json_files",
         "environment",
         "file_lock",
+        "file_system",
         "extras",
         "variants",
         "variant_rows",
@@ -49,6 +51,8 @@ BESIDE = {
     "embedded_task": {"json_files", "runtimes", "tasks"},
     "_backend": {"extras", "json_files"},
     "environment": {"json_files"},
+    "files": {"disk_errors", "file_lock", "file_system"},
+    "file_lock": {"disk_errors"},
     "_command_line": {"_backend"},
 }
 # Where a framework may be imported: everywhere in these rooms, or in these files alone.

@@ -1,6 +1,7 @@
 """Files and folders are replaced in one step, whatever interrupts it."""
 
 import contextlib
+import errno
 import os
 import shutil
 
@@ -91,8 +92,9 @@ def test_a_folder_does_not_replace_a_file(tmp_path):
 
 @pytest.mark.parametrize("fails", [None, 1, 2, 3])
 def test_an_error_leaves_the_old_folder(tmp_path, monkeypatch, fails):
-    """In the block, or in one of the three renames."""
+    """In the block, or in one of the three renames of a system that cannot swap names."""
     write_folder(tmp_path / "folder", "old")
+    monkeypatch.setattr(files, "exchange", lambda one, other: False)
     rename, calls = os.replace, []
 
     def failing(*paths):
@@ -110,11 +112,23 @@ def test_an_error_leaves_the_old_folder(tmp_path, monkeypatch, fails):
     assert os.listdir(tmp_path) == ["folder"]
 
 
+@pytest.mark.parametrize("operation", range(6))
+def test_a_folder_is_always_seen_where_names_are_swapped(tmp_path, monkeypatch, operation):
+    """Flushes of two files and the folder, a swap, two removals and a flush of the parent."""
+    write_folder(tmp_path / "folder", "old")
+    with killed_before(operation, monkeypatch):
+        write_folder(tmp_path / "folder", "new")
+    assert read_folder(tmp_path / "folder") == {"text": "new" if operation >= 3 else "old"}
+    files.recover(tmp_path)
+    assert os.listdir(tmp_path) == ["folder"]
+
+
 @pytest.mark.parametrize("recovers", [True, False])
 @pytest.mark.parametrize("operation", range(9))
 def test_a_folder_is_never_seen_in_part(tmp_path, monkeypatch, operation, recovers):
     """Flushes of two files and the folder, three renames, a removal, a flush of the parent."""
     write_folder(tmp_path / "folder", "old")
+    monkeypatch.setattr(files, "exchange", lambda one, other: False)
     with killed_before(operation, monkeypatch):
         write_folder(tmp_path / "folder", "new")
     if (tmp_path / "folder").exists():
@@ -137,9 +151,37 @@ def test_a_folder_is_removed_at_once(tmp_path, monkeypatch):
     write_folder(tmp_path / "folder", "old")
     with killed_before(1, monkeypatch):
         files.remove_folder(tmp_path / "folder")
-    assert not (tmp_path / "folder").exists() and len(os.listdir(tmp_path)) == 1
+    assert sorted(os.listdir(tmp_path)) == [".partial-0-folder", ".partial-0-folder.lock"]
     files.recover(tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_keeps_what_it_is_told_to(tmp_path):
+    write_folder(tmp_path / "folder", "old", "more", "deep/more")
+    (tmp_path / "link").symlink_to("folder")
+    with files.replacing_folder(tmp_path / "link", keep=True) as new:
+        (new / "text").write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    kept = {
+        name: (tmp_path / "folder" / name).read_text() for name in ("text", "more", "deep/more")
+    }
+    assert kept == {"text": "new", "more": "old", "deep/more": "old"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("(os error 28): No space left on device\nin C"),
+    ],
+)
+def test_an_error_of_the_disk_names_the_file_in_one_line(tmp_path, error):
+    with pytest.raises(OSError) as raised, files.replacing(tmp_path / "a.txt"):
+        raise error
+    assert str(raised.value) == f"[Errno 28] No space left on device: '{tmp_path / 'a.txt'}'"
+    other = pytest.raises(OSError, match="Input/output error: 'picture.png'")
+    with other, files.replacing(tmp_path / "a.txt"):
+        raise OSError(errno.EIO, "Input/output error", "picture.png")
 
 
 def test_sha256_is_the_published_one_of_a_known_text(tmp_path):

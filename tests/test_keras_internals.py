@@ -26,6 +26,12 @@ METHODS = [  # (object, method, parameters without self)
     (TRAINER, "_flatten_layers", ["include_self", "recursive"]),
     (TRAINER, "_get_metrics_result_or_logs", ["logs"]),
     (TRAINER, "_symbolic_build", ["iterator", "data_batch"]),
+    ("keras.src.saving.saving_lib:H5IOStore", "_get_h5_file", ["path_or_io", "mode"]),
+    (
+        "keras.src.saving.saving_lib:None",
+        "_save_state",
+        ["saveable", "weights_store", "assets_store", "inner_path", "visited_saveables"],
+    ),
 ]
 TENSORFLOW_METHODS = [
     (OPTIMIZER, "_all_reduce_sum_gradients", ["grads_and_vars"]),

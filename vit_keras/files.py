@@ -1,40 +1,51 @@
 """Files and folders that are replaced in one step: a reader sees the old one or the new one.
 
-Everything is written under a temporary name beside its place, flushed to the disk, and renamed.
+Everything is written under a temporary name beside its place, flushed to the disk, and renamed. A
+lock beside the temporary name says that its process lives; what others have left is removed by the
+next replacement of the same name.
 """
 
 import contextlib
 import hashlib
+import itertools
 import os
 import pathlib
 import shutil
 import uuid
 from collections.abc import Iterator
 
-PARTIAL = ".partial-"  # begins the name of a folder that is incomplete or no longer needed
+from vit_keras import file_lock
+from vit_keras.disk_errors import naming
+from vit_keras.file_system import exchange, flush, link_missing, rename
+
+PARTIAL = ".partial-"  # begins the name of what is incomplete or no longer needed
 COMPLETE = ".new-"  # begins the name of a complete folder that is about to replace another
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[str]:
-    """Yields a temporary file name beside `path`; the file written there replaces `path` on exit.
+    """Yields a temporary file name; the file written there replaces `path` on exit.
 
-    The temporary name ends like `path`, so that writers which look at the suffix work. After an
-    error, `path` is as it was and the temporary file is removed.
+    The temporary file has the name of `path` and lies in a hidden folder beside it, where libraries
+    may put temporary files of their own. After an error, `path` is as it was and the hidden folder
+    is removed. What a killed process left is removed before, unless its process still lives.
+
+    Raises:
+        OSError: The disk cannot hold the file. The error names `path`.
 
     Example:
         with replacing("model.keras") as temporary:
             model.save(temporary)
     """
-    parent, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(parent, f".{uuid.uuid4().hex}-{name}")
-    try:
-        yield temporary
-        _flush(temporary)  # otherwise a power cut could leave the new name with an empty file
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(temporary)
+    path = pathlib.Path(path).absolute()
+    with _temporary(path) as folder, naming(path, folder):
+        try:
+            folder.mkdir()
+            yield str(temporary := folder / path.name)
+            flush(temporary)  # otherwise a power cut could leave the new name with an empty file
+            rename(temporary, path)
+        finally:
+            _discard(folder)
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
@@ -66,78 +77,141 @@ def sha256(path: str | os.PathLike) -> str:
 
 
 @contextlib.contextmanager
-def replacing_folder(folder: str | os.PathLike) -> Iterator[pathlib.Path]:
+def replacing_folder(folder: str | os.PathLike, keep: bool = False) -> Iterator[pathlib.Path]:
     """Yields a new folder beside `folder`, which takes the place of `folder` on exit.
 
     Missing parents are made. The old folder is removed only after the new one is in place. After
-    an error, the old folder is as it was and the new one is removed. A process that is killed
-    leaves the old folder, the new one, or, between two renames, the complete new one under
+    an error, the old folder is as it was and the new one is removed. Linux swaps both in one step.
+    Elsewhere, a process that is killed between two renames leaves the complete new folder under
     another name: the next `replacing_folder` or `recover` puts that one in place.
+
+    Args:
+        folder: The folder.
+        keep: Whether files of the old folder stay that the block writes no successor of.
 
     Raises:
         NotADirectoryError: `folder` is a file.
+        OSError: The disk cannot hold the folder. The error names `folder`.
 
     Example:
         with replacing_folder("export") as new:
             (new / "labels.txt").write_text("cat")
     """
-    folder = pathlib.Path(folder).absolute()
+    folder = pathlib.Path(os.path.realpath(folder))  # a link to a folder stays
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(
             f"`folder` must be a folder or a new name. Received: {str(folder)!r}, a file"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     _finish_replacement(folder)
-    partial = _hidden(folder)
-    try:
-        partial.mkdir()
-        yield partial
-        for path in (*filter(pathlib.Path.is_file, sorted(partial.rglob("*"))), partial):
-            _flush(path)
-        _put_in_place(partial, folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    _flush(folder.parent)
+    with _temporary(folder) as partial, naming(folder, partial):
+        try:
+            partial.mkdir()
+            yield partial
+            if keep and folder.exists():
+                link_missing(folder, partial, but=PARTIAL)
+            for path in (*filter(pathlib.Path.is_file, sorted(partial.rglob("*"))), partial):
+                flush(path)
+            _put_in_place(partial, folder)
+        finally:
+            _discard(partial)
+        flush(folder.parent)
 
 
 def remove_folder(folder: str | os.PathLike) -> None:
-    """Deletes `folder` and what it holds; its name disappears first, so no part of it is seen."""
-    hidden = _hidden(pathlib.Path(folder))
-    os.replace(folder, hidden)
-    shutil.rmtree(hidden)
+    """Deletes `folder` and what it holds; its name disappears first, so no part of it is seen.
+
+    What another process has open may stay under a hidden name, for `recover`.
+    """
+    folder = pathlib.Path(folder).absolute()
+    with _temporary(folder) as hidden, naming(folder, hidden):
+        rename(folder, hidden)
+        _discard(hidden)
+
+
+def remove_remains(path: str | os.PathLike) -> None:
+    """Removes what killed processes left of writing or removing `path`, as far as possible."""
+    with contextlib.suppress(OSError), _temporary(pathlib.Path(path).absolute()):
+        pass
 
 
 def recover(parent: str | os.PathLike) -> None:
     """Finishes the replacements that a killed process left in `parent`, and removes its remains.
 
-    Call it only while no other process writes folders in `parent`.
+    What a living process is writing there stays, if the file system has locks.
     """
     for complete in pathlib.Path(parent).glob(f"{COMPLETE}*"):
         _finish_replacement(complete.with_name(complete.name.removeprefix(COMPLETE)))
-    for partial in pathlib.Path(parent).glob(f"{PARTIAL}*"):
-        shutil.rmtree(partial)
+    remains = pathlib.Path(parent).glob(f"{PARTIAL}*")
+    for partial in {path.with_name(path.name.removesuffix(file_lock.LOCK)) for path in remains}:
+        _remove_remains(partial)
 
 
-def _hidden(folder):
-    return folder.with_name(f"{PARTIAL}{uuid.uuid4().hex}-{folder.name}")
+@contextlib.contextmanager
+def _temporary(path):
+    """Yields a name beside `path` that no other process uses, and keeps it by a lock."""
+    named = lambda number: path.with_name(f"{PARTIAL}{number}-{path.name}")
+    try:
+        number, lock = next(
+            (number, lock)
+            for number in itertools.count()
+            if (lock := file_lock.hold(_lock_of(named(number)), path))
+        )
+    except file_lock.NoLocksError:
+        yield named(uuid.uuid4().hex)
+        return
+    try:
+        _discard(temporary := named(number))
+        for other in map(named, itertools.count(number + 1)):  # of others that were killed
+            if not (other.exists() or _lock_of(other).exists()):
+                break
+            _remove_remains(other)
+        yield temporary
+    finally:
+        file_lock.release(lock)
+
+
+def _remove_remains(partial):
+    """Removes an incomplete file or folder, unless the process that writes it lives."""
+    try:
+        lock = file_lock.hold(_lock_of(partial))
+    except file_lock.NoLocksError:
+        _discard(partial)  # nobody knows; `recover` asks its callers to
+    except OSError:
+        pass  # such as in a folder that cannot be written
+    else:
+        if lock is not None:
+            _discard(partial)
+            file_lock.release(lock)
+
+
+def _lock_of(temporary):
+    return temporary.with_name(temporary.name + file_lock.LOCK)
+
+
+def _discard(path):
+    """Removes a file or a folder, as far as that is possible: nothing depends on it."""
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif os.path.lexists(path):
+            os.remove(path)
 
 
 def _put_in_place(partial, folder):
     if not folder.exists():
-        os.replace(partial, folder)
-        return
-    complete, old = folder.with_name(COMPLETE + folder.name), _hidden(folder)
-    os.replace(partial, complete)
-    try:
-        os.replace(folder, old)
-        os.replace(complete, folder)
-    except BaseException:
-        if old.exists():
-            os.replace(old, folder)
-        shutil.rmtree(complete)
-        raise
-    shutil.rmtree(old)
+        rename(partial, folder)
+    elif not exchange(partial, folder):
+        complete = folder.with_name(COMPLETE + folder.name)
+        rename(partial, complete)
+        try:
+            rename(folder, partial)
+            rename(complete, folder)
+        except BaseException:
+            if not folder.exists():
+                rename(partial, folder)
+            _discard(complete)
+            raise
 
 
 def _finish_replacement(folder):
@@ -146,14 +220,4 @@ def _finish_replacement(folder):
     if complete.exists():
         if folder.exists():
             remove_folder(folder)
-        os.replace(complete, folder)
-
-
-def _flush(path):
-    if os.name == "nt" and os.path.isdir(path):
-        return  # Windows cannot open a folder
-    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        rename(complete, folder)

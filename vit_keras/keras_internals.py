@@ -7,6 +7,7 @@ checks that the names exist and take the arguments that are passed to them.
 
 import contextlib
 import functools
+import io
 from collections.abc import Callable
 
 import keras
@@ -211,6 +212,22 @@ def stored_kernel(layer: keras.layers.Layer):
     """The kernel variable of a Keras dense layer, to which `layer.kernel` adds LoRA's product."""
     check_keras()
     return layer._kernel
+
+
+def weights_in_memory(model: keras.Model) -> io.BytesIO:
+    """What `model.save_weights` writes into a `.weights.h5` file.
+
+    HDF5 does not survive a full disk: a write that fails as the file closes ends the process by a
+    segmentation fault (https://github.com/h5py/h5py/issues/914). Memory does not fill like that.
+    """
+    check_keras()
+    from keras.src.saving import saving_lib
+
+    file = io.BytesIO()
+    store = saving_lib.H5IOStore(file, mode="w")
+    saving_lib._save_state(model, store, None, inner_path="", visited_saveables=set())
+    store.close()
+    return file
 
 
 @contextlib.contextmanager

@@ -15,10 +15,11 @@ from vit_keras.config import Config, UsageError, dump_config, read_config
 from vit_keras.config.yaml_files import read_yaml
 from vit_keras.environment import Environment, describe_environment, read_environment
 from vit_keras.file_lock import LOCK, claimed
-from vit_keras.files import write_text
+from vit_keras.files import PARTIAL, write_text
 from vit_keras.layers import kernels
 from vit_keras.weights import from_checkpoint, open_model, resolve
 
+REMEDY = "Wait until it ends, or give another --workdir"  # where another process has a folder
 CHECKPOINT_FILES = ("config.json", "open_clip_config.json")  # one of them makes a checkpoint
 
 
@@ -72,7 +73,7 @@ def claim(config: Config):
     """Keeps a run's folder for this process, in a `with` statement; ValueError if it cannot."""
     folder = folder_of(config)
     _check_folder(folder)
-    return claimed(folder, "training", "Wait until it ends, or give another --workdir")
+    return claimed(folder, "training", REMEDY)
 
 
 def open_run(config: Config) -> Run:
@@ -108,7 +109,8 @@ def _check_folder(folder):
         raise ValueError(f"`workdir` must be a folder. Received: {str(folder)!r}, a file")
     if not folder.exists() or (folder / "config.yaml").exists():
         return
-    if {file.name for file in folder.iterdir()} - {"environment.json", LOCK}:
+    names = {file.name for file in folder.iterdir() if not file.name.startswith(PARTIAL)}
+    if names - {"environment.json", LOCK}:
         raise ValueError(
             f"`workdir` must be empty or a run's folder. Received: {str(folder)!r}, which holds "
             "other files. Give another --workdir"

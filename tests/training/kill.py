@@ -1,28 +1,33 @@
 """Kills training runs again and again, and checks that they end like a run that was not killed.
 
-    KERAS_BACKEND=jax python -m tests.training.kill --points 20
+    KERAS_BACKEND=jax python -m tests.training.kill --kills 40
 
-One run is never killed. Another run is killed by SIGKILL at a random moment: half the time before
-a random event (a batch, an update, a batch of an evaluation, a flush to the disk, a rename, a
-removal), otherwise after a random time. The same command resumes it, is killed again, and so on. At
-the end, its last checkpoint, metrics and model are compared with those of the first run. More runs
-follow until there were `--points` kills. `python -m tests.training.kill run KIND AT ARGUMENTS` is
-the process that dies.
+One run is never killed. Another run is killed by SIGKILL at a random moment: half the time at a
+system call on a file of the run (an opening, a write, half a write, a flush, a closing, a rename, a
+removal), otherwise before a random event (a batch, an update, a batch of an evaluation, a flush to
+the disk, a rename, a removal) or after a random time. The same command resumes it, is killed again,
+and so on. At the end, its last checkpoint, metrics and model are compared with those of the first
+run. More runs follow until there were `--kills` kills. `python -m tests.training.kill run KIND AT
+ARGUMENTS` is the process that dies.
 """
 
 import argparse
+import collections
 import json
 import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+import traceback
 
 import numpy as np
 
+from tests.faults import shim
 from tests.helpers import run_script
 
 STEPS = 40
@@ -40,6 +45,9 @@ EVENTS = {
     "rename": ("os", "replace"),
     "removal": ("shutil", "rmtree"),
 }
+# How many system calls of a kind a save makes, about.
+CALLS = {"open": 40, "write": 150, "torn write": 150, "fsync": 12, "close": 40, "rename": 8}
+CALLS |= {"mkdir": 3, "unlink": 20, "rmdir": 3, "exchange": 1}
 SIGNALS = {"sigterm": signal.SIGTERM, "sigint": signal.SIGINT}
 
 
@@ -48,7 +56,7 @@ def die(kind, at, number=signal.SIGKILL):
     os.kill(os.getpid(), number)
 
 
-def watch(kind, at):
+def watch(kind, at, folder):
     """Arranges that this process dies as `train` describes."""
     import keras
 
@@ -61,6 +69,8 @@ def watch(kind, at):
 
     def noted(name, original):
         def call(*arguments, **options):
+            if name == "batch" and not seen and kind.startswith("call "):
+                shim.kill_at(folder, kind.removeprefix("call "), int(at))
             if seen or name == "batch":  # from the first batch on
                 seen.append(name)
             if name == "update" and seen.count("update") == 1 and kind == "seconds":
@@ -81,9 +91,10 @@ def train(folder, kind="never", at=0, **options):
     """Runs one process that trains in `folder`, and returns how it ended.
 
     `kind` says when SIGKILL ends it: "event" means before event number `at` since training began, a
-    name in `EVENTS` means before number `at` of these events, and "seconds" means `at` seconds
-    after the first update. "sigterm" and "sigint" send these before event number `at`. "never" lets
-    it end.
+    name in `EVENTS` means before number `at` of these events, "call " and a name in `CALLS` means
+    at number `at` of these system calls, which needs `LD_PRELOAD` among the `options`, and
+    "seconds" means `at` seconds after the first update. "sigterm" and "sigint" send these before
+    event number `at`. "never" lets it end.
     """
     command = ["-m", "tests.training.kill", "run", kind, str(at), *ARGUMENTS, "--workdir", folder]
     return run_script(*command, check=False, **options)
@@ -91,7 +102,7 @@ def train(folder, kind="never", at=0, **options):
 
 def differences(straight, other):
     """Names what differs between the folders of two runs, except the numbers of the clock."""
-    found = []
+    found: list[str] = []
     ours, theirs = (
         np.load(f / "checkpoints" / f"step_{STEPS:09d}" / "state.npz") for f in (straight, other)
     )
@@ -122,49 +133,104 @@ def model_differences(straight, other):
     ]
 
 
-def chain(points, seed, root, longest=60):
-    """Kills one run after another until there were `points` kills; returns the differences."""
-    rng = np.random.default_rng(seed)
-    began = time.perf_counter()
-    done = train(root / "straight")
-    if done.returncode:
-        raise RuntimeError(done.stderr[-3000:])
-    kills, runs, found = 0, 0, []
-    while kills < points:
+def moment(rng):
+    """A kind and a number for `train`."""
+    if rng.integers(2):
+        call = list(CALLS)[rng.integers(len(CALLS))]
+        return f"call {call}", int(rng.integers(1, CALLS[call] + 1))
+    if rng.integers(2):
+        return "event", int(rng.integers(1, 60))
+    return "seconds", round(rng.uniform(0, 1.5), 3)
+
+
+def chain(kills, seed, root):
+    """Kills one run after another until there were `kills` kills; returns the differences."""
+    rng, began = np.random.default_rng(seed), time.perf_counter()
+    straight, log = root / "straight", root / "log"
+    if fork_run(log, straight):
+        raise RuntimeError(log.read_text()[-3000:])
+    deaths, runs, found = collections.Counter(), 0, []
+    while deaths.total() < kills:
         folder, runs = root / f"killed{runs}", runs + 1
         while True:
-            left = points - kills
-            kind = ("event", "seconds")[rng.integers(2)] if left else "never"
-            at = {"event": rng.integers(1, longest), "seconds": round(rng.uniform(0, 1.5), 3)}
-            done = train(folder, kind, at.get(kind, 0))
-            if done.returncode == 0:
+            kind, at = moment(rng) if deaths.total() < kills else ("never", 0)
+            code = fork_run(log, folder, kind, at)
+            if code == 0:
                 break
-            if done.returncode != -signal.SIGKILL:
-                raise RuntimeError(done.stderr[-3000:])
-            kills += 1
+            if code != -signal.SIGKILL:
+                raise RuntimeError(log.read_text()[-3000:])
+            deaths[kind] += 1
             checkpoints = sorted(p.name for p in (folder / "checkpoints").glob("*"))
-            print(
-                f"{kills:3d} {done.stdout.split('killed:')[-1].strip()}: {checkpoints}", flush=True
-            )
-        found += [f"{folder.name}: {name}" for name in differences(root / "straight", folder)]
-    print(f"{kills} kills in {runs} runs, {time.perf_counter() - began:.0f} s; differ: {found}")
+            print(f"{deaths.total():3d} {kind} {at}: {checkpoints}", flush=True)
+        wrong = in_child(log, differences, straight, folder)
+        wrong += [f"{name} is left" for name in remains(folder)]
+        print(f"{folder.name} ended like the run without kills, but for {wrong}", flush=True)
+        found += wrong
+    seconds = time.perf_counter() - began
+    print(f"{deaths.total()} kills {dict(deaths)} in {runs} runs, {seconds:.0f} s; differ: {found}")
     return found
+
+
+def fork_run(log, folder, kind="never", at=0):
+    """Does what `train` does, in a fork of this process: packages are not imported each time."""
+    return fork(log, lambda: run(kind, at, [*ARGUMENTS, "--workdir", str(folder)]))
+
+
+def in_child(log, function, *arguments):
+    """A list of strings that `function` returns, which may use the backend: a fork may not."""
+    out = log.with_suffix(".json")
+    if fork(log, lambda: out.write_text(json.dumps(function(*arguments))) and 0):
+        raise RuntimeError(log.read_text()[-3000:])
+    return json.loads(out.read_text())
+
+
+def fork(log, function):
+    """Calls a function in a fork of this process, and returns its exit code, or minus a signal."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 1
+    try:
+        with open(log, "w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        code = function()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code or 0)
+
+
+def remains(folder):
+    """What lies in a complete run's folder under a hidden name, except its lock."""
+    paths = {path.relative_to(folder) for path in folder.rglob(".*")}
+    return sorted(map(str, paths - {pathlib.Path(".lock")}))
+
+
+def run(kind, at, arguments):
+    """Trains, and dies as `train` describes; returns the exit code."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
+    watch(kind, at, arguments[-1])
+    from vit_keras import commands
+
+    return commands.main(["train", *arguments])
 
 
 def main():
     if sys.argv[1:2] == ["run"]:
-        kind, at = sys.argv[2], float(sys.argv[3])
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
-        watch(kind, at)
-        from vit_keras import commands
-
-        return commands.main(["train", *sys.argv[4:]])
+        return run(sys.argv[2], float(sys.argv[3]), sys.argv[4:])
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--points", type=int, default=20, help="how often to kill (20)")
+    parser.add_argument("--kills", type=int, default=20, help="how often to kill (20)")
     parser.add_argument("--seed", type=int, default=0, help="decides the moments (0)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
-        return int(bool(chain(options.points, options.seed, pathlib.Path(root))))
+        if "LD_PRELOAD" not in os.environ:
+            environment = {**os.environ, "LD_PRELOAD": shim.build(root)}
+            command = [sys.executable, "-m", "tests.training.kill", *sys.argv[1:]]
+            return subprocess.run(command, env=environment).returncode
+        import vit_keras.experiments  # noqa: F401 - for all forks
+
+        return int(bool(chain(options.kills, options.seed, pathlib.Path(root))))
 
 
 if __name__ == "__main__":

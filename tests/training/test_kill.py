@@ -4,7 +4,14 @@ import signal
 
 import pytest
 
+from tests.helpers import run_script
 from tests.training import kill
+
+
+@pytest.mark.nightly
+def test_forty_kills_at_random_change_nothing():
+    """Half of them at a system call of a save."""
+    run_script("-m", "tests.training.kill", "--kills", 40)
 
 
 @pytest.mark.slow
@@ -14,9 +21,10 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
     assert kill.train(straight).returncode == 0
     torn = kill.train(other, "flush", 8)  # of the second checkpoint, after its first file
     assert torn.returncode == -signal.SIGKILL
-    assert [path.name[:6] for path in sorted((other / "checkpoints").iterdir())] == [
-        ".parti",
-        "step_0",
+    assert sorted(path.name for path in (other / "checkpoints").iterdir()) == [
+        ".partial-0-step_000000007",
+        ".partial-0-step_000000007.lock",
+        "step_000000004",
     ]
     stopped = kill.train(other, "sigint", 16)
     assert stopped.returncode == 130 and "Traceback" not in stopped.stderr

@@ -37,13 +37,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from vit_keras.file_lock import claimed_output
     from vit_keras.weights import from_checkpoint, save
 
-    if options.adapters:
-        model = _with_adapters(options)
-    else:
-        model = from_checkpoint(options.input, source=options.source, **options.overrides)
-    save(model, options.output, format=options.to)
+    with claimed_output(options.output, "a conversion", "Wait until it ends, or give another OUT"):
+        if options.adapters:
+            model = _with_adapters(options)
+        else:
+            model = from_checkpoint(options.input, source=options.source, **options.overrides)
+        save(model, options.output, format=options.to)
     print(f"{options.output}: {model.count_params():,} parameters")
 
 

@@ -44,6 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import data, evaluation, machine
+    from vit_keras.file_lock import claimed_output
 
     if not (options.fewshot or options.knn):  # before the evaluation, which may take long
         extras.check("matplotlib", extra="train", purpose="Drawing the figures of a report")
@@ -69,12 +70,12 @@ def run(options: argparse.Namespace) -> None:
             out /= f"{number}-{pathlib.Path(path).name}"
         dataset = data.load(name, predictor.input_shape[-1], source, predictor.task.kind)
         splits = source.train_split, options.split or source.test_split
-        out.mkdir(parents=True, exist_ok=True)
         print(path)
         label = shared.dataset_label(name)
         evaluate = functools.partial(_evaluate, label=label)
         measure = _few_shot if options.fewshot else _knn if options.knn else evaluate
-        reports.append(measure(options, predictor, dataset, splits, out))
+        with claimed_output(out / "report.json", "an evaluation"):
+            reports.append(measure(options, predictor, dataset, splits, out))
     if len(reports) > 1:
         print(f"{len(reports)} models: {evaluation.summary_line(evaluation.summarize(reports))}")
 

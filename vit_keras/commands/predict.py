@@ -47,6 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import data, evaluation, machine
+    from vit_keras.file_lock import claimed_output
 
     form = _check(options)
     machine.prepare()
@@ -58,7 +59,9 @@ def run(options: argparse.Namespace) -> None:
     _check_output(options, form, predictor.task.kind)
     paths = data.expand_pictures(streams.arguments(options.pictures))
     if predictor.task.kind == "masks":
-        _report_unreadable(predict_to_folder(predictor, paths, options, options.out), len(paths))
+        with claimed_output(options.out, "a prediction of masks"):
+            count = predict_to_folder(predictor, paths, options, options.out)
+        _report_unreadable(count, len(paths))
         print(f"written: {options.out}")
         return
     predictions = evaluation.predict_files(

@@ -28,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import experiments, machine, weights
+    from vit_keras.file_lock import claimed_output
     from vit_keras.files import write_text
 
     if not options.out.endswith(".keras"):
@@ -36,15 +37,15 @@ def run(options: argparse.Namespace) -> None:
         if getattr(options, name) and not options.greedy:
             raise UsageError(f"`--{name}` needs `--greedy`; a plain mean looks at no pictures")
     machine.prepare()
-    judge = None
-    if options.greedy:
-        judge = experiments.development_judge(
-            options.models, options.dataset, options.split, options.data_dir, options.batch_eval
-        )
-    model, rows = experiments.make_soup(options.models, judge)
-    weights.save_model(model, options.out)
-    log = pathlib.Path(options.out).with_suffix(".json")
-    write_text(log, json.dumps(rows, indent=1))
+    judge, log = None, pathlib.Path(options.out).with_suffix(".json")
+    with claimed_output(options.out, "a soup"):
+        if options.greedy:
+            judge = experiments.development_judge(
+                options.models, options.dataset, options.split, options.data_dir, options.batch_eval
+            )
+        model, rows = experiments.make_soup(options.models, judge)
+        weights.save_model(model, options.out)
+        write_text(log, json.dumps(rows, indent=1))
     print("\n".join(map(_line, rows)))
     used = sum(row["used"] for row in rows)
     print(f"{options.out}: the mean of {used} of {len(rows)} models; {log} lists them")

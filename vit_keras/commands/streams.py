@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
@@ -19,14 +18,22 @@ def arguments(words: Sequence[str]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def output(path: str | None) -> Iterator[IO[bytes] | Any]:
-    """Standard output, or a file that appears once it is complete."""
+    """Standard output, or a file that appears once it is complete.
+
+    Raises:
+        ValueError: Another process writes the file.
+    """
+    from vit_keras.file_lock import claimed_output
     from vit_keras.files import replacing
 
     if path is None:
         yield StandardOutput()
         return
-    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary, open(temporary, "wb") as file:
+    with (
+        claimed_output(path, "a table of pictures"),
+        replacing(path) as temporary,
+        open(temporary, "wb") as file,
+    ):
         yield file
     print(f"written: {path}")
 

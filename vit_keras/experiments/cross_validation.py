@@ -8,8 +8,9 @@ from vit_keras import evaluation
 from vit_keras.config import Config
 from vit_keras.experiments import training_run
 from vit_keras.experiments.rate_sweep import check_one_process
+from vit_keras.file_lock import claimed
 from vit_keras.files import write_text
-from vit_keras.runs import default_workdir
+from vit_keras.runs import REMEDY, default_workdir
 
 
 def cross_validate(config: Config) -> str:
@@ -27,7 +28,8 @@ def cross_validate(config: Config) -> str:
         `cross_validation.md` holds it; `cross_validation.json` holds the reports.
 
     Raises:
-        ValueError: There are several processes, of which only the first one has the reports.
+        ValueError: There are several processes, of which only the first one has the reports, or
+            another process has the folder.
         ValueError, OSError, FloatingPointError: As `train_run`.
 
     Example:
@@ -38,6 +40,20 @@ def cross_validate(config: Config) -> str:
     """
     check_one_process("A cross-validation", "fold")
     folder = pathlib.Path(config.workdir or default_workdir(config))
+    with claimed(folder, "a cross-validation", REMEDY):
+        reports = _train_folds(config, folder)
+        lines = ["| fold | figures on the images of the fold |", "|--:|---|"]
+        figures = map(evaluation.summary_line, reports)
+        lines += [f"| {number} | {line} |" for number, line in enumerate(figures)]
+        summary = evaluation.summary_line(evaluation.summarize(reports))
+        table = "\n".join([*lines, f"| mean ± std | {summary} |"]) + "\n"
+        write_text(folder / "cross_validation.md", table)
+        write_text(folder / "cross_validation.json", json.dumps(reports))
+    return table
+
+
+def _train_folds(config, folder):
+    """The reports of the runs."""
     reports = []
     for number in range(config.folds):
         fold = dataclasses.replace(
@@ -49,10 +65,4 @@ def cross_validate(config: Config) -> str:
         report = training_run.train_run(fold)
         assert report is not None  # this is the only process
         reports.append(report)
-    lines = ["| fold | figures on the images of the fold |", "|--:|---|"]
-    lines += [f"| {i} | {evaluation.summary_line(report)} |" for i, report in enumerate(reports)]
-    summary = evaluation.summary_line(evaluation.summarize(reports))
-    table = "\n".join([*lines, f"| mean ± std | {summary} |"]) + "\n"
-    write_text(folder / "cross_validation.md", table)
-    write_text(folder / "cross_validation.json", json.dumps(reports))
-    return table
+    return reports

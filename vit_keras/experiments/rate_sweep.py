@@ -11,8 +11,9 @@ import statistics
 from vit_keras import evaluation
 from vit_keras.config import Config
 from vit_keras.experiments import training_run
+from vit_keras.file_lock import claimed
 from vit_keras.files import write_text
-from vit_keras.runs import default_workdir
+from vit_keras.runs import REMEDY, default_workdir
 from vit_keras.training.distribution import find_cluster
 
 
@@ -32,7 +33,8 @@ def sweep(config: Config) -> str:
         The table in Markdown, as `sweep.md` holds it; `sweep.json` holds the numbers.
 
     Raises:
-        ValueError: There are several processes, of which only the first one has the reports.
+        ValueError: There are several processes, of which only the first one has the reports, or
+            another process has the folder.
         ValueError, OSError, FloatingPointError: As `train_run`.
 
     Example:
@@ -44,19 +46,24 @@ def sweep(config: Config) -> str:
     """
     check_one_process("A sweep", "learning rate")
     folder = pathlib.Path(config.workdir or default_workdir(config))
-    if not config.grid.classifiers:
-        table, numbers = _choose(config, folder)
-    else:
-        tables, numbers = [], {}
-        for classifier in config.grid.classifiers:
-            model = dataclasses.replace(config.model, classifier=classifier)
-            varied = dataclasses.replace(config, model=model)
-            table, numbers[classifier] = _choose(varied, folder / classifier)
-            tables.append(f"## {classifier}\n\n{table}")
-        table = "\n".join(tables)
-    write_text(folder / "sweep.md", table)
-    write_text(folder / "sweep.json", json.dumps(numbers))
+    with claimed(folder, "a sweep", REMEDY):
+        table, numbers = _tables(config, folder)
+        write_text(folder / "sweep.md", table)
+        write_text(folder / "sweep.json", json.dumps(numbers))
     return table
+
+
+def _tables(config, folder):
+    """The table and the numbers of a sweep, of each classifier of the grid."""
+    if not config.grid.classifiers:
+        return _choose(config, folder)
+    tables, numbers = [], {}
+    for classifier in config.grid.classifiers:
+        model = dataclasses.replace(config.model, classifier=classifier)
+        varied = dataclasses.replace(config, model=model)
+        table, numbers[classifier] = _choose(varied, folder / classifier)
+        tables.append(f"## {classifier}\n\n{table}")
+    return "\n".join(tables), numbers
 
 
 def check_one_process(experiment: str, unit: str) -> None:

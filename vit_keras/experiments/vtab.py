@@ -10,6 +10,7 @@ from typing import Any
 from vit_keras.config import read_config
 from vit_keras.data.vtab import GROUPS, TASKS, Task
 from vit_keras.experiments import training_run
+from vit_keras.file_lock import claimed
 from vit_keras.files import write_text
 from vit_keras.training.metrics_table import read_rows
 
@@ -65,8 +66,8 @@ def fine_tune_tasks(
         `{task: accuracy on its test images}`, accuracies in [0, 1].
 
     Raises:
-        ValueError: a task or setting is unknown, `out` holds another setting's tasks, or a task has
-            no result; the others' results are then written.
+        ValueError: a task or setting is unknown, `out` holds another setting's tasks, another
+            process has `out`, or a task has no result; the others' results are then written.
 
     Example:
         ```python
@@ -81,20 +82,21 @@ def fine_tune_tasks(
         name: task_config(name, setting, weights, workdir=out / name, data=data, changes=changes)
         for name in tasks or TASKS
     }
-    for name, fields in configs.items():
-        try:
-            accuracy = _accuracy(out / name, fields, out / f"{name}.yaml")
-        except OtherSettingError:
-            raise
-        except (ImportError, OSError, FloatingPointError, ValueError) as error:
-            print(f"{name}: no result: {error}", flush=True)
-            failed.append(name)
-            continue
-        accuracies[name] = accuracy
-        as_csv, as_markdown = tables(accuracies)
-        write_text(out / "vtab.csv", as_csv)
-        write_text(out / "vtab.md", as_markdown)
-        print(f"{name}: {100 * accuracy:.2f}%", flush=True)
+    with claimed(out, "VTAB-1k", "Wait until it ends, or give another --out"):
+        for name, fields in configs.items():
+            try:
+                accuracy = _accuracy(out / name, fields, out / f"{name}.yaml")
+            except OtherSettingError:
+                raise
+            except (ImportError, OSError, FloatingPointError, ValueError) as error:
+                print(f"{name}: no result: {error}", flush=True)
+                failed.append(name)
+                continue
+            accuracies[name] = accuracy
+            as_csv, as_markdown = tables(accuracies)
+            write_text(out / "vtab.csv", as_csv)
+            write_text(out / "vtab.md", as_markdown)
+            print(f"{name}: {100 * accuracy:.2f}%", flush=True)
     if failed:
         raise ValueError(
             f"{len(failed)} of {len(configs)} tasks have no result: {', '.join(failed)}. "

@@ -11,6 +11,7 @@ from vit_keras.exporting import attention_output, jobs, manifest, samples, verif
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.serving import in_float32, serving_model
+from vit_keras.file_lock import claimed_output
 from vit_keras.layers.quantization import refuse_quantized
 from vit_keras.models import preprocessing_of, task_of, with_image_size
 
@@ -53,8 +54,9 @@ def export(
         The manifest's rows, one dictionary for each file.
 
     Raises:
-        ValueError: If the plan cannot be carried out, which is checked before any work, or if a
-            file misses what `verification` promises. Nothing is written then.
+        ValueError: If the plan cannot be carried out or another process exports to the folder,
+            which is checked before any work, or if a file misses what `verification` promises.
+            Nothing is written then.
         ImportError: If a format needs a package that is not installed.
         RuntimeError: If a converter fails; the message ends with the converter's output.
 
@@ -71,6 +73,12 @@ def export(
     check_folder(folder)
     if image_size is not None:
         model = with_image_size(model, image_size)
+    with claimed_output(folder, "an export"):
+        return _export(model, folder, plan, images, labels, calibration, threads, sensitivity)
+
+
+def _export(model, folder, plan, images, labels, calibration, threads, sensitivity):
+    """`export` of a model of the right size, by a process that has the folder."""
     source = "given images" if images is not None else "crops of photographs"
     images = samples.photographs(model.input_shape[1:]) if images is None else images
     inputs = _prepare(images, model, plan)

@@ -15,6 +15,7 @@ from vit_keras import compute, files
 from vit_keras.exporting import samples
 from vit_keras.exporting.exporter import check_folder, export
 from vit_keras.exporting.inference_model import for_inference
+from vit_keras.file_lock import claimed_output
 from vit_keras.models import patch_grid, preprocessing_of, with_patch_size
 
 TABLE, NUMBERS = "costs.md", "manifest.json"
@@ -64,7 +65,7 @@ def export_patch_sizes(
     if images is None:
         images = samples.photographs(model.input_shape[1:])
     rows, first = [], None
-    with files.replacing_folder(folder) as new:
+    with claimed_output(folder, "an export"), files.replacing_folder(folder) as new:
         for size, resized in models.items():
             compared: dict[str, Any] = {"images": images, "labels": labels}
             compared |= {"calibration": calibration, **options}

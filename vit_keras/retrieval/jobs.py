@@ -14,7 +14,8 @@ import keras
 import numpy as np
 
 from vit_keras import extras
-from vit_keras.files import remove_folder, replacing, write_text
+from vit_keras.file_lock import claimed_output
+from vit_keras.files import remove_folder, remove_remains, replacing, write_text
 from vit_keras.json_files import read_json
 from vit_keras.retrieval import tables
 from vit_keras.retrieval.batches import check_options, embed_batches
@@ -58,7 +59,7 @@ class EmbeddingJob:
         FileNotFoundError, ValueError: If a picture or a folder does not exist, as `list_pictures`
             says; if an argument is out of range; if there is a table at `out` already that was made
             otherwise; or if the model, an option or the pictures have changed since the job began.
-            The message lists the changes.
+            The message lists the changes. Also if another process makes the table.
 
     Example:
         ```python
@@ -109,6 +110,11 @@ class EmbeddingJob:
         """
         if self.is_complete:
             return
+        with claimed_output(self.out, "an embedding"):
+            yield from self._embed()
+
+    def _embed(self):
+        """Makes the parts that are left and joins them."""
         rows = enumerate(itertools.islice(read_pictures(self.folder), self.done, None), self.done)
         batches = embed_batches(
             self._embedder,
@@ -126,25 +132,32 @@ class EmbeddingJob:
 
     def _open(self, about):
         """Begins the job or checks that it is the same; returns whether it is complete."""
-        self.out.parent.mkdir(parents=True, exist_ok=True)
         began = self.folder / "job.json"
         if not began.is_file() and self.out.exists():
             recorded = tables.EmbeddingTable(self.out).description
             self.description |= {"pictures": list_once(self._pictures, None)}
             check_same(recorded, self.description, f"{str(self.out)!r} is complete, of another job")
             self.description = recorded
+            with contextlib.suppress(OSError, ValueError), claimed_output(self.out, "an embedding"):
+                remove_remains(self.folder)  # of a process that was killed at the end
+                remove_remains(self.out)
             return True
+        with claimed_output(self.out, "an embedding"):
+            self._begin(began, about)
+        return False
+
+    def _begin(self, began, about):
+        """Begins the job, or checks that it is the one that goes on."""
         if began.is_file():
             recorded = read_json(began, Recorded, f"Remove {str(self.folder)!r} to begin again")
             self.description |= {"pictures": recorded["pictures"]}
             check_same(recorded, self.description, f"{str(self.folder)!r} belongs to another job")
             list_once(self._pictures, self.folder)
             self.description = recorded
-            return False
+            return
         self.folder.mkdir(exist_ok=True)
         self.description |= {"pictures": list_once(self._pictures, self.folder)} | about
         write_text(began, json.dumps(self.description, sort_keys=True))
-        return False
 
     def _part(self, number):
         return self.folder / f"{number:06}.parquet"
@@ -161,7 +174,8 @@ class EmbeddingJob:
         table = tables.arrow().Table.from_batches(made).combine_chunks()
         with (
             replacing(self._part(number)) as temporary,
-            tables.open_writer(temporary, self.schema) as writer,
+            open(temporary, "wb") as file,  # whose errors say more than Arrow's
+            tables.open_writer(file, self.schema) as writer,
         ):
             writer.write_table(table)
 
@@ -170,7 +184,8 @@ class EmbeddingJob:
         read = functools.partial(tables.arrow("pyarrow.parquet").read_table, schema=self.schema)
         with (
             replacing(self.out) as temporary,
-            tables.open_writer(temporary, self.schema) as writer,
+            open(temporary, "wb") as file,
+            tables.open_writer(file, self.schema) as writer,
         ):
             for number in range(self._parts()):
                 writer.write_table(read(self._part(number)))

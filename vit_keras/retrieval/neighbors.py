@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from vit_keras import extras, machine
+from vit_keras.file_lock import claimed_output
 from vit_keras.files import replacing_folder
 from vit_keras.json_files import read_json
 from vit_keras.retrieval.embedder import unit_length
@@ -137,6 +138,7 @@ def open_index(table: EmbeddingTable, rebuild: bool = False) -> NeighborIndex | 
 
     Raises:
         ImportError: If USearch is not installed.
+        ValueError: If another process builds the index.
 
     Example:
         ```python
@@ -149,10 +151,11 @@ def open_index(table: EmbeddingTable, rebuild: bool = False) -> NeighborIndex | 
         return None
     folder, about = pathlib.Path(f"{table.path}.index"), identity(table)
     if rebuild or not _is_of(folder, about):
-        graph, measured = build_graph(table)
-        with replacing_folder(folder) as new:
-            graph.save(os.fspath(new / "graph.usearch"))
-            (new / "index.json").write_text(json.dumps(about | measured, indent=2))
+        with claimed_output(folder, "an index", "Wait until it ends, or give --exact"):
+            graph, measured = build_graph(table)
+            with replacing_folder(folder) as new:
+                graph.save(os.fspath(new / "graph.usearch"))
+                (new / "index.json").write_text(json.dumps(about | measured, indent=2))
     return NeighborIndex(table, folder)
 
 

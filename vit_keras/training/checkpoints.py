@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import shutil
+import time
 import typing
 import warnings
 
@@ -29,6 +30,7 @@ from vit_keras.training.rollbacks import NonFinite
 from vit_keras.training.torch_generator import generator_state, set_generator_state
 
 METRICS = "metrics/"
+PAUSES = (1, 2, 4, 8, 0)  # seconds in which a network file system shows what others renamed
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 GENERATOR, CHECKSUM, REPLICAS = "generator", "checksum", "replicas/"
 
@@ -115,16 +117,17 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
     Raises:
         ValueError: The checkpoint does not fit the model, or processes see different checkpoints.
     """
-    with topology.chief_first():
-        path = newest(folder)
-    step = 0 if path is None else int(path.name.removeprefix("step_"))
-    if len(steps := set(topology.gather(step).tolist())) > 1:
-        raise ValueError(
-            "All processes must see the same `workdir`, on a disk that the machines share. "
-            f"Received: {str(folder)!r}, where the processes see newest checkpoints with the steps "
-            f"{sorted(steps)}"
-        )
-    return 0 if path is None else load(model, path, topology)
+    for pause in PAUSES:
+        with topology.chief_first():
+            path = newest(folder)
+        step = 0 if path is None else int(path.name.removeprefix("step_"))
+        if len(steps := set(topology.gather(step).tolist())) == 1:
+            return 0 if path is None else load(model, path, topology)
+        time.sleep(pause)
+    raise ValueError(
+        "All processes must see the same `workdir`, on a disk that the machines share. "
+        f"Received: {str(folder)!r}, whose newest checkpoints they see at the steps {sorted(steps)}"
+    )
 
 
 def newest(folder: pathlib.Path) -> pathlib.Path | None:
@@ -135,9 +138,8 @@ def newest(folder: pathlib.Path) -> pathlib.Path | None:
             _read_meta(path)
             return path
         except (OSError, ValueError, KeyError, TypeError) as error:
-            warnings.warn(
-                f"Checkpoint {path} is damaged ({error}): the one before it is used", stacklevel=3
-            )
+            text = f"Checkpoint {path} is damaged ({error}): the one before it is used"
+            warnings.warn(text, stacklevel=3)
     return None
 
 
@@ -226,7 +228,12 @@ def _newest_first(folder):
 
 
 def _read_meta(path):
-    meta = read_json(path / "meta.json", Meta)
+    try:
+        meta = read_json(path / "meta.json", Meta)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        meta = read_json(path / "meta.json", Meta)  # a network file system looks it up again
     written = meta.pop(CHECKSUM, None)  # absent in checkpoints of earlier versions
     if written not in (None, _checksum(meta)) or path.name != f"step_{meta['step']:09d}":
         raise ValueError("its meta.json was changed")
@@ -236,7 +243,6 @@ def _read_meta(path):
 
 
 def _checksum(meta):
-    """The SHA-256 of what `meta.json` says."""
     return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
 
 

@@ -7,7 +7,8 @@ import warnings
 import keras
 import numpy as np
 
-from vit_keras.files import replacing
+from vit_keras.files import replacing, replacing_folder
+from vit_keras.keras_internals import weights_in_memory
 from vit_keras.layers.base import check_choice
 from vit_keras.layers.quantization import refuse_quantized
 from vit_keras.models import lora_layers, merge_lora, preprocessing_of, resizing_of
@@ -29,7 +30,7 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
     Args:
         model: The model.
         path: A file, or a folder if it has no suffix. A folder also gets the JSON files that the
-            other project reads.
+            other project reads. Its other files stay.
         format: The name of a format, such as "timm". None writes the model's own `.keras` or
             `.weights.h5`.
 
@@ -61,20 +62,27 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
     configs = row.config_files(arch, numerics) if is_folder and row.config_files else {}
     _warn_of_numerics(row, arch, numerics, configs)
     tensors = _tensors(model, row, arch, merge_configs(configs))
-    if is_folder:
-        os.makedirs(path, exist_ok=True)
-    if suffix == ".weights.h5" and row.h5_groups:
-        arrays = dict(tensors)
-        for name, groups in row.h5_groups(list(arrays), is_folder).items():
-            write_h5(os.path.join(path, name) if is_folder else path, groups, arrays)
-    else:
-        note = json.dumps({"architecture": arch.arguments, "numerics": numerics.to_json()})
-        file = os.path.join(path, row.folder_name or FOLDER_NAMES[suffix]) if is_folder else path
-        with replacing(file) as temporary:
-            WRITERS[suffix](temporary, tensors, note)
-    for name, config in configs.items():
-        _write_json(os.path.join(path, name), config)
+    note = json.dumps({"architecture": arch.arguments, "numerics": numerics.to_json()})
+    if not is_folder:
+        _write(row, path, suffix, tensors, note)
+        return None
+    with replacing_folder(path, keep=True) as new:  # weights and their config change together
+        file = new / (row.folder_name or FOLDER_NAMES[suffix])
+        _write(row, os.fspath(file), suffix, tensors, note, is_folder=True)
+        for name, config in configs.items():
+            (new / name).write_text(json.dumps(config, indent=2), encoding="utf-8")
     return None
+
+
+def _write(row, path, suffix, tensors, note, is_folder=False):
+    """Writes a file, or the files of a folder; `path` is the one of the weights."""
+    if suffix == ".weights.h5" and row.h5_groups:
+        arrays, folder = dict(tensors), os.path.dirname(path)
+        for name, groups in row.h5_groups(list(arrays), is_folder).items():
+            write_h5(os.path.join(folder, name) if is_folder else path, groups, arrays)
+    else:
+        with replacing(path) as temporary:
+            WRITERS[suffix](temporary, tensors, note)
 
 
 def save_model(model: keras.Model, path: str | os.PathLike) -> None:
@@ -133,8 +141,9 @@ def _save_native(model, path):
             model.save(temporary)
             record_members(temporary)
         else:
-            model.save_weights(temporary)
-            record_hashes(temporary)
+            record_hashes(memory := weights_in_memory(model))
+            with open(temporary, "wb") as file:
+                file.write(memory.getbuffer())
 
 
 def _tensors(model, row, arch, config):
@@ -162,8 +171,3 @@ def _warn_of_numerics(row: Format, arch, numerics: Numerics, configs: dict) -> N
                 "slightly",
                 stacklevel=3,  # the caller of `save`
             )
-
-
-def _write_json(path, content):
-    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2)

@@ -6,6 +6,7 @@ attributes of the groups, so `layers/encoder_block_1/mlp/dense_0/vars/0` is read
 """
 
 import contextlib
+import io
 import math
 import os
 import zipfile
@@ -187,12 +188,12 @@ def _text(item):
     return str(item.attrs.get(KEY, ""))
 
 
-def record_hashes(path: str) -> None:
-    """Writes the SHA-256 of each variable into a `.weights.h5`, as attributes."""
+def record_hashes(memory: io.BytesIO) -> None:
+    """Writes the SHA-256 of each variable into a `.weights.h5` in memory, as attributes."""
     h5py = _h5py("Writing Keras files")
-    with h5py.File(path, "r+") as file:
+    with h5py.File(memory, "r+") as file:
         hashes = {}
-        for name, dataset in dict(_variables(file, h5py, path)).items():
+        for name, dataset in dict(_variables(file, h5py, "memory")).items():
             hashes[name] = tensor_hash(dataset[()])
             dataset.attrs[KEY] = marked(hashes[name])
         file.attrs[KEY] = marked(total(hashes))
@@ -227,14 +228,16 @@ def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
         tensors: `{name: array}`; the last part of a name is the number of the variable.
     """
     h5py = _h5py("Writing Keras files")
-    with replacing(path) as temporary:
-        with h5py.File(temporary, "w") as file:
-            for name, nested in groups.items():
-                group = file
-                for key, layer in nested:
-                    group = group.require_group(key)
-                    if layer is not None:
-                        group.require_group("vars").attrs["name"] = layer
-                group["vars"][name.rpartition("/")[2]] = tensors[name]
-            file.require_group("vars")
-        record_hashes(temporary)
+    memory = io.BytesIO()  # a full disk ends HDF5, see `keras_internals.weights_in_memory`
+    with h5py.File(memory, "w") as file:
+        for name, nested in groups.items():
+            group = file
+            for key, layer in nested:
+                group = group.require_group(key)
+                if layer is not None:
+                    group.require_group("vars").attrs["name"] = layer
+            group["vars"][name.rpartition("/")[2]] = tensors[name]
+        file.require_group("vars")
+    record_hashes(memory)
+    with replacing(path) as temporary, open(temporary, "wb") as written:
+        written.write(memory.getbuffer())

@@ -185,7 +185,13 @@ def write_torch(path: str, tensors, note: str) -> None:
     torch = _torch("Writing PyTorch files")
     hashes: dict[str, str] = {}
     arrays = hashing(((name, np.array(array)) for name, array in tensors), hashes)
-    torch.save({name: torch.from_numpy(array) for name, array in arrays}, path)
+    with open(path, "wb") as file:
+        try:
+            torch.save({name: torch.from_numpy(array) for name, array in arrays}, file)
+        except RuntimeError as error:  # "unexpected pos", where the file could not be written
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
     with zipfile.ZipFile(path, "a") as archive:
         folder = archive.namelist()[0].partition("/")[0]
         member = zipfile.ZipInfo(f"{folder}/{KEY}")  # without the time: equal weights, equal files

@@ -10,10 +10,12 @@ download:
 - `VIT_KERAS_TIMEOUT`: the seconds without a byte after which a connection counts as stalled (30).
 """
 
+import contextlib
 import dataclasses
 import os
 import urllib.parse
 
+from vit_keras.disk_errors import naming
 from vit_keras.file_lock import exclusive_lock
 from vit_keras.weights.published import catalog, http_download, integrity
 from vit_keras.weights.published.rows import BASE_URL, HUGGING_FACE
@@ -87,15 +89,16 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
         raise ValueError(f"`retries` must be 0 or more. Received: retries={retries}")
     if not os.path.isfile(target):
         _folder(target)
-        with exclusive_lock(
-            f"{target}.lock", lambda: _say(f"Waiting for the process that downloads {url}")
-        ):
+        waiting = lambda: _say(f"Waiting for the process that downloads {url}")
+        with naming(target, part, f"{target}.lock"), exclusive_lock(f"{target}.lock", waiting):
             if not os.path.isfile(target):  # unless the holder of the lock has downloaded it
                 _say(f"Downloading {url}")
                 largest = integrity.largest(row)
                 http_download.download_part(url, part, target, timeout, retries, largest)
                 integrity.admit(row, part, target, url)
                 return target
+    with contextlib.suppress(OSError):
+        http_download.forget(part)  # of a process that was killed as it removed it
     integrity.check_cached(row, target)  # without the lock: a cache may be read-only
     return target
 

@@ -1,0 +1,192 @@
+"""Two processes that write to one place: the second names the first, and leaves."""
+
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import pathlib
+import re
+import signal
+
+import numpy as np
+import pytest
+
+from tests.exporting.builds import small_model
+from tests.helpers import ROOT
+from vit_keras import experiments, exporting, file_lock, files, retrieval, runs, weights
+from vit_keras.commands import main
+from vit_keras.config import read_config
+from vit_keras.models import Preprocessing
+
+pytestmark = pytest.mark.once
+FORK = multiprocessing.get_context("fork")
+
+
+@contextlib.contextmanager
+def another_process(function, *arguments):
+    """Runs a process that enters `function(*arguments)` and stays there until it is killed."""
+    entered = FORK.Event()
+
+    def stay():
+        with function(*arguments):
+            entered.set()
+            signal.pause()
+
+    process = FORK.Process(target=stay)
+    process.start()
+    try:
+        assert entered.wait(30)
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def claims(place, process):
+    """The message of a second process, as a regular expression."""
+    owner = rf"work by process {process.pid} on \S+ since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d"
+    return rf"{re.escape(repr(str(place)))} is in use: {owner}\. Wait until it ends, or give"
+
+
+def a_sweep(folder):
+    experiments.sweep(dataclasses.replace(read_config("digits"), workdir=str(folder)))
+
+
+def a_cross_validation(folder):
+    config = dataclasses.replace(read_config("digits"), workdir=str(folder), folds=2)
+    experiments.cross_validate(config)
+
+
+def vtab(folder):
+    experiments.fine_tune_tasks("none.npz", folder)
+
+
+def a_run(folder):
+    with runs.claim(dataclasses.replace(read_config("digits"), workdir=str(folder))):
+        pass
+
+
+@pytest.mark.parametrize("begin", [a_sweep, a_cross_validation, vtab, a_run])
+def test_a_folder_of_another_process_is_refused(tmp_path, monkeypatch, begin):
+    monkeypatch.chdir(ROOT)
+    folder = tmp_path / "folder"
+    with another_process(file_lock.claimed, folder, "work", "") as process:
+        with pytest.raises(ValueError, match=claims(folder, process)):
+            begin(folder)
+        assert [file.name for file in folder.iterdir()] == [".lock"]
+
+
+def an_export(folder):
+    exporting.export(small_model(np.random.default_rng(0)), folder, formats=["onnx"])
+
+
+def several_exports(folder):
+    exporting.export_patch_sizes(small_model(np.random.default_rng(0)), folder, [4])
+
+
+def embeddings(path):
+    embedder = retrieval.Embedder(np.asarray, (4, 4, 3), (3,), Preprocessing(), {})
+    listed = retrieval.PictureList([retrieval.Picture("a")], lambda *_: np.zeros((4, 4, 3)))
+    retrieval.EmbeddingJob(embedder, listed, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [("out", an_export), ("out", several_exports), ("a.parquet", embeddings)],
+)
+def test_an_output_of_another_process_is_refused(tmp_path, name, begin):
+    with another_process(file_lock.claimed_output, tmp_path / name, "work") as process:
+        with pytest.raises(ValueError, match=claims(tmp_path / name, process)):
+            begin(tmp_path / name)
+        assert [file.name for file in tmp_path.iterdir()] == [f".{name}.lock"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    file = tmp_path_factory.mktemp("model") / "model.keras"
+    weights.save_model(small_model(np.random.default_rng(0)), file)
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["predict", "MODEL", "PICTURE", "--out", "OUT"], "a.csv"),
+        (["convert", "none.npz", "OUT"], "a.keras"),
+        (["soup", "a", "b", "--out", "OUT"], "a.keras"),
+        (["export", "MODEL", "--out", "OUT"], "files"),
+        (["evaluate", "MODEL", "--dataset", "FOLDER", "--out", "REPORT"], "report.json"),
+    ],
+)
+def test_a_command_names_the_owner_of_its_output_in_one_line(
+    tmp_path, capsys, monkeypatch, model, command, name
+):
+    out = tmp_path / "place" / name
+    pictures = labeled_pictures(tmp_path)
+    replace = {"MODEL": model, "OUT": str(out), "PICTURE": str(pictures / "class0" / "0.png")}
+    replace |= {"REPORT": str(out.parent), "FOLDER": f"folder:{pictures}"}
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)  # of this process
+    with another_process(file_lock.claimed_output, out, "work") as process:
+        assert main([replace.get(word, word) for word in command]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert re.search(f"^vit-keras {command[0]}: error: {claims(out, process)}", line)
+    assert not out.exists()
+
+
+def labeled_pictures(folder):
+    from PIL import Image
+
+    for number in range(8):
+        path = folder / "photos" / f"class{number % 5}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 12, 3), number, "uint8")).save(path)
+    return folder / "photos"
+
+
+def test_the_lock_of_a_killed_process_is_none(tmp_path):
+    with another_process(file_lock.claimed_output, tmp_path / "a.csv", "work"):
+        pass
+    assert os.listdir(tmp_path) == [".a.csv.lock"]
+    with file_lock.claimed_output(tmp_path / "a.csv", "work"):
+        assert f"process {os.getpid()} on" in (tmp_path / ".a.csv.lock").read_text()
+    assert os.listdir(tmp_path) == []
+
+
+@contextlib.contextmanager
+def half_a_file(path):
+    with files.replacing(path) as temporary:
+        pathlib.Path(temporary).write_text("half")
+        yield
+
+
+@contextlib.contextmanager
+def half_a_folder(path):
+    with files.replacing_folder(path) as new:
+        (new / "half").write_text("half")
+        yield
+
+
+def test_remains_of_the_living_stay_and_those_of_the_dead_go(tmp_path):
+    with (
+        another_process(half_a_file, tmp_path / "a.txt") as first,
+        another_process(half_a_file, tmp_path / "a.txt"),
+    ):
+        files.write_text(tmp_path / "a.txt", "whole")
+        assert len(os.listdir(tmp_path)) == 5  # the file, and two with their locks
+        first.kill()
+        first.join()
+        files.write_text(tmp_path / "a.txt", "again")
+        assert len(os.listdir(tmp_path)) == 3
+        files.recover(tmp_path)
+        assert len(os.listdir(tmp_path)) == 3
+    files.write_text(tmp_path / "a.txt", "last")
+    assert os.listdir(tmp_path) == ["a.txt"] and (tmp_path / "a.txt").read_text() == "last"
+
+
+def test_recovery_leaves_the_folder_that_another_process_writes(tmp_path):
+    with another_process(half_a_folder, tmp_path / "export"):
+        (tmp_path / ".partial-7-features").mkdir()
+        files.recover(tmp_path)
+        assert sorted(os.listdir(tmp_path)) == [".partial-0-export", ".partial-0-export.lock"]
+    files.recover(tmp_path)
+    assert os.listdir(tmp_path) == []
