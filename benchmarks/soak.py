@@ -126,7 +126,10 @@ def soak(options: argparse.Namespace, root: pathlib.Path) -> dict:
     all_of_it.live(straight, steps)
     long_life = all_of_it.lives[-1]
     if "resident" not in long_life:
-        raise ValueError(f"A run must be longer than {WARM_UP} updates. Received: {steps}")
+        raise ValueError(
+            f"A run must train for a minute after {WARM_UP} updates. Received: {steps} updates in "
+            f"{long_life['seconds']:.0f} s. Give more `--steps`"
+        )
     export_every = max(steps // EXPORTS // ROUND, 1) * ROUND
     end = began + minutes * 60
     folders = [] if options.undisturbed else all_of_it.killed_runs(steps, export_every, end)
