@@ -65,6 +65,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     """Answers GET and HEAD for the addresses in `files`, asked for under a name of this machine."""
 
     timeout = SECONDS
+    default_request_version = "HTTP/1.0"  # so that every answer has a status and headers
     server_version, sys_version = "demo", ""
     extensions_map = {  # noqa: RUF012
         **http.server.SimpleHTTPRequestHandler.extensions_map,
@@ -75,6 +76,12 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def __init__(self, *args, files, policy, **kwargs):
         self.files, self.policy = files, policy
         super().__init__(*args, **kwargs)
+
+    def parse_request(self):
+        understood = super().parse_request()
+        if self.request_version == "HTTP/0.9":  # whose answers would be files without headers
+            self.request_version = self.default_request_version
+        return understood
 
     def send_head(self):
         port = self.server.server_port

@@ -77,18 +77,23 @@ def forged_jpeg():
     return written[:place] + struct.pack(">HH", 65500, 65500) + written[place + 4 :]
 
 
+def forged_webp():
+    written = stored(Image.new("RGB", (8, 8)), "WEBP", lossless=True)
+    return written[:21] + struct.pack("<I", 16382 << 14 | 16382) + written[25:]
+
+
 BOMBS = {
     "png": lambda: crafted.png(60_000, 60_000, bytes(7500), depth=1, color=0),
     "jpeg": forged_jpeg,
-    "webp": lambda: stored(Image.new("RGB", (10_000, 9000)), "WEBP", lossless=True, method=0),
+    "webp": forged_webp,
     "texts": lambda: crafted.png(
         2,
         2,
         bytes(12),
-        extra=crafted.chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(10**8), 9)) * 4,
+        extra=crafted.chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(10**7), 9)) * 4,
     ),
     "profile": lambda: crafted.png(
-        2, 2, bytes(12), extra=crafted.chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(10**8), 9))
+        2, 2, bytes(12), extra=crafted.chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(10**7), 9))
     ),
 }
 

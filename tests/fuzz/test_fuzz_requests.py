@@ -139,21 +139,14 @@ HEADERS = st.lists(
     max_size=4,
 )
 LINES = st.tuples(
-    st.sampled_from(
-        ["GET", "HEAD", "POST", "PUT", "OPTIONS", "TRACE", "CONNECT", "get", "", "G\0T"]
+    st.one_of(
+        st.sampled_from(["GET", "HEAD"]),
+        st.sampled_from(["POST", "PUT", "OPTIONS", "TRACE", "CONNECT", "get", "", "G\0T"]),
     ),
     PATHS,
-    st.sampled_from(
-        [
-            " HTTP/1.1",
-            " HTTP/1.0",
-            "",
-            " HTTP/0.9",
-            " HTTP/2.0",
-            " HTTP/9999999.1",
-            " HTTP/x",
-            " x y",
-        ]
+    st.one_of(
+        st.just(" HTTP/1.1"),
+        st.sampled_from([" HTTP/1.0", "", " HTTP/0.9", " HTTP/2.0", " HTTP/9999999.1", " x y"]),
     ),
 )
 
@@ -167,6 +160,7 @@ def test_any_request_is_answered_cleanly(port, capfd):
         received = exchange(port, sent)
         assert SECRET not in received and b"root:" not in received and b"Traceback" not in received
         assert statuses(received) <= EXPECTED, received[:300]
+        assert not received or (statuses(received) and b"nosniff" in received), received[:300]
         assert statuses(exchange(port, request(port, "GET / HTTP/1.0"))) == {200}
 
     check()
@@ -179,6 +173,7 @@ def test_any_bytes_are_answered_cleanly(port, capfd):
     def check(sent):
         received = exchange(port, sent)
         assert statuses(received) <= EXPECTED and b"Traceback" not in received
+        assert not received or statuses(received), received[:300]
 
     check()
     assert capfd.readouterr().err == ""
