@@ -12,8 +12,8 @@ from vit_keras.weights.containers.checks import DamagedFile, as_float, readable
 from vit_keras.weights.containers.tensor_hashes import KEY, Record, hashing
 
 # What a map has read stays in memory, so it is renewed after so many bytes. Opening one unpickles
-# the names of all tensors, 13 ms for S/16.
-MAPPED_BYTES = 2**24
+# the names of all tensors, 13 ms for S/16; twice the bytes would be half the time and more memory.
+MAPPED_BYTES = 2**22
 
 
 def _torch(purpose):

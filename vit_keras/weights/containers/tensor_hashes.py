@@ -101,7 +101,7 @@ def check_members(hashes: Collection[str], names: Iterable[str], path: str, kind
 def total(hashes: dict[str, str]) -> str:
     """The SHA-256 of the lines `HASH  NAME`, in the order of the names."""
     lines = "".join(f"{hashes[name]}  {name}\n" for name in sorted(hashes))
-    return hashlib.sha256(lines.encode()).hexdigest()
+    return hashlib.sha256(lines.encode(errors="surrogatepass")).hexdigest()
 
 
 def marked(digest: str) -> str:
