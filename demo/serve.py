@@ -65,7 +65,6 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     """Answers GET and HEAD for the addresses in `files`, asked for under a name of this machine."""
 
     timeout = SECONDS
-    default_request_version = "HTTP/1.0"  # so that every answer has a status and headers
     server_version, sys_version = "demo", ""
     extensions_map = {  # noqa: RUF012
         **http.server.SimpleHTTPRequestHandler.extensions_map,
@@ -77,11 +76,13 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.files, self.policy = files, policy
         super().__init__(*args, **kwargs)
 
-    def parse_request(self):
-        understood = super().parse_request()
-        if self.request_version == "HTTP/0.9":  # whose answers would be files without headers
-            self.request_version = self.default_request_version
-        return understood
+    @property
+    def request_version(self):
+        return self._version
+
+    @request_version.setter
+    def request_version(self, version):  # answers of HTTP/0.9 would have no status and no headers
+        self._version = "HTTP/1.0" if version == "HTTP/0.9" else version
 
     def send_head(self):
         port = self.server.server_port
