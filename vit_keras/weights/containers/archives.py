@@ -72,7 +72,8 @@ def record_members(path: str) -> None:
 
     Readers ignore the comment. One of more members than it has room for gets none.
     """
-    with zipfile.ZipFile(path, "a") as archive:
+    # By a path, `ZipFile` would empty an archive that cannot be opened at the first attempt.
+    with open(path, "r+b") as file, zipfile.ZipFile(file, "a") as archive:
         hashes = {entry.filename: _member_hash(archive, entry) for entry in archive.infolist()}
         comment = json.dumps({KEY: hashes}).encode()
         if len(comment) <= LONGEST_COMMENT:

@@ -192,7 +192,7 @@ def write_torch(path: str, tensors, note: str) -> None:
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
-    with zipfile.ZipFile(path, "a") as archive:
+    with open(path, "r+b") as whole, zipfile.ZipFile(whole, "a") as archive:  # as `record_members`
         folder = archive.namelist()[0].partition("/")[0]
         member = zipfile.ZipInfo(f"{folder}/{KEY}")  # without the time: equal weights, equal files
         archive.writestr(member, Record(hashes).to_json())
