@@ -34,7 +34,7 @@ def _changed(change: Callable, legacy: bool = False):
 
         state = torch.load(path, weights_only=True)
         name = next(name for name, tensor in state.items() if tensor.ndim == 2)
-        changed = change(state, name, torch)
+        changed = change(state, name, torch)  # torch writes no hashes
         state = state if changed is None else changed
         torch.save(state, path, _use_new_zipfile_serialization=not legacy)
 

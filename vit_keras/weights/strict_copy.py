@@ -48,9 +48,9 @@ def copy_weights(
     plan.check()
     file.tensors.verify()
     check_tensors(file.path, file.tensors, plan.tensors())
-    if not file.tensors.recorded:
-        for part in (file.path, *head_beside(file.path)):
-            first_use.check(part)
+    parts = [] if file.tensors.recorded else [file.path, *head_beside(file.path)]
+    for part in (*parts, *file.config_files):
+        first_use.check(part)
     for link in plan.links:
         plan.assign(link)
     if head == "reset":

@@ -47,6 +47,7 @@ class WeightFile:
         format: Its row in the table of formats.
         names: `{canonical name: name in the file}`.
         config: The content of the JSON files beside it, or in a `.keras` file.
+        folder: The folder of the JSON files.
     """
 
     path: str
@@ -54,6 +55,13 @@ class WeightFile:
     format: Format
     names: dict[str, str]
     config: dict
+    folder: str = ""
+
+    @property
+    def config_files(self) -> list[str]:
+        """The paths of the JSON files beside it that say what the model is, if no note does."""
+        paths = [] if self.note else [os.path.join(self.folder, name) for name in CONFIG_FILES]
+        return [path for path in paths if os.path.isfile(path)]
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -158,7 +166,7 @@ def open_weight_file(path: str | os.PathLike, source: str | None = None) -> Iter
         config = {**read_config(folder), KERAS_CONFIG: model_config(tensors.metadata, path)}
         if held := [name for name in format_row.values if name in names]:
             config["values"] = {name: tensors.read(names[name]) for name in held}
-        yield WeightFile(path, tensors, format_row, names, config)
+        yield WeightFile(path, tensors, format_row, names, config, folder)
 
 
 def locate(path: str) -> tuple[str, str]:
