@@ -99,7 +99,7 @@ def test_epochs_are_counted_in_updates(tmp_path):
     ("content", "reason"),
     [
         (b"\xff\xfe", "it is not UTF-8 from byte 0 on"),
-        (b"[" * 10**5, "it is not YAML: maximum recursion depth exceeded"),
+        (b"[" * 10**5, "it is not YAML: it has more than 20 levels"),
         (b"# nothing", "it is empty"),
         (b"[1, 2]", "it must hold fields, such as"),
         (b"name: !!int ''", "it is not YAML: string index out of range"),

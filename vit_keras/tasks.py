@@ -74,8 +74,10 @@ class Task:
 
     def __post_init__(self):
         check_types(self)
-        if self.temperature is not None and self.temperature <= 0:
-            raise ValueError(f"`temperature` must be above 0. Received: {self.temperature}")
+        if self.temperature is not None and not 0 < self.temperature < 1e6:
+            raise ValueError(
+                f"`temperature` must be above 0 and below 1e6. Received: {self.temperature}"
+            )
         if self.kind not in KINDS:
             raise ValueError(
                 f"`kind` must be one of {', '.join(map(repr, KINDS))}. Received: {self.kind!r}"

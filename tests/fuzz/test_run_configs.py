@@ -84,7 +84,7 @@ def path(tmp_path_factory):
 
 
 def test_damaged_configurations_name_their_file(path):
-    @fixed(80)
+    @fixed(25)
     @given(strategies.sampled_from(["", *recipe_names()]), damages)
     def check(recipe, damage):
         read(path, damage(find_recipe(recipe).read_bytes() if recipe else WHOLE))
@@ -93,7 +93,7 @@ def test_damaged_configurations_name_their_file(path):
 
 
 def test_fields_with_any_value_name_their_file(path):
-    @fixed(120)
+    @fixed(40)
     @given(strategies.sampled_from(PLACES), strategies.sampled_from(VALUES))
     def check(place, value):
         fields = inner = yaml.safe_load(WHOLE)
@@ -108,6 +108,12 @@ def test_fields_with_any_value_name_their_file(path):
 @pytest.mark.parametrize("name", FORGED)
 def test_forged_configurations_name_their_file(path, name):
     read(path, FORGED[name])
+
+
+def test_a_section_inside_another_must_hold_fields(path):
+    path.write_bytes(WHOLE.replace(b"  dino:\n", b"  dino: [1, x]\n  other:\n"))
+    with pytest.raises(UsageError, match=r"`pretext.dino` in .*config.yaml' must hold fields"):
+        read_config(path)
 
 
 def test_brackets_are_not_read_to_their_end(path):

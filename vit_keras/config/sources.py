@@ -89,13 +89,22 @@ def _drops_variant(sources, last):
 def _fields_in(file) -> dict[str, Any]:
     """The fields in a YAML file. The parser would open files that stand for sections."""
     fields = read_yaml(file)
-    sections = [f.name for f in dataclasses.fields(Config) if dataclasses.is_dataclass(f.type)]
-    for name in sections:
-        if not isinstance(value := fields.get(name, {}), Mapping):
-            raise ValueError(f"`{name}` in {str(file)!r} must hold fields. Received: {value!r}")
+    _check_sections(fields, Config, "", file)
     if "config" in fields:
         raise ValueError(f"{str(file)!r} must hold fields alone. Received: `config`, an option")
     return fields
+
+
+def _check_sections(fields, kind, prefix, file):
+    """Raises ValueError where a section, or one inside it, holds anything but fields."""
+    for field in dataclasses.fields(kind):
+        value = fields.get(field.name, {})
+        if not dataclasses.is_dataclass(field.type):
+            continue
+        name = f"{prefix}{field.name}"
+        if not isinstance(value, Mapping):
+            raise ValueError(f"`{name}` in {str(file)!r} must hold fields. Received: {value!r}")
+        _check_sections(value, field.type, f"{name}.", file)
 
 
 def _given(arguments) -> Iterator[tuple[str, Any]]:
