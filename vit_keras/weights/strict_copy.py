@@ -48,8 +48,8 @@ def copy_weights(
     plan.check()
     file.tensors.verify()
     check_tensors(file.path, file.tensors, plan.tensors())
-    parts = [] if file.tensors.recorded else [file.path, *head_beside(file.path)]
-    for part in (*parts, *file.config_files):
+    unhashed = [] if file.tensors.recorded else [file.path, *head_beside(file.path)]
+    for part in (*unhashed, *file.config_files):
         first_use.check(part)
     for link in plan.links:
         plan.assign(link)
