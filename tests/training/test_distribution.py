@@ -228,5 +228,5 @@ def test_processes_must_see_the_same_checkpoints(tmp_path):
     model = VisionTransformer(8, 4, 8, 1, 2, 8, 10, channels=1)
     compile_model(model, DIGITS)
     checkpoints.save(model, tmp_path, 3, keep=1)
-    with pytest.raises(ValueError, match=r"see the same `workdir`.* with the steps \[0, 3\]"):
+    with pytest.raises(ValueError, match=r"see the same `workdir`.* at the steps \[0, 3\]"):
         checkpoints.restore(model, tmp_path, Apart())
