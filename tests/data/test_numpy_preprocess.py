@@ -52,5 +52,5 @@ def test_a_photograph_is_prepared_as_in_training(tmp_path):
 
 
 def test_an_unknown_interpolation_is_named():
-    with pytest.raises(ValueError, match="'bilinear', 'bicubic'. Received: interpolation='area'"):
+    with pytest.raises(ValueError, match="'bilinear', 'bicubic', 'nearest'. Received: 'area'"):
         data.resize(np.zeros((4, 4, 3)), (2, 2), Preprocessing(interpolation="area"))

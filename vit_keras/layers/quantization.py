@@ -29,7 +29,9 @@ def policies(layer: keras.layers.Layer) -> Any:
 
     Keras restores the types of a layer's sublayers from such a `DTypePolicyMap` alone.
     """
-    plain, inside = _policy(layer), layer.path + "/"
+    if not layer.built:  # nothing in it is quantized, and its name may not be its path yet
+        return layer.dtype_policy
+    plain, inside = _policy(layer), f"{layer.path}/"
     quantized = {
         rf"(.*/)?{re.escape(below.path.removeprefix(inside))}": _policy(below)
         for below in sublayers(layer)

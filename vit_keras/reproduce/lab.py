@@ -7,7 +7,7 @@ import json
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from vit_keras import data, runs
 from vit_keras.config import Config, read_config
@@ -19,6 +19,12 @@ from vit_keras.reproduce.results import Mean
 from vit_keras.training.metrics_table import read_rows
 
 SHOTS = 5  # images of each class in the few-shot evaluations
+
+
+class Sweep(TypedDict):
+    """What is read of a sweep's numbers: the accuracy on the test split by seed."""
+
+    test: dict[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +127,7 @@ class Lab:
         folder = self.folder / runs.default_workdir(config)
         if not (folder / "sweep.json").is_file():
             rate_sweep.sweep(dataclasses.replace(config, workdir=str(folder)))
-        return list(read_json(folder / "sweep.json", dict[str, dict])["test"].values())
+        return list(read_json(folder / "sweep.json", Sweep)["test"].values())
 
     def few_shot(self, trained: Trained) -> Mean:
         """The 5-shot linear accuracy (%) of a run's features, over three draws of the shots."""
