@@ -5,38 +5,27 @@ import http.client
 import os
 import socket
 import struct
-import threading
 
 import pytest
 
 from demo import serve
+from tests.demo_server import SECRET, running, write_page
 
 pytestmark = pytest.mark.once
-SECRET = b"a secret of this machine"
 
 
 @pytest.fixture
 def port(tmp_path, monkeypatch):
     """A server of a small page and export, beside which secrets lie."""
-    page, export = tmp_path / "page", tmp_path / "export"
-    (page / serve.RUNTIME / "core").mkdir(parents=True)
-    export.mkdir()
-    for name in serve.FILES:
-        (page / name).write_text(name)
-    (page / serve.RUNTIME / "core/a.wasm").write_bytes(b"\0asm")
-    for name in ("model.tflite", "manifest.json"):
-        (export / name).write_text(name)
-    for secret in (tmp_path / "secret", page / "click.js", tmp_path / "other" / "deep"):
+    page, export = write_page(tmp_path)
+    for secret in (page / "click.js", tmp_path / "other" / "deep"):
         secret.parent.mkdir(exist_ok=True)
         secret.write_bytes(SECRET)
-    (export / "link").symlink_to(tmp_path / "secret")
     (export / "folder").symlink_to(tmp_path / "other")
     (page / serve.RUNTIME / "link.js").symlink_to(page / "click.js")
     monkeypatch.setattr(serve, "PAGE", page)
-    with serve.server(export, 0) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
-        yield running.server_port
-        running.shutdown()
+    with running(export) as number:
+        yield number
 
 
 def ask(port, path, method="GET", host=None):

@@ -21,7 +21,7 @@ import tempfile
 
 from tests.faults import shim
 
-OLD, NEW, AGAIN = 1, 2, 3
+OLD, NEW = 1, 2
 REMOVALS = ("unlink", "rmdir")
 BEGIN_EMPTY = ("download", "run folder", "embeddings")  # which are made once
 

@@ -1,6 +1,5 @@
 """Forged ZIP archives and the headers of NumPy's arrays in them."""
 
-import io
 import pathlib
 import struct
 import warnings
@@ -194,13 +193,3 @@ def npz_cases(subject: str) -> Iterator[Craft]:
 def archive_cases(subject: str) -> Iterator[Craft]:
     for name, spoil in ARCHIVES.items():
         yield Craft(subject, f"archive: {name}", spoil)
-
-
-def half_as_wide(path: pathlib.Path) -> None:
-    """An `.npz` whose arrays are float16, float64 and big-endian by turns, which are all right."""
-    kinds = ("float16", "float64", ">f4")
-    with np.load(path) as file:
-        arrays = {name: file[name].astype(kinds[i % 3]) for i, name in enumerate(file.files)}
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    path.write_bytes(buffer.getvalue())

@@ -3,16 +3,15 @@
 import os
 import re
 import socket
-import threading
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
 from demo import serve
+from tests.demo_server import SECRET, running, write_page
 
 pytestmark = pytest.mark.once
-SECRET = b"a secret of this machine"
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 TIMES = int(os.environ.get("FUZZ_TIMES", 1))  # as many requests by hand
 SETTINGS = {"deadline": None, "database": None, "derandomize": True}
@@ -22,25 +21,13 @@ EXPECTED = {200, 206, 304, 400, 404, 405, 408, 411, 413, 414, 416, 421, 431, 501
 @pytest.fixture(scope="module")
 def port(tmp_path_factory):
     """A server of a small page and export, in folders beside which a secret lies."""
-    root = tmp_path_factory.mktemp("demo")
-    page, export = root / "page", root / "export"
-    (page / serve.RUNTIME / "core").mkdir(parents=True)
-    export.mkdir()
-    for name in serve.FILES:
-        (page / name).write_text(name)
-    (page / serve.RUNTIME / "core/a.wasm").write_bytes(b"\0asm")
-    for name in ("model.tflite", "manifest.json"):
-        (export / name).write_text(name)
-    (root / "secret").write_bytes(SECRET)
-    (export / "link").symlink_to(root / "secret")
+    page, export = write_page(tmp_path_factory.mktemp("demo"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serve, "PAGE", page)
         patch.setattr(serve, "SECONDS", 2)
         patch.setattr(serve.Handler, "timeout", 2)
-        with serve.server(export, 0) as running:
-            threading.Thread(target=running.serve_forever, daemon=True).start()
-            yield running.server_port
-            running.shutdown()
+        with running(export) as number:
+            yield number
 
 
 def exchange(port, sent, end=True):

@@ -85,7 +85,8 @@ def test_the_measured_recall_is_that_of_the_sample(tmp_path, small_is_large, mon
     vectors = normal(np.random.default_rng(3), 2000, 32).astype("float32")
     table = write_table(tmp_path / "a.parquet", vectors)
     recall = retrieval.open_index(table).about["recall"]
-    assert recall["16"] < recall["64"] < recall["2000"] == pytest.approx(1, abs=2e-3)
+    assert recall["16"] < recall["64"] < recall["2000"]
+    assert recall["2000"] >= 0.99  # a graph that differs from build to build may miss a row
 
 
 def test_an_index_is_built_once_for_a_table(tmp_path, small_is_large):

@@ -16,7 +16,6 @@ SUFFIXES = (
 )
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")  # Pillow's names of these
 TURNED_BY_PILLOW = ("TIFF", "AVIF", "HEIF")  # whose orientation is no EXIF tag alone
-TIFF_MARKS = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")  # at byte 0
 BOX_MARK = b"ftyp"  # at byte 4 of AVIF and HEIF files
 EXIF_MARKS = (b"Exif\x00\x00", b"eXIf", b"EXIF")  # in JPEG, PNG, and WebP files
 STRIP = 2**20  # pixels that are converted at once

@@ -78,7 +78,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         model = _model(file)
         format_name, paths = file.format.name, (file.path, *head_beside(file.path))
         verified = _verified(file)
-    files = [{**_file(part), "hashes": verified, **_first_use(part)} for part in paths]
+    files = [{**row, "hashes": verified, **_first_use(row)} for row in map(_file, paths)]
     origin = _origin(files[0], format_name, model["architecture"].get("num_classes"))
     return _plain({"format": format_name, **model, "files": files, "origin": origin})
 
@@ -146,12 +146,12 @@ def _verified(file):
     return "verified"
 
 
-def _first_use(path):
+def _first_use(file):
     """When a file without hashes was first used, and whether it is the same today."""
-    record = first_use.look_up(path)
+    record = first_use.look_up(file["path"])
     if record is None:
         return {"first_used": None, "unchanged": None}
-    return {"first_used": record["first_used"], "unchanged": record["sha256"] == sha256(path)}
+    return {"first_used": record["first_used"], "unchanged": record["sha256"] == file["sha256"]}
 
 
 def _origin(file, format_name, num_classes):
