@@ -3,6 +3,7 @@
 #   make check   the quick part for an edit: lint, layers and models on torch, and a model elsewhere
 #   make test    lint, then the whole suite on TensorFlow, JAX and PyTorch
 #   make nightly the long sweeps that the suite leaves out
+#   make docs    builds the site of the pages into the folder site
 #   make lock    pins what requirements.txt and pyproject.toml need, with hashes, in locks
 #   make audit   looks the pinned packages up among published vulnerabilities
 #   make sbom    dist/sbom.json, what is installed, as CycloneDX
@@ -19,7 +20,7 @@ PROSE := *.md *.py docs configs vit_keras tests benchmarks examples tools
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train check test nightly lint prose lock audit sbom clean
+.PHONY: train check test nightly docs lint prose lock audit sbom clean
 
 train: $(VENV)/installed
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python train.py --workdir $(WORKDIR)
@@ -49,6 +50,10 @@ check-torch: $(VENV)/installed
 
 smoke-%: $(VENV)/installed
 	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "$(QUICK)" tests/models/test_vit.py
+
+# A broken link or a page outside of the navigation is an error.
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 lint: prose
 	$(BIN)/python -m tools.lock --check
@@ -94,4 +99,4 @@ sbom: $(VENV)/installed $(TOOLS)/installed
 	$(TOOLS)/bin/python -m tools.sbom
 
 clean:
-	rm -rf $(VENV) $(TOOLS) runs
+	rm -rf $(VENV) $(TOOLS) runs site

@@ -1,0 +1,76 @@
+"""What MkDocs does besides for the site: pages from outside of `docs`, and the API's pages.
+
+MkDocs calls these functions by their names (`hooks` in mkdocs.yml).
+"""
+
+import ast
+import pathlib
+import re
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = pathlib.Path(__file__).parents[1]
+OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+ROOMS = (
+    *("applications", "models", "layers", "layers.kernels", "variants", "families", "weights"),
+    *("resizing", "data", "config", "training", "training.callbacks", "training.distribution"),
+    *("experiments", "evaluation", "retrieval", "exporting", "inspection", "compute"),
+    "reproduce",
+)
+CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Gives the API one page for each room."""
+    pages = [{f"vit_keras.{room}": f"api/{room}.md"} for room in ROOMS]
+    config.nav = [*config.nav[:-1], {"API": pages}]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages beside the README, and a page for each room."""
+    for name in OUTSIDE:
+        files.append(File.generated(config, name, content=(ROOT / name).read_text()))
+    for room in ROOMS:
+        files.append(File.generated(config, f"api/{room}.md", content=room_page(room)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turns the links of a checkout into links of the site."""
+    pieces = CODE.split(markdown)
+    pieces[::2] = [site_links(piece, page.file.src_uri) for piece in pieces[::2]]
+    return "".join(pieces)
+
+
+def site_links(text: str, page: str) -> str:
+    """Links as they are in the site, where pages beside the README lie among those of `docs`."""
+    if page in OUTSIDE:
+        return text.replace("](docs/", "](")
+    return text.replace("](../", "](") if "/" not in page else text
+
+
+def public_names(room: str) -> list[str]:
+    """The names in a room's `__all__`, or its functions and classes without an underscore."""
+    path = ROOT / "vit_keras" / room.replace(".", "/")
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    for node in body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return ast.literal_eval(node.value)
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return [node.name for node in body if isinstance(node, kinds) and node.name[0] != "_"]
+
+
+def room_page(room: str) -> str:
+    """The page of a room: its docstring, and each public name with its docstring."""
+    module = f"vit_keras.{room}"
+    folder = ROOT / "vit_keras" / room.replace(".", "/")
+    names = public_names(room)
+    shadowed = [name for name in names if (folder / f"{name}.py").is_file()]  # by their own files
+    names = [name for name in names if name not in shadowed]
+    text = f"# {module}\n\n::: {module}\n    options:\n      members: [{', '.join(names)}]\n"
+    options = "    options: {show_root_heading: true, show_root_full_path: false}\n"
+    return text + "".join(f"\n::: {module}.{name}.{name}\n{options}" for name in shadowed)
