@@ -37,7 +37,7 @@ LEVELS = (
     {"models"},
     {"weights", "data", "inspection", "compute"},
     {"runs", "applications"},
-    {"training", "evaluation", "exporting"},
+    {"training", "evaluation", "exporting", "legacy"},
     {"experiments", "retrieval"},
     {"reproduce"},
     {"commands"},

@@ -29,6 +29,7 @@ ROOMS = (
     "exporting",
     "inspection",
     "layers",
+    "legacy",
     "models",
     "reproduce",
     "resizing",

@@ -17,7 +17,7 @@ ROOMS = (
     *("applications", "models", "layers", "layers.kernels", "variants", "families", "weights"),
     *("resizing", "data", "config", "training", "training.callbacks", "training.distribution"),
     *("experiments", "evaluation", "retrieval", "exporting", "inspection", "compute"),
-    "reproduce",
+    *("reproduce", "legacy"),
 )
 CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 

@@ -78,6 +78,9 @@ CASES = {
     "MAPHead": Case(BLOCK, TOKENS, (2, 12), 15, (2 + 2 * 6) * 12 * 12 + 2 * 6 * 12 + MLP // 6),
     "MlpBlock": Case({"mlp_dim": 8, "dropout_rate": 0.5}, TOKENS, TOKENS, 4, MLP, seeds=2),
     "MultiHeadDotProductAttention": Case({"num_heads": 3}, TOKENS, TOKENS, 8, ATTENTION),
+    "MultiHeadSelfAttention": Case(
+        {"num_heads": 3}, TOKENS, (TOKENS, (2, 3, 6, 6)), 8, ATTENTION, trains=False
+    ),
     "PatchDropout": Case({"keep_rate": 0.5}, TOKENS, TOKENS, seeds=1),
     "PatchEmbedding": Case(
         {"hidden_size": 12, "patch_size": (2, 3)}, (2, 4, 6, 5), (2, 4, 12), 2, 4 * 2 * 3 * 5 * 12
@@ -106,6 +109,12 @@ CASES = {
     ),
     "TakeClassToken": Case({"index": 1}, TOKENS, (2, 12)),
     "TakeVisible": Case({"visible": 3}, MASKED, (2, 3, 12), trains=False),
+    "TransformerBlock": Case(
+        {**BLOCK, "dropout": 0.5},
+        *(TOKENS, (TOKENS, (2, 3, 6, 6)), 16, ATTENTION + MLP),
+        seeds=3,
+        trains=False,
+    ),
     "WithAttentionWeights": Case(
         {"block": layers.EncoderBlock(**BLOCK)},
         TOKENS,

@@ -161,6 +161,14 @@ def _attention(layer, shape, convention, tokens_out: int | None = None) -> Produ
     yield queries * tokens * width, queries * width
 
 
+def _self_attention(layer, shape, convention) -> Products:
+    _, tokens, width = shape
+    for projection in layer.branches:
+        yield from _dense(projection, shape, convention)
+    yield tokens**2 * width, layer.num_heads * tokens**2
+    yield tokens**2 * width, tokens * width
+
+
 def _relative_logits(layer, shape, convention) -> Products:
     """Multiplies each query `(N, H, d)` by the embeddings `(N, d)` of its offsets to all keys."""
     _, tokens, heads, head_size = shape
@@ -223,10 +231,12 @@ RULES: dict[type, Rule] = {
     keras.layers.BatchNormalization: _norm,
     layers.PatchEmbedding: _patch_embedding,
     layers.MultiHeadDotProductAttention: _attention,
+    layers.MultiHeadSelfAttention: _self_attention,
     layers.RelativeLogits: _relative_logits,
     layers.MlpBlock: _mlp,
     layers.SwiGLU: _mlp,
     layers.EncoderBlock: _block,
+    layers.TransformerBlock: _block,
     layers.WithAttentionWeights: _wrapped_block,
     layers.MAPHead: _map_head,
     layers.StdConv: _convolution,

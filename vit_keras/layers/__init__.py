@@ -1,4 +1,11 @@
-"""Keras layers of the Vision Transformer. They know neither models nor files."""
+"""Keras layers of the Vision Transformer. They know neither models nor files.
+
+The layers of vit-keras 0.x are imported when they are first used, since the import registers them
+with Keras under that version's names.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.block_options import BlockOptions, Rope
@@ -29,6 +36,18 @@ from vit_keras.layers.tokens import (
     TakeClassToken,
 )
 
+if TYPE_CHECKING:
+    from vit_keras.layers.transformer_block import MultiHeadSelfAttention, TransformerBlock
+
+OF_VERSION_0 = ("MultiHeadSelfAttention", "TransformerBlock")
+
+
+def __getattr__(name):
+    if name not in OF_VERSION_0:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.transformer_block"), name)
+
+
 __all__ = [
     "AddPositionEmbs",
     "AddPositionEmbs2D",
@@ -45,6 +64,7 @@ __all__ = [
     "MAPHead",
     "MlpBlock",
     "MultiHeadDotProductAttention",
+    "MultiHeadSelfAttention",
     "PatchDropout",
     "PatchEmbedding",
     "PatchMap",
@@ -63,5 +83,6 @@ __all__ = [
     "SwiGLU",
     "TakeClassToken",
     "TakeVisible",
+    "TransformerBlock",
     "WithAttentionWeights",
 ]

@@ -1,0 +1,154 @@
+"""The calls of vit-keras 0.x, as docs/migration.md and the web write them."""
+
+import importlib.util
+import io
+import pathlib
+import re
+import runpy
+import shutil
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.helpers import ROOT, run_script
+from tests.legacy.conftest import FOLDER, SMALL, place
+from vit_keras import compute, layers, utils, vit
+from vit_keras.legacy import upgrade
+
+PAGE = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def outputs_of_0_2():
+    return np.load(FOLDER / "0.2.0_outputs.npz")
+
+
+def place_files(old_files, folder):
+    """Puts the files that the page names into a folder."""
+    Image.fromarray(outputs_of_0_2()["picture"]).save(folder / "granny_smith.png")
+    shutil.copy(FOLDER / "published.npz", folder)
+    shutil.copy(old_files / "0.1.2_top.h5", folder / "old.h5")
+
+
+@pytest.mark.nightly_on("tensorflow", "jax")  # which compile each of its models
+def test_every_block_of_the_page_runs_unchanged(tiny, old_files, tmp_path, monkeypatch, rng):
+    """In one namespace, from top to bottom."""
+    place_files(old_files, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    images = rng.uniform(0, 255, (2, 224, 224, 3)).astype("float32")
+    names = {"images": images, "labels": np.eye(200, dtype="float32")[:2]}
+    shapes = []
+    for block in BLOCKS:
+        (tmp_path / "block.py").write_text(block)
+        names = runpy.run_path("block.py", names)
+        if "model" in names:
+            shapes.append(names["model"].output_shape[1:])
+    published = [(1000,), (200,), (1000,)]
+    own = [(5,), (3,), (3,), (751,), (16,), (10,), (5,), (5,)]
+    assert shapes == published + own
+    assert names["classes"][948] == "Granny Smith"
+    assert names["y"].shape == (1, 1000) and 0 < names["y"].min() < names["y"].max() < 1
+    assert names["attention_map"].shape == (384, 384, 3)
+    assert names["features"].shape == (2, 16)
+
+
+def test_a_call_without_arguments_downloads_the_published_classifier(tiny):
+    model = vit.vit_b16(image_size=32)
+    assert [path for path, _ in tiny.requests] == [place("B/16", "imagenet-384")]
+    head = model.get_layer("head")
+    bias = keras.ops.convert_to_numpy(head.bias)
+    np.testing.assert_array_equal(bias, np.linspace(-1, 1, 1000, dtype="float32"))
+    assert head.activation is keras.activations.linear
+
+
+def test_google_s_file_gives_the_outputs_of_0_2():
+    expected = outputs_of_0_2()
+    for name, size in (("square", 32), ("resized", (32, 48))):
+        arguments = {"classes": 5, "name": name, "representation_size": 12, **SMALL}
+        model = vit.build_model(image_size=size, **arguments)
+        utils.load_weights_numpy(model, FOLDER / "published.npz", pretrained_top=True)
+        outputs = model.predict_on_batch(expected[f"{name}_images"])
+        np.testing.assert_allclose(outputs, expected[name], rtol=0, atol=1e-5)
+
+
+def test_an_attention_map_is_that_of_0_2():
+    from vit_keras import visualize
+
+    expected = outputs_of_0_2()
+    model = vit.build_model(32, classes=5, name="square", representation_size=12, **SMALL)
+    utils.load_weights_numpy(model, FOLDER / "published.npz", pretrained_top=True)
+    for made in (model, upgrade(model)):
+        seen = visualize.attention_map(model=made, image=expected["picture"]).astype(int)
+        assert np.abs(seen - expected["attention_map"]).max() <= 2  # of 255
+
+
+@pytest.mark.once
+def test_pictures_are_read_as_0_2_did_from_wherever_they_are(tiny, tmp_path):
+    expected = outputs_of_0_2()
+    path = tmp_path / "picture.png"
+    Image.fromarray(expected["picture"]).save(path)
+    tiny.files["/picture.png"] = path.read_bytes()
+    url = f"{tiny.url}/picture.png"
+    for source in (str(path), path, url, io.BytesIO(path.read_bytes()), Image.open(path)):
+        pixels = utils.read(source, 16, timeout=10)
+        assert pixels.dtype == "uint8" and pixels.shape == (16, 16, 3)
+        assert np.abs(pixels.astype(int) - expected["read_16"]).max() <= 1
+    larger = utils.read(str(path), 60).astype(int)
+    assert np.abs(larger - expected["read_60"]).max() <= 1
+    with pytest.raises(FileNotFoundError, match="no image at"):
+        utils.read(str(tmp_path / "missing.png"), 16)
+    with pytest.raises(ValueError, match="must be a path, a URL, an open file or.*Received: int"):
+        utils.read(3, 16)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("function", "size", "counted"),
+    [("vit_b16", 224, "B/16"), ("vit_b32", 224, "B/32"), ("vit_l16", 384, "L/16")],
+)
+def test_models_have_the_published_number_of_parameters(function, size, counted):
+    make = lambda: getattr(vit, function)(image_size=size, pretrained=False, pretrained_top=False)
+    published = {"B/16": 86_567_656, "B/32": 88_224_232, "L/16": 304_715_752}
+    assert compute.abstract_model(make).count_params() == published[counted]
+
+
+@pytest.mark.once
+def test_class_names_are_wordnet_s():
+    """timm's files have the classes' WordNet IDs in order, and WordNet's words for each."""
+    folder = pathlib.Path(importlib.util.find_spec("timm").origin).parent / "data" / "_info"
+    lines = (folder / "imagenet_synset_to_lemma.txt").read_text().splitlines()
+    words = dict(line.split("\t", 1) for line in lines)
+    synsets = (folder / "imagenet_synsets.txt").read_text().split()
+    assert utils.get_imagenet_classes() == [words[synset] for synset in synsets]
+
+
+@pytest.mark.once
+def test_messages_name_the_argument_and_the_remedy(tiny):
+    with pytest.raises(ValueError, match="`pretrained_top=True` must come with.*pretrained=False"):
+        vit.vit_b16(pretrained=False)
+    with pytest.raises(ValueError, match="`weights` must be one of 'imagenet21k', .*'imagenet'"):
+        vit.vit_b16(weights="imagenet")
+    with pytest.raises(ValueError, match="`patch_size` must divide both sides.*image_size=30"):
+        vit.build_model(30, classes=5, name="odd", **SMALL)
+    with pytest.warns(UserWarning, match="has 1000 classes, so the model has as many"):
+        assert vit.vit_b32(image_size=32, classes=7).output_shape == (None, 1000)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        layers.nothing  # noqa: B018
+
+
+@pytest.mark.once
+def test_the_old_modules_are_imported_when_they_are_first_used():
+    code = """
+        import sys, keras, vit_keras
+        print([name for name in sys.modules if "legacy" in name and "vit_keras" in name])
+        print([name for name in keras.saving.get_custom_objects() if name.startswith("Custom>")])
+        from vit_keras import vit, utils, visualize, layers
+        print(vit.__name__, layers.TransformerBlock.__name__)
+        print(len([n for n in keras.saving.get_custom_objects() if n.startswith("Custom>")]))
+    """
+    printed = run_script("-c", textwrap.dedent(code)).stdout.split("\n")
+    assert printed[:4] == ["[]", "[]", "vit_keras.legacy.vit TransformerBlock", "4"]

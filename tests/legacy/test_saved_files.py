@@ -1,0 +1,129 @@
+"""The files that vit-keras 0.1.2 and 0.2.0 saved give the outputs that those versions computed."""
+
+import json
+import shutil
+import sys
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+from tests.legacy.conftest import SMALL, VERSIONS
+from vit_keras import layers, vit
+from vit_keras.legacy import load_model, upgrade
+
+CLOSE = {"rtol": 0, "atol": 1e-5}
+
+
+def build(name):
+    """The model that a file's weights belong to."""
+    arguments = {"image_size": (24, 16), "classes": 5, "name": "vit-tiny", **SMALL}
+    if name == "top":
+        return vit.build_model(**arguments, representation_size=12)
+    body = vit.build_model(**arguments, include_top=False)
+    added = [
+        keras.layers.Flatten(),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dense(3, activation="softmax"),
+    ]
+    model = keras.Sequential([body, *added])
+    model.build((None, 24, 16, 3))
+    return model
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+@pytest.mark.parametrize("name", ["top", "nested"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_saved_model_gives_its_outputs(old_files, outputs, version, name, suffix):
+    model = load_model(old_files / f"{version}_{name}{suffix}")
+    images = outputs[version]["images"]
+    np.testing.assert_allclose(model.predict_on_batch(images), outputs[version][name], **CLOSE)
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".weights.h5"])
+@pytest.mark.parametrize("name", ["top", "nested"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_saved_weights_give_the_outputs_of_their_model(old_files, outputs, version, name, suffix):
+    model = build(name)
+    model.load_weights(old_files / f"{version}_{name}{suffix}")
+    images = outputs[version]["images"]
+    np.testing.assert_allclose(model.predict_on_batch(images), outputs[version][name], **CLOSE)
+
+
+def test_an_upgraded_model_computes_the_same_and_is_saved(old_files, outputs, tmp_path):
+    model = upgrade(load_model(old_files / "0.1.2_top.h5"))
+    expected, images = outputs["0.1.2"]["top"], outputs["0.1.2"]["images"]
+    np.testing.assert_allclose(model.predict_on_batch(images), expected, **CLOSE)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again.predict_on_batch(images), expected, **CLOSE)
+
+
+def test_a_saved_legacy_model_is_opened_by_keras_alone(old_files, outputs, tmp_path):
+    load_model(old_files / "0.2.0_nested.h5").save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    expected = outputs["0.2.0"]["nested"]
+    np.testing.assert_allclose(
+        again.predict_on_batch(outputs["0.2.0"]["images"]), expected, **CLOSE
+    )
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the file has bytecode of Python 3.11")
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_keras_opens_a_file_of_0_2_with_custom_objects(old_files, outputs, suffix):
+    model = keras.models.load_model(
+        old_files / f"0.2.0_top{suffix}",
+        custom_objects={
+            "ClassToken": layers.ClassToken,
+            "AddPositionEmbs": layers.AddPositionEmbs,
+            "MultiHeadSelfAttention": layers.MultiHeadSelfAttention,
+            "TransformerBlock": layers.TransformerBlock,
+        },
+        safe_mode=False,
+    )
+    images = outputs["0.2.0"]["images"]
+    np.testing.assert_allclose(model.predict_on_batch(images), outputs["0.2.0"]["top"], **CLOSE)
+
+
+def rewritten(source, target, change):
+    """Copies a `.keras` file whose configuration `change` takes as text."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            new.writestr(name, change(content.decode()) if name == "config.json" else content)
+    return target
+
+
+@pytest.mark.once
+def test_no_code_in_a_file_runs(old_files, tmp_path):
+    """Bytecode that is none would crash Python; under another name Keras refuses the layer."""
+
+    def spoil(text):
+        config = json.loads(text)
+        for layer in config["config"]["layers"]:
+            if layer["class_name"] == "Lambda":
+                layer["config"]["function"]["config"]["code"] = "none"
+        return json.dumps(config)
+
+    source = old_files / "0.2.0_top.keras"
+    load_model(rewritten(source, tmp_path / "spoiled.keras", spoil))
+    other = rewritten(source, tmp_path / "b.keras", lambda t: t.replace("ExtractToken", "Mine"))
+    with pytest.raises(ValueError, match="b.keras' cannot be read as a model of vit-keras 0.x.*"):
+        load_model(other)
+
+
+@pytest.mark.once
+def test_messages_name_the_file_and_the_remedy(old_files, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no model file at 'missing.h5'"):
+        load_model("missing.h5")
+    with pytest.raises(ValueError, match="holds weights alone. Build the model by `vit_keras.vit`"):
+        load_model(old_files / "0.2.0_top.weights.h5")
+    for suffix in (".h5", ".keras"):
+        shutil.copy(old_files / f"0.2.0_top{suffix}", tmp_path / f"cut{suffix}")
+        with open(tmp_path / f"cut{suffix}", "r+b") as file:
+            file.truncate(20_000)
+        with pytest.raises(ValueError, match=f"cut{suffix}"):
+            load_model(tmp_path / f"cut{suffix}")
+    with pytest.raises(ValueError, match="`model` must be a model of vit-keras 0.x and no more"):
+        upgrade(load_model(old_files / "0.2.0_nested.h5"))

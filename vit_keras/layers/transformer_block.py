@@ -1,0 +1,186 @@
+"""The blocks of vit-keras 0.x, whose sublayers have the names that its saved files hold.
+
+New models take `EncoderBlock`. `vit_keras.legacy` builds these, and turns them into `EncoderBlock`.
+"""
+
+import keras
+from keras import ops
+
+from vit_keras.initializers import xavier_uniform
+from vit_keras.layers.attention import weights_dtype
+from vit_keras.layers.base import SeededLayer, check_positive, check_rates, layer_norm
+from vit_keras.layers.dense import GELUS, Dense
+from vit_keras.layers.positions import AddPositionEmbs
+from vit_keras.layers.tokens import ClassToken
+
+
+class _LegacyLayer(SeededLayer):
+    """Base of the layers that make dense layers by the names that 0.x gave them."""
+
+    def _dense(self, fan_in, fan_out, name, activation=None, prefix=""):
+        dense = Dense(
+            fan_out,
+            activation,
+            kernel_initializer=xavier_uniform(fan_in, fan_out, self.fold_in(f"{name}/kernel")),
+            dtype=self.dtype_policy,
+            name=prefix + name,
+        )
+        dense.build((None, fan_in))
+        return dense
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class MultiHeadSelfAttention(_LegacyLayer):
+    """The self-attention of vit-keras 0.x, softmax(q kᵀ / √d) v, with kernels `(D, D)`.
+
+    Args:
+        num_heads: H, the number of heads. It must divide D.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        Two tensors: `(B, N, D)` and the attention weights `(B, H, N, N)`.
+
+    Raises:
+        ValueError: If `num_heads` is no positive int, or does not divide D.
+
+    Example:
+        >>> layer = vit_keras.layers.MultiHeadSelfAttention(num_heads=12)
+        >>> x, weights = layer(keras.Input((197, 768)))
+        >>> x.shape, weights.shape
+        ((None, 197, 768), (None, 12, 197, 197))
+    """
+
+    def __init__(self, *, num_heads: int, **kwargs):
+        super().__init__(**kwargs)
+        check_positive(num_heads=num_heads)
+        self.num_heads = num_heads
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        if width % self.num_heads:
+            raise ValueError(
+                "`num_heads` must divide `hidden_size`. "
+                f"Received: num_heads={self.num_heads}, hidden_size={width}"
+            )
+        self.hidden_size, self.projection_dim = width, width // self.num_heads
+        self.query_dense = self._dense(width, width, "query")
+        self.key_dense = self._dense(width, width, "key")
+        self.value_dense = self._dense(width, width, "value")
+        self.combine_heads = self._dense(width, width, "out")
+
+    def call(self, inputs):
+        projected = (dense(inputs) for dense in self.branches[:3])
+        query, key, value = map(self._heads, projected)  # (B, H, N, d)
+        logits = ops.matmul(query * self.projection_dim**-0.5, ops.transpose(key, (0, 1, 3, 2)))
+        weights = ops.softmax(ops.cast(logits, weights_dtype(self.compute_dtype)), axis=-1)
+        x = ops.transpose(ops.matmul(ops.cast(weights, value.dtype), value), (0, 2, 1, 3))
+        return self.combine_heads(ops.reshape(x, (-1, x.shape[1], self.hidden_size))), weights
+
+    @property
+    def branches(self) -> list[keras.layers.Layer]:
+        """The dense layers, in the order of the computation."""
+        return [self.query_dense, self.key_dense, self.value_dense, self.combine_heads]
+
+    def _heads(self, x):
+        """`(B, N, D)` -> `(B, H, N, d)`."""
+        x = ops.reshape(x, (-1, x.shape[1], self.num_heads, self.projection_dim))
+        return ops.transpose(x, (0, 2, 1, 3))
+
+    def compute_output_spec(self, inputs):
+        return _two_specs(self, inputs)
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads}
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class TransformerBlock(_LegacyLayer):
+    """The encoder block of vit-keras 0.x, which returns its attention weights as well.
+
+    It computes what `EncoderBlock` computes, with the exact GELU.
+
+    Args:
+        num_heads: H, the number of heads.
+        mlp_dim: The number of hidden units of the MLP.
+        dropout: The part of the units that each of the three dropouts sets to 0 in training.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        Two tensors: `(B, N, D)` and the attention weights `(B, H, N, N)`.
+
+    Raises:
+        ValueError: If `num_heads` does not divide D, if `num_heads` or `mlp_dim` is no positive
+            int, or if `dropout` is not at least 0 and below 1.
+
+    Example:
+        >>> block = vit_keras.layers.TransformerBlock(num_heads=12, mlp_dim=3072, dropout=0.1)
+        >>> x, weights = block(keras.Input((197, 768)))
+        >>> x.shape, weights.shape
+        ((None, 197, 768), (None, 12, 197, 197))
+    """
+
+    def __init__(self, *, num_heads: int, mlp_dim: int, dropout: float, **kwargs):
+        super().__init__(**kwargs)
+        check_positive(num_heads=num_heads, mlp_dim=mlp_dim)
+        check_rates(dropout=dropout)
+        self.num_heads, self.mlp_dim, self.dropout_rate = num_heads, mlp_dim, dropout
+
+    def build(self, input_shape):
+        width, dtype = input_shape[-1], self.dtype_policy
+        name = "MultiHeadDotProductAttention_1"
+        self.att = MultiHeadSelfAttention(num_heads=self.num_heads, **self.sublayer(name))
+        self.att.build(input_shape)
+        self.mlpblock = keras.Sequential(
+            [
+                self._dense(width, self.mlp_dim, "Dense_0", GELUS["exact"], f"{self.name}_"),
+                *self._dropout("dropout_0"),
+                self._dense(self.mlp_dim, width, "Dense_1", prefix=f"{self.name}_"),
+                *self._dropout("dropout_1"),
+            ],
+            name="MlpBlock_3",
+        )
+        self.mlpblock.build((None, *input_shape[1:]))
+        self.layernorm1 = layer_norm(1e-6, "LayerNorm_0", dtype=dtype)
+        self.layernorm2 = layer_norm(1e-6, "LayerNorm_2", dtype=dtype)
+        for norm in (self.layernorm1, self.layernorm2):
+            norm.build(input_shape)
+        self.dropout_layer = self.dropout(self.dropout_rate, "dropout")
+
+    @property
+    def branches(self) -> list[keras.layers.Layer]:
+        """The sublayers with weights, in the order of the computation."""
+        dense = [layer for layer in self.mlpblock.layers if isinstance(layer, Dense)]
+        return [self.layernorm1, self.att, self.layernorm2, *dense]
+
+    def _dropout(self, name):
+        return [self.dropout(self.dropout_rate, name)] if self.dropout_rate else []
+
+    def call(self, inputs, training=None):
+        x, weights = self.att(self.layernorm1(inputs))
+        x = inputs + self.dropout_layer(x, training=training)
+        return x + self.mlpblock(self.layernorm2(x), training=training), weights
+
+    def compute_output_spec(self, inputs, training=None):
+        return _two_specs(self, inputs)
+
+    def get_config(self):
+        config = {"num_heads": self.num_heads, "mlp_dim": self.mlp_dim}
+        return {**super().get_config(), **config, "dropout": self.dropout_rate}
+
+
+def _two_specs(layer, inputs):
+    batch, tokens, _ = inputs.shape
+    shape = (batch, layer.num_heads, tokens, tokens)
+    weights = keras.KerasTensor(shape, dtype=weights_dtype(layer.compute_dtype))
+    return keras.KerasTensor(inputs.shape, dtype=layer.compute_dtype), weights
+
+
+# The names under which 0.x registered its layers, which its files hold.
+for _kind in (AddPositionEmbs, ClassToken, MultiHeadSelfAttention, TransformerBlock):
+    keras.saving.get_custom_objects()[f"Custom>{_kind.__name__}"] = _kind

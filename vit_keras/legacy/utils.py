@@ -1,0 +1,114 @@
+"""`vit_keras.utils` of vit-keras 0.x: pictures, ImageNet's class names, and Google's weights."""
+
+import io
+import os
+import pathlib
+import urllib.parse
+import urllib.request
+
+import keras
+import numpy as np
+
+from vit_keras.data import resize, to_uint8
+from vit_keras.data.pillow_images import pillow_image, read_encoded, read_image
+from vit_keras.layers.base import pair
+from vit_keras.legacy.upgrading import downgrade, upgrade
+from vit_keras.models import Preprocessing
+from vit_keras.weights import load
+
+CLASS_NAMES = pathlib.Path(__file__).with_name("imagenet2012.txt")
+LARGEST_PICTURE_BYTES = 2**28  # of a download
+
+
+def get_imagenet_classes() -> list[str]:
+    """Returns the 1000 class names of ImageNet 2012, in the order of the published classifiers.
+
+    Returns:
+        A list of WordNet's words for each class.
+
+    Example:
+        >>> utils.get_imagenet_classes()[0]
+        'tench, Tinca tinca'
+    """
+    return CLASS_NAMES.read_text(encoding="utf-8").splitlines()
+
+
+def read(filepath_or_buffer, size, timeout: float | None = None) -> np.ndarray:
+    """Reads a picture, turns it upright, and resizes it by bilinear interpolation.
+
+    Args:
+        filepath_or_buffer: A path, an http or https URL, a file that is open for reading bytes, or
+            a `PIL.Image.Image`.
+        size: The side of the result in pixels; (height, width) if they differ.
+        timeout: The seconds after which a silent server is given up.
+
+    Returns:
+        Pixels as uint8, `(size, size, 3)`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is no picture.
+        OSError: If the URL cannot be read.
+
+    Example:
+        ```python
+        image = utils.read("cat.jpg", 384)
+        ```
+    """
+    image = _pixels(filepath_or_buffer, timeout)
+    return to_uint8(resize(image, pair(size, "size"), Preprocessing()))
+
+
+def _pixels(source, timeout):
+    if isinstance(source, (str, os.PathLike)):
+        url = urllib.parse.urlsplit(os.fspath(source))
+        if url.scheme not in ("http", "https"):
+            return read_image(source, 3)
+        with urllib.request.urlopen(os.fspath(source), timeout=timeout) as response:
+            data = response.read(LARGEST_PICTURE_BYTES + 1)
+        if len(data) > LARGEST_PICTURE_BYTES:
+            raise ValueError(
+                f"A picture must have at most {LARGEST_PICTURE_BYTES} bytes. "
+                f"Received: more from {source!r}"
+            )
+        return read_encoded(data, 3)
+    if isinstance(source, pillow_image().Image):
+        return np.asarray(source.convert("RGB"))
+    if isinstance(source, io.IOBase) or hasattr(source, "read"):
+        return read_encoded(source.read(), 3)
+    raise ValueError(
+        "`filepath_or_buffer` must be a path, a URL, an open file or a `PIL.Image.Image`. "
+        f"Received: {type(source).__name__}"
+    )
+
+
+def load_weights_numpy(
+    model: keras.Model,
+    params_path,
+    pretrained_top: bool,
+    num_x_patches: int | None = None,
+    num_y_patches: int | None = None,
+) -> None:
+    """Loads one of Google's published `.npz` files into a model of `vit_keras.vit`.
+
+    All of the file's tensors must fit. Position embeddings of another grid are resized.
+
+    Args:
+        model: A model from `vit.build_model` or `vit.vit_b16` and its like.
+        params_path: The `.npz` file.
+        pretrained_top: Whether to load the classifier too.
+        num_x_patches: The number of patches in a row, which the model knows itself.
+        num_y_patches: The number of patches in a column, which the model knows itself.
+
+    Raises:
+        FileNotFoundError: If there is no file.
+        ValueError: If the file is damaged or does not fit. The message lists all differences.
+
+    Example:
+        ```python
+        utils.load_weights_numpy(model, "ViT-B_16.npz", pretrained_top=False)
+        ```
+    """
+    upgraded = upgrade(model)
+    load(upgraded, params_path, head="keep" if pretrained_top else "drop")
+    downgrade(upgraded, model)

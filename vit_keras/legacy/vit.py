@@ -1,0 +1,205 @@
+"""`vit_keras.vit` of vit-keras 0.x: models by its names, with its arguments and its layers.
+
+Each model maps images `(B, H, W, 3)` to probabilities, logits or, without a top, to the class token
+`(B, D)`. It is made from the layers of that version, so its saved weights fit.
+"""
+
+import warnings
+from typing import Any
+
+import keras
+
+from vit_keras import variants
+from vit_keras import weights as weight_files
+from vit_keras.applications import preprocess_input
+from vit_keras.initializers import default_seed, fold_in, xavier_uniform
+from vit_keras.layers import AddPositionEmbs, ClassToken, TakeClassToken
+from vit_keras.layers.base import check_choice, layer_norm, pair
+from vit_keras.layers.transformer_block import TransformerBlock
+from vit_keras.legacy.utils import load_weights_numpy
+from vit_keras.models.common import layer_options
+
+# {`weights` of 0.x: (name of the published weights, number of classes)}
+WEIGHTS = {
+    "imagenet21k": ("imagenet21k", 21_843),
+    "imagenet21k+imagenet2012": ("imagenet-384", 1_000),
+}
+
+
+def preprocess_inputs(X):
+    """Scales pixels from [0, 255] to [-1, 1].
+
+    Args:
+        X: An array or a tensor of images, `(..., H, W, 3)`. An array of floating-point numbers is
+            changed in place.
+
+    Returns:
+        The images, of the same shape.
+
+    Example:
+        >>> vit.preprocess_inputs(np.array([[[[0, 255, 51]]]]))
+        array([[[[-1. ,  1. , -0.6]]]], dtype=float32)
+    """
+    return preprocess_input(X)
+
+
+def build_model(
+    image_size,
+    patch_size: int,
+    num_layers: int,
+    hidden_size: int,
+    num_heads: int,
+    name: str,
+    mlp_dim: int,
+    classes: int,
+    dropout: float = 0.1,
+    activation="linear",
+    include_top: bool = True,
+    representation_size: int | None = None,
+) -> keras.Model:
+    """Builds a Vision Transformer of any size from the layers of vit-keras 0.x.
+
+    Args:
+        image_size: Pixels, an int or (height, width).
+        patch_size: The side of a patch in pixels. It must divide both sides of the image.
+        num_layers: The number of blocks.
+        hidden_size: D, the width of the tokens.
+        num_heads: The number of attention heads. It must divide D.
+        name: The name of the model.
+        mlp_dim: The number of hidden units of the MLPs.
+        classes: The number of classes.
+        dropout: The part of the units that the dropouts in the blocks set to 0 in training.
+        activation: The activation of the classifier.
+        include_top: Whether to add the classifier. Without it the outputs are `(B, D)`.
+        representation_size: The width of a layer with tanh before the classifier, or None.
+
+    Returns:
+        A `keras.Model` with initial weights.
+
+    Raises:
+        ValueError: If `patch_size` does not divide the image, or `num_heads` does not divide D.
+
+    Example:
+        ```python
+        model = vit.build_model((64, 32), 8, 2, 16, 4, "tiny", mlp_dim=32, classes=10)
+        ```
+    """
+    size, seed = pair(image_size, "image_size"), default_seed()
+    if any(side % patch_size for side in size):
+        raise ValueError(
+            "`patch_size` must divide both sides of `image_size`. "
+            f"Received: patch_size={patch_size}, image_size={image_size}"
+        )
+    tokens = (size[0] // patch_size) * (size[1] // patch_size)
+    images = keras.Input((*size, 3))
+    area = patch_size**2
+    kernel = xavier_uniform(3 * area, hidden_size * area, fold_in(seed, "embedding"))
+    embedding = {"strides": patch_size, "kernel_initializer": kernel, "name": "embedding"}
+    x = keras.layers.Conv2D(hidden_size, patch_size, **embedding)(images)  # (B, h, w, D)
+    x = keras.layers.Reshape((tokens, hidden_size))(x)
+    x = ClassToken(name="class_token")(x)  # (B, 1 + N, D)
+    x = AddPositionEmbs(**layer_options(seed, None, "Transformer_posembed_input"))(x)
+    block: dict[str, Any] = {"num_heads": num_heads, "mlp_dim": mlp_dim, "dropout": dropout}
+    for i in range(num_layers):
+        options = layer_options(seed, None, f"Transformer_encoderblock_{i}")
+        x, _ = TransformerBlock(**block, **options)(x)
+    x = layer_norm(1e-6, "Transformer_encoder_norm")(x)
+    x = TakeClassToken(name="ExtractToken")(x)  # (B, D)
+    if representation_size is not None:
+        x = _dense(x, representation_size, "tanh", seed, "pre_logits")
+    if include_top:
+        x = _dense(x, classes, activation, seed, "head")
+    return keras.Model(images, x, name=name)
+
+
+def _dense(x, units, activation, seed, name):
+    kernel = xavier_uniform(x.shape[-1], units, fold_in(seed, name))
+    return keras.layers.Dense(units, activation, kernel_initializer=kernel, name=name)(x)
+
+
+def _constructor(function: str, variant: str, image_size: tuple[int, int]):
+    """Makes the function that builds a variant, such as "B/16"."""
+
+    def build(
+        image_size=image_size,
+        classes: int = 1000,
+        activation="linear",
+        include_top: bool = True,
+        pretrained: bool = True,
+        pretrained_top: bool = True,
+        weights: str = "imagenet21k+imagenet2012",
+    ) -> keras.Model:
+        check_choice(weights, WEIGHTS, "weights")
+        published, count = WEIGHTS[weights]
+        if pretrained_top:
+            classes = _check_top(include_top, pretrained, classes, weights, count)
+        row: Any = variants.get(variant)  # of a ViT; others have other fields
+        model = build_model(
+            image_size,
+            row.patch_size,
+            row.num_layers,
+            row.hidden_size,
+            row.num_heads,
+            function.replace("_", "-"),
+            row.mlp_dim,
+            classes,
+            activation=activation,
+            include_top=include_top,
+            representation_size=row.hidden_size if weights == "imagenet21k" else None,
+        )
+        if pretrained:
+            load_weights_numpy(model, weight_files.resolve(variant, published), pretrained_top)
+        return model
+
+    build.__name__ = build.__qualname__ = function
+    build.__doc__ = f"""Builds ViT-{variant}, by default with published weights.
+
+    The first call downloads the weights from their publisher into the Keras cache.
+
+    Args:
+        image_size: Pixels, an int or (height, width). Position embeddings are resized.
+        classes: The number of classes of a new classifier.
+        activation: The activation of the classifier, by default none.
+        include_top: Whether the model has a classifier. Without it the outputs are `(B, D)`.
+        pretrained: Whether to load published weights.
+        pretrained_top: Whether to load the published classifier too.
+        weights: "imagenet21k+imagenet2012", which was fine-tuned on ImageNet's 1000 classes at 384
+            pixels, or "imagenet21k" with 21 843 classes and a layer `pre_logits`.
+
+    Returns:
+        A `keras.Model`.
+
+    Raises:
+        ValueError: If `weights` has another name, or `pretrained_top` is set without
+            `include_top` and `pretrained`.
+        FileNotFoundError, ConnectionError: If the weights cannot be downloaded.
+
+    Example:
+        ```python
+        model = vit.{function}(image_size=224, pretrained_top=False, classes=200)
+        ```
+    """
+    return build
+
+
+def _check_top(include_top, pretrained, classes, weights, count):
+    """Returns the number of classes of the published classifier."""
+    if not (include_top and pretrained):
+        raise ValueError(
+            "`pretrained_top=True` must come with `include_top=True` and `pretrained=True`. "
+            f"Received: include_top={include_top}, pretrained={pretrained}. Give "
+            "pretrained_top=False for a model without the published classifier"
+        )
+    if classes != count:
+        warnings.warn(
+            f"The published classifier of {weights!r} has {count} classes, so the model has as "
+            f"many. Received: classes={classes}. `pretrained_top=False` starts a new classifier",
+            stacklevel=3,
+        )
+    return count
+
+
+vit_b16 = _constructor("vit_b16", "B/16", (224, 224))
+vit_b32 = _constructor("vit_b32", "B/32", (224, 224))
+vit_l16 = _constructor("vit_l16", "L/16", (384, 384))
+vit_l32 = _constructor("vit_l32", "L/32", (384, 384))
