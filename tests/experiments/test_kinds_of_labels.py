@@ -113,7 +113,7 @@ def test_thresholds_and_temperature_come_from_the_development_split(trained):
         assert 0.1 <= task.temperature <= 10
 
 
-@pytest.mark.nightly_on("jax")
+@pytest.mark.nightly_on("jax", "torch")
 @pytest.mark.slow
 def test_exported_files_answer_alike(trained, table, tmp_path, capsys):
     kind, _, folder = trained

@@ -92,6 +92,7 @@ def test_choices_that_are_recorded_and_used_again_give_the_same_bits():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.nightly_on("jax", "tensorflow")  # which have no choices
 def test_the_first_call_of_a_layer_reads_no_clock_and_leaves_no_files(tmp_path):
     run_script("-c", FIRST_CALL, KERAS_HOME=str(tmp_path / "home"), cwd=tmp_path)
     assert not [path for path in tmp_path.rglob("*") if "vit_keras" in path.parts]

@@ -10,7 +10,7 @@ from vit_keras.exporting import for_inference
 from vit_keras.layers.dense import Dense, HeadsDense
 from vit_keras.models import VisionTransformer
 
-SIZES = {"hidden_size": 32, "num_layers": 2, "num_heads": 2, "mlp_dim": 48, "num_classes": 10}
+SIZES = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "mlp_dim": 48, "num_classes": 10}
 LAYERS = {
     "Dense": (Dense, keras.layers.Dense, (12, "gelu"), {}, (6, 16)),
     "to heads": (
@@ -52,7 +52,12 @@ def test_a_layer_computes_as_that_of_keras(rng, name, mode):
     assert np.abs(answers[0] - plain).max() > 1e-4  # of 8 or 4 bits
 
 
-@pytest.mark.parametrize("arguments", [{}, {"classifier": "map", "mlp": "swiglu"}], ids=str)
+SWIGLU = {"classifier": "map", "mlp": "swiglu"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, pytest.param(SWIGLU, marks=pytest.mark.nightly_on("jax"))], ids=str
+)
 def test_every_dense_layer_is_quantized_and_saved(rng, tmp_path, arguments):
     model = build(rng, **arguments)
     images = rng.normal(size=(8, 16, 16, 3)).astype("float32")
@@ -60,7 +65,7 @@ def test_every_dense_layer_is_quantized_and_saved(rng, tmp_path, arguments):
     kernels = [v.path for v in model.weights if v.path.endswith("kernel")]
     model.quantize("int8")
     whole = {v.path for v in model.weights if v.path in kernels and v.dtype != "int8"}
-    assert len(kernels) > 13 and whole == {"embedding/kernel"}  # patches are cut by no dense layer
+    assert len(kernels) > 7 and whole == {"embedding/kernel"}  # patches are cut by no dense layer
     answers = model.predict_on_batch(images)
     assert 0 < np.abs(answers - expected).max() < 0.05 * np.abs(expected).max()
     weights.save(model, tmp_path / "model.keras")
@@ -68,6 +73,7 @@ def test_every_dense_layer_is_quantized_and_saved(rng, tmp_path, arguments):
     np.testing.assert_allclose(opened.predict_on_batch(images), answers, atol=1e-6)
 
 
+@pytest.mark.nightly_on("jax")
 def test_a_quantized_model_still_gives_gradients_to_what_is_not_quantized(rng):
     model = build(rng)
     model.quantize("int8")
@@ -81,6 +87,7 @@ def test_a_quantized_model_still_gives_gradients_to_what_is_not_quantized(rng):
         assert not (has_changed and variable.dtype == "int8"), variable.path
 
 
+@pytest.mark.once
 def test_what_needs_whole_numbers_of_bits_is_refused(rng, tmp_path):
     model = build(rng)
     model.quantize("int8")

@@ -70,7 +70,7 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.nightly_on("jax")
+@pytest.mark.nightly_on("jax", "tensorflow")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hard", pytest.param("features", marks=pytest.mark.nightly)])
 def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, teacher, kind):

@@ -98,7 +98,7 @@ def test_a_run_leaves_the_encoder_that_it_trained(tmp_path):
     assert evaluation.feature_model(fresh).output_shape == (None, 16)
 
 
-@pytest.mark.nightly_on("jax")
+@pytest.mark.nightly_on("jax", "tensorflow")
 @pytest.mark.slow
 def test_a_stopped_self_distillation_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
     """The teacher and the center are restored to the same bits, and the teacher is saved."""
