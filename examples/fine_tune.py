@@ -46,7 +46,7 @@ for number, (pixels, label) in enumerate(zip(digits.images, digits.target)):
 # %%
 keras.utils.set_random_seed(0)
 if SMALL:
-    side, rate, epochs = 32, 3e-3, 5
+    side, rate, epochs = 32, 3e-3, 4
     encoder = ViTmu16(include_top=False, pooling="avg", input_shape=(side, side, 3))
 else:
     side, rate, epochs = 224, 1e-4, 3

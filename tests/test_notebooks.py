@@ -5,8 +5,10 @@ import runpy
 
 import numpy as np
 import pytest
+from sklearn.metrics import jaccard_score
 
 from tools.notebooks import notebook, scripts
+from vit_keras import data
 
 SCRIPTS = {script.stem: script for script in scripts()}
 
@@ -35,3 +37,42 @@ def test_fine_tuning_learns_the_digits(run):
     images = next(iter(names["held_out"]))[0]
     expected = names["model"].predict(images, verbose=0)
     np.testing.assert_allclose(names["again"].predict(images, verbose=0), expected, atol=1e-6)
+
+
+@pytest.mark.on("torch")
+def test_search_finds_the_nearest_vectors_and_the_same_digits(run):
+    names = run("features_and_search")
+    vectors, present = names["table"].embeddings(range(len(names["table"])))
+    assert present.all() and len(vectors) == 270
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    embedder = names["embedder"]
+    for answer in names["answers"][:5]:
+        pixels = data.read_image(answer.query.path, 3)
+        image = data.resize(pixels[None], (32, 32), embedder.preprocessing)
+        query = embedder.run(embedder.preprocessing.normalize(image))[0]
+        expected = np.sort(vectors @ query)[::-1][:5]
+        found = [match.similarity for match in answer.matches]
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.mean(names["nearest"][:, 0] == names["labels"]) > 0.7
+
+
+@pytest.mark.on("torch")
+def test_the_segmentation_head_finds_the_ink(run):
+    names = run("segmentation_head")
+    images, masks = names["test"]
+    predicted = names["model"].predict(images, verbose=0).argmax(axis=-1)
+    expected = jaccard_score(masks.ravel(), predicted.ravel(), average="macro")
+    assert names["scores"]["iou"] == pytest.approx(expected, abs=1e-5)
+    assert expected > 0.7
+
+
+@pytest.mark.on("torch")
+def test_inspection_shows_the_attention_of_the_photographs(run):
+    names = run("inspection")
+    attention, rollout = names["attention"], np.eye(names["attention"].shape[-1])
+    for weights in attention.mean(axis=2).swapaxes(0, 1):  # (B, N, N), the mean over heads
+        mixed = (weights + np.eye(weights.shape[-1])) / 2
+        rollout = mixed @ rollout
+    expected = rollout[:, 0, 1:].reshape(2, 4, 6)
+    np.testing.assert_allclose(names["views"].rollout, expected, rtol=1e-4)
+    assert names["similarity"].shape == (4, 6, 4, 6) and names["last"].shape == (2, 4, 6, 3)

@@ -30,8 +30,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages beside the README, and a page for each room."""
-    for name in OUTSIDE:
+    """Adds the pages beside the README, the notebooks, and a page for each room."""
+    notebooks = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("examples/*.ipynb")]
+    for name in (*OUTSIDE, *sorted(notebooks)):
         files.append(File.generated(config, name, content=(ROOT / name).read_text()))
     for room in ROOMS:
         files.append(File.generated(config, f"api/{room}.md", content=room_page(room)))

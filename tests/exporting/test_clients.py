@@ -113,3 +113,7 @@ def test_the_card_says_how_a_grayscale_model_reads_pictures_in_color(channels):
     page = card(model, manifest)
     assert f"`(N, 16, 16, {channels})` uint8" in page
     assert ("first become gray, as (299 R + 587 G + 114 B) / 1000" in page) == (channels == 1)
+    assert "MediaPipe" not in page  # without a file for it
+    manifest["files"] = [{"file": "model_int8.tflite", "bytes": 1}]
+    sentence = "MediaPipe takes models of pictures in color alone; LiteRT opens the TFLite files."
+    assert (sentence in card(model, manifest)) == (channels == 1)

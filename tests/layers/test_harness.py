@@ -33,7 +33,7 @@ class Case:
 
     Attributes:
         arguments: Arguments of the layer.
-        input_shape: Shape of the input, or shapes by the argument's name + "_shape".
+        input_shape: Shape of the input, a list, or shapes by the argument's name + "_shape".
         output_shape: Shape of the output, or a tuple of shapes.
         weights: Number of trainable weights.
         macs: Multiply-adds for one image, by hand.
@@ -42,7 +42,7 @@ class Case:
     """
 
     arguments: dict
-    input_shape: tuple | dict
+    input_shape: tuple | list | dict
     output_shape: tuple
     weights: int = 0
     macs: int = 0
@@ -52,7 +52,7 @@ class Case:
     @property
     def has_source(self) -> bool:
         """Whether the layer takes `x` and `source`, as those that corrupt tokens do."""
-        return isinstance(self.input_shape, dict)
+        return isinstance(self.input_shape, dict) and "source_shape" in self.input_shape
 
     @property
     def x_shape(self) -> tuple:

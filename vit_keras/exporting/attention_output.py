@@ -30,11 +30,12 @@ class Rollout(keras.layers.Layer):
     def call(self, maps):
         tokens, patches = maps[-1].shape[-1], self.grid[0] * self.grid[1]
         if self.class_token:
-            row = 0.5 * (ops.reshape(ops.one_hot(0, tokens), (1, 1, tokens)) + maps[-1][:, :1])
+            first = ops.one_hot(0, tokens, dtype=maps[-1].dtype)
+            row = 0.5 * (ops.reshape(first, (1, 1, tokens)) + maps[-1][:, :1])
         else:
             mean = np.zeros((1, 1, tokens), "float32")
             mean[..., -patches:] = 1 / patches
-            mean = ops.convert_to_tensor(mean)
+            mean = ops.convert_to_tensor(mean, dtype=maps[-1].dtype)
             row = 0.5 * (mean + ops.mean(maps[-1][:, -patches:], axis=1, keepdims=True))
         for attention in reversed(maps[:-1]):
             row = 0.5 * (row + ops.matmul(row, attention))  # (B, 1, N)

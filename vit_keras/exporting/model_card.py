@@ -5,6 +5,7 @@ import keras
 from vit_keras.models import preprocessing_of
 
 GRAY = " Pictures in color first become gray, as (299 R + 587 G + 114 B) / 1000."
+NOT_MEDIAPIPE = " MediaPipe takes models of pictures in color alone; LiteRT opens the TFLite files."
 
 
 def card(model: keras.Model, manifest: dict) -> str:
@@ -37,8 +38,13 @@ def _input(model, manifest):
     return (
         f"The input is `(N, {height}, {width}, {channels})` {source['type']}: {pixels}. "
         f"Pictures of another size {fit} ({preprocessing.interpolation})."
-        + (GRAY if channels == 1 else "")
+        + (_gray(manifest) if channels == 1 else "")
     )
+
+
+def _gray(manifest):
+    files = [row["file"] for row in manifest["files"]]
+    return GRAY + (NOT_MEDIAPIPE if any(name.endswith(".tflite") for name in files) else "")
 
 
 def _output(manifest):

@@ -132,6 +132,9 @@ def _take_rows(x, index):
 class WeightedMean(keras.layers.Layer):
     """The mean over all patches, from tokens `(B, N, D)` and their sizes `(B, N, 1)`: `(B, D)`."""
 
+    def build(self, x_shape, size_shape):
+        pass  # Keras' default takes the shape of one input only
+
     def call(self, x, size):
         return ops.sum(x * size, axis=1) / ops.sum(size, axis=1)
 

@@ -1,0 +1,159 @@
+"""The test functions of keras.applications, run with our constructors, and their cases anew.
+
+Keras' own functions have image sizes that no patch of 16 pixels divides, and sizes that are not
+known. Where such a case is refused, the reason is compared. The cases follow anew, at sizes that
+fit.
+"""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+from keras.src.applications import applications_test as suite
+from sklearn.datasets import load_sample_images
+
+from tests.helpers import randomise, shapes_only, to_numpy
+from vit_keras import applications, variants
+from vit_keras.weights import save
+
+FUNCTIONS = (
+    "notop_variable_input_channels",
+    "notop_custom_input_shape",
+    "notop_custom_input_tensor",
+    "pooling",
+    "classifier_activation",
+)
+SIDES = {"notop_custom_input_shape": 123, "notop_custom_input_tensor": 100}  # pixels
+CHANNELS_FIRST = "take images with channels last"
+UNKNOWN_SIZE = "must be a static"
+NO_WHOLE_PATCHES = "`patch_size` must divide|total stride"
+NAMES = [name for name in applications.__all__ if name[0].isupper()]
+# A small one of each kind of constructor; the others run at night.
+BY_DAY = ("ViTmu16", "RViTTi16", "BiTR50x1")
+BUILDERS = [
+    pytest.param(name, marks=[] if name in BY_DAY else [pytest.mark.nightly]) for name in NAMES
+]
+
+
+def row_of(name):
+    """The row of a constructor's variant."""
+    function = inspect.unwrap(getattr(applications, name))
+    return variants.get(inspect.getclosurevars(function).nonlocals["variant"])
+
+
+def reason_of(row, case, data_format):
+    """Why a case is refused, as a pattern, or None."""
+    if data_format == "channels_first":
+        return CHANNELS_FIRST
+    if isinstance(row, variants.ResNetVariant):
+        return None
+    if case == "notop_variable_input_channels":
+        return UNKNOWN_SIZE
+    crops = getattr(row, "arguments", {}).get("crop_to_patches", False)
+    if SIDES.get(case, 0) % row.stride and not crops:
+        return NO_WHOLE_PATCHES
+    return None
+
+
+def run_theirs(case, name, data_format):
+    """Runs Keras' test function `case` with our constructor."""
+    function = vars(suite.ApplicationsTest)[f"test_application_{case}_VGG16_channels_last"]
+    harness = suite.ApplicationsTest(f"test_application_{case}_VGG16_channels_last")
+    build, width = getattr(applications, name), row_of(name).feature_size
+    try:
+        with shapes_only():
+            function.__wrapped__(harness, build, width, applications, data_format)
+    finally:
+        keras.config.set_image_data_format("channels_last")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("case", FUNCTIONS)
+@pytest.mark.parametrize("name", BUILDERS)
+def test_keras_own_function_passes_or_is_refused_with_its_reason(name, case, refused):
+    reason = reason_of(row_of(name), case, "channels_last")
+    if reason is None:
+        run_theirs(case, name, "channels_last")
+        return
+    with pytest.raises(ValueError, match=reason) as error:
+        run_theirs(case, name, "channels_last")
+    refused(str(error.value))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("case", FUNCTIONS[:-1])  # the last one sets no format
+@pytest.mark.parametrize("name", BUILDERS)
+def test_channels_first_is_refused_with_its_reason(name, case, refused):
+    with pytest.raises(ValueError, match=CHANNELS_FIRST) as error:
+        run_theirs(case, name, "channels_first")
+    refused(str(error.value))
+
+
+def size_that_fits(row):
+    side = 32 if isinstance(row, variants.ResNetVariant) else row.stride
+    return 2 * side, 3 * side
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("name", BUILDERS)
+def test_any_number_of_channels_at_a_size_that_fits(name, channels):
+    row = row_of(name)
+    shape = (*size_that_fits(row), channels)
+    with shapes_only():
+        model = getattr(applications, name)(include_top=False, input_shape=shape)
+        kernels = [w for w in model.weights if len(w.shape) == 4 and w.shape[2] == channels]
+        assert model.input_shape[1:] == shape and model.output_shape[-1] == row.feature_size
+        assert kernels, "no kernel reads these channels"
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("pooling", ["avg", "max"])
+@pytest.mark.parametrize("name", BUILDERS)
+def test_the_output_of_other_layers_at_a_size_that_fits(name, pooling):
+    row = row_of(name)
+    height, width = size_that_fits(row)
+    images = keras.Input((2 * height, 2 * width, 4), name="custom_input")
+    x = keras.layers.Conv2D(3, (2, 2), strides=(2, 2))(images)
+    with shapes_only():
+        build = getattr(applications, name)
+        model = build(include_top=False, input_tensor=x, pooling=pooling)
+        assert model.output_shape == (None, row.feature_size)
+        assert [tensor.name for tensor in model.inputs] == ["custom_input"]
+
+
+@pytest.mark.parametrize("name", ["ViTmu16", "BiTR50x1"])
+def test_a_photograph_by_weights_of_a_file(name, rng, tmp_path, monkeypatch):
+    """Keras' `test_application_base` with weights of ours, because its own are downloaded."""
+    if name.startswith("BiT"):
+        monkeypatch.setitem(variants.VARIANTS, "R50x1", variants.ResNetVariant((1, 1), 0.5))
+    arguments = {"input_shape": (64, 96, 3), "classes": 5}
+    model = randomise(getattr(applications, name)(**arguments), rng, scale=0.1)
+    save(model, tmp_path / "weights.keras")
+    again = getattr(applications, name)(**arguments, weights=str(tmp_path / "weights.keras"))
+    photograph = load_sample_images().images[0][None, :64, :96].astype("float32")
+    images = applications.preprocess_input(photograph)
+    probabilities = again.predict(images, verbose=0)
+    np.testing.assert_allclose(probabilities, to_numpy(model(images)), atol=1e-5)
+    best = applications.decode_predictions(probabilities, top=3, class_names=list("abcde"))[0]
+    assert [name for name, *_ in best] == ["abcde"[k] for k in (-probabilities[0]).argsort()[:3]]
+    config = keras.saving.serialize_keras_object(again)
+    revived = keras.saving.deserialize_keras_object(config)
+    revived.set_weights(again.get_weights())
+    np.testing.assert_array_equal(revived.predict(images, verbose=0), probabilities)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+@pytest.mark.parametrize("shape", [(2, 10, 10, 3), (10, 10, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
+def test_pixels_are_prepared_as_by_keras(shape, dtype, data_format, rng):
+    """The cases of `imagenet_utils_test`, beside the function of ResNetV2, which has our scale."""
+    pixels = (255 * rng.uniform(size=shape)).astype(dtype)
+    if data_format == "channels_first":
+        pixels = np.moveaxis(pixels, -1, -3)
+    theirs = keras.applications.resnet_v2.preprocess_input(pixels.copy(), data_format)
+    ours = applications.preprocess_input(pixels.copy(), data_format)
+    np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
+    np.testing.assert_allclose(to_numpy(ours), pixels / 127.5 - 1, atol=1e-6)
