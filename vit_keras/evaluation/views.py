@@ -12,7 +12,7 @@ from vit_keras.layers.base import check_choice
 from vit_keras.models import Preprocessing
 
 SHARE = 7 / 8  # the side of a crop
-PLAIN = Preprocessing()  # resizes prepared images too, whatever their values
+PLAIN = Preprocessing(antialias=False)  # resizes prepared images too, whatever their values
 
 
 def _flip(images):

@@ -4,7 +4,11 @@ from collections.abc import Sequence
 
 import keras
 
-from vit_keras.models.image_model import ImageModel, Preprocessing
+from vit_keras.models.image_model import (
+    PUBLISHED_PREPROCESSING,
+    ImageModel,
+    Preprocessing,
+)
 from vit_keras.resizing import Resizing
 from vit_keras.tasks import Task
 
@@ -44,7 +48,7 @@ def preprocessing_of(model: keras.Model) -> Preprocessing:
         >>> preprocessing_of(vit_keras.applications.ViTTi16()).mean
         (0.5,)
     """
-    return getattr(model, "preprocessing", ImageModel.preprocessing)
+    return getattr(model, "preprocessing", PUBLISHED_PREPROCESSING)
 
 
 def resizing_of(model: keras.Model) -> Resizing:

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -76,6 +76,10 @@ class Preprocessing:
 
 def _are_colors(*values) -> bool:
     return all(abs(number) < 1e6 for several in values for number in several)
+
+
+# The resize of the original code, `vit_jax`: of its files, and of files that do not say their own.
+PUBLISHED_PREPROCESSING = Preprocessing(antialias=False)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -160,7 +164,7 @@ class ImageModel(keras.Model):
         if not fits(names, tuple[str, ...] | None):
             raise ValueError(f"`class_names` must be a list of texts. Received: {short(names)}")
         model = super().from_config(config, custom_objects=custom_objects)
-        model.preprocessing = Preprocessing(**with_tuples(preprocessing))
+        model.preprocessing = preprocessing_from(preprocessing)
         model.class_names = names
         model.task, model.resizing = Task(**with_tuples(task)), Resizing(**resizing)
         for layer in model.layers:
@@ -172,6 +176,11 @@ class ImageModel(keras.Model):
 
 # Keras' old `.h5` files name a model by its class alone.
 keras.saving.get_custom_objects()["ImageModel"] = ImageModel
+
+
+def preprocessing_from(fields: Mapping[str, Any]) -> Preprocessing:
+    """The `Preprocessing` whose fields a file holds; those that it lacks are the published ones."""
+    return dataclasses.replace(PUBLISHED_PREPROCESSING, **with_tuples(fields))
 
 
 def with_tuples(fields) -> dict[str, Any]:

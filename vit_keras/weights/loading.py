@@ -11,6 +11,7 @@ import keras
 
 from vit_keras.layers.base import pair
 from vit_keras.models import lora_layers, with_image_size
+from vit_keras.models.image_model import PUBLISHED_PREPROCESSING
 from vit_keras.weights import first_use, strict_copy
 from vit_keras.weights.architectures import check_plausible, class_for
 from vit_keras.weights.containers.keras_h5 import KerasTensors
@@ -127,6 +128,8 @@ def rebuild(
         num_classes = overrides.get("num_classes", _AS_IN_THE_FILE)
         head = _head(inferred.get("num_classes"), num_classes)
         strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
+        if numerics is None:  # such a file says nothing of pictures either
+            model.preprocessing = PUBLISHED_PREPROCESSING
         assumed = file.format.assumption(file.config)
     if assumed and not file.note and not set(overrides) & set(FIELD_LABELS):
         warnings.warn(f"{file.path!r} is read as {assumed}", stacklevel=3)

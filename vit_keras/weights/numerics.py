@@ -10,9 +10,10 @@ from vit_keras.layers.base import check_choice
 from vit_keras.layers.dense import GELUS
 from vit_keras.layers.std_conv import STANDARDIZATIONS
 from vit_keras.models import ImageModel, Preprocessing
+from vit_keras.models.image_model import PUBLISHED_PREPROCESSING, preprocessing_from
 from vit_keras.resizing import Resizing, patch_rule
 
-PUBLISHED_PREPROCESSING, PUBLISHED_RESIZING = Preprocessing(), Resizing()
+PUBLISHED_RESIZING = Resizing()
 # What messages call the fields that may differ between a model and the code of a format.
 FIELD_LABELS = {
     "gelu": "GELU",
@@ -62,7 +63,7 @@ class Numerics:
     def from_json(cls, fields: dict) -> "Numerics":
         """The reverse of `to_json`; earlier versions wrote one rule, `interpolation`."""
         fields = _tuples(fields)
-        fields["preprocessing"] = Preprocessing(**_tuples(fields["preprocessing"]))
+        fields["preprocessing"] = preprocessing_from(fields["preprocessing"])
         if (rule := fields.pop("interpolation", None)) is not None:
             fields["resizing"] = {"positions": rule, "patches": patch_rule(rule)}
         return cls(**{**fields, "resizing": Resizing(**fields.get("resizing", {}))})

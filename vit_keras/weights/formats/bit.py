@@ -2,6 +2,7 @@
 
 import re
 
+from vit_keras.models.image_model import PUBLISHED_PREPROCESSING
 from vit_keras.variants import ROOT_WIDTH
 from vit_keras.weights.architectures import ResNetArchitecture, count_units
 from vit_keras.weights.formats.base import Format, Link, Numerics, same, unpadded
@@ -90,7 +91,7 @@ FORMAT = Format(
     detect=detect,
     infer=infer,
     links=links,
-    numerics=lambda config: Numerics(),
+    numerics=lambda config: Numerics(preprocessing=PUBLISHED_PREPROCESSING),
     canonical=canonical,
     head=("head/",),
     architecture=ResNetArchitecture,

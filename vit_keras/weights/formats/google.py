@@ -7,7 +7,7 @@ original names are written.
 
 import re
 
-from vit_keras.models import Preprocessing
+from vit_keras.models.image_model import PUBLISHED_PREPROCESSING
 from vit_keras.variants import ROOT_WIDTH
 from vit_keras.weights.architectures import (
     VisionTransformerArchitecture,
@@ -100,7 +100,7 @@ def check(arch: VisionTransformerArchitecture) -> None:
         )
 
 
-NUMERICS = Numerics(gelu="tanh", preprocessing=Preprocessing())
+NUMERICS = Numerics(gelu="tanh", preprocessing=PUBLISHED_PREPROCESSING)
 
 FORMAT = Format(
     name="google",
