@@ -12,6 +12,7 @@ import keras
 
 from vit_keras import extras, variants
 from vit_keras.config import Config, UsageError, dump_config, read_config
+from vit_keras.config.earlier_versions import as_recorded, resize_remedy
 from vit_keras.config.yaml_files import read_yaml
 from vit_keras.environment import Environment, describe_environment, read_environment
 from vit_keras.file_lock import LOCK, claimed
@@ -196,9 +197,9 @@ def _identity(config: Config) -> str:
 def _recorded_config(folder) -> Config:
     file, remedy = folder / "config.yaml", "Restore it, or begin another run with another --workdir"
     try:
-        if "dataset" not in read_yaml(file):  # which every run's file has
+        if "dataset" not in (fields := read_yaml(file)):  # which every run's file has
             raise UsageError(f"{str(file)!r} cannot be read as a configuration (no dataset)")
-        return read_config(file)
+        return as_recorded(read_config(file), fields)
     except ValueError as error:
         raise UsageError(f"{error}. {remedy}") from error
 
@@ -223,7 +224,7 @@ def _check_same(folder, config):
     if differences:
         raise ValueError(
             f"{str(folder)!r} belongs to another run ({'; '.join(differences)}). "
-            "Give another --workdir"
+            f"Give another --workdir{resize_remedy(recorded, requested)}"
         )
 
 

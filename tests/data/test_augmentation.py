@@ -117,11 +117,11 @@ def test_an_inception_crop_is_a_part_at_the_size_of_the_model(split):
 def test_bit_crops_lie_in_a_larger_picture(side, larger):
     """160/128 of 24x20 is 30x25, and 512/480 is 26x21; the corner shows where the part lies."""
     y, x = np.mgrid[:side, :side].astype("float32")
-    places = []
+    places, pixels = [], Preprocessing()
     for i in range(60):
         picture = tf.constant(np.stack([y, x], axis=-1))
-        actual = tf_preprocess.bit_crop(picture, SIZE, Preprocessing(), [1, i]).numpy()
-        whole = tf.image.resize(picture, larger).numpy()
+        actual = tf_preprocess.bit_crop(picture, SIZE, pixels, [1, i]).numpy()
+        whole = tf.image.resize(picture, larger, antialias=True).numpy()
         differences = {
             (top, left): np.abs(whole[top : top + 24, left : left + 20] - actual).max()
             for top in range(larger[0] - 23)

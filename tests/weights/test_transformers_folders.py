@@ -190,7 +190,7 @@ def test_preprocessing_is_the_files_or_the_default_of_its_processor(
     [
         ("clip", 1.0, "CLIPImageProcessor", {"shortest_edge": 16}),
         ("dinov2", 0.8, "BitImageProcessor", {"shortest_edge": 20}),
-        ("deit", 0.8, "DeiTImageProcessor", {"height": 20, "width": 20}),
+        ("deit", 0.8, "CLIPImageProcessor", {"shortest_edge": 20}),
         ("siglip", None, "SiglipImageProcessor", {"height": 16, "width": 16}),
         ("siglip", 0.5, "CLIPImageProcessor", {"shortest_edge": 32}),
         ("dinov3", None, "DINOv3ViTImageProcessor", {"height": 16, "width": 16}),

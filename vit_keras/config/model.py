@@ -9,7 +9,7 @@ from vit_keras.config.rules import Rule, check_rules
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
-NO_ARGUMENTS = ("weights", "decoder", "options")  # of a constructor
+NO_ARGUMENTS = ("weights", "decoder", "options", "antialias")  # of a constructor
 STEM = tuple(field.name for field in dataclasses.fields(variants.ResNetVariant))
 # What null stands for in a model that does not start from weights.
 DEFAULTS = {
@@ -72,6 +72,8 @@ class ModelConfig:
         head_bias: initial bias of the classifier, -10 or -6.9 for a sigmoid loss
         decoder: what reads masks from the blocks, for task masks alone: multilevel adds up four of
             them and doubles their resolution twice, linear is one layer on the last one
+        antialias: whether the resize of the pictures averages the pixels that it would skip; null
+            for what the weights or the family say, or true
         rematerialise: recompute the blocks' activations in the backward pass, which saves memory
         weights: checkpoint to start from: a run, a file or folder of any format, or a published
             name; it brings its architecture, and the head starts anew
@@ -103,6 +105,7 @@ class ModelConfig:
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     head_bias: float = 0.0
     decoder: Literal["multilevel", "linear"] = "multilevel"
+    antialias: bool | None = None
     rematerialise: bool = False
     weights: str | None = None
 

@@ -21,13 +21,14 @@ METHODS = ("bilinear", "bicubic", "nearest")  # of the resize; the last one is f
 class Preprocessing:
     """The way from a picture's pixels to a model's input.
 
-    The defaults are the published ViT code's, which gives inputs in [-1, 1].
+    The defaults are for new models: inputs in [-1, 1], as in the published ViT code, and a resize
+    that other projects have as well. The resize of published weights is their own.
 
     Attributes:
         mean: Subtracted from pixels in [0, 1]: one value, or one for each channel.
         std: Divides the difference: one value, or one for each channel.
         interpolation: The method of the resize, "bilinear" or "bicubic".
-        antialias: Whether the resize averages the pixels that it skips.
+        antialias: Whether the resize averages the pixels that it would skip in a larger picture.
         crop_fraction: The side of a central crop as a fraction of the picture's shorter side. None
             resizes the whole picture to the model's size, whatever its shape.
 
@@ -42,7 +43,7 @@ class Preprocessing:
     mean: tuple[float, ...] = (0.5,)
     std: tuple[float, ...] = (0.5,)
     interpolation: str = "bilinear"
-    antialias: bool = False
+    antialias: bool = True
     crop_fraction: float | None = None
 
     def __post_init__(self):
@@ -67,6 +68,10 @@ class Preprocessing:
         """Turns float pixels `(..., C)` in [0, 255] into the model's input, `(..., C)`."""
         mean, std = (255 * np.asarray(v, "float32") for v in (self.mean, self.std))
         return (pixels - mean) / std
+
+    def side_before_crop(self, side: int) -> int | None:
+        """Returns the whole pixels that `side` is a crop of, rounded down; None without a crop."""
+        return None if self.crop_fraction is None else int(side / self.crop_fraction + 1e-6)
 
     def rescaling(self) -> tuple[list[float], list[float]]:
         """Returns the normalization as the `scale` and `offset` of `keras.layers.Rescaling`."""

@@ -18,6 +18,7 @@ from vit_keras.weights.containers.keras_h5 import record_hashes, write_h5
 from vit_keras.weights.formats import registry
 from vit_keras.weights.formats.base import Format, check_held
 from vit_keras.weights.numerics import FIELD_LABELS, Numerics
+from vit_keras.weights.picture_warnings import warn_of_pictures
 from vit_keras.weights.weight_file import merge_configs
 
 NATIVE_SUFFIXES = (".keras", ".weights.h5")
@@ -40,7 +41,8 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
         ImportError: If the format needs a package that is not installed.
 
     Warns:
-        UserWarning: If the format's own code computes with another GELU or epsilon.
+        UserWarning: If the format's own code computes with another GELU or epsilon, or prepares
+            pictures in another way than the model.
 
     Example:
         ```python
@@ -60,7 +62,10 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
     numerics = numerics_of(model, arch)
     suffix, is_folder = _target(row, path)
     configs = row.config_files(arch, numerics) if is_folder and row.config_files else {}
-    _warn_of_numerics(row, arch, numerics, configs)
+    theirs = row.numerics(merge_configs(configs)) or numerics
+    _warn_of_numerics(row, arch, numerics, theirs)
+    shape = model.input_shape[1:]
+    warn_of_pictures(row, numerics.preprocessing, theirs.preprocessing, shape, is_folder)
     tensors = _tensors(model, row, arch, merge_configs(configs))
     note = json.dumps({"architecture": arch.arguments, "numerics": numerics.to_json()})
     if not is_folder:
@@ -159,9 +164,8 @@ def _tensors(model, row, arch, config):
         )
 
 
-def _warn_of_numerics(row: Format, arch, numerics: Numerics, configs: dict) -> None:
+def _warn_of_numerics(row: Format, arch, numerics: Numerics, theirs: Numerics) -> None:
     """Warns of each number with which the format's own code will compute differently."""
-    theirs = row.numerics(merge_configs(configs))
     for field in arch.numerics_fields:
         ours, other = getattr(numerics, field), getattr(theirs, field)
         if ours != other:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from vit_keras.layers.base import check_choice
 from vit_keras.models import Preprocessing
 
 PIL_RESAMPLE = {"bilinear": 2, "bicubic": 3}
@@ -27,7 +28,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "SiglipImageProcessor": _defaults(HALF, 3, SQUARE),
     "Siglip2ImageProcessor": _defaults(HALF, 2, SQUARE),
 }
-CROP = ("DeiTImageProcessor", "BitImageProcessor", "CLIPImageProcessor", "ViTImageProcessor")
+CROP = ("CLIPImageProcessor", "BitImageProcessor")
 
 
 def read_processor(settings: dict, processor: str) -> Preprocessing:
@@ -76,12 +77,13 @@ def write_processor(arch, pixels: Preprocessing, processor: str) -> dict:
         arch: The architecture of the model.
         pixels: The preprocessing of the model.
         processor: The class of the model type. A crop that this class cannot take is written for
-            CLIP's.
+            CLIP's, as DeiT's, which first resizes pictures to a square.
     """
+    check_choice(pixels.interpolation, PIL_RESAMPLE, "interpolation")
     height, width = arch.image_size
     crops = pixels.crop_fraction is not None
     config = {
-        "image_processor_type": processor if not crops or processor in CROP else CROP[2],
+        "image_processor_type": processor if not crops or processor in CROP else CROP[0],
         "do_resize": True,
         "size": {"height": height, "width": width},
         "resample": PIL_RESAMPLE[pixels.interpolation],
@@ -95,8 +97,6 @@ def write_processor(arch, pixels: Preprocessing, processor: str) -> dict:
     if processor == "Siglip2ImageProcessor":
         config |= {"patch_size": arch.patch_size[0], "max_num_patches": arch.num_positions}
     if pixels.crop_fraction is not None:
-        edge = round(min(height, width) / pixels.crop_fraction)
-        square = processor == "DeiTImageProcessor"
-        config["size"] = {"height": edge, "width": edge} if square else {"shortest_edge": edge}
+        config["size"] = {"shortest_edge": pixels.side_before_crop(min(height, width))}
         config["crop_size"] = {"height": height, "width": width}
     return config

@@ -1,0 +1,114 @@
+"""How pictures become images: of new models, of files that say it, and of files that cannot."""
+
+import dataclasses
+import json
+import warnings
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+from tests.weights.builds import build
+from vit_keras import weights
+from vit_keras.config import ModelConfig, read_config
+from vit_keras.experiments.starting_point import initial_model
+from vit_keras.models import Preprocessing, preprocessing_of
+from vit_keras.weights.formats import registry
+from vit_keras.weights.numerics import Numerics
+
+pytestmark = pytest.mark.once
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+
+def test_new_models_average_pixels_and_published_weights_keep_their_resize(rng, tmp_path):
+    model = build(rng, gelu="tanh", image_size=16)
+    assert model.preprocessing == Preprocessing() and Preprocessing().antialias
+    with pytest.warns(UserWarning, match="google prepares pictures with antialias=False and this"):
+        weights.save(model, tmp_path / "model.npz", format="google")
+    read = weights.from_checkpoint(tmp_path / "model.npz")
+    assert not read.preprocessing.antialias  # as Google prepares pictures
+    assert not registry.FORMATS["google"].numerics({}).preprocessing.antialias
+    assert not registry.FORMATS["bit"].numerics({}).preprocessing.antialias
+
+
+def test_files_without_the_field_mean_no_averages(rng, tmp_path):
+    model, path = build(rng), tmp_path / "model.keras"
+    model.save(path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(members["config.json"])
+    del config["config"]["preprocessing"]["antialias"]
+    members["config.json"] = json.dumps(config).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    old = dataclasses.replace(Preprocessing(), antialias=False)
+    assert keras.saving.load_model(path).preprocessing == old
+    note = Numerics(preprocessing=Preprocessing()).to_json()
+    del note["preprocessing"]["antialias"]
+    assert Numerics.from_json(note).preprocessing == old
+    model.save_weights(tmp_path / "model.weights.h5")  # which says nothing of pictures at all
+    arguments = {"gelu": "exact", "classifier": "token", "image_size": (16, 24)}
+    read = weights.from_checkpoint(tmp_path / "model.weights.h5", **arguments)
+    assert read.preprocessing == old
+    assert preprocessing_of(keras.Sequential([keras.layers.Dense(1)])) == old
+
+
+@pytest.mark.parametrize("antialias", [None, False, True])
+def test_a_run_may_name_the_resize(antialias):
+    small = read_config("digits").model
+    for model, published in (
+        (small, True),
+        (ModelConfig("DINOv2-S/14", image_size=28, num_layers=1), True),
+    ):
+        config = dataclasses.replace(
+            read_config("digits"), model=dataclasses.replace(model, antialias=antialias)
+        )
+        pixels = initial_model(config, ["a", "b"]).preprocessing
+        assert pixels.antialias == (published if antialias is None else antialias)
+
+
+@pytest.mark.parametrize(
+    ("format", "fields", "message"),
+    [
+        ("huggingface", {"antialias": False}, "antialias=True and this model with antialias=False"),
+        ("timm", {"antialias": False}, "antialias=True and this model with antialias=False"),
+        ("keras_hub", {"antialias": False}, None),
+        ("keras_hub", {"crop_fraction": 0.5}, "crop_fraction=1.0 and .* crop_fraction=0.5"),
+        ("timm", {"interpolation": "bicubic", "crop_fraction": 0.9, **IMAGENET}, None),
+        ("huggingface", {"interpolation": "bicubic", **IMAGENET}, None),
+        ("timm", {}, None),
+        ("huggingface", {}, None),
+    ],
+)
+def test_a_folder_that_cannot_say_the_preprocessing_says_so(tmp_path, format, fields, message):
+    model = build(gelu="exact", image_size=16, layer_norm_epsilon=1e-6)
+    model.preprocessing = Preprocessing(**fields)
+    if message is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            weights.save(model, tmp_path / "folder", format=format)
+        read = weights.from_checkpoint(tmp_path / "folder").preprocessing
+        for name in ("mean", "std"):
+            one, other = getattr(read, name), getattr(model.preprocessing, name)
+            np.testing.assert_allclose(np.broadcast_to(one, 3), np.broadcast_to(other, 3))
+        return
+    with pytest.warns(UserWarning, match=f"{format} prepares pictures with {message}"):
+        weights.save(model, tmp_path / "folder", format=format)
+
+
+def test_gray_pictures_and_other_methods(tmp_path):
+    model = build(image_size=16, channels=1, gelu="exact")
+    with pytest.warns(UserWarning, match="timm does not turn pictures gray"):
+        weights.save(model, tmp_path / "gray", format="timm")
+    model.preprocessing = Preprocessing(interpolation="nearest")
+    with pytest.raises(ValueError, match="`interpolation` must be one of 'bilinear', 'bicubic'"):
+        weights.save(model, tmp_path / "nearest", format="huggingface")
+    bare = build(image_size=16, gelu="exact")
+    bare.preprocessing = Preprocessing(antialias=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # a lone file of timm says nothing of pictures
+        weights.save(bare, tmp_path / "bare.safetensors", format="timm")
+    with pytest.warns(UserWarning, match="torchvision prepares pictures with mean="):
+        weights.save(bare, tmp_path / "bare.pth", format="torchvision")

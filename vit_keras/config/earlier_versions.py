@@ -1,0 +1,35 @@
+"""What earlier versions went by where the file of a run lacks a field of today."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from vit_keras import variants
+from vit_keras.config.run import Config
+
+RESIZE = "model.antialias"
+
+
+def as_recorded(config: Config, fields: Mapping[str, Any]) -> Config:
+    """Returns a run's configuration as the version that wrote it went by it.
+
+    Args:
+        config: The configuration, with today's values of the fields that the file lacks.
+        fields: The fields in the file. Without `model.antialias`, new models of the paper's
+            variants did not average pixels; weights and families had their own resize, as now.
+    """
+    model = config.model
+    weights_say_it = model.weights and not model.weights.endswith(".weights.h5")
+    row = variants.VARIANTS.get(model.variant or "")
+    has_own = weights_say_it or isinstance(row, variants.FamilyVariant)
+    if "antialias" in fields.get("model", {}) or has_own:
+        return config
+    return dataclasses.replace(config, model=dataclasses.replace(model, antialias=False))
+
+
+def resize_remedy(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> str:
+    """The end of a message that refuses to continue a run, where its resize is the cause."""
+    there = recorded.get(RESIZE)
+    if there is None or there == requested.get(RESIZE):
+        return ""
+    return f", or --{RESIZE} {str(there).lower()}, by which the run began"
