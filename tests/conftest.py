@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import contextlib
 import gc
 import os
 import shutil
@@ -52,3 +53,29 @@ def pytest_collection_finish():
 def pytest_unconfigure():
     shutil.rmtree(COMPILED, ignore_errors=True)
     shutil.rmtree(HOME, ignore_errors=True)
+
+
+@pytest.fixture
+def serve_hub(monkeypatch, tmp_path):
+    """Starts a hub on loopback with an empty cache in `tmp_path`."""
+    from huggingface_hub import constants
+
+    from tests.weights.hub_server import HubServer
+
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between attempts
+    with contextlib.ExitStack() as stack:
+
+        def start(files, repository="ann/pets"):
+            server = stack.enter_context(HubServer(repository, files).running())
+            monkeypatch.setattr(constants, "ENDPOINT", server.url)
+            monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + template)
+            return server
+
+        yield start

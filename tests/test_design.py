@@ -14,6 +14,7 @@ PACKAGE = ROOT / "vit_keras"
 LEVELS = (
     {
         "disk_errors",
+        "hub_address",
         "files",
         "json_files",
         "environment",

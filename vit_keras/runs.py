@@ -18,7 +18,7 @@ from vit_keras.environment import Environment, describe_environment, read_enviro
 from vit_keras.file_lock import LOCK, claimed
 from vit_keras.files import PARTIAL, write_text
 from vit_keras.layers import kernels
-from vit_keras.weights import from_checkpoint, open_model, resolve
+from vit_keras.weights import from_checkpoint, local_path, open_model, resolve
 
 REMEDY = "Wait until it ends, or give another --workdir"  # where another process has a folder
 CHECKPOINT_FILES = ("config.json", "open_clip_config.json")  # one of them makes a checkpoint
@@ -146,8 +146,9 @@ def open_source(path: str | os.PathLike) -> tuple[keras.Model, Run | None]:
     """The model in a run's folder or in a checkpoint.
 
     Args:
-        path: a run's folder, a `.keras` file, or a file or folder of any format that
-            `vit_keras.weights` reads. The model prepares its images as its source did.
+        path: a run's folder, a `.keras` file, a file or folder of any format that
+            `vit_keras.weights` reads, or the address of one on a hub. The model prepares its
+            images as its source did.
 
     Returns:
         The model, and its run; None instead of the run for a checkpoint.
@@ -156,6 +157,7 @@ def open_source(path: str | os.PathLike) -> tuple[keras.Model, Run | None]:
         FileNotFoundError: There is nothing at `path`, or a run without a model.
         ValueError: The checkpoint cannot be read; see `vit_keras.weights.from_checkpoint`.
     """
+    path = local_path(path)
     if os.path.isfile(path):
         return (open_model if str(path).endswith(".keras") else from_checkpoint)(path), None
     if not os.path.exists(path):
@@ -170,7 +172,8 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
     """The file of a run's `model.weights`.
 
     Args:
-        weights: a run's folder, a checkpoint, or the name of published weights.
+        weights: a run's folder, a checkpoint, the address of one on a hub, or the name of published
+            weights.
         variant: The variant whose published weights `weights` names; None for B/16.
         option: The name of the field that holds `weights`, for messages.
 
@@ -178,6 +181,7 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
         ValueError: There is no published file of that name.
         OSError: There is no such file, or the published file cannot be downloaded.
     """
+    weights = local_path(weights)
     if os.path.isfile(os.path.join(weights, "config.yaml")):
         return str(find_run(weights).model_file)
     if os.path.exists(weights):

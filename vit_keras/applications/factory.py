@@ -8,6 +8,7 @@ from keras.applications.imagenet_utils import preprocess_input as _preprocess_in
 from vit_keras import variants
 from vit_keras import weights as weight_files
 from vit_keras.applications.documentation import documentation
+from vit_keras.hub_address import is_address
 from vit_keras.layers import DropClassToken
 from vit_keras.models import (
     ImageModel,
@@ -122,10 +123,12 @@ def _check(variant, input_shape, pooling, include_top):
 
 
 def _published(variant, weights):
-    """Returns the row of published weights, or None if `weights` is a file or None."""
+    """Returns the row of published weights, or None if `weights` is a file, an address or None."""
     if weights is None:
         return None
-    is_file = isinstance(weights, (str, os.PathLike)) and os.path.exists(weights)
+    is_file = is_address(weights) or (
+        isinstance(weights, (str, os.PathLike)) and os.path.exists(weights)
+    )
     if is_file and weights not in weight_files.names(variant):
         return None
     return weight_files.lookup(variant, weights)

@@ -38,16 +38,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import variants
+    from vit_keras import variants, weights
     from vit_keras.runtimes import format_of
-    from vit_keras.weights import describe_adapters
 
+    options.source = weights.local_path(options.source)
     source, size = options.source, shared.image_size(options)
     if not os.path.exists(source) and source in variants.VARIANTS:
         description, costs = _variant(options, size)
     elif format_of(source):
         description, costs = _exported_file(source), None
-    elif adapters := describe_adapters(source):
+    elif adapters := weights.describe_adapters(source):
         description, costs = {"kind": "adapters", **adapters}, None
     else:
         description, costs = _weights(source, size)

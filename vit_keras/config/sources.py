@@ -15,6 +15,7 @@ from vit_keras.config.model import DEFAULTS, SIZES, STEM
 from vit_keras.config.recipes import find_recipe
 from vit_keras.config.run import Config
 from vit_keras.config.yaml_files import read_yaml
+from vit_keras.hub_address import is_address
 
 VARIANT_SIZES = tuple(f"model.{name}" for name in (*SIZES, *STEM))
 ARCHITECTURE = (
@@ -80,8 +81,8 @@ def _drops_variant(sources, last):
     """Whether later sources give what replaces the variant: sizes, or a file of weights."""
     place, weights = last.get("model.variant", -1), last.get("model.weights", -1)
     path = weights > place and sources[weights]["model.weights"]
-    if path and os.path.exists(path):  # a published name belongs to a variant instead
-        return True
+    if path and (os.path.exists(path) or is_address(path)):
+        return True  # a published name belongs to a variant instead
     enough = all if place >= 0 else any  # sizes may change a variant that is given
     return enough(last.get(f"model.{size}", -1) > place for size in SIZES)
 

@@ -17,7 +17,7 @@ from vit_keras.models import Preprocessing
 from vit_keras.models.image_model import preprocessing_from, with_tuples
 from vit_keras.runtimes import format_of, open_file
 from vit_keras.tasks import Task
-from vit_keras.weights import with_text_head
+from vit_keras.weights import local_path, with_text_head
 
 # An exported file that scales pixels itself takes them in [0, 255].
 UNSCALED = {"mean": (0.0,), "std": (1 / 255,)}
@@ -87,6 +87,7 @@ def open_predictor(
         predictor, run = evaluation.open_predictor("runs/mine")
         ```
     """
+    path = local_path(path)
     if format_of(path):
         if labels is not None:
             raise ValueError(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vit_keras.weights.adapter_file import describe_adapters
     from vit_keras.weights.adapters import load_adapters, open_adapted, save_adapters
     from vit_keras.weights.description import describe
+    from vit_keras.weights.hub import local_path
     from vit_keras.weights.loading import from_checkpoint, load, open_model
     from vit_keras.weights.published.download import fetch, resolve
     from vit_keras.weights.saving import save, save_model
@@ -33,6 +34,7 @@ _HOMES = {
     "from_checkpoint": "loading",
     "load": "loading",
     "load_adapters": "adapters",
+    "local_path": "hub",
     "open_adapted": "adapters",
     "open_model": "loading",
     "read_text_embeddings": "text_embeddings",
@@ -60,6 +62,7 @@ __all__ = [
     "from_checkpoint",
     "load",
     "load_adapters",
+    "local_path",
     "lookup",
     "names",
     "open_adapted",

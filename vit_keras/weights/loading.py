@@ -16,6 +16,7 @@ from vit_keras.weights import first_use, strict_copy
 from vit_keras.weights.architectures import check_plausible, class_for
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.containers.tensor_hashes import check_tensors
+from vit_keras.weights.hub import local_path
 from vit_keras.weights.naming import named_errors
 from vit_keras.weights.numerics import FIELD_LABELS, Numerics, set_computation
 from vit_keras.weights.weight_file import open_weight_file
@@ -39,7 +40,7 @@ def load(
 
     Args:
         model: A built model.
-        path: A file or folder of weights in any format.
+        path: A file or folder of weights in any format, or the address of a model on a hub.
         source: The name of the format, such as "timm"; None detects it from the tensors' names.
         head: "keep" takes the file's classifier, "drop" leaves the model's as it is, and "reset"
             sets it to zero, which is how fine-tuning starts.
@@ -83,7 +84,8 @@ def from_checkpoint(
     """Builds the model that a file or folder holds, and loads its weights.
 
     Args:
-        path: A file or folder of weights in any format.
+        path: A file or folder of weights in any format; or the address of a model on a hub, as in
+            `local_path`, such as `hf://google/vit-base-patch16-224`.
         source: The name of the format; None detects it from the tensors' names.
         interpolation: The rule for position embeddings on another grid, as in `load`.
         patch_interpolation: The rule that resizes patches, as in `load`.
@@ -105,8 +107,9 @@ def from_checkpoint(
         model = vit_keras.weights.from_checkpoint("vit-base-patch16-224/", num_classes=10)
         ```
     """
-    if os.fspath(path).endswith(".keras"):
-        return _open_keras_model(os.fspath(path), interpolation, overrides)
+    path = local_path(path)
+    if path.endswith(".keras"):
+        return _open_keras_model(path, interpolation, overrides)
     return rebuild(path, source, interpolation, patch_interpolation, **overrides)
 
 
@@ -143,7 +146,7 @@ def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
     """Opens the model in a `.keras` file.
 
     Args:
-        path: The file.
+        path: The file, which may be on a hub, such as `hf://USER/NAME/model.keras`.
         compile: Whether to restore the optimizer and the loss, so that training can go on.
 
     Returns:
@@ -158,7 +161,7 @@ def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
         model = vit_keras.weights.open_model("runs/pets/model.keras")
         ```
     """
-    path = os.fspath(path)
+    path = local_path(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no model file at {path!r}.")
     if zipfile.is_zipfile(path):

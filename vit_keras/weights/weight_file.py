@@ -15,25 +15,11 @@ from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG, model_config
 from vit_keras.weights.containers.safetensors import NOTE_KEY
 from vit_keras.weights.formats import registry
 from vit_keras.weights.formats.base import Format, Numerics
+from vit_keras.weights.hub import local_path
 from vit_keras.weights.json_text import LARGEST_JSON_BYTES, parse_json
 from vit_keras.weights.naming import named_errors
+from vit_keras.weights.weight_names import CONFIG_FILES, FOLDER_FILES, OTHER_SUFFIXES
 
-# The names that weights have in a folder; the first that exists is read.
-FOLDER_FILES = (
-    "model.safetensors",
-    "pytorch_model.bin",
-    "model.weights.h5",
-    "open_clip_model.safetensors",
-    "open_clip_pytorch_model.bin",
-)
-# Where none of them exists, the only file of one of these kinds is read.
-OTHER_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
-CONFIG_FILES = (
-    "config.json",
-    "task.json",
-    "preprocessor_config.json",
-    "open_clip_config.json",
-)
 NOTE_PARTS = ("architecture", "numerics")
 
 
@@ -146,7 +132,7 @@ def open_weight_file(path: str | os.PathLike, source: str | None = None) -> Iter
     """Opens a file or a folder of weights.
 
     Args:
-        path: The file or folder.
+        path: The file or folder, or the address of a model on a hub.
         source: The name of its format; None detects the format from the names of the tensors.
 
     Yields:
@@ -157,7 +143,7 @@ def open_weight_file(path: str | os.PathLike, source: str | None = None) -> Iter
         ValueError: If the file is damaged or of no known format.
         ImportError: If the file needs a package that is not installed.
     """
-    path, folder = locate(os.fspath(path))
+    path, folder = locate(local_path(path))
     reader = next((READERS[end] for end in READERS if path.endswith(end)), None)
     if reader is None:
         raise ValueError(f"Weights are read from {', '.join(READERS)} files. Received: {path!r}")

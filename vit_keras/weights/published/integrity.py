@@ -82,6 +82,11 @@ def was_checked(path: str) -> bool:
     return _state(path) in _CHECKED
 
 
+def mark_checked(path: str) -> None:
+    """Keeps in mind that this process has compared the file with its published SHA-256."""
+    _CHECKED.add(_state(path))
+
+
 def recorded(path: str) -> str | None:
     """The SHA-256 in the record beside a file of the cache; None if there is none."""
     return _read_record(path) if os.path.isfile(_record(path)) else None

@@ -1,0 +1,167 @@
+"""A server on loopback that speaks the routes of the Hugging Face hub, for reading and writing."""
+
+import base64
+import contextlib
+import hashlib
+import http.server
+import json
+import threading
+import urllib.parse
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+LARGE = (".safetensors", ".keras", ".bin", ".h5")  # what the hub keeps as LFS files
+
+
+class HubServer(http.server.ThreadingHTTPServer):
+    """One repository of models.
+
+    Attributes:
+        files: `{name: content}` of the repository.
+        lies: What to answer instead of the truth: `sha`, `names`, `etag` or `commit`.
+        status: The answer to every request, if it is not 200; `{route: status}` for some.
+        cut: How many bytes of each file arrive before the connection closes.
+        requests: `(method, path)` of each request, without those for the files' heads.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, repository, files):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.repository, self.files = repository, dict(files)
+        self.lies, self.status, self.cut, self.requests = {}, {}, None, []
+        self.uploads, self.commits, self.created = {}, [], []
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    @contextlib.contextmanager
+    def running(self):
+        thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.shutdown()
+            thread.join()
+            self.server_close()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self._read(body=True)
+
+    def do_HEAD(self):
+        self._read(body=False)
+
+    def _read(self, body):
+        server, path = self.server, urllib.parse.unquote(self.path.partition("?")[0])
+        if body:
+            server.requests.append(("GET", path))
+        if self._refused(path):
+            return
+        kind, _, rest = path.partition(f"/{server.repository}")
+        if kind == "/api/models":
+            names = server.lies.get("names", list(server.files))
+            siblings = [{"rfilename": name} for name in names]
+            sha = server.lies.get("sha", COMMIT)
+            self._json({"id": server.repository, "sha": sha, "siblings": siblings})
+        elif rest.startswith("/resolve/"):
+            name = rest.removeprefix("/resolve/").partition("/")[2]
+            self._file(server.files.get(name), name, body)
+        else:
+            self._error(404, "RepoNotFound")
+
+    def _file(self, content, name, body):
+        if content is None:
+            self._error(404, "EntryNotFound")
+            return
+        etag = self.server.lies.get("etag") or hub_hash(name, content)
+        self.send_response(200)
+        self.send_header("ETag", f'"{etag}"')
+        self.send_header("X-Repo-Commit", self.server.lies.get("commit", COMMIT))
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if body:
+            self.wfile.write(content[: self.server.cut])
+            self.wfile.flush()
+
+    def do_POST(self):
+        server, path = self.server, self.path.partition("?")[0]
+        server.requests.append(("POST", path))
+        content = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        if self._refused(path):
+            return
+        if path == "/api/repos/create":
+            server.created.append(json.loads(content))
+            self._json({"url": f"{server.url}/{server.repository}", "name": server.repository})
+        elif path == "/api/validate-yaml":
+            self._json({"errors": [], "warnings": []})
+        elif "/preupload/" in path:
+            files = json.loads(content)["files"]
+            rows = [{"path": f["path"], "shouldIgnore": False, "oid": None} for f in files]
+            for row in rows:
+                row["uploadMode"] = "lfs" if row["path"].endswith(LARGE) else "regular"
+            self._json({"files": rows})
+        elif path.endswith("/info/lfs/objects/batch"):
+            objects = [self._upload(row) for row in json.loads(content)["objects"]]
+            self._json({"transfer": "basic", "objects": objects})
+        elif "/commit/" in path:
+            server.commits.append([json.loads(line) for line in content.splitlines()])
+            self._commit(server.commits[-1])
+            address = f"{server.url}/{server.repository}/commit/{COMMIT}"
+            self._json({"success": True, "commitOid": COMMIT, "commitUrl": address})
+        else:
+            self._error(404, "RepoNotFound")
+
+    def _upload(self, row):
+        actions = {"upload": {"href": f"{self.server.url}/lfs/{row['oid']}", "header": {}}}
+        return {"oid": row["oid"], "size": row["size"], "actions": actions}
+
+    def _commit(self, lines):
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "file":
+                self.server.files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                self.server.files[value["path"]] = self.server.uploads[value["oid"]]
+
+    def do_PUT(self):
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        digest = hashlib.sha256(content).hexdigest()
+        assert self.path == f"/lfs/{digest}"
+        self.server.uploads[digest] = content
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _refused(self, path):
+        status = next((self.server.status[r] for r in self.server.status if r in path), None)
+        if status is not None:
+            code = {401: "RepoNotFound", 403: "GatedRepo", 404: "RepoNotFound"}.get(status, "")
+            self._error(status, code)
+        return status is not None
+
+    def _error(self, status, code):
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _json(self, content):
+        body = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        """Prints nothing, because the tests look at `requests`."""
+
+
+def hub_hash(name, content):
+    """What the hub calls a file's content: SHA-256 of large files, git's hash of others."""
+    if name.endswith(LARGE):
+        return hashlib.sha256(content).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

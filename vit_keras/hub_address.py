@@ -1,0 +1,84 @@
+"""Addresses of models on hubs: `hf://USER/NAME`, `kaggle://OWNER/MODEL/…`, and `timm/NAME`."""
+
+import dataclasses
+import os
+import re
+
+SCHEMES = ("hf://", "kaggle://")
+TIMM = "timm/"  # timm's own name of its models, which lie in hf://timm
+MAIN = "main"
+
+_HF = re.compile(
+    r"hf://(?P<repository>\w[\w.-]*/\w[\w.-]*)"
+    r"(?:@(?P<revision>refs/(?:pr|convert)/\w+|\w[\w.-]*))?"
+    r"(?:/(?P<file>.+))?",
+    re.ASCII,
+)
+_KAGGLE = re.compile(
+    r"kaggle://(?P<handle>\w[\w-]*/\w[\w-]*/\w+/\w[\w.-]*)(?:/(?P<version>[1-9]\d*))?", re.ASCII
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class HubAddress:
+    """A model on the Hugging Face hub.
+
+    Attributes:
+        repository: `USER/NAME`.
+        revision: A branch, a tag or the hash of a commit.
+        file: A file or folder in the repository; empty for the repository itself.
+    """
+
+    repository: str
+    revision: str = MAIN
+    file: str = ""
+
+    def __str__(self):
+        revision = "" if self.revision == MAIN else f"@{self.revision}"
+        return f"hf://{self.repository}{revision}{self.file and '/'}{self.file}"
+
+
+def is_address(path: object) -> bool:
+    """Whether `path` names a model on a hub rather than a file; an existing file is a file."""
+    if not isinstance(path, str):
+        return False
+    return path.startswith(SCHEMES) or (path.startswith(TIMM) and not os.path.exists(path))
+
+
+def parse_hf(path: str) -> HubAddress:
+    """Reads `hf://USER/NAME[@REVISION][/FILE]` or `timm/NAME`.
+
+    Raises:
+        ValueError: It is none, or its file leads out of the repository.
+    """
+    match = _HF.fullmatch(f"hf://{path}" if path.startswith(TIMM) else path)
+    if match is None or not is_plain(match["file"] or "file"):
+        raise ValueError(
+            "The address of a model on the Hugging Face hub must be "
+            f"hf://USER/NAME[@REVISION][/FILE]. Received: {path!r}"
+        )
+    return HubAddress(match["repository"], match["revision"] or MAIN, match["file"] or "")
+
+
+def parse_kaggle(path: str) -> tuple[str, int | None]:
+    """Reads `kaggle://OWNER/MODEL/FRAMEWORK/VARIATION[/VERSION]`.
+
+    Returns:
+        Kaggle's handle without the version, and the version; None for the newest.
+
+    Raises:
+        ValueError: It is none.
+    """
+    match = _KAGGLE.fullmatch(path)
+    if match is None:
+        raise ValueError(
+            "The address of a model on Kaggle must be "
+            f"kaggle://OWNER/MODEL/FRAMEWORK/VARIATION[/VERSION]. Received: {path!r}"
+        )
+    return match["handle"], int(match["version"]) if match["version"] else None
+
+
+def is_plain(name: str) -> bool:
+    """Whether a file name from a hub stays in its folder on every system."""
+    parts = name.split("/")
+    return not {"", ".", ".."} & set(parts) and re.search(r"[\\:\0-\x1f]", name) is None
