@@ -80,5 +80,4 @@ def parse_kaggle(path: str) -> tuple[str, int | None]:
 
 def is_plain(name: str) -> bool:
     """Whether a file name from a hub stays in its folder on every system."""
-    parts = name.split("/")
-    return not {"", ".", ".."} & set(parts) and re.search(r"[\\:\0-\x1f]", name) is None
+    return not {"", ".", ".."} & set(name.split("/")) and re.search(r"[\\:\0-\x1f]", name) is None

@@ -40,6 +40,8 @@ CASES = [
             "vtab small.keras --out vtab": "train",
             "reproduce": "train",
             "completion bash": "train",
+            "info hf://ann/pets": "hub",
+            "info kaggle://ann/pets/keras/small": "hub",
             "info small.safetensors": "weights",
             "convert small.npz other.safetensors --to timm": "weights",
             "export small.keras --out files": "export",
