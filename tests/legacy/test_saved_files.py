@@ -5,6 +5,7 @@ import shutil
 import sys
 import zipfile
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -111,6 +112,18 @@ def test_no_code_in_a_file_runs(old_files, tmp_path):
     other = rewritten(source, tmp_path / "b.keras", lambda t: t.replace("ExtractToken", "Mine"))
     with pytest.raises(ValueError, match="b.keras' cannot be read as a model of vit-keras 0.x.*"):
         load_model(other)
+
+
+@pytest.mark.once
+def test_a_link_to_another_file_is_refused(old_files, tmp_path):
+    path = tmp_path / "linked.h5"
+    shutil.copy(old_files / "0.1.2_top.h5", path)
+    with h5py.File(path, "r+") as file:
+        kernel = file["model_weights/head/head"]
+        del kernel["kernel:0"]
+        kernel["kernel:0"] = h5py.ExternalLink("other.h5", "kernel")
+    with pytest.raises(ValueError, match="linked.h5' holds a link /model_weights/head/head/k"):
+        load_model(path)
 
 
 @pytest.mark.once

@@ -14,7 +14,8 @@ import keras
 from vit_keras import extras, layers
 from vit_keras.layers import transformer_block
 from vit_keras.weights.containers import archives
-from vit_keras.weights.containers.checks import readable
+from vit_keras.weights.containers.checks import DamagedFile, check_claim, readable
+from vit_keras.weights.containers.h5_heaps import check_heaps
 from vit_keras.weights.json_text import parse_json
 
 # The layers of 0.x by name, wherever it was that registered them.
@@ -71,12 +72,14 @@ def _read_keras(path, stack):
         parse_json(archive.read(name), f"{name!r} in {path!r}") for name in (CONFIG, VERSION)
     )
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="vit_keras_"))
-    return config, str(metadata["keras_version"]), archive.extract(WEIGHTS, folder)
+    weights = archive.extract(WEIGHTS, folder)
+    _check_hdf5(weights, f"{WEIGHTS!r} in {path!r}")
+    return config, str(metadata["keras_version"]), weights
 
 
 def _read_h5(path, stack):
     """The config, the version of Keras, and the path, of an `.h5` file."""
-    h5py = extras.require("h5py", extra="weights", purpose="Reading .h5 files")
+    h5py = _check_hdf5(path, repr(path))
     with readable(f"{path!r} is no HDF5 file, or is damaged"), h5py.File(path) as file:
         attributes = {name: file.attrs.get(name) for name in ("model_config", "keras_version")}
     if attributes["model_config"] is None:
@@ -88,6 +91,42 @@ def _read_h5(path, stack):
     texts = {k: v.decode() if isinstance(v, bytes) else str(v) for k, v in attributes.items()}
     config = parse_json(texts["model_config"], f"The configuration in {path!r}")
     return config, texts["keras_version"], path
+
+
+def _check_hdf5(path, label):
+    """Looks at a file before HDF5's library reads its arrays; returns `h5py`.
+
+    Raises:
+        DamagedFile: The file is damaged, its arrays lie in other files, or they are far larger
+            than the file.
+    """
+    h5py = extras.require("h5py", extra="weights", purpose="Reading .h5 files")
+    with readable(f"{label} is no HDF5 file, or is damaged"):
+        with open(path, "rb") as stream:
+            check_heaps(stream, label)
+        with h5py.File(path) as file:
+            check_claim(path, sum(item.nbytes for item in _arrays(file, h5py, label)))
+    return h5py
+
+
+def _arrays(file, h5py, label):
+    """Yields the arrays of an HDF5 file; raises if one lies in another file."""
+    groups, seen = [file], set()
+    while groups:
+        group = groups.pop()
+        place = h5py.h5o.get_info(group.id).addr
+        if place in seen:
+            raise DamagedFile(f"{label} holds the group {group.name!r} at two places")
+        seen.add(place)
+        for key in group:
+            inside = isinstance(group.get(key, getlink=True), h5py.HardLink)
+            item = group[key] if inside else None
+            if isinstance(item, h5py.Group):
+                groups.append(item)
+            elif item is None or item.external or item.is_virtual:
+                raise DamagedFile(f"{label} holds a link {group.name}/{key} elsewhere")
+            else:
+                yield item
 
 
 def _build(config, custom_objects) -> keras.Model:
