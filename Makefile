@@ -3,6 +3,9 @@
 #   make check   the quick part for an edit: lint, layers and models on torch, and a model elsewhere
 #   make test    lint, then the whole suite on TensorFlow, JAX and PyTorch
 #   make nightly the long sweeps that the suite leaves out
+#   make fuzz    opens damaged and crafted files by the thousand; dist/fuzz.jsonl
+#   make benchmark  compares speeds with other libraries; dist/benchmark.json
+#   make wheel   builds the package into the folder dist
 #   make docs    builds the site of the pages into the folder site
 #   make lock    pins what requirements.txt and pyproject.toml need, with hashes, in locks
 #   make audit   looks the pinned packages up among published vulnerabilities
@@ -20,7 +23,7 @@ PROSE := *.md *.py docs configs vit_keras tests benchmarks examples tools
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train check test nightly docs lint prose lock audit sbom clean
+.PHONY: train check test nightly fuzz benchmark wheel docs lint prose lock audit sbom clean
 
 train: $(VENV)/installed
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python train.py --workdir $(WORKDIR)
@@ -50,6 +53,17 @@ check-torch: $(VENV)/installed
 
 smoke-%: $(VENV)/installed
 	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "$(QUICK)" tests/models/test_vit.py
+
+fuzz: $(VENV)/installed
+	mkdir -p dist
+	KERAS_BACKEND=torch $(BIN)/python -m tests.fuzz.count --log dist/fuzz.jsonl
+
+benchmark: $(VENV)/installed
+	mkdir -p dist
+	$(BIN)/python -m benchmarks.run --size S --rounds 3 --out dist/benchmark
+
+wheel: $(VENV)/installed
+	$(BIN)/python -m build --no-isolation --outdir dist
 
 # A broken link or a page outside of the navigation is an error.
 docs: $(VENV)/installed

@@ -4,13 +4,14 @@
 
 Each file is opened in a process that may crash, hang or take memory, which counts too. The table
 has a row for each kind of file. Cases that are no refusal and not right are listed, and the first
-of each kind can be opened again with `--subject NAME --case KIND NUMBER`.
+of each kind can be opened again with `--subject NAME --case KIND NUMBER`. The exit code is then 1.
 """
 
 import argparse
 import collections
 import json
 import pathlib
+import sys
 import tempfile
 
 import numpy as np
@@ -80,7 +81,8 @@ def main(arguments=None):
                 log.write(json.dumps({**case._asdict(), **verdict._asdict()}) + "\n")
     print(table(counts))
     print(f"the most memory beyond 4 times the file: {largest / 2**20:.0f} MiB")
+    return int(any(outcome not in FINE for count in counts.values() for outcome in count))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The workflows run what `.ci/run` runs, on the versions that pyproject.toml names."""
+
+import itertools
+import re
+import tomllib
+
+import pytest
+import yaml
+
+import vit_keras
+from tests.helpers import BACKENDS, ROOT
+
+pytestmark = pytest.mark.once
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def read(path):
+    return yaml.safe_load((ROOT / path).read_text())
+
+
+def jobs():
+    for path in WORKFLOWS:
+        yield from read(path)["jobs"].values()
+
+
+def targets(job):
+    """The targets that a job makes, for each row of its matrix."""
+    matrix = job["strategy"]["matrix"]
+    rows = [dict(zip(matrix, row)) for row in itertools.product(*matrix.values())]
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    for row, command in itertools.product(rows, commands):
+        for name, value in row.items():
+            command = command.replace(f"${{{{ matrix.{name} }}}}", value)
+        yield from re.fullmatch(r"make ([\w-]+)", command).groups()
+
+
+def made():
+    """The targets that the Makefile has, where `test-%` stands for any ending."""
+    rules = re.findall(r"^([\w%-][\w% -]*):(?!=)", MAKEFILE, re.MULTILINE)
+    return [name for rule in rules for name in rule.split()]
+
+
+def test_every_target_of_the_workflows_is_in_the_makefile():
+    called = {target for job in jobs() for target in targets(job)}
+    rules = [re.compile(name.replace("%", r"\w+")) for name in made()]
+    assert called and not [t for t in called if not any(rule.fullmatch(t) for rule in rules)]
+
+
+def test_together_they_make_what_ci_run_makes():
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("\nmake test")
+    (first, parts) = re.search(
+        r"^test: (.*)\n\t.*?sync=target (.*)", MAKEFILE, re.MULTILINE
+    ).groups()
+    changes = read(".github/workflows/ci.yml")["jobs"].values()
+    called = {target for job in changes for target in targets(job)}
+    assert {first, *parts.split()} <= called
+    suites = [job["strategy"]["matrix"].get("suite") for job in changes]
+    assert [*BACKENDS, "once"] in suites
+
+
+def test_python_versions_are_those_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    lowest, end = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", project["requires-python"]).groups()
+    assert named == [f"3.{minor}" for minor in range(int(lowest), int(end))]
+    for job in jobs():
+        matrix = job["strategy"]["matrix"].get("python")
+        set_up = [s["with"]["python-version"] for s in job["steps"] if "setup-python" in str(s)]
+        assert matrix == named or set_up == named[:1]
+
+
+def test_the_version_is_the_same_everywhere():
+    assert read("CITATION.cff")["version"] == vit_keras.__version__
+    heads = re.findall(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert next(head for head in heads if head != "Unreleased") == vit_keras.__version__
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_only_reads_and_takes_actions_of_the_host_itself(path):
+    workflow = read(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert "permissions" not in job
+        used = [step for step in job["steps"] if "uses" in step]
+        assert all(re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]) for step in used)
+        assert used[0]["with"] == {"persist-credentials": False}
+
+
+def test_hooks_before_a_commit_are_those_of_lint():
+    (local,) = read(".pre-commit-config.yaml")["repos"]
+    lint = re.search(r"^lint: (.*)\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
+    for hook in local["hooks"]:
+        program, *words = hook["entry"].split()
+        part = " ".join(words).replace(" --force-exclude", "")
+        assert part in (lint[1] if program == "make" else lint[2])
+        assert program in ("make", ".venv/bin/ruff")
