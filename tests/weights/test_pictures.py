@@ -76,7 +76,7 @@ def test_a_run_may_name_the_resize(antialias):
         ("timm", {"antialias": False}, "antialias=True and this model with antialias=False"),
         ("keras_hub", {"antialias": False}, None),
         ("keras_hub", {"crop_fraction": 0.5}, "crop_fraction=1.0 and .* crop_fraction=0.5"),
-        ("timm", {"interpolation": "bicubic", "crop_fraction": 0.9, **IMAGENET}, None),
+        ("timm", {"interpolation": "bicubic", "crop_fraction": 0.8, **IMAGENET}, None),
         ("huggingface", {"interpolation": "bicubic", **IMAGENET}, None),
         ("timm", {}, None),
         ("huggingface", {}, None),
@@ -95,6 +95,20 @@ def test_a_folder_that_cannot_say_the_preprocessing_says_so(tmp_path, format, fi
             np.testing.assert_allclose(np.broadcast_to(one, 3), np.broadcast_to(other, 3))
         return
     with pytest.warns(UserWarning, match=f"{format} prepares pictures with {message}"):
+        weights.save(model, tmp_path / "folder", format=format)
+
+
+@pytest.mark.parametrize(
+    ("format", "fraction", "message"),
+    [
+        ("huggingface", 0.8, "huggingface rounds the corner of a crop down"),
+        ("timm", 0.9, "timm rounds the 17.8 pixels of the shorter side"),
+    ],
+)
+def test_a_project_that_cuts_elsewhere_is_named(tmp_path, format, fraction, message):
+    model = build(gelu="exact", image_size=16)
+    model.preprocessing = Preprocessing(crop_fraction=fraction)
+    with pytest.warns(UserWarning, match=message):
         weights.save(model, tmp_path / "folder", format=format)
 
 

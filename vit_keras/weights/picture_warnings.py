@@ -39,6 +39,12 @@ def warn_of_pictures(
             "cannot be written: probabilities of the same picture will differ there",
             stacklevel=CALLER,
         )
+    if is_folder and (reason := _other_cut(row, ours, shape)):
+        warnings.warn(
+            f"{row.name} {reason}: it cuts some pictures a pixel or two elsewhere than this model, "
+            "and their probabilities will differ there",
+            stacklevel=CALLER,
+        )
     if is_folder and shape[-1] == 1:
         warnings.warn(
             f"{row.name} does not turn pictures gray as this model's preprocessing does: give its "
@@ -57,6 +63,16 @@ def differences(ours: Preprocessing, theirs: Preprocessing, shape) -> list[str]:
     if ours.side_before_crop(side) != theirs.side_before_crop(side):
         names.append("crop_fraction")
     return names
+
+
+def _other_cut(row, ours, shape):
+    """Why the code of a format cuts some pictures elsewhere; "" where it does not."""
+    if ours.crop_fraction is None:
+        return ""
+    before = min(shape[:2]) / ours.crop_fraction
+    if abs(before - round(before)) > 1e-6:
+        return f"rounds the {before:.1f} pixels of the shorter side before the crop"
+    return "rounds the corner of a crop down" if row.name == "huggingface" else ""
 
 
 def _told(names, pixels):
