@@ -61,7 +61,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self._refused(path):
             return
         kind, _, rest = path.partition(f"/{server.repository}")
-        if kind == "/api/models":
+        if kind == "/api/models" and server.files:  # without files, there is no repository
             names = server.lies.get("names", list(server.files))
             siblings = [{"rfilename": name} for name in names]
             sha = server.lies.get("sha", COMMIT)

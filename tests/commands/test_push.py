@@ -1,0 +1,124 @@
+"""Runs on a hub on loopback: what is uploaded, what the card says, and what is refused."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import yaml
+from huggingface_hub import constants
+
+from tests.helpers import randomise, to_numpy
+from vit_keras import commands, config, weights
+from vit_keras.models import VisionTransformer
+
+pytestmark = pytest.mark.once
+ADDRESS = "hf://ann/pets"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a complete run, as training leaves it."""
+    folder = tmp_path_factory.mktemp("runs") / "pets"
+    folder.mkdir()
+    model = VisionTransformer(16, 8, 12, 1, 2, 16, 3, gelu="exact")
+    randomise(model, np.random.default_rng(0)).class_names = ["cat", "dog", "owl"]
+    weights.save_model(model, folder / "model.keras")
+    settings = config.Config(name="pets", dataset="folder:photos", batch=24, total_steps=300)
+    (folder / "config.yaml").write_text(config.dump_config(settings))
+    (folder / "environment.json").write_text(json.dumps({"backend": "jax", "keras": "3.15.1"}))
+    report = {"accuracy": 0.9375, "ece": 0.0125, "images": 64, "confusion": [[1]]}
+    (folder / "report.json").write_text(json.dumps(report))
+    return folder
+
+
+def answer(path):
+    images = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
+    return to_numpy(weights.from_checkpoint(path)(images))
+
+
+def test_an_uploaded_run_is_the_run_in_both_forms(serve_hub, trained, monkeypatch, capsys):
+    server = serve_hub({})
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    commands.run(["push", str(trained), ADDRESS, "--license", "apache-2.0", "--private"])
+    assert capsys.readouterr().out.strip().startswith(f"{server.url}/ann/pets/commit/")
+    assert len(server.commits) == 1 and server.created[0]["name"] == "pets"
+    assert server.created[0].get("private") or server.created[0].get("visibility") == "private"
+    names = {"README.md", "config.json", "model.keras", "model.safetensors"}
+    assert {*names, "preprocessor_config.json"} <= {*server.files}
+    labels = json.loads(server.files["config.json"])["id2label"]
+    assert labels == {"0": "cat", "1": "dog", "2": "owl"}
+    expected = answer(trained / "model.keras")
+    np.testing.assert_array_equal(answer(f"{ADDRESS}/model.keras"), expected)
+    np.testing.assert_allclose(answer(ADDRESS), expected, atol=1e-6)
+
+
+def test_the_card_has_the_runs_own_numbers(trained, tmp_path, capsys):
+    folder = tmp_path / "pets"
+    commands.run(["push", str(trained), ADDRESS, "--license", "mit", "--out", str(folder)])
+    assert "nothing was uploaded" in capsys.readouterr().out
+    _, head, text = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    fields = yaml.safe_load(head)
+    assert fields["license"] == "mit" and fields["pipeline_tag"] == "image-classification"
+    metrics = fields["model-index"][0]["results"][0]["metrics"]
+    assert {m["type"]: m["value"] for m in metrics} == {"accuracy": 0.9375, "ece": 0.0125}
+    rows = ("accuracy | 93.75 %", "held-out images | 64", "data set | folder:photos", "batch | 24")
+    for row in (*rows, "total_steps | 300", "backend | jax", "mean | [0.5]"):
+        assert f"| {row} |" in text
+    assert "3 classes: cat, dog, owl." in text
+    assert 'open_model("hf://ann/pets/model.keras")' in text and 'model="ann/pets"' in text
+    with pytest.raises(ValueError, match="The folder to write must not exist. Received: "):
+        commands.run(["push", str(trained), ADDRESS, "--out", str(folder)])
+    commands.run(["push", str(trained), ADDRESS, "--dry_run"])
+    assert "| accuracy | 93.75 % |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("route", "status", "message"),
+    [
+        ("/api/repos/create", 401, "may not write to hf://ann/pets (the hub answered 401)"),
+        ("/api/repos/create", 403, "may not write to hf://ann/pets (the hub answered 403)"),
+        ("/commit/", 409, "was changed by another upload meanwhile (the hub answered 409)"),
+        ("/preupload/", 404, "hf://ann/pets did not take the upload"),
+    ],
+)
+def test_what_the_hub_refuses_is_told(
+    serve_hub, trained, monkeypatch, capsys, route, status, message
+):
+    server = serve_hub({})
+    server.status = {route: status}
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    assert commands.main(["push", str(trained), ADDRESS]) == 1
+    assert message in capsys.readouterr().err and not server.files
+
+
+def test_nothing_private_goes_to_a_public_place(serve_hub, trained, monkeypatch, capsys):
+    server = serve_hub({"README.md": b""})
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    assert commands.main(["push", str(trained), ADDRESS, "--private"]) == 1
+    assert "hf://ann/pets is public, so nothing was uploaded" in capsys.readouterr().err
+    assert list(server.files) == ["README.md"] and not server.created
+
+
+def test_what_is_wrong_is_told_before_anything_is_sent(
+    serve_hub, trained, tmp_path, monkeypatch, capsys
+):
+    server = serve_hub({})
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    (unfinished / "config.yaml").write_text((trained / "config.yaml").read_text())
+    assert not pathlib.Path(constants.HF_TOKEN_PATH).exists()
+    cases = [(trained, ADDRESS, "needs a token that may write")]
+    cases += [
+        (trained, address, "USER/NAME") for address in ("ann/pets", f"{ADDRESS}@v1", "hf://a")
+    ]
+    cases += [
+        (unfinished, ADDRESS, "has no model.keras yet"),
+        (tmp_path, ADDRESS, "is not a run's"),
+    ]
+    for run, address, message in cases:
+        if run != trained:
+            monkeypatch.setenv("HF_TOKEN", "hf_test")
+        assert commands.main(["push", str(run), address]) == 1
+        assert message in capsys.readouterr().err
+    assert not server.requests

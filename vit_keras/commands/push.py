@@ -1,0 +1,51 @@
+"""`vit-keras push`: a run on the Hugging Face hub, with a card of its own numbers."""
+
+import argparse
+import pathlib
+import tempfile
+
+from vit_keras.commands import options as shared
+
+EXAMPLES = (
+    "vit-keras push runs/pets hf://ann/pets --license apache-2.0",
+    "vit-keras push runs/pets hf://ann/pets --private",
+    "vit-keras push runs/pets hf://ann/pets --out pets       # writes the folder, uploads nothing",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="folder of a complete run")
+    parser.add_argument("address", metavar="ADDRESS", help="hf://USER/NAME, made if need be")
+    text = "the hub's name of the license, such as apache-2.0 (none is stated)"
+    parser.add_argument("--license", metavar="NAME", help=text)
+    parser.add_argument("--private", action="store_true", help="for you alone, if it is new")
+    parser.add_argument("--dry_run", action="store_true", help="print the card, upload nothing")
+    shared.add_out(parser, "write the folder here, and upload nothing")
+
+
+def run(options: argparse.Namespace) -> None:
+    from vit_keras import runs
+    from vit_keras.exporting.hub_folder import CARD, write_hub_folder
+    from vit_keras.exporting.hub_upload import check_token, repository_of, upload
+
+    repository = repository_of(options.address)
+    if not (options.out or options.dry_run):
+        check_token()
+    trained = runs.find_run(options.run)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(options.out or pathlib.Path(temporary) / "model")
+        names = write_hub_folder(trained, folder, repository, options.license)
+        if options.dry_run:
+            print((folder / CARD).read_text(encoding="utf-8"))
+        if options.out or options.dry_run:
+            print(f"{options.out or options.address}: {', '.join(names)}; nothing was uploaded")
+            return
+        print(upload(folder, repository, options.private))
+
+
+COMMAND = shared.Command(
+    "Upload a run to the Hugging Face hub: transformers' files, model.keras and a model card.",
+    EXAMPLES,
+    add_options,
+    run,
+)

@@ -1,0 +1,160 @@
+"""A run as a folder for a hub: transformers' files, the `.keras` file and a card of its numbers."""
+
+import os
+import pathlib
+import shutil
+from typing import Any
+
+import keras
+
+from vit_keras import extras
+from vit_keras.files import replacing_folder
+from vit_keras.json_files import read_json
+from vit_keras.models import class_names_of, preprocessing_of, task_of
+from vit_keras.runs import Run
+from vit_keras.weights import open_model, save
+
+LARGEST_REPORT = 2**30  # bytes: it has a confusion matrix
+MODEL, CARD = "model.keras", "README.md"
+# Reports' figures in the card: the field, what the hub calls it, and its factor.
+FIGURES = {
+    "accuracy": ("accuracy", 100, " %"),
+    "ece": ("calibration error", 100, " %"),
+    "average_precision": ("mean average precision", 100, " %"),
+    "r2": ("R²", 1, ""),
+    "mae": ("mean absolute error", 1, ""),
+    "images": ("held-out images", 1, ""),
+}
+FIELDS = ("epochs", "total_steps", "batch", "seed", "loss", "label_smoothing")
+
+
+def write_hub_folder(
+    trained: Run, folder: str | os.PathLike, repository: str, license: str | None = None
+) -> list[str]:
+    """Writes the folder that `vit-keras push` uploads.
+
+    Args:
+        trained: A complete run.
+        folder: The folder to write, which must not exist.
+        repository: `USER/NAME` on the hub, for the card.
+        license: The hub's name of the license, such as "apache-2.0"; None states none.
+
+    Returns:
+        The names of the files.
+
+    Raises:
+        ValueError: The folder exists, or transformers has no place for the model.
+
+    Example:
+        ```python
+        write_hub_folder(runs.find_run("runs/pets"), "pets", "ann/pets", license="apache-2.0")
+        ```
+    """
+    folder = pathlib.Path(folder)
+    if folder.exists():
+        raise ValueError(f"The folder to write must not exist. Received: {str(folder)!r}")
+    model = open_model(trained.model_file)
+    with replacing_folder(folder) as new:
+        save(model, new, format="huggingface")
+        shutil.copyfile(trained.model_file, new / MODEL)
+        (new / CARD).write_text(card(model, trained, repository, license), encoding="utf-8")
+    return sorted(path.name for path in folder.iterdir())
+
+
+def card(model: keras.Model, trained: Run, repository: str, license: str | None = None) -> str:
+    """The page of a model on the hub: how to load it, and the run's own numbers."""
+    yaml = extras.require("yaml", extra="train", purpose="Writing a model card")
+    remedy, file = "`vit-keras evaluate` writes it again", trained.folder / "report.json"
+    report = read_json(file, dict, remedy, LARGEST_REPORT) if file.exists() else {}
+    figures = _figures(report)
+    head = yaml.safe_dump(_metadata(trained, license, figures), sort_keys=False, allow_unicode=True)
+    height, width, channels = model.input_shape[1:]
+    sections = [
+        f"---\n{head}---",
+        f"# {repository.partition('/')[2]}",
+        f"A Vision Transformer for images of {height}x{width} pixels and {channels} channels, with "
+        f"{model.count_params():,} parameters, trained by vit_keras on {trained.config.dataset}.",
+        _loading(repository),
+        _table("Held-out numbers", {row["name"]: row["shown"] for row in figures}),
+        _table("Training", _training(trained)),
+        _table("Preprocessing", _preprocessing(model)),
+        _labels(model),
+    ]
+    return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def _figures(report):
+    rows = []
+    for key, (name, factor, unit) in FIGURES.items():
+        value = report.get(key)
+        if isinstance(value, (int, float)):
+            shown = f"{value:,}" if isinstance(value, int) else f"{factor * value:.2f}{unit}"
+            rows.append({"key": key, "name": name, "value": value, "shown": shown})
+    return rows
+
+
+def _metadata(trained, license, figures):
+    """The fields that the hub reads, for search and for its own tables."""
+    tags = ["vit_keras", "keras", "vit"]
+    fields: dict[str, Any] = {"license": license} if license else {}
+    fields |= {"library_name": "transformers", "pipeline_tag": "image-classification", "tags": tags}
+    metrics = [
+        {"type": row["key"], "name": row["name"], "value": row["value"]}
+        for row in figures
+        if isinstance(row["value"], float)
+    ]
+    if not metrics:
+        return fields
+    name = trained.config.dataset
+    result = {
+        "task": {"type": "image-classification"},
+        "dataset": {"name": name, "type": name.partition(":")[2] or name, "split": "held-out"},
+        "metrics": metrics,
+    }
+    return fields | {"model-index": [{"name": trained.config.name, "results": [result]}]}
+
+
+def _loading(repository):
+    address = f"hf://{repository}"
+    return (
+        "## Use\n\n```python\nimport vit_keras\n\n"
+        f'model = vit_keras.weights.open_model("{address}/{MODEL}")\n```\n\n'
+        f"On the command line: `vit-keras predict {address}/{MODEL} photos`. With transformers:\n\n"
+        "```python\nfrom transformers import pipeline\n\n"
+        f'classify = pipeline("image-classification", model="{repository}")\n```'
+    )
+
+
+def _training(trained):
+    config, environment = trained.config, trained.environment
+    recipe: dict[str, Any] = {"recipe": config.name, "data set": config.dataset}
+    recipe["model"] = config.model.summary()
+    if config.model.weights:
+        recipe["initial weights"] = config.model.weights
+    optimizer = config.optimizer
+    recipe["learning rate"] = optimizer.learning_rate
+    recipe |= {name: getattr(config, name) for name in FIELDS}
+    return recipe | {"backend": environment["backend"], "Keras": environment.get("keras")}
+
+
+def _preprocessing(model):
+    source = preprocessing_of(model)
+    return {
+        "mean": list(source.mean),
+        "std": list(source.std),
+        "resizing": source.interpolation + (", antialiased" if source.antialias else ""),
+        "central crop": source.crop_fraction,
+    }
+
+
+def _labels(model):
+    names = class_names_of(model)
+    if not names:
+        return ""
+    what = task_of(model).row.several
+    return f"## Labels\n\n{len(names)} {what}: {', '.join(map(str, names))}."
+
+
+def _table(title, rows):
+    lines = [f"| {name} | {value} |" for name, value in rows.items() if value is not None]
+    return "\n".join([f"## {title}\n", "| | |", "|---|---|", *lines]) if lines else ""
