@@ -69,9 +69,7 @@ SUITES = {
         ("tests/test_families.py", "tests/compute/test_published.py"), ONE
     ),
     "LiteRT and ONNX Runtime": Suite(
-        ("tests/exporting/test_export.py", "tests/exporting/test_design_exports.py"),
-        ("tensorflow",),
-        "runtime",
+        ("tests/exporting/test_export.py",), ("tensorflow",), "runtime"
     ),
 }
 

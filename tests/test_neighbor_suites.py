@@ -24,6 +24,9 @@ def test_cases_and_reasons_are_counted():
     assert reasons == {"`x` must be even.": 2}
 
 
-def test_every_suite_has_its_files():
-    for suite in SUITES.values():
+def test_every_suite_has_its_files_and_its_row_on_the_page():
+    page = (ROOT / "docs" / "neighbors.md").read_text()
+    for name, suite in SUITES.items():
         assert all((ROOT / file).is_file() for file in suite.files)
+        for backend in suite.backends:
+            assert f"| {name} | {backend} |" in page

@@ -15,6 +15,7 @@ from sklearn.datasets import load_sample_images
 
 from tests.helpers import randomise, shapes_only, to_numpy
 from vit_keras import applications, variants
+from vit_keras.families import FAMILIES
 from vit_keras.weights import save
 
 FUNCTIONS = (
@@ -31,9 +32,10 @@ NO_WHOLE_PATCHES = "`patch_size` must divide|total stride"
 NAMES = [name for name in applications.__all__ if name[0].isupper()]
 # A small one of each kind of constructor; the others run at night.
 BY_DAY = ("ViTmu16", "RViTTi16", "BiTR50x1")
-BUILDERS = [
-    pytest.param(name, marks=[] if name in BY_DAY else [pytest.mark.nightly]) for name in NAMES
-]
+AT_NIGHT = pytest.mark.nightly
+BUILDERS = [pytest.param(name, marks=[] if name in BY_DAY else [AT_NIGHT]) for name in NAMES]
+FIRST_OF_FAMILIES = (family.function_of(next(iter(family.sizes))) for family in FAMILIES.values())
+ONE_EACH = [*BY_DAY, *(pytest.param(name, marks=[AT_NIGHT]) for name in FIRST_OF_FAMILIES)]
 
 
 def row_of(name):
@@ -97,7 +99,7 @@ def size_that_fits(row):
 
 @pytest.mark.once
 @pytest.mark.parametrize("channels", [1, 4])
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", ONE_EACH)
 def test_any_number_of_channels_at_a_size_that_fits(name, channels):
     row = row_of(name)
     shape = (*size_that_fits(row), channels)
@@ -110,7 +112,7 @@ def test_any_number_of_channels_at_a_size_that_fits(name, channels):
 
 @pytest.mark.once
 @pytest.mark.parametrize("pooling", ["avg", "max"])
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", ONE_EACH)
 def test_the_output_of_other_layers_at_a_size_that_fits(name, pooling):
     row = row_of(name)
     height, width = size_that_fits(row)
