@@ -112,7 +112,7 @@ def test_onnx_files_see_rounded_pixels(rng, tmp_path, batch):
     predictor, run = evaluation.open_predictor(file)
     assert run is None and predictor.num_classes == 3 and predictor.class_names is None
     actual, labels, _ = predictor.outputs(predictor.batches(images, 2))
-    preprocessing = Preprocessing(crop_fraction=0.8)
+    preprocessing = Preprocessing(antialias=False, crop_fraction=0.8)  # the manifest lacks it
     pixels = [
         np.round(tf_preprocess.resize(images.read(i), (8, 8), preprocessing)) for i in range(5)
     ]
@@ -134,7 +134,7 @@ def test_onnx_files_of_prepared_images(rng, tmp_path):
         evaluation.open_predictor(file)
     with_manifest(file, "model.onnx", output="logits", preprocessing_is_inside=False)
     predictor, _ = evaluation.open_predictor(file)
-    preprocessing = Preprocessing(crop_fraction=0.8)
+    preprocessing = Preprocessing(antialias=False, crop_fraction=0.8)  # the manifest lacks it
     pixels = np.stack(
         [tf_preprocess.resize(images.read(i), (8, 8), preprocessing) for i in range(5)]
     )
