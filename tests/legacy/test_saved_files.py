@@ -59,6 +59,7 @@ def test_an_upgraded_model_computes_the_same_and_is_saved(old_files, outputs, tm
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(again.predict_on_batch(images), expected, **CLOSE)
+    assert (again.preprocessing.interpolation, again.preprocessing.antialias) == ("bilinear", False)
 
 
 def test_a_saved_legacy_model_is_opened_by_keras_alone(old_files, outputs, tmp_path):

@@ -7,8 +7,9 @@ import keras
 import numpy as np
 
 from vit_keras.layers.transformer_block import TransformerBlock
-from vit_keras.models import ImageModel, VisionTransformer
+from vit_keras.models import ImageModel, Preprocessing, VisionTransformer
 
+AS_OPENCV = Preprocessing(interpolation="bilinear", antialias=False)  # as 0.x resized pictures
 STEM = ("embedding", "class_token", "Transformer_posembed_input")
 ATTENTION = "MultiHeadDotProductAttention_1"
 BRANCHES = ("LayerNorm_0", ATTENTION, "LayerNorm_2", "MlpBlock_3/Dense_0", "MlpBlock_3/Dense_1")
@@ -25,7 +26,8 @@ def upgrade(model: keras.Model) -> ImageModel:
             give the part that `vit_keras.vit` made, such as `model.layers[0]`.
 
     Returns:
-        A new model with the same outputs. Its images are prepared as `vit.preprocess_inputs` does.
+        A new model with the same outputs. Its pictures are resized and scaled as `utils.read` and
+        `vit.preprocess_inputs` do.
 
     Raises:
         ValueError: If the model is none of vit-keras 0.x, or has other layers beside.
@@ -41,6 +43,7 @@ def upgrade(model: keras.Model) -> ImageModel:
     variables = {variable.path: variable for variable in upgraded.weights}
     for path, variable in _paths(model):
         _copy(variable, variables[path])
+    upgraded.preprocessing = AS_OPENCV
     return upgraded
 
 

@@ -12,8 +12,7 @@ import numpy as np
 from vit_keras.data import resize, to_uint8
 from vit_keras.data.pillow_images import pillow_image, read_encoded, read_image
 from vit_keras.layers.base import pair
-from vit_keras.legacy.upgrading import downgrade, upgrade
-from vit_keras.models import Preprocessing
+from vit_keras.legacy.upgrading import AS_OPENCV, downgrade, upgrade
 from vit_keras.weights import load
 
 CLASS_NAMES = pathlib.Path(__file__).with_name("imagenet2012.txt")
@@ -56,7 +55,7 @@ def read(filepath_or_buffer, size, timeout: float | None = None) -> np.ndarray:
         ```
     """
     image = _pixels(filepath_or_buffer, timeout)
-    return to_uint8(resize(image, pair(size, "size"), Preprocessing()))
+    return to_uint8(resize(image, pair(size, "size"), AS_OPENCV))
 
 
 def _pixels(source, timeout):

@@ -5,9 +5,9 @@ import numpy as np
 
 from vit_keras.data import resize, to_uint8
 from vit_keras.inspection import read_out, rollout_function
-from vit_keras.legacy.upgrading import blocks_of
+from vit_keras.legacy.upgrading import AS_OPENCV, blocks_of
 from vit_keras.legacy.vit import preprocess_inputs
-from vit_keras.models import Preprocessing, attention_rollout
+from vit_keras.models import attention_rollout
 
 
 def attention_map(model: keras.Model, image: np.ndarray) -> np.ndarray:
@@ -30,9 +30,9 @@ def attention_map(model: keras.Model, image: np.ndarray) -> np.ndarray:
         ```
     """
     image = np.asarray(image)
-    pixels = to_uint8(resize(image, tuple(model.input_shape[1:3]), Preprocessing()))
+    pixels = to_uint8(resize(image, tuple(model.input_shape[1:3]), AS_OPENCV))
     mask = _rollout(model, preprocess_inputs(pixels)[None])  # (h, w)
-    mask = resize((mask / mask.max())[..., None], image.shape[:2], Preprocessing())
+    mask = resize((mask / mask.max())[..., None], image.shape[:2], AS_OPENCV)
     return (mask * image).astype("uint8")
 
 
