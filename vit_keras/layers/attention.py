@@ -1,6 +1,7 @@
 """Multi-head self-attention with the published parameter layouts."""
 
 import dataclasses
+import functools
 import operator
 
 import keras
@@ -11,6 +12,7 @@ from vit_keras.layers import kernels
 from vit_keras.layers.base import (
     NORMALIZATIONS,
     SeededLayer,
+    call_inside,
     check_choice,
     check_positive,
     check_rates,
@@ -169,11 +171,13 @@ class MultiHeadDotProductAttention(SeededLayer):
 
     def call(self, q, kv=None, training=None, return_attention_weights=False):
         kv = q if kv is None else kv
-        query, key, value = self.query(q), self.key(kv), self.value(kv)  # (B, N, H, d)
+        inside = functools.partial(call_inside, self, training=training)
+        query, key = inside(self.query, q), inside(self.key, kv)  # (B, N, H, d)
+        value = inside(self.value, kv)
         if self.query_norm is not None and self.key_norm is not None:
-            query, key = self.query_norm(query), self.key_norm(key)
+            query, key = inside(self.query_norm, query), inside(self.key_norm, key)
         if self.rotary is not None:
-            query, key = self.rotary(query), self.rotary(key)
+            query, key = inside(self.rotary, query), inside(self.rotary, key)
         dropout = training and self.attention_dropout_rate > 0
         x = weights = None
         if not (return_attention_weights or dropout or self.relative is not None):
@@ -183,7 +187,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         if self.norm is not None:
             flat = ops.reshape(x, (-1, x.shape[1], self.num_heads * self.head_size))
             x = ops.reshape(self.norm(flat), (-1, *x.shape[1:]))
-        x = self.out(x)
+        x = inside(self.out, x)
         return (x, weights) if return_attention_weights else x
 
     def _explicit(self, query, key, value, training):

@@ -1,7 +1,7 @@
 """What the layers share: checks of arguments, layer normalization, and seeds."""
 
 import numbers
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import keras
 from keras import ops
@@ -78,24 +78,42 @@ def check_tokens(layer: keras.layers.Layer, shape: tuple, built: tuple) -> None:
         )
 
 
-@kernels.dispatch("train_layer_norm")
-def train_layer_norm(x, gamma, beta, epsilon: float):
+def call_layer(outer: keras.layers.Layer, layer: Callable, x, training=None, **kwargs):
+    """Calls a sublayer of `outer` with a tensor of its type."""
+    return layer(x, training=training, **kwargs)
+
+
+call_inside = kernels.lookup("call_inside", call_layer)  # the same, while `outer` is called
+
+
+@kernels.dispatch("layer_norm")
+def normalize(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis."""
     return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
 
 
+train_normalize = kernels.lookup("train_layer_norm", normalize)
+
+
 @keras.saving.register_keras_serializable(package="vit_keras")
 class LayerNormalization(keras.layers.LayerNormalization):
-    """Layer normalization over the last axis, with a faster gradient on TensorFlow.
+    """Layer normalization over the last axis, by each backend's fastest operations.
 
     It takes the arguments of `keras.layers.LayerNormalization`, and keeps the shape.
     """
 
+    def build(self, input_shape):
+        super().build(input_shape)
+        axes = self.axis if isinstance(self.axis, (list, tuple)) else [self.axis]
+        last = [axis % len(input_shape) for axis in axes] == [len(input_shape) - 1]
+        self.has_all = last and self.scale and self.center and not self.rms_scaling
+
     def call(self, inputs, training=None):
-        if training:
-            y = train_layer_norm(inputs, self.gamma, self.beta, self.epsilon)
-            return ops.cast(y, self.compute_dtype)
-        return super().call(inputs)
+        if not self.has_all:
+            return super().call(inputs)
+        of_mode = train_normalize if training else normalize
+        y = of_mode(inputs, self.gamma, self.beta, self.epsilon)
+        return ops.cast(y, self.compute_dtype)
 
 
 def layer_norm(epsilon: float, name: str, **kwargs) -> LayerNormalization:

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
-from vit_keras.layers.base import NORMALIZATIONS, SeededLayer, check_rates
+from vit_keras.layers.base import NORMALIZATIONS, SeededLayer, call_inside, call_layer, check_rates
 from vit_keras.layers.block_options import PAPER, BlockOptions
 from vit_keras.layers.layer_scale import LayerScale
 from vit_keras.layers.mlp import MLPS
@@ -129,36 +129,38 @@ class EncoderBlock(SeededLayer):
             layer.build(input_shape)
 
     def call(self, inputs, training=None, return_attention_weights=False):
+        again = self.rematerialise and training  # in the backward pass, after this call has ended
         compute = functools.partial(
-            self._compute, training=training, return_attention_weights=return_attention_weights
+            self._compute,
+            functools.partial(call_layer if again else call_inside, self, training=training),
+            return_attention_weights=return_attention_weights,
         )
-        if not (self.rematerialise and training):
+        if not again:
             return compute(inputs)
         attention, mlp = self.attention.attention_dropout, (self.mlp.dropout_0, self.mlp.dropout_1)
         layers = (attention, self.attention_out_dropout, self.drop_path_0, *mlp, self.drop_path_1)
         dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
         return rematerialise(compute, inputs, dropouts)
 
-    def _compute(self, inputs, training, return_attention_weights):
-        normal, weights = self.norm_0(inputs), None
+    def _compute(self, inside, inputs, return_attention_weights):
+        normal, weights = inside(self.norm_0, inputs), None
         if return_attention_weights:
-            x, weights = self.attention(normal, training=training, return_attention_weights=True)
+            x, weights = inside(self.attention, normal, return_attention_weights=True)
         else:
-            x = self.attention(normal, training=training)
-        x = self.attention_out_dropout(x, training=training)
+            x = inside(self.attention, normal)
+        x = inside(self.attention_out_dropout, x)
         if self.norm_2 is None:  # in parallel
-            x = x + self.mlp(normal, training=training)
-            y = inputs + self.drop_path_0(self._scaled(x, self.layer_scale_0), training=training)
+            x = self._scaled(inside, x + inside(self.mlp, normal), self.layer_scale_0)
+            y = inputs + inside(self.drop_path_0, x)
         else:
-            x = self._scaled(x, self.layer_scale_0)
-            x = inputs + self.drop_path_0(x, training=training)
-            y = self._scaled(self.mlp(self.norm_2(x), training=training), self.layer_scale_1)
-            y = x + self.drop_path_1(y, training=training)
+            x = inputs + inside(self.drop_path_0, self._scaled(inside, x, self.layer_scale_0))
+            y = inside(self.mlp, inside(self.norm_2, x))
+            y = x + inside(self.drop_path_1, self._scaled(inside, y, self.layer_scale_1))
         return (y, weights) if return_attention_weights else y
 
     @staticmethod
-    def _scaled(x, layer_scale):
-        return x if layer_scale is None else layer_scale(x)
+    def _scaled(inside, x, layer_scale):
+        return x if layer_scale is None else inside(layer_scale, x)
 
     def compute_output_shape(self, input_shape):
         return input_shape

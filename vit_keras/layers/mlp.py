@@ -1,5 +1,7 @@
 """The MLP of the encoder blocks (Eq. 3)."""
 
+import functools
+
 import keras
 
 from vit_keras.initializers import Normal, xavier_uniform
@@ -7,6 +9,7 @@ from vit_keras.layers import kernels
 from vit_keras.layers.base import (
     NORMALIZATIONS,
     SeededLayer,
+    call_inside,
     check_choice,
     check_positive,
     check_rates,
@@ -62,9 +65,9 @@ class _TwoLayers(SeededLayer):
 
     def _from_hidden(self, x, training):
         """The last layer on hidden units `(B, N, mlp_dim)`: `(B, N, D)`."""
-        x = x if self.norm is None else self.norm(x)
-        x = self.dense_1(self.dropout_0(x, training=training))
-        return self.dropout_1(x, training=training)
+        inside = functools.partial(call_inside, self, training=training)
+        x = x if self.norm is None else inside(self.norm, x)
+        return inside(self.dropout_1, inside(self.dense_1, inside(self.dropout_0, x)))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -140,7 +143,9 @@ class MlpBlock(_TwoLayers):
         plain = not self.dropout_rate and self.norm is None
         if training and plain and self.dense_0.quantization_mode is None:
             return train_mlp(inputs, self.dense_0, self.dense_1)
-        return self._from_hidden(self.dense_0(inputs), training)
+        return self._from_hidden(
+            call_inside(self, self.dense_0, inputs, training=training), training
+        )
 
     def get_config(self):
         return {**super().get_config(), "gelu": self.gelu}
@@ -180,7 +185,9 @@ class SwiGLU(_TwoLayers):
         super().build(input_shape)
 
     def call(self, inputs, training=None):
-        return self._from_hidden(self.gate(inputs) * self.dense_0(inputs), training)
+        inside = functools.partial(call_inside, self, training=training)
+        hidden = inside(self.gate, inputs) * inside(self.dense_0, inputs)
+        return self._from_hidden(hidden, training)
 
 
 MLPS = {"gelu": MlpBlock, "swiglu": SwiGLU}

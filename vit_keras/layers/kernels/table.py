@@ -8,11 +8,16 @@ import keras
 
 TABLE = {
     # layers
+    "call_inside": {"torch": "torch_calls.call_inside"},
+    "layer_norm": {"torch": "torch_calls.layer_norm"},
     "linear": {"torch": "torch_products.linear"},
     "train_mlp": {"torch": "torch_products.mlp"},
     "train_gelu": {"tensorflow": "tensorflow_training.gelu"},
     "train_gelu_tanh": {"tensorflow": "tensorflow_training.gelu_tanh"},
-    "train_layer_norm": {"tensorflow": "tensorflow_training.layer_norm"},
+    "train_layer_norm": {
+        "tensorflow": "tensorflow_training.layer_norm",
+        "torch": "torch_calls.layer_norm",
+    },
     "fused_attention": {"torch": "torch_attention.attention", "jax": "jax_attention.attention"},
     # training
     "no_grad": {"torch": "torch_training.no_grad"},

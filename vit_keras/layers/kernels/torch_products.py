@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from keras.ops import convert_to_tensor
 from torch.autograd.function import once_differentiable
 
 from vit_keras.layers.kernels import choices, torch_choices
 from vit_keras.layers.kernels.activations import gelu, gelu_tanh
+from vit_keras.layers.kernels.torch_calls import value_of
 
 LARGE = 2**25  # multiply-adds from which a product outweighs the cost of the call
 # The names of oneDNN and torch.
@@ -34,8 +34,11 @@ class Routes(NamedTuple):
 
 def linear(x, kernel, bias, activation=None):
     """activation(x kernel + bias) of tensors `(…, *K)`, `(*K, *N)` and `(*N,)`: `(…, *N)`."""
-    x, kernel = map(convert_to_tensor, (x, kernel))
-    bias = None if bias is None else convert_to_tensor(bias)
+    x, kernel = value_of(x), value_of(kernel)
+    bias = None if bias is None else value_of(bias)
+    if kernel.dim() == 2:
+        y = _rows(x.reshape(-1, kernel.shape[0]), kernel, bias, activation)
+        return y.reshape(*x.shape[:-1], kernel.shape[1])
     summed = 1 if bias is None else kernel.dim() - bias.dim()
     outer, size = x.shape[: x.dim() - summed], math.prod(kernel.shape[:summed])
     flat = None if bias is None else bias.reshape(-1)
@@ -51,7 +54,7 @@ def mlp(x, first, second):
     """
     gelu = first.activation
     (first_kernel, first_bias), (kernel, bias) = (
-        map(convert_to_tensor, (layer.kernel, layer.bias)) for layer in (first, second)
+        map(value_of, (layer.kernel, layer.bias)) for layer in (first, second)
     )
     if gelu not in FUSED or not torch.is_grad_enabled() or not torch_choices.concerns(x):
         return linear(linear(x, first_kernel, first_bias, gelu), kernel, bias)
