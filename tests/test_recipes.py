@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tests.helpers import ROOT
+from tools import recipe_table
 from vit_keras.config import Config, DinoConfig, ModelConfig, PretextConfig, parse_config
 
 pytestmark = pytest.mark.once
@@ -200,3 +201,13 @@ def test_a_recipe_states_command_cost_and_result(path):
     assert re.search(rf"^#   .*python train.py .*--config {name}( |$)", head, re.M)
     assert re.search(r"^# Cost[^:]*: \S", head, re.M)
     assert re.search(r"Result[^:]*: \S|Result: \S", head)
+
+
+def test_the_page_has_the_heads_of_all_recipes():
+    page = recipe_table.PAGE.read_text(encoding="utf-8")
+    assert recipe_table.filled(page) == page, "run python -m tools.recipe_table"
+    shown = re.findall(r"^\| `([\w/]+)` \|", page, re.MULTILINE)
+    assert sorted(shown) == [str(path.relative_to(CONFIGS).with_suffix("")) for path in FILES]
+    head = recipe_table.head_of(CONFIGS / "digits.yaml")
+    assert head["command"] == "`python train.py --config digits`"
+    assert head["cost"].startswith("137 000 parameters") and "jax 98.98 %" in head["result"]

@@ -1,0 +1,146 @@
+"""A folder with the files that the pages name, all of them tiny, and tiny models of every name."""
+
+import dataclasses
+import pathlib
+import shutil
+import warnings
+
+import numpy as np
+from PIL import Image
+
+from tests.helpers import randomise
+from vit_keras import applications, config, models, variants, weights
+
+# What lies under each name: a variant, its format, and what the constructor is told.
+FILES = {
+    "vit-base-patch16-224": ("B/16", "huggingface", {"num_classes": 3}),
+    "google/vit-base-patch16-224": ("B/16", "huggingface", {"num_classes": 3}),
+    "ViT-B_16.npz": ("B/16", "google", {"num_classes": 3}),
+    "ViT-S_16.npz": ("S/16", "google", {"num_classes": 3}),
+    "vit.npz": ("S/16", "google", {"num_classes": 2}),
+    "vit_small.safetensors": ("S/16", "timm", {"num_classes": 3}),
+    "flexivit_s_i1k.npz": ("FlexiViT-S/16", "big_vision", {}),
+    "beit-base-patch16-224": ("BEiT-B/16", "huggingface", {}),
+    "deit-tiny-distilled-patch16-224": ("DeiT-Ti/16-distilled", "huggingface", {}),
+    "dino_deitsmall16_pretrain.pth": ("DINO-S/16", "dino", {}),
+    "dinov2-small": ("DINOv2-S/14", "huggingface", {"image_size": 224}),
+    "dinov3-vits16-pretrain-lvd1689m": ("DINOv3-S/16", "huggingface", {}),
+    "eva02_small_patch14_336.mim_in22k_ft_in1k": ("EVA02-S/14", "timm", {"num_classes": 3}),
+    "ijepa_vith14_1k": ("IJEPA-H/14", "huggingface", {}),
+    "vit-mae-base": ("MAE-B/16", "huggingface", {}),
+    "PE-Core-B16-224.pt": (
+        "PE-Core-B/16",
+        "perception_encoder",
+        {"hidden_size": 192, "num_heads": 3},  # a width that a published file has
+    ),
+    "vit_base_patch16_reg4_gap_256": ("ViT-reg4-B/16", "timm", {}),
+    "clip-vit-base-patch32": ("CLIP-B/32", "huggingface", {}),
+    "siglip2-base-patch16-224": ("SigLIP2-B/16", "huggingface", {}),
+    "shapes.keras": ("S/32", None, {"num_classes": 3, "image_size": 32}),
+    "model.keras": ("S/32", None, {"num_classes": 2, "image_size": 64}),
+}
+SUFFIXES = (".keras", ".npz", ".pt", ".pth", ".safetensors")
+CLASSES = ("cat", "dog")
+
+
+def shrink_variants() -> None:
+    """Makes the models of all names tiny: four channels a head, and at most three blocks."""
+    for name in applications.__all__:  # whose docstrings say the real sizes
+        getattr(applications, name)
+    for name, row in variants.VARIANTS.items():
+        if isinstance(row, variants.Variant):
+            width = 4 * row.num_heads
+            sizes = {"hidden_size": width, "mlp_dim": 2 * width}
+            sizes |= {"num_layers": min(row.num_layers, 3)}
+            variants.VARIANTS[name] = dataclasses.replace(row, **sizes)
+
+
+def load_no_published_files() -> None:
+    """Models of published names are built as their files say, and keep random weights."""
+    load, resolve = weights.load, weights.resolve
+
+    def resolve_here(variant, name, *rest, **options):
+        if pathlib.Path(str(name)).exists():
+            return resolve(variant, name, *rest, **options)
+        return weights.lookup(variant, name)
+
+    def load_here(model, source, *rest, **options):
+        if isinstance(source, str | pathlib.Path):
+            return load(model, source, *rest, **options)
+        return model
+
+    weights.resolve, weights.load = resolve_here, load_here
+
+
+def name_classes() -> None:
+    """ImageNet's classes by their numbers, which Keras would download by name."""
+    from keras.src.applications import imagenet_utils
+
+    imagenet_utils.CLASS_INDEX = {str(i): [f"n{i:08}", f"class {i}"] for i in range(1000)}
+
+
+def write_pictures(folder: pathlib.Path, rng: np.random.Generator) -> None:
+    """Two classes that differ in brightness, and the pictures that pages name."""
+    places = [f"photos/train/{name}/{i:02}.jpg" for name in CLASSES for i in range(12)]
+    places += [f"photos/test/{name}/{i:02}.jpg" for name in CLASSES for i in range(3)]
+    places += [
+        "cat.jpg",
+        "cat.png",
+        "dog.jpg",
+        "street.jpg",
+        "new/a.jpg",
+        "holidays/b/c.png",
+        "more/d/e.jpg",
+    ]
+    for place in places:
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        low = 128 if "dog" in place else 0
+        pixels = rng.integers(low, low + 128, (40, 48, 3), dtype="uint8")
+        Image.fromarray(pixels).save(path)
+    for copy in ("pets", "imagenet", "others", "labeled"):
+        shutil.copytree(folder / "photos", folder / copy)
+
+
+def write_models(folder: pathlib.Path, rng: np.random.Generator) -> None:
+    """Random models under the names of FILES."""
+    for name, (variant, file_format, arguments) in FILES.items():
+        if not isinstance(variants.get(variant), variants.FamilyVariant):
+            arguments = {"image_size": 224, **arguments}
+        model = randomise(models.from_variant(variant, **arguments), rng, scale=0.05)
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            plain = path if path.suffix in SUFFIXES else folder / "saved"  # folders have dots
+            weights.save(model, plain, format=file_format)
+            plain.rename(path)
+
+
+def write_run(folder: pathlib.Path) -> None:
+    """A run of two updates on the pictures, under all names that pages give a run."""
+    from vit_keras import experiments
+
+    run = config.Config(
+        dataset="folder:photos",
+        total_steps=2,
+        batch=8,
+        workdir="runs/mine",
+        kernels="default",
+        model=config.ModelConfig("Ti/16", image_size=64),
+        augment=config.AugmentConfig(crop="resize"),
+    )
+    experiments.train_run(run)
+    for name in ("digits", "photos", "a", "b", "c", "teacher"):
+        shutil.copytree(folder / "runs" / "mine", folder / "runs" / name)
+
+
+def make(folder: pathlib.Path) -> None:
+    """Fills the present folder."""
+    rng = np.random.default_rng(0)
+    shrink_variants()
+    load_no_published_files()
+    name_classes()
+    write_pictures(folder, rng)
+    write_models(folder, rng)
+    write_run(folder)
