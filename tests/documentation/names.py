@@ -13,6 +13,10 @@ def _inspection():
     return {"model": model, "images": images, "pictures": pictures, "layer": layer}
 
 
+def _labeled():
+    return {"images": np.zeros((4, 224, 224, 3), "float32"), "labels": np.arange(4)}
+
+
 def of_page(page: str) -> dict:
     """A namespace with the names of a page."""
     return {"__name__": "__main__", **(PRESENT[page]() if page in PRESENT else {})}
@@ -21,8 +25,6 @@ def of_page(page: str) -> dict:
 PRESENT = {
     "docs/inspection.md": _inspection,
     "docs/export.md": lambda: {"images": np.zeros((2, 64, 64, 3), "uint8")},
-    "docs/finetuning.md": lambda: {
-        "images": np.zeros((4, 224, 224, 3), "float32"),
-        "labels": np.arange(4),
-    },
+    "docs/finetuning.md": _labeled,
+    "docs/neighbors.md": _labeled,
 }
