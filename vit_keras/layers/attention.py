@@ -171,13 +171,13 @@ class MultiHeadDotProductAttention(SeededLayer):
 
     def call(self, q, kv=None, training=None, return_attention_weights=False):
         kv = q if kv is None else kv
-        inside = functools.partial(call_inside, self, training=training)
-        query, key = inside(self.query, q), inside(self.key, kv)  # (B, N, H, d)
-        value = inside(self.value, kv)
+        apply = functools.partial(call_inside, self, training=training)
+        query, key = apply(self.query, q), apply(self.key, kv)  # (B, N, H, d)
+        value = apply(self.value, kv)
         if self.query_norm is not None and self.key_norm is not None:
-            query, key = inside(self.query_norm, query), inside(self.key_norm, key)
+            query, key = apply(self.query_norm, query), apply(self.key_norm, key)
         if self.rotary is not None:
-            query, key = inside(self.rotary, query), inside(self.rotary, key)
+            query, key = apply(self.rotary, query), apply(self.rotary, key)
         dropout = training and self.attention_dropout_rate > 0
         x = weights = None
         if not (return_attention_weights or dropout or self.relative is not None):
@@ -186,8 +186,8 @@ class MultiHeadDotProductAttention(SeededLayer):
             x, weights = self._explicit(query, key, value, training)
         if self.norm is not None:
             flat = ops.reshape(x, (-1, x.shape[1], self.num_heads * self.head_size))
-            x = ops.reshape(self.norm(flat), (-1, *x.shape[1:]))
-        x = inside(self.out, x)
+            x = ops.reshape(apply(self.norm, flat), (-1, *x.shape[1:]))
+        x = apply(self.out, x)
         return (x, weights) if return_attention_weights else x
 
     def _explicit(self, query, key, value, training):

@@ -142,25 +142,25 @@ class EncoderBlock(SeededLayer):
         dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
         return rematerialise(compute, inputs, dropouts)
 
-    def _compute(self, inside, inputs, return_attention_weights):
-        normal, weights = inside(self.norm_0, inputs), None
+    def _compute(self, apply, inputs, return_attention_weights):
+        normal, weights = apply(self.norm_0, inputs), None
         if return_attention_weights:
-            x, weights = inside(self.attention, normal, return_attention_weights=True)
+            x, weights = apply(self.attention, normal, return_attention_weights=True)
         else:
-            x = inside(self.attention, normal)
-        x = inside(self.attention_out_dropout, x)
+            x = apply(self.attention, normal)
+        x = apply(self.attention_out_dropout, x)
         if self.norm_2 is None:  # in parallel
-            x = self._scaled(inside, x + inside(self.mlp, normal), self.layer_scale_0)
-            y = inputs + inside(self.drop_path_0, x)
+            x = self._scaled(apply, x + apply(self.mlp, normal), self.layer_scale_0)
+            y = inputs + apply(self.drop_path_0, x)
         else:
-            x = inputs + inside(self.drop_path_0, self._scaled(inside, x, self.layer_scale_0))
-            y = inside(self.mlp, inside(self.norm_2, x))
-            y = x + inside(self.drop_path_1, self._scaled(inside, y, self.layer_scale_1))
+            x = inputs + apply(self.drop_path_0, self._scaled(apply, x, self.layer_scale_0))
+            y = apply(self.mlp, apply(self.norm_2, x))
+            y = x + apply(self.drop_path_1, self._scaled(apply, y, self.layer_scale_1))
         return (y, weights) if return_attention_weights else y
 
     @staticmethod
-    def _scaled(inside, x, layer_scale):
-        return x if layer_scale is None else inside(layer_scale, x)
+    def _scaled(apply, x, layer_scale):
+        return x if layer_scale is None else apply(layer_scale, x)
 
     def compute_output_shape(self, input_shape):
         return input_shape

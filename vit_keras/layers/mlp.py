@@ -65,9 +65,9 @@ class _TwoLayers(SeededLayer):
 
     def _from_hidden(self, x, training):
         """The last layer on hidden units `(B, N, mlp_dim)`: `(B, N, D)`."""
-        inside = functools.partial(call_inside, self, training=training)
-        x = x if self.norm is None else inside(self.norm, x)
-        return inside(self.dropout_1, inside(self.dense_1, inside(self.dropout_0, x)))
+        apply = functools.partial(call_inside, self, training=training)
+        x = x if self.norm is None else apply(self.norm, x)
+        return apply(self.dropout_1, apply(self.dense_1, apply(self.dropout_0, x)))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -143,9 +143,8 @@ class MlpBlock(_TwoLayers):
         plain = not self.dropout_rate and self.norm is None
         if training and plain and self.dense_0.quantization_mode is None:
             return train_mlp(inputs, self.dense_0, self.dense_1)
-        return self._from_hidden(
-            call_inside(self, self.dense_0, inputs, training=training), training
-        )
+        hidden = call_inside(self, self.dense_0, inputs, training=training)
+        return self._from_hidden(hidden, training)
 
     def get_config(self):
         return {**super().get_config(), "gelu": self.gelu}
@@ -185,8 +184,8 @@ class SwiGLU(_TwoLayers):
         super().build(input_shape)
 
     def call(self, inputs, training=None):
-        inside = functools.partial(call_inside, self, training=training)
-        hidden = inside(self.gate, inputs) * inside(self.dense_0, inputs)
+        apply = functools.partial(call_inside, self, training=training)
+        hidden = apply(self.gate, inputs) * apply(self.dense_0, inputs)
         return self._from_hidden(hidden, training)
 
 
