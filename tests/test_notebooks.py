@@ -56,6 +56,7 @@ def test_search_finds_the_nearest_vectors_and_the_same_digits(run):
     assert np.mean(names["nearest"][:, 0] == names["labels"]) > 0.7
 
 
+@pytest.mark.nightly
 @pytest.mark.on("torch")
 def test_the_segmentation_head_finds_the_ink(run):
     names = run("segmentation_head")

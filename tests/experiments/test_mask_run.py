@@ -136,6 +136,7 @@ def test_exported_files_answer_as_keras_does(exported, photos):
         assert metrics["images"] == 5 and predictor.gives_probabilities
 
 
+@pytest.mark.nightly
 @pytest.mark.on("tensorflow")
 def test_files_may_return_the_mask_itself(exported, tmp_path):
     *_, images, logits, model = exported

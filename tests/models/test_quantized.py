@@ -56,7 +56,7 @@ SWIGLU = {"classifier": "map", "mlp": "swiglu"}
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, pytest.param(SWIGLU, marks=pytest.mark.nightly_on("jax"))], ids=str
+    "arguments", [{}, pytest.param(SWIGLU, marks=pytest.mark.nightly_on("jax", "tensorflow"))], ids=str
 )
 def test_every_dense_layer_is_quantized_and_saved(rng, tmp_path, arguments):
     model = build(rng, **arguments)

@@ -220,7 +220,7 @@ def test_padding_changes_no_evaluation(rng):
     assert found["accuracy"] == pytest.approx(right.mean(), rel=1e-6)
 
 
-@pytest.mark.nightly_on("jax")  # its processes compile the step
+@pytest.mark.nightly_on("jax", "tensorflow")  # their processes compile the step
 def test_processes_must_see_the_same_checkpoints(tmp_path):
     class Apart(Topology):
         def gather(self, value):

@@ -45,6 +45,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.nightly_on("tensorflow")
 @pytest.mark.slow
 def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, capsys):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
