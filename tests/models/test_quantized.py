@@ -52,12 +52,15 @@ def test_a_layer_computes_as_that_of_keras(rng, name, mode):
     assert np.abs(answers[0] - plain).max() > 1e-4  # of 8 or 4 bits
 
 
-SWIGLU = {"classifier": "map", "mlp": "swiglu"}
+DESIGNS = [
+    {},
+    pytest.param(
+        {"classifier": "map", "mlp": "swiglu"}, marks=pytest.mark.nightly_on("jax", "tensorflow")
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    "arguments", [{}, pytest.param(SWIGLU, marks=pytest.mark.nightly_on("jax", "tensorflow"))], ids=str
-)
+@pytest.mark.parametrize("arguments", DESIGNS, ids=str)
 def test_every_dense_layer_is_quantized_and_saved(rng, tmp_path, arguments):
     model = build(rng, **arguments)
     images = rng.normal(size=(8, 16, 16, 3)).astype("float32")
