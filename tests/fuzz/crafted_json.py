@@ -124,7 +124,7 @@ def is_valid(old: Any, text: str) -> bool:
     new = json.loads(text)
     if isinstance(new, (int, float)) and not isinstance(new, bool):
         fine = isinstance(old, (int, float)) and not isinstance(old, bool)
-        return fine and abs(new) < 1e9  # which neither NaN nor infinity is
+        return (fine or old is None) and abs(new) < 1e9  # which neither NaN nor infinity is
     return old is None or type(new) is type(old)
 
 
