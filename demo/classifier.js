@@ -1,4 +1,4 @@
-// Runs an exported TFLite file in LiteRT.js: picture -> classes and attention.
+// Runs exported TFLite files in LiteRT.js: picture -> classes and attention.
 import { loadAndCompile, loadLiteRt, Tensor } from "@litertjs/core";
 
 const WASM = "./node_modules/@litertjs/core/wasm/";
@@ -9,27 +9,33 @@ async function read(path) {
   return response;
 }
 
-/** Opens the smallest TFLite file that the manifest of an exported folder names. */
+/** Opens an exported folder, whose TFLite files are then `files`, the smallest first. */
 export async function open(folder) {
   const manifest = await (await read(`${folder}/manifest.json`)).json();
   const names = (await (await read(`${folder}/labels.txt`)).text()).trimEnd().split("\n");
   const files = manifest.files.filter((file) => file.format === "litert" && file.batch === 1);
   if (!files.length || !manifest.input.preprocessing_is_inside || manifest.output !== "softmax")
     throw new Error("The page needs an export with --format litert, without --raw or --output");
-  const file = files.reduce((least, other) => (other.bytes < least.bytes ? other : least));
+  files.sort((a, b) => a.bytes - b.bytes);
   await loadLiteRt(WASM, { threads: crossOriginIsolated });
-  const model = await loadAndCompile(`${folder}/${file.file}`, { accelerator: "wasm" });
-  return new Classifier(model, manifest, file, names);
+  return new Classifier(folder, manifest, files, names);
 }
 
 class Classifier {
-  constructor(model, manifest, file, names) {
-    Object.assign(this, { model, manifest, file, names });
+  models = new Map();
+
+  constructor(folder, manifest, files, names) {
+    Object.assign(this, { folder, manifest, files, names });
     [this.height, this.width, this.channels] = manifest.input.shape;
-    const ranks = model.getOutputDetails().map((output) => output.shape.length);
-    this.answer = ranks.indexOf(2);
-    this.attention = ranks.indexOf(3); // -1 if the export has none
     this.canvas = new OffscreenCanvas(this.width, this.height);
+  }
+
+  /** Loads a file once, and runs it once, so that no picture pays for the first run. */
+  async load(file) {
+    if (this.models.has(file)) return;
+    const model = await loadAndCompile(`${this.folder}/${file.file}`, { accelerator: "wasm" });
+    this.models.set(file, model);
+    await this.classify(new Uint8Array(this.height * this.width * this.channels), file);
   }
 
   /** The left, top, width and height of the part of a picture that the model sees. */
@@ -58,20 +64,24 @@ class Classifier {
     return pixels;
   }
 
-  /** The classes, most likely first, the attention, and the milliseconds of the model alone. */
-  async classify(picture, width, height) {
-    const pixels = this.pixels(picture, width, height);
+  /**
+   * The classes, most likely first, the attention or null, and the milliseconds of the model alone.
+   * The rank of an output tells which one it is.
+   */
+  async classify(pixels, file) {
+    const model = this.models.get(file);
+    const ranks = model.getOutputDetails().map((output) => output.shape.length);
     const began = performance.now();
     const images = new Tensor(pixels, [1, this.height, this.width, this.channels]);
-    const outputs = await this.model.run(images);
+    const outputs = await model.run(images);
     const data = await Promise.all(outputs.map((output) => output.data()));
     const milliseconds = performance.now() - began;
-    const classes = Array.from(data[this.answer], (probability, i) => ({
+    const classes = Array.from(data[ranks.indexOf(2)], (probability, i) => ({
       name: this.names[i],
       probability,
     })).sort((a, b) => b.probability - a.probability);
-    const attention = this.attention < 0 ? null : Float32Array.from(data[this.attention]);
+    const attention = this.manifest.attention && Array.from(data[ranks.indexOf(3)]);
     for (const tensor of [images, ...outputs]) tensor.delete();
-    return { classes, attention, grid: this.manifest.attention, milliseconds };
+    return { classes, attention, milliseconds, precision: file.precision };
   }
 }

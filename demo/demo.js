@@ -1,68 +1,70 @@
-// The page: shows classes, latency and attention for a picture that is chosen, dropped or filmed.
+// The page: shows classes, latency and attention for pictures that are chosen, dropped or filmed.
+import { Card } from "./card.js";
 import { open } from "./classifier.js";
+import { GRADIENT } from "./colors.js";
 
 const at = (id) => document.getElementById(id);
-const view = at("view");
-let classifier, shown, stream;
+const cards = []; // the newest first, as on the page
+let classifier, file, stream;
+let last = Promise.resolve();
+
+/** Runs jobs one after another: a model answers one picture at a time. */
+function inTurn(job) {
+  const done = last.then(job);
+  last = done.catch(() => {});
+  return done;
+}
 
 function say(text, error = false) {
   at("status").textContent = text;
   at("status").classList.toggle("error", error);
 }
 
-/** Draws the picture as the model sees it, dimmed where there is little attention. */
 function draw() {
-  const { picture, width, height, answer } = shown;
-  const context = view.getContext("2d");
-  context.globalCompositeOperation = "source-over";
-  context.clearRect(0, 0, view.width, view.height);
-  context.drawImage(picture, ...classifier.crop(width, height), 0, 0, view.width, view.height);
-  if (!answer.attention || !at("attention").checked) return;
-  const [rows, columns] = answer.grid;
-  const most = Math.max(...answer.attention);
-  const mask = new ImageData(columns, rows);
-  answer.attention.forEach((weight, i) => (mask.data[4 * i + 3] = 215 * (1 - weight / most)));
-  const small = new OffscreenCanvas(columns, rows);
-  small.getContext("2d").putImageData(mask, 0, 0);
-  context.imageSmoothingQuality = "high";
-  context.drawImage(small, 0, 0, view.width, view.height);
+  cards.forEach((card) => card.draw(at("attention").checked));
 }
 
-function list({ classes, milliseconds }) {
-  const rows = classes.slice(0, 5).map(({ name, probability }) => {
-    const row = document.createElement("li");
-    const bar = Object.assign(document.createElement("div"), { className: "bar" });
-    bar.style.width = `${100 * probability}%`;
-    const percent = `${(100 * probability).toFixed(1)} %`;
-    const texts = [name, percent].map((textContent) =>
-      Object.assign(document.createElement("span"), { textContent }),
-    );
-    row.append(bar, ...texts);
-    return row;
-  });
-  at("answers").replaceChildren(...rows);
-  at("latency").textContent = `${milliseconds.toFixed(1)} ms`;
+/** Writes the median of a file's milliseconds over all pictures beside its name. */
+function time() {
+  const times = cards.filter((card) => card.answer).map((card) => card.answer.milliseconds);
+  times.sort((a, b) => a - b);
+  const middle = times[times.length >> 1];
+  if (middle) at(file.file).textContent = `${middle.toFixed(1)} ms`;
+  window.answers = cards.map(({ name, answer }) => ({ name, ...answer })); // for the console
 }
 
-async function look(picture, width, height) {
-  const answer = await classifier.classify(picture, width, height);
-  shown = { picture, width, height, answer };
+function add(card) {
+  cards.unshift(card);
+  at("pictures").prepend(card.element);
   at("hint").hidden = true;
-  at("hint").style.display = "none";
-  draw();
-  list(answer);
-  window.lastAnswer = answer; // for the console and the test
 }
 
-async function lookAtFile(file) {
-  stopCamera();
+async function look(card) {
+  await card.ask(file);
+  card.draw(at("attention").checked);
+}
+
+async function lookAtFile(source) {
+  const card = new Card(at("card"), classifier);
   try {
-    const picture = await createImageBitmap(file);
-    await look(picture, picture.width, picture.height);
-    say(`${file.name}, ${picture.width}×${picture.height} pixels`);
+    const picture = await createImageBitmap(source);
+    card.take(picture, picture.width, picture.height, source.name);
+    picture.close();
   } catch (error) {
-    say(`${file.name} is not a picture that this browser can read (${error.message})`, true);
+    return `${source.name} is not a picture that this browser can read (${error.message})`;
   }
+  add(card);
+  await look(card);
+}
+
+async function lookAtFiles(sources) {
+  stopCamera();
+  const problems = [];
+  for (const source of sources) problems.push(await inTurn(() => lookAtFile(source)));
+  time();
+  const unread = problems.filter((problem) => problem);
+  if (unread.length) say(unread.join("; "), true);
+  else say(sources.length === 1 ? sources[0].name : `${sources.length} pictures`);
 }
 
 async function startCamera() {
@@ -75,8 +77,14 @@ async function startCamera() {
   await video.play();
   at("camera").textContent = "Stop the camera";
   say("Camera");
+  const card = new Card(at("card"), classifier);
+  add(card);
   while (stream?.active) {
-    await look(video, video.videoWidth, video.videoHeight);
+    await inTurn(async () => {
+      card.take(video, video.videoWidth, video.videoHeight, "Camera");
+      await look(card);
+    });
+    time();
     await new Promise(requestAnimationFrame);
   }
 }
@@ -87,22 +95,49 @@ function stopCamera() {
   at("camera").textContent = "Use the camera";
 }
 
+/** Lets another of the exported files answer for all pictures. */
+async function choose(other) {
+  say(`Loading ${other.file} …`);
+  const began = performance.now();
+  await classifier.load(other);
+  const seconds = ((performance.now() - began) / 1000).toFixed(1);
+  file = other;
+  for (const card of cards) await look(card);
+  time();
+  say(`${file.file}, ${(file.bytes / 1e6).toFixed(2)} MB, loaded in ${seconds} s`);
+}
+
+function offer(other) {
+  const label = document.createElement("label");
+  const input = { type: "radio", name: "file", value: other.precision, checked: other === file };
+  const button = Object.assign(document.createElement("input"), input);
+  button.onchange = () => inTurn(() => choose(other)).catch((error) => say(error.message, true));
+  const latency = Object.assign(document.createElement("span"), { id: other.file });
+  label.append(button, ` ${other.precision} `, latency);
+  return label;
+}
+
 async function main() {
   navigator.serviceWorker?.register("offline.js");
-  const began = performance.now();
   classifier = await open("model");
-  view.height = Math.round((view.width * classifier.height) / classifier.width);
-  at("overlay").hidden = classifier.attention < 0;
-  const { file, bytes } = classifier.file;
-  const seconds = ((performance.now() - began) / 1000).toFixed(1);
-  say(`${file}, ${(bytes / 1e6).toFixed(2)} MB, loaded in ${seconds} s`);
-  at("choose").disabled = at("camera").disabled = false;
+  await choose(classifier.files[0]);
+  at("files").append(...classifier.files.map(offer));
+  at("files").hidden = classifier.files.length < 2;
+  at("overlay").hidden = !classifier.manifest.attention;
+  at("legend").style.background = GRADIENT;
+  at("choose").disabled = at("camera").disabled = at("clear").disabled = false;
 }
 
 at("choose").onclick = () => at("file").click();
-at("file").onchange = ({ target }) => target.files.length && lookAtFile(target.files[0]);
+at("file").onchange = ({ target }) => lookAtFiles([...target.files]);
 at("camera").onclick = () => (stream ? stopCamera() : startCamera());
-at("attention").onchange = () => shown && draw();
+at("clear").onclick = () => {
+  stopCamera();
+  cards.length = 0;
+  at("pictures").replaceChildren();
+  at("hint").hidden = false;
+};
+at("attention").onchange = draw;
 at("drop").ondragover = (event) => {
   event.preventDefault();
   at("drop").classList.add("over");
@@ -111,7 +146,7 @@ at("drop").ondragleave = () => at("drop").classList.remove("over");
 at("drop").ondrop = (event) => {
   event.preventDefault();
   at("drop").classList.remove("over");
-  const [file] = event.dataTransfer.files;
-  if (file && classifier) lookAtFile(file);
+  const sources = [...event.dataTransfer.files];
+  if (sources.length && classifier) lookAtFiles(sources);
 };
 main().catch((error) => say(error.message, true));

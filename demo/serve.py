@@ -16,7 +16,8 @@ import sys
 import urllib.parse
 
 PAGE = pathlib.Path(__file__).resolve().parent
-FILES = ("index.html", "style.css", "demo.js", "classifier.js", "offline.js")
+SCRIPTS = ("demo.js", "card.js", "classifier.js", "colors.js", "offline.js")
+FILES = ("index.html", "style.css", *SCRIPTS)
 RUNTIME = "node_modules/@litertjs"
 HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",  # threads need both policies

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.stats import spearmanr
 
 from tests.helpers import ROOT, randomise, run_script
 from vit_keras import exporting, runtimes
@@ -34,7 +35,7 @@ def export(tmp_path_factory):
         folder,
         images=samples.photographs((64, 64, 3), 8),
         formats=["litert"],
-        precisions=["fp32"],
+        precisions=["fp32", "int8"],
         attention=True,
         threads=(),
     )
@@ -64,11 +65,13 @@ def served(page, export):
         process.stdout.close()
 
 
-def test_choosing_a_picture_shows_classes_and_attention(export, served, tmp_path):
+def test_choosing_pictures_shows_classes_and_attention(export, served, tmp_path):
     server, url = served
-    image = samples.photographs((64, 64, 3), 3)[2]
-    Image.fromarray(image).save(tmp_path / "flower.png")
-    command = ["node", DEMO / "click.js", url, tmp_path / "flower.png", tmp_path / "page.png"]
+    pictures = [samples.photographs((64, 64, 3), 3)[2], np.zeros((64, 64, 3), "uint8")]
+    paths = [tmp_path / name for name in ("flower.png", "black.png")]
+    for picture, path in zip(pictures, paths):
+        Image.fromarray(picture).save(path)
+    command = ["node", DEMO / "click.js", url, tmp_path / "page.png", *paths]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     where = {**os.environ, "CHROMIUM": shutil.which("chromium")}
     clicks = subprocess.Popen(list(map(str, command)), text=True, env=where, **pipes)
@@ -78,30 +81,57 @@ def test_choosing_a_picture_shows_classes_and_attention(export, served, tmp_path
     rest, errors = clicks.communicate("go on\n", timeout=600)
     assert clicks.returncode == 0, errors
     answers, offline = json.loads(first), json.loads(rest)["offline"]
-    check(answers, export, image)
+    assert answers["chosen"]["threads"]
+    for file, precision in (("model.tflite", "fp32"), ("model_int8.tflite", "int8")):
+        check(answers[precision]["cards"], export / file, pictures[::-1], precision)
+    check_latencies(answers)
+    check_colors(answers)
+    assert (answers["camera"], answers["cleared"]) == ("Camera", 0)
     assert all(address.startswith(url) for address in answers["asked"])  # no other machine
-    assert offline["rows"] == answers["chosen"]["rows"]
+    rows = [card["rows"] for card in answers["chosen"]["cards"]]
+    assert [card["rows"] for card in offline["cards"]] == rows
     assert Image.open(tmp_path / "page.png").size == (480, 860)
 
 
-def check(answers, export, image):
-    """Compares the page's answers with the same file in LiteRT for Python."""
-    chosen = answers["chosen"]
-    expected = runtimes.open_file(export / "model.tflite")(image[None])[0]
-    names = np.array((export / "labels.txt").read_text().split())
-    order = np.argsort(-expected)
-    assert [row["name"] for row in chosen["classes"]] == list(names[order])
-    probabilities = [row["probability"] for row in chosen["classes"]]
-    np.testing.assert_allclose(probabilities, expected[order], atol=1e-4)
-    shown = [re.fullmatch(r"(\w+)\s+([\d.]+) %", row).groups() for row in chosen["rows"]]
-    assert [name for name, _ in shown] == list(names[order[:5]])
-    np.testing.assert_allclose([float(p) for _, p in shown], 100 * expected[order[:5]], atol=0.06)
-    bars = [float(width.rstrip("%")) for width in chosen["bars"]]
-    np.testing.assert_allclose(bars, 100 * expected[order[:5]], atol=0.06)
-    assert len(chosen["attention"]) == 16 and chosen["grid"] == [4, 4] and chosen["threads"]
-    assert re.fullmatch(r"[\d.]+ ms", chosen["latency"])
-    assert chosen["brightness"] < answers["brightnessWithoutAttention"] - 3  # it dims the picture
-    assert answers["camera"] == 5
+def check(cards, file, pictures, precision):
+    """Compares the page's answers with the same file in LiteRT for Python; the last comes first."""
+    assert [card["name"] for card in cards] == ["black.png", "flower.png"]
+    names = np.array((file.parent / "labels.txt").read_text().split())
+    for card, picture in zip(cards, pictures, strict=True):
+        expected = runtimes.open_file(file)(picture[None])[0]
+        order = np.argsort(-expected)
+        assert [row["name"] for row in card["classes"]] == list(names[order])
+        probabilities = [row["probability"] for row in card["classes"]]
+        np.testing.assert_allclose(probabilities, expected[order], atol=1e-4)
+        shown = [re.fullmatch(r"(\w+)\s+([\d.]+) %", row).groups() for row in card["rows"]]
+        assert [name for name, _ in shown] == list(names[order[:5]])
+        percents = 100 * expected[order[:5]]
+        np.testing.assert_allclose([float(p) for _, p in shown], percents, atol=0.06)
+        bars = [float(width.rstrip("%")) for width in card["bars"]]
+        np.testing.assert_allclose(bars, percents, atol=0.06)
+        assert card["precision"] == precision and len(card["attention"]) == 16
+
+
+def check_latencies(answers):
+    """Each file that was chosen has its median time beside its name, and each card its own."""
+    int8, both = answers["chosen"], answers["fp32"]
+    assert [card["precision"] for card in int8["cards"]] == ["int8", "int8"]  # the smallest file
+    labels = [label.strip() for label in int8["files"]]
+    assert re.fullmatch(r"int8 [\d.]+ ms", labels[0]) and labels[1] == "fp32"
+    slower = max(card["milliseconds"] for card in both["cards"])  # the median of two
+    expected = [labels[0], f"fp32 {slower:.1f} ms"]
+    assert [label.strip() for label in both["files"]] == expected
+    latencies = [f"fp32, {card['milliseconds']:.1f} ms" for card in both["cards"]]
+    assert [card["latency"] for card in both["cards"]] == latencies
+
+
+def check_colors(answers):
+    """On a black picture, more attention is brighter, and it vanishes with its checkbox."""
+    for card in answers["fp32"]["cards"][:1]:
+        attention, brightness = np.array(card["attention"]), np.array(card["brightness"])
+        assert spearmanr(attention, brightness).statistic > 0.9
+        assert brightness[attention.argmax()] > 100  # of 255
+    assert max(answers["withoutAttention"]["cards"][0]["brightness"]) == 0
 
 
 def test_a_folder_without_an_export_is_not_served(tmp_path):

@@ -1,6 +1,7 @@
 """Imports point one way, in functions too, and importing the package costs what Keras costs."""
 
 import ast
+import re
 
 import pytest
 
@@ -152,6 +153,15 @@ def test_importing_the_package_imports_keras_alone():
     )
     imported, count = run_script("-c", code).stdout.rsplit(maxsplit=1)
     assert imported == "[]" and int(count) < 150
+
+
+def test_the_page_on_the_design_has_every_level_and_folder():
+    page = (ROOT / "docs" / "design.md").read_text()
+    block = re.search(r"```text\n(.*?)```", page, re.DOTALL)[1].replace(",", "")
+    *levels, lowest = [set(line.split()) for line in block.splitlines()]
+    assert levels == [set(rooms) for rooms in LEVELS[:0:-1]]
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders <= set().union(*levels, lowest)
 
 
 def test_files_of_tests_have_names_of_their_own():
