@@ -1,18 +1,17 @@
 """A server on loopback that speaks the routes of the Hugging Face hub, for reading and writing."""
 
 import base64
-import contextlib
 import hashlib
-import http.server
 import json
-import threading
 import urllib.parse
+
+from tests.loopback import LoopbackServer, QuietHandler
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LARGE = (".safetensors", ".keras", ".bin", ".h5")  # what the hub keeps as LFS files
 
 
-class HubServer(http.server.ThreadingHTTPServer):
+class HubServer(LoopbackServer):
     """One repository of models.
 
     Attributes:
@@ -23,31 +22,14 @@ class HubServer(http.server.ThreadingHTTPServer):
         requests: `(method, path)` of each request, without those for the files' heads.
     """
 
-    daemon_threads = True
-
     def __init__(self, repository, files):
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(Handler)
         self.repository, self.files = repository, dict(files)
         self.lies, self.status, self.cut, self.requests = {}, {}, None, []
         self.uploads, self.commits, self.created = {}, [], []
 
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}"
 
-    @contextlib.contextmanager
-    def running(self):
-        thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield self
-        finally:
-            self.shutdown()
-            thread.join()
-            self.server_close()
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     def do_GET(self):
         self._read(body=True)
 
@@ -155,9 +137,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-
-    def log_message(self, *args):
-        """Prints nothing, because the tests look at `requests`."""
 
 
 def hub_hash(name, content):

@@ -1,10 +1,10 @@
 """A file server on loopback that can cut, stall and refuse, and serves ranges or not."""
 
 import contextlib
-import http.server
 import threading
 
 from tests.helpers import GOLDEN
+from tests.loopback import LoopbackServer, QuietHandler
 from vit_keras.weights import lookup
 
 ROW = lookup("B/16", "imagenet21k")
@@ -12,40 +12,25 @@ BODY = (GOLDEN / "vit_token.npz").read_bytes()  # small, in the published format
 FILES = {"/" + ROW.path: BODY, "/weights/" + ROW.path: BODY}
 
 
-class Server(http.server.ThreadingHTTPServer):
+class Server(LoopbackServer):
     """Serves `files`, a dict of paths and bytes; `plan` says what to do with the first requests.
 
     An entry of the plan is a status such as 503, ("cut", n) to close after n bytes of the body,
     ("stall", n) to send no more after n bytes until `release` is set, or "ok".
     """
 
-    daemon_threads = True
-
     def __init__(self, files, *plan, ranges=True, length=True, etag='"v1"'):
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(Handler)
         self.files, self.plan, self.etag = files, list(plan), etag
         self.ranges, self.length = ranges, length
         self.requests = []  # (path, Range or None) of each GET
         self.asked, self.release = threading.Event(), threading.Event()
 
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}"
-
-    @contextlib.contextmanager
-    def running(self):
-        thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield self
-        finally:
-            self.release.set()
-            self.shutdown()
-            thread.join()
-            self.server_close()
+    def let_go(self):
+        self.release.set()
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     def do_GET(self):
         server = self.server
         server.requests.append((self.path, self.headers["Range"]))
@@ -83,9 +68,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.server.etag:
             self.send_header("ETag", self.server.etag)
         self.end_headers()
-
-    def log_message(self, *args):
-        """Prints nothing, because the tests look at `requests`."""
 
 
 def beside(target):
