@@ -32,6 +32,7 @@ LEVELS = (
         "machine",
         "keras_internals",
         "annotated",
+        "lazy_names",
         "visible",
     }
     | {"_backend", "_command_line"},

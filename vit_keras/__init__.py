@@ -4,10 +4,10 @@
 `vit_keras.legacy`. They are imported when they are first used.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
 from vit_keras import _command_line  # first: see there
+from vit_keras.lazy_names import lazy_names
 
 if not _command_line.is_command():  # which imports them once it has work to do
     from vit_keras import applications, layers, models, training, variants, weights
@@ -23,13 +23,7 @@ MODULES = {
     "visualize": "vit_keras.legacy.visualize",
     "vit": "vit_keras.legacy.vit",
 }
-
-
-def __getattr__(name):
-    if name not in MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(MODULES[name])
-
+__getattr__ = lazy_names(__name__, MODULES)
 
 __all__ = [
     "applications",

@@ -4,7 +4,6 @@
 TensorFlow, and their modules are imported when the names are first used.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
 from vit_keras import extras
@@ -14,6 +13,7 @@ from vit_keras.data.picture_paths import expand_pictures
 from vit_keras.data.pillow_images import read_image
 from vit_keras.data.read_ahead import read_ahead
 from vit_keras.data.thumbnails import thumbnail
+from vit_keras.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from vit_keras.data.contact_sheet import captions_of, draw_contact_sheet, pixels_of
@@ -115,9 +115,10 @@ __all__ = [
     "train_batches",
 ]
 
+_lazy_name = lazy_names(__name__, {k: f"{__name__}.{home}:{k}" for k, home in MODULES.items()})
+
 
 def __getattr__(name: str):
-    if name not in MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    extras.check("tensorflow", extra="data", purpose=f"`vit_keras.data.{name}`")
-    return getattr(importlib.import_module(f"{__name__}.{MODULES[name]}"), name)
+    if name in MODULES:
+        extras.check("tensorflow", extra="data", purpose=f"`vit_keras.data.{name}`")
+    return _lazy_name(name)

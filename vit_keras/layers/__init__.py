@@ -4,7 +4,6 @@ The layers of vit-keras 0.x are imported when they are first used, since the imp
 with Keras under that version's names.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
@@ -35,18 +34,15 @@ from vit_keras.layers.tokens import (
     RegisterTokens,
     TakeClassToken,
 )
+from vit_keras.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from vit_keras.layers.transformer_block import MultiHeadSelfAttention, TransformerBlock
 
 OF_VERSION_0 = ("MultiHeadSelfAttention", "TransformerBlock")
-
-
-def __getattr__(name):
-    if name not in OF_VERSION_0:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.transformer_block"), name)
-
+__getattr__ = lazy_names(
+    __name__, {name: f"{__name__}.transformer_block:{name}" for name in OF_VERSION_0}
+)
 
 __all__ = [
     "AddPositionEmbs",

@@ -4,9 +4,9 @@ The modules behind these names are imported when a name is first used, because t
 formats would take longer to import than the models.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
+from vit_keras.lazy_names import lazy_names
 from vit_keras.weights.published.catalog import lookup, names
 
 if TYPE_CHECKING:
@@ -45,13 +45,7 @@ _HOMES = {
     "with_text_head": "text_embeddings",
     "write_text_embeddings": "text_embeddings",
 }
-
-
-def __getattr__(name):
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
+__getattr__ = lazy_names(__name__, {k: f"{__name__}.{home}:{k}" for k, home in _HOMES.items()})
 
 __all__ = [
     "TextEmbeddings",
