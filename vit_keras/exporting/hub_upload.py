@@ -4,6 +4,7 @@ import os
 
 from vit_keras import extras
 from vit_keras.hub_address import MAIN, HubAddress, parse_hf
+from vit_keras.weights.hub_errors import REFUSED, reason_of, status_of
 
 PURPOSE = "Uploading to the Hugging Face hub"
 
@@ -77,8 +78,8 @@ def upload(folder: str | os.PathLike, repository: str, private: bool = False) ->
 
 
 def _failure(repository, error):
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status in (401, 403):
+    status = status_of(error)
+    if status in REFUSED:
         return PermissionError(
             f"The token may not write to hf://{repository} (the hub answered {status}). Check the "
             "user or organization, and give a token with write access: `hf auth login` or HF_TOKEN"
@@ -88,8 +89,7 @@ def _failure(repository, error):
             f"hf://{repository} was changed by another upload meanwhile (the hub answered "
             f"{status}), and nothing was added. Run the command again"
         )
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return ConnectionError(
-        f"hf://{repository} did not take the upload: {reason}. Check the network, and that "
-        "HF_HUB_OFFLINE is not set, and run the command again"
+        f"hf://{repository} did not take the upload: {reason_of(error)}. Check the network, and "
+        "that HF_HUB_OFFLINE is not set, and run the command again"
     )

@@ -14,6 +14,7 @@ from typing import Any
 from vit_keras import extras
 from vit_keras.files import sha256, write_text
 from vit_keras.hub_address import HubAddress, is_address, is_plain, parse_hf
+from vit_keras.weights.hub_errors import hub_error, reason_of, status_of
 from vit_keras.weights.kaggle import kaggle_folder
 from vit_keras.weights.published import integrity
 from vit_keras.weights.weight_names import CONFIG_FILES, FOLDER_FILES, OTHER_SUFFIXES
@@ -58,8 +59,8 @@ def _hf_path(address):
     try:
         info = hub.HfApi().model_info(address.repository, revision=address.revision)
     except (errors.HTTPError, errors.OfflineModeIsEnabled) as error:
-        status = getattr(getattr(error, "response", None), "status_code", 500)
-        path = _cached(hub, address) if status >= 500 else None
+        answered = (status_of(error) or 500) < 500
+        path = None if answered else _cached(hub, address)
         if path is None:
             raise failure(address, error) from error
         return path
@@ -187,20 +188,14 @@ def _remember(hub, address, commit):
 
 def failure(address: HubAddress, error: Exception) -> OSError:
     """The error for a user: what the hub answered, and what to do."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
     page = f"huggingface.co/{address.repository}"
-    if status in (401, 403):
-        return PermissionError(
-            f"{address} wants a token (the hub answered {status}): check the name, accept the "
-            f"license at {page} if it asks for one, and run `hf auth login` or set HF_TOKEN"
-        )
-    if status == 404:
-        return FileNotFoundError(
-            f"There is no {address} on the hub, or it is private (404). Check the user, the name, "
-            "the revision and the file, or run `hf auth login`"
-        )
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return ConnectionError(
-        f"{address} is not in the cache and cannot be downloaded: {reason}. Check the network, and "
-        "that HF_HUB_OFFLINE is not set; or download the folder elsewhere and give its path"
+    return hub_error(
+        error,
+        missing=f"There is no {address} on the hub, or it is private (404). Check the user, the "
+        "name, the revision and the file, or run `hf auth login`",
+        refused=f"{address} wants a token (the hub answered {status_of(error)}): check the name, "
+        f"accept the license at {page} if it asks for one, and run `hf auth login` or set HF_TOKEN",
+        unreachable=f"{address} is not in the cache and cannot be downloaded: {reason_of(error)}. "
+        "Check the network, and that HF_HUB_OFFLINE is not set; or download the folder elsewhere "
+        "and give its path",
     )

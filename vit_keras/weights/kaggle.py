@@ -4,6 +4,7 @@ import os
 
 from vit_keras import extras
 from vit_keras.hub_address import parse_kaggle
+from vit_keras.weights.hub_errors import hub_error, reason_of, status_of
 
 PURPOSE = "Reading models of Kaggle"
 CONFIG, WEIGHTS = "config.json", "model.weights.h5"
@@ -54,20 +55,15 @@ def _download_if_there(address, handle, name):
 
 
 def _failure(address, error):
-    status = getattr(getattr(error, "response", None), "status_code", None)
     page = "kaggle.com/models/" + "/".join(address.removeprefix("kaggle://").split("/")[:2])
-    if status == 404:
-        return FileNotFoundError(
-            f"There is no {address} on Kaggle (404). Choose a variation and a version at {page}"
-        )
-    if status in (401, 403) or type(error).__name__ == "UnauthenticatedError":
-        return PermissionError(
-            f"{address} wants credentials (Kaggle answered {status}): accept its license at {page} "
-            "if it asks for one, and run kagglehub.login() or set KAGGLE_API_TOKEN"
-        )
-    return ConnectionError(
-        f"{address} is not in the cache and cannot be downloaded: {str(error)[:200]}. Check the "
-        "network, or download the folder elsewhere and give its path"
+    return hub_error(
+        error,
+        missing=f"There is no {address} on Kaggle (404). Choose a variation and a version at "
+        f"{page}",
+        refused=f"{address} wants credentials (Kaggle answered {status_of(error)}): accept its "
+        f"license at {page} if it asks for one, and run kagglehub.login() or set KAGGLE_API_TOKEN",
+        unreachable=f"{address} is not in the cache and cannot be downloaded: {reason_of(error)}. "
+        "Check the network, or download the folder elsewhere and give its path",
     )
 
 
