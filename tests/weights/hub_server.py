@@ -16,7 +16,8 @@ class HubServer(LoopbackServer):
 
     Attributes:
         files: `{name: content}` of the repository.
-        lies: What to answer instead of the truth: `sha`, `names`, `etag` or `commit`.
+        lies: What to answer instead of the truth: `sha`, `names`, `commit`, `etag`, or `etags`,
+            `{file: etag}`.
         status: The answer to every request, if it is not 200; `{route: status}` for some.
         cut: How many bytes of each file arrive before the connection closes.
         requests: `(method, path)` of each request, without those for the files' heads.
@@ -58,10 +59,11 @@ class Handler(QuietHandler):
         if content is None:
             self._error(404, "EntryNotFound")
             return
-        etag = self.server.lies.get("etag") or hub_hash(name, content)
+        lies = self.server.lies
+        etag = lies.get("etags", {}).get(name) or lies.get("etag") or hub_hash(name, content)
         self.send_response(200)
         self.send_header("ETag", f'"{etag}"')
-        self.send_header("X-Repo-Commit", self.server.lies.get("commit", COMMIT))
+        self.send_header("X-Repo-Commit", lies.get("commit", COMMIT))
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if body:

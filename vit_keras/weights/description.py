@@ -8,7 +8,6 @@ from vit_keras import families
 from vit_keras.files import sha256
 from vit_keras.weights import first_use
 from vit_keras.weights.architectures import class_for, family_name, variant_name
-from vit_keras.weights.containers.keras_h5 import head_beside
 from vit_keras.weights.containers.tensor_hashes import check_tensors
 from vit_keras.weights.formats.timm_numerics import license_of
 from vit_keras.weights.licenses import license_note
@@ -76,7 +75,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
     """
     with open_weight_file(path, source) as file:
         model = _model(file)
-        format_name, paths = file.format.name, (file.path, *head_beside(file.path))
+        format_name, paths = file.format.name, file.paths
         verified = _verified(file)
     files = [{**row, "hashes": verified, **_first_use(row)} for row in map(_file, paths)]
     origin = _origin(files[0], format_name, model["architecture"].get("num_classes"))

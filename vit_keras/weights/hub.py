@@ -14,14 +14,16 @@ from typing import Any
 from vit_keras import extras
 from vit_keras.files import sha256, write_text
 from vit_keras.hub_address import HubAddress, is_address, is_plain, parse_hf
+from vit_keras.weights.containers import DamagedFile
+from vit_keras.weights.containers.sharded import shards_of
+from vit_keras.weights.containers.tensor_hashes import some
 from vit_keras.weights.hub_errors import hub_error, reason_of, status_of
 from vit_keras.weights.kaggle import kaggle_folder
 from vit_keras.weights.published import integrity
-from vit_keras.weights.weight_names import CONFIG_FILES, FOLDER_FILES, OTHER_SUFFIXES
+from vit_keras.weights.weight_names import CONFIG_FILES, FOLDER_FILES, weights_among
 
 COMMIT = re.compile("[0-9a-f]{40}")
 SHA256 = re.compile("[0-9a-f]{64}")
-SHARDED = "model.safetensors.index.json"
 PURPOSE = "Reading models of the Hugging Face hub"
 
 
@@ -69,11 +71,25 @@ def _hf_path(address):
     names = [file.rfilename for file in info.siblings or ()]
     files = _choose(address, names)
     try:
-        paths = [_file(hub, address, info.sha, name) for name in files]
+        path = _download(hub, address, info.sha, files, names)
     except (errors.HTTPError, errors.FileMetadataError, OSError) as error:
         raise failure(address, error) from error
     _remember(hub, address, info.sha)
-    return paths[-1] if address.file in names else os.path.dirname(paths[-1])
+    return path if address.file in names else os.path.dirname(path)
+
+
+def _download(hub, address, commit, files, names):
+    """Downloads files, and shards if the last is an index; returns the path of the last."""
+    path = [_file(hub, address, commit, name) for name in files][-1]
+    folder = os.path.dirname(files[-1])
+    shards = [f"{folder}/{name}".lstrip("/") for name in shards_of(path)]
+    if absent := [name for name in shards if name not in names]:
+        raise DamagedFile(
+            f"{address} must hold the shards that its {files[-1]} names. Missing: {some(absent)}"
+        )
+    for name in shards:
+        _file(hub, address, commit, name)
+    return path
 
 
 def _choose(address: HubAddress, names: list[str]) -> list[str]:
@@ -87,23 +103,13 @@ def _choose(address: HubAddress, names: list[str]) -> list[str]:
         file = weights_among([os.path.basename(name) for name in inside]) or ""
         weights = [f"{folder}/{file}".lstrip("/")] if file else []
     if not weights:
-        shards = "; weights in several shards are not read" if SHARDED in names else ""
         raise FileNotFoundError(
             f"{address} must hold {', '.join(FOLDER_FILES)}, or one file of weights of another "
-            f"name{shards}. Received: {', '.join(sorted(names)[:20]) or 'nothing'}. Name a file as "
+            f"name. Received: {', '.join(sorted(names)[:20]) or 'nothing'}. Name a file as "
             f"hf://{address.repository}/FILE"
         )
     beside = [f"{folder}/{name}".lstrip("/") for name in (*CONFIG_FILES, "labels.txt")]
     return [*(name for name in beside if name in names and name != weights[0]), *weights]
-
-
-def weights_among(names: list[str]) -> str | None:
-    """The file of weights that is read from a folder with these files; None without one."""
-    for name in FOLDER_FILES:
-        if name in names:
-            return name
-    others = [name for name in names if name.endswith(OTHER_SUFFIXES)]
-    return others[0] if len(others) == 1 else None
 
 
 def _file(hub, address, commit, name):
@@ -139,11 +145,15 @@ def _cached(hub, address: HubAddress) -> str | None:
         if not isinstance(path, str):
             continue
         beside = os.path.dirname(path)
-        if not named and weights_among(os.listdir(beside)) is None:
+        weights = os.path.basename(path) if named else weights_among(os.listdir(beside))
+        if weights is None:
             return None  # the download was cut short
         for file in os.listdir(beside):
             if os.path.isfile(os.path.join(beside, file)):
                 _verify(os.path.join(beside, file), address)
+        shards = shards_of(os.path.join(beside, weights))
+        if not all(os.path.isfile(os.path.join(beside, name)) for name in shards):
+            return None
         return path if named else beside
     return None
 

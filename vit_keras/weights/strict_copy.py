@@ -16,7 +16,6 @@ from vit_keras.weights.architectures import (
     family_name,
     variant_name,
 )
-from vit_keras.weights.containers.keras_h5 import head_beside
 from vit_keras.weights.containers.tensor_hashes import check_tensors
 from vit_keras.weights.formats.base import Link
 from vit_keras.weights.licenses import warn_of_license
@@ -48,7 +47,7 @@ def copy_weights(
     plan.check()
     file.tensors.verify()
     check_tensors(file.path, file.tensors, plan.tensors())
-    unhashed = [] if file.tensors.recorded else [file.path, *head_beside(file.path)]
+    unhashed = [] if file.tensors.recorded else file.paths
     for part in (*unhashed, *file.config_files):
         first_use.check(part)
     for link in plan.links:

@@ -18,7 +18,7 @@ from vit_keras.weights.formats.base import Format, Numerics
 from vit_keras.weights.hub import local_path
 from vit_keras.weights.json_text import LARGEST_JSON_BYTES, parse_json
 from vit_keras.weights.naming import named_errors
-from vit_keras.weights.weight_names import CONFIG_FILES, FOLDER_FILES, OTHER_SUFFIXES
+from vit_keras.weights.weight_names import CONFIG_FILES, FOLDER_FILES, SHARD, weights_among
 
 NOTE_PARTS = ("architecture", "numerics")
 
@@ -42,6 +42,11 @@ class WeightFile:
     names: dict[str, str]
     config: dict
     folder: str = ""
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of all files of weights: this one, and those that hold tensors for it."""
+        return [self.path, *dict.fromkeys(self.tensors.elsewhere.values())]
 
     @property
     def config_files(self) -> list[str]:
@@ -160,15 +165,13 @@ def locate(path: str) -> tuple[str, str]:
     if os.path.isfile(path):
         return path, os.path.dirname(path)
     if os.path.isdir(path):
-        for name in FOLDER_FILES:
-            if os.path.isfile(os.path.join(path, name)):
-                return os.path.join(path, name), path
-        others = [name for name in sorted(os.listdir(path)) if name.endswith(OTHER_SUFFIXES)]
-        if len(others) == 1:
-            return os.path.join(path, others[0]), path
+        names = [name for name in os.listdir(path) if os.path.isfile(os.path.join(path, name))]
+        if file := weights_among(names):
+            return os.path.join(path, file), path
+        has_shards = any(map(SHARD.fullmatch, names))
         raise FileNotFoundError(
             f"A folder of weights must hold {' or '.join(FOLDER_FILES)}. Received: {path!r}, "
-            "which has no weights"
+            f"which has {'shards without their index' if has_shards else 'no weights'}"
         )
     raise FileNotFoundError(f"There is no file of weights at {path!r}.")
 

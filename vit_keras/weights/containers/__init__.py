@@ -14,6 +14,7 @@ from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.containers.npz import NpzTensors, write_npz
 from vit_keras.weights.containers.pytorch import TorchTensors, write_torch
 from vit_keras.weights.containers.safetensors import SafetensorsTensors, write_safetensors
+from vit_keras.weights.containers.sharded import SUFFIXES, ShardedTensors
 
 
 class Reader(Protocol):
@@ -54,6 +55,7 @@ READERS: dict[str, Callable[[str], Reader]] = {
     ".bin": TorchTensors,
     ".weights.h5": KerasTensors,
     ".keras": KerasTensors,
+    **dict.fromkeys(SUFFIXES, ShardedTensors),
 }
 # `(path, (name, array) pairs, note)`; a `.weights.h5` needs its groups, see `keras_h5.write_h5`.
 WRITERS = {

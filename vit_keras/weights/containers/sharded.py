@@ -1,0 +1,126 @@
+"""Weights in several files, shards, with an index that says which of them holds which tensor.
+
+The index is what transformers writes beside the shards: JSON with `weight_map`, an object of
+`{name of the tensor: name of the shard}`.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from vit_keras.annotated import is_text, short
+from vit_keras.hub_address import is_plain
+from vit_keras.weights.containers.checks import DamagedFile
+from vit_keras.weights.containers.pytorch import TorchTensors
+from vit_keras.weights.containers.safetensors import SafetensorsTensors
+from vit_keras.weights.containers.tensor_hashes import some
+from vit_keras.weights.json_text import LARGEST_JSON_BYTES, parse_json
+
+INDEX = ".index.json"
+SHARD_READERS: dict[str, type[SafetensorsTensors] | type[TorchTensors]] = {
+    ".safetensors": SafetensorsTensors,
+    ".bin": TorchTensors,
+}
+SUFFIXES = tuple(suffix + INDEX for suffix in SHARD_READERS)
+
+
+def read_index(path: str) -> dict[str, str]:
+    """Reads an index: `{name of a tensor: name of its shard}`.
+
+    Raises:
+        DamagedFile: It is no index, or names files outside its folder or of another kind.
+    """
+    label, suffix = f"The index {path!r}", _suffix(path)
+    with open(path, "rb") as file:
+        content = parse_json(file.read(LARGEST_JSON_BYTES + 1), label)
+    shards = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(shards, dict) or not shards:
+        raise DamagedFile(
+            f"{label} must hold `weight_map`, an object that names the shard of each tensor. "
+            f"Received: {short(content)}"
+        )
+    for shard in shards.values():
+        is_beside = is_text(shard) and is_plain(shard) and "/" not in shard
+        if not is_beside or not shard.endswith(suffix):
+            raise DamagedFile(
+                f"{label} must name {suffix} files of its own folder. Received: {short(shard)}"
+            )
+    return shards
+
+
+def shards_of(path: str) -> list[str]:
+    """The names of the shards that belong to a file of weights; none but for an index."""
+    return sorted({*read_index(path).values()}) if path.endswith(SUFFIXES) else []
+
+
+class ShardedTensors:
+    """Reads the shards that an index names, each by the reader of its kind.
+
+    Each tensor must be in the shard that the index names, and in no other one.
+    """
+
+    def __init__(self, path: str):
+        self.path, index = path, read_index(path)
+        self.metadata: dict[str, str] = {}
+        self.hashes: dict[str, str] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        folder = os.path.dirname(path)
+        self.elsewhere = {name: os.path.join(folder, shard) for name, shard in index.items()}
+        self.readers: dict[str, SafetensorsTensors | TorchTensors] = {}
+        self._check_files()
+        reader = SHARD_READERS[_suffix(path)]
+        with contextlib.ExitStack() as opened:
+            opened.callback(self.close)
+            for shard in dict.fromkeys(self.elsewhere.values()):
+                self.readers[shard] = reader(shard)
+            self._check_names()
+            opened.pop_all()
+        for tensors in self.readers.values():
+            self.shapes |= tensors.shapes
+            self.hashes |= tensors.hashes
+        self.recorded = all(tensors.recorded for tensors in self.readers.values())
+
+    def _check_files(self):
+        shards = sorted({*self.elsewhere.values()})
+        missing = [os.path.basename(shard) for shard in shards if not os.path.isfile(shard)]
+        if missing:
+            raise FileNotFoundError(
+                f"The {len(shards)} shards that {self.path!r} names must be in its folder. "
+                f"Missing: {some(missing)}. Copy or download them as well"
+            )
+
+    def _check_names(self):
+        faults = list(self._faults())
+        if faults:
+            raise DamagedFile(
+                f"Each tensor must be in the shard that {self.path!r} names, and in no other. "
+                f"Received: {some(faults)}. Download the index and its shards again"
+            )
+
+    def _faults(self) -> Iterator[str]:
+        """Says which tensors are not where the index says."""
+        for shard, tensors in self.readers.items():
+            named = {name for name, place in self.elsewhere.items() if place == shard}
+            file = os.path.basename(shard)
+            yield from (f"{name} is not in {file}" for name in sorted(named - {*tensors.shapes}))
+            yield from (f"{name} is in {file}" for name in sorted({*tensors.shapes} - named))
+
+    def raw(self, name: str) -> np.ndarray:
+        return self.readers[self.elsewhere[name]].raw(name)
+
+    def read(self, name: str) -> np.ndarray:
+        return self.readers[self.elsewhere[name]].read(name)
+
+    def verify(self) -> None:
+        for tensors in self.readers.values():
+            tensors.verify()
+
+    def close(self) -> None:
+        for tensors in self.readers.values():
+            tensors.close()
+
+
+def _suffix(path):
+    return os.path.splitext(path.removesuffix(INDEX))[1]
