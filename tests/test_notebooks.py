@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import jaccard_score
 
+from tests.helpers import to_numpy
 from tools.notebooks import notebook, scripts
 from vit_keras import data
 
+LOSSES = [2.302585, 2.218386, 2.329975, 2.284327, 2.236301, 2.289501]  # of each backend
 SCRIPTS = {script.stem: script for script in scripts()}
 
 
@@ -77,3 +79,32 @@ def test_inspection_shows_the_attention_of_the_photographs(run):
     expected = rollout[:, 0, 1:].reshape(2, 4, 6)
     np.testing.assert_allclose(names["views"].rollout, expected, rtol=1e-4)
     assert names["similarity"].shape == (4, 6, 4, 6) and names["last"].shape == (2, 4, 6, 3)
+
+
+def test_each_loop_has_the_losses_of_fit(run):
+    names = run("own_training_loop")
+    losses, expected = names["losses"], names["history"]["loss"]
+    assert len(losses) == 6 and losses[0] == pytest.approx(np.log(10)) and losses[-1] < losses[0]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    np.testing.assert_allclose(losses, LOSSES, rtol=1e-4)  # those of the other backends
+    for ours, theirs in zip(names["model"].weights, names["reference"].weights):
+        pair = to_numpy(ours), to_numpy(theirs)
+        np.testing.assert_allclose(*pair, atol=1e-5, err_msg=theirs.path)
+
+
+@pytest.mark.nightly
+@pytest.mark.once
+def test_the_server_answers_as_keras_and_refuses_other_shapes(run):
+    names = run("serve_saved_model")
+    assert "vit_keras" not in names["SERVER"] and "keras" not in names["SERVER"]
+    assert names["status"] == 200 and names["probabilities"].shape == (1, 10)
+    np.testing.assert_allclose(names["probabilities"], names["expected"], atol=1e-5)
+    assert names["expected"].max() > 0.2  # not the answer of any picture
+    status, content = names["refused"]
+    assert status == 400
+    assert content["error"].startswith("`instances` must be [None, 32, 32, 3] pixels")
+    status, content = names["again"]
+    np.testing.assert_allclose(
+        content["predictions"], np.repeat(names["expected"], 2, 0), atol=1e-5
+    )
+    assert names["server"].returncode is not None
