@@ -21,7 +21,8 @@ __all__ = ["COMMANDS", "command", "main", "run"]
 # In the order of the help; a command is the module of its name.
 COMMANDS = (
     *("check", "train", "evaluate", "predict", "embed", "search", "export", "visualize"),
-    *("convert", "labels", "info", "push", "soup", "vtab", "reproduce", "bench", "completion"),
+    *("convert", "pack", "labels", "info", "push", "soup", "vtab", "reproduce", "bench"),
+    "completion",
 )
 ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 

@@ -129,7 +129,7 @@ def add_dataset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dataset",
         metavar="NAME",
-        help="digits, folder:PATH, table:FILE, tfds:NAME or vtab:TASK (the run's own)",
+        help="digits, folder:PATH, table:FILE, shards:PATTERN, tfds:NAME or vtab:TASK (the run's)",
     )
     parser.add_argument("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
     columns = "columns of a table that hold the labels (the run's, or label)"
@@ -157,7 +157,8 @@ def dataset_of(options: argparse.Namespace, trained: Any) -> tuple[str | None, D
 def dataset_label(name: str) -> str:
     """What figures call a data set: `folder:photos/flowers` is flowers, `tfds:pets` is pets."""
     kind, _, rest = name.partition(":")
-    return pathlib.Path(rest).resolve().name if kind in ("folder", "table") else rest or kind
+    is_path = kind in ("folder", "table", "shards")
+    return pathlib.Path(rest).resolve().name if is_path else rest or kind
 
 
 def add_image_size(parser: argparse.ArgumentParser) -> None:

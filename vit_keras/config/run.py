@@ -23,7 +23,8 @@ class Config:
 
     Attributes:
         name: name of the run, the first part of its default folder
-        dataset: data to learn from: digits, folder:PATH, table:FILE, tfds:NAME or vtab:TASK
+        dataset: data to learn from: digits, folder:PATH, table:FILE, shards:PATTERN,
+            tfds:NAME or vtab:TASK
         batch: images per update
         batch_eval: images per step of an evaluation
         epochs: passes through the training images; null to count updates by total_steps

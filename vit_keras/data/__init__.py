@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         review_pairs,
         review_pictures,
     )
+    from vit_keras.data.shards.packing import pack_shards
     from vit_keras.data.splits import Split, from_arrays
     from vit_keras.data.summary import count_classes, describe_splits
     from vit_keras.data.survey import splits_of_run, survey_pictures
@@ -59,6 +60,7 @@ MODULES = {  # where the names that need TensorFlow are defined
     "learned_task": "feed",
     "holds_masks": "masks",
     "load": "datasets",
+    "pack_shards": "shards.packing",
     "pixels_of": "contact_sheet",
     "read_layout": "layout",
     "review_counts": "review",
@@ -95,6 +97,7 @@ __all__ = [
     "learned_task",
     "load",
     "normalize",
+    "pack_shards",
     "pixels_of",
     "read_ahead",
     "read_image",

@@ -11,6 +11,7 @@ from vit_keras.data import folder, table, tfds, vtab
 from vit_keras.data.dataset import Dataset
 from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.pillow_images import check_channels
+from vit_keras.data.shards import source as shards
 from vit_keras.data.splits import from_arrays
 
 
@@ -39,10 +40,11 @@ def _digits_dataset(channels: int, config: DataConfig) -> Dataset:
 
 DATASETS: dict[str, Callable[[int, DataConfig], Dataset]] = {"digits": _digits_dataset}
 # By the prefix before the colon.
-SEVERAL_TASKS: dict[str, Callable[[str, int, DataConfig, str], Dataset]] = {
+LABELS_OPTIONAL: dict[str, Callable[[str, int, DataConfig, str, bool], Dataset]] = {
     "folder": folder.load,
-    "table": table.load,
+    "shards": shards.load,
 }
+SEVERAL_TASKS: dict[str, Callable[[str, int, DataConfig, str], Dataset]] = {"table": table.load}
 CLASSES_ALONE: dict[str, Callable[[str, int, DataConfig], Dataset]] = {
     "tfds": tfds.load,
     "vtab": vtab.load,
@@ -59,14 +61,16 @@ def load(
     """Opens a data set.
 
     Args:
-        name: `digits`, `folder:PATH`, `table:FILE`, `tfds:NAME`, or `vtab:TASK`.
+        name: `digits`, `folder:PATH`, `table:FILE`, `shards:PATTERN`, `tfds:NAME`, or
+            `vtab:TASK`.
         channels: 1 for grayscale or 3 for RGB images.
         config: Says where TensorFlow Datasets keeps its files, which images are held out, and what
             happens to unreadable ones.
         task: What the labels are: a name in `vit_keras.tasks.KINDS`, or "auto" for what the data
             set says. Folders and tables may have several labels; tables may have numbers.
         labeled: Whether the pictures must have labels. Without, a folder may hold pictures in no
-            folder of a class; the data set then has no `class_names`.
+            folder of a class, and shards pictures without one; the data set then has no
+            `class_names`.
 
     Raises:
         ValueError: If the name is unknown, or if the data set does not suit the task.
@@ -81,16 +85,16 @@ def load(
     """
     check_channels(channels)
     kind, colon, rest = name.partition(":")
-    if kind not in ({**SEVERAL_TASKS, **CLASSES_ALONE} if colon else DATASETS) or (
-        colon and not rest
-    ):
+    if kind not in (
+        {**LABELS_OPTIONAL, **SEVERAL_TASKS, **CLASSES_ALONE} if colon else DATASETS
+    ) or (colon and not rest):
         raise ValueError(
             f"`dataset` must be one of {', '.join(map(repr, DATASETS))}, or folder:PATH, "
-            f"table:FILE, tfds:NAME or vtab:TASK. Received: dataset={name!r}"
+            f"table:FILE, shards:PATTERN, tfds:NAME or vtab:TASK. Received: dataset={name!r}"
         )
     config = config or DataConfig()
-    if kind == "folder":
-        dataset = folder.load(rest, channels, config, task, labeled)
+    if kind in LABELS_OPTIONAL:
+        dataset = LABELS_OPTIONAL[kind](rest, channels, config, task, labeled)
     elif kind in SEVERAL_TASKS:
         dataset = SEVERAL_TASKS[kind](rest, channels, config, task)
     elif kind in CLASSES_ALONE:

@@ -99,8 +99,13 @@ def hold_out(
     chosen = choose_held_out(paths, classes, config)
     if not chosen.any():
         return chosen, ""
-    return chosen, (
-        f"{lacks}: {config.test_percent:g} % of {unit}, {chosen.sum():,} pictures, are held "
+    return chosen, held_out_note(lacks, int(chosen.sum()), config, unit)
+
+
+def held_out_note(lacks: str, count: int, config: DataConfig, unit: str) -> str:
+    """Says that a data set which `lacks` a split has some pictures held out, and of what."""
+    return (
+        f"{lacks}: {config.test_percent:g} % of {unit}, {count:,} pictures, are held "
         f"out. Give data.test_percent, or a {lacks.removeprefix('no ')}"
     )
 

@@ -1,0 +1,132 @@
+"""Measures data sets in shards: images per second by format, and the opening of a large index.
+
+    KERAS_BACKEND=jax python -m benchmarks.shard_reading                      # beside a folder
+    KERAS_BACKEND=jax python -m benchmarks.shard_reading --records 10000000   # an index alone
+
+Pipelines take turns, as in `benchmarks.input_pipeline`, which has the same pictures. The shards of
+a large index are files without content but one picture each, to which all their records lead.
+"""
+
+import argparse
+import os
+import pathlib
+import resource
+import tempfile
+import time
+
+import numpy as np
+
+from benchmarks.input_pipeline import BATCH, compare, images_per_second, ours, write_images
+
+FORMATS = ("tar", "tfrecord", "array_record", "parquet")
+SHARDS, CLASSES = 1000, 1000
+STEP = 1_000_000  # at which a run is resumed
+
+
+def compare_formats(count: int, rounds: int) -> dict[str, float]:
+    """Prints and returns the images per second of a folder and of each format."""
+    from vit_keras import data
+    from vit_keras.config import DataConfig
+
+    with tempfile.TemporaryDirectory() as root:
+        folder = pathlib.Path(root) / "folder"
+        folder.mkdir()
+        write_images(folder, count)
+        choice = DataConfig(test_percent=0)
+        dataset = data.load(f"folder:{folder}", 3, choice)
+        splits = {"folder": dataset.split("train")}
+        for kind in FORMATS:
+            data.pack_shards(dataset, f"{root}/{kind}", format=kind, shard_mb=8)
+            splits[kind] = data.load(f"shards:{root}/{kind}", 3, choice).split("train")
+        for split in splits.values():
+            images_per_second(ours(split, crop="inception"))  # warms caches
+        pipelines = {name: ours(split, crop="inception") for name, split in splits.items()}
+        return compare(pipelines, rounds)
+
+
+def write_large(folder: pathlib.Path, records: int) -> None:
+    """Writes shards without content, and an index of `records` pictures in them."""
+    from PIL import Image
+
+    from vit_keras.data.shards import index, places
+
+    Image.new("RGB", (64, 64), "teal").save(folder / "picture.jpg")
+    picture = (folder / "picture.jpg").read_bytes()
+    (folder / "picture.jpg").unlink()
+    for number in range(SHARDS):
+        path = folder / f"{'test' if number == SHARDS - 1 else 'train'}-{number:05}.tar"
+        path.write_bytes(picture)
+        os.truncate(path, 2**30)  # which takes no room on the disk
+    shards = places.find_shards(str(folder))
+    flat = [shard for of_split in shards.splits.values() for shard in of_split]
+    index.write_index(
+        index.index_folder(flat, shards.kind, None),
+        index.Index(
+            starts=np.linspace(0, records, SHARDS + 1).astype("int64"),
+            offsets=np.zeros(records, "int64"),
+            lengths=np.full(records, len(picture), "int64"),
+            labels=np.random.default_rng(0).integers(0, CLASSES, records, dtype="int32"),
+            classes=None,
+        ),
+    )
+
+
+def open_large(records: int) -> None:
+    """Prints what opening an index takes, and the first batch of a run that goes on at `STEP`."""
+    from vit_keras import data
+
+    with tempfile.TemporaryDirectory() as root:
+        os.environ["KERAS_HOME"] = f"{root}/home"
+        folder = pathlib.Path(root) / "shards"
+        folder.mkdir()
+        if os.fork() == 0:  # so that the memory of writing does not count
+            write_large(folder, records)
+            os._exit(0)
+        if os.wait()[1]:
+            raise RuntimeError("the index could not be written")
+        data.load("digits", 3).split("train")  # imports what all data sets need
+        before = _peak_mb()
+        start = time.perf_counter()
+        dataset = data.load(f"shards:{folder}", 3)
+        opened = time.perf_counter() - start
+        next(iter(_resumed(dataset.split("train"))))
+        resumed = time.perf_counter() - start
+        print(
+            f"{records:,} records in {SHARDS} shards: open after {opened:.2f} s, first batch of "
+            f"update {STEP:,} after {resumed:.2f} s; peak memory {before:.0f} MB before, "
+            f"{_peak_mb():.0f} MB after"
+        )
+
+
+def _resumed(split):
+    from vit_keras import data
+    from vit_keras.config import AugmentConfig
+    from vit_keras.models import Preprocessing
+
+    return data.train_batches(
+        split,
+        image_size=(224, 224),
+        preprocessing=Preprocessing(),
+        batch=BATCH,
+        augment_config=AugmentConfig(crop="inception"),
+        seed=0,
+        start_step=STEP,
+        total_steps=STEP + 10,
+        num_classes=CLASSES,
+    )
+
+
+def _peak_mb():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--records", type=int, help="open an index of that many records instead")
+    options = parser.parse_args()
+    if options.records:
+        open_large(options.records)
+    else:
+        compare_formats(options.images, options.rounds)

@@ -1,0 +1,167 @@
+"""Damaged and hostile shards, notes and indexes are refused by their names."""
+
+import json
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.data.gray_shards import load, png, samples, write_tar
+from vit_keras import data
+from vit_keras.data.origin import UnreadableImageError
+from vit_keras.data.shards.formats import FORMATS
+from vit_keras.models import Preprocessing
+
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache")]
+
+GOOD = [*samples(range(3))]
+HOSTILE = {
+    "leads out": [*GOOD, ("../../etc/x.png", png(1))],
+    "'/etc/x.png' leads out": [*GOOD, ("/etc/x.png", png(1))],
+    "two members of a kind": [*GOOD, ("a.png", png(1)), ("a.png", png(1))],
+    "'a' has two members": [*GOOD, ("a.png", png(1)), ("a.jpg", png(1))],
+    "must hold the number of a class": [*GOOD, ("a.png", png(1)), ("a.cls", b"cat")],
+    "'a.cls' must hold the number": [*GOOD, ("a.png", png(1)), ("a.cls", b"1" * 100)],
+    "class 99999999, not one of": [*GOOD, ("a.png", png(1)), ("a.cls", b"99999999")],
+}
+
+
+@pytest.mark.parametrize("reason", HOSTILE)
+def test_hostile_members_are_refused(tmp_path, reason, shard_cache):
+    write_tar(tmp_path / "a.tar", HOSTILE[reason])
+    with pytest.raises(ValueError, match=rf"a.tar' is no whole shard \(.*{reason}.*Restore it"):
+        load(tmp_path)
+    assert not any(path.is_dir() for path in shard_cache.iterdir())  # nothing is kept of it
+
+
+def spoiled(content):
+    """Damaged copies of a tar file with a member of `content`'s size in its last header."""
+    yield "cut in a picture", content[:1700]
+    yield "cut in a header", content[: 512 * 5 + 100]
+    yield "cut before the end", content[: content.index(b"\0" * 1024)]
+    for offset in range(0, len(content) - 1024, 512):
+        if content[offset + 257 : offset + 262] == b"ustar":
+            header = bytearray(content[offset : offset + 512])
+            header[3] ^= 1  # so that its checksum is wrong
+            yield f"header {offset}", content[:offset] + bytes(header) + content[offset + 512 :]
+    member = tarfile.TarInfo("z.png")
+    member.size = 2**40
+    yield "lying size", content[:1024] + member.tobuf(tarfile.GNU_FORMAT) + content[1536:]
+    yield "empty", b""
+    yield "gzip", b"\x1f\x8b\x08" + bytes(600)
+
+
+def test_damaged_archives_are_refused(tmp_path):
+    write_tar(tmp_path / "a.tar", GOOD)
+    content = (tmp_path / "a.tar").read_bytes()
+    cases = dict(spoiled(content))
+    assert len(cases) == 6 + len(GOOD)
+    for name, damaged in cases.items():
+        (tmp_path / "a.tar").write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"a.tar' is no whole shard"):
+            pytest.fail(f"{name} was read: {len(load(tmp_path, test_percent=0).split('train'))}")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_damaged_shards_are_refused_by_their_names(packed, tmp_path, kind, rng):
+    """At any byte: by their hashes in shards.json, and without it where the format shows it."""
+    name = f"train-00000.{kind}"
+    content = (packed / kind / name).read_bytes()
+    shutil.copytree(packed / kind, tmp_path / "x")
+    for place in rng.integers(0, len(content), 5):
+        spoiled = bytearray(content)
+        spoiled[place] ^= 16
+        (tmp_path / "x" / name).write_bytes(spoiled)
+        with pytest.raises(ValueError, match=rf"{name}' is no whole shard \(its SHA-256"):
+            load(tmp_path / "x")
+    (tmp_path / "x" / name).write_bytes(content[:-100])
+    with pytest.raises(ValueError, match=rf"{name}' is no whole shard \(it has \d+ bytes, and"):
+        load(tmp_path / "x")
+    (tmp_path / "x" / "shards.json").unlink()
+    whole = len(content) if kind != "tar" else content.index(b"\0" * 1024)  # and zeros behind
+    for length in (0, 11, whole // 2, whole - 9):
+        (tmp_path / "x" / name).write_bytes(content[:length])
+        with pytest.raises(ValueError, match=rf"{name}' is no whole shard"):
+            load(tmp_path / "x", test_percent=0)
+
+
+def test_a_damaged_picture_is_skipped_and_counted(packed, tmp_path):
+    shutil.copytree(packed / "tar", tmp_path / "x")
+    (tmp_path / "x" / "shards.json").unlink()
+    path = tmp_path / "x" / "train-00000.tar"
+    content = bytearray(path.read_bytes())
+    place = content.index(b"\x89PNG", content.index(b"00000003.png"))
+    content[place + 20 : place + 30] = b"x" * 10
+    path.write_bytes(content)
+    options = {"image_size": (4, 6), "preprocessing": Preprocessing(), "batch": 5}
+    dataset = load(tmp_path / "x", test_percent=0, on_corrupt="skip")
+    (images, _), *_ = data.eval_batches(dataset.split("train"), **options)
+    levels = np.round((images.numpy()[:, 0, 0, 0] + 1) * 127.5).astype(int)
+    assert levels.tolist() == [0, 1, 2, 4, 4]
+    assert dataset.unreadable.report() == f"1 unreadable images replaced: {path} record 3"
+    split = load(tmp_path / "x", test_percent=0).split("train")
+    with pytest.raises(UnreadableImageError, match=r"x/train-00000.tar record 3' cannot be read"):
+        split.read(tf.constant(3))
+
+
+def test_shards_that_shrink_after_their_index_are_named(packed, tmp_path):
+    shutil.copytree(packed / "tar", tmp_path / "x")
+    split = load(tmp_path / "x", test_percent=0).split("train")
+    path = tmp_path / "x" / "train-00000.tar"
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(UnreadableImageError, match=r"record 19' cannot be read .*it ends at byte"):
+        split.read(tf.constant(19))
+
+
+SPOILED_NOTES = {
+    "its `classes` must be a list": {"classes": {}},
+    r"its `splits.train\[0\].bytes` must be an integer": "bytes",
+    "must name files of its folder. Received: '../a.tar'": "../a.tar",
+    "'/a.tar'": "/a.tar",
+    "names of 1 classes": {"classes": ["cat"]},
+}
+
+
+@pytest.mark.parametrize("message", SPOILED_NOTES)
+def test_a_note_that_says_wrong_things_is_refused(packed, tmp_path, message):
+    shutil.copytree(packed / "tar", tmp_path / "x")
+    note, change = json.loads((packed / "tar" / "shards.json").read_text()), SPOILED_NOTES[message]
+    if isinstance(change, dict):
+        note |= change
+    elif change == "bytes":
+        note["splits"]["train"][0]["bytes"] = "many"
+    else:
+        note["splits"]["train"][0]["file"] = change
+    (tmp_path / "x" / "shards.json").write_text(json.dumps(note))
+    with pytest.raises(ValueError, match=f"(shards.json|.tar)'.*{message}"):
+        load(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "offsets.npy",
+            lambda a: a + 2**40,
+            "offsets.npy' is damaged .a record lies outside '.*train-00000.tar'",
+        ),
+        ("lengths.npy", lambda a: -a, "offsets.npy' is damaged .a record lies outside"),
+        ("starts.npy", lambda a: a[::-1], "starts.npy' is damaged .it does not part the records"),
+        ("labels.npy", lambda a: a - 5, "labels.npy' is damaged .a label is negative"),
+        ("labels.npy", lambda a: a.astype("float64"), "labels.npy' is damaged .it holds float64"),
+        ("labels.npy", lambda a: a[:3], r"labels.npy' is damaged .it holds int32 \(3,\)"),
+        ("labels.npy", lambda a: np.array([{}] * 20), "labels.npy' is damaged .*Python objects"),
+        ("index.json", None, "index.json' is damaged .its `records` must be an integer"),
+    ],
+)
+def test_a_damaged_index_is_refused(packed, tmp_path, shard_cache, name, change, message):
+    load(packed / "tar", test_percent=0)
+    (folder,) = (path for path in shard_cache.iterdir() if path.is_dir())
+    if change is None:
+        (folder / name).write_text('{"shards": 1, "records": "20", "classes": null}')
+    else:
+        np.save(folder / name, change(np.load(folder / name)))
+    with pytest.raises(ValueError, match=rf"/{message}.*built anew"):
+        load(packed / "tar", test_percent=0)

@@ -1,0 +1,148 @@
+"""Which shards are read, and how labels, splits and indexes are made of them."""
+
+import io
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.data.gray_pictures import grays
+from tests.data.gray_shards import load, png, samples, write_tar
+from vit_keras import data
+from vit_keras.config import DataConfig
+from vit_keras.data.shards import index
+from vit_keras.data.shards.places import expand_braces
+
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache")]
+
+
+def test_names_say_the_splits(tmp_path):
+    for place, values in {
+        "pets-train-000.tar": range(5),
+        "pets-train-001.tar": range(5, 7),
+        "pets-validation-000.tar": range(10, 14),
+        "train/dogs.tar": (20, 21),
+        "val/dogs.tar": (22, 23),
+    }.items():
+        write_tar(tmp_path / place, samples(values))
+    dataset = load(tmp_path)
+    assert list(dataset.splits) == ["train", "validation"] and dataset.class_names == ("0", "1")
+    assert grays(dataset.split("train")) == [*range(7)]
+    assert grays(dataset.split("test")) == [*range(10, 14)]
+    assert grays(load(tmp_path / "pets-train-{000..001}.tar", test_percent=0).split("train")) == [
+        *range(7)
+    ]
+    nested = load(tmp_path / "{train,val}/*.tar")
+    assert grays(nested.split("train")) == [20, 21] and grays(nested.split("val")) == [22, 23]
+    assert nested.split("val").name(1) == f"{tmp_path}/val/dogs.tar record 1"
+
+
+def test_a_share_is_held_out_by_class(tmp_path):
+    write_tar(tmp_path / "a.tar", samples(range(0, 40, 2)))
+    write_tar(tmp_path / "b.tar", samples(range(1, 20, 2)))
+    dataset = load(tmp_path, test_percent=20)
+    train, test = dataset.split("train"), dataset.split("test")
+    np.testing.assert_array_equal(np.bincount(test.labels), [4, 2])
+    assert sorted(grays(train) + grays(test)) == [*range(20), *range(20, 40, 2)]
+    assert dataset.held_out_by == (
+        "no shard test: 20 % of each class, 6 pictures, are held out. "
+        "Give data.test_percent, or a shard test"
+    )
+    assert grays(load(tmp_path, test_percent=20).split("test")) == grays(test)
+    assert grays(load(tmp_path, test_percent=20, split_seed=1).split("test")) != grays(test)
+    assert list(load(tmp_path, test_percent=0).splits) == ["train"]
+
+
+def test_shards_without_labels_are_for_runs_without(tmp_path):
+    write_tar(tmp_path / "a.tar", [(f"{i}.png", png(i)) for i in range(4)])
+    with pytest.raises(ValueError, match=r"must have a class. Received: .*a.tar record 0 without"):
+        load(tmp_path)
+    dataset = load(tmp_path, labeled=False, test_percent=0)
+    assert dataset.class_names == () and grays(dataset.split("train")) == [0, 1, 2, 3]
+
+
+def test_data_sets_of_hugging_face_are_read(tmp_path):
+    """Their layout: a struct of bytes and path, names of classes in the schema or as labels."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"bytes": png(i), "path": None} for i in range(7)]
+    note = {"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
+    table = pa.table({"image": rows, "label": [0, 1, 1, 0, 1, 0, 0], "kind": [*"baabcab"]})
+    path = tmp_path / "train-00000-of-00001.parquet"
+    pq.write_table(
+        table.replace_schema_metadata({"huggingface": json.dumps(note)}), path, row_group_size=3
+    )
+    dataset = load(path, test_percent=0)
+    assert dataset.class_names == ("cat", "dog")
+    train = dataset.split("train")
+    assert grays(train) == [*range(7)] and train.labels.tolist() == [0, 1, 1, 0, 1, 0, 0]
+    named = load(path, test_percent=0, label_columns="kind")
+    assert named.class_names == ("a", "b", "c")
+    assert named.split("train").labels.tolist() == [1, 0, 0, 1, 2, 0, 1]
+    with pytest.raises(ValueError, match="train-00000-of-00001.parquet.* no column 'breed'"):
+        load(path, label_columns="breed")
+
+
+def test_braces_stand_for_names():
+    assert expand_braces("a-{08..11}.{x,yz}") == [
+        f"a-{number}.{suffix}" for number in ("08", "09", "10", "11") for suffix in ("x", "yz")
+    ]
+    for pattern in ("a{0..99999999}", "a{3..1}", "{0..9999}{0..9999}"):
+        with pytest.raises(ValueError, match=r"million|range in a pattern|1000000 shards"):
+            expand_braces(pattern)
+
+
+def test_names_of_no_shards_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"there is no file '.*a-000.tar'"):
+        load(tmp_path / "a-{000..003}.tar")
+    for names in (["a.tar.gz"], ["a.tar", "b.parquet"]):
+        shutil.rmtree(tmp_path / "x", ignore_errors=True)
+        for name in names:
+            write_tar(tmp_path / "x" / name, samples([1]))
+        with pytest.raises(ValueError, match=r"must be files of one format.*Unpack"):
+            load(tmp_path / "x" / "*")
+
+
+def test_an_index_is_built_once(packed, shard_cache, monkeypatch):
+    first = load(packed / "tar", test_percent=0)
+    monkeypatch.setattr(index, "_scanned", lambda *_: pytest.fail("built again"))
+    again = load(packed / "tar", test_percent=0)
+    assert grays(again.split("train")) == grays(first.split("train")) == [*range(20)]
+    os.utime(packed / "tar" / "train-00000.tar", ns=(5, 5))
+    with pytest.raises(pytest.fail.Exception):
+        load(packed / "tar", test_percent=0)
+
+
+def test_pictures_are_reduced_once(tmp_path, rng):
+    for name, size in {"a/1.png": (60, 40), "a/2.png": (10, 30), "b/3.jpg": (32, 64)}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pixels = rng.integers(0, 256, (*size, 3), dtype="uint8")
+        Image.fromarray(pixels).save(tmp_path / name)
+    folder = data.load(f"folder:{tmp_path}", 3, DataConfig(test_percent=0))
+    data.pack_shards(folder, tmp_path / "shards", format="parquet", image_size=20)
+    reduced = load(tmp_path / "shards", test_percent=0).split("train")
+    for i, source in enumerate(folder.split("train").name(i) for i in range(3)):
+        encoded, _ = reduced.encoded(i)
+        if source.endswith("2.png"):
+            assert encoded == (tmp_path / "a" / "2.png").read_bytes()
+            continue
+        picture = Image.open(io.BytesIO(encoded))
+        assert picture.size == ((20, 30) if source.endswith("1.png") else (40, 20))
+        expected = Image.open(source).convert("RGB").resize(picture.size, Image.BICUBIC)
+        difference = np.subtract(np.asarray(picture), np.asarray(expected), dtype="int32")
+        assert np.abs(difference).mean() < 4
+
+
+def test_packing_refuses_what_it_would_spoil(packed, tmp_path):
+    dataset = load(packed / "tar", test_percent=0)
+    with pytest.raises(ValueError, match="must be a new or an empty folder. Received: '.*tar'"):
+        data.pack_shards(dataset, packed / "tar")
+    with pytest.raises(ValueError, match="must be one of 'tar', 'parquet'.*Received: format='zip'"):
+        data.pack_shards(dataset, tmp_path / "x", format="zip")
+    with pytest.raises(ValueError, match="must be at least 1. Received: shard_mb=0"):
+        data.pack_shards(dataset, tmp_path / "x", shard_mb=0)
+    assert not (tmp_path / "x").exists()

@@ -1,0 +1,66 @@
+"""`vit-keras pack`: a data set in shards, for training on many pictures."""
+
+import argparse
+
+from vit_keras.commands import options as shared
+from vit_keras.config import DataConfig, UsageError
+
+EXAMPLES = (
+    "vit-keras pack folder:photos --out shards",
+    "vit-keras pack folder:imagenet --out shards --format array_record --image_size 256",
+    "vit-keras pack tfds:cifar10 --out cifar --shard_mb 64",
+)
+FORMATS = ("tar", "parquet", "tfrecord", "array_record")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("dataset", metavar="DATASET", help="a name as in `vit-keras train --dataset`")
+    shared.add_out(parser, "a new folder for the shards and shards.json", required=True)
+    add("--format", choices=FORMATS, default="tar", metavar="NAME", help=f"{', '.join(FORMATS)}")
+    side = "reduce larger pictures to this shorter side, as JPEG (files are copied as they are)"
+    add("--image_size", type=int, metavar="PIXELS", help=side)
+    add("--shard_mb", type=int, default=256, metavar="MB", help="size of a shard (256)")
+    percent = "held out of each class, where the data set has no held-out split (10)"
+    add("--test_percent", type=float, default=10.0, metavar="PERCENT", help=percent)
+    add("--unlabeled", action="store_true", help="pictures need no classes")
+    add("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
+    add("--label_columns", default="", metavar="NAME", help="column of a table's labels (label)")
+
+
+def run(options: argparse.Namespace) -> None:
+    from vit_keras import data, extras, machine
+    from vit_keras.file_lock import claimed_output
+
+    if min(options.shard_mb, options.image_size or 1) < 1:
+        raise UsageError("`--shard_mb` and `--image_size` must be at least 1")
+    machine.prepare()
+    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
+    config = DataConfig(
+        data_dir=options.data_dir,
+        test_percent=options.test_percent,
+        label_columns=options.label_columns,
+    )
+    dataset = data.load(options.dataset, 3, config, labeled=not options.unlabeled)
+    total = sum(map(len, dataset.splits.values()))
+    choices = {name: getattr(options, name) for name in ("format", "image_size", "shard_mb")}
+    with (
+        claimed_output(options.out, "a packing"),
+        dataset.unreadable.reading(),
+        tqdm(total=total, unit=" pictures", disable=None, leave=False) as bar,
+    ):
+        manifest = data.pack_shards(dataset, options.out, progress=bar.update, **choices)
+    if dataset.held_out_by:
+        print(dataset.held_out_by)
+    for split, entries in manifest["splits"].items():
+        images, size = (sum(entry[key] for entry in entries) for key in ("images", "bytes"))
+        print(f"{split}: {images:,} pictures, shards: {len(entries)}, {size / 1e6:,.1f} MB")
+    print(f"written: {options.out}; train with --dataset shards:{options.out}")
+
+
+COMMAND = shared.Command(
+    "Pack a data set into shards: tar, Parquet, TFRecord or ArrayRecord files.",
+    EXAMPLES,
+    add_options,
+    run,
+)

@@ -1,0 +1,1 @@
+"""Data sets in shards: files that hold many pictures each, read by index."""

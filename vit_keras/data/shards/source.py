@@ -1,0 +1,151 @@
+"""`shards:PATTERN`: labeled pictures by index in tar, Parquet, TFRecord or ArrayRecord files."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from vit_keras import extras
+from vit_keras.config import DataConfig
+from vit_keras.data import tf_images
+from vit_keras.data.dataset import Dataset, without_held_out
+from vit_keras.data.held_out import held_out_note
+from vit_keras.data.origin import Origin, UnreadableImages
+from vit_keras.data.shards.formats import FORMATS
+from vit_keras.data.shards.index import NO_LABEL, Index, open_index
+from vit_keras.data.shards.places import Shard, Shards, find_shards
+from vit_keras.data.shards.records import damaged
+from vit_keras.data.splits import Split
+
+HELD_OUT = -1  # the key of the order by which pictures are held out, beside `data.split_seed`
+
+
+def load(
+    pattern: str, channels: int, config: DataConfig, task: str = "auto", labeled: bool = True
+) -> Dataset:
+    """Opens shards: see `find_shards` for the pattern.
+
+    Records have the order of the shards, and in each the order of the file. Without a held-out
+    split, `config.test_percent` of each class is held out by the numbers of the records.
+
+    Args:
+        pattern: The shards.
+        channels: 1 for grayscale or 3 for RGB.
+        config: Says the column of the labels, the held-out share, and what happens to unreadable
+            pictures.
+        task: Shards have classes alone.
+        labeled: Whether all pictures must have a class. Without, those of shards in which some
+            have none are a data set without `class_names`.
+
+    Raises:
+        FileNotFoundError: If a shard does not exist.
+        ValueError: If a shard or its index is damaged, or if a picture has no class. The message
+            names the file.
+        ImportError: If a package for the format is not installed.
+    """
+    extras.check("PIL", extra="data", purpose="Reading pictures")
+    shards = find_shards(pattern)
+    column = _column(config)
+    flat = [shard for of_split in shards.splits.values() for shard in of_split]
+    index = open_index(flat, shards.kind, column)
+    names = _class_names(shards, flat, index, column, labeled)
+    labels = np.array(index.labels) if names else np.zeros(len(index.labels), "int32")
+    unreadable = UnreadableImages(config.on_corrupt == "stop")
+    read = FORMATS[shards.kind].reader([shard.path for shard in flat])
+    splits, first = {}, 0
+    for name, of_split in shards.splits.items():
+        bounds = index.starts[[first, first + len(of_split)]].tolist()
+        splits[name] = _split(index, read, labels, bounds, of_split, flat, channels, unreadable)
+        first += len(of_split)
+    held_out_by = ""
+    lacks_test = "train" in splits and without_held_out(splits, config.test_split)
+    if lacks_test and len(splits["train"]):
+        splits, held_out_by = _with_held_out(splits["train"], config, bool(names))
+    return Dataset(f"shards:{pattern}", splits, names, unreadable, held_out_by)
+
+
+def _column(config):
+    if len(config.label_columns) > 1:
+        raise ValueError(
+            "Shards have one column of labels. "
+            f"Received: data.label_columns={list(config.label_columns)}"
+        )
+    return config.label_columns[0] if config.label_columns else None
+
+
+def _class_names(shards: Shards, flat, index: Index, column, labeled) -> tuple[str, ...]:
+    """The names of the classes: as the shards or `shards.json` say, or numbers."""
+    (without,) = np.nonzero(index.labels == NO_LABEL)
+    if len(without):
+        if labeled:
+            raise ValueError(
+                f"Every picture must have a class. Received: {_name(index, flat, without[0])} "
+                f"without one, and {len(without)} in all. Name the column of the labels in "
+                "data.label_columns, or learn without labels"
+            )
+        return ()
+    if not len(index.labels):
+        return shards.classes
+    names = shards.classes or index.classes or ()
+    names = names or FORMATS[shards.kind].class_names(flat[0].path, column)
+    highest = int(index.labels.max())
+    if names and highest >= len(names):
+        where = int(np.argmax(index.labels))
+        raise damaged(
+            flat[index.place(where)[0]].path,
+            f"it has the class {highest}, and there are names of {len(names)} classes",
+        )
+    if index.classes and shards.classes and index.classes != shards.classes:
+        raise ValueError(
+            f"Names of classes in shards must be those of shards.json. Received: "
+            f"{list(index.classes)[:5]} and {list(shards.classes)[:5]}"
+        )
+    return tuple(names or map(str, range(highest + 1)))
+
+
+def _name(index, flat, number):
+    shard, _, _ = index.place(number)
+    return f"{flat[shard].path} record {number - int(index.starts[shard])}"
+
+
+def _split(index, read, labels, bounds, shards: list[Shard], flat, channels, unreadable) -> Split:
+    """The records from the first of `bounds` up to the second."""
+    start, stop = bounds
+    labels = labels[start:stop]
+    label_tensor = tf.constant(labels)
+    picture = lambda i: read(start + i, *index.place(start + i))
+    name = lambda i: _name(index, flat, start + i)
+
+    def encoded(i):
+        return tf_images.in_python(picture, i, tf.string, ()), tf.gather(label_tensor, i)
+
+    origin = Origin(
+        files=lambda: [(os.path.basename(shard.path), shard.path) for shard in shards],
+        name=name,
+        reason=lambda i: tf_images.reason(repr(name(i)), lambda: tf.constant(picture(i)), channels),
+        channels=channels,
+        unreadable=unreadable,
+    )
+    return Split(labels, encoded=encoded, origin=origin)
+
+
+def _with_held_out(split, config, has_classes):
+    """The split in two, and how the second was chosen: by keys of the numbers of the records."""
+    size = len(split)
+    ranks = tf.random.experimental.index_shuffle(
+        tf.range(size), tf.constant([config.split_seed, HELD_OUT]), size - 1
+    )
+    order = np.lexsort((ranks.numpy(), split.labels))  # class by class, mixed in each
+    sizes = np.bincount(split.labels)
+    counts = np.minimum(np.round(sizes * config.test_percent / 100).astype(int), sizes - 1)
+    if config.test_percent:
+        counts = np.where(counts > 0, counts, sizes > 1)
+    place = np.arange(size) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # within its class
+    chosen = np.zeros(size, bool)
+    chosen[order] = place < np.repeat(counts, sizes)
+    if not chosen.any():
+        return {"train": split}, ""
+    unit = "each class" if has_classes else "the pictures"
+    note = held_out_note("no shard test", int(chosen.sum()), config, unit)
+    members = {"train": ~chosen, "test": chosen}
+    return {name: split.part(np.flatnonzero(mask)) for name, mask in members.items()}, note
