@@ -2,6 +2,7 @@
 
 import os
 
+from benchmarks import peers
 from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, dimensions, random_batch
 
 GELU = {"torch": "exact", "tensorflow": "exact", "jax": "tanh"}  # as each backend's peer computes
@@ -12,18 +13,15 @@ def ours(case: Case, lora_rank: int | None = None):
 
     With `KEEP_MEMORY=0` in the environment, malloc keeps its defaults.
     """
-    import keras
 
     from vit_keras import machine
     from vit_keras.layers import kernels
-    from vit_keras.models import VisionTransformer, add_lora
+    from vit_keras.models import add_lora
 
     if os.environ.get("KEEP_MEMORY") != "0":
         machine.keep_memory()
     kernels.use(kernels.measure())
-    patch, sizes, arguments = dimensions(case)
-    arguments = {"gelu": GELU[keras.backend.backend()], "dtype": _dtype(case), **arguments}
-    model = VisionTransformer(IMAGE, patch, *sizes, CLASSES, **arguments, seed=0)
+    model = _our_model(case, dtype=_dtype(case))
     if case.mode == "infer":
         return _keras_steps(model, case)
     if lora_rank:
@@ -33,6 +31,30 @@ def ours(case: Case, lora_rank: int | None = None):
 
     optimizer = build_optimizer(OptimizerConfig(weight_decay=0.1), 1000, model)
     return _keras_steps(model, case, optimizer)
+
+
+def _our_model(case, **arguments):
+    import keras
+
+    from vit_keras.models import VisionTransformer
+
+    patch, sizes, others = dimensions(case)
+    arguments |= {"gelu": GELU[keras.backend.backend()], **others}
+    return VisionTransformer(IMAGE, patch, *sizes, CLASSES, **arguments, seed=0)
+
+
+def native_torch(case: Case):
+    """The torch module that our model becomes, run as timm's."""
+    from vit_keras.native import to_torch
+
+    return peers.torch_steps(to_torch(_our_model(case)), case)
+
+
+def native_jax(case: Case):
+    """The function of JAX that our model becomes, run as Flax' model."""
+    from vit_keras.native import to_jax
+
+    return peers.jax_steps(*to_jax(_our_model(case)), case)
 
 
 def lora(case: Case):

@@ -3,7 +3,8 @@
 from benchmarks.cases import CLASSES, FAMILIES, IMAGE, PATCH, SIZES, Case, random_batch
 
 
-def _torch_steps(model, case, logits=lambda y: y):
+def torch_steps(model, case, logits=lambda y: y):
+    """Steps of a torch module that takes images `(B, C, H, W)`."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -58,7 +59,7 @@ def timm_model(case: Case):
 
 def timm(case: Case):
     """timm's VisionTransformer."""
-    return _torch_steps(timm_model(case), case)
+    return torch_steps(timm_model(case), case)
 
 
 def transformers(case: Case):
@@ -69,7 +70,7 @@ def transformers(case: Case):
     config = ViTConfig(
         width, layers, heads, mlp, image_size=IMAGE, patch_size=PATCH, num_labels=CLASSES
     )
-    return _torch_steps(ViTForImageClassification(config), case, logits=lambda y: y.logits)
+    return torch_steps(ViTForImageClassification(config), case, logits=lambda y: y.logits)
 
 
 def torchvision(case: Case):
@@ -79,26 +80,33 @@ def torchvision(case: Case):
     width, layers, heads, mlp = SIZES[case.size]
     from torchvision.models import VisionTransformer  # needs the operators above
 
-    return _torch_steps(VisionTransformer(IMAGE, PATCH, layers, heads, width, mlp), case)
+    return torch_steps(VisionTransformer(IMAGE, PATCH, layers, heads, width, mlp), case)
 
 
 def flax(case: Case):
-    """The model written after the published code, with the equivalent optimizer of optax."""
+    """The model written after the published code."""
+    import jax
+
+    from tests.weights.flax_vit import FlaxVisionTransformer
+
+    model = FlaxVisionTransformer(PATCH, *SIZES[case.size], CLASSES)
+    images, _ = random_batch(1)
+    return jax_steps(model.apply, jax.jit(model.init)(jax.random.PRNGKey(0), images), case)
+
+
+def jax_steps(apply, parameters, case):
+    """Steps of a function of parameters and images, with the equivalent optimizer of optax."""
     import jax
     import jax.numpy as jnp
     import optax
 
-    from tests.weights.flax_vit import FlaxVisionTransformer
-
     dtype = jnp.bfloat16 if case.precision == "bf16" else jnp.float32
-    model = FlaxVisionTransformer(PATCH, *SIZES[case.size], CLASSES)
     images, labels = random_batch(case.batch)
     cast = lambda tree: jax.tree.map(lambda x: x.astype(dtype), tree)
-    parameters = jax.jit(model.init)(jax.random.PRNGKey(0), images[:1])
     num_parameters = sum(x.size for x in jax.tree.leaves(parameters))
-    apply = lambda p, x: model.apply(cast(p), x.astype(dtype)).astype(jnp.float32)
+    logits = lambda p, x: apply(cast(p), x.astype(dtype)).astype(jnp.float32)
     if case.mode == "infer":
-        forward = jax.jit(apply)
+        forward = jax.jit(logits)
 
         def infer(count):
             for _ in range(count):
@@ -109,7 +117,7 @@ def flax(case: Case):
     state = [parameters, jax.jit(optimizer.init)(parameters)]
 
     def loss(p, x, y):
-        return optax.softmax_cross_entropy_with_integer_labels(apply(p, x), y).mean()
+        return optax.softmax_cross_entropy_with_integer_labels(logits(p, x), y).mean()
 
     @jax.jit
     def update(p, s, x, y):

@@ -31,6 +31,7 @@ ROOMS = (
     "layers",
     "legacy",
     "models",
+    "native",
     "reproduce",
     "resizing",
     "retrieval",

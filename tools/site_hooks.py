@@ -16,7 +16,7 @@ OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 ROOMS = (
     *("applications", "models", "layers", "layers.kernels", "variants", "families", "weights"),
     *("resizing", "data", "config", "training", "training.callbacks", "training.distribution"),
-    *("experiments", "evaluation", "retrieval", "exporting", "inspection", "compute"),
+    *("experiments", "evaluation", "retrieval", "exporting", "native", "inspection", "compute"),
     *("reproduce", "legacy"),
 )
 CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)", re.DOTALL | re.MULTILINE)

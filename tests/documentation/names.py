@@ -17,6 +17,12 @@ def _labeled():
     return {"images": np.zeros((4, 224, 224, 3), "float32"), "labels": np.arange(4)}
 
 
+def _native():
+    model = models.VisionTransformer(32, 16, 24, 2, 2, 48, num_classes=4, dropout_rate=0.1)
+    images = np.random.default_rng(0).normal(size=(4, 32, 32, 3)).astype("float32")
+    return {"model": model, "images": images, "labels": np.arange(4)}
+
+
 def of_page(page: str) -> dict:
     """A namespace with the names of a page."""
     return {"__name__": "__main__", **(PRESENT[page]() if page in PRESENT else {})}
@@ -26,5 +32,6 @@ PRESENT = {
     "docs/inspection.md": _inspection,
     "docs/export.md": lambda: {"images": np.zeros((2, 64, 64, 3), "uint8")},
     "docs/finetuning.md": _labeled,
+    "docs/native.md": _native,
     "docs/neighbors.md": _labeled,
 }
