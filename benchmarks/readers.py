@@ -7,7 +7,8 @@ import pathlib
 import numpy as np
 from PIL import Image
 
-from vit_keras import evaluation, runtimes
+from vit_keras import data, evaluation, runtimes
+from vit_keras.models.image_model import preprocessing_from
 
 PIL_METHODS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
@@ -20,6 +21,27 @@ def ours(source, paths) -> np.ndarray:
         source = evaluation.make_predictor(source)
     rows = evaluation.predict_files(source, paths, top=source.num_classes)
     return np.array([_in_order(row.classes) for row in rows])
+
+
+def evaluated(model, paths) -> np.ndarray:
+    """Probabilities of a model behind the resize of `data.eval_batches`, in TensorFlow."""
+    from vit_keras.data import tf_preprocess
+
+    return _resized_by(model, paths, lambda *request: tf_preprocess.resize(*request).numpy())
+
+
+def whole_levels(model, paths) -> np.ndarray:
+    """Probabilities of a model for resized pictures of 8 bits."""
+    return _resized_by(model, paths, lambda *request: data.to_uint8(data.resize(*request)))
+
+
+def _resized_by(model, paths, resize):
+    pixels, (height, width, channels) = model.preprocessing, model.input_shape[1:]
+    pictures = [data.read_image(path, channels) for path in paths]
+    images = np.stack([resize(picture, (height, width), pixels) for picture in pictures])
+    predictor = evaluation.make_predictor(model)
+    inputs = pixels.normalize(images.astype("float32"))
+    return predictor.as_probabilities(np.asarray(predictor.run(inputs)))
 
 
 def _in_order(named):
@@ -107,10 +129,13 @@ def _torch_answers(model, transform, paths):
         return model(images).softmax(-1).numpy()
 
 
-def pillow(picture: Image.Image, manifest: dict) -> Image.Image:
-    """Resizes and crops a picture by Pillow alone, as `manifest.json` of an export says."""
+def prepared(picture: Image.Image, manifest: dict) -> Image.Image:
+    """A picture of a file's size, as its `manifest.json` says: by Pillow, if Pillow can do it."""
     pixels, (height, width, _) = manifest["input"]["preprocessing"], manifest["input"]["shape"]
     method, fraction = PIL_METHODS[pixels["interpolation"]], pixels["crop_fraction"]
+    if not pixels["antialias"]:
+        resized = data.resize(np.asarray(picture), (height, width), preprocessing_from(pixels))
+        return Image.fromarray(data.to_uint8(resized))
     if fraction is None:
         return picture.resize((width, height), method)
     side = int(height / fraction + 1e-6)  # of a square model
@@ -120,15 +145,15 @@ def pillow(picture: Image.Image, manifest: dict) -> Image.Image:
 
 
 def exported(file, paths) -> np.ndarray:
-    """Probabilities of an exported file in its own runtime, behind Pillow."""
+    """Probabilities of an exported file in its own runtime, for pictures of its size."""
     manifest = json.loads((pathlib.Path(file).parent / "manifest.json").read_text())
-    pictures = [pillow(Image.open(path).convert("RGB"), manifest) for path in paths]
+    pictures = [prepared(Image.open(path).convert("RGB"), manifest) for path in paths]
     run = runtimes.open_file(file)
     return np.concatenate([run(np.asarray(picture)[None]) for picture in pictures])
 
 
 def mediapipe(file, paths, resized: bool = True) -> np.ndarray:
-    """Probabilities of MediaPipe's ImageClassifier for pictures, which Pillow `resized` or not."""
+    """Probabilities of MediaPipe's ImageClassifier, for pictures of its size or whole ones."""
     peer = importlib.import_module("mediapipe")
     manifest = json.loads((pathlib.Path(file).parent / "manifest.json").read_text())
     vision, base = peer.tasks.vision, peer.tasks.BaseOptions(model_asset_path=str(file))
@@ -137,7 +162,7 @@ def mediapipe(file, paths, resized: bool = True) -> np.ndarray:
     with vision.ImageClassifier.create_from_options(options) as classifier:
         for path in paths:
             picture = Image.open(path).convert("RGB")
-            picture = pillow(picture, manifest) if resized else picture
+            picture = prepared(picture, manifest) if resized else picture
             image = peer.Image(peer.ImageFormat.SRGB, np.ascontiguousarray(picture))
             rows = classifier.classify(image).classifications[0].categories
             answers.append(_in_order((row.category_name, row.score) for row in rows))

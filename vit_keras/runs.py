@@ -12,7 +12,7 @@ import keras
 
 from vit_keras import extras, variants
 from vit_keras.config import Config, UsageError, dump_config, read_config
-from vit_keras.config.earlier_versions import as_recorded, resize_remedy
+from vit_keras.config.earlier_versions import as_begun, as_recorded, resize_remedy
 from vit_keras.config.yaml_files import read_yaml
 from vit_keras.environment import Environment, describe_environment, read_environment
 from vit_keras.file_lock import LOCK, claimed
@@ -75,6 +75,13 @@ def claim(config: Config):
     folder = folder_of(config)
     _check_folder(folder)
     return claimed(folder, "training", REMEDY)
+
+
+def continued(config: Config) -> Config:
+    """The configuration by which an earlier version may have begun the run in its folder."""
+    folder = folder_of(config)
+    is_new = not (folder / "config.yaml").is_file()
+    return config if is_new else as_begun(config, _recorded_config(folder))
 
 
 def open_run(config: Config) -> Run:

@@ -116,4 +116,6 @@ def test_the_card_says_how_a_grayscale_model_reads_pictures_in_color(channels):
     assert "MediaPipe" not in page  # without a file for it
     manifest["files"] = [{"file": "model_int8.tflite", "bytes": 1}]
     sentence = "MediaPipe takes models of pictures in color alone; LiteRT opens the TFLite files."
-    assert (sentence in card(model, manifest)) == (channels == 1)
+    page = card(model, manifest)
+    assert (sentence in page) == (channels == 1)
+    assert ("MediaPipe resizes without averages" in page) == (channels == 3)

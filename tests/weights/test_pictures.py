@@ -8,11 +8,12 @@ import zipfile
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from tests.weights.builds import build
-from vit_keras import weights
+from vit_keras import runs, weights
 from vit_keras.config import ModelConfig, read_config
-from vit_keras.experiments.starting_point import initial_model
+from vit_keras.experiments.starting_point import complete_model, initial_model
 from vit_keras.models import Preprocessing, preprocessing_of
 from vit_keras.weights.formats import registry
 from vit_keras.weights.numerics import Numerics
@@ -39,20 +40,29 @@ def test_files_without_the_field_mean_no_averages(rng, tmp_path):
         members = {name: archive.read(name) for name in archive.namelist()}
     config = json.loads(members["config.json"])
     del config["config"]["preprocessing"]["antialias"]
+    del config["config"]["preprocessing"]["rounding"]
     members["config.json"] = json.dumps(config).encode()
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     old = dataclasses.replace(Preprocessing(), antialias=False)
     assert keras.saving.load_model(path).preprocessing == old
-    note = Numerics(preprocessing=Preprocessing()).to_json()
-    del note["preprocessing"]["antialias"]
+    note = Numerics(preprocessing=Preprocessing(rounding="torchvision")).to_json()
+    del note["preprocessing"]["antialias"], note["preprocessing"]["rounding"]
     assert Numerics.from_json(note).preprocessing == old
     model.save_weights(tmp_path / "model.weights.h5")  # which says nothing of pictures at all
     arguments = {"gelu": "exact", "classifier": "token", "image_size": (16, 24)}
     read = weights.from_checkpoint(tmp_path / "model.weights.h5", **arguments)
     assert read.preprocessing == old
     assert preprocessing_of(keras.Sequential([keras.layers.Dense(1)])) == old
+
+
+@pytest.mark.parametrize("rounding", [None, "torchvision"])
+def test_a_run_may_name_the_rounding(rounding):
+    config = read_config("digits")
+    model = dataclasses.replace(config.model, rounding=rounding)
+    built = initial_model(dataclasses.replace(config, model=model), ["a", "b"])
+    assert built.preprocessing == Preprocessing(rounding=rounding or "none")
 
 
 @pytest.mark.parametrize("antialias", [None, False, True])
@@ -69,6 +79,46 @@ def test_a_run_may_name_the_resize(antialias):
         assert pixels.antialias == (published if antialias is None else antialias)
 
 
+ROUNDED = ("timm", "torchvision", "open_clip", "open_clip_timm", "dino", "perception_encoder")
+
+
+def test_projects_round_as_their_code_does():
+    """What is read without our own note, as published files are."""
+    said = {name: row.numerics({}) for name, row in registry.FORMATS.items()}
+    rounding = {name: says.preprocessing.rounding for name, says in said.items() if says}
+    expected = dict.fromkeys(rounding, "none") | dict.fromkeys(ROUNDED, "torchvision")
+    assert rounding == expected | {"huggingface": "transformers"}
+    dino = {"preprocessor_config.json": {"image_processor_type": "DINOv3ViTImageProcessorFast"}}
+    read = registry.FORMATS["huggingface"].numerics(dino).preprocessing
+    assert read.rounding == "none"  # its processor resizes floats
+
+
+def without_note(folder):
+    """Writes a folder's tensors anew, as the project's own code does."""
+    tensors = load_file(folder / "model.safetensors")
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def test_a_run_that_an_earlier_version_began_rounds_no_levels(tmp_path):
+    weights.save(build(gelu="exact", image_size=16), tmp_path / "hf", format="huggingface")
+    source = str(without_note(tmp_path / "hf"))
+    model = ModelConfig(weights=source)
+    config = dataclasses.replace(
+        read_config("digits"), model=model, workdir=str(tmp_path / "run"), total_steps=1
+    )
+    pixels = lambda config: initial_model(config, ["a", "b"]).preprocessing
+    new = complete_model(config)
+    assert pixels(new).rounding == "transformers"
+    described = runs.open_run(new).folder / "config.yaml"
+    assert runs.continued(new) == new
+    described.write_text(described.read_text().replace("  rounding: null\n", ""))
+    continued = runs.continued(new)
+    assert pixels(continued).rounding == "none"
+    assert runs.open_run(continued).config == continued
+    assert runs.continued(new) == continued  # from now on the file says it
+
+
 @pytest.mark.parametrize(
     ("format", "fields", "message"),
     [
@@ -78,6 +128,10 @@ def test_a_run_may_name_the_resize(antialias):
         ("keras_hub", {"crop_fraction": 0.5}, "crop_fraction=1.0 and .* crop_fraction=0.5"),
         ("timm", {"interpolation": "bicubic", "crop_fraction": 0.8, **IMAGENET}, None),
         ("huggingface", {"interpolation": "bicubic", **IMAGENET}, None),
+        ("timm", {"crop_fraction": 0.8, "rounding": "torchvision"}, None),
+        ("huggingface", {"crop_fraction": 0.8, "rounding": "transformers"}, None),
+        ("huggingface", {"rounding": "torchvision"}, None),  # which differs in crops alone
+        ("keras_hub", {"rounding": "torchvision"}, "rounding='none' and .*'torchvision'"),
         ("timm", {}, None),
         ("huggingface", {}, None),
     ],
@@ -99,15 +153,20 @@ def test_a_folder_that_cannot_say_the_preprocessing_says_so(tmp_path, format, fi
 
 
 @pytest.mark.parametrize(
-    ("format", "fraction", "message"),
+    ("format", "fraction", "rounding", "size", "message"),
     [
-        ("huggingface", 0.8, "huggingface rounds the corner of a crop down"),
-        ("timm", 0.9, "timm rounds the 17.8 pixels of the shorter side"),
+        ("huggingface", 0.8, "none", 16, "huggingface rounds the corner of a crop down"),
+        ("huggingface", 0.8, "torchvision", 16, "huggingface rounds the corner of a crop down"),
+        ("timm", 0.8, "transformers", 16, "timm rounds the corner of a crop to the even side"),
+        ("timm", 0.9, "none", 16, "timm rounds the 17.8 pixels of the shorter side"),
+        ("timm", 0.8, "torchvision", (16, 24), "timm takes other sizes before a crop of 16x24"),
     ],
 )
-def test_a_project_that_cuts_elsewhere_is_named(tmp_path, format, fraction, message):
-    model = build(gelu="exact", image_size=16)
-    model.preprocessing = Preprocessing(crop_fraction=fraction)
+def test_a_project_that_cuts_elsewhere_is_named(
+    tmp_path, format, fraction, rounding, size, message
+):
+    model = build(gelu="exact", image_size=size)
+    model.preprocessing = Preprocessing(crop_fraction=fraction, rounding=rounding)
     with pytest.warns(UserWarning, match=message):
         weights.save(model, tmp_path / "folder", format=format)
 

@@ -17,14 +17,31 @@ def as_recorded(config: Config, fields: Mapping[str, Any]) -> Config:
         config: The configuration, with today's values of the fields that the file lacks.
         fields: The fields in the file. Without `model.antialias`, new models of the paper's
             variants did not average pixels; weights and families had their own resize, as now.
+            Without `model.rounding`, no model rounded levels.
     """
     model = config.model
+    if model.weights and "rounding" not in fields.get("model", {}):
+        model = dataclasses.replace(model, rounding="none")
+        config = dataclasses.replace(config, model=model)
     weights_say_it = model.weights and not model.weights.endswith(".weights.h5")
     row = variants.VARIANTS.get(model.variant or "")
     has_own = weights_say_it or isinstance(row, variants.FamilyVariant)
     if "antialias" in fields.get("model", {}) or has_own:
         return config
     return dataclasses.replace(config, model=dataclasses.replace(model, antialias=False))
+
+
+def as_begun(config: Config, recorded: Config) -> Config:
+    """Returns a configuration that rounds no levels where its run began so.
+
+    Args:
+        config: What is requested.
+        recorded: What the run's file holds, after `as_recorded`.
+    """
+    if config.model.rounding is None and recorded.model.rounding == "none":
+        model = dataclasses.replace(config.model, rounding="none")
+        return dataclasses.replace(config, model=model)
+    return config
 
 
 def resize_remedy(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> str:

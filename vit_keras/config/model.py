@@ -9,7 +9,7 @@ from vit_keras.config.rules import Rule, check_rules
 
 RESNET = ("image_size", "channels", "dtype", "head_bias")  # the fields that a ResNet has
 SIZES = tuple(field.name for field in dataclasses.fields(variants.Variant))
-NO_ARGUMENTS = ("weights", "decoder", "options", "antialias")  # of a constructor
+NO_ARGUMENTS = ("weights", "decoder", "options", "antialias", "rounding")  # of a constructor
 STEM = tuple(field.name for field in dataclasses.fields(variants.ResNetVariant))
 # What null stands for in a model that does not start from weights.
 DEFAULTS = {
@@ -74,6 +74,8 @@ class ModelConfig:
             them and doubles their resolution twice, linear is one layer on the last one
         antialias: whether the resize of the pictures averages the pixels that it would skip; null
             for what the weights or the family say, or true
+        rounding: what the resize rounds to whole numbers, as `Preprocessing.rounding`: none,
+            torchvision or transformers; null for what the weights say, or none
         rematerialise: recompute the blocks' activations in the backward pass, which saves memory
         weights: checkpoint to start from: a run, a file or folder of any format, or a published
             name; it brings its architecture, and the head starts anew
@@ -106,6 +108,7 @@ class ModelConfig:
     head_bias: float = 0.0
     decoder: Literal["multilevel", "linear"] = "multilevel"
     antialias: bool | None = None
+    rounding: Literal["none", "torchvision", "transformers"] | None = None
     rematerialise: bool = False
     weights: str | None = None
 

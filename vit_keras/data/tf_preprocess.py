@@ -84,7 +84,12 @@ def flip(image: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
 
 def _resize(images, size, preprocessing):
     method, antialias = preprocessing.interpolation, preprocessing.antialias
-    images = tf.cast(tf.image.resize(images, size, method, antialias=antialias), tf.float32)
+    resized = lambda pixels, sides: tf.image.resize(pixels, sides, method, antialias=antialias)
+    if preprocessing.rounds_levels:
+        for sides in ((tf.shape(images)[-3], size[1]), size):  # columns first, as Pillow does
+            images = tf.clip_by_value(tf.floor(resized(images, sides) + 0.5), 0.0, 255.0)
+        return images
+    images = tf.cast(resized(images, size), tf.float32)
     if method == "bilinear":  # a mean of pixels lies between them
         return images
     return tf.clip_by_value(images, 0.0, 255.0)
@@ -92,9 +97,22 @@ def _resize(images, size, preprocessing):
 
 def _resize_and_crop(images, size, preprocessing):
     """Scales images until `size` is `crop_fraction` of them, then cuts out `size`."""
-    sides = tf.cast(tf.shape(images)[-3:-1], tf.float64)
-    smallest = tf.constant(size, tf.float64) / preprocessing.crop_fraction
-    scaled = tf.cast(tf.math.floor(sides * tf.reduce_max(smallest / sides) + 1e-6), tf.int32)
+    scaled = _scaled_sides(tf.shape(images)[-3:-1], size, preprocessing)
     images = _resize(images, scaled, preprocessing)
-    top = tf.cast(tf.round(tf.cast(scaled - tf.constant(size), tf.float64) / 2), tf.int32)
+    rest = scaled - tf.constant(size)
+    if preprocessing.rounding == "transformers":
+        top = rest // 2
+    else:
+        top = tf.cast(tf.round(tf.cast(rest, tf.float64) / 2), tf.int32)
     return images[..., top[0] : top[0] + size[0], top[1] : top[1] + size[1], :]
+
+
+def _scaled_sides(sides, size, preprocessing):
+    """Returns the height and width of an image before the crop, as in `numpy_preprocess`."""
+    if preprocessing.rounding == "none":
+        smallest, sides = tf.constant(size, tf.float64), tf.cast(sides, tf.float64)
+        share = tf.reduce_max(smallest / preprocessing.crop_fraction / sides)
+        return tf.cast(tf.math.floor(sides * share + 1e-6), tf.int32)
+    smallest = tf.constant([preprocessing.side_before_crop(side) for side in size])
+    tight = tf.argmax(smallest / sides)
+    return smallest[tight] * sides // sides[tight]

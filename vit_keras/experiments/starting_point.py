@@ -34,9 +34,9 @@ def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASS
     if config.model.weights:
         path = runs.find_weights(config.model.weights, config.model.variant)
         weights.load(model, path, head="drop")  # the run's own head starts at zero
-    if config.model.antialias is not None:
-        antialias = config.model.antialias
-        model.preprocessing = dataclasses.replace(model.preprocessing, antialias=antialias)
+    resize = {name: getattr(config.model, name) for name in ("antialias", "rounding")}
+    chosen = {name: value for name, value in resize.items() if value is not None}
+    model.preprocessing = dataclasses.replace(model.preprocessing, **chosen)
     if has_masks:
         decoder, bias = config.model.decoder, config.model.head_bias
         model = models.segmenter(model, len(class_names), decoder, head_bias=bias, seed=config.seed)

@@ -54,7 +54,7 @@ def _train_run(config, held):
     keras.utils.set_random_seed(config.seed)
     with distribution.open(config) as topology:
         with topology.chief_first():  # a published file is downloaded once
-            config = complete_model(config)
+            config = runs.continued(complete_model(config))
         dataset = data.load(
             config.dataset, config.model.channels, config.data, config.task, config.learns_labels
         )

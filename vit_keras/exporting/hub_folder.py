@@ -144,6 +144,7 @@ def _preprocessing(model):
         "std": list(source.std),
         "resizing": source.interpolation + (", antialiased" if source.antialias else ""),
         "central crop": source.crop_fraction,
+        "rounding": source.rounding,
     }
 
 

@@ -6,6 +6,9 @@ from vit_keras.models import preprocessing_of
 
 GRAY = " Pictures in color first become gray, as (299 R + 587 G + 114 B) / 1000."
 NOT_MEDIAPIPE = " MediaPipe takes models of pictures in color alone; LiteRT opens the TFLite files."
+MEDIAPIPE = (
+    " MediaPipe resizes without averages and crops nothing: give it pictures of {}x{} pixels."
+)
 
 
 def card(model: keras.Model, manifest: dict) -> str:
@@ -38,13 +41,15 @@ def _input(model, manifest):
     return (
         f"The input is `(N, {height}, {width}, {channels})` {source['type']}: {pixels}. "
         f"Pictures of another size {fit} ({preprocessing.interpolation})."
-        + (_gray(manifest) if channels == 1 else "")
+        + _colors(manifest, height, width, channels)
     )
 
 
-def _gray(manifest):
-    files = [row["file"] for row in manifest["files"]]
-    return GRAY + (NOT_MEDIAPIPE if any(name.endswith(".tflite") for name in files) else "")
+def _colors(manifest, height, width, channels):
+    gray, files = channels == 1, [row["file"] for row in manifest["files"]]
+    clients = NOT_MEDIAPIPE if gray else MEDIAPIPE.format(height, width)
+    has_tflite = any(name.endswith(".tflite") for name in files)
+    return (GRAY if gray else "") + (clients if has_tflite else "")
 
 
 def _output(manifest):

@@ -15,6 +15,7 @@ from vit_keras.resizing import Resizing
 from vit_keras.tasks import CLASSES, Task
 
 METHODS = ("bilinear", "bicubic", "nearest")  # of the resize; the last one is for masks
+ROUNDINGS = ("none", "torchvision", "transformers")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Preprocessing:
         antialias: Whether the resize averages the pixels that it would skip in a larger picture.
         crop_fraction: The side of a central crop as a fraction of the picture's shorter side. None
             resizes the whole picture to the model's size, whatever its shape.
+        rounding: What becomes whole besides sizes. "torchvision" resizes as its transforms, timm's
+            and OpenCLIP's do with Pillow: levels are rounded after each axis, the shorter side
+            before a crop is rounded down, and the longer side follows from it. "transformers" also
+            rounds the corner of a crop down, where the others round half a pixel to the even side.
+            "none" rounds no levels, and the longer side follows from the exact shorter side.
 
     Raises:
         ValueError: If a field has another value.
@@ -45,6 +51,7 @@ class Preprocessing:
     interpolation: str = "bilinear"
     antialias: bool = True
     crop_fraction: float | None = None
+    rounding: str = "none"
 
     def __post_init__(self):
         check_types(self)
@@ -53,16 +60,22 @@ class Preprocessing:
                 "`mean` and `std` must hold numbers below 1e6, and `std` none that is 0. "
                 f"Received: mean={short(self.mean)}, std={short(self.std)}"
             )
-        if self.interpolation not in METHODS:
-            raise ValueError(
-                f"`interpolation` must be one of {', '.join(map(repr, METHODS))}. "
-                f"Received: {self.interpolation!r}"
-            )
+        for name, choices in (("interpolation", METHODS), ("rounding", ROUNDINGS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"`{name}` must be one of {', '.join(map(repr, choices))}. "
+                    f"Received: {getattr(self, name)!r}"
+                )
         if self.crop_fraction is not None and not 0 < self.crop_fraction <= 1:
             raise ValueError(
                 "`crop_fraction` must be above 0 and at most 1, or None. "
                 f"Received: {self.crop_fraction!r}"
             )
+
+    @property
+    def rounds_levels(self) -> bool:
+        """Whether a resize rounds pixels to whole levels from 0 to 255, as Pillow does."""
+        return self.rounding != "none" and self.interpolation != "nearest"
 
     def normalize(self, pixels):
         """Turns float pixels `(..., C)` in [0, 255] into the model's input, `(..., C)`."""

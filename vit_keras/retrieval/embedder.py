@@ -94,7 +94,7 @@ def open_embedder(
         "shape": list(shape),
         "image_size": list(predictor.input_shape[:2]),
         "channels": predictor.input_shape[2],
-        "preprocessing": _as_json(dataclasses.asdict(predictor.preprocessing)),
+        "preprocessing": _pixels(predictor.preprocessing),
     }
     scale = unit_length if normalize else (lambda x: x)
     return Embedder(
@@ -134,5 +134,9 @@ def _sha256_of_files(path):
     return digest.hexdigest()
 
 
-def _as_json(fields):
+def _pixels(preprocessing):
+    """The fields for JSON; without a rounding, those of tables that lack the field."""
+    fields = dataclasses.asdict(preprocessing)
+    if preprocessing.rounding == "none":
+        del fields["rounding"]
     return {k: list(v) if isinstance(v, tuple) else v for k, v in sorted(fields.items())}

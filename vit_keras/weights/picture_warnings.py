@@ -39,10 +39,10 @@ def warn_of_pictures(
             "cannot be written: probabilities of the same picture will differ there",
             stacklevel=CALLER,
         )
-    if is_folder and (reason := _other_cut(row, ours, shape)):
+    if not {"rounding", "crop_fraction"} & {*names} and (reason := _other_cut(ours, theirs, shape)):
         warnings.warn(
-            f"{row.name} {reason}: it cuts some pictures a pixel or two elsewhere than this model, "
-            "and their probabilities will differ there",
+            f"{row.name} {reason}: it cuts some pictures elsewhere than this model, and their "
+            "probabilities will differ there",
             stacklevel=CALLER,
         )
     if is_folder and shape[-1] == 1:
@@ -59,20 +59,28 @@ def differences(ours: Preprocessing, theirs: Preprocessing, shape) -> list[str]:
     values = lambda pixels, name: np.broadcast_to(getattr(pixels, name), channels)
     names = [n for n in COLORS if not np.allclose(values(ours, n), values(theirs, n), atol=1e-6)]
     names += [name for name in METHODS if getattr(ours, name) != getattr(theirs, name)]
+    if ours.rounds_levels and not theirs.rounds_levels:  # less than 1e-3 the other way round
+        names.append("rounding")
     side = min(height or 224, width or 224)  # ResNets take any size
     if ours.side_before_crop(side) != theirs.side_before_crop(side):
         names.append("crop_fraction")
     return names
 
 
-def _other_cut(row, ours, shape):
+def _other_cut(ours, theirs, shape):
     """Why the code of a format cuts some pictures elsewhere; "" where it does not."""
     if ours.crop_fraction is None:
         return ""
-    before = min(shape[:2]) / ours.crop_fraction
-    if abs(before - round(before)) > 1e-6:
+    height, width, _ = shape
+    if theirs.rounding != "none" and height != width:
+        return f"takes other sizes before a crop of {height}x{width} pixels"
+    before = (height or 224) / ours.crop_fraction
+    if theirs.rounding != "none" == ours.rounding and abs(before - round(before)) > 1e-6:
         return f"rounds the {before:.1f} pixels of the shorter side before the crop"
-    return "rounds the corner of a crop down" if row.name == "huggingface" else ""
+    down = [pixels.rounding == "transformers" for pixels in (theirs, ours)]
+    if down[0] == down[1]:
+        return ""
+    return f"rounds the corner of a crop {'down' if down[0] else 'to the even side'}"
 
 
 def _told(names, pixels):

@@ -28,6 +28,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
     "SiglipImageProcessor": _defaults(HALF, 3, SQUARE),
     "Siglip2ImageProcessor": _defaults(HALF, 2, SQUARE),
 }
+EXACT = ("DINOv3ViTImageProcessor",)  # which scales levels to floats before it resizes them
 CROP = ("CLIPImageProcessor", "BitImageProcessor")
 
 
@@ -41,7 +42,8 @@ def read_processor(settings: dict, processor: str) -> Preprocessing:
     name = settings.get("image_processor_type") or settings.get("feature_extractor_type") or ""
     name = name.removesuffix("Fast").removesuffix("Pil")
     name = name.replace("FeatureExtractor", "ImageProcessor")
-    fields = {**PROCESSORS.get(name, PROCESSORS[processor]), **settings}
+    name = name if name in PROCESSORS else processor
+    fields = {**PROCESSORS[name], **settings}
     resamples = {number: method for method, number in PIL_RESAMPLE.items()}
     normalizes = fields.get("do_normalize", True)
     return Preprocessing(
@@ -49,7 +51,8 @@ def read_processor(settings: dict, processor: str) -> Preprocessing:
         std=tuple(fields["image_std"]) if normalizes else (1.0,),
         interpolation=resamples.get(fields["resample"], "bilinear"),
         antialias=True,
-        crop_fraction=_crop_fraction(fields),
+        crop_fraction=(crop := _crop_fraction(fields)),
+        rounding="none" if name in EXACT and crop is None else "transformers",
     )
 
 

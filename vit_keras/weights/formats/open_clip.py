@@ -111,6 +111,7 @@ def preprocessing_of(source):
         interpolation="bilinear" if method == "bilinear" else "bicubic",
         antialias=True,
         crop_fraction=1.0 if source.get("resize_mode", "shortest") == "shortest" else None,
+        rounding="torchvision",
     )
 
 

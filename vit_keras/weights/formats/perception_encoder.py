@@ -20,7 +20,7 @@ HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1536: 16}
 POOL_HEADS = 8
 NUMERICS = Numerics(
     layer_norm_epsilon=1e-5,
-    preprocessing=Preprocessing(antialias=True),
+    preprocessing=Preprocessing(antialias=True, rounding="torchvision"),
     resizing=Resizing("bilinear_half_pixel", crops=True),
 )
 

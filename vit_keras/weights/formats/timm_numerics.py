@@ -30,6 +30,7 @@ def numerics(config: dict) -> Numerics:
         interpolation=source.get("interpolation", "bicubic"),
         antialias=True,
         crop_fraction=None if source.get("crop_mode") == "squash" and crop == 1 else crop,
+        rounding="torchvision",
     )
     labels = config.get("label_names")
     return Numerics(

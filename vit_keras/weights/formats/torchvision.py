@@ -14,7 +14,11 @@ from vit_keras.weights.formats.torch_layouts import conv, dense, fused, heads_ou
 
 LAYERS = "encoder.layers.encoder_layer_"
 PREPROCESSING = Preprocessing(
-    mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), antialias=True, crop_fraction=0.875
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    antialias=True,
+    crop_fraction=0.875,
+    rounding="torchvision",
 )
 
 
