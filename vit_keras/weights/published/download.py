@@ -98,7 +98,7 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
                 integrity.admit(row, part, target, url)
                 return target
     with contextlib.suppress(OSError):
-        http_download.forget(part)  # of a process that was killed as it removed it
+        integrity.remove_remains(target)  # of a process that was killed as it removed them
     integrity.check_cached(row, target)  # without the lock: a cache may be read-only
     return target
 

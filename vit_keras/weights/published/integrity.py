@@ -6,6 +6,7 @@ import os
 import zipfile
 from collections.abc import Callable
 
+from vit_keras import files
 from vit_keras.files import sha256, write_text
 from vit_keras.weights.containers import READERS
 from vit_keras.weights.containers.tensor_hashes import check_tensors
@@ -87,6 +88,12 @@ def mark_checked(path: str) -> None:
     _CHECKED.add(_state(path))
 
 
+def remove_remains(target: str) -> None:
+    """Removes what a process that was hindered left beside a file that is in the cache."""
+    forget(f"{target}.part")
+    files.remove_remains(_record(target))
+
+
 def recorded(path: str) -> str | None:
     """The SHA-256 in the record beside a file of the cache; None if there is none."""
     return _read_record(path) if os.path.isfile(_record(path)) else None
@@ -121,6 +128,15 @@ def _fault_in_content(path, suffix):
     return None
 
 
+def _is_zip(path):
+    """Whether the archive has the directory at its end, which one that was cut short has not."""
+    try:
+        with zipfile.ZipFile(path):  # unlike `is_zipfile`, lets the errors of a disk out
+            return True
+    except zipfile.BadZipFile:
+        return False
+
+
 def _is_safetensors(path):
     """Whether the file has a header that says as many bytes as there are."""
     with open(path, "rb") as file:
@@ -145,7 +161,7 @@ def _is_json(path):
 
 # What tells that a file of a suffix is whole, and what it is called.
 FORMS: dict[str, tuple[Callable[[str], bool], str]] = {
-    ".npz": (zipfile.is_zipfile, ".npz archive"),  # one cut short has no directory at its end
+    ".npz": (_is_zip, ".npz archive"),
     ".safetensors": (_is_safetensors, "safetensors file"),
     ".json": (_is_json, "JSON object"),
 }
