@@ -89,6 +89,21 @@ def test_every_link_inside_the_site_leads_somewhere(site, pages):
     assert not missing
 
 
+def test_no_list_is_read_as_a_part_of_the_paragraph_before_it(site):
+    """A list needs an empty line before it, where GitHub needs none."""
+    broken = re.compile(r"<p>(?:(?!</p>).)*\n\s*(?:-|\d\.) ", re.DOTALL)
+    paths = site.rglob("*.html")
+    assert not [path.name for path in paths if broken.search(path.read_text())]
+
+
+def test_cells_with_much_text_have_room(site):
+    """The page of the recipes has cells with sentences beside cells with a word."""
+    cells = re.findall(r"<td([^>]*)>(.*?)</td>", (site / "recipes.html").read_text(), re.DOTALL)
+    roomy = [len(re.sub("<[^>]*>", "", text)) for tags, text in cells if "data-long" in tags]
+    others = [len(re.sub("<[^>]*>", "", text)) for tags, text in cells if "data-long" not in tags]
+    assert min(roomy) > max(others) and len(roomy) > 50 and len(others) > 20
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_the_api_page_of_a_room_has_its_public_names(pages, room):
     shown = {str(anchor).rpartition(".")[2] for anchor in pages[f"api/{room}.html"].anchors}

@@ -19,6 +19,9 @@ ROOMS = (
     *("experiments", "evaluation", "retrieval", "exporting", "native", "inspection", "compute"),
     *("reproduce", "legacy"),
 )
+LONG = 50  # characters
+TAG = re.compile(r"<[^>]*>")
+CELL = re.compile(r"<td((?: [^>]*)?>(.*?)</td>)", re.DOTALL)
 CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 
 
@@ -51,6 +54,16 @@ def site_links(text: str, page: str) -> str:
     if page in OUTSIDE:
         return text.replace("](docs/", "](")
     return text.replace("](../", "](") if "/" not in page else text
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Marks cells with much text, which get room in a table that then scrolls."""
+    return CELL.sub(lambda cell: f"<td data-long{cell[1]}" if is_long(cell[2]) else cell[0], html)
+
+
+def is_long(cell: str) -> bool:
+    """Whether a cell's text, without its tags, would be tall in a narrow column."""
+    return len(TAG.sub("", cell)) > LONG
 
 
 def public_names(room: str) -> list[str]:
