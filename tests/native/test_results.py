@@ -46,7 +46,7 @@ def test_outputs_and_gradients_equal_the_models(name):
     direction = np.random.default_rng(6).normal(size=(2, model.output_shape[-1])).astype("float32")
     expected, gradients = of_model(model, images, direction)
     output, results = of_native(model, images, direction)
-    assert_close(output, expected, 1e-6)
+    assert_close(output, expected, 2e-6)  # float32 rounds each by half of that
     expected = by_native_names(model, gradients)
     assert set(results) <= set(expected)
     assert {name for name in expected if np.abs(expected[name]).max() > 1e-6} <= set(results)
