@@ -7,6 +7,7 @@ import re
 SCHEMES = ("hf://", "kaggle://")
 TIMM = "timm/"  # timm's own name of its models, which lie in hf://timm
 MAIN = "main"
+COMMIT = re.compile("[0-9a-f]{40}")
 
 _HF = re.compile(
     r"hf://(?P<repository>\w[\w.-]*/\w[\w.-]*)"
@@ -14,6 +15,7 @@ _HF = re.compile(
     r"(?:/(?P<file>.+))?",
     re.ASCII,
 )
+_REVISION = re.compile(rf"((?:hf://)?[^/@]+/[^/@]+)@{COMMIT.pattern}(?=/|$)")
 _KAGGLE = re.compile(
     r"kaggle://(?P<handle>\w[\w-]*/\w[\w-]*/\w+/\w[\w.-]*)(?:/(?P<version>[1-9]\d*))?", re.ASCII
 )
@@ -76,6 +78,18 @@ def parse_kaggle(path: str) -> tuple[str, int | None]:
             f"kaggle://OWNER/MODEL/FRAMEWORK/VARIATION[/VERSION]. Received: {path!r}"
         )
     return match["handle"], int(match["version"]) if match["version"] else None
+
+
+def without_commit(path: str) -> str:
+    """An address without its commit or version; other paths, and branches, as they are.
+
+    Example:
+        >>> without_commit("kaggle://keras/vit/keras/vit_base/3")
+        'kaggle://keras/vit/keras/vit_base'
+    """
+    if path.startswith("kaggle://"):
+        return f"kaggle://{parse_kaggle(path)[0]}"
+    return _REVISION.sub(r"\1", path, count=1) if is_address(path) else path
 
 
 def is_plain(name: str) -> bool:

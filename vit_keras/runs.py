@@ -12,11 +12,13 @@ import keras
 
 from vit_keras import extras, variants
 from vit_keras.config import Config, UsageError, dump_config, read_config
+from vit_keras.config.addresses import change_addresses
 from vit_keras.config.earlier_versions import as_begun, as_recorded, resize_remedy
 from vit_keras.config.yaml_files import read_yaml
 from vit_keras.environment import Environment, describe_environment, read_environment
 from vit_keras.file_lock import LOCK, claimed
 from vit_keras.files import PARTIAL, write_text
+from vit_keras.hub_address import without_commit
 from vit_keras.layers import kernels
 from vit_keras.weights import from_checkpoint, local_path, open_model, resolve
 
@@ -61,7 +63,8 @@ class Run:
 
 def default_workdir(config: Config) -> pathlib.Path:
     """`runs/NAME-BACKEND-HASH`: one folder a configuration, so the same command resumes its run."""
-    digest = hashlib.sha256(_identity(config).encode()).hexdigest()[:8]
+    identity = _identity(change_addresses(config, without_commit))
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     return pathlib.Path("runs") / f"{config.name}-{keras.backend.backend()}-{digest}"
 
 
@@ -131,6 +134,11 @@ def _measured_kernels():
     return kernels.measure()
 
 
+def recorded_config(folder: pathlib.Path) -> Config | None:
+    """The configuration of the run in `folder`; None if there is none, ValueError if damaged."""
+    return _read_config(folder) if (folder / "config.yaml").is_file() else None
+
+
 def find_run(folder: str | os.PathLike) -> Run:
     """The complete run in `folder`.
 
@@ -138,9 +146,9 @@ def find_run(folder: str | os.PathLike) -> Run:
         FileNotFoundError: There is no run in the folder, or it has no model yet.
     """
     folder = pathlib.Path(folder)
-    if not (folder / "config.yaml").is_file():
+    if (config := recorded_config(folder)) is None:
         raise FileNotFoundError(f"{str(folder)!r} is not a run's folder: it has no config.yaml.")
-    run = Run(folder, _recorded_config(folder))
+    run = Run(folder, config)
     if not run.model_file.is_file():
         raise FileNotFoundError(
             f"The run in {str(folder)!r} has no model.keras yet. Repeat the command that began the "
@@ -205,7 +213,7 @@ def _identity(config: Config) -> str:
     return dump_config(dataclasses.replace(config, workdir=None))
 
 
-def _recorded_config(folder) -> Config:
+def _read_config(folder) -> Config:
     file, remedy = folder / "config.yaml", "Restore it, or begin another run with another --workdir"
     try:
         if "dataset" not in (fields := read_yaml(file)):  # which every run's file has
@@ -225,7 +233,7 @@ def _check_same(folder, config):
             f"Received: {keras.backend.backend()!r}. Give another --workdir, or "
             f"KERAS_BACKEND={backend}"
         )
-    recorded = _flat(yaml.safe_load(_identity(_recorded_config(folder))))
+    recorded = _flat(yaml.safe_load(_identity(_read_config(folder))))
     requested = _flat(yaml.safe_load(_identity(config)))
     differences = [
         f"{name}: {recorded.get(name)!r} there, {requested.get(name)!r} here"

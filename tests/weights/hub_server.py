@@ -15,7 +15,8 @@ class HubServer(LoopbackServer):
     """One repository of models.
 
     Attributes:
-        files: `{name: content}` of the repository.
+        files: `{name: content}` of the repository at its newest commit, `commit`.
+        earlier: `{commit: files}` of the commits before, see `upload`.
         lies: What to answer instead of the truth: `sha`, `names`, `commit`, `etag`, or `etags`,
             `{file: etag}`.
         status: The answer to every request, if it is not 200; `{route: status}` for some.
@@ -28,6 +29,18 @@ class HubServer(LoopbackServer):
         self.repository, self.files = repository, dict(files)
         self.lies, self.status, self.cut, self.requests = {}, {}, None, []
         self.uploads, self.commits, self.created = {}, [], []
+        self.commit, self.earlier = COMMIT, {}
+
+    def upload(self, files, commit):
+        """Makes another commit, with these files alone."""
+        self.earlier[self.commit] = self.files
+        self.files, self.commit = dict(files), commit
+        self.earlier.pop(commit, None)
+
+    def at(self, revision):
+        """The commit that a revision names, and its files; a branch names the newest."""
+        known = revision in self.earlier
+        return (revision, self.earlier[revision]) if known else (self.commit, self.files)
 
 
 class Handler(QuietHandler):
@@ -45,25 +58,27 @@ class Handler(QuietHandler):
             return
         kind, _, rest = path.partition(f"/{server.repository}")
         if kind == "/api/models" and server.files:  # without files, there is no repository
-            names = server.lies.get("names", list(server.files))
+            commit, files = server.at(rest.removeprefix("/revision/"))
+            names = server.lies.get("names", list(files))
             siblings = [{"rfilename": name} for name in names]
-            sha = server.lies.get("sha", COMMIT)
+            sha = server.lies.get("sha", commit)
             self._json({"id": server.repository, "sha": sha, "siblings": siblings})
         elif rest.startswith("/resolve/"):
-            name = rest.removeprefix("/resolve/").partition("/")[2]
-            self._file(server.files.get(name), name, body)
+            revision, _, name = rest.removeprefix("/resolve/").partition("/")
+            self._file(*server.at(revision), name, body)
         else:
             self._error(404, "RepoNotFound")
 
-    def _file(self, content, name, body):
-        if content is None:
+    def _file(self, commit, files, name, body):
+        if name not in files:
             self._error(404, "EntryNotFound")
             return
+        content = files[name]
         lies = self.server.lies
         etag = lies.get("etags", {}).get(name) or lies.get("etag") or hub_hash(name, content)
         self.send_response(200)
         self.send_header("ETag", f'"{etag}"')
-        self.send_header("X-Repo-Commit", lies.get("commit", COMMIT))
+        self.send_header("X-Repo-Commit", lies.get("commit", commit))
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if body:

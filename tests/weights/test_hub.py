@@ -122,6 +122,16 @@ def test_a_hostile_hub_writes_nothing_outside(serve_hub, tmp_path, lies, message
     assert not [path for path in written if "up" in path.name or path.parent == tmp_path]
 
 
+def test_another_commit_than_the_one_that_is_named_is_refused(serve_hub):
+    server = serve_hub(contents(DINO))
+    with pytest.raises(ValueError, match=rf"{'f' * 40} must be that commit\. Received: '{COMMIT}'"):
+        weights.local_path(f"{ADDRESS}@{'f' * 40}")
+    server.upload(contents(FAMILIES / "timm_dinov2"), "f" * 40)
+    np.testing.assert_array_equal(answer(f"{ADDRESS}@{COMMIT}"), answer(DINO))
+    assert weights.pinned_address(ADDRESS) == f"{ADDRESS}@{'f' * 40}"
+    assert weights.pinned_address(f"{ADDRESS}@{COMMIT}") == f"{ADDRESS}@{COMMIT}"
+
+
 @pytest.mark.parametrize(
     ("status", "error", "message"),
     [

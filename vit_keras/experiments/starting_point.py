@@ -8,6 +8,7 @@ from typing import Any
 from vit_keras import models, runs, variants, weights
 from vit_keras.config import Config, ModelConfig
 from vit_keras.config.model import DEFAULTS, SIZES, STEM
+from vit_keras.experiments.pinned_weights import pin_weights
 from vit_keras.experiments.teacher import find_teacher
 from vit_keras.models.options import OPTION_NAMES
 from vit_keras.tasks import CLASSES, Task
@@ -49,7 +50,8 @@ def complete_model(config: Config) -> Config:
     """Gives the fields of `config.model` that are null the values of `model.weights`.
 
     Args:
-        config: A run. Without `model.weights` it is returned as it is.
+        config: A run. Without `model.weights` it is returned as it is. If its `workdir` holds the
+            run already, the weights are those that it began with, as in `pin_weights`.
 
     Returns:
         The configuration with a whole architecture: the one of the weights, except for the sizes of
@@ -60,6 +62,8 @@ def complete_model(config: Config) -> Config:
             contradicts the file, or adapters are to be trained without weights.
         OSError: The file cannot be read or downloaded.
     """
+    if config.workdir:  # the name of a default folder is known only with the whole model
+        config = pin_weights(config)
     if config.distill.is_active:
         find_teacher(config.distill)  # which may be downloaded here as well
     model = config.model

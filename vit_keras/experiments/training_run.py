@@ -11,6 +11,7 @@ from vit_keras import data, evaluation, figures, machine, models, runs, weights
 from vit_keras.config import Config
 from vit_keras.experiments.cached_features import train_head
 from vit_keras.experiments.final_outputs import fit_to_development, restore_numbers
+from vit_keras.experiments.pinned_weights import pin_weights
 from vit_keras.experiments.starting_point import complete_model, initial_model
 from vit_keras.experiments.teacher import check_teacher, open_teacher
 from vit_keras.files import write_text
@@ -59,7 +60,7 @@ def _train_run(config, held):
             config.dataset, config.model.channels, config.data, config.task, config.learns_labels
         )
         train_split, _ = data.train_and_test(dataset, config.data)
-        config = config.complete_task(dataset.kind).count_steps(len(train_split))
+        config = pin_weights(config.complete_task(dataset.kind).count_steps(len(train_split)))
         described = dataset.class_names, data.learned_task(dataset, train_split, config)
         with topology.scope():
             model, encoder = _build(config, *described)

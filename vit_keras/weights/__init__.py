@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vit_keras.weights.adapter_file import describe_adapters
     from vit_keras.weights.adapters import load_adapters, open_adapted, save_adapters
     from vit_keras.weights.description import describe
-    from vit_keras.weights.hub import local_path
+    from vit_keras.weights.hub import local_path, pinned_address
     from vit_keras.weights.loading import from_checkpoint, load, open_model
     from vit_keras.weights.published.download import fetch, resolve
     from vit_keras.weights.saving import save, save_model
@@ -37,6 +37,7 @@ _HOMES = {
     "local_path": "hub",
     "open_adapted": "adapters",
     "open_model": "loading",
+    "pinned_address": "hub",
     "read_text_embeddings": "text_embeddings",
     "resolve": "published.download",
     "save": "saving",
@@ -61,6 +62,7 @@ __all__ = [
     "names",
     "open_adapted",
     "open_model",
+    "pinned_address",
     "read_text_embeddings",
     "resolve",
     "save",

@@ -6,14 +6,25 @@ the other. Only configurations and weights are downloaded, under names that this
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import os
+import pathlib
 import re
 from typing import Any
 
 from vit_keras import extras
 from vit_keras.files import sha256, write_text
-from vit_keras.hub_address import HubAddress, is_address, is_plain, parse_hf
+from vit_keras.hub_address import (
+    COMMIT,
+    MAIN,
+    TIMM,
+    HubAddress,
+    is_address,
+    is_plain,
+    parse_hf,
+    parse_kaggle,
+)
 from vit_keras.weights.containers import DamagedFile
 from vit_keras.weights.containers.sharded import shards_of
 from vit_keras.weights.containers.tensor_hashes import some
@@ -22,7 +33,6 @@ from vit_keras.weights.kaggle import kaggle_folder
 from vit_keras.weights.published import integrity
 from vit_keras.weights.weight_names import CONFIG_FILES, FOLDER_FILES, weights_among
 
-COMMIT = re.compile("[0-9a-f]{40}")
 SHA256 = re.compile("[0-9a-f]{64}")
 PURPOSE = "Reading models of the Hugging Face hub"
 
@@ -55,6 +65,33 @@ def local_path(path: str | os.PathLike) -> str:
     return kaggle_folder(path) if path.startswith("kaggle://") else _hf_path(parse_hf(path))
 
 
+def pinned_address(path: str) -> str:
+    """The address of a model at the commit, or of the version, that is the newest now.
+
+    The model is downloaded as by `local_path`. What names a commit, a branch, a tag or a version
+    already is returned as it is, and so is a path.
+
+    Raises:
+        OSError, ValueError, ImportError: As `local_path`.
+
+    Example:
+        ```python
+        vit_keras.weights.pinned_address("hf://google/vit-base-patch16-224")  # ...-224@3f49326e...
+        ```
+    """
+    if not is_address(path):
+        return path
+    if path.startswith("kaggle://"):
+        version = parse_kaggle(path)[1]
+        return path if version else f"{path}/{os.path.basename(kaggle_folder(path))}"
+    address = parse_hf(path)
+    if address.revision != MAIN:
+        return path
+    commit = next(filter(COMMIT.fullmatch, reversed(pathlib.Path(_hf_path(address)).parts)))
+    pinned = str(dataclasses.replace(address, revision=commit))
+    return pinned.removeprefix("hf://") if path.startswith(TIMM) else pinned
+
+
 def _hf_path(address):
     hub = extras.require("huggingface_hub", extra="hub", purpose=PURPOSE)
     errors = extras.require("huggingface_hub.errors", extra="hub", purpose=PURPOSE)
@@ -66,8 +103,10 @@ def _hf_path(address):
         if path is None:
             raise failure(address, error) from error
         return path
-    if not COMMIT.fullmatch(info.sha or ""):
-        raise ValueError(f"{address} must be a commit of 40 digits. Received: {info.sha!r}")
+    named = COMMIT.fullmatch(address.revision)
+    if not COMMIT.fullmatch(info.sha or "") or (named and info.sha != address.revision):
+        rule = "that commit" if named else "a commit of 40 digits"
+        raise ValueError(f"{address} must be {rule}. Received: {info.sha!r}")
     names = [file.rfilename for file in info.siblings or ()]
     files = _choose(address, names)
     try:
