@@ -82,9 +82,8 @@ def claim(config: Config):
 
 def continued(config: Config) -> Config:
     """The configuration by which an earlier version may have begun the run in its folder."""
-    folder = folder_of(config)
-    is_new = not (folder / "config.yaml").is_file()
-    return config if is_new else as_begun(config, _recorded_config(folder))
+    recorded = recorded_config(folder_of(config))
+    return as_begun(config, recorded) if recorded else config
 
 
 def open_run(config: Config) -> Run:
@@ -100,17 +99,16 @@ def open_run(config: Config) -> Run:
         ValueError: The folder belongs to another run or holds something else. It is left as it is.
     """
     folder = folder_of(config)
-    described = folder / "config.yaml"
     _check_folder(folder)
-    if described.exists():
-        _check_same(folder, config)
+    if recorded := recorded_config(folder):
+        _check_same(folder, recorded, config)
         choices = Run(folder, config).kernels
     else:
         choices = _measured_kernels() if config.kernels == "measured" else {}
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**describe_environment(), "kernels": choices}
     write_text(folder / "environment.json", json.dumps(environment, indent=2))
-    write_text(described, dump_config(config))
+    write_text(folder / "config.yaml", dump_config(config))
     return Run(folder, config)
 
 
@@ -136,7 +134,15 @@ def _measured_kernels():
 
 def recorded_config(folder: pathlib.Path) -> Config | None:
     """The configuration of the run in `folder`; None if there is none, ValueError if damaged."""
-    return _read_config(folder) if (folder / "config.yaml").is_file() else None
+    file, remedy = folder / "config.yaml", "Restore it, or begin another run with another --workdir"
+    if not file.exists():
+        return None
+    try:
+        if "dataset" not in (fields := read_yaml(file)):  # which every run's file has
+            raise UsageError(f"{str(file)!r} cannot be read as a configuration (no dataset)")
+        return as_recorded(read_config(file), fields)
+    except ValueError as error:
+        raise UsageError(f"{error}. {remedy}") from error
 
 
 def find_run(folder: str | os.PathLike) -> Run:
@@ -145,8 +151,7 @@ def find_run(folder: str | os.PathLike) -> Run:
     Raises:
         FileNotFoundError: There is no run in the folder, or it has no model yet.
     """
-    folder = pathlib.Path(folder)
-    if (config := recorded_config(folder)) is None:
+    if (config := recorded_config(folder := pathlib.Path(folder))) is None:
         raise FileNotFoundError(f"{str(folder)!r} is not a run's folder: it has no config.yaml.")
     run = Run(folder, config)
     if not run.model_file.is_file():
@@ -187,8 +192,7 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
     """The file of a run's `model.weights`.
 
     Args:
-        weights: a run's folder, a checkpoint, the address of one on a hub, or the name of published
-            weights.
+        weights: A run's folder, a checkpoint, the address of one on a hub, or a published name.
         variant: The variant whose published weights `weights` names; None for B/16.
         option: The name of the field that holds `weights`, for messages.
 
@@ -213,17 +217,7 @@ def _identity(config: Config) -> str:
     return dump_config(dataclasses.replace(config, workdir=None))
 
 
-def _read_config(folder) -> Config:
-    file, remedy = folder / "config.yaml", "Restore it, or begin another run with another --workdir"
-    try:
-        if "dataset" not in (fields := read_yaml(file)):  # which every run's file has
-            raise UsageError(f"{str(file)!r} cannot be read as a configuration (no dataset)")
-        return as_recorded(read_config(file), fields)
-    except ValueError as error:
-        raise UsageError(f"{error}. {remedy}") from error
-
-
-def _check_same(folder, config):
+def _check_same(folder, begun, config):
     yaml = extras.require("yaml", extra="train", purpose="Reading a run")
 
     backend = read_environment(folder)["backend"]
@@ -233,7 +227,7 @@ def _check_same(folder, config):
             f"Received: {keras.backend.backend()!r}. Give another --workdir, or "
             f"KERAS_BACKEND={backend}"
         )
-    recorded = _flat(yaml.safe_load(_identity(_read_config(folder))))
+    recorded = _flat(yaml.safe_load(_identity(begun)))
     requested = _flat(yaml.safe_load(_identity(config)))
     differences = [
         f"{name}: {recorded.get(name)!r} there, {requested.get(name)!r} here"

@@ -17,7 +17,7 @@ from vit_keras.evaluation.sources import _manifest_of
 from vit_keras.experiments.cached_features import Meta as FeaturesMeta
 from vit_keras.experiments.teacher import Record
 from vit_keras.json_files import read_json
-from vit_keras.runs import _recorded_config
+from vit_keras.runs import recorded_config
 from vit_keras.training.checkpoints import _read_meta
 from vit_keras.training.metrics_table import best_row, out_of_patience, read_rows
 from vit_keras.training.rollbacks import read_rollbacks
@@ -70,7 +70,7 @@ FILES = {
     "metrics.json": (ROWS, judge),
     "rollbacks.json": ([{"cause": "the loss is NaN", "to": "step_000000010"}], read_rollbacks),
     DATASET: (None, lambda folder: check_unchanged(Digits(), folder)),
-    "config.yaml": (None, _recorded_config),
+    "config.yaml": (None, recorded_config),
     "teacher.json": (
         {"teacher": "runs/a", "sha256": {"model.keras": "ab"}},
         lambda folder: read_json(folder / "teacher.json", Record),
