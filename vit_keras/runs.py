@@ -23,6 +23,7 @@ from vit_keras.layers import kernels
 from vit_keras.weights import from_checkpoint, local_path, open_model, resolve
 
 REMEDY = "Wait until it ends, or give another --workdir"  # where another process has a folder
+PLACE = {"workdir", "distribution", "model_devices", "shard_state"}  # may change on a restart
 CHECKPOINT_FILES = ("config.json", "open_clip_config.json")  # one of them makes a checkpoint
 
 
@@ -231,7 +232,7 @@ def _check_same(folder, begun, config):
     requested = _flat(yaml.safe_load(_identity(config)))
     differences = [
         f"{name}: {recorded.get(name)!r} there, {requested.get(name)!r} here"
-        for name in sorted({*recorded, *requested} - {"workdir"})
+        for name in sorted({*recorded, *requested} - PLACE)
         if recorded.get(name) != requested.get(name)
     ]
     if differences:

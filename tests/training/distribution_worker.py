@@ -14,8 +14,18 @@ import numpy as np
 
 from vit_keras.commands import run
 from vit_keras.config import parse_config
+from vit_keras.models import from_model_config
 from vit_keras.training import callbacks, checkpoints, distribution
-from vit_keras.training.distribution import Topology, read_variable
+from vit_keras.training.distribution import Topology, on_jax, read_variable
+from vit_keras.training.loop import compile_model
+
+KINDS = {
+    "data_parallel": ["--distribution", "data_parallel"],
+    "model_parallel": ["--distribution", "model_parallel"],
+    "fully_sharded": ["--distribution", "data_parallel", "--shard_state"],
+    "both": ["--distribution", "model_parallel", "--shard_state"],
+}
+ON = {"tensorflow": ["data_parallel"], "jax": ["data_parallel", "model_parallel", "fully_sharded"]}
 
 
 class Trained(Exception):
@@ -77,15 +87,52 @@ def several_devices(folder, arguments):
         devices = [tf.config.LogicalDeviceConfiguration()] * 2
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, devices)
-    kinds = ["data_parallel"]
-    kinds += ["model_parallel"] if keras.backend.backend() == "jax" else []
-    for kind in kinds:
+    for kind in ON[keras.backend.backend()]:
         with mock.patch.object(Topology, "local", _with_shards(folder / f"{kind}.json")):
-            run(["train", *arguments, "--distribution", kind, "--workdir", str(folder / kind)])
-    shutil.copytree(folder / kind, folder / "resumed")
-    for path in sorted((folder / "resumed" / "checkpoints").iterdir())[2:]:
-        shutil.rmtree(path)  # the second was saved at step 8
-    run(["train", *arguments, "--distribution", kind, "--workdir", str(folder / "resumed")])
+            run(["train", *arguments, *KINDS[kind], "--workdir", str(folder / kind)])
+    _copy(folder / kind, folder / "resumed")
+    run(["train", *arguments, *KINDS[kind], "--workdir", str(folder / "resumed")])
+    if keras.backend.backend() == "jax":
+        _move(folder, arguments)
+
+
+def fewer_devices(folder, arguments):
+    """A run of four devices, two for each copy, that continues on two devices and on one."""
+    run(["train", *arguments, *KINDS["both"], "--workdir", str(folder / "both")])
+    for name in ("two", "one"):
+        _copy(folder / "both", folder / name)
+    run(["train", *arguments, "--workdir", str(folder / "one")])
+    with _devices(2):
+        run(["train", *arguments, *KINDS["fully_sharded"], "--workdir", str(folder / "two")])
+
+
+def _copy(folder, copy):
+    """Copies a run as it was after step 8."""
+    shutil.copytree(folder, copy)
+    for path in sorted((copy / "checkpoints").iterdir())[2:]:
+        shutil.rmtree(path)
+
+
+def _move(folder, arguments):
+    """Loads the last checkpoint in shards on 2 devices, on 1 and on 4, and saves it there."""
+    path = folder / "fully_sharded" / "checkpoints" / "step_000000020"
+    for i, (devices, kind) in enumerate(((2, "fully_sharded"), (1, None), (4, "both"))):
+        config = parse_config([*arguments, *KINDS.get(kind, [])], default="")
+        config = config.complete_task("classes")
+        with _devices(devices), distribution.open(config) as topology:
+            model = from_model_config(config.model, num_classes=10)
+            compile_model(model, config)
+            step = checkpoints.load(model, path, topology)
+            path = checkpoints.save(model, folder / f"moved_{i}", step, 1, topology=topology)
+
+
+def _devices(count):
+    """Lets a run have the first of the devices."""
+    return mock.patch.object(
+        keras.distribution,
+        "list_devices",
+        lambda listed=keras.distribution.list_devices: listed()[:count],
+    )
 
 
 def _with_shards(path, local=Topology.local):
@@ -102,4 +149,5 @@ def _with_shards(path, local=Topology.local):
 
 
 if __name__ == "__main__":
+    on_jax.SMALLEST = 64  # the models of the tests are small
     globals()[sys.argv[1]](pathlib.Path(sys.argv[2]), sys.argv[3:])

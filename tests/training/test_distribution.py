@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import ROOT, randomise, run_script
+from tests.training.distribution_worker import ON
+from tests.training.shards_of_state import assert_moved, assert_split
 from vit_keras import data
 from vit_keras.commands import run
 from vit_keras.config import read_config as read
@@ -176,19 +178,24 @@ def test_devices_of_one_process_train_as_one(tmp_path, alone):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
     devices = {"XLA_FLAGS": flags} if BACKEND == "jax" else {}
     run_script(WORKER, "several_devices", tmp_path, *RUN, **devices)
-    kinds = ("data_parallel", "model_parallel") if BACKEND == "jax" else ("data_parallel",)
+    kinds = ON[BACKEND]
     for kind in kinds:
         assert_same_training(tmp_path / kind, alone)
     assert_identical(tmp_path / "resumed", tmp_path / kinds[-1])
     assert rows_of(tmp_path / "resumed") == rows_of(tmp_path / kinds[-1])
     if BACKEND == "jax":
-        held = json.loads((tmp_path / "model_parallel.json").read_text())
-        block = "encoderblock_0/MultiHeadDotProductAttention_1"
-        assert held[f"{block}/query/kernel"] == [[16, 1, 8]]
-        assert held[f"{block}/out/kernel"] == [[1, 8, 16]]
-        assert held["head/kernel"] == [[8, 10]]
-        slots = [shape for path, shape in held.items() if "Dense_0_kernel" in path]
-        assert slots == [[[16, 8]]] * 2  # its two moments
+        assert_split(tmp_path)
+        assert_moved(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly  # `test_devices_of_one_process_train_as_one` takes a checkpoint elsewhere
+@pytest.mark.on("jax")
+def test_a_run_in_shards_continues_on_fewer_devices(tmp_path, alone):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+    run_script(WORKER, "fewer_devices", tmp_path, *RUN, XLA_FLAGS=flags)
+    for name in ("both", "two", "one"):
+        assert_same_training(tmp_path / name, alone)
 
 
 @pytest.mark.slow

@@ -103,6 +103,7 @@ DINO = {
     "label_smoothing": 0.0,
     "augment": AugmentConfig(),
 }
+SHARDS = {"shard_state": True}
 REFUSED = {
     "tensorflow": [
         (
@@ -116,10 +117,13 @@ REFUSED = {
         ({}, "data_parallel", {"steps_per_execution": 2}, "`steps_per_execution` must be 1 with"),
         ({}, "data_parallel", HALF, "cannot scale the loss.*mixed_bfloat16"),
         ({}, "data_parallel", DINO, "dino needs the teacher's outputs for the whole batch"),
+        ({}, "data_parallel", SHARDS, "`shard_state` must be false on tensorflow.*Use KERAS_BA"),
     ],
     "jax": [
         ({}, "data_parallel", {}, "data_parallel needs several devices. Received: 1 device"),
         ({}, "model_parallel", {}, "divide the number of devices. Received: model_devices=2, 1"),
+        ({}, "none", SHARDS, "over the devices of a `distribution`. Received: distribution=none"),
+        ({}, "data_parallel", SHARDS, "data_parallel needs several devices. Received: 1 device"),
     ],
     "torch": [
         (
@@ -131,6 +135,7 @@ REFUSED = {
         ({}, "model_parallel", {}, "model_parallel does not exist on torch. Use KERAS_BACKEND=jax"),
         (TORCHRUN, "multi_worker", HALF, "cannot scale the loss.*mixed_bfloat16"),
         (TORCHRUN, "multi_worker", DINO, "dino needs the teacher's .*Use KERAS_BACKEND=jax"),
+        (TORCHRUN, "multi_worker", SHARDS, "`shard_state` must be false on torch.*Use KERAS_BACK"),
     ],
 }
 EVERYWHERE = [

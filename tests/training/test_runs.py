@@ -22,6 +22,9 @@ def test_a_folder_of_another_run_is_refused_and_kept(tmp_path):
     run = runs.open_run(config)
     before = (run.folder / "config.yaml").read_text()
     assert runs.open_run(config).folder == run.folder  # the same run continues
+    moved = dataclasses.replace(config, distribution="auto", shard_state=True)
+    assert runs.open_run(moved).config == moved  # elsewhere too
+    runs.open_run(config)
     changed = dataclasses.replace(config.optimizer, learning_rate=0.5)
     with pytest.raises(ValueError, match=r"another run \(optimizer.learning_rate: 0.003 there"):
         runs.open_run(dataclasses.replace(config, optimizer=changed))

@@ -53,6 +53,9 @@ class Config:
         workdir: folder of the run; null for runs/NAME-BACKEND-HASH
         distribution: how the run uses several devices or processes; see docs/distribution.md
         model_devices: number of devices that share one copy of the model under model_parallel
+        shard_state: split the weights, the optimizer's moments and the average of the weights over
+            the devices of a distribution, instead of a copy on each (fully sharded data parallel);
+            JAX alone
         steps_per_execution: updates that run before control returns to Python
         patience: stop after this many evaluations without a lower held-out loss, and keep the model
             with the best held-out accuracy; null to train to the end and keep the last model
@@ -104,6 +107,7 @@ class Config:
         "none"
     )
     model_devices: int = 2
+    shard_state: bool = False
     steps_per_execution: int = 1
     patience: int | None = None
     on_nan: Literal["stop", "rollback"] = "stop"

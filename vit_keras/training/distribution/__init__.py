@@ -104,6 +104,8 @@ def _check(config, mode, cluster):
     backend = keras.backend.backend()
     if instead := UNSUPPORTED.get((backend, mode)):
         raise ValueError(f"`distribution` {mode} does not exist on {backend}. {instead}")
+    if config.shard_state:
+        _check_shard_state(config, backend)
     if mode == "none":
         return
     if config.on_nan == "rollback":
@@ -120,6 +122,22 @@ def _check(config, mode, cluster):
             )
     if backend != "jax":
         _check_engine(config, mode, backend)
+
+
+def _check_shard_state(config, backend):
+    if backend != "jax":
+        raise ValueError(
+            f"`shard_state` must be false on {backend}, where Keras keeps all weights and all of "
+            "the optimizer's variables on every device. Received: shard_state=true. Use "
+            "KERAS_BACKEND=jax, or save memory by optimizer.accumulation_steps, "
+            "model.rematerialise or model.dtype"
+        )
+    if config.distribution == "none":
+        raise ValueError(
+            "`shard_state` splits the state over the devices of a `distribution`. Received: "
+            "distribution=none. Give data_parallel, model_parallel, multi_worker or auto, or "
+            "shard_state=false on one device"
+        )
 
 
 def _check_engine(config, mode, backend):

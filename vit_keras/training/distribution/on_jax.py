@@ -1,5 +1,7 @@
 """JAX: `keras.distribution` runs one program over all devices of all processes."""
 
+import math
+
 import keras
 import numpy as np
 
@@ -19,10 +21,11 @@ LAYOUT = {
     r".*/Dense_1/kernel": ("model", None),  # (mlp_dim, D)
     r"head(_dist)?/kernel": ("model", None),  # (D, K)
 }
+SMALLEST = 2**14  # with `shard_state`, smaller variables stay whole: to gather one takes longer
 
 
 class JaxTopology(Topology):
-    """`DataParallel`, or `ModelParallel` where `model_devices` devices share one copy."""
+    """`DataParallel`, or `ModelParallel` where devices share one copy or the state."""
 
     distributed = True
 
@@ -36,7 +39,9 @@ class JaxTopology(Topology):
         devices = keras.distribution.list_devices()
         self.devices = len(devices)
         if mode == "model_parallel":
-            distribution = model_parallel(devices, config.model_devices)
+            distribution = model_parallel(devices, config.model_devices, config.shard_state)
+        elif config.shard_state:
+            distribution = fully_sharded(devices)
         else:
             distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
         self.replicas = distribution.num_model_replicas
@@ -50,8 +55,15 @@ class JaxTopology(Topology):
         return np.reshape(multihost_utils.process_allgather(np.asarray(value)), -1)
 
 
-def model_parallel(devices: list[str], model_devices: int) -> keras.distribution.ModelParallel:
+def model_parallel(
+    devices: list[str], model_devices: int, shard_state: bool = False
+) -> keras.distribution.ModelParallel:
     """A distribution where each `model_devices` of `devices` share a copy, split by `LAYOUT`.
+
+    Args:
+        devices: The names of the devices, of all processes.
+        model_devices: The number of devices that share one copy.
+        shard_state: Whether the copies share the state too, as in `fully_sharded`.
 
     Raises:
         ValueError: `model_devices` is below 2 or does not divide the number of devices.
@@ -64,24 +76,60 @@ def model_parallel(devices: list[str], model_devices: int) -> keras.distribution
         )
     shape = (len(devices) // model_devices, model_devices)
     mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
-    layout_map = keras.distribution.LayoutMap(mesh)
-    for path, axes in LAYOUT.items():
-        layout_map[path] = axes
-    return _CheckedModelParallel(
-        layout_map=layout_map, batch_dim_name="batch", auto_shard_dataset=False
-    )
+    return _ByRule(mesh, LAYOUT, shard_state)
 
 
-class _CheckedModelParallel(keras.distribution.ModelParallel):
-    """Raises an error that names the dimension which does not divide; JAX names a sharding."""
+def fully_sharded(devices: list[str]) -> keras.distribution.ModelParallel:
+    """A distribution where each device holds a part of the state and computes a part of the batch.
+
+    A variable of `SMALLEST` numbers or more is split over the devices, along its largest dimension
+    that their number divides, and the optimizer's variables like the weights that they belong to.
+    The others stay whole on every device. Each device gathers the weights of a layer when it
+    computes with them (ZeRO, stage 3, arXiv 1910.02054; PyTorch's FSDP, arXiv 2304.11277).
+
+    Args:
+        devices: The names of the devices, of all processes.
+    """
+    mesh = keras.distribution.DeviceMesh((len(devices),), ("batch",), devices)
+    return _ByRule(mesh, {}, shard_state=True)
+
+
+class _ByRule(keras.distribution.ModelParallel):
+    """Splits variables by a map of layouts, whose errors name the variable; JAX names a sharding.
+
+    Args:
+        mesh: The devices; the axis "batch" splits the images, and "model" a copy of the model.
+        layouts: The axes that split the dimensions of a variable, by patterns of its path.
+        shard_state: Whether "batch" also splits the variables, as `fully_sharded` says.
+    """
+
+    def __init__(self, mesh, layouts, shard_state):
+        layout_map = keras.distribution.LayoutMap(mesh)
+        for path, axes in layouts.items():
+            layout_map[path] = axes
+        super().__init__(layout_map=layout_map, batch_dim_name="batch", auto_shard_dataset=False)
+        self.shard_state = shard_state
 
     def get_variable_layout(self, variable):
         layout = super().get_variable_layout(variable)
-        model_devices = self.device_mesh.shape[1]
         for i, axis in enumerate(layout.axes):
-            if axis == "model" and variable.shape[i] % model_devices:
+            if axis == "model" and variable.shape[i] % self.device_mesh.shape[1]:
                 raise ValueError(
                     f"Dimension {i} of {variable.path!r}, {tuple(variable.shape)}, must be a "
-                    f"multiple of `model_devices`. Received: model_devices={model_devices}"
+                    "multiple of `model_devices`. Received: "
+                    f"model_devices={self.device_mesh.shape[1]}"
                 )
-        return layout
+        return self._sharded(layout, variable.shape) if self.shard_state else layout
+
+    def _sharded(self, layout, shape):
+        """Splits the largest dimension that is whole and that the number of copies divides."""
+        whole = [
+            i
+            for i, axis in enumerate(layout.axes)
+            if axis is None and shape[i] % self.num_model_replicas == 0
+        ]
+        if not whole or "batch" in layout.axes or math.prod(shape) < SMALLEST:
+            return layout
+        axes = list(layout.axes)
+        axes[max(whole, key=lambda i: shape[i])] = "batch"
+        return keras.distribution.TensorLayout(axes, self.device_mesh)
