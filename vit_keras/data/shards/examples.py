@@ -1,12 +1,12 @@
 """Files of `tf.train.Example`: TFRecord and ArrayRecord."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from vit_keras import extras
-from vit_keras.data.shards.records import Record, check_class, damaged
+from vit_keras.data.shards.records import Files, Reader, Record, check_class, damaged
 from vit_keras.data.tfds import record_offsets
 
 IMAGES = ("image", "image/encoded")  # of TensorFlow Datasets, and of TensorFlow's older scripts
@@ -53,8 +53,9 @@ def scan_array_record(path: str, column: str | None) -> Iterator[Record]:
             yield Record(number, 0, _parsed(path, number, record, column)[1])
 
 
-def array_record_reader(paths: Sequence[str]) -> Callable[[int, int, int, int], bytes]:
+def array_record_reader(files: Files) -> Reader:
     """Returns a function that reads a picture by its number in all files together."""
+    paths = [files.path(number) for number in range(len(files.shards))]
     source = _source(paths)
 
     def read(number, shard, offset, length):

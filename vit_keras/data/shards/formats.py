@@ -1,7 +1,7 @@
 """The kinds of shards: one row for each."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from vit_keras.data.shards.examples import (
@@ -10,10 +10,8 @@ from vit_keras.data.shards.examples import (
     scan_tfrecord,
 )
 from vit_keras.data.shards.parquet import class_names, parquet_reader, scan_parquet
-from vit_keras.data.shards.records import Record, damaged
+from vit_keras.data.shards.records import Files, Reader, Record
 from vit_keras.data.shards.tar import scan_tar
-
-Reader = Callable[[int, int, int, int], bytes]
 
 
 class ShardFormat(NamedTuple):
@@ -22,29 +20,20 @@ class ShardFormat(NamedTuple):
     Attributes:
         names: Matches the names of such files.
         scan: Takes a file and the column of the labels, and yields its records.
-        reader: Takes the files; returns a function from a record's number in all files, the number
-            of its file, its offset and its length to the bytes of the picture.
-        class_names: Takes a file and the column; returns the names of the classes that it says.
+        reader: Takes the files of a data set, and returns what reads pictures from them.
+        class_names: Takes a file and the column; returns the names of the classes that it says;
+            None for formats that say none.
     """
 
     names: re.Pattern
     scan: Callable[[str, str | None], Iterator[Record]]
-    reader: Callable[[Sequence[str]], Reader]
-    class_names: Callable[[str, str | None], tuple[str, ...]] = lambda path, column: ()
+    reader: Callable[[Files], Reader]
+    class_names: Callable[[str, str | None], tuple[str, ...]] | None = None
 
 
-def ranges(paths: Sequence[str]) -> Reader:
+def ranges(files: Files) -> Reader:
     """Returns a function that reads bytes of a file."""
-
-    def read(number, shard, offset, length):
-        with open(paths[shard], "rb", buffering=0) as file:  # data sets have thousands of files
-            file.seek(offset)
-            data = file.read(length)
-        if len(data) != length:
-            raise damaged(paths[shard], f"it ends at byte {offset + len(data)}")
-        return data
-
-    return read
+    return lambda number, shard, offset, length: files.read(shard, offset, length)
 
 
 FORMATS: dict[str, ShardFormat] = {

@@ -16,9 +16,9 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.data.shards.formats import FORMATS
-from vit_keras.data.shards.manifest import check_count, check_sha256
-from vit_keras.data.shards.places import Shard
+from vit_keras.data.shards.manifest import check_count
 from vit_keras.data.shards.records import MOST_CLASSES, damaged
+from vit_keras.data.shards.shard_files import Shard, ShardFiles, cache_folder
 from vit_keras.file_lock import exclusive_lock
 from vit_keras.files import replacing_folder
 from vit_keras.json_files import read_json
@@ -62,45 +62,45 @@ class Index(NamedTuple):
         return shard, int(self.offsets[number]), int(self.lengths[number])
 
 
-def open_index(shards: Sequence[Shard], kind: str, column: str | None) -> Index:
+def open_index(files: ShardFiles, kind: str, column: str | None) -> Index:
     """Opens the index of some shards, and builds it first if there is none.
 
     Args:
-        shards: The shards, in the order of their records.
+        files: The shards, in the order of their records.
         kind: Their format.
         column: The column or feature of the labels; None for the usual one.
 
     Raises:
         ValueError: If a shard or the index is damaged. The message names the file.
     """
-    folder = index_folder(shards, kind, column)
+    folder = index_folder(files.shards, kind, column)
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(f"{folder}.lock", lambda: None):
             if not folder.exists():  # another process may have built it meanwhile
-                write_index(folder, _scanned(shards, kind, column))
-    return read_index(folder, shards)
+                write_index(folder, _scanned(files, kind, column))
+    return read_index(folder, files.shards)
 
 
 def index_folder(shards: Sequence[Shard], kind: str, column: str | None) -> pathlib.Path:
     """Returns the folder of the index of some shards, which need not exist."""
-    home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
     said = json.dumps([VERSION, kind, column, *map(list, shards)])
-    return home / "vit_keras" / "shards" / hashlib.sha256(said.encode()).hexdigest()[:32]
+    return cache_folder() / hashlib.sha256(said.encode()).hexdigest()[:32]
 
 
-def _scanned(shards, kind, column):
+def _scanned(files, kind, column):
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
     columns = {name: array.array(TYPE_CODES[dtype]) for name, dtype in ARRAYS.items()}
     numbers: dict[str, int] = {}
-    for shard in tqdm(shards, desc="indexing shards", unit="", disable=None, leave=False):
+    bar = tqdm(files.shards, desc="indexing shards", unit="", disable=None, leave=False)
+    for number, shard in enumerate(bar):
         first = len(columns["offsets"])
         columns["starts"].append(first)
-        check_sha256(shard.path, shard.sha256)
-        for record in FORMATS[kind].scan(shard.path, column):
-            columns["offsets"].append(record.offset)
-            columns["lengths"].append(record.length)
-            columns["labels"].append(_number(shard.path, record.label, numbers))
+        with files.scanning(number) as path:
+            for record in FORMATS[kind].scan(path, column):
+                columns["offsets"].append(record.offset)
+                columns["lengths"].append(record.length)
+                columns["labels"].append(_number(shard.path, record.label, numbers))
         check_count(shard.path, shard.images, len(columns["offsets"]) - first)
     columns["starts"].append(len(columns["offsets"]))
     arrays = {name: np.array(values, ARRAYS[name]) for name, values in columns.items()}

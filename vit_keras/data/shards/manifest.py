@@ -5,7 +5,7 @@ from typing import TypedDict
 
 from vit_keras.data.shards.records import damaged
 from vit_keras.files import sha256
-from vit_keras.json_files import read_json
+from vit_keras.json_files import parse_json, read_json
 
 FILE = "shards.json"
 REMEDY = "Restore it; without it, the shards are read by their names, and classes have numbers"
@@ -29,13 +29,16 @@ class Manifest(TypedDict):
     splits: dict[str, list[Entry]]
 
 
-def read_manifest(path: str) -> Manifest:
-    """Reads `shards.json`.
+def read_manifest(path: str, data: bytes | None = None) -> Manifest:
+    """Reads `shards.json`, or the `data` that a server has sent.
 
     Raises:
         ValueError: If it is damaged, or names files outside its folder.
     """
-    manifest = read_json(path, Manifest, REMEDY)
+    if data is None:
+        manifest = read_json(path, Manifest, REMEDY)
+    else:
+        manifest = parse_json(data, repr(path), Manifest, REMEDY)
     for entries in manifest["splits"].values():
         for entry in entries:
             name = entry["file"]
@@ -46,14 +49,14 @@ def read_manifest(path: str) -> Manifest:
     return manifest
 
 
-def check_sha256(path: str, expected: str | None) -> None:
-    """Compares a shard with the hash that `shards.json` says, if any.
+def check_sha256(name: str, path: str, expected: str | None) -> None:
+    """Compares the content of a shard, in the file `path`, with the hash in `shards.json`, if any.
 
     Raises:
         ValueError: If they differ.
     """
     if expected is not None and (actual := sha256(path)) != expected:
-        raise damaged(path, f"its SHA-256 is {actual}, and {FILE!r} says {expected!r:.70}")
+        raise damaged(name, f"its SHA-256 is {actual}, and {FILE!r} says {expected!r:.70}")
 
 
 def check_count(path: str, expected: int | None, actual: int) -> None:

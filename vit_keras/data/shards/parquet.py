@@ -4,13 +4,13 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from vit_keras import extras
-from vit_keras.data.shards.records import Record, check_class, damaged
+from vit_keras.data.shards.records import Files, Reader, Record, check_class, damaged
 
 IMAGE, LABEL = "image", "label"
 NOTE = b"huggingface"  # the key of the schema's metadata that says the names of the classes
@@ -59,23 +59,24 @@ def class_names(path: str, column: str | None) -> tuple[str, ...]:
     return tuple(names) if isinstance(names, list) and all(map(_is_text, names)) else ()
 
 
-def parquet_reader(paths: Sequence[str]) -> Callable[[int, int, int, int], bytes]:
+def parquet_reader(files: Files) -> Reader:
     """Returns a function that reads the picture in a row of a file."""
+    for number in range(len(files.shards)):
+        files.path(number)  # a copy is made now, rather than in the midst of a batch
 
     @functools.lru_cache(KEPT_FOOTERS)
     def footer(shard):
-        with _reading(paths[shard]):
-            metadata = _parquet().read_metadata(paths[shard])
+        path = files.path(shard)
+        with _reading(path):
+            metadata = _parquet().read_metadata(path)
         sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-        column = _picture_column(paths[shard], metadata.schema.to_arrow_schema())
+        column = _picture_column(path, metadata.schema.to_arrow_schema())
         return metadata, column, np.cumsum([0, *sizes])
 
     def group(shard, number):
         metadata, column, _ = footer(shard)
-        with (
-            _reading(paths[shard]),
-            _parquet().ParquetFile(paths[shard], metadata=metadata) as file,
-        ):
+        path = files.path(shard)
+        with _reading(path), _parquet().ParquetFile(path, metadata=metadata) as file:
             return file.read_row_group(number, columns=[column], use_threads=False).column(0)
 
     kept = functools.lru_cache(KEPT_GROUPS)(group)

@@ -4,36 +4,24 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from vit_keras.data.dataset import HELD_OUT
 from vit_keras.data.shards.formats import FORMATS, format_of
-from vit_keras.data.shards.manifest import FILE, read_manifest
+from vit_keras.data.shards.manifest import FILE, Manifest, read_manifest
+from vit_keras.data.shards.patterns import expand_braces
 from vit_keras.data.shards.records import damaged
+from vit_keras.data.shards.remote import (
+    is_remote,
+    list_folder,
+    list_remote,
+    read_small,
+    stat_remote,
+)
+from vit_keras.data.shards.shard_files import Shard
 
 SPLITS = ("train", *HELD_OUT)
-BRACES = re.compile(r"\{([^{}]*)\}")
-NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
-MOST_SHARDS = 10**6
-
-
-class Shard(NamedTuple):
-    """A file that holds records.
-
-    Attributes:
-        path: Where it is.
-        size: Its bytes.
-        stamp: The time of its last change.
-        images: The number of pictures that `shards.json` says, if any.
-        sha256: The SHA-256 that `shards.json` says, if any.
-    """
-
-    path: str
-    size: int
-    stamp: str
-    images: int | None = None
-    sha256: str | None = None
 
 
 class Shards(NamedTuple):
@@ -57,65 +45,36 @@ def find_shards(pattern: str) -> Shards:
     folder has this name, belongs to that split, and others to train, unless `shards.json` says.
 
     Args:
-        pattern: A folder, a file, or names with `*`, `?`, `[ab]`, `{a,b}` or `{000..127}`.
+        pattern: A folder, a file, a URL of one, or names with `*`, `?`, `[ab]`, `{a,b}` or
+            `{000..127}`; in URLs, `?` and `[` stand for themselves.
 
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: If the files have no known format, or several, or if `shards.json` is
             damaged or says other files.
     """
-    listed, note = _listed(pattern)
-    manifest = read_manifest(note) if os.path.isfile(note) else None
+    listed, folder = list_remote(pattern) if is_remote(pattern) else _listed(pattern)
+    manifest = _manifest(folder)
     entries = {
-        os.path.join(os.path.dirname(note), entry["file"]): (split, entry)
+        f"{folder}/{entry['file']}" if folder else entry["file"]: (split, entry)
         for split, of_split in (manifest["splits"].items() if manifest else ())
         for entry in of_split
     }
-    if os.path.isdir(pattern) and entries:
-        listed = list(entries)
+    if not listed:  # the pattern is a folder
+        listed = list(entries) or (list_folder if is_remote(pattern) else _in_folder)(folder)
     kind = _kind(pattern, listed)
     splits: dict[str, list[Shard]] = {}
-    for path in listed:
-        split, entry = entries.get(path, (_split_of(path), None))
-        splits.setdefault(split, []).append(_shard(path, entry, note))
+    for shard in _described(listed, entries, f"{folder}/{FILE}"):
+        split, _ = entries.get(shard.path, (_split_of(shard.path), None))
+        splits.setdefault(split, []).append(shard)
     return Shards(splits, kind, tuple(manifest["classes"] if manifest else ()))
 
 
-def expand_braces(pattern: str) -> list[str]:
-    """Returns the names that `{a,b}` and `{000..127}` stand for.
-
-    Raises:
-        ValueError: If there are more than a million.
-    """
-    texts = BRACES.split(pattern)
-    choices = [[text] if i % 2 == 0 else _choices(pattern, text) for i, text in enumerate(texts)]
-    count = 1
-    for choice in choices:
-        count *= len(choice)
-    if count > MOST_SHARDS:
-        raise ValueError(f"A pattern may name {MOST_SHARDS} shards at most. Received: {pattern!r}")
-    return ["".join(chosen) for chosen in itertools.product(*choices)]
-
-
-def _choices(pattern, text):
-    bounds = NUMBERS.fullmatch(text)
-    if not bounds:
-        return text.split(",")
-    first, last = map(int, bounds.groups())
-    if not first <= last < first + MOST_SHARDS:
-        raise ValueError(
-            f"A range in a pattern must ascend, over {MOST_SHARDS} numbers at most. "
-            f"Received: {{{text}}} in {pattern!r}"
-        )
-    return [f"{number:0{len(bounds[1])}}" for number in range(first, last + 1)]
-
-
 def _listed(pattern: str) -> tuple[list[str], str]:
-    """The files that a pattern names, in order, and where their `shards.json` would lie."""
+    """The files that a pattern names, in order, and their folder; no files for a folder."""
     if os.path.isdir(pattern):
-        names = sorted(name for name in os.listdir(pattern) if format_of(name))
-        paths = [os.path.join(pattern, name) for name in names]
-    elif os.path.exists(pattern):  # whatever signs its name has
+        return [], pattern.rstrip(os.sep) or os.sep
+    if os.path.exists(pattern):  # whatever signs its name has
         paths = [pattern]
     else:
         expanded = [sorted(glob.glob(name)) or [name] for name in expand_braces(pattern)]
@@ -125,8 +84,20 @@ def _listed(pattern: str) -> tuple[list[str], str]:
             f"`dataset` shards:PATTERN needs files. Received: {pattern!r}, and there is no file "
             f"{missing[0]!r}"
         )
-    folder = pattern if os.path.isdir(pattern) else os.path.dirname(paths[0])
-    return paths, os.path.join(folder, FILE)
+    return paths, os.path.dirname(paths[0])
+
+
+def _in_folder(folder):
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if format_of(name)]
+
+
+def _manifest(folder) -> Manifest | None:
+    """What `shards.json` in a folder says, if there is one."""
+    path = f"{folder}/{FILE}" if folder else FILE
+    if not is_remote(path):
+        return read_manifest(path) if os.path.isfile(path) else None
+    data = read_small(path)
+    return None if data is None else read_manifest(path, data)
 
 
 def _kind(pattern, paths: Sequence[str]) -> str:
@@ -148,15 +119,25 @@ def _split_of(path: str) -> str:
     return next((word for word in words if word in SPLITS), "train")
 
 
-def _shard(path, entry, note):
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no file {path!r}, which {note!r} names. Restore it")
-    status = os.stat(path)
-    if not status.st_size:
-        raise damaged(path, "it is empty")
-    shard = Shard(path, status.st_size, str(status.st_mtime_ns))
-    if entry is None:
-        return shard
-    if status.st_size != entry["bytes"]:
-        raise damaged(path, f"it has {status.st_size} bytes, and {note!r} says {entry['bytes']}")
-    return shard._replace(images=entry["images"], sha256=entry["sha256"])
+def _described(paths, entries, note) -> Iterator[Shard]:
+    """The shards at some paths. Of those on servers, what `shards.json` says need not be asked."""
+    unknown = [path for path in paths if is_remote(path) and path not in entries]
+    statuses = dict(zip(unknown, stat_remote(unknown)))
+    for path in paths:
+        _, entry = entries.get(path, (None, None))
+        if path in statuses:
+            size, stamp = statuses[path]
+        elif is_remote(path):
+            size, stamp = entry["bytes"], ""
+        elif os.path.isfile(path):
+            size, stamp = os.path.getsize(path), str(os.stat(path).st_mtime_ns)
+        else:
+            raise FileNotFoundError(f"There is no file {path!r}, which {note!r} names. Restore it")
+        if size <= 0:
+            raise damaged(path, "it is empty")
+        if entry is None:
+            yield Shard(path, size, stamp)
+        elif size != entry["bytes"]:
+            raise damaged(path, f"it has {size} bytes, and {note!r} says {entry['bytes']}")
+        else:
+            yield Shard(path, size, stamp, entry["images"], entry["sha256"])

@@ -1,6 +1,7 @@
 """What is known of each record in a shard, and what speaks against a shard."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Sized
+from typing import NamedTuple, Protocol
 
 MOST_CLASSES = 2**20  # whose names fill no memory
 
@@ -17,6 +18,24 @@ class Record(NamedTuple):
     offset: int
     length: int
     label: int | str | None
+
+
+class Files(Protocol):
+    """The files of a data set: see `ShardFiles`."""
+
+    @property
+    def shards(self) -> Sized:
+        """The shards."""
+
+    def read(self, number: int, offset: int, length: int) -> bytes:
+        """Reads some bytes of a file."""
+
+    def path(self, number: int) -> str:
+        """Returns where a file is on this machine."""
+
+
+# From the number of a record in all files, the number of its file, its offset and its length.
+Reader = Callable[[int, int, int, int], bytes]
 
 
 def damaged(path: str, reason: str) -> ValueError:

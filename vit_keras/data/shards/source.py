@@ -1,5 +1,6 @@
 """`shards:PATTERN`: labeled pictures by index in tar, Parquet, TFRecord or ArrayRecord files."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -13,11 +14,22 @@ from vit_keras.data.held_out import held_out_note
 from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.data.shards.formats import FORMATS
 from vit_keras.data.shards.index import NO_LABEL, Index, open_index
-from vit_keras.data.shards.places import Shard, Shards, find_shards
-from vit_keras.data.shards.records import damaged
+from vit_keras.data.shards.places import Shards, find_shards
+from vit_keras.data.shards.records import Reader, damaged
+from vit_keras.data.shards.remote import is_remote
+from vit_keras.data.shards.shard_files import Shard, ShardFiles
 from vit_keras.data.splits import Split
 
 HELD_OUT = -1  # the key of the order by which pictures are held out, beside `data.split_seed`
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """What reads the records of a data set: their places, their files, and the format's reader."""
+
+    index: Index
+    files: ShardFiles
+    read: Reader
 
 
 def load(
@@ -47,15 +59,17 @@ def load(
     shards = find_shards(pattern)
     column = _column(config)
     flat = [shard for of_split in shards.splits.values() for shard in of_split]
-    index = open_index(flat, shards.kind, column)
-    names = _class_names(shards, flat, index, column, labeled)
+    files = ShardFiles(flat, config.shard_cache_gb)
+    index = open_index(files, shards.kind, column)
+    names = _class_names(shards, files, index, column, labeled)
     labels = np.array(index.labels) if names else np.zeros(len(index.labels), "int32")
     unreadable = UnreadableImages(config.on_corrupt == "stop")
-    read = FORMATS[shards.kind].reader([shard.path for shard in flat])
+    records = Records(index, files, FORMATS[shards.kind].reader(files))
+    files.start_copying()
     splits, first = {}, 0
     for name, of_split in shards.splits.items():
         bounds = index.starts[[first, first + len(of_split)]].tolist()
-        splits[name] = _split(index, read, labels, bounds, of_split, flat, channels, unreadable)
+        splits[name] = _split(records, labels, bounds, of_split, channels, unreadable)
         first += len(of_split)
     held_out_by = ""
     lacks_test = "train" in splits and without_held_out(splits, config.test_split)
@@ -73,26 +87,26 @@ def _column(config):
     return config.label_columns[0] if config.label_columns else None
 
 
-def _class_names(shards: Shards, flat, index: Index, column, labeled) -> tuple[str, ...]:
+def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[str, ...]:
     """The names of the classes: as the shards or `shards.json` say, or numbers."""
     (without,) = np.nonzero(index.labels == NO_LABEL)
     if len(without):
         if labeled:
             raise ValueError(
-                f"Every picture must have a class. Received: {_name(index, flat, without[0])} "
-                f"without one, and {len(without)} in all. Name the column of the labels in "
-                "data.label_columns, or learn without labels"
+                "Every picture must have a class. Received: "
+                f"{_name(index, files.shards, without[0])} without one, and {len(without)} in all. "
+                "Name the column of the labels in data.label_columns, or learn without labels"
             )
         return ()
     if not len(index.labels):
         return shards.classes
     names = shards.classes or index.classes or ()
-    names = names or FORMATS[shards.kind].class_names(flat[0].path, column)
+    names = names or _names_in_file(shards.kind, files, column)
     highest = int(index.labels.max())
     if names and highest >= len(names):
         where = int(np.argmax(index.labels))
         raise damaged(
-            flat[index.place(where)[0]].path,
+            files.shards[index.place(where)[0]].path,
             f"it has the class {highest}, and there are names of {len(names)} classes",
         )
     if index.classes and shards.classes and index.classes != shards.classes:
@@ -103,26 +117,41 @@ def _class_names(shards: Shards, flat, index: Index, column, labeled) -> tuple[s
     return tuple(names or map(str, range(highest + 1)))
 
 
-def _name(index, flat, number):
+def _names_in_file(kind, files, column):
+    read = FORMATS[kind].class_names
+    return () if read is None else read(files.path(0), column)
+
+
+def _name(index, shards, number):
     shard, _, _ = index.place(number)
-    return f"{flat[shard].path} record {number - int(index.starts[shard])}"
+    return f"{shards[shard].path} record {number - int(index.starts[shard])}"
 
 
-def _split(index, read, labels, bounds, shards: list[Shard], flat, channels, unreadable) -> Split:
+def _split(records: Records, labels, bounds, shards: list[Shard], channels, unreadable) -> Split:
     """The records from the first of `bounds` up to the second."""
     start, stop = bounds
     labels = labels[start:stop]
     label_tensor = tf.constant(labels)
-    picture = lambda i: read(start + i, *index.place(start + i))
-    name = lambda i: _name(index, flat, start + i)
+    picture = lambda i: records.read(start + i, *records.index.place(start + i))
+    name = lambda i: _name(records.index, records.files.shards, start + i)
 
     def encoded(i):
         return tf_images.in_python(picture, i, tf.string, ()), tf.gather(label_tensor, i)
 
+    def reason(i):
+        if records.files.failure:  # no other picture may stand in for what could not be reached
+            unreadable.fail(records.files.failure)
+        return tf_images.reason(repr(name(i)), lambda: tf.constant(picture(i)), channels)
+
+    stamped = lambda shard: shard.stamp + (shard.sha256 or "")
     origin = Origin(
-        files=lambda: [(os.path.basename(shard.path), shard.path) for shard in shards],
+        files=lambda: [
+            (f"{name} {stamped(shard)}" if is_remote(shard.path) else name, shard.path)
+            for shard in shards
+            for name in [os.path.basename(shard.path)]
+        ],
         name=name,
-        reason=lambda i: tf_images.reason(repr(name(i)), lambda: tf.constant(picture(i)), channels),
+        reason=reason,
         channels=channels,
         unreadable=unreadable,
     )

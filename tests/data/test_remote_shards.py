@@ -1,0 +1,171 @@
+"""Shards on a server: the batches of those on the disk, whatever fails on the way."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.data.gray_pictures import grays
+from tests.data.gray_shards import load, samples, write_tar
+from tests.data.range_server import RangeServer
+from vit_keras import data
+from vit_keras.config import AugmentConfig
+from vit_keras.data.origin import UnreadableImageError
+from vit_keras.data.shards import remote
+from vit_keras.data.shards.formats import FORMATS
+from vit_keras.data.shards.shard_files import ShardFiles
+from vit_keras.models import Preprocessing
+
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache", "quick_pauses")]
+
+
+@pytest.fixture
+def quick_pauses(monkeypatch):
+    """Attempts follow at once, and proxies are not asked for loopback."""
+    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.001)
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(ShardFiles, "start_copying", lambda self: None)  # in its own test alone
+
+
+@pytest.fixture
+def server(packed, tmp_path):
+    """A server of shards of each format, and its URL."""
+    shutil.copytree(packed, tmp_path / "served")
+    server = RangeServer(tmp_path / "served")
+    with server.running() as server.url:
+        yield server
+
+
+def batches(dataset):
+    made = data.train_batches(
+        dataset.split("train"),
+        image_size=(4, 6),
+        preprocessing=Preprocessing(),
+        batch=5,
+        augment_config=AugmentConfig(flip=True),
+        seed=2,
+        start_step=3,
+        total_steps=9,
+        num_classes=2,
+    )
+    with dataset.unreadable.reading():
+        return [np.concatenate([np.ravel(x) for x in batch]) for batch in made]
+
+
+def every_third(number):
+    """Faults in turn."""
+    return ("error", "cut", "hang up")[number // 3 % 3] if number % 3 == 0 else None
+
+
+NIGHTLY = pytest.mark.nightly
+CASES = [
+    ("tar", 20),
+    ("tfrecord", 0),
+    *(pytest.param(kind, 20, marks=NIGHTLY) for kind in FORMATS if kind != "tar"),
+    pytest.param("tar", 0, marks=NIGHTLY),
+]
+
+
+@pytest.mark.parametrize(("kind", "cache_gb"), CASES)
+def test_batches_are_those_of_the_disk(server, packed, shard_cache, kind, cache_gb):
+    server.fails = every_third
+    local = load(packed / kind, test_percent=0)
+    dataset = load(f"{server.url}/{kind}", shard_cache_gb=cache_gb, test_percent=0)
+    np.testing.assert_array_equal(batches(dataset), batches(local))
+    before = len(server.requests)
+    again = load(f"{server.url}/{kind}", shard_cache_gb=cache_gb, test_percent=0)
+    asked = {path for path, _ in server.requests[before:]}
+    assert asked == {f"/{kind}/shards.json"}  # which says what else is to be known
+    splits = again.split("train"), local.split("train")
+    assert [splits[0].encoded(i) for i in range(20)] == [splits[1].encoded(i) for i in range(20)]
+    read = {path for path, span in server.requests[before:] if span}
+    assert (f"/{kind}/train-00000.{kind}" in read) == (cache_gb == 0)
+    copies = [path for path in (shard_cache / "copies").iterdir() if path.suffix != ".lock"]
+    assert len(copies) == (1 if cache_gb else 0)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "array_record"])
+def test_what_must_be_copied_needs_room(server, kind):
+    message = rf"{kind}' must be copied .* leaves no room for its \d+ bytes. Raise it, or pack"
+    with pytest.raises(ValueError, match=message):
+        load(f"{server.url}/{kind}", shard_cache_gb=0, test_percent=0)
+
+
+def test_patterns_name_shards_on_servers(server, tmp_path):
+    for number in range(3):
+        path = tmp_path / "served" / "x" / f"train-{number}.tar"
+        write_tar(path, samples(range(10 * number, 10 * number + 4)))
+    pattern = f"{server.url}/x/train-{{0..2}}.tar"
+    split = load(pattern, test_percent=0).split("train")
+    assert grays(split) == [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
+    assert split.name(5) == f"{server.url}/x/train-1.tar record 1"
+    with pytest.raises(FileNotFoundError, match="There is no file '.*/x/train-3.tar'"):
+        load(f"{server.url}/x/train-{{0..3}}.tar")
+    import fsspec
+
+    files = fsspec.filesystem("memory")
+    files.put(str(tmp_path / "served" / "x"), "/pictures", recursive=True)
+    assert grays(load("memory://pictures/train-*.tar", test_percent=0).split("train")) == grays(
+        split
+    )
+
+
+def test_a_server_that_stays_away_stops_the_run(server, tmp_path):
+    """No other picture stands in for one that cannot be reached, as in a run without faults."""
+    message = "train-00000.tar' could not be read in 7 attempts .*goes on with the same command"
+    read_first = lambda dataset: dataset.split("train").read(tf.constant(0))
+    for on_corrupt, attempt in {"skip": batches, "stop": read_first}.items():
+        server.fails = lambda number: None
+        fields = {"on_corrupt": on_corrupt, "shard_cache_gb": 0, "test_percent": 0}
+        dataset = load(f"{server.url}/tar", **fields)
+        server.fails = lambda number: "error"
+        with pytest.raises(UnreadableImageError, match=message):
+            attempt(dataset)
+        assert not dataset.unreadable.names
+
+
+def test_a_server_that_sends_other_bytes_is_refused(server, tmp_path):
+    path = tmp_path / "served" / "tar" / "train-00000.tar"
+    content = bytearray(path.read_bytes())
+    content[5000] ^= 1
+    path.write_bytes(content)
+    for room in (20, 0):
+        with pytest.raises(ValueError, match=rf"{server.url}/tar/.*no whole shard \(its SHA-256"):
+            load(f"{server.url}/tar", shard_cache_gb=room)
+    (tmp_path / "served" / "tar" / "shards.json").unlink()
+    path.write_bytes(content[:3000])
+    for room in (20, 0):
+        with pytest.raises(ValueError, match=rf"^'{server.url}/tar/train-00000.tar' is no whole"):
+            load(f"{server.url}/tar/train-00000.tar", shard_cache_gb=room)
+
+
+def test_copies_stay_within_their_bound(server, tmp_path, shard_cache, monkeypatch):
+    def stored():
+        files = [path for path in (shard_cache / "copies").iterdir() if path.suffix != ".lock"]
+        return {path.name.partition("-")[2]: path for path in files}
+
+    for number in range(4):
+        path = tmp_path / "served" / "x" / f"{number}.tar"
+        write_tar(path, samples(range(10 * number, 10 * number + 4)))
+    gb = 2.5 * path.stat().st_size / 1e9  # room for two
+    everything = load(f"{server.url}/x/{{0..3}}.tar", shard_cache_gb=gb, test_percent=0)
+    assert stored().keys() == {"0.tar", "1.tar"}
+    assert len(grays(everything.split("train"))) == 16
+    for age, name in enumerate(("0.tar", "1.tar")):
+        os.utime(stored()[name], (age, age))
+    load(f"{server.url}/x/3.tar", shard_cache_gb=gb, test_percent=0)
+    assert stored().keys() == {"1.tar", "3.tar"}  # the least recently opened one made room
+    monkeypatch.undo()
+    monkeypatch.setenv("KERAS_HOME", str(shard_cache.parents[1]))
+    shutil.rmtree(shard_cache / "copies")
+    again = load(f"{server.url}/x/{{0..3}}.tar", shard_cache_gb=gb, test_percent=0)
+    assert len(grays(again.split("train"))) == 16  # while a thread copies
+
+
+def test_a_missing_package_of_a_store_is_named():
+    with pytest.raises(
+        ImportError, match=r"'s3://bucket/shards.json' cannot be read: Install s3fs"
+    ):
+        load("s3://bucket/x.tar")
