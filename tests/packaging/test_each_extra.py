@@ -110,6 +110,7 @@ CASES = [
         None,
         {
             "check photos": None,
+            "check shards:http://127.0.0.1:9/x.tar": "shards",
             TRAIN: None,
             "evaluate run --predictions labels.csv": None,
             "predict run photos": None,

@@ -25,7 +25,8 @@ class DataConfig:
         label_separator: text between several labels in one cell of a table
         on_corrupt: what to do with an unreadable image: stop the run, or skip it; the next image
             then takes its place, and the run counts and names it at the end
-        shard_cache_gb: gigabytes on this machine for copies of shards from elsewhere
+        shard_cache_gb: gigabytes on this machine for copies of shards from servers and object
+            stores; 0 to read every picture from where it lies
     """
 
     data_dir: str | None = None

@@ -94,7 +94,10 @@ def read_chunks(url: str, size: int) -> Iterator[bytes]:
 
 
 def _opened(url) -> tuple[Any, str]:
-    fsspec = extras.require("fsspec.core", extra="shards", purpose="Reading shards from elsewhere")
+    purpose = "Reading shards from elsewhere"
+    if url.startswith(("http://", "https://")):
+        extras.check("aiohttp", extra="shards", purpose=purpose)
+    fsspec = extras.require("fsspec.core", extra="shards", purpose=purpose)
     try:
         return fsspec.url_to_fs(url)
     except ImportError as error:  # each kind of store has a package of its own
