@@ -1,10 +1,12 @@
 """Measures data sets in shards: images per second by format, and the opening of a large index.
 
     KERAS_BACKEND=jax python -m benchmarks.shard_reading                      # beside a folder
+    KERAS_BACKEND=jax python -m benchmarks.shard_reading --server tar         # beside the disk
     KERAS_BACKEND=jax python -m benchmarks.shard_reading --records 10000000   # an index alone
 
-Pipelines take turns, as in `benchmarks.input_pipeline`, which has the same pictures. The shards of
-a large index are files without content but one picture each, to which all their records lead.
+Pipelines take turns, as in `benchmarks.input_pipeline`, which has the same pictures. The server is
+on loopback; it waits before each answer, and does not answer every third request as it should. The
+shards of a large index are files without content but one picture each, to which all records lead.
 """
 
 import argparse
@@ -20,6 +22,7 @@ from benchmarks.input_pipeline import BATCH, compare, images_per_second, ours, w
 
 FORMATS = ("tar", "tfrecord", "array_record", "parquet")
 SHARDS, CLASSES = 1000, 1000
+LAG = 0.05  # seconds before each answer of the server
 STEP = 1_000_000  # at which a run is resumed
 
 
@@ -42,6 +45,35 @@ def compare_formats(count: int, rounds: int) -> dict[str, float]:
             images_per_second(ours(split, crop="inception"))  # warms caches
         pipelines = {name: ours(split, crop="inception") for name, split in splits.items()}
         return compare(pipelines, rounds)
+
+
+def compare_server(count: int, rounds: int, kind: str) -> dict[str, float]:
+    """Prints and returns the images per second of shards on the disk, and of a server's copies."""
+    from tests.data.range_server import RangeServer, every_third
+    from vit_keras import data
+    from vit_keras.config import DataConfig
+
+    with tempfile.TemporaryDirectory() as root:
+        os.environ |= {"KERAS_HOME": f"{root}/home", "no_proxy": "*"}
+        folder = pathlib.Path(root) / "folder"
+        folder.mkdir()
+        write_images(folder, count)
+        choice = DataConfig(test_percent=0)
+        pictures = data.load(f"folder:{folder}", 3, choice)
+        data.pack_shards(pictures, f"{root}/shards", format=kind, shard_mb=8)
+        server = RangeServer(pathlib.Path(root) / "shards")
+        server.fails, server.lag = every_third, LAG
+        with server.running() as url:
+            splits = {}
+            for name, place in {"disk": f"{root}/shards", "server": url}.items():
+                start = time.perf_counter()
+                splits[name] = data.load(f"shards:{place}", 3, choice).split("train")
+                print(f"{name}: first look after {time.perf_counter() - start:.1f} s")
+            for split in splits.values():
+                images_per_second(ours(split, crop="inception"))  # warms caches
+            print(f"{len(server.requests)} requests, of which every third fails")
+            pipelines = {name: ours(split, crop="inception") for name, split in splits.items()}
+            return compare(pipelines, rounds)
 
 
 def write_large(folder: pathlib.Path, records: int) -> None:
@@ -124,9 +156,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--server", choices=FORMATS, help="compare a server with the disk instead")
     parser.add_argument("--records", type=int, help="open an index of that many records instead")
     options = parser.parse_args()
     if options.records:
         open_large(options.records)
+    elif options.server:
+        compare_server(options.images, options.rounds, options.server)
     else:
         compare_formats(options.images, options.rounds)

@@ -5,6 +5,12 @@ import http.server
 import pathlib
 import re
 import threading
+import time
+
+
+def every_third(number):
+    """Faults in turn."""
+    return ("error", "cut", "hang up")[number // 3 % 3] if number % 3 == 0 else None
 
 
 class RangeServer:
@@ -13,10 +19,12 @@ class RangeServer:
     Attributes:
         requests: The path and the range of each request.
         fails: Takes the number of a request; returns "error", "cut", "hang up", or nothing.
+        lag: The seconds before each answer.
     """
 
     def __init__(self, folder: pathlib.Path):
         self.folder, self.requests, self.fails = folder, [], lambda number: None
+        self.lag = 0.0
 
     @contextlib.contextmanager
     def running(self):
@@ -40,6 +48,7 @@ class RangeServer:
                 with lock:
                     outer.requests.append((self.path, span and span[0]))
                     fault = outer.fails(len(outer.requests))
+                time.sleep(outer.lag)
                 path = outer.folder / self.path.lstrip("/")
                 if fault == "error" or not path.is_file():
                     self.send_response(503 if fault else 404)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.data.gray_pictures import grays
 from tests.data.gray_shards import load, samples, write_tar
-from tests.data.range_server import RangeServer
+from tests.data.range_server import RangeServer, every_third
 from vit_keras import data
 from vit_keras.config import AugmentConfig
 from vit_keras.data.origin import UnreadableImageError
@@ -54,11 +54,6 @@ def batches(dataset):
         return [np.concatenate([np.ravel(x) for x in batch]) for batch in made]
 
 
-def every_third(number):
-    """Faults in turn."""
-    return ("error", "cut", "hang up")[number // 3 % 3] if number % 3 == 0 else None
-
-
 NIGHTLY = pytest.mark.nightly
 CASES = [
     ("tar", 20),
@@ -70,7 +65,7 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "cache_gb"), CASES)
 def test_batches_are_those_of_the_disk(server, packed, shard_cache, kind, cache_gb):
-    server.fails = every_third
+    server.fails, server.lag = every_third, 0.002
     local = load(packed / kind, test_percent=0)
     dataset = load(f"{server.url}/{kind}", shard_cache_gb=cache_gb, test_percent=0)
     np.testing.assert_array_equal(batches(dataset), batches(local))

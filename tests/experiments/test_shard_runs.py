@@ -1,5 +1,6 @@
 """A run on shards ends with the weights of a run on the folder, stopped and resumed or not."""
 
+import json
 import shutil
 
 import numpy as np
@@ -8,14 +9,16 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from tests.training.kill import model_differences
+from tests.training.test_distribution import start_pair
 from vit_keras.commands import run
 
 pytestmark = pytest.mark.on("torch")
 
 NIGHTLY = pytest.mark.nightly
+KINDS = ("tar", "parquet", "tfrecord", "array_record")
 CASES = [
     ("tar", 4),
-    *(pytest.param(k, 50, marks=NIGHTLY) for k in ("tar", "parquet", "tfrecord", "array_record")),
+    *(pytest.param(kind, 50, marks=NIGHTLY) for kind in KINDS),
 ]
 FIELDS = (
     *("--model.image_size", "8", "--model.patch_size", "4", "--model.channels", "1"),
@@ -39,19 +42,51 @@ def folder(tmp_path_factory):
     return root
 
 
+def at_its_middle(folder, copy, steps):
+    """Copies a run as it was when a kill came behind its first checkpoint."""
+    shutil.copytree(folder, copy)
+    shutil.rmtree(copy / "checkpoints" / f"step_{steps:09d}")
+    for name in ("model.keras", "report.json", "metrics.json", "metrics.csv"):
+        (copy / name).unlink()
+
+
+def train_arguments(steps):
+    every = ["--checkpoint_every", str(steps // 2), "--eval_every", str(steps)]
+    return [*FIELDS, "--total_steps", str(steps), *every]
+
+
 @pytest.mark.parametrize(("kind", "steps"), CASES)
 def test_a_run_on_shards_gives_the_weights_of_the_folder(folder, tmp_path, kind, steps):
-    half, shards = steps // 2, tmp_path / "packed"
+    shards = tmp_path / "packed"
     run(["pack", f"folder:{folder}", "--out", str(shards), "--format", kind, "--shard_mb", "1"])
-    train = ["train", *FIELDS, "--total_steps", str(steps), "--checkpoint_every", str(half)]
-    train += ["--eval_every", str(steps)]
+    train = ["train", *train_arguments(steps)]
     for name, dataset in (("folder", f"folder:{folder}"), ("shards", f"shards:{shards}")):
         run([*train, "--dataset", dataset, "--workdir", str(tmp_path / name)])
     assert not model_differences(tmp_path / "folder", tmp_path / "shards")
-    resumed = tmp_path / "resumed"
-    shutil.copytree(tmp_path / "shards", resumed)  # as after a kill behind its first checkpoint
-    shutil.rmtree(resumed / "checkpoints" / f"step_{steps:09d}")
-    for name in ("model.keras", "report.json", "metrics.json", "metrics.csv"):
-        (resumed / name).unlink()
-    run([*train, "--dataset", f"shards:{shards}", "--workdir", str(resumed)])
-    assert not model_differences(tmp_path / "folder", resumed)
+    at_its_middle(tmp_path / "shards", tmp_path / "resumed", steps)
+    run([*train, "--dataset", f"shards:{shards}", "--workdir", str(tmp_path / "resumed")])
+    assert not model_differences(tmp_path / "folder", tmp_path / "resumed")
+
+
+@pytest.mark.slow
+@NIGHTLY
+def test_two_processes_give_the_weights_of_the_folder(folder, tmp_path):
+    """Each reads its rows of every batch; all formats, and each resumed in the middle."""
+    datasets = {"folder": f"folder:{folder}"}
+    for kind in KINDS:
+        shards = str(tmp_path / f"packed_{kind}")
+        run(["pack", datasets["folder"], "--out", shards, "--format", kind, "--shard_mb", "1"])
+        datasets[kind] = f"shards:{shards}"
+    train_in_pair(tmp_path, datasets)
+    for kind in KINDS:
+        at_its_middle(tmp_path / kind, tmp_path / f"resumed_{kind}", 50)
+    train_in_pair(tmp_path, {f"resumed_{kind}": datasets[kind] for kind in KINDS})
+    for name in (*KINDS, *(f"resumed_{kind}" for kind in KINDS)):
+        assert not model_differences(tmp_path / "folder", tmp_path / name), name
+
+
+def train_in_pair(folder, datasets):
+    (folder / "datasets.json").write_text(json.dumps(datasets))
+    arguments = train_arguments(50)
+    codes, outputs = start_pair("several_datasets", folder, "multi_worker", arguments)
+    assert codes == [0, 0], outputs

@@ -32,12 +32,21 @@ class Trained(Exception):
     pass
 
 
+@contextlib.contextmanager
+def one_topology(arguments):
+    """Opens the processes' connection once for several runs, and yields it."""
+    with distribution.open(parse_config(arguments, default="")) as topology:
+        again = mock.patch.object(distribution, "open", lambda _: contextlib.nullcontext(topology))
+        kept = mock.patch.object(keras.utils, "clear_session")  # it would end the distribution
+        with again, kept:
+            yield topology
+
+
 def several_runs(folder, arguments):
     """In one of several processes: trains a run and saves its weights, then trains another run.
 
     In the other run, process 1 receives SIGTERM after update 8, and SIGKILL after update 12.
     """
-    config = parse_config(arguments, default="")
 
     def keep(model, build):
         arrays = [read_variable(variable) for variable in model.trainable_variables]
@@ -51,16 +60,20 @@ def several_runs(folder, arguments):
         if topology.process_index == 1 and step == 12:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with distribution.open(config) as topology:
-        again = mock.patch.object(distribution, "open", lambda _: contextlib.nullcontext(topology))
-        kept = mock.patch.object(keras.utils, "clear_session")  # it would end the distribution
-        with again, kept, mock.patch.object(topology, "local", keep):
-            with contextlib.suppress(Trained):
-                run(["train", *arguments, "--workdir", str(folder / "straight")])
-            with mock.patch.object(checkpoints, "save", save):
-                for _ in range(2):
-                    with contextlib.suppress(SystemExit):
-                        run(["train", *arguments, "--workdir", str(folder / "stopped")])
+    with one_topology(arguments) as topology, mock.patch.object(topology, "local", keep):
+        with contextlib.suppress(Trained):
+            run(["train", *arguments, "--workdir", str(folder / "straight")])
+        with mock.patch.object(checkpoints, "save", save):
+            for _ in range(2):
+                with contextlib.suppress(SystemExit):
+                    run(["train", *arguments, "--workdir", str(folder / "stopped")])
+
+
+def several_datasets(folder, arguments):
+    """Trains on each of the data sets in `datasets.json`, which are named by their run's folder."""
+    with one_topology(arguments):
+        for name, dataset in json.loads((folder / "datasets.json").read_text()).items():
+            run(["train", *arguments, "--dataset", dataset, "--workdir", str(folder / name)])
 
 
 def one_run(folder, arguments):

@@ -61,11 +61,11 @@ def free_port():
             return port
 
 
-def start_pair(task, folder, mode):
+def start_pair(task, folder, mode, arguments=RUN):
     """Starts two worker processes; returns their exit codes and their outputs."""
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     shared |= {"KERAS_BACKEND": BACKEND, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, WORKER, task, folder, *RUN, "--distribution", mode]
+    command = [sys.executable, WORKER, task, folder, *arguments, "--distribution", mode]
     logs = [folder / f"{task}_{mode}_{rank}.log" for rank in (0, 1)]
     processes = []
     for rank, log in enumerate(logs):
