@@ -149,9 +149,14 @@ def test_copies_stay_within_their_bound(server, tmp_path, shard_cache, monkeypat
     assert stored().keys() == {"0.tar", "1.tar"}
     assert len(grays(everything.split("train"))) == 16
     for age, name in enumerate(("0.tar", "1.tar")):
-        os.utime(stored()[name], (age, age))
+        os.utime(stored()[name], (age + 1, age + 1))
+    looked_at, forgotten = ((shard_cache / "copies" / f"look-{i}-x.tar") for i in range(2))
+    for path in (looked_at, forgotten):  # of processes, the second of which was killed long ago
+        path.write_bytes(b"x")
+    os.utime(forgotten, (0, 0))
     load(f"{server.url}/x/3.tar", shard_cache_gb=gb, test_percent=0)
-    assert stored().keys() == {"1.tar", "3.tar"}  # the least recently opened one made room
+    # The least recently opened ones made room.
+    assert stored().keys() == {"1.tar", "3.tar", "0-x.tar"} and looked_at.exists()
     monkeypatch.undo()
     monkeypatch.setenv("KERAS_HOME", str(shard_cache.parents[1]))
     shutil.rmtree(shard_cache / "copies")

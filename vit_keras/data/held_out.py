@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset
 from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.splits import Split
+
+HELD_OUT_KEY = -1  # of the order of `hold_out_by_number`, beside `data.split_seed`
 
 
 def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
@@ -29,10 +32,7 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
     train = dataset.split(config.train_split)
     if not config.dev_percent and config.fold is None:
         return train, dataset.split(config.test_split)
-    strata, names = (
-        LABEL_KINDS[dataset.kind].strata(train.labels),
-        list(map(str, range(len(train)))),
-    )
+    strata, names = LABEL_KINDS[dataset.kind].strata(train.labels), range(len(train))
     if config.fold is not None:
         number, folds = config.fold
         held_out = _folds(names, strata, folds, config.split_seed) == number
@@ -42,38 +42,57 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
     return train.part(np.flatnonzero(~held_out)), train.part(np.flatnonzero(held_out))
 
 
-def choose_held_out(paths: Sequence[str], classes: Sequence, config: DataConfig) -> np.ndarray:
+def choose_held_out(
+    paths: Sequence[str] | range, classes: Sequence, config: DataConfig
+) -> np.ndarray:
     """Chooses `config.test_percent` of each class to hold out.
 
     An image's rank within its class follows from its path and `config.split_seed` alone, so new
     images do not reshuffle the old ones.
 
+    Args:
+        paths: The names of the images, or their numbers.
+        classes: One value for each image.
+        config: The share, and the seed.
+
     Returns:
         Whether each image is held out, `(N,)` bool.
     """
-    held_out = np.zeros(len(paths), bool)
-    for members in _ranked(paths, classes, config.split_seed):
-        count = min(round(len(members) * config.test_percent / 100), len(members) - 1)
-        if config.test_percent and not count:
-            count = int(len(members) > 1)
-        held_out[members[:count]] = True
-    return held_out
+    order, sizes = _ranked(paths, classes, config.split_seed)
+    return _first_of_each(order, sizes, config.test_percent)
 
 
-def _ranked(paths, classes, seed):
-    """The images of each class, ranked by their paths and the seed alone."""
-    by_class: dict[Any, list[int]] = {}
-    for i, name in enumerate(classes):
-        by_class.setdefault(name, []).append(i)
-    for members in by_class.values():
-        yield sorted(members, key=lambda i: path_hash(f"{seed}/{paths[i]}"))
+def _ranked(paths, classes, seed) -> tuple[np.ndarray, np.ndarray]:
+    """The order of the images class by class, in each by their paths and the seed alone.
+
+    Returns:
+        The images' numbers in this order, and the sizes of the classes, as these first occur.
+    """
+    numbers: dict[Any, int] = {}
+    codes = np.fromiter((numbers.setdefault(c, len(numbers)) for c in classes), int, len(classes))
+    digests = bytearray()
+    for path in paths:
+        digests += path_hash(f"{seed}/{path}")[:16]
+    high, low = np.frombuffer(digests, ">u8").astype("u8").reshape(-1, 2).T
+    return np.lexsort((low, high, codes)), np.bincount(codes)
+
+
+def _first_of_each(order, sizes, percent) -> np.ndarray:
+    """Marks a share of each class: the first ones in an order that goes class by class."""
+    counts = np.minimum(np.round(sizes * percent / 100).astype(int), sizes - 1)
+    if percent:
+        counts = np.where(counts > 0, counts, sizes > 1)
+    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # within its class
+    chosen = np.zeros(len(order), bool)
+    chosen[order] = place < np.repeat(counts, sizes)
+    return chosen
 
 
 def _folds(paths, classes, count, seed):
     """The fold of each image: those of a class are dealt out in turn, and the classes go on."""
-    dealt = [i for members in _ranked(paths, classes, seed) for i in members]
-    folds = np.empty(len(paths), int)
-    folds[dealt] = np.arange(len(paths)) % count
+    order, _ = _ranked(paths, classes, seed)
+    folds = np.empty(len(order), int)
+    folds[order] = np.arange(len(order)) % count
     return folds
 
 
@@ -100,6 +119,35 @@ def hold_out(
     if not chosen.any():
         return chosen, ""
     return chosen, held_out_note(lacks, int(chosen.sum()), config, unit)
+
+
+def hold_out_by_number(
+    lacks: str, split: Split, config: DataConfig, class_names: Sequence[str]
+) -> tuple[dict[str, Split], str]:
+    """Parts a training split of pictures without paths, by the numbers of its pictures.
+
+    Args:
+        lacks: What the data set has not, such as "no shard test".
+        split: The pictures; their labels are classes.
+        config: The share of each class that is held out, and the seed that chooses it.
+        class_names: The names of the classes; empty without labels.
+
+    Returns:
+        The splits "train" and "test", and a sentence; the training split alone, and an empty
+        sentence, if no picture is held out.
+    """
+    size = len(split)
+    ranks = tf.random.experimental.index_shuffle(
+        tf.range(size), tf.constant([config.split_seed, HELD_OUT_KEY]), size - 1
+    )
+    order = np.lexsort((ranks.numpy(), split.labels))  # class by class, mixed in each
+    chosen = _first_of_each(order, np.bincount(split.labels), config.test_percent)
+    if not chosen.any():
+        return {"train": split}, ""
+    unit = "each class" if class_names else "the pictures"
+    note = held_out_note(lacks, int(chosen.sum()), config, unit)
+    members = {"train": ~chosen, "test": chosen}
+    return {name: split.part(np.flatnonzero(mask)) for name, mask in members.items()}, note
 
 
 def held_out_note(lacks: str, count: int, config: DataConfig, unit: str) -> str:

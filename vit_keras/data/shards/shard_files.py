@@ -5,6 +5,7 @@ import hashlib
 import os
 import pathlib
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from vit_keras.file_lock import exclusive_lock
 from vit_keras.files import replacing
 
 GIGABYTE = 10**9
+LOOK, LONGEST_LOOK = "look-", 86_400  # copies for one look, and the seconds that it may take
 
 
 class Shard(NamedTuple):
@@ -117,7 +119,7 @@ class ShardFiles:
             yield shard.path
             return
         is_kept = self._copied(number)
-        look = copy if is_kept else copy.with_name(f"look-{os.getpid()}-{copy.name}")
+        look = copy if is_kept else copy.with_name(f"{LOOK}{os.getpid()}-{copy.name}")
         try:
             if not is_kept:
                 _download(shard, look)
@@ -159,7 +161,7 @@ class ShardFiles:
 
     def _make_room(self, folder, size) -> bool:
         """Removes copies of other data sets until `size` bytes fit; returns whether they do."""
-        files = [path for path in folder.iterdir() if path.is_file() and path.suffix != ".lock"]
+        files = [path for path in folder.iterdir() if path.is_file() and not _is_in_use(path)]
         sizes = {path: path.stat().st_size for path in files}
         mine = set(self.copies)
         if size + sum(sizes[path] for path in files if path in mine) > self.room:
@@ -170,6 +172,16 @@ class ShardFiles:
                 break
             path.unlink(missing_ok=True)
             del sizes[path]
+        return True
+
+
+def _is_in_use(path):
+    """Whether a file beside the copies is a lock, or is being looked at by a process."""
+    if not path.name.startswith(LOOK):
+        return path.suffix == ".lock"
+    try:
+        return time.time() - path.stat().st_mtime < LONGEST_LOOK
+    except FileNotFoundError:  # the look ended meanwhile
         return True
 
 

@@ -10,7 +10,7 @@ from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data import tf_images
 from vit_keras.data.dataset import Dataset, without_held_out
-from vit_keras.data.held_out import held_out_note
+from vit_keras.data.held_out import hold_out_by_number
 from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.data.shards.formats import FORMATS
 from vit_keras.data.shards.index import NO_LABEL, Index, open_index
@@ -19,8 +19,6 @@ from vit_keras.data.shards.records import Reader, damaged
 from vit_keras.data.shards.remote import is_remote
 from vit_keras.data.shards.shard_files import Shard, ShardFiles
 from vit_keras.data.splits import Split
-
-HELD_OUT = -1  # the key of the order by which pictures are held out, beside `data.split_seed`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +72,7 @@ def load(
     held_out_by = ""
     lacks_test = "train" in splits and without_held_out(splits, config.test_split)
     if lacks_test and len(splits["train"]):
-        splits, held_out_by = _with_held_out(splits["train"], config, bool(names))
+        splits, held_out_by = hold_out_by_number("no shard test", splits["train"], config, names)
     return Dataset(f"shards:{pattern}", splits, names, unreadable, held_out_by)
 
 
@@ -156,25 +154,3 @@ def _split(records: Records, labels, bounds, shards: list[Shard], channels, unre
         unreadable=unreadable,
     )
     return Split(labels, encoded=encoded, origin=origin)
-
-
-def _with_held_out(split, config, has_classes):
-    """The split in two, and how the second was chosen: by keys of the numbers of the records."""
-    size = len(split)
-    ranks = tf.random.experimental.index_shuffle(
-        tf.range(size), tf.constant([config.split_seed, HELD_OUT]), size - 1
-    )
-    order = np.lexsort((ranks.numpy(), split.labels))  # class by class, mixed in each
-    sizes = np.bincount(split.labels)
-    counts = np.minimum(np.round(sizes * config.test_percent / 100).astype(int), sizes - 1)
-    if config.test_percent:
-        counts = np.where(counts > 0, counts, sizes > 1)
-    place = np.arange(size) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # within its class
-    chosen = np.zeros(size, bool)
-    chosen[order] = place < np.repeat(counts, sizes)
-    if not chosen.any():
-        return {"train": split}, ""
-    unit = "each class" if has_classes else "the pictures"
-    note = held_out_note("no shard test", int(chosen.sum()), config, unit)
-    members = {"train": ~chosen, "test": chosen}
-    return {name: split.part(np.flatnonzero(mask)) for name, mask in members.items()}, note
