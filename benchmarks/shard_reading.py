@@ -60,7 +60,7 @@ def compare_server(count: int, rounds: int, kind: str) -> dict[str, float]:
         write_images(folder, count)
         choice = DataConfig(test_percent=0)
         pictures = data.load(f"folder:{folder}", 3, choice)
-        data.pack_shards(pictures, f"{root}/shards", format=kind, shard_mb=8)
+        data.pack_shards(pictures, f"{root}/shards", format=kind, shard_mb=1)
         server = RangeServer(pathlib.Path(root) / "shards")
         server.fails, server.lag = every_third, LAG
         with server.running() as url:
