@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import os
 import shutil
 import tempfile
@@ -9,7 +10,7 @@ import tempfile
 import numpy as np
 import pytest
 
-from tests.quick_xla import quick
+from tests.quick_xla import quick, share_contexts
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as train.py, before torch is loaded
 # Tests load files in places that are gone tomorrow; the user's cache need not remember them.
@@ -45,9 +46,26 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collection_finish():
     """Spares the collector what the frameworks made at their import, and runs it less often."""
+    spare()
+    gc.set_threshold(10_000, 10, 50)
+    if os.environ.get("KERAS_BACKEND") == "jax":
+        share_contexts()
+
+
+FINISHED = itertools.count(1)  # tests
+
+
+def spare():
+    """Takes what lives from the collector, which every run of training calls."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 10, 50)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish():
+    """Spares the collector what frameworks keep of the tests before, such as compiled programs."""
+    if next(FINISHED) % 50 == 0:
+        spare()
 
 
 def pytest_unconfigure():
