@@ -1,6 +1,5 @@
 """The costs of a forward pass, layer by layer."""
 
-import concurrent.futures
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from vit_keras.compute.nested import layer_calls
 from vit_keras.compute.rules import Convention, count
 from vit_keras.layers.base import pair
 from vit_keras.models import from_variant
+from vit_keras.models.without_values import build_without_values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,14 +102,7 @@ def abstract_model(build: str | Callable[[], keras.Model], **arguments) -> keras
     if isinstance(build, str):
         variant, build = build, lambda: from_variant(variant, **arguments)
 
-    def without_values():
-        with keras.StatelessScope(initialize_variables=False):
-            return build()
-
-    # Keras keeps a list of variables without values for each thread, and gives them values at the
-    # end of the thread's next stateless scope. The thread that ends here has no next scope.
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        return thread.submit(without_values).result()
+    return build_without_values(build)
 
 
 def flops(

@@ -16,6 +16,7 @@ from vit_keras.weights import first_use, strict_copy
 from vit_keras.weights.architectures import check_plausible, class_for
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.containers.tensor_hashes import check_tensors
+from vit_keras.weights.described_size import check_described_size
 from vit_keras.weights.hub import local_path
 from vit_keras.weights.naming import named_errors
 from vit_keras.weights.numerics import FIELD_LABELS, Numerics, set_computation
@@ -182,6 +183,7 @@ def _verify_keras(path):
         with contextlib.closing(KerasTensors(path, quantized=True)) as tensors:
             tensors.verify()
             check_tensors(path, tensors, tensors.shapes, integers=True)
+            check_described_size(tensors.metadata["config"], tensors.shapes)
         if not tensors.recorded:
             first_use.check(path)
     except ValueError as error:
