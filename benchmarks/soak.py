@@ -50,9 +50,10 @@ class Soak:
         self.root, self.random, self.longest, self.lives = root, random.Random(seed), longest, []
         self.kills = dict.fromkeys(SIGNALS, 0)
 
-    def start(self, folder, steps, export_every=0):
+    def start(self, folder, steps, export_every=0, more=()):
         command = [sys.executable, "-m", "benchmarks.soak_training", str(export_every)]
         command += ["train", *ARGUMENTS, "--total_steps", str(steps), "--workdir", str(folder)]
+        command += more
         temporary = self.root / "temporary"  # what killed exports leave goes with it
         temporary.mkdir(exist_ok=True)
         variables = {**os.environ, "TMPDIR": str(temporary), "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -60,9 +61,9 @@ class Soak:
             options = {"stdout": log, "stderr": log, "cwd": ROOT, "env": variables}
             return subprocess.Popen(command, **options)
 
-    def live(self, folder, steps, export_every=0, seconds=None, number=signal.SIGKILL):
+    def live(self, folder, steps, export_every=0, seconds=None, number=signal.SIGKILL, more=()):
         """One life of a process, which `number` ends after `seconds`; whether the run is done."""
-        process = self.start(folder, steps, export_every)
+        process = self.start(folder, steps, export_every, more)
         watch = process_signs.Watch(process.pid, lambda: updates(folder))
         began, first = time.monotonic(), updates(folder)
         try:
@@ -123,7 +124,8 @@ def soak(options: argparse.Namespace, root: pathlib.Path) -> dict:
         seconds = minutes * 60 * (1 if options.undisturbed else LONG_LIFE)
         steps = max(int(steps_per_second(root / "speed") * seconds) // ROUND, 1) * ROUND
     straight = root / "straight"
-    all_of_it.live(straight, steps)
+    saves = ("--checkpoint_every", str(options.export_every)) if options.export_every else ()
+    all_of_it.live(straight, steps, options.export_every, more=saves)
     long_life = all_of_it.lives[-1]
     if "resident" not in long_life:
         raise ValueError(
@@ -137,7 +139,7 @@ def soak(options: argparse.Namespace, root: pathlib.Path) -> dict:
     for folder in folders:
         names, count = compare(straight, folder)
         differ, compared = differ + names, compared + count
-    exports = sum(log.read_text().count("exported at") for log in root.glob("killed*.log"))
+    exports = sum(log.read_text().count("exported at") for log in root.glob("*.log"))
     return {
         "backend": os.environ.get("KERAS_BACKEND", "tensorflow"),
         "minutes": round((time.monotonic() - began) / 60, 1),
@@ -180,6 +182,9 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="decides the moments (0)")
     parser.add_argument("--longest", type=float, default=200, help="seconds to a kill (200)")
     parser.add_argument("--undisturbed", action="store_true", help="no kills: memory alone")
+    parser.add_argument(
+        "--export_every", type=int, default=0, help="updates to a save and an export, undisturbed"
+    )
     parser.add_argument("--out", type=pathlib.Path, help="a JSON file of all figures")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
