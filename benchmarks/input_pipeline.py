@@ -1,13 +1,12 @@
 """Compares the input pipeline's images per second with a bare tf.data loop.
 
     KERAS_BACKEND=jax python -m benchmarks.input_pipeline              # against a bare loop
-    KERAS_BACKEND=jax python -m benchmarks.input_pipeline --augment    # RandAugment and others
     KERAS_BACKEND=jax python -m benchmarks.input_pipeline --cores 1 2 --out runs/cores
 
-With `--augment`, the augmentation libraries are timed as the pipeline calls them and as they are
-shipped. Pipelines take turns, so that other load on the machine affects all of them alike; the
-results are medians, and medians of the ratios within a round. The clock runs from the third batch
-to the last, because the end of an iterator waits for tf.data's tuner, which sleeps ever longer.
+`benchmarks.augmentation` times the changes of the images. Pipelines take turns, so that other load
+on the machine affects all of them alike; the results are medians, and medians of the ratios within
+a round. The clock runs from the third batch to the last, because the end of an iterator waits for
+tf.data's tuner, which sleeps ever longer.
 """
 
 import argparse
@@ -65,7 +64,7 @@ def bare(paths):
     return images.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 
-def ours(split, pixels=False, **augment):
+def ours(split, pixels=False, epochs=EPOCHS, **augment):
     """Our pipeline's batches, in [-1, 1] or, with `pixels`, in [0, 255]."""
     from vit_keras import data
     from vit_keras.config import AugmentConfig
@@ -79,22 +78,9 @@ def ours(split, pixels=False, **augment):
         augment_config=AugmentConfig(**augment),
         seed=0,
         start_step=0,
-        total_steps=EPOCHS * len(split) // BATCH,
+        total_steps=epochs * len(split) // BATCH,
         num_classes=2,
     )
-
-
-def shipped(split, library):
-    """RandAugment as its library is meant to be used: a layer that is called on each batch."""
-    import tensorflow as tf
-
-    if library == "keras":
-        from keras.layers import RandAugment
-    else:
-        from keras_cv.layers import RandAugment
-    layer = RandAugment((0, 255), 2, 1 / 3)
-    plain = ours(split, pixels=True)
-    return plain.map(lambda images, labels: (layer(images), labels), tf.data.AUTOTUNE)
 
 
 def images_per_second(dataset) -> float:
@@ -150,7 +136,6 @@ def over_cores(counts, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--augment", action="store_true", help="time the augmentation libraries")
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument(
@@ -172,21 +157,11 @@ def main():
         dataset = data.load(f"folder:{folder}", 3, DataConfig(test_percent=0))
         split = dataset.split("train")
         paths = [split.origin.name(i) for i in range(len(split))]
-        if options.augment:
-            pipelines = {"no augmentation": ours(split)}
-            for library in ("keras", "keras_cv"):
-                pipelines[f"RandAugment, {library}, by key"] = ours(
-                    split, randaugment_layers=2, library=library
-                )
-                pipelines[f"RandAugment, {library}, as shipped"] = shipped(split, library)
-            pipelines["MixUp, keras, by key"] = ours(split, mixup_alpha=0.2)
-            pipelines["CutMix, keras, by key"] = ours(split, cutmix_alpha=1.0)
-        else:
-            pipelines = {
-                "bare loop": bare(paths),
-                "ours, resize": ours(split),
-                "ours, inception crop and flip": ours(split, crop="inception", flip=True),
-            }
+        pipelines = {
+            "bare loop": bare(paths),
+            "ours, resize": ours(split),
+            "ours, inception crop and flip": ours(split, crop="inception", flip=True),
+        }
         speeds = compare(
             {name: limit_threads(made) for name, made in pipelines.items()}, options.rounds
         )

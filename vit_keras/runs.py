@@ -13,7 +13,7 @@ import keras
 from vit_keras import extras, variants
 from vit_keras.config import Config, UsageError, dump_config, read_config
 from vit_keras.config.addresses import change_addresses
-from vit_keras.config.earlier_versions import as_begun, as_recorded, resize_remedy
+from vit_keras.config.earlier_versions import as_begun, as_recorded, option_to_continue, unused
 from vit_keras.config.yaml_files import read_yaml
 from vit_keras.environment import Environment, describe_environment, read_environment
 from vit_keras.file_lock import LOCK, claimed
@@ -232,13 +232,13 @@ def _check_same(folder, begun, config):
     requested = _flat(yaml.safe_load(_identity(config)))
     differences = [
         f"{name}: {recorded.get(name)!r} there, {requested.get(name)!r} here"
-        for name in sorted({*recorded, *requested} - PLACE)
+        for name in sorted({*recorded, *requested} - PLACE - unused(recorded, requested))
         if recorded.get(name) != requested.get(name)
     ]
     if differences:
         raise ValueError(
             f"{str(folder)!r} belongs to another run ({'; '.join(differences)}). "
-            f"Give another --workdir{resize_remedy(recorded, requested)}"
+            f"Give another --workdir{option_to_continue(recorded, requested)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Crops, RandAugment, MixUp, and CutMix agree with formulas, in whole batches and in parts."""
+"""Crops and RandAugment agree with formulas, and batches are the same in parts and as a whole."""
 
 import collections
 
@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.data.drawing import drawn
 from vit_keras import data
 from vit_keras.config import AugmentConfig
 from vit_keras.data import from_arrays, tf_preprocess
-from vit_keras.data.mixing import Mixing
 from vit_keras.data.randaugment import Equalization, on_tensorflow, randaugment
 from vit_keras.models import Preprocessing
 
@@ -21,7 +21,9 @@ CHANGES = {
     "affine": {"rotation_degrees": 20, "scale": 0.3, "shift": 0.2},
     "inception and flip": {"crop": "inception", "flip": True},
     "bit": {"crop": "bit"},
-    "keras": {"randaugment_layers": 2, "mixup_alpha": 0.4, "cutmix_alpha": 1.0},
+    "pillow": {"randaugment_layers": 2, "mixup_alpha": 0.4, "cutmix_alpha": 1.0},
+    "jitter and erasing": {"policy": "trivialaugment", "color_jitter": 0.4, "erasing": 0.8},
+    "keras": {"randaugment_layers": 2, "library": "keras"},
     "keras_cv": {"randaugment_layers": 2, "library": "keras_cv"},
 }
 
@@ -64,13 +66,6 @@ def test_examples_are_the_same_resumed_in_parts_and_over_processes(split, change
     assert changed.mean() > 0.6  # RandAugment may draw what does nothing
     if change == "affine":
         assert not np.array_equal(whole[0], batches(split, config, seed=4)[0])
-
-
-def drawn(function, count):
-    """Stacks the results of `function` for `count` keys."""
-    keyed = lambda i: function(tf.stack([tf.constant(7, tf.int64), i]))
-    made = tf.data.Dataset.range(count).map(keyed, tf.data.AUTOTUNE).batch(count)
-    return made.get_single_element()
 
 
 @pytest.fixture(scope="module")
@@ -169,47 +164,6 @@ def test_equalization_is_keras_own(rng):
     np.testing.assert_array_equal(actual, keras.ops.convert_to_numpy(theirs(image.numpy())))
 
 
-@pytest.mark.parametrize("alphas", [(0.4, 0.0), (0.0, 1.0), (0.4, 1.0)])
-def test_neighbours_are_mixed_as_published(rng, alphas):
-    mixing = Mixing(SIZE, AugmentConfig(mixup_alpha=alphas[0], cutmix_alpha=alphas[1]))
-    pictures = rng.normal(size=(8, *SIZE, 3)).astype("float32")
-    labels = np.eye(4, dtype="float32")[rng.integers(0, 4, 8)]
-    keys = [tf.constant([1, -1 - i // 2], tf.int64) for i in range(8)]
-    weights, boxes = map(tf.stack, zip(*map(mixing.draw, keys)))
-    mixed = tf.function(mixing, autograph=False)
-    images, targets = mixed(tf.constant(pictures), tf.constant(labels), weights, boxes)
-    for i in range(8):
-        lam, (top, left, bottom, right) = weights.numpy()[i], boxes.numpy()[i].astype(int)
-        expected = lam * pictures[i] + (1 - lam) * pictures[i ^ 1]
-        partner = lam * pictures[i ^ 1] + (1 - lam) * pictures[i]
-        expected[top:bottom, left:right] = partner[top:bottom, left:right]
-        kept = 1 - (bottom - top) * (right - left) / (SIZE[0] * SIZE[1])
-        label = lam * labels[i] + (1 - lam) * labels[i ^ 1]
-        other = lam * labels[i ^ 1] + (1 - lam) * labels[i]
-        np.testing.assert_allclose(images[i], expected, atol=1e-5)
-        np.testing.assert_allclose(targets[i], kept * label + (1 - kept) * other, atol=1e-5)
-        assert lam == 1 or kept == 1  # one of the two
-
-
-def test_weights_of_mixing_are_beta(rng):
-    both = Mixing((200, 100), AugmentConfig(mixup_alpha=0.4, cutmix_alpha=2.0))
-    weights, boxes = drawn(both.draw, 10000)
-    mixed, boxes = weights.numpy() < 1, boxes.numpy()
-    assert mixed.mean() == pytest.approx(0.5, abs=0.02)
-    quantiles = np.linspace(0.1, 0.9, 9)
-    expected = np.quantile(rng.beta(0.4, 0.4, 100000), quantiles)
-    np.testing.assert_allclose(np.quantile(weights.numpy()[mixed], quantiles), expected, atol=0.05)
-    sides = boxes[~mixed, 2:] - boxes[~mixed, :2]
-    inner = ((boxes[~mixed, :2] > 0) & (boxes[~mixed, 2:] < (200, 100))).all(axis=1)
-    np.testing.assert_allclose(sides[inner][:, 0] / sides[inner][:, 1], 2, rtol=0.2, atol=0.3)
-    areas, cut = sides.prod(axis=1) / 20000, rng.beta(2, 2, 20000)
-    high, wide = np.floor(200 * np.sqrt(cut)), np.floor(100 * np.sqrt(cut))
-    center = np.floor(rng.uniform(size=(20000, 2)) * (200, 100))
-    part = lambda c, w, side: np.clip(c + w / 2, 0, side) - np.clip(c - w / 2, 0, side)
-    by_formula = part(center[:, 0], high, 200) * part(center[:, 1], wide, 100) / 20000
-    assert areas.mean() == pytest.approx(by_formula.mean(), abs=0.02)
-
-
 def test_wrong_augmentation_is_named(split):
     for field, value, message in (
         (
@@ -218,11 +172,15 @@ def test_wrong_augmentation_is_named(split):
             r"`augment.randaugment_magnitude` must be from 0 to 30",
         ),
         ("mixup_alpha", -1, "`augment.mixup_alpha` must be at least 0. Received: -1"),
+        ("color_jitter", -1, "`augment.color_jitter` must be at least 0. Received: -1"),
+        ("erasing", 2, "`augment.erasing` must be from 0 to 1. Received: 2"),
     ):
         with pytest.raises(ValueError, match=message):
             AugmentConfig(**{field: value})
     with pytest.raises(ValueError, match="of keras_cv shuffle by tf.random.shuffle.*keras_cv"):
         AugmentConfig(library="keras_cv", mixup_alpha=0.1)
+    with pytest.raises(ValueError, match=r"Only one of `augment.policy`.*: autoaugment and 2"):
+        AugmentConfig(policy="autoaugment", randaugment_layers=2)
     gray = from_arrays(np.zeros((4, 8, 8, 1), "uint8"), np.arange(4))
-    with pytest.raises(ValueError, match="RandAugment needs 3 channels. Received: 1"):
+    with pytest.raises(ValueError, match="RandAugment, .* need 3 channels. Received: 1"):
         batches(gray, AugmentConfig(randaugment_layers=1))

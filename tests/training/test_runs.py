@@ -11,7 +11,7 @@ import pytest
 from tests.helpers import ROOT
 from vit_keras import experiments, runs
 from vit_keras.commands import main
-from vit_keras.config import ModelConfig
+from vit_keras.config import AugmentConfig, ModelConfig
 from vit_keras.config import read_config as read
 
 DIGITS = read(str(ROOT / "configs" / "digits.yaml"))
@@ -90,6 +90,28 @@ def test_a_folder_of_something_else_gets_no_lock(tmp_path):
     with pytest.raises(ValueError, match="must be empty or a run's folder.*photos"):
         runs.claim(config)
     assert [file.name for file in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
+
+
+@pytest.mark.once
+def test_a_run_of_an_earlier_version_keeps_its_library_of_randaugment(tmp_path):
+    asked = config_of(tmp_path, randaugment_layers=2)
+    described = runs.open_run(asked).folder / "config.yaml"
+    described.write_text(described.read_text().replace("library: pillow", "library: keras"))
+    remedy = r"augment.library: 'keras' there.*workdir, or --augment.library keras, by which"
+    with pytest.raises(ValueError, match=remedy):
+        runs.open_run(asked)
+    same = config_of(tmp_path, randaugment_layers=2, library="keras")
+    assert runs.open_run(same).config == same
+    described.unlink()
+    plain = config_of(tmp_path, randaugment_layers=0)
+    runs.open_run(plain)
+    described.write_text(described.read_text().replace("library: pillow", "library: keras"))
+    assert runs.open_run(plain).config == plain  # no library was used
+
+
+def config_of(tmp_path, **augment):
+    fields = {"augment": AugmentConfig(**augment), "workdir": str(tmp_path / "run")}
+    return dataclasses.replace(DIGITS, **fields)
 
 
 @pytest.mark.once

@@ -67,10 +67,13 @@ class AugmentConfig:
             to 4/3 (inception); or resize and crop by the BiT-HyperRule (bit)
         randaugment_layers: operations of RandAugment for each image; 0 for none
         randaugment_magnitude: strength of these operations, 0 to 30 as published
+        policy: change each image by AutoAugment's policy for ImageNet or by TrivialAugment instead
+        color_jitter: largest change of brightness, contrast, and saturation, as a fraction
+        erasing: share of the images of which a part is replaced by noise
         mixup_alpha: alpha of MixUp's Beta(alpha, alpha); 0 for none
         cutmix_alpha: alpha of CutMix' Beta(alpha, alpha); 0 for none
-        library: library of RandAugment; MixUp and CutMix come from Keras, since KerasCV's cannot be
-            resumed exactly
+        library: library of RandAugment: the published operations by Pillow, or Keras' or KerasCV's
+            own
     """
 
     rotation_degrees: float = 0.0
@@ -80,18 +83,26 @@ class AugmentConfig:
     crop: Literal["resize", "inception", "bit"] = "resize"
     randaugment_layers: int = 0
     randaugment_magnitude: float = 10.0
+    policy: Literal["none", "autoaugment", "trivialaugment"] = "none"
+    color_jitter: float = 0.0
+    erasing: float = 0.0
     mixup_alpha: float = 0.0
     cutmix_alpha: float = 0.0
-    library: Literal["keras", "keras_cv"] = "keras"
+    library: Literal["pillow", "keras", "keras_cv"] = "pillow"
 
     def __post_init__(self):
         check_rules(self, "augment", AUGMENT_RULES)
         if self.library == "keras_cv" and (self.mixup_alpha or self.cutmix_alpha):
             raise ValueError(
                 "MixUp and CutMix of keras_cv shuffle by tf.random.shuffle, which takes no key, so "
-                "that a resumed run would mix other images. Use library: keras. Received: "
+                "that a resumed run would mix other images. Use library: pillow. Received: "
                 f"library='keras_cv', mixup_alpha={self.mixup_alpha}, "
                 f"cutmix_alpha={self.cutmix_alpha}"
+            )
+        if self.policy != "none" and self.randaugment_layers:
+            raise ValueError(
+                "Only one of `augment.policy` and `augment.randaugment_layers` may be given. "
+                f"Received: {self.policy} and {self.randaugment_layers}"
             )
 
 
@@ -107,4 +118,6 @@ AUGMENT_RULES: tuple[Rule, ...] = (
     *((name, *_NOT_NEGATIVE) for name in ("rotation_degrees", "scale", "shift")),
     *((name, *_NOT_NEGATIVE) for name in ("randaugment_layers", "mixup_alpha", "cutmix_alpha")),
     ("randaugment_magnitude", lambda value: 0 <= value <= 30, "from 0 to 30"),
+    ("color_jitter", *_NOT_NEGATIVE),
+    ("erasing", lambda value: 0 <= value <= 1, "from 0 to 1"),
 )

@@ -10,7 +10,8 @@ ADDED = ("learned", "learned_2d", "sincos2d", "none")  # positions that can be i
 # Fields that DINO replaces by its own, which stay at their defaults.
 REPLACED = (
     *("augment.rotation_degrees", "augment.scale", "augment.shift", "augment.crop"),
-    *("augment.randaugment_layers", "optimizer.ema_decay", "optimizer.layer_decay"),
+    *("augment.randaugment_layers", "augment.policy", "augment.color_jitter", "augment.erasing"),
+    *("optimizer.ema_decay", "optimizer.layer_decay"),
     *("optimizer.freeze", "patch_keep_rates", "pretext.target", "pretext.corrupt"),
 )
 

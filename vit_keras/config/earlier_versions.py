@@ -8,6 +8,7 @@ from vit_keras import variants
 from vit_keras.config.run import Config
 
 RESIZE = "model.antialias"
+LIBRARY = "augment.library"  # of RandAugment, which was keras before it was pillow
 
 
 def as_recorded(config: Config, fields: Mapping[str, Any]) -> Config:
@@ -44,9 +45,18 @@ def as_begun(config: Config, recorded: Config) -> Config:
     return config
 
 
-def resize_remedy(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> str:
-    """The end of a message that refuses to continue a run, where its resize is the cause."""
-    there = recorded.get(RESIZE)
-    if there is None or there == requested.get(RESIZE):
-        return ""
-    return f", or --{RESIZE} {str(there).lower()}, by which the run began"
+def unused(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> set[str]:
+    """The fields by which two runs may differ, since neither of them computes anything by it."""
+    layers = [run.get("augment.randaugment_layers") for run in (recorded, requested)]
+    return set() if any(layers) else {LIBRARY}
+
+
+def option_to_continue(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> str:
+    """The end of a message that refuses to continue a run, where a new default is the cause."""
+    options = [
+        f"--{name} {str(recorded[name]).lower()}"
+        for name in (RESIZE, LIBRARY)
+        if recorded.get(name) not in (None, requested.get(name))
+        and name not in unused(recorded, requested)
+    ]
+    return f", or {' '.join(options)}, by which the run began" if options else ""

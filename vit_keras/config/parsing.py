@@ -45,6 +45,8 @@ SYNONYMS = {
     **dict.fromkeys(("distillation_alpha", "alpha"), "distill.weight"),
     **dict.fromkeys(("distillation_tau", "tau", "temperature"), "distill.temperature"),
     **dict.fromkeys(("cutmix",), "augment.cutmix_alpha"),
+    **dict.fromkeys(("aa", "auto_augment"), "augment.policy"),
+    **dict.fromkeys(("reprob", "random_erasing"), "augment.erasing"),
     **dict.fromkeys(("recipe", "preset"), "config"),
 }
 

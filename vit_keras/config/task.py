@@ -41,12 +41,12 @@ def check_task(run: Any) -> None:
 
 
 def _check_masks(run):
-    names = ("randaugment_layers", "mixup_alpha", "cutmix_alpha")
-    wrong = [f"augment.{name}" for name in names if getattr(run.augment, name)]
+    names = ("randaugment_layers", "policy", "erasing", "mixup_alpha", "cutmix_alpha")
+    wrong = [f"augment.{name}" for name in names if getattr(run.augment, name) not in (0, "none")]
     if wrong:
         raise ValueError(
-            "RandAugment, MixUp and CutMix do not change masks, so they must be 0 with `task` "
-            f"masks. Received: {', '.join(wrong)}"
+            "RandAugment, other policies, erasing, MixUp and CutMix do not change masks, so they "
+            f"must be 0 or none with `task` masks. Received: {', '.join(wrong)}"
         )
     if run.distill.is_active:
         raise ValueError(

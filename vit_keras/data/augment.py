@@ -4,8 +4,11 @@ import dataclasses
 
 import tensorflow as tf
 
-from vit_keras.data import affine, mixing, tf_preprocess
+from vit_keras.data import affine, mixing, policies, tf_preprocess
+from vit_keras.data.erasing import erase
 from vit_keras.data.randaugment import randaugment
+
+ERASING = 4  # folded into the key of erasing
 
 
 class Augmentation:
@@ -22,9 +25,7 @@ class Augmentation:
 
     def __init__(self, config, image_size, preprocessing):
         self.config, self.size, self.preprocessing = config, tuple(image_size), preprocessing
-        self.randaugment = config.randaugment_layers and randaugment(
-            config.library, config.randaugment_layers, config.randaugment_magnitude
-        )
+        self.changes, self.is_resized_last = self._changes()
         self.mixing = mixing.Mixing(self.size, config) if mixing.is_active(config) else None
 
     def example(self, read, key, pair_key):
@@ -41,23 +42,26 @@ class Augmentation:
             drawn for `batch`.
 
         Raises:
-            ValueError: If RandAugment meets an image without 3 channels.
+            ValueError: If RandAugment, another policy, or a change of colors meets an image without
+                3 channels.
         """
         config, keys = self.config, tf.random.split(key, 4)
         image, label = self._read_part(read, keys[0])
-        image = tf.ensure_shape(image, (*self.size, image.shape[-1]))
         is_mask = len(label.shape) == 3
         if config.flip:
             image = tf_preprocess.flip(image, keys[1])
             label = tf_preprocess.flip(label, keys[1]) if is_mask else label
-        if self.randaugment:
-            if image.shape[-1] != 3:
-                raise ValueError(
-                    f"RandAugment needs 3 channels. Received: {image.shape[-1]}. Set "
-                    "augment.randaugment_layers to 0, or model.channels to 3"
-                )
-            image = self.randaugment(image, keys[2])
+        if self.changes and image.shape[-1] != 3:
+            raise ValueError(
+                "RandAugment, `augment.policy`, and `augment.color_jitter` need 3 channels. "
+                f"Received: {image.shape[-1]}. Leave them out, or set model.channels to 3"
+            )
+        for change in self.changes:
+            image = change(image, keys[2])
         image, drawn = self.preprocessing.normalize(image), {}
+        if config.erasing:
+            key = tf.random.experimental.stateless_fold_in(keys[2], ERASING)
+            image = erase(image, key, config.erasing)
         if affine.is_active(config):
             drawn["map"] = affine.draw(keys[3], self.size, config)
         if self.mixing:
@@ -74,6 +78,20 @@ class Augmentation:
             images, labels = self.mixing(images, labels, drawn["weight"], drawn["box"])
         return images, labels
 
+    def _changes(self):
+        """Makes the functions that change a whole image; says whether they resize its crop."""
+        config, made = self.config, []
+        if config.randaugment_layers and config.library != "pillow":
+            layers, magnitude = config.randaugment_layers, config.randaugment_magnitude
+            made.append(randaugment(config.library, layers, magnitude))
+        chosen = policies.chosen(config)
+        if not chosen:
+            return made, False
+        cropped = not made and config.crop == "inception"
+        is_last = cropped and policies.resizes(self.preprocessing)
+        method = self.preprocessing.interpolation if is_last else "bilinear"
+        return [*made, policies.change(chosen, self.size, method)], is_last
+
     def _read_part(self, read, key):
         window = None
         if self.config.crop == "inception":
@@ -82,7 +100,10 @@ class Augmentation:
         if len(label.shape) == 3:
             label = self._resize(label, nearest(self.preprocessing), key)
             label = tf.cast(tf.ensure_shape(label, (*self.size, 1)), tf.uint8)
-        return self._resize(image, self.preprocessing, key), label
+        if not self.is_resized_last:
+            image = self._resize(image, self.preprocessing, key)
+            image = tf.ensure_shape(image, (*self.size, image.shape[-1]))
+        return image, label
 
     def _resize(self, image, preprocessing, key):
         """Brings an image or a mask to the model's size, both in the same way for one key."""

@@ -1,13 +1,12 @@
-"""MixUp (arXiv 1710.09412) and CutMix (arXiv 1905.04899) of neighbors, by Keras' layers.
+"""MixUp (arXiv 1710.09412) and CutMix (arXiv 1905.04899) of neighbors.
 
 Example i is mixed with example i ^ 1. A pair's weight follows from the seed and the pair's number
-alone, so a batch stays the same if it is split into parts or spread over processes.
+alone, so a batch stays the same if it is split into parts or spread over processes. NumPy mixes one
+image after the other, which stay in the processor's cache; the bits are those of Keras' layers.
 """
 
-import keras
+import numpy as np
 import tensorflow as tf
-
-from vit_keras.data.randaugment import on_tensorflow
 
 
 def is_active(config) -> bool:
@@ -34,8 +33,6 @@ class Mixing:
 
     def __init__(self, size, config):
         self.size, self.config = size, config
-        self.mixup = keras.layers.MixUp(dtype="float32")
-        self.cutmix = keras.layers.CutMix(dtype="float32")
 
     def draw(self, pair_key: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Draws how a pair of neighbors is mixed.
@@ -69,24 +66,26 @@ class Mixing:
         Returns:
             The mixed images and labels.
         """
-        (height, width), partner = self.size, tf.range(images.shape[0]) ^ 1
-        if self.config.mixup_alpha:
-            mix = {"mix_weight": weights, "permutation_order": partner}
-            images, labels = _transform(self.mixup, images, labels, mix)
-        if self.config.cutmix_alpha:
-            top, left, bottom, right = tf.unstack(boxes[:, :, None, None], axis=1)  # (B, 1, 1)
-            y, x = tf.range(height, dtype=tf.float32)[:, None], tf.range(width, dtype=tf.float32)
-            inside = (y >= top) & (y < bottom) & (x >= left) & (x < right)  # (B, H, W)
-            kept = 1 - (bottom - top) * (right - left) / (height * width)
-            mix = {"batch_masks": inside[..., None], "mix_weight": kept[:, 0, 0]}
-            mix["permutation_order"] = partner
-            images, labels = _transform(self.cutmix, images, labels, mix)
-        return images, labels
+        made = tf.numpy_function(mixed, [images, weights, boxes], tf.float32, stateful=False)
+        top, left, bottom, right = tf.unstack(boxes[:, :, None], axis=1)  # (B, 1)
+        cut = (bottom - top) * (right - left) / (self.size[0] * self.size[1])
+        for kept in (weights[:, None], 1 - cut):
+            labels = kept * labels + (1 - kept) * tf.gather(labels, tf.range(labels.shape[0]) ^ 1)
+        return tf.ensure_shape(made, images.shape), labels
 
 
-def _transform(layer, images, labels, mix):
-    with on_tensorflow(layer):
-        return layer.transform_images(images, mix), layer.transform_labels(labels, mix)
+def mixed(images: np.ndarray, weights: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Mixes images `(B, H, W, C)` by the weights `(B,)` and the boxes `(B, 4)` of their pairs."""
+    result, share = np.empty_like(images), np.empty_like(images[0])
+    for i, (weight, box) in enumerate(zip(weights, boxes.astype(int))):
+        (top, left, bottom, right), partner = box, images[i ^ 1]
+        if weight == 1:
+            result[i] = images[i]
+        else:
+            np.multiply(weight, images[i], out=result[i])
+            result[i] += np.multiply(1 - weight, partner, out=share)
+        result[i, top:bottom, left:right] = partner[top:bottom, left:right]
+    return result
 
 
 def _beta(key, alpha):

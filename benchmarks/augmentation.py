@@ -1,0 +1,149 @@
+"""Compares the augmentation of training images with timm's transforms, by CPU time.
+
+    KERAS_BACKEND=jax python -m benchmarks.augmentation              # beside timm
+    KERAS_BACKEND=jax python -m benchmarks.augmentation --roads      # ways to compute RandAugment
+    KERAS_BACKEND=jax python -m benchmarks.augmentation --mixing     # MixUp and CutMix
+
+Everything reads the same JPEGs of ImageNet's mean size, decodes them, cuts an inception crop of
+224x224 pixels, mirrors half of them, and makes batches of 32 standardized images. Candidates take
+turns. A ratio is that of images per second of CPU time within a round; its median and quartiles are
+printed. The time is that of all threads of the process, and contains the start of an iterator. The
+process keeps the memory that it frees, as the commands let it do.
+"""
+
+import argparse
+import importlib
+import os
+import pathlib
+import random
+import tempfile
+import time
+
+import numpy as np
+
+from benchmarks.input_pipeline import BATCH, SIZE, limit_threads, ours, write_images
+from benchmarks.turns import quartiles, take_turns
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+LAYERS, MAGNITUDE = 2, 10
+PLAIN = {"crop": "inception", "flip": True}
+RANDAUGMENT = {**PLAIN, "randaugment_layers": LAYERS, "randaugment_magnitude": MAGNITUDE}
+POLICIES = {  # fields of `augment` by the name of a candidate
+    "no policy": PLAIN,
+    "RandAugment (2, 10)": RANDAUGMENT,
+    "AutoAugment": {**PLAIN, "policy": "autoaugment"},
+    "TrivialAugment": {**PLAIN, "policy": "trivialaugment"},
+    "ColorJitter 0.4": {**PLAIN, "color_jitter": 0.4},
+    "RandAugment and erasing 0.25": {**RANDAUGMENT, "erasing": 0.25},
+}
+MIXINGS = {
+    "inception crop and flip": PLAIN,
+    "with MixUp": {**PLAIN, "mixup_alpha": 0.2},
+    "with CutMix": {**PLAIN, "cutmix_alpha": 1.0},
+    "with both": {**PLAIN, "mixup_alpha": 0.8, "cutmix_alpha": 1.0},
+    "RandAugment (2, 10)": RANDAUGMENT,
+    "RandAugment with MixUp": {**RANDAUGMENT, "mixup_alpha": 0.2},
+    "RandAugment with CutMix": {**RANDAUGMENT, "cutmix_alpha": 1.0},
+}
+HALF = "timm, rand-m10-n2: half of the steps"
+TIMM = {  # arguments of timm's `create_transform`
+    "timm, no policy": {"color_jitter": None},
+    HALF: {"auto_augment": "rand-m10-n2"},
+    "timm, rand-m10-n2-p1: all steps": {"auto_augment": "rand-m10-n2-p1"},
+}
+
+
+def peer(name):
+    """Imports a project that may need operators of torchvision's."""
+    importlib.import_module("benchmarks.torchvision_operators")
+    return importlib.import_module(name)
+
+
+def timm_batches(paths, **arguments):
+    """Yields batches of timm's transform, one picture after the other."""
+    import torch
+    from PIL import Image
+
+    create_transform = peer("timm.data").create_transform
+    random.seed(0)
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    change = create_transform(SIZE[0], is_training=True, interpolation="bilinear", **arguments)
+    for start in range(0, len(paths) - BATCH + 1, BATCH):
+        pictures = [Image.open(path).convert("RGB") for path in paths[start : start + BATCH]]
+        yield torch.stack([change(picture) for picture in pictures]).numpy()
+
+
+def torchvision_road(layers, share):
+    """RandAugment by torchvision's kernels for tensors, drawn by the key."""
+    import tensorflow as tf
+    import torch
+
+    v2 = peer("torchvision.transforms.v2")
+    torch.set_num_threads(1)
+    change = v2.RandAugment(layers, int(share * 30), fill=[128.0] * 3)
+
+    def changed(pixels, seed):
+        torch.manual_seed(int(seed))
+        tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+        return change(tensor).permute(1, 2, 0).numpy()
+
+    def apply(image, key):
+        seed = tf.random.stateless_uniform((), key, None, None, tf.int32)
+        pixels = tf.cast(tf.round(image), tf.uint8)
+        made = tf.numpy_function(changed, [pixels, seed], tf.uint8, stateful=False)
+        return tf.cast(tf.ensure_shape(made, image.shape), tf.float32)
+
+    return apply
+
+
+def images_per_cpu_second(batches) -> float:
+    """Goes through all batches once."""
+    start = time.process_time()
+    count = sum(1 for _ in batches)
+    return count * BATCH / (time.process_time() - start)
+
+
+def compare(candidates, rounds, first):
+    """Prints each candidate's speed, and its ratio to the candidate named `first`."""
+    measurements = {
+        name: lambda made=made: images_per_cpu_second(made()) for name, made in candidates.items()
+    }
+    speeds = take_turns(measurements, rounds)
+    for name, values in speeds.items():
+        speed, ratio = np.median(values), quartiles(values / speeds[first])
+        print(f"{name:<38} {speed:6.1f} images per CPU second   ratio {ratio}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--roads", action="store_true", help="time other ways to compute it")
+    parser.add_argument("--mixing", action="store_true", help="time MixUp and CutMix")
+    parser.add_argument("--images", type=int, default=320, help="number of pictures")
+    parser.add_argument("--epochs", type=int, default=4, help="how often a turn takes each of them")
+    parser.add_argument("--rounds", type=int, default=9, help="how many times all take turns")
+    options = parser.parse_args()
+    from vit_keras import data, machine
+    from vit_keras.config import DataConfig
+    from vit_keras.data import randaugment
+
+    machine.keep_memory()
+    randaugment.LIBRARIES["torchvision"] = torchvision_road
+    with tempfile.TemporaryDirectory() as folder:
+        write_images(pathlib.Path(folder), options.images)
+        split = data.load(f"folder:{folder}", 3, DataConfig(test_percent=0)).split("train")
+        paths = [split.origin.name(i) for i in range(len(split))]
+        theirs = lambda arguments: lambda: timm_batches(paths * options.epochs, **arguments)
+        libraries = ("pillow", *randaugment.LIBRARIES)
+        roads = {library: {**RANDAUGMENT, "library": library} for library in libraries}
+        fields = MIXINGS if options.mixing else roads if options.roads else POLICIES
+        candidates = {} if options.mixing else {name: theirs(TIMM[name]) for name in TIMM}
+        for name in fields:
+            made = limit_threads(ours(split, epochs=options.epochs, **fields[name]))
+            candidates[name] = lambda made=made: made
+        first = next(iter(MIXINGS)) if options.mixing else HALF
+        compare(candidates, options.rounds, first)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""The operations of RandAugment and its kin equal those of timm, torchvision, and the papers."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from tests.peers import peer
+from vit_keras.data.operations import GRAY, OPERATIONS
+from vit_keras.data.policies import autoaugment, color_jitter, randaugment, trivialaugment
+from vit_keras.data.strengths import AUTOAUGMENT, IMAGENET, RANDAUGMENT, TRIVIALAUGMENT
+
+pytestmark = pytest.mark.once
+
+SIDE = 96
+PLACES = ("translate_x", "translate_y", "cutout")  # whose lengths timm states otherwise
+v2 = peer("torchvision.transforms.v2")
+timm = peer("timm.data.auto_augment")
+
+
+@pytest.fixture(params=[0, 1])
+def picture(request, rng):
+    """A part of a photograph, darker in one channel, so that no histogram is flat or full."""
+    pixels = load_sample_images().images[request.param]
+    top, left = rng.integers(0, 300, 2)
+    part = pixels[top : top + SIDE, left : left + SIDE + 8]
+    return Image.fromarray((part * [0.9, 0.7, 0.5] + 10).astype("uint8"))
+
+
+def pixels(picture):
+    return np.asarray(picture).astype(int)
+
+
+def camel(name):
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+@pytest.mark.parametrize("name", [name for name in RANDAUGMENT if name not in PLACES])
+def test_operations_of_randaugment_are_timms(picture, name, monkeypatch):
+    """timm's code follows the published one; its interpolation is set to the published one."""
+    monkeypatch.setattr(timm, "_randomly_negate", lambda value: value)
+    settings = {"resample": Image.Resampling.NEAREST, "fillcolor": GRAY}
+    level_of = timm.LEVEL_TO_ARG[camel(name)]
+    for magnitude in (3, 4.5, 9):
+        arguments = level_of(magnitude, {}) if level_of else ()
+        arguments = arguments if isinstance(arguments, tuple) else (arguments,)
+        expected = timm.NAME_TO_OP[camel(name)](picture, *arguments, **settings)
+        amounts = RANDAUGMENT[name](magnitude / 10, 1, (SIDE, SIDE))
+        np.testing.assert_array_equal(pixels(OPERATIONS[name](picture, *amounts)), pixels(expected))
+
+
+def test_lengths_of_randaugment_are_the_published_shares_of_224_pixels(picture):
+    size = (picture.height, picture.width)
+    before = pixels(picture)
+    for name, axis in (("translate_y", 0), ("translate_x", 1)):
+        (amount,) = RANDAUGMENT[name](0.5, -1, size)
+        assert amount == pytest.approx(-0.5 * 100 / 224 * size[axis])
+        shift = round(-amount)  # nearest pixels
+        after = pixels(OPERATIONS[name](picture, -float(shift)))
+        after, source = (np.moveaxis(x, axis, 0) for x in (after, before))
+        np.testing.assert_array_equal(after[shift:], source[:-shift])
+        assert (after[:shift] == 128).all()
+    (half,) = RANDAUGMENT["cutout"](1.0, 1, size)
+    assert half == int(40 / 224 * min(size))
+    after = pixels(OPERATIONS["cutout"](picture, half, 0.5, 0.05))
+    y, x = int(0.5 * size[0]), int(0.05 * size[1])
+    expected = before.copy()
+    expected[y - half : y + half, : x + half] = 128
+    np.testing.assert_array_equal(after, expected)
+
+
+def published_blend(first, second, factor):
+    return np.clip(first + factor * (second - first), 0, 255).astype("uint8").astype(int)
+
+
+@pytest.mark.parametrize("level", [0.1, 0.4, 1.0, 2.0])
+def test_colors_follow_the_published_formulas(picture, level):
+    """The formulas of the code for TPUs, in NumPy; Pillow rounds to a neighboring value."""
+    x, factor = pixels(picture).astype(float), 0.1 + 1.8 * level
+    gray = np.round(x @ [0.2989, 0.587, 0.114])[..., None]
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(0, 1))
+    smooth = x.copy()
+    smooth[1:-1, 1:-1] = (windows.sum(axis=(-2, -1)) + 4 * x[1:-1, 1:-1]) / 13
+    low, high = x.min((0, 1)), x.max((0, 1))
+    expected = {
+        "color": published_blend(gray, x, factor),
+        "contrast": published_blend(np.round(gray.mean()), x, factor),
+        "brightness": published_blend(0, x, factor),
+        "sharpness": published_blend(np.round(smooth), x, factor),
+        "auto_contrast": (x * (255 / (high - low)) - low * (255 / (high - low))).astype(int),
+        "solarize": np.where(x < int(256 * level), x, 255 - x),
+        "solarize_add": np.where(x < 128, np.minimum(x + int(110 * level), 255), x),
+        "posterize": x.astype(int) >> (shift := 8 - min(int(4 * level), 8)) << shift,
+        "invert": 255 - x,
+    }
+    for name, values in expected.items():
+        amounts = RANDAUGMENT[name](level, 1, (SIDE, SIDE))
+        difference = np.abs(pixels(OPERATIONS[name](picture, *amounts)) - values)
+        assert difference.max() <= 1 + factor * (name in ("color", "contrast", "sharpness")), name
+        assert (difference > 1).mean() < 0.01, name
+
+
+def drawn(*rows):
+    return np.array(rows, "float32")
+
+
+def torchvisions(policy, picture, name, magnitude):
+    fill = {Image.Image: list(GRAY)}
+    method = v2.InterpolationMode.NEAREST
+    return policy._apply_image_or_video_transform(picture, name, magnitude, method, fill)
+
+
+def torchvision_name(name):
+    return "AutoContrast" if name == "auto_contrast" else camel(name)
+
+
+@pytest.mark.parametrize("number", range(0, len(IMAGENET), 3))
+def test_autoaugment_is_torchvisions_policy_for_imagenet(picture, number):
+    policy = v2.AutoAugment(fill=list(GRAY))
+    assert len(policy._policies) == len(IMAGENET)
+    expected, size = picture, (picture.height, picture.width)
+    for name, probability, level in policy._policies[number]:
+        table = policy._AUGMENTATION_SPACE[name][0](10, *size)
+        magnitude = 0.0 if table is None else float(table[level])
+        if probability > 0.3:
+            expected = torchvisions(policy, expected, name, magnitude)
+    choice = (number + 0.5) / len(IMAGENET)
+    made = picture
+    for name, *amounts in autoaugment().steps(drawn((choice, 0.1, 0.3, 0), (0, 0.1, 0.3, 0)), size):
+        made = OPERATIONS[name](made, *amounts)
+    np.testing.assert_array_equal(pixels(made), pixels(expected))
+
+
+@pytest.mark.parametrize("name", list(TRIVIALAUGMENT))
+def test_trivialaugment_is_torchvisions_wide_space(picture, name):
+    policy, size = v2.TrivialAugmentWide(fill=list(GRAY)), (picture.height, picture.width)
+    assert {torchvision_name(name) for name in TRIVIALAUGMENT} == set(policy._AUGMENTATION_SPACE)
+    choice = (list(TRIVIALAUGMENT).index(name) + 0.5) / len(TRIVIALAUGMENT)
+    for number in (1, 17, 30):
+        table = policy._AUGMENTATION_SPACE[torchvision_name(name)][0](31, *size)
+        magnitude = 0.0 if table is None else float(table[number])
+        sign = -1 if name.startswith("translate") else 1  # it maps pixels the other way
+        expected = torchvisions(policy, picture, torchvision_name(name), sign * magnitude)
+        row = drawn((choice, 0.1, (number + 0.5) / 31, 0))
+        ((made, *amounts),) = trivialaugment().steps(row, size)
+        assert made == name
+        np.testing.assert_array_equal(pixels(OPERATIONS[name](picture, *amounts)), pixels(expected))
+
+
+def test_color_jitter_is_torchvisions(picture, rng):
+    functions = {
+        "brightness": v2.functional.adjust_brightness,
+        "contrast": v2.functional.adjust_contrast,
+        "color": v2.functional.adjust_saturation,
+    }
+    seen = set()
+    for row in rng.uniform(size=(30, 4)).astype("float32"):
+        steps = list(color_jitter(0.4).steps(row[None], (SIDE, SIDE)))
+        expected = made = picture
+        for name, factor in steps:
+            assert 0.6 <= factor <= 1.4
+            expected, made = functions[name](expected, factor), OPERATIONS[name](made, factor)
+        np.testing.assert_array_equal(pixels(made), pixels(expected))
+        seen.add(tuple(name for name, _ in steps))
+    assert len(seen) == 6 and all(len(set(order)) == 3 for order in seen)
+
+
+def test_policies_draw_evenly(rng):
+    size, count = (32, 48), 4000
+    rows = rng.uniform(size=(count, 2, 4)).astype("float32")
+    steps = [list(randaugment(2, 10).steps(row, size)) for row in rows]
+    names, counts = np.unique([name for two in steps for name, *_ in two], return_counts=True)
+    assert set(names) == set(RANDAUGMENT) and np.ptp(counts) < 0.3 * counts.mean()
+    turns = [step[1] for two in steps for step in two if step[0] == "rotate"]
+    assert set(turns) == {-30.0, 30.0} and abs(np.mean(turns)) < 5
+    applied = [list(autoaugment().steps(row, size)) for row in rows]
+    expected = np.mean([first[1] + second[1] for first, second in IMAGENET])
+    assert np.mean([len(two) for two in applied]) == pytest.approx(expected, abs=0.05)
+    assert {step[0] for two in applied for step in two} <= set(AUTOAUGMENT)
