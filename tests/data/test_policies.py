@@ -1,5 +1,7 @@
 """Policies and erasing change an image as the key says, and as published."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -48,6 +50,13 @@ def test_policies_resize_as_training_without_them_does(rng, interpolation, sides
     difference = np.abs(change(image, tf.constant([0, 1])).numpy() - expected)
     assert difference.max() < (1.1 if interpolation == "bilinear" else 4)  # of 255
     assert 0 < np.quantile(difference, 0.99) < 1.1  # Pillow clips bicubic values along each axis
+    rounds = dataclasses.replace(preprocessing, rounding="torchvision")
+    difference = np.abs(
+        change(image, tf.constant([0, 1])) - tf_preprocess.resize(image, SIZE, rounds)
+    )
+    assert (
+        difference.max() <= 1 and np.quantile(difference, 0.99) == 0
+    )  # sums in floats near a half
 
 
 def test_erased_parts_are_as_published(rng):

@@ -38,8 +38,7 @@ class Augmentation:
 
         Returns:
             The image as the model's input, `(H, W, C)`; the label, a mask changed as the image is,
-            `(H, W, 1)` uint8; and a dictionary of what was
-            drawn for `batch`.
+            `(H, W, 1)` uint8; and a dictionary of what was drawn for `batch`.
 
         Raises:
             ValueError: If RandAugment, another policy, or a change of colors meets an image without

@@ -101,7 +101,10 @@ def chosen(config) -> list[Policy]:
 
 
 def resizes(preprocessing) -> bool:
-    """Whether Pillow resizes as `preprocessing` says, but for rounding and clipping its pixels."""
+    """Whether Pillow resizes as `preprocessing` says, but for the rounding of pixels.
+
+    Policies change whole levels, which `Preprocessing.rounding` makes as Pillow does.
+    """
     return preprocessing.antialias and preprocessing.interpolation in RESAMPLINGS
 
 
