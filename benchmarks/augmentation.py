@@ -6,9 +6,9 @@
 
 Everything reads the same JPEGs of ImageNet's mean size, decodes them, cuts an inception crop of
 224x224 pixels, mirrors half of them, and makes batches of 32 standardized images. Candidates take
-turns. A ratio is that of images per second of CPU time within a round; its median and quartiles are
-printed. The time is that of all threads of the process, and contains the start of an iterator. The
-process keeps the memory that it frees, as the commands let it do.
+turns. A ratio compares images per second of CPU time within a round; its median and quartiles are
+printed. The time covers all threads of the process and the start of an iterator. The process keeps
+the memory that it frees, as the commands let it do.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 Example i is mixed with example i ^ 1. A pair's weight follows from the seed and the pair's number
 alone, so a batch stays the same if it is split into parts or spread over processes. NumPy mixes one
-image after the other, which stay in the processor's cache; the bits are those of Keras' layers.
+image after the other, which stay in the processor's cache; the bits equal Keras' layers'.
 """
 
 import numpy as np

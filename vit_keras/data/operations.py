@@ -1,6 +1,6 @@
 """The operations of AutoAugment and RandAugment on a picture, by Pillow.
 
-They are those of the published code (arXiv 1805.09501 and 1909.13719), which are Pillow's
+They equal the published code's (arXiv 1805.09501 and 1909.13719), which are Pillow's
 `ImageOps`, `ImageEnhance` and affine maps to the nearest pixel. What a map leaves empty is gray.
 """
 
