@@ -23,18 +23,20 @@ DOCS = pathlib.Path(__file__).parents[1] / "docs"
 COUNT, SHOWN = 100, 5  # test pictures that are measured, and drawn
 BLOCK = 1  # whose attention is drawn: the second one
 SIDE = 112  # pixels of a photograph on the sheet
-SHEET = (  # a row each: five draws of one photograph
-    {},
-    {"flip": True, "rotation_degrees": 20, "scale": 0.2, "shift": 0.1},
-    {"crop": "inception", "flip": True},
-    {"randaugment_layers": 2, "randaugment_magnitude": 15},
-    {"mixup_alpha": 1.0},
-    {"cutmix_alpha": 1.0},
-)
+SHEET = {  # a column each: draws of one photograph
+    "flip": {"flip": True},
+    "rotate, scale, shift": {"rotation_degrees": 20, "scale": 0.2, "shift": 0.1},
+    "inception crop": {"crop": "inception"},
+    "RandAugment": {"randaugment_layers": 2, "randaugment_magnitude": 15},
+    "color jitter": {"color_jitter": 0.6},
+    "erasing": {"erasing": 1.0},
+    "MixUp": {"mixup_alpha": 1.0},
+    "CutMix": {"cutmix_alpha": 1.0},
+}
 
 
 def read_test(model, run):
-    """Reads test images `(COUNT, H, W, C)` as the model takes them, and their masks `(COUNT, H, W)`."""
+    """Reads test images `(COUNT, H, W, C)` as the model takes them, and masks `(COUNT, H, W)`."""
     config = run.config
     dataset = data.load(config.dataset, config.model.channels, config.data, config.task)
     _, test = data.train_and_test(dataset, config.data)
@@ -105,6 +107,7 @@ def draw_views(run_folder, out):
     shown = pictures[:SHOWN].astype("float32")
     subject = inspection.Subject(model, images, shown, [""] * SHOWN)
     inspection.draw_views(subject, out, ["features", "position_similarity"])
+    reduce_colors(out / "position_similarity.png")
     grid = models.patch_grid(model)
     attention, shapes = patch_attention(model, images), shares_of_shapes(masks, grid)
     print_shares(attention, shapes)
@@ -122,24 +125,30 @@ def photographs():
 
 
 def augmented(split, config, count):
-    """Draws the first photograph `count` times, with its captions."""
+    """Yields the first photograph, changed `count` times."""
     options = {"image_size": (SIDE, SIDE), "preprocessing": models.Preprocessing(), "batch": 2}
     options |= {"seed": 0, "start_step": 0, "total_steps": count, "num_classes": 2}
     for images, targets in data.train_batches(split, augment_config=config, **options):
-        first = np.argmax(np.asarray(targets)[:, 0])
-        yield np.asarray(images)[first], np.asarray(targets)[first]
+        yield np.asarray(images)[np.argmax(np.asarray(targets)[:, 0])]
 
 
-def draw_augmentation(path, columns=5):
-    """Draws a sheet with a row for each kind of augmentation in `SHEET`."""
-    split, images, captions = data.from_arrays(photographs(), [0, 1]), [], []
-    for fields in SHEET:
-        name = ", ".join(f"{key} {value:g}" if value is not True else key
-                         for key, value in fields.items() if not isinstance(value, str))  # fmt: skip
-        for image, target in augmented(split, AugmentConfig(**fields), columns):
-            images.append(data.pixels_of(image, models.Preprocessing()))
-            captions.append(name)
-    data.draw_contact_sheet(np.stack(images), captions).save(path, quality=85)
+def draw_augmentation(path, rows=3):
+    """Draws a sheet with a column for each kind of augmentation in `SHEET`."""
+    split = data.from_arrays(photographs(), [0, 1])
+    figure, axes = new_figure(1.1 * len(SHEET), 1.1 * rows + 0.3, rows, len(SHEET))
+    for column, (name, fields) in zip(axes.T, SHEET.items()):
+        column[0].set_title(name, fontsize=8)
+        for axis, image in zip(column, augmented(split, AugmentConfig(**fields), rows)):
+            axis.imshow(data.pixels_of(image, models.Preprocessing()))
+            axis.axis("off")
+    figure.savefig(path, dpi=110, pil_kwargs={"quality": 80})
+
+
+def reduce_colors(path):
+    """Keeps 256 colors, which takes a third of the bytes."""
+    from PIL import Image
+
+    Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
 
 
 def main(arguments=None):

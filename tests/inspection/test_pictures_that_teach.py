@@ -1,0 +1,41 @@
+"""The numbers behind the pictures of docs/inspection.md equal loops over patches."""
+
+import numpy as np
+import pytest
+
+from tests.helpers import randomise
+from tools import pictures
+from vit_keras import models
+
+pytestmark = pytest.mark.once
+
+
+def test_shapes_cover_shares_of_patches(rng):
+    masks = rng.integers(0, 3, (2, 8, 12))
+    shares = pictures.shares_of_shapes(masks, (2, 3))
+    for image, row in zip(masks, shares):
+        for number, share in enumerate(row):
+            top, left = 4 * (number // 3), 4 * (number % 3)
+            assert share == np.count_nonzero(image[top : top + 4, left : left + 4]) / 16
+
+
+def test_attention_of_patches_leaves_out_the_class_token(rng):
+    model = randomise(models.VisionTransformer((8, 12), 4, 16, 2, 2, 32, 3), rng)
+    images = rng.normal(size=(2, 8, 12, 3)).astype("float32")
+    attention = models.attention_maps(model).predict(images, verbose=0)
+    heads = attention[:, pictures.BLOCK, :, 1:, 1:].sum(axis=1)
+    expected = heads / heads.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(pictures.patch_attention(model, images), expected, rtol=1e-5)
+
+
+def test_the_share_of_attention_to_shapes_is_printed(capsys):
+    shapes = np.array([[1.0, 0.0, 0.5, 0.0]])
+    attention = np.array([[[0.6, 0.2, 0.2, 0], [0.1, 0.9, 0, 0], [1, 0, 0, 0], [0, 0.5, 0, 0.5]]])
+    pictures.print_shares(attention, shapes)
+    assert capsys.readouterr().out.splitlines() == [
+        "shapes cover 37.5% of 1 pictures",
+        "patches on shapes give 70.0% of their attention to shapes",
+        "patches elsewhere give 5.0% of their attention to shapes",
+    ]
+    on, off = pictures.middle_patches(shapes[0], (1, 4))
+    assert (on, off) == (0, 3)
