@@ -2,11 +2,13 @@
 
     KERAS_BACKEND=jax python -m benchmarks.shard_reading                      # beside a folder
     KERAS_BACKEND=jax python -m benchmarks.shard_reading --server tar         # beside the disk
+    KERAS_BACKEND=jax python -m benchmarks.shard_reading --groups 16 100 1000 # rows of Parquet
     KERAS_BACKEND=jax python -m benchmarks.shard_reading --records 10000000   # an index alone
 
 Pipelines take turns, as in `benchmarks.input_pipeline`, which has the same pictures. The server is
-on loopback; it waits before each answer, and does not answer every third request as it should. The
-shards of a large index are files without content but one picture each, to which all records lead.
+on loopback; it waits before each answer, and does not answer every third request as it should. Rows
+are read in random order, without decoding. The shards of a large index are files without content
+but one picture each, to which all records lead.
 """
 
 import argparse
@@ -23,6 +25,7 @@ from benchmarks.input_pipeline import BATCH, compare, images_per_second, ours, w
 FORMATS = ("tar", "tfrecord", "array_record", "parquet")
 SHARDS, CLASSES = 1000, 1000
 LAG = 0.05  # seconds before each answer of the server
+ROWS, ROW_BYTES, READS = 6400, 50_000, 500  # of Parquet
 STEP = 1_000_000  # at which a run is resumed
 
 
@@ -74,6 +77,31 @@ def compare_server(count: int, rounds: int, kind: str) -> dict[str, float]:
             print(f"{len(server.requests)} requests, of which every third fails")
             pipelines = {name: ours(split, crop="inception") for name, split in splits.items()}
             return compare(pipelines, rounds)
+
+
+def compare_groups(sizes: list[int]) -> None:
+    """Prints the rows per second of Parquet files with groups of these sizes, and by `datasets`."""
+    from vit_keras import data
+    from vit_keras.config import DataConfig
+    from vit_keras.data.shards import writers
+
+    rng, choice = np.random.default_rng(0), DataConfig(test_percent=0)
+    with tempfile.TemporaryDirectory() as root:
+        os.environ |= {"KERAS_HOME": f"{root}/home", "HF_DATASETS_CACHE": f"{root}/hf"}
+        for size in sizes:
+            folder, writers.ROWS_IN_GROUP = pathlib.Path(root) / str(size), size
+            folder.mkdir()
+            writer = writers.ParquetWriter(str(folder / "train.parquet"), ("a", "b"))
+            for row in range(ROWS):
+                writer.write(f"{row}.jpg", rng.bytes(ROW_BYTES), row % 2)
+            writer.close()
+            for source in ("shards", "hf"):
+                split = data.load(f"{source}:{folder}", 3, choice).split("train")
+                start = time.perf_counter()
+                for row in rng.integers(0, ROWS, READS).tolist():
+                    split.encoded(row)
+                rate = READS / (time.perf_counter() - start)
+                print(f"{source} of groups of {size} rows: {rate:,.0f} rows/s", flush=True)
 
 
 def write_large(folder: pathlib.Path, records: int) -> None:
@@ -158,8 +186,11 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--server", choices=FORMATS, help="compare a server with the disk instead")
     parser.add_argument("--records", type=int, help="open an index of that many records instead")
+    parser.add_argument("--groups", type=int, nargs="+", help="time rows of Parquet instead")
     options = parser.parse_args()
-    if options.records:
+    if options.groups:
+        compare_groups(options.groups)
+    elif options.records:
         open_large(options.records)
     elif options.server:
         compare_server(options.images, options.rounds, options.server)

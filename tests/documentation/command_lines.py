@@ -53,7 +53,7 @@ def _vit_keras(words):
 def _is_here(word):
     """Whether the folder of the pages has what a word names."""
     return word not in ABSENT and not word.startswith(
-        ("hf://", "kaggle://", "shards:https://", "table:", "tfds:", "timm/")
+        ("hf:", "kaggle://", "shards:https://", "table:", "tfds:", "timm/")
     )
 
 

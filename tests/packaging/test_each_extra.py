@@ -111,6 +111,7 @@ CASES = [
         {
             "check photos": None,
             "check shards:http://127.0.0.1:9/x.tar": "shards",
+            "check hf:ann/pets": "hf",
             TRAIN: None,
             "evaluate run --predictions labels.csv": None,
             "predict run photos": None,

@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="run, checkpoint of any format, or exported features")
     pictures = (
         "files, folders, patterns, - for a list on standard input, or one data set: folder:PATH, "
-        "table:FILE, shards:PATTERN, tfds:NAME, vtab:TASK or digits"
+        "table:FILE, shards:PATTERN, hf:NAME, tfds:NAME, vtab:TASK or digits"
     )
     add("pictures", nargs="+", metavar="PICTURE", help=pictures)
     shared.add_out(parser, "the .parquet file to write", required=True)

@@ -129,7 +129,8 @@ def add_dataset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dataset",
         metavar="NAME",
-        help="digits, folder:PATH, table:FILE, shards:PATTERN, tfds:NAME or vtab:TASK (the run's)",
+        help="digits, folder:PATH, table:FILE, shards:PATTERN, hf:NAME, tfds:NAME or vtab:TASK "
+        "(the run's)",
     )
     parser.add_argument("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
     columns = "columns of a table that hold the labels (the run's, or label)"

@@ -23,7 +23,7 @@ class Config:
 
     Attributes:
         name: name of the run, the first part of its default folder
-        dataset: data to learn from: digits, folder:PATH, table:FILE, shards:PATTERN,
+        dataset: data to learn from: digits, folder:PATH, table:FILE, shards:PATTERN, hf:NAME,
             tfds:NAME or vtab:TASK
         batch: images per update
         batch_eval: images per step of an evaluation

@@ -7,7 +7,7 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data import folder, table, tfds, vtab
+from vit_keras.data import folder, huggingface, table, tfds, vtab
 from vit_keras.data.dataset import Dataset
 from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.pillow_images import check_channels
@@ -42,6 +42,7 @@ DATASETS: dict[str, Callable[[int, DataConfig], Dataset]] = {"digits": _digits_d
 # By the prefix before the colon.
 LABELS_OPTIONAL: dict[str, Callable[[str, int, DataConfig, str, bool], Dataset]] = {
     "folder": folder.load,
+    "hf": huggingface.load,
     "shards": shards.load,
 }
 SEVERAL_TASKS: dict[str, Callable[[str, int, DataConfig, str], Dataset]] = {"table": table.load}
@@ -61,7 +62,7 @@ def load(
     """Opens a data set.
 
     Args:
-        name: `digits`, `folder:PATH`, `table:FILE`, `shards:PATTERN`, `tfds:NAME`, or
+        name: `digits`, `folder:PATH`, `table:FILE`, `shards:PATTERN`, `hf:NAME`, `tfds:NAME`, or
             `vtab:TASK`.
         channels: 1 for grayscale or 3 for RGB images.
         config: Says where TensorFlow Datasets keeps its files, which images are held out, and what
@@ -69,8 +70,8 @@ def load(
         task: What the labels are: a name in `vit_keras.tasks.KINDS`, or "auto" for what the data
             set says. Folders and tables may have several labels; tables may have numbers.
         labeled: Whether the pictures must have labels. Without, a folder may hold pictures in no
-            folder of a class, and shards pictures without one; the data set then has no
-            `class_names`.
+            folder of a class, and shards and Hugging Face's data sets pictures without one; the
+            data set then has no `class_names`.
 
     Raises:
         ValueError: If the name is unknown, or if the data set does not suit the task.
@@ -90,7 +91,8 @@ def load(
     ) or (colon and not rest):
         raise ValueError(
             f"`dataset` must be one of {', '.join(map(repr, DATASETS))}, or folder:PATH, "
-            f"table:FILE, shards:PATTERN, tfds:NAME or vtab:TASK. Received: dataset={name!r}"
+            f"table:FILE, shards:PATTERN, hf:NAME, tfds:NAME or vtab:TASK. "
+            f"Received: dataset={name!r}"
         )
     config = config or DataConfig()
     if kind in LABELS_OPTIONAL:

@@ -59,7 +59,7 @@ class Picture:
 
 
 def splits_of_run(dataset: Dataset, config: DataConfig) -> dict[str, Split]:
-    """Returns the splits that a run uses, by name, and the others of a folder, a table or shards.
+    """Returns the splits that a run uses, by name, and the others of most kinds of data sets.
 
     Raises:
         ValueError: If a split of the run does not exist.
@@ -70,7 +70,7 @@ def splits_of_run(dataset: Dataset, config: DataConfig) -> dict[str, Split]:
     if config.dev_percent:
         names[1] = f"{config.dev_percent:g} % of {names[0]}"
     chosen = dict(zip(names, train_and_test(dataset, config)))
-    if not dataset.name.startswith(("folder:", "table:", "shards:")):
+    if not dataset.name.startswith(("folder:", "table:", "shards:", "hf:")):
         return chosen
     used = {part.split("[")[0] for name in names for part in name.split("+")}
     return chosen | {name: split for name, split in dataset.splits.items() if name not in used}

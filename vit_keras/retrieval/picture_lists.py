@@ -12,7 +12,7 @@ from vit_keras.config import DataConfig
 from vit_keras.data.picture_paths import expand_argument, is_folder
 from vit_keras.data.pillow_images import read_encoded, unreadable_message
 
-PREFIXES = ("folder", "table", "shards", "tfds", "vtab")  # of data sets, as `data.load` takes them
+PREFIXES = ("folder", "table", "shards", "hf", "tfds", "vtab")  # of data sets, for `data.load`
 DIGITS = "digits"
 
 
@@ -65,9 +65,9 @@ def list_pictures(
 
     Args:
         arguments: Files, folders and patterns, as `data.expand_pictures` takes them, or one data
-            set: `folder:PATH`, `table:FILE`, `shards:PATTERN`, `tfds:NAME`, `vtab:TASK` or
-            `digits`. The images of a data set have labels and splits. A `folder:PATH` without
-            folders of classes is listed as the folder PATH.
+            set: `folder:PATH`, `table:FILE`, `shards:PATTERN`, `hf:NAME`, `tfds:NAME`,
+            `vtab:TASK` or `digits`. The images of a data set have labels and splits. A
+            `folder:PATH` without folders of classes is listed as the folder PATH.
         channels: 1 for grayscale or 3 for RGB, for a data set.
         config: Says where TensorFlow Datasets keeps its files, and which images are held out.
 

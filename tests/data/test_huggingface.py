@@ -1,0 +1,158 @@
+"""Hugging Face's data sets: what the library `datasets` opens, compared with folders and shards."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.data.gray_pictures import grays
+from tests.data.gray_shards import png
+from vit_keras import data
+from vit_keras.config import AugmentConfig, DataConfig
+from vit_keras.data.origin import UnreadableImageError
+from vit_keras.models import Preprocessing
+
+pytestmark = pytest.mark.once
+
+CLASSES = ["ant", "bee", "cat"]
+
+
+@pytest.fixture(autouse=True)
+def library(tmp_path, monkeypatch):
+    """`datasets` with an empty cache, without progress bars."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    datasets.disable_progress_bars()
+    return datasets
+
+
+def load(name, needs_labels=True, **fields):
+    return data.load(f"hf:{name}", 1, DataConfig(**fields), labeled=needs_labels)
+
+
+def made(library, values, **columns):
+    """A data set of pictures of these gray levels, and columns: features with their values."""
+    features = {"image": library.Image(), **{key: kind for key, (kind, _) in columns.items()}}
+    content = {"image": [{"bytes": png(value), "path": None} for value in values]}
+    content |= {key: [*cells] for key, (_, cells) in columns.items()}
+    return library.Dataset.from_dict(content, features=library.Features(features))
+
+
+def labeled(library, values):
+    """Pictures whose class is their gray level modulo 3."""
+    label = library.ClassLabel(names=CLASSES), [value % 3 for value in values]
+    return made(library, values, label=label)
+
+
+def batches(dataset, **options):
+    return list(
+        data.train_batches(
+            dataset.split("train"),
+            image_size=(4, 6),
+            preprocessing=Preprocessing(),
+            batch=4,
+            augment_config=AugmentConfig(crop="inception", flip=True, mixup_alpha=0.2),
+            seed=5,
+            total_steps=9,
+            num_classes=3,
+            **options,
+        )
+    )
+
+
+def test_batches_are_those_of_the_shards(library, tmp_path):
+    """Parquet files in the form of the hub are read by both."""
+    files, splits = tmp_path / "set" / "data", {"train": range(20), "test": range(40, 46)}
+    files.mkdir(parents=True)
+    for name, values in splits.items():
+        labeled(library, values).to_parquet(files / f"{name}-00000.parquet")
+    shards, dataset = data.load(f"shards:{files}", 1), load(tmp_path / "set")
+    assert dataset.class_names == shards.class_names == tuple(CLASSES) and not dataset.held_out_by
+    for split, values in splits.items():
+        assert grays(dataset.split(split)) == [*values]
+        np.testing.assert_array_equal(dataset.split(split).labels, shards.split(split).labels)
+    expected = batches(shards, start_step=0)
+    for rank, start_step in ((0, 0), (1, 6)):  # of two processes, one of which goes on
+        rows = slice(2 * rank, 2 * rank + 2)
+        some = batches(dataset, start_step=start_step, shard=(rank, 2))
+        for batch, other in zip(some, expected[start_step:], strict=True):
+            for one, two in zip(batch, other, strict=True):
+                np.testing.assert_array_equal(one, two[rows])
+    data.check_unchanged(dataset, tmp_path)
+    labeled(library, range(1, 21)).to_parquet(files / "train-00000.parquet")
+    with pytest.raises(ValueError, match="'hf:.*' has changed since the run"):
+        data.check_unchanged(load(tmp_path / "set"), tmp_path)
+
+
+def test_a_folder_of_pictures_is_read_by_their_paths(library, tmp_path):
+    for value in range(12):
+        path = tmp_path / "set" / CLASSES[value % 3] / f"{value:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(value))
+    dataset = load(tmp_path / "set", test_percent=0)
+    split = dataset.split("train")
+    assert dataset.class_names == tuple(CLASSES) and sorted(grays(split)) == [*range(12)]
+    assert [gray % 3 for gray in grays(split)] == split.labels.tolist()
+    assert split.name(5) == f"hf:{tmp_path / 'set'} train[5]"
+
+
+def test_saved_data_sets_have_held_out_pictures(library, tmp_path):
+    """Classes that are names are sorted; without a held-out split, some of each are held out."""
+    text = library.Value("string"), [CLASSES[2 - value % 3] for value in range(30)]
+    made(library, range(30), species=text).save_to_disk(tmp_path / "set")
+    dataset = load(tmp_path / "set", label_columns="species", test_percent=20)
+    assert dataset.class_names == tuple(CLASSES)
+    assert dataset.held_out_by.startswith("no held-out split: 20 % of each class, 6 pictures")
+    train, test = dataset.split("train"), dataset.split("test")
+    assert sorted(grays(train) + grays(test)) == [*range(30)]
+    np.testing.assert_array_equal(np.bincount(test.labels), [2, 2, 2])
+    for split in (train, test):
+        assert [2 - gray % 3 for gray in grays(split)] == split.labels.tolist()
+    without = load(tmp_path / "set", needs_labels=False, test_percent=0)
+    assert without.class_names == () and grays(without.split("train")) == [*range(30)]
+
+
+def test_splits_without_classes_are_left_out(library, tmp_path):
+    """The test pictures of a competition have the class -1."""
+    kind = library.ClassLabel(names=CLASSES)
+    splits = {"train": [0, 1, 2, 0], "validation": [2, 2, 1], "test": [-1, -1]}
+    library.DatasetDict(
+        {key: made(library, range(len(cells)), y=(kind, cells)) for key, cells in splits.items()}
+    ).save_to_disk(tmp_path / "set")
+    dataset = load(tmp_path / "set")
+    assert list(dataset.splits) == ["train", "validation"]
+    assert dataset.split("test").labels.tolist() == [2, 2, 1]
+    without = load(tmp_path / "set", needs_labels=False)
+    assert len(without.split("test")) == 2 and without.class_names == ()
+
+
+def test_faults_are_named(library, tmp_path):
+    def saved(name, **columns):
+        made(library, range(3), **columns).save_to_disk(tmp_path / name)
+        return tmp_path / name
+
+    number, real = library.Value("int64"), library.Value("float32")
+    several = saved("several", a=(number, [0, 1, 2]), b=(real, [0, 1, 2]))
+    for fields, message in {
+        (): r"One column must hold the classes. Received: hf:.* with \{.*'a': 'int64'.*Name it in",
+        ("c",): "must be one column of the data set. Received: .'c'.*'a': 'int64'",
+        ("a", "b"): "must be one column of the data set. Received: .'a', 'b'",
+        ("b",): "Classes must be numbers or texts. Received: hf:.* with .'b': 'float32'",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            load(several, label_columns=fields)
+    with pytest.raises(ValueError, match=r"train\[1\] without one, and 1 in all"):
+        load(saved("missing", label=(number, [0, None, 2])))
+    with pytest.raises(ValueError, match="from 0 to 1048575, .* with 1048576 in 'label'"):
+        load(saved("absurd", label=(number, [0, 1, 2**20])))
+    library.Dataset.from_dict({"label": [0, 1]}).save_to_disk(tmp_path / "texts")
+    with pytest.raises(ValueError, match="needs a column of images. Received: hf:.*'int64'"):
+        load(tmp_path / "texts")
+    with pytest.raises(FileNotFoundError, match=r"hf:/none cannot be opened \(.*Give hf:USER/NAME"):
+        load("/none")
+    table = made(library, range(3), label=(number, [0, 1, 0]))
+    broken = {"image": [{"bytes": b"none", "path": None}] * 3, "label": [0, 1, 0]}
+    library.Dataset.from_dict(broken, features=table.features).save_to_disk(tmp_path / "broken")
+    split = load(tmp_path / "broken", test_percent=0).split("train")
+    with pytest.raises(UnreadableImageError, match=r"broken train\[1\] cannot be read"):
+        split.read(tf.constant(1))
