@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import safetensors.numpy
 
+from tests.training.halves import save_halves
 from tests.training.small import small_config, small_model
 from vit_keras import evaluation, files, retrieval, runs, weights
 from vit_keras.exporting import manifest
@@ -66,6 +67,14 @@ def _checkpoint(folder, value):
     model.get_layer("head").bias.assign(np.full(3, value, "float32"))
     checkpoints.newest(folder)
     checkpoints.save(model, folder, value, keep=1)
+
+
+def _checkpoint_of_two(folder, value):
+    """Checkpoint number `value`, to which two processes add their parts."""
+    model = _trained()
+    model.get_layer("head").kernel.assign(np.full((16, 3), value, "float32"))
+    checkpoints.newest(folder)
+    save_halves(model, folder, value, keep=1)
 
 
 def _metrics(folder, value):
@@ -128,6 +137,9 @@ def _mirror(url):
 
 SAVES = {
     "text": Save(lambda folder, value: files.write_text(folder / "a.json", "x" * value), "a.json"),
+    "checkpoint of two": Save(
+        _checkpoint_of_two, "step_0", apart=True, stays=("-00001.npz", "-00001.sha256")
+    ),
     "metrics": Save(_metrics, "metrics", apart=True),
     "run folder": Save(_run_folder, "", apart=True),
     "checkpoint": Save(_checkpoint, "step_0", apart=True),

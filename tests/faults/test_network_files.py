@@ -10,7 +10,7 @@ import pytest
 
 from tests.training.small import small_config, small_model
 from vit_keras import files
-from vit_keras.training import checkpoints
+from vit_keras.training import checkpoint_files, checkpoints
 from vit_keras.training.distribution import ALONE
 
 pytestmark = pytest.mark.once
@@ -68,7 +68,7 @@ def test_a_removed_folder_with_open_files_goes_later(tmp_path, monkeypatch):
 def test_a_stale_handle_is_opened_again(tmp_path, monkeypatch, times):
     """ESTALE at the first look is none at the second; one that stays is damage."""
     model, opened = save(tmp_path, 1, 2), []
-    read = checkpoints.read_json
+    read = checkpoint_files.read_json
 
     def stale(path, *arguments):
         if path.parent.name == "step_000000002":
@@ -77,7 +77,7 @@ def test_a_stale_handle_is_opened_again(tmp_path, monkeypatch, times):
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
         return read(path, *arguments)
 
-    monkeypatch.setattr(checkpoints, "read_json", stale)
+    monkeypatch.setattr(checkpoint_files, "read_json", stale)
     if times == 1:
         assert checkpoints.restore(model, tmp_path) == 2
     else:

@@ -18,7 +18,7 @@ from vit_keras.experiments.cached_features import Meta as FeaturesMeta
 from vit_keras.experiments.teacher import Record
 from vit_keras.json_files import read_json
 from vit_keras.runs import recorded_config
-from vit_keras.training.checkpoints import _read_meta
+from vit_keras.training.checkpoint_files import read_meta
 from vit_keras.training.metrics_table import best_row, out_of_patience, read_rows
 from vit_keras.training.rollbacks import read_rollbacks
 
@@ -80,8 +80,14 @@ FILES = {
         lambda folder: read_json(folder / "features/meta.json", FeaturesMeta),
     ),
     "step_000000010/meta.json": (
-        {"step": 10, "sha256": "ab", "variables": {"model/0": ["a", [2], "float32"]}, "best": None},
-        lambda folder: _read_meta(folder / "step_000000010"),
+        {
+            "step": 10,
+            "sha256": "ab",
+            "variables": {"model/0": ["a", [2], "float32"]},
+            "best": None,
+            "files": {"state_00001.npz": "cd"},
+        },
+        lambda folder: read_meta(folder / "step_000000010"),
     ),
     "manifest.json": (MANIFEST, lambda folder: _manifest_of(folder / "model.onnx")),
 }

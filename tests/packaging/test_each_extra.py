@@ -27,6 +27,7 @@ CASES = [
             "info small.keras": None,
             "info small.npz": None,
             "convert small.npz other.keras": None,
+            "convert step_000000001 other.keras": "train",
             "bench small.keras --rounds 1 --batch 1": None,
             "train --list": None,
             "predict small.keras photos/cat": "data",
@@ -153,8 +154,10 @@ def folder(tmp_path_factory):
             pixels = rng.integers(0, 256, (20, 24, 3), dtype="uint8")
             Image.fromarray(pixels).save(folder / "photos" / name / f"{number}.png")
     (folder / "saved").mkdir()
+    (folder / "step_000000001").mkdir()
     empty = [f"empty.{suffix}" for suffix in ("tflite", "onnx", "xml", "pt2", "pth")]
-    for name in (*empty, "saved/saved_model.pb"):
+    step = ("step_000000001/meta.json", "step_000000001/state.npz")
+    for name in (*empty, *step, "saved/saved_model.pb"):
         (folder / name).touch()
     return folder
 

@@ -98,6 +98,25 @@ def lose_chief(folder, arguments, on_step=callbacks.StateSaver.on_step):
         one_run(folder, arguments)
 
 
+def die_in_a_save(folder, arguments, replace=os.replace):
+    """A run of which process 1 receives SIGKILL in its first checkpoint 8, and 0 in the first 12.
+
+    Process 1 has written its part, without the checksum. Process 0 has all files of its checkpoint,
+    without the name.
+    """
+
+    def die_or_rename(source, target):
+        name = pathlib.Path(target).name
+        died = folder / f"died{name}"
+        if name in (".part-step_000000008-00001.sha256", "step_000000012") and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(source, target)
+
+    with mock.patch.object(os, "replace", die_or_rename):
+        one_run(folder, arguments)
+
+
 def several_devices(folder, arguments):
     """On several devices of one process: a run of each kind; the last one is resumed as well."""
     if keras.backend.backend() == "tensorflow":
@@ -116,13 +135,17 @@ def several_devices(folder, arguments):
 
 
 def fewer_devices(folder, arguments):
-    """A run of four devices, two for each copy, that continues on two devices and on one."""
-    run(["train", *arguments, *KINDS["both"], "--workdir", str(folder / "both")])
-    for name in ("two", "one"):
-        _copy(folder / "both", folder / name)
+    """A run of eight devices, that continues on four, two for each copy, on two, and on one."""
+    kind = KINDS["fully_sharded"]
+    run(["train", *arguments, *kind, "--workdir", str(folder / "fully_sharded")])
+    for name in ("four", "two", "one"):
+        _copy(folder / "fully_sharded", folder / name)
     run(["train", *arguments, "--workdir", str(folder / "one")])
     with _devices(2):
-        run(["train", *arguments, *KINDS["fully_sharded"], "--workdir", str(folder / "two")])
+        run(["train", *arguments, *kind, "--workdir", str(folder / "two")])
+    with _devices(4):
+        run(["train", *arguments, *KINDS["both"], "--workdir", str(folder / "four")])
+    _move(folder, arguments)
 
 
 def _copy(folder, copy):

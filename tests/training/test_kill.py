@@ -6,6 +6,7 @@ import pytest
 
 from tests.helpers import run_script
 from tests.training import kill
+from vit_keras.commands import run
 
 
 @pytest.mark.nightly
@@ -31,3 +32,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
     assert "the same command goes on from there" in stopped.stderr.splitlines()[-1]
     assert kill.train(other).returncode == 0
     assert kill.differences(straight, other) == []
+    step = straight / "checkpoints" / f"step_{kill.STEPS:09d}"
+    (converted := tmp_path / "converted").mkdir()  # with the average of the weights
+    run(["convert", str(step), str(converted / "model.keras")])
+    assert kill.model_differences(straight, converted) == []

@@ -4,15 +4,18 @@ import argparse
 import json
 from typing import Any
 
+from vit_keras import extras
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
 from vit_keras.weights.formats import FILES
 
+PACKAGES = ("tensorflow", "jsonargparse", "yaml", "matplotlib")
 EXAMPLES = (
     "vit-keras convert ViT-B_16.npz vit_b16.keras",
     "vit-keras convert runs/digits/model.keras folder --to huggingface",
     "vit-keras convert weights.npz out.safetensors --to timm --num_heads 12",
     "vit-keras convert ViT-S_16.npz pets.keras --adapters runs/pets/adapters.safetensors",
+    "vit-keras convert runs/digits/checkpoints/step_000000500 digits.keras",
 )
 
 
@@ -25,7 +28,7 @@ class Convert(shared.Command):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("input", metavar="IN", help="file or folder of weights")
+    parser.add_argument("input", metavar="IN", help="file or folder of weights, or a step of a run")
     parser.add_argument("output", metavar="OUT", help="file; a folder if it has no suffix")
     names: dict[str, Any] = {"choices": FILES, "metavar": "FORMAT"}
     parser.add_argument("--source", help=f"format of IN (detected): {', '.join(FILES)}", **names)
@@ -38,27 +41,48 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras.file_lock import claimed_output
-    from vit_keras.weights import from_checkpoint, save
+    from vit_keras.weights import save
 
     with claimed_output(options.output, "a conversion", "Wait until it ends, or give another OUT"):
-        if options.adapters:
-            model = _with_adapters(options)
-        else:
-            model = from_checkpoint(options.input, source=options.source, **options.overrides)
+        model = _open(options)
         save(model, options.output, format=options.to)
     print(f"{options.output}: {model.count_params():,} parameters")
+
+
+def _open(options):
+    from vit_keras import weights
+    from vit_keras.training.checkpoint_files import is_checkpoint
+
+    if options.adapters:
+        return _with_adapters(options)
+    if is_checkpoint(options.input):
+        return _of_a_step(options)
+    return weights.from_checkpoint(options.input, source=options.source, **options.overrides)
+
+
+def _of_a_step(options):
+    _check_alone(options, "Checkpoints of runs have")
+    extras.check(*PACKAGES, extra="train", purpose="Opening a checkpoint of a run")
+    from vit_keras import experiments
+
+    return experiments.open_checkpoint(options.input)
 
 
 def _with_adapters(options):
     from vit_keras import models, runs, weights
 
-    if options.source or options.overrides:
-        raise UsageError(
-            "--adapters bring the sizes of their model, so IN is read without --source and without "
-            f"arguments. Received: source={options.source}, {options.overrides}"
-        )
+    _check_alone(options, "--adapters bring")
     base = runs.find_weights(options.input, None)
     return models.merge_lora(weights.open_adapted(base, options.adapters))
+
+
+def _check_alone(options, subject):
+    """Refuses what would describe a model that is described already."""
+    if options.source or options.overrides:
+        raise UsageError(
+            f"{subject} the sizes of their model, so IN is read without --source and without "
+            f"arguments. Received: source={options.source}, {options.overrides}"
+        )
 
 
 def _overrides(rest):

@@ -7,7 +7,7 @@ TensorFlow, and their modules are imported when the names are first used.
 from typing import TYPE_CHECKING
 
 from vit_keras import extras
-from vit_keras.data.fingerprints import check_unchanged
+from vit_keras.data.fingerprints import check_unchanged, recorded_classes
 from vit_keras.data.numpy_preprocess import normalize, resize, seen_part, to_uint8
 from vit_keras.data.picture_paths import expand_pictures
 from vit_keras.data.pillow_images import read_image
@@ -102,6 +102,7 @@ __all__ = [
     "read_ahead",
     "read_image",
     "read_layout",
+    "recorded_classes",
     "resize",
     "review_counts",
     "review_files",

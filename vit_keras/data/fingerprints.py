@@ -113,6 +113,21 @@ def check_unchanged(dataset, folder) -> None:
         )
 
 
+def recorded_classes(folder) -> list[str]:
+    """The classes of the data set that `check_unchanged` recorded in a run's folder.
+
+    Raises:
+        FileNotFoundError: If nothing is recorded there.
+        ValueError: If the record is damaged.
+
+    Example:
+        >>> data.check_unchanged(data.load("digits", channels=1), folder)
+        >>> recorded_classes(folder)[:3]
+        ['0', '1', '2']
+    """
+    return read_json(pathlib.Path(folder) / FILE, Recorded, REMEDY)["classes"]
+
+
 def _by_class(split, dataset):
     if not split.labels_are_known or not dataset.class_names:
         return {"all": len(split)}

@@ -3,6 +3,7 @@
 from vit_keras.experiments.cross_validation import cross_validate
 from vit_keras.experiments.preview import first_training_images
 from vit_keras.experiments.rate_sweep import sweep
+from vit_keras.experiments.run_model import open_checkpoint
 from vit_keras.experiments.soup import Soup, make_soup, soup_sources
 from vit_keras.experiments.soup_judge import development_judge
 from vit_keras.experiments.training_run import train_run
@@ -15,6 +16,7 @@ __all__ = [
     "fine_tune_tasks",
     "first_training_images",
     "make_soup",
+    "open_checkpoint",
     "soup_sources",
     "sweep",
     "train_run",

@@ -10,14 +10,15 @@ import keras
 from vit_keras import data, evaluation, figures, machine, models, runs, weights
 from vit_keras.config import Config
 from vit_keras.experiments.cached_features import train_head
-from vit_keras.experiments.final_outputs import fit_to_development, restore_numbers
+from vit_keras.experiments.final_outputs import fit_to_development
 from vit_keras.experiments.pinned_weights import pin_weights
+from vit_keras.experiments.run_model import build_compiled, trained_part
 from vit_keras.experiments.starting_point import complete_model, initial_model
-from vit_keras.experiments.teacher import check_teacher, open_teacher
+from vit_keras.experiments.teacher import check_teacher
 from vit_keras.files import write_text
 from vit_keras.layers import kernels
 from vit_keras.training import distribution
-from vit_keras.training.loop import compile_model, train
+from vit_keras.training.loop import train
 
 
 def train_run(config: Config) -> dict[str, Any] | None:
@@ -63,7 +64,7 @@ def _train_run(config, held):
         config = pin_weights(config.complete_task(dataset.kind).count_steps(len(train_split)))
         described = dataset.class_names, data.learned_task(dataset, train_split, config)
         with topology.scope():
-            model, encoder = _build(config, *described)
+            model, encoder = build_compiled(config, *described)
         with topology.chief_first():
             if topology.is_chief:
                 held.enter_context(runs.claim(config))
@@ -85,27 +86,11 @@ def _train_run(config, held):
             else:
                 validation = feed.validation(pad=topology.distributed)
                 rows = train(model, run, feed.training, validation, topology, few_shot)
-        model = topology.local(model, lambda: _build(config, *described)[0])
+        model = topology.local(model, lambda: build_compiled(config, *described)[0])
     if not topology.is_chief:
         return None
     with dataset.unreadable.reading():
         return _finish(model, run, rows, described, feed, few_shot, dataset.unreadable)
-
-
-def _build(config, class_names, task):
-    """The compiled model that a run trains, and the encoder or student in it: mostly itself."""
-    model = encoder = initial_model(config, class_names, task)
-    if config.pretext.is_active:
-        steps = config.total_steps, config.optimizer.accumulation_steps
-        model = models.pretext_model(encoder, config.pretext, config.seed, *steps)
-    if config.lora.is_active:
-        lora = config.lora
-        models.add_lora(model, lora.rank, lora.layers, lora.alpha, lora.train, config.seed)
-    if config.distill.is_active:
-        teacher = open_teacher(config.distill)
-        model = models.distillation_model(encoder, teacher, config.distill, config.seed)
-    compile_model(model, config)
-    return model, encoder
 
 
 def _announce(run, model):
@@ -145,10 +130,7 @@ def _few_shot(config, encoder, feed):
 def _finish(model, run, rows, described, feed, few_shot, unreadable):
     """Writes the model (the encoder or student; adapters merged), the curves and the report."""
     config = run.config
-    if config.pretext.is_active or config.distill.is_active:
-        copy = models.copy_encoder if config.pretext.is_active else models.copy_student
-        model = copy(model, initial_model(config, *described))
-    restore_numbers(model)
+    model = trained_part(model, config, *described)
     _save(model, run)
     if rows:
         figures.curves(rows, run.folder / "curves.png")

@@ -5,42 +5,35 @@ model (including dropout's seeds, which `.keras` files leave out), of the optimi
 metrics. Where several replicas train, it also holds the metrics of each, since their sums would
 continue with other roundings. `meta.json` holds the step, the backend, the paths and shapes of the
 variables, the checksum of `state.npz`, the step of the best `val_accuracy` so far, and its own
-checksum.
+checksum. Where processes share variables, `state_NNNNN.npz` holds the parts of process NNNNN.
 """
 
-import contextlib
-import errno
-import hashlib
-import json
-import os
 import pathlib
-import shutil
 import time
-import typing
 import warnings
 
 import keras
 import numpy as np
 
-from vit_keras.files import recover, remove_folder, replacing_folder, sha256
-from vit_keras.json_files import read_json
+from vit_keras.files import recover, remove_folder
 from vit_keras.models import teacher_variables
-from vit_keras.training.distribution import ALONE, Topology, read_variable
+from vit_keras.training.checkpoint_files import (
+    AT,
+    PAUSES,
+    State,
+    collect_parts,
+    read_meta,
+    remove_pending,
+    replacing_checkpoint,
+    write,
+    write_part,
+)
+from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.rollbacks import NonFinite
 from vit_keras.training.torch_generator import generator_state, set_generator_state
 
 METRICS = "metrics/"
-PAUSES = (1, 2, 4, 8, 0)  # seconds in which a network file system shows what others renamed
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-GENERATOR, CHECKSUM, REPLICAS = "generator", "checksum", "replicas/"
-
-
-class Meta(typing.TypedDict):
-    """What `meta.json` must hold."""
-
-    step: int
-    sha256: str
-    variables: dict[str, list]
+GENERATOR, REPLICAS = "generator", "replicas/"
 
 
 def save(
@@ -53,7 +46,8 @@ def save(
 ) -> pathlib.Path:
     """Writes the state of a compiled model, and deletes old checkpoints.
 
-    Every process of `topology` must call it; the chief writes.
+    Every process of `topology` must call it. The chief writes, and on JAX each process that holds
+    variables in part writes its parts.
 
     Args:
         model: The model, compiled and built.
@@ -73,8 +67,12 @@ def save(
     """
     variables = _variables(model)
     arrays = _read_all(variables, topology)
-    _check_finite(variables, arrays, step)
+    _check_finite(variables, arrays, step, topology)
     final = folder / f"step_{step:09d}"
+    shared = {} if topology.is_chief else {n: a for n, a in arrays.items() if AT in n}
+    if shared:
+        write_part(final, shared, topology.process_index)
+    others = np.flatnonzero(topology.gather(len(shared))).tolist()
     if not topology.is_chief:
         return final
     meta = {
@@ -85,8 +83,9 @@ def save(
     }
     if generator_state() is not None:
         arrays[GENERATOR] = generator_state()
-    with _replacing(folder, final, sum(array.nbytes for array in arrays.values())) as new:
-        _write(new, arrays, meta)
+    with replacing_checkpoint(final, arrays) as new:
+        write(new, arrays, {**meta, "files": collect_parts(final, new, others)} if others else meta)
+    remove_pending(final)
     _remove_old(folder, final, keep, best)
     return final
 
@@ -97,13 +96,6 @@ def _remove_old(folder, last, keep, best):
     for path in older[keep:]:
         if best is None or path.name != f"step_{best['step']:09d}":
             remove_folder(path)
-
-
-def _write(folder, arrays, meta):
-    with open(folder / "state.npz", "wb") as file:
-        np.savez(file, **{name: _storable(array) for name, array in arrays.items()})
-    meta = {**meta, "sha256": sha256(folder / "state.npz")}
-    (folder / "meta.json").write_text(json.dumps({**meta, CHECKSUM: _checksum(meta)}))
 
 
 def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE) -> int:
@@ -135,7 +127,7 @@ def newest(folder: pathlib.Path) -> pathlib.Path | None:
     recover(folder)
     for path in _newest_first(folder):
         try:
-            _read_meta(path)
+            read_meta(path)
             return path
         except (OSError, ValueError, KeyError, TypeError) as error:
             text = f"Checkpoint {path} is damaged ({error}): the one before it is used"
@@ -150,7 +142,7 @@ def load(model: keras.Model, path: pathlib.Path, topology: Topology = ALONE) -> 
         OSError, KeyError: The checkpoint is missing or damaged.
         ValueError: The checkpoint is damaged or does not fit the model.
     """
-    meta, variables = _read_meta(path), _variables(model)
+    meta, variables = read_meta(path), _variables(model)
     if {n: list(v.shape) for n, v in variables.items()} != {
         name: shape for name, (_, shape, _) in meta["variables"].items()
     }:
@@ -159,7 +151,7 @@ def load(model: keras.Model, path: pathlib.Path, topology: Topology = ALONE) -> 
             f"Received: {str(path)!r}, which does not fit this run: its {len(meta['variables'])} "
             f"variables have other shapes than the run's {len(variables)}. Give another --workdir"
         )
-    with np.load(path / "state.npz", allow_pickle=False) as state:
+    with State(path, meta) as state:
         for name, variable in variables.items():
             array = state[name]
             if meta["variables"][name][2] == "bfloat16":
@@ -169,7 +161,7 @@ def load(model: keras.Model, path: pathlib.Path, topology: Topology = ALONE) -> 
                 values = state[REPLICAS + name] if several else array[None]
                 topology.write_replicas([variable], [values])
             else:
-                variable.assign(array)
+                topology.write_variable(variable, array)
         if GENERATOR in state:
             set_generator_state(state[GENERATOR])
     return meta["step"]
@@ -193,58 +185,27 @@ def _read_all(variables, topology):
     """The arrays of a checkpoint; of metrics the sum over replicas, and each one's values."""
     metrics = {name: v for name, v in variables.items() if name.startswith(METRICS)}
     values = dict(zip(metrics, topology.read_replicas(list(metrics.values()))))
-    arrays = {n: read_variable(v) for n, v in variables.items() if n not in metrics}
+    arrays = {
+        name + part: array
+        for name, variable in variables.items()
+        if name not in metrics
+        for part, array in topology.read_parts(variable).items()
+    }
     arrays |= {name: each.sum(axis=0, dtype=each.dtype) for name, each in values.items()}
     return arrays | {REPLICAS + name: each for name, each in values.items() if len(each) > 1}
 
 
-def _check_finite(variables, arrays, step):
-    for name, array in arrays.items():
-        if not np.issubdtype(array.dtype, np.integer) and not np.isfinite(array).all():
-            path = variables[name.removeprefix(REPLICAS)].path
-            raise NonFinite(f"after update {step}, {path} is not finite")
-
-
-@contextlib.contextmanager
-def _replacing(folder, final, size):
-    """`replacing_folder(final)`, with an error for a full disk that says what to do."""
-    try:
-        with replacing_folder(final) as new:
-            yield new
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        raise OSError(
-            error.errno,
-            f"{os.strerror(error.errno)}: checkpoint {final.name} takes {size / 1e6:.1f} MB, "
-            f"and {shutil.disk_usage(folder).free / 1e6:.1f} MB are free. The earlier checkpoints "
-            "are whole. Free some space and run the same command again: it resumes from there",
-            str(folder),
-        ) from error
+def _check_finite(variables, arrays, step, topology):
+    """Raises in every process if a variable is not finite in one of them."""
+    bad = [
+        name.removeprefix(REPLICAS).partition(AT)[0]
+        for name, array in arrays.items()
+        if not np.issubdtype(array.dtype, np.integer) and not np.isfinite(array).all()
+    ]
+    if topology.gather(len(bad)).any():
+        which = variables[bad[0]].path if bad else "what another process holds of a variable"
+        raise NonFinite(f"after update {step}, {which} is not finite")
 
 
 def _newest_first(folder):
     return sorted(folder.glob("step_*"), reverse=True)
-
-
-def _read_meta(path):
-    try:
-        meta = read_json(path / "meta.json", Meta)
-    except OSError as error:
-        if error.errno != errno.ESTALE:
-            raise
-        meta = read_json(path / "meta.json", Meta)  # a network file system looks it up again
-    written = meta.pop(CHECKSUM, None)  # absent in checkpoints of earlier versions
-    if written not in (None, _checksum(meta)) or path.name != f"step_{meta['step']:09d}":
-        raise ValueError("its meta.json was changed")
-    if sha256(path / "state.npz") != meta["sha256"]:
-        raise ValueError("its checksum differs")
-    return meta
-
-
-def _checksum(meta):
-    return hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
-
-
-def _storable(array):
-    return array.view("uint16") if array.dtype.name == "bfloat16" else array  # .npz has no bfloat16

@@ -49,10 +49,32 @@ class JaxTopology(Topology):
         keras.distribution.set_distribution(distribution)
         self._exit_stack.callback(keras.distribution.set_distribution, None)
 
+    def read_parts(self, variable):
+        value = variable.value
+        if value.is_fully_addressable or value.is_fully_replicated:
+            return super().read_parts(variable)
+        first = [shard for shard in value.addressable_shards if shard.replica_id == 0]
+        return {_bounds(shard.index, value.shape): np.asarray(shard.data) for shard in first}
+
+    def write_variable(self, variable, array):
+        sharding = variable.value.sharding
+        if not sharding.is_fully_addressable:  # JAX would compare the array between processes
+            import jax
+
+            array = np.asarray(array, variable.value.dtype)
+            array = jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
+        variable.assign(array)
+
     def gather(self, value):
         from jax.experimental import multihost_utils
 
         return np.reshape(multihost_utils.process_allgather(np.asarray(value)), -1)
+
+
+def _bounds(index, shape):
+    """The bounds of a part in a checkpoint: "@0:16,8:64" for rows and columns."""
+    spans = (span.indices(size)[:2] for span, size in zip(index, shape))
+    return "@" + ",".join(f"{start}:{stop}" for start, stop in spans)
 
 
 def model_parallel(
@@ -122,14 +144,31 @@ class _ByRule(keras.distribution.ModelParallel):
         return self._sharded(layout, variable.shape) if self.shard_state else layout
 
     def _sharded(self, layout, shape):
-        """Splits the largest dimension that is whole and that the number of copies divides."""
-        whole = [
-            i
-            for i, axis in enumerate(layout.axes)
-            if axis is None and shape[i] % self.num_model_replicas == 0
-        ]
-        if not whole or "batch" in layout.axes or math.prod(shape) < SMALLEST:
+        """Splits the dimension that `axis_to_split` names."""
+        axis = axis_to_split(shape, self.num_model_replicas, tuple(layout.axes))
+        if axis is None:
             return layout
         axes = list(layout.axes)
-        axes[max(whole, key=lambda i: shape[i])] = "batch"
+        axes[axis] = "batch"
         return keras.distribution.TensorLayout(axes, self.device_mesh)
+
+
+def axis_to_split(
+    shape: tuple[int, ...], copies: int, axes: tuple[str | None, ...] | None = None
+) -> int | None:
+    """The dimension of a variable that `shard_state` splits over the copies of the model.
+
+    Args:
+        shape: The variable's shape.
+        copies: The number of copies.
+        axes: The axes of the mesh that split the dimensions already; None for none.
+
+    Returns:
+        The largest dimension that is whole and that `copies` divides, or None where there is none
+        or the variable is small.
+    """
+    axes = axes or (None,) * len(shape)
+    whole = [i for i, axis in enumerate(axes) if axis is None and shape[i] % copies == 0]
+    if not whole or "batch" in axes or math.prod(shape) < SMALLEST:
+        return None
+    return max(whole, key=lambda i: shape[i])

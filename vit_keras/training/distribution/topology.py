@@ -67,6 +67,19 @@ class Topology:
         for variable, values in zip(variables, replicas):
             variable.assign(fit_replicas(values, 1)[0])
 
+    def read_parts(self, variable) -> dict[str, np.ndarray]:
+        """Reads what this process adds to a checkpoint; all processes must call it.
+
+        Returns:
+            The whole variable under "", or what other processes lack of it under
+            "@START:STOP,...", the bounds in each dimension.
+        """
+        return {"": read_variable(variable)}
+
+    def write_variable(self, variable, array: np.ndarray) -> None:
+        """Sets a variable, which devices may hold in parts, to its whole `array`."""
+        variable.assign(array)
+
     def gather(self, value) -> np.ndarray:
         """Collects a number of every process, `(process_count,)`; all processes must call it."""
         return np.asarray([value])
