@@ -68,7 +68,7 @@ def test_options_are_written_with_underscores_or_dashes():
         (["train", "--lr", "5"], "Did you mean --optimizer.learning_rate?"),
         (["export", "a", "--format", "tflite"], "Did you mean litert?"),
         (["predict", "a", "b", "--out", "c.doc"], "must end in .csv, .jsonl, .parquet or .html"),
-        (["bench", "a", "--rounds", "0"], "--batch and --rounds must be positive"),
+        (["bench", "a", "--rounds", "0"], "--batch, --rounds and --threads must be positive"),
         (["completion", "fish"], "invalid choice: 'fish'"),
     ],
 )

@@ -58,9 +58,12 @@ def test_info_describes_the_variants_of_families_and_their_files(capsys):
 
 
 def test_bench_measures_each_model_and_batch(model_file, capsys):
-    run(["bench", model_file, "--batch", "1", "3", "--rounds", "2"])
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines[1:]] == ["1", "3"]
-    for line in lines[1:]:
-        batch, milliseconds, speed = map(float, line.split()[1:])
+    run(["bench", model_file, "--batch", "1", "3", "--rounds", "2", "--threads", "1"])
+    _, *lines, one, three = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == ["1", "3"]
+    for line, last in zip(lines, (one, three)):
+        batch, milliseconds, speed, *ratios = map(float, line.split()[1:])
         assert speed == pytest.approx(1e3 * batch / milliseconds, rel=0.05)
+        assert ratios == [1, 1]
+        images = "1 image" if batch == 1 else "3 images"
+        assert last == f"fastest with {images} a call: {model_file}, {speed:.1f} images/s"

@@ -124,13 +124,16 @@ def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
         parser.add_argument("model", metavar="MODEL", help="run, or checkpoint of any format")
 
 
-def add_dataset(parser: argparse.ArgumentParser) -> None:
-    """`--dataset`, `--data_dir` and `--label_columns`, as in a training run."""
+def add_dataset(parser: argparse.ArgumentParser, default: str = "the run's") -> None:
+    """`--dataset`, `--data_dir` and `--label_columns`, as in a training run.
+
+    `default` says in the help what the data set is without the option.
+    """
     parser.add_argument(
         "--dataset",
         metavar="NAME",
         help="digits, folder:PATH, table:FILE, shards:PATTERN, hf:NAME, tfds:NAME or vtab:TASK "
-        "(the run's)",
+        f"({default})",
     )
     parser.add_argument("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
     columns = "columns of a table that hold the labels (the run's, or label)"
