@@ -1,0 +1,191 @@
+"""The launch files name the processes of a run, start them, and queue a stopped run again."""
+
+import json
+import os
+import pathlib
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import keras
+import pytest
+import yaml
+
+from tests.helpers import ROOT
+from vit_keras.training.distribution import Cluster, find_cluster
+
+pytestmark = pytest.mark.once
+LAUNCH = ROOT / "examples" / "launch"
+NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "KERAS_BACKEND")
+# What stands in for the programs of a cluster, by their names.
+RECORD = f"""#!{sys.executable}
+import json, os, sys
+with open(os.environ["RECORD"], "a") as file:
+    variables = {{name: os.environ.get(name) for name in {NAMES!r}}}
+    file.write(json.dumps({{"arguments": sys.argv[1:], **variables}}) + "\\n")
+sys.exit(int(os.environ.get("CODE", 0)))
+"""
+SRUN = """#!/bin/bash
+code=0
+for ((i = 0; i < SLURM_NTASKS; i++)); do
+    SLURM_PROCID=$i SLURM_LOCALID=$((i % 2)) "$@" || code=$?
+done
+exit $code
+"""
+SCONTROL = """#!/bin/bash
+if [ "$1" = show ]; then printf 'node7\\nnode8\\n'; else echo "$@" >> "$RECORD.queue"; fi
+"""
+CURL = """#!/bin/bash
+case "${@: -1}" in
+    */agent-worker-number) echo 2 ;;
+    */worker-network-endpoints) echo "$ENDPOINTS" ;;
+    *) exit 22 ;;
+esac
+"""
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Runs a command where a cluster's programs are replaced; returns it and what was started."""
+    programs = {"srun": SRUN, "scontrol": SCONTROL, "curl": CURL}
+    programs |= dict.fromkeys(("python", "python3", "torchrun"), RECORD)
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(stat.S_IRWXU)
+    record = tmp_path / "record"
+
+    def start(command, **variables):
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        environment = {"PATH": path, "RECORD": str(record), **variables}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        lines = record.read_text().splitlines() if record.exists() else []
+        return done, [json.loads(line) for line in lines]
+
+    start.queue = tmp_path / "record.queue"
+    return start
+
+
+def cluster_of(monkeypatch, started, backend):
+    """What a run reads from the variables of a process."""
+    for name in NAMES[:-1]:
+        monkeypatch.setenv(name, started[name] or "")
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    return find_cluster()
+
+
+SLURM = {"SLURM_JOB_NODELIST": "node[7-8]", "SLURM_JOB_ID": "123456", "SLURM_NTASKS": "4"}
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_slurm_starts_a_process_for_each_gpu(launch, monkeypatch, backend):
+    command = ["bash", LAUNCH / "slurm.sh", "--dataset", "folder:/a b", "--epochs", "3"]
+    done, started = launch(command, **SLURM, KERAS_BACKEND=backend)
+    assert done.returncode == 0, done.stderr
+    assert [process["LOCAL_RANK"] for process in started] == ["0", "1", "0", "1"]
+    port = 20_000 + 123_456 % 10_000
+    for index, process in enumerate(started):
+        words = ["-m", "vit_keras", "train", "--distribution", "multi_worker"]
+        assert process["arguments"] == [*words, "--dataset", "folder:/a b", "--epochs", "3"]
+        addresses = (f"node7:{port + 1}",) if backend == "jax" else ()
+        assert cluster_of(monkeypatch, process, backend) == Cluster(index, 4, addresses)
+    assert not launch.queue.exists()
+
+
+@pytest.mark.parametrize(("code", "queued"), [(143, True), (1, False)])
+def test_slurm_queues_a_run_again_that_sigterm_has_stopped(launch, code, queued):
+    done, _ = launch(["bash", LAUNCH / "slurm.sh"], **SLURM, CODE=str(code))
+    assert done.returncode == code
+    assert launch.queue.exists() == queued
+    assert not queued or launch.queue.read_text() == "requeue 123456\n"
+
+
+@pytest.mark.parametrize(
+    "endpoints", ["10.0.0.5,10.0.0.6,10.0.0.7", "a:1:10.0.0.5,b:2:10.0.0.6,c:3:10.0.0.7"]
+)
+def test_a_worker_of_a_pod_finds_its_number_and_the_first(launch, monkeypatch, endpoints):
+    command = ["bash", LAUNCH / "tpu_worker.sh", "--config", "pretrain/jft_l16"]
+    done, (process,) = launch(command, ENDPOINTS=endpoints)
+    assert done.returncode == 0, done.stderr
+    assert process["arguments"][-2:] == ["--config", "pretrain/jft_l16"]
+    assert process["KERAS_BACKEND"] == "jax"
+    assert cluster_of(monkeypatch, process, "jax") == Cluster(2, 3, ("10.0.0.5:8476",))
+
+
+PARALLEL = """#!/bin/bash
+tasks=(); code=0
+for ((i = 0; i < SLURM_NTASKS; i++)); do
+    SLURM_PROCID=$i SLURM_LOCALID=$i "$@" &
+    tasks+=($!)
+done
+echo "${tasks[@]}" > "$RECORD"
+for task in "${tasks[@]}"; do wait "$task" || code=$?; done
+exit $code
+"""
+RUN = """--total_steps 300 --eval_every 300 --checkpoint_every 10 --batch 16 --batch_eval 360
+--model.num_layers 1 --optimizer.warmup_steps 2 --kernels default --config digits --workdir"""
+
+
+@pytest.mark.nightly
+def test_a_job_of_two_processes_is_stopped_and_goes_on(tmp_path):
+    """On loopback, where `srun` starts both tasks and one of them receives SIGTERM."""
+    programs = {"srun": PARALLEL, "scontrol": SCONTROL.replace("node7\\nnode8", "127.0.0.1")}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(stat.S_IRWXU)
+    record, run = tmp_path / "record", tmp_path / "run"
+    path = f"{tmp_path}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    slurm = {**SLURM, "SLURM_NTASKS": "2", "PATH": path, "RECORD": str(record)}
+    environment = {**os.environ, **slurm, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "torch"}
+    command = ["bash", str(LAUNCH / "slurm.sh"), *RUN.split(), str(run)]
+    job = subprocess.Popen(command, env=environment)
+    while job.poll() is None and not any((run / "checkpoints").glob("step_*")):
+        time.sleep(0.05)
+    os.kill(int(record.read_text().split()[1]), signal.SIGTERM)
+    assert job.wait() == 143
+    assert (tmp_path / "record.queue").read_text() == "requeue 123456\n"
+    assert not (run / "report.json").exists()
+    assert subprocess.run(command, env=environment).returncode == 0
+    assert json.loads((run / "metrics.json").read_text())[-1]["step"] == 300
+
+
+def test_a_worker_without_metadata_does_not_start(launch):
+    done, started = launch(["bash", "-c", f"curl() {{ return 6; }}; . {LAUNCH}/tpu_worker.sh"])
+    assert done.returncode and not started
+
+
+def test_pods_of_a_jobset_start_torchrun(launch):
+    """The fields were checked against the definition of JobSet; here, what they say together."""
+    jobset = yaml.safe_load((LAUNCH / "jobset.yaml").read_text())
+    (group,) = jobset["spec"]["replicatedJobs"]
+    job = group["template"]["spec"]
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    command = [*container["command"], *container["args"]]
+    done, (process,) = launch(command, JOB_COMPLETION_INDEX="1")
+    assert done.returncode == 0, done.stderr
+    words = process["arguments"]
+    value = lambda name: words[words.index(name) + 1]
+    assert int(value("--nnodes")) == job["completions"] == job["parallelism"]
+    assert value("--node-rank") == "1"
+    assert value("--nproc-per-node") == container["resources"]["limits"]["nvidia.com/gpu"]
+    name = jobset["metadata"]["name"]
+    assert value("--master-addr") == f"{name}-{group['name']}-0-0.{name}"
+    assert int(value("--shutdown-timeout")) < pod["terminationGracePeriodSeconds"]
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_torchrun_takes_the_options_of_the_jobset():
+    run = pytest.importorskip("torch.distributed.run")
+    from vit_keras import config
+
+    jobset = yaml.safe_load((LAUNCH / "jobset.yaml").read_text())
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    words = shlex.split(pod["containers"][0]["args"][0].replace("$JOB_COMPLETION_INDEX", "0"))
+    parsed = run.parse_args(words[2:])
+    assert parsed.shutdown_timeout == 240 and parsed.training_script == "vit_keras"
+    train, *fields = parsed.training_script_args
+    assert train == "train" and config.parse_config(fields).distribution == "multi_worker"
