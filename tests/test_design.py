@@ -41,7 +41,7 @@ LEVELS = (
     {"weights", "data", "inspection", "compute"},
     {"runs", "applications"},
     {"training", "evaluation", "exporting", "legacy", "native"},
-    {"experiments", "retrieval"},
+    {"experiments", "planning", "retrieval"},
     {"reproduce"},
     {"commands"},
 )

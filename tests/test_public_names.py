@@ -32,6 +32,7 @@ ROOMS = (
     "legacy",
     "models",
     "native",
+    "planning",
     "reproduce",
     "resizing",
     "retrieval",

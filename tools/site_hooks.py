@@ -16,8 +16,8 @@ OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 ROOMS = (
     *("applications", "models", "layers", "layers.kernels", "variants", "families", "weights"),
     *("resizing", "data", "config", "training", "training.callbacks", "training.distribution"),
-    *("experiments", "evaluation", "retrieval", "exporting", "native", "inspection", "compute"),
-    *("reproduce", "legacy"),
+    *("experiments", "planning", "evaluation", "retrieval", "exporting", "native", "inspection"),
+    *("compute", "reproduce", "legacy"),
 )
 LONG = 50  # characters
 TAG = re.compile(r"<[^>]*>")

@@ -28,6 +28,7 @@ CASES = [
             "info small.npz": None,
             "convert small.npz other.keras": None,
             "convert step_000000001 other.keras": "train",
+            "plan --config pretrain/jft_h14 --device h100 --num_classes 9": "train",
             "bench small.keras --rounds 1 --batch 1": None,
             "train --list": None,
             "predict small.keras photos/cat": "data",

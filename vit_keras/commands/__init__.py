@@ -20,7 +20,7 @@ __all__ = ["COMMANDS", "command", "main", "run"]
 
 # In the order of the help; a command is the module of its name.
 COMMANDS = (
-    *("check", "train", "evaluate", "predict", "embed", "search", "export", "visualize"),
+    *("check", "plan", "train", "evaluate", "predict", "embed", "search", "export", "visualize"),
     *("convert", "pack", "labels", "info", "push", "soup", "vtab", "reproduce", "bench"),
     "completion",
 )

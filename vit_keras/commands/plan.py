@@ -1,0 +1,171 @@
+"""`vit-keras plan`: what a run will take on given devices, before it runs."""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from vit_keras import config
+from vit_keras.commands.options import Command
+
+GB = 10**9
+EXAMPLES = (
+    "vit-keras plan --config pretrain/jft_h14 --devices 64 --device h100 --price 2.5",
+    "vit-keras plan --config scratch/small --device a100 --epoch_images 50000",
+    "vit-keras plan --config pretrain/jft_l16 --devices 16 --device tpu_v5e --shard_state",
+    "vit-keras plan --batch 64 --devices 8 --device cpu --model.variant S/16 --json",
+)
+
+
+class PlanCommand(Command):
+    """`plan` reads options of its own, and a `Config` from all others."""
+
+    def parse(self, arguments: Sequence[str], prog: str) -> Any:
+        options, fields = self.parser(prog).parse_known_args(arguments)
+        recipes = [word for name in options.config for word in ("--config", name)]
+        described = config.parse_config([*recipes, *fields], prog, default="")
+        return argparse.Namespace(**vars(options), run=described)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    recipe: dict[str, Any] = {"action": "append", "default": [], "metavar": "RECIPE"}
+    add("--config", help="recipe's name or YAML file of the run (none)", **recipe)
+    add("--device", required=True, metavar="NAME", help="a100, h100, h200, tpu_v3, ... or cpu")
+    add("--devices", type=int, default=1, metavar="N", help="how many share each batch (1)")
+    add("--price", type=float, metavar="PRICE", help="of a device for an hour, in any currency")
+    add("--utilization", type=float, metavar="SHARE", help="of the peak rate of products (0.4)")
+    add("--accumulation_steps", type=int, metavar="N", help="(the fewest that fit)")
+    add("--num_classes", type=int, default=1000, metavar="N", help="size of the head (1000)")
+    add("--epoch_images", type=int, metavar="N", help="training images, for a run of `epochs`")
+    add("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> None:
+    from vit_keras import planning
+
+    chosen = {"utilization": options.utilization} if options.utilization is not None else {}
+    plan = planning.plan(
+        options.run,
+        options.device,
+        options.devices,
+        num_classes=options.num_classes,
+        epoch_images=options.epoch_images,
+        accumulation_steps=options.accumulation_steps,
+        **chosen,
+    )
+    columns = [_column(plan, choice, options.price) for choice in plan.choices]
+    if options.json:
+        print(json.dumps({"assumptions": _assumptions(plan), "choices": columns}, indent=1))
+        return
+    print("\n".join(_lines(plan, columns)))
+
+
+def _column(plan, choice, price) -> dict[str, Any]:
+    """What the command prints of a choice, by name; None for what is not known."""
+    memory, messages, time = choice.memory, choice.messages, choice.time
+    names = ("weights", "moments", "average", "sums", "batch", "activations", "gradients", "copies")
+    days, cost = plan.days(choice), plan.cost(choice, price) if price is not None else None
+    return {
+        "rematerialise": choice.rematerialise,
+        "accumulation_steps": choice.accumulation_steps,
+        "images_at_a_time": memory.images,
+        **{f"{name}_gb": getattr(memory, name) / GB for name in names},
+        "memory_gb": memory.total / GB,
+        "fits": choice.fits,
+        "sent_gb": messages.sent(plan.devices) / GB,
+        "tflop": choice.operations / 1e12,
+        **(
+            {f"{name}_s": value for name, value in dataclasses.asdict(time).items()} if time else {}
+        ),
+        "update_s": time and time.seconds,
+        "images_per_second": plan.images_per_second(choice),
+        "days": days,
+        "cost": cost,
+    }
+
+
+def _assumptions(plan) -> dict[str, Any]:
+    """What the figures rest on."""
+    assumed = {
+        "device": plan.device.name,
+        "devices": plan.devices,
+        "memory_gb": _finite(plan.device.memory / GB),
+        "source": plan.device.source,
+        "num_classes": plan.num_classes,
+        "images_an_update": plan.config.batch,
+        "updates": plan.updates,
+        "dtype": plan.config.model.dtype,
+        "shard_state": plan.config.shard_state,
+    }
+    return assumed | ({"utilization": plan.utilization} if plan.device.flops else {})
+
+
+def _finite(number):
+    return number if number < float("inf") else None
+
+
+ROWS = {  # name of the figure: what the command prints
+    "accumulation_steps": "accumulation_steps",
+    "images_at_a_time": "images at a time",
+    "weights_gb": "weights, GB",
+    "moments_gb": "moments, GB",
+    "average_gb": "average of the weights, GB",
+    "sums_gb": "sums of gradients, GB",
+    "batch_gb": "images and targets, GB",
+    "activations_gb": "activations, GB",
+    "gradients_gb": "gradients, GB",
+    "copies_gb": "rounded or gathered kernels, GB",
+    "memory_gb": "memory on each device at most, GB",
+    "fits": "fits",
+    "sent_gb": "sent by each device in an update, GB",
+    "tflop": "computed by each device in an update, TFLOP",
+    "products_s": "products, s",
+    "memory_s": "memory, s",
+    "messages_s": "messages, s",
+    "update_s": "an update, s",
+    "images_per_second": "images/s that the input delivers",
+    "days": "days",
+    "cost": "cost",
+}
+
+
+def _lines(plan, columns):
+    config = plan.config
+    memory = f" with {plan.device.memory / GB:.0f} GB" if plan.device.flops else ""
+    yield f"{config.name}: {config.model.summary()}, {plan.num_classes} classes"
+    yield f"{plan.devices} x {plan.device.name}{memory} ({plan.device.source})"
+    updates = f"{plan.updates:,} updates" if plan.updates is not None else _later(config)
+    kind = "the state in shards" if config.shard_state else "a copy of the state on each"
+    yield f"{updates} of {config.batch} images, {config.model.dtype}, {kind}"
+    if plan.device.flops:
+        yield f"assumed: products reach {plan.utilization:.0%} of the peak; all else overlaps"
+    width = max(map(len, ROWS.values()))
+    yield f"\n{'':{width}}  {'all kept':>14}  {'rematerialise':>14}"
+    for name, text in ROWS.items():
+        values = [column.get(name) for column in columns]
+        if any(value not in (None, 0) for value in values) or name == "fits":
+            shown = "  ".join(f"{_text(value):>14}" for value in values)
+            yield f"{text:{width}}  {shown}"
+
+
+def _later(config):
+    return f"{config.epochs:g} epochs (give --epoch_images for days)"
+
+
+def _text(value):
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if isinstance(value, int) or value >= 1000 else f"{value:.4g}"
+
+
+COMMAND = PlanCommand(
+    "Say what a run will take on given devices: memory, time and cost.",
+    EXAMPLES,
+    add_options,
+    run,
+    note="All other options are fields of the run, as in `vit-keras train`.",
+)

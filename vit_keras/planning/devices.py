@@ -1,0 +1,100 @@
+"""What devices can do, from their makers' data sheets."""
+
+import dataclasses
+import difflib
+import math
+
+GIB, GB, TERA = 2**30, 10**9, 10**12
+NVIDIA = "https://www.nvidia.com/en-us/data-center"
+TPU = "https://cloud.google.com/tpu/docs"
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """The figures of a device that a plan needs.
+
+    Attributes:
+        name: What it is.
+        flops: Operations a second of products in bfloat16, without sparsity.
+        flops_float32: The same for products of float32 matrices as JAX computes them by default:
+            in TF32 on NVIDIA's GPUs, in bfloat16 on TPUs.
+        memory: Bytes.
+        bandwidth: Bytes a second between the device and its memory.
+        link: Bytes a second that the device sends to others of its group, in one direction.
+        group: How many devices the fast links join.
+        network: Bytes a second that it sends to devices of other groups, in one direction.
+        source: Where the figures come from.
+        program: How it keeps activations, a key of `PROGRAMS`.
+
+    Example:
+        >>> find_device("h100").memory / GIB
+        74.5...
+    """
+
+    name: str
+    flops: float | None
+    flops_float32: float | None
+    memory: float
+    bandwidth: float
+    link: float
+    group: int
+    network: float
+    source: str
+    program: str = "fused"
+
+
+# NVIDIA states the sum of both directions of NVLink, halved here; the network is the adapter for
+# each GPU in its DGX. TPUs: the pod's all-reduce bandwidth over its chips, a chip of v3 in 2 cores.
+# Google states the network of v5e alone; a chip of v3 or v4 is taken to have the same.
+DEVICES = {
+    "a100": Device(
+        *("NVIDIA A100 SXM 80 GB", 312 * TERA, 156 * TERA, 80 * GB, 2039 * GB, 300 * GB, 8),
+        *(25 * GB, f"{NVIDIA}/a100"),
+    ),
+    "h100": Device(
+        *("NVIDIA H100 SXM 80 GB", 989.4 * TERA, 494.7 * TERA, 80 * GB, 3350 * GB, 450 * GB, 8),
+        *(50 * GB, f"{NVIDIA}/h100"),
+    ),
+    "h200": Device(
+        *("NVIDIA H200 SXM", 989.4 * TERA, 494.7 * TERA, 141 * GB, 4800 * GB, 450 * GB, 8),
+        *(50 * GB, f"{NVIDIA}/h200"),
+    ),
+    "tpu_v3": Device(
+        *("a core of TPU v3", 61.5 * TERA, 61.5 * TERA, 16 * GIB, 450 * GB, 166 * GB, 2048),
+        *(1.5625 * GB, f"{TPU}/v3"),
+    ),
+    "tpu_v4": Device(
+        *("a chip of TPU v4", 275 * TERA, 275 * TERA, 32 * GIB, 1200 * GB, 268 * GB, 4096),
+        *(3.125 * GB, f"{TPU}/v4"),
+    ),
+    "tpu_v5e": Device(
+        *("a chip of TPU v5e", 197 * TERA, 197 * TERA, 16 * GB, 819 * GB, 200 * GB, 256),
+        *(3.125 * GB, f"{TPU}/v5e"),
+    ),
+    "cpu": Device(  # a part of a processor, as XLA divides it to try programs for many devices
+        *("a processor through XLA", None, None, math.inf, math.inf, math.inf, 1, math.inf),
+        *("measured with XLA of jaxlib 0.10", "xla_cpu"),
+    ),
+}
+
+
+def find_device(name: str) -> Device:
+    """The figures of the device of that name.
+
+    Args:
+        name: A key of `DEVICES`, such as "h100".
+
+    Raises:
+        ValueError: There is no such device in the table.
+
+    Example:
+        >>> find_device("tpu_v3").flops
+        61500000000000.0
+    """
+    if name not in DEVICES:
+        near = difflib.get_close_matches(name, DEVICES, n=1)
+        hint = f". Did you mean {near[0]}?" if near else ""
+        raise ValueError(
+            f"`device` must be one of {', '.join(DEVICES)}. Received: device={name!r}{hint}"
+        )
+    return DEVICES[name]

@@ -1,0 +1,197 @@
+"""A plan: what a run will take on given devices, before it runs."""
+
+import dataclasses
+import math
+
+from vit_keras.compute import abstract_model
+from vit_keras.config import Config
+from vit_keras.layers import EncoderBlock
+from vit_keras.models import from_model_config
+from vit_keras.planning.communication import Communication, communication
+from vit_keras.planning.devices import Device, find_device
+from vit_keras.planning.kept import PROGRAMS
+from vit_keras.planning.memory import Memory, device_memory
+from vit_keras.planning.step_time import StepTime, device_flops, step_time
+
+DAY, HOUR = 86_400, 3_600  # seconds
+UTILIZATION = 0.4  # of the peak rate: the paper's runs reach 0.32 to 0.43 (docs/planning.md)
+# What changes the program of a run such that the rules for activations do not hold.
+PLAIN = {
+    "distill.is_active": "distillation",
+    "pretext.is_active": "a pretext",
+    "lora.is_active": "adapters",
+    "optimizer.freeze": "frozen layers",
+    "cache_features": "cached features",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A run with or without rematerialization.
+
+    Attributes:
+        rematerialise: Whether the backward pass computes the blocks' activations again.
+        accumulation_steps: In how many parts a device computes its images.
+        memory: What that takes on each device.
+        fits: Whether the device has as much memory.
+        messages: What the devices send each other in an update.
+        operations: Floating-point operations of an update on each device.
+        time: The time of an update, None for a device whose rates are not known.
+    """
+
+    rematerialise: bool
+    accumulation_steps: int
+    memory: Memory
+    fits: bool
+    messages: Communication
+    operations: float
+    time: StepTime | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a run will take.
+
+    Attributes:
+        config: The run.
+        device: The kind of its devices.
+        devices: Their number.
+        num_classes: The size of the classifier that was assumed.
+        utilization: The share of the peak rate of products that was assumed.
+        updates: The number of updates, None if it depends on a data set whose size is not known.
+        choices: Without and with rematerialization.
+
+    Example:
+        >>> run = plan(read_config("pretrain/jft_h14"), "h100", devices=64, num_classes=18_291)
+        >>> [round(run.days(choice), 1) for choice in run.choices]
+        [1.9, 2.6]
+    """
+
+    config: Config
+    device: Device
+    devices: int
+    num_classes: int
+    utilization: float
+    updates: int | None
+    choices: tuple[Choice, ...]
+
+    def images_per_second(self, choice: Choice) -> float | None:
+        """The images that the input must deliver each second, for all devices together."""
+        return None if choice.time is None else self.config.batch / choice.time.seconds
+
+    def days(self, choice: Choice) -> float | None:
+        """The days of all updates, without evaluations and checkpoints."""
+        if choice.time is None or self.updates is None:
+            return None
+        return self.updates * choice.time.seconds / DAY
+
+    def cost(self, choice: Choice, price: float) -> float | None:
+        """The cost of all devices in the unit of `price`, which is for a device and an hour."""
+        days = self.days(choice)
+        return None if days is None else days * DAY / HOUR * self.devices * price
+
+
+def plan(
+    config: Config,
+    device: str,
+    devices: int = 1,
+    num_classes: int = 1000,
+    epoch_images: int | None = None,
+    utilization: float = UTILIZATION,
+    accumulation_steps: int | None = None,
+) -> Plan:
+    """Computes what a run will take, from the layers of its model, without its weights or data.
+
+    Args:
+        config: The run.
+        device: A key of `DEVICES`.
+        devices: How many of them share each batch, with `shard_state` also the state.
+        num_classes: The size of the classifier.
+        epoch_images: The training images, for a run that counts by `epochs`.
+        utilization: The share of the device's peak rate that products reach, in (0, 1].
+        accumulation_steps: In how many parts a device computes its images, in place of the
+            field of `config.optimizer`; by default the smallest number that fits.
+
+    Returns:
+        `Plan`.
+
+    Raises:
+        ValueError: An argument is out of its range, the devices do not divide the batch, or
+            there are no rules for the kind of run.
+
+    Example:
+        >>> config = Config(batch=1024, model=ModelConfig("B/16", dtype="mixed_bfloat16"))
+        >>> kept, again = plan(config, "h100", devices=8).choices
+        >>> kept.fits, kept.accumulation_steps, kept.memory.images
+        (True, 1, 128)
+    """
+    _check(config, devices, utilization)
+    row = find_device(device)
+    if epoch_images is not None:
+        config = config.count_steps(epoch_images)
+    model = abstract_model(
+        lambda: from_model_config(config.model, num_classes=num_classes, seed=config.seed)
+    )
+    choices = tuple(
+        _choice(model, config, row, devices, utilization, again, accumulation_steps)
+        for again in (False, True)
+    )
+    updates = config.total_steps if config.epochs is None else None
+    return Plan(config, row, devices, num_classes, utilization, updates, choices)
+
+
+def _check(config, devices, utilization):
+    if devices < 1 or config.batch % devices:
+        raise ValueError(
+            "`devices` must be positive and divide `batch`. "
+            f"Received: devices={devices}, batch={config.batch}"
+        )
+    if not 0 < utilization <= 1:
+        raise ValueError(
+            "`utilization`, a share of the peak rate, must be above 0 and at most 1. "
+            f"Received: utilization={utilization}"
+        )
+    if config.distribution == "model_parallel":
+        raise ValueError(
+            "A plan is for `distribution` data_parallel or multi_worker, with or without "
+            "`shard_state`. Received: distribution=model_parallel"
+        )
+    for name, kind in PLAIN.items():
+        value = config
+        for field in name.split("."):
+            value = getattr(value, field)
+        if value:
+            raise ValueError(
+                "A plan is for runs that train all weights of a new model on labels. "
+                f"Received: a run with {kind}, in the field `{name.split('.')[0]}`"
+            )
+    if not config.model.is_complete:
+        raise ValueError(
+            "A plan needs the model's sizes, and reads no weights. Received: model.weights="
+            f"{config.model.weights!r}. Give `model.variant` and `model.image_size` instead"
+        )
+
+
+def _choice(model, config, device, devices, utilization, rematerialise, steps) -> Choice:
+    for layer in model.layers:
+        if isinstance(layer, EncoderBlock):
+            layer.rematerialise = rematerialise
+    for count in [steps] if steps else _divisions(config, device, devices):
+        optimizer = dataclasses.replace(config.optimizer, accumulation_steps=count)
+        config = dataclasses.replace(config, optimizer=optimizer)
+        memory = device_memory(model, config, devices, PROGRAMS[device.program])
+        if memory.total <= device.memory:
+            break
+    messages = communication(model, config, devices)
+    operations = device_flops(model, config, devices)
+    time = step_time(model, memory, messages, config, devices, device, utilization)
+    fits = memory.total <= device.memory
+    return Choice(rematerialise, count, memory, fits, messages, operations, time)
+
+
+def _divisions(config, device, devices) -> list[int]:
+    """The numbers of parts to try; a processor computes what the configuration says."""
+    images = config.batch // devices
+    if math.isinf(device.memory):
+        return [config.optimizer.accumulation_steps]
+    return [steps for steps in range(1, images + 1) if images % steps == 0]
