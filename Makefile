@@ -13,6 +13,7 @@
 PYTHON ?= python3
 KERAS_BACKEND ?= jax
 WORKDIR ?= runs/digits
+JOBS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 TOOLS := .tools
@@ -30,12 +31,13 @@ train: $(VENV)/installed
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python evaluate.py $(WORKDIR)
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python export.py $(WORKDIR)
 
-# Each on one thread: most of a suite is compiling small models. On two cores, three at a time, since
-# a sixth of their time is waiting for disks and other processes; together they take up to 14 GB.
+# Each on one thread: most of a suite is compiling small models. On two cores, four at a time, since
+# a sixth of their time is waiting for disks and other processes; together they take up to 17 GB.
+# `make test JOBS=2` takes half of that, and some minutes more.
 check test nightly: export OMP_NUM_THREADS ?= 1
 check test nightly: export TF_NUM_INTRAOP_THREADS ?= 1
 test: lint
-	$(MAKE) --jobs=3 --output-sync=target test-once test-tensorflow test-jax test-torch
+	$(MAKE) --jobs=$(JOBS) --output-sync=target test-once test-tensorflow test-jax test-torch
 
 # Long sweeps, of which `make test` runs some cases.
 nightly: $(VENV)/installed

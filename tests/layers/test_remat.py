@@ -51,7 +51,8 @@ def gradients_differ(before, plain, remat):
 
 
 def test_gradients_are_those_of_plain_blocks_with_all_dropouts(runs):
-    assert gradients_differ(*runs) < 1e-5  # of float32 weights that moved by 1e-2 of their size
+    # Weights moved by 1e-2 of their size, so that float32 rounds each update at 6e-6 of the move.
+    assert gradients_differ(*runs) < 5e-5
 
 
 def test_seeds_advance_as_in_plain_blocks(runs):

@@ -19,6 +19,7 @@ def small_products_count(monkeypatch, default_choices):
     from vit_keras.layers.kernels import torch_products
 
     monkeypatch.setattr(torch_products, "LARGE", 1)
+    monkeypatch.setattr(torch_products, "MANY_UNITS", 1)
 
 
 def use(routes, bfloat16=False):

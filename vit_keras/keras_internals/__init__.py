@@ -5,6 +5,12 @@ and in `pyproject.toml`, each use checks the version that runs, and `tests/test_
 checks that the names exist and take the arguments that are passed to them.
 """
 
+from vit_keras.keras_internals.calls import (
+    chain_of,
+    has_variable_scope,
+    is_inside_call,
+    tensor_reader,
+)
 from vit_keras.keras_internals.layers import (
     FixedSeed,
     count_uses,
@@ -39,9 +45,12 @@ __all__ = [
     "Optimizer",
     "averages_of",
     "build_metrics",
+    "chain_of",
     "check_keras",
     "count_uses",
     "first_input_of",
+    "has_variable_scope",
+    "is_inside_call",
     "is_jax_state",
     "is_torch_optimizer",
     "layout_of",
@@ -50,6 +59,7 @@ __all__ = [
     "skip_building",
     "stored_kernel",
     "sublayers",
+    "tensor_reader",
     "unlocked",
     "weights_in_memory",
     "wrap_logs",

@@ -7,12 +7,19 @@ from typing import Any
 import keras
 from keras import ops
 
+from vit_keras.layers import kernels
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
 from vit_keras.layers.base import NORMALIZATIONS, SeededLayer, call_inside, call_layer, check_rates
 from vit_keras.layers.block_options import PAPER, BlockOptions
 from vit_keras.layers.layer_scale import LayerScale
 from vit_keras.layers.mlp import MLPS
 from vit_keras.layers.remat import Dropout, rematerialise
+
+
+@kernels.dispatch("encoder_block")
+def compute_whole(block, x, training):
+    """The result of an `EncoderBlock` by one function, or None where it has to call its layers."""
+    return None
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -81,6 +88,8 @@ class EncoderBlock(SeededLayer):
         self.rematerialise = rematerialise
         self.position_embedding = position_embedding
         self.options = BlockOptions.of(options)
+        alike = dataclasses.replace(self.options, layer_scale=None, qkv_bias="all")
+        self.is_standard = position_embedding is None and alike == PAPER
         self._make_branches(grid)
         self.attention_out_dropout = self.dropout(dropout_rate, "dropout")
         branch: dict[str, Any] = {"rate": stochastic_depth_rate, "noise_shape": (None, 1, 1)}
@@ -129,6 +138,10 @@ class EncoderBlock(SeededLayer):
             layer.build(input_shape)
 
     def call(self, inputs, training=None, return_attention_weights=False):
+        if not return_attention_weights:
+            x = compute_whole(self, inputs, training)
+            if x is not None:
+                return x
         again = self.rematerialise and training  # in the backward pass, after this call has ended
         compute = functools.partial(
             self._compute,

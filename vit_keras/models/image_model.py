@@ -10,6 +10,7 @@ import numpy as np
 
 from vit_keras.annotated import check_types, fits, short
 from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
+from vit_keras.layers import kernels
 from vit_keras.models.input_shapes import check_images
 from vit_keras.resizing import Resizing
 from vit_keras.tasks import CLASSES, Task
@@ -100,6 +101,16 @@ def _are_colors(*values) -> bool:
 PUBLISHED_PREPROCESSING = Preprocessing(antialias=False)
 
 
+@kernels.dispatch("call_chain")
+def call_chain(model, x, training):
+    """What a functional model computes, by shorter calls of its layers than Keras'.
+
+    Returns:
+        The outputs, or None where Keras has to call the layers.
+    """
+    return None
+
+
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ImageModel(keras.Model):
     """A functional `keras.Model` that carries its preprocessing and what its outputs mean.
@@ -132,7 +143,12 @@ class ImageModel(keras.Model):
             super().__setattr__(name, value)
 
     def __call__(self, *args, **kwargs):
-        check_images(self, args[0] if args else kwargs.get("inputs"))
+        images = args[0] if args else kwargs.get("inputs")
+        check_images(self, images)
+        if len(args) == 1 and kwargs.keys() <= {"training"}:
+            outputs = call_chain(self, images, kwargs.get("training"))
+            if outputs is not None:
+                return outputs
         return super().__call__(*args, **kwargs)
 
     def stateless_call(self, trainable_variables, non_trainable_variables, *args, **kwargs):

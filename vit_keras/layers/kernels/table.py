@@ -8,6 +8,8 @@ import keras
 
 TABLE = {
     # layers
+    "encoder_block": {"torch": "torch_blocks.encoder_block"},
+    "call_chain": {"torch": "torch_chains.call_chain"},
     "call_inside": {"torch": "torch_calls.call_inside"},
     "layer_norm": {"torch": "torch_calls.layer_norm"},
     "linear": {"torch": "torch_products.linear"},

@@ -22,11 +22,11 @@ def attention(query, key, value, scale):
 
 
 def _is_written_out(query, key) -> bool:
-    if not torch_choices.concerns(query):
+    if query.dtype is not torch.bfloat16 or not torch_choices.concerns(query):
         return False
     if max(query.shape[1], key.shape[1]) > LONGEST or query.dtype != key.dtype:
         return False
-    return query.dtype == torch.bfloat16 and choices.options_of("torch_attention")["written_out"]
+    return choices.options_of("torch_attention")["written_out"]
 
 
 def _fused(query, key, value, scale):

@@ -1,8 +1,8 @@
-"""Calls of a layer inside another layer on torch, without what Keras does around each call.
+"""Calls of layers on torch without what Keras does around each call, where nothing needs it.
 
 A call of a Keras layer takes 30 to 100 µs there, however small the layer: Keras looks for symbolic
-tensors, converts arguments, opens scopes, and finds out whether the call is for training. The layer
-outside was called so, and for a layer inside with the same types all of this is settled.
+tensors, converts arguments, opens scopes, and finds out whether the call is for training. For a
+layer inside of another with the same types, all of this is settled.
 """
 
 import functools
@@ -10,27 +10,22 @@ import inspect
 
 import keras
 import torch
-from torch.nn.modules import module
 
-TYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+from vit_keras.layers.kernels.torch_settled import TYPES, has_hook, is_alone
 
 
 def call_inside(outer, layer, x, training=None, **kwargs):
     """`layer(x, training=training, **kwargs)`, by `layer.call` where nothing around it matters."""
     if not _is_plain(layer, outer, x):
         return layer(x, training=training, **kwargs)
-    if _takes_training(layer.__class__):
+    if takes_training(layer.__class__):
         kwargs["training"] = training
     return layer.call(x, **kwargs)
 
 
 @functools.cache
-def _takes_training(kind):
+def takes_training(kind) -> bool:
+    """Whether the `call` of a class of layers takes `training`."""
     return "training" in inspect.signature(kind.call).parameters
 
 
@@ -43,10 +38,8 @@ def _is_plain(layer, outer, x) -> bool:
         and layer.built
         and layer.activity_regularizer is None
         and x.dtype is TYPES.get(policy.compute_dtype)
-        and not (layer._forward_hooks or layer._forward_pre_hooks)
-        and not (layer._backward_hooks or layer._backward_pre_hooks)
-        and not module._has_any_global_hook()
-        and keras.distribution.distribution() is None
+        and not has_hook(layer)
+        and is_alone()
     )
 
 
@@ -59,7 +52,10 @@ def value_of(x) -> torch.Tensor:
 
 def layer_norm(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis, in float32 at least, as `keras.ops` has it without checks."""
+    gamma, beta = value_of(gamma), value_of(beta)
+    if x.dtype is torch.float32 is gamma.dtype:
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], gamma, beta, epsilon)
     exact = x.dtype if x.dtype is torch.float64 else torch.float32
-    gamma, beta = (value_of(v).to(exact) for v in (gamma, beta))
-    y = torch.nn.functional.layer_norm(x.to(exact), x.shape[-1:], gamma, beta, epsilon)
+    weights = gamma.to(exact), beta.to(exact)
+    y = torch.nn.functional.layer_norm(x.to(exact), x.shape[-1:], *weights, epsilon)
     return y.to(x.dtype)

@@ -15,8 +15,10 @@ from torch.autograd.function import once_differentiable
 from vit_keras.layers.kernels import choices, torch_choices
 from vit_keras.layers.kernels.activations import gelu, gelu_tanh
 from vit_keras.layers.kernels.torch_calls import value_of
+from vit_keras.layers.kernels.torch_settled import has_hook
 
 LARGE = 2**25  # multiply-adds from which a product outweighs the cost of the call
+MANY_UNITS = 2**21  # of a layer: fewer than 8 MB are kept for the gradient
 # The names of oneDNN and torch.
 FUSED: dict[Callable, tuple[str, list, str]] = {
     gelu: ("gelu", [], "none"),
@@ -37,34 +39,43 @@ def linear(x, kernel, bias, activation=None):
     x, kernel = value_of(x), value_of(kernel)
     bias = None if bias is None else value_of(bias)
     if kernel.dim() == 2:
-        y = _rows(x.reshape(-1, kernel.shape[0]), kernel, bias, activation)
+        y = rows_product(x.reshape(-1, kernel.shape[0]), kernel, bias, activation)
         return y.reshape(*x.shape[:-1], kernel.shape[1])
     summed = 1 if bias is None else kernel.dim() - bias.dim()
     outer, size = x.shape[: x.dim() - summed], math.prod(kernel.shape[:summed])
     flat = None if bias is None else bias.reshape(-1)
-    y = _rows(x.reshape(-1, size), kernel.reshape(size, -1), flat, activation)
+    y = rows_product(x.reshape(-1, size), kernel.reshape(size, -1), flat, activation)
     return y.reshape(*outer, *kernel.shape[summed:])
 
 
 def mlp(x, first, second):
-    """second(first(x)) of two `Dense` layers in training, `(…, D)` -> `(…, D)`.
+    """second(first(x)) of two `Dense` layers in training, `(…, D)` -> `(…, D)`."""
+    if has_hook(first) or has_hook(second):
+        return second(first(x, training=True), training=True)
+    (kernel_0, bias_0), (kernel_1, bias_1) = (
+        (value_of(layer.kernel), value_of(layer.bias)) for layer in (first, second)
+    )
+    return mlp_of_tensors(x, (kernel_0, bias_0), (kernel_1, bias_1), first.activation)
 
-    On CPUs only the input of GELU is kept of the hidden units. The gradient computes GELU again,
+
+def mlp_of_tensors(x, first, second, gelu):
+    """The same of two pairs of a kernel and a bias, and the activation between them.
+
+    On CPUs only the input of GELU is kept of many hidden units. The gradient computes GELU again,
     which takes 0.5 % of a step and saves a sixth of its memory.
     """
-    gelu = first.activation
-    (first_kernel, first_bias), (kernel, bias) = (
-        map(value_of, (layer.kernel, layer.bias)) for layer in (first, second)
-    )
-    if gelu not in FUSED or not torch.is_grad_enabled() or not torch_choices.concerns(x):
-        return linear(linear(x, first_kernel, first_bias, gelu), kernel, bias)
-    hidden = linear(x, first_kernel, first_bias).flatten(0, -2)
-    y = _Linear.apply(hidden, kernel, bias, _routes_of(hidden, kernel), gelu)
+    units = x.numel() // x.shape[-1] * first[0].shape[1]
+    is_kept = units < MANY_UNITS or not torch.is_grad_enabled()
+    if is_kept or gelu not in FUSED or not torch_choices.concerns(x):
+        hidden = linear(x, first[0], first[1], gelu)
+        return linear(hidden, *second)
+    hidden = linear(x, *first).flatten(0, -2)
+    y = _Linear.apply(hidden, *second, _routes_of(hidden, second[0]), gelu)
     return y.reshape(*x.shape[:-1], -1)
 
 
-def _rows(x, kernel, bias, activation):
-    """`(M, K)`, `(K, N)` and `(N,)` -> `(M, N)`."""
+def rows_product(x, kernel, bias, activation=None):
+    """activation(x kernel + bias) of `(M, K)`, `(K, N)` and `(N,)`: `(M, N)`."""
     routes, training = _routes_of(x, kernel), torch.is_grad_enabled()
     if routes.forward and not training and activation in FUSED:
         return _onednn(x, kernel, bias, FUSED[activation])
@@ -73,6 +84,21 @@ def _rows(x, kernel, bias, activation):
     else:
         x = _forward(x, kernel, bias, routes)
     return x if activation is None else activation(x)
+
+
+def own_product(x, kernel, bias, activation=None):
+    """The same by torch's own product, in few calls."""
+    y = torch.mm(x, kernel) if bias is None else torch.addmm(bias, x, kernel)
+    if activation is None:
+        return y
+    if activation in FUSED:
+        return torch.nn.functional.gelu(y, approximate=FUSED[activation][2])
+    return activation(y)
+
+
+def are_routed(x, rows: int, kernel) -> bool:
+    """Whether `rows_product` of so many rows may take another library than torch's own."""
+    return rows * kernel.numel() >= LARGE and torch_choices.concerns(x)
 
 
 def _routes_of(x, kernel) -> Routes:
