@@ -4,7 +4,8 @@
 #   make test    lint, then the whole suite on TensorFlow, JAX and PyTorch
 #   make nightly the long sweeps that the suite leaves out
 #   make fuzz    opens damaged and crafted files by the thousand; dist/fuzz.jsonl
-#   make benchmark  compares speeds with other libraries; dist/benchmark.json
+#   make peers   compares speeds with other libraries; dist/peers.json
+#   make bench   says what became slower than in another revision, `make bench REV=HEAD~3`
 #   make wheel   builds the package into the folder dist
 #   make docs    builds the site of the pages into the folder site
 #   make lock    pins what requirements.txt and pyproject.toml need, with hashes, in locks
@@ -24,7 +25,7 @@ PROSE := *.md *.py docs configs vit_keras tests benchmarks examples tools
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train check test nightly fuzz benchmark wheel docs lint prose lock audit sbom clean
+.PHONY: train check test nightly fuzz peers bench wheel docs lint prose lock audit sbom clean
 
 train: $(VENV)/installed
 	KERAS_BACKEND=$(KERAS_BACKEND) $(BIN)/python train.py --workdir $(WORKDIR)
@@ -61,9 +62,14 @@ fuzz: $(VENV)/installed
 	mkdir -p dist
 	KERAS_BACKEND=torch $(BIN)/python -m tests.fuzz.count --log dist/fuzz.jsonl
 
-benchmark: $(VENV)/installed
+peers: $(VENV)/installed
 	mkdir -p dist
-	$(BIN)/python -m benchmarks.run --size S --rounds 3 --out dist/benchmark
+	$(BIN)/python -m benchmarks.run --size S --rounds 3 --out dist/peers
+
+# The last release or, without a tag, one commit ago. Fails if something became slower by 5 %.
+REV ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo HEAD~1)
+bench: $(VENV)/installed
+	$(BIN)/python -m benchmarks.run --against $(REV) --size Ti --batch 2 --augment
 
 wheel: $(VENV)/installed
 	$(BIN)/python -m build --no-isolation --outdir dist

@@ -3,6 +3,7 @@
     KERAS_BACKEND=jax python -m benchmarks.augmentation              # beside timm
     KERAS_BACKEND=jax python -m benchmarks.augmentation --roads      # ways to compute RandAugment
     KERAS_BACKEND=jax python -m benchmarks.augmentation --mixing     # MixUp and CutMix
+    python -m benchmarks.run --augment                               # RandAugment and timm's alone
 
 Everything reads the same JPEGs of ImageNet's mean size, decodes them, cuts an inception crop of
 224x224 pixels, mirrors half of them, and makes batches of 32 standardized images. Candidates take
@@ -115,6 +116,46 @@ def compare(candidates, rounds, first):
         print(f"{name:<38} {speed:6.1f} images per CPU second   ratio {ratio}", flush=True)
 
 
+def write_pictures(folder, count):
+    """Writes JPEGs into `folder`; returns them as a split for training, and their paths."""
+    from vit_keras import data
+    from vit_keras.config import DataConfig
+
+    write_images(pathlib.Path(folder), count)
+    split = data.load(f"folder:{folder}", 3, DataConfig(test_percent=0)).split("train")
+    return split, [split.origin.name(i) for i in range(len(split))]
+
+
+def our_steps(case):
+    """`make` of a contender: each step goes once through the pictures by our pipeline."""
+    from vit_keras import machine
+
+    machine.keep_memory()
+
+    def prepare(split, paths):
+        made = limit_threads(ours(split, epochs=1, **POLICIES[case.size]))
+        return lambda: made
+
+    return _steps(case, prepare)
+
+
+def timm_steps(case):
+    """As `our_steps`, by timm's transform."""
+    return _steps(case, lambda split, paths: lambda: timm_batches(paths, **TIMM[HALF]))
+
+
+def _steps(case, prepare):
+    folder = tempfile.TemporaryDirectory()
+    batches = prepare(*write_pictures(folder.name, case.batch))
+
+    def step(count, folder=folder):  # a reference keeps the pictures
+        for _ in range(count):
+            for _ in batches():
+                pass
+
+    return step, 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--roads", action="store_true", help="time other ways to compute it")
@@ -123,16 +164,13 @@ def main():
     parser.add_argument("--epochs", type=int, default=4, help="how often a turn takes each of them")
     parser.add_argument("--rounds", type=int, default=9, help="how many times all take turns")
     options = parser.parse_args()
-    from vit_keras import data, machine
-    from vit_keras.config import DataConfig
+    from vit_keras import machine
     from vit_keras.data import randaugment
 
     machine.keep_memory()
     randaugment.LIBRARIES["torchvision"] = torchvision_road
     with tempfile.TemporaryDirectory() as folder:
-        write_images(pathlib.Path(folder), options.images)
-        split = data.load(f"folder:{folder}", 3, DataConfig(test_percent=0)).split("train")
-        paths = [split.origin.name(i) for i in range(len(split))]
+        split, paths = write_pictures(folder, options.images)
         theirs = lambda arguments: lambda: timm_batches(paths * options.epochs, **arguments)
         libraries = ("pillow", *randaugment.LIBRARIES)
         roads = {library: {**RANDAUGMENT, "library": library} for library in libraries}

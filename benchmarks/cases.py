@@ -1,5 +1,8 @@
-"""The work that is measured: model sizes, images, and the floating-point operations of a step."""
+"""The work that is measured: models, images, and the floating-point operations of a step."""
 
+import itertools
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +15,8 @@ SIZES = {  # hidden_size, num_layers, num_heads, mlp_dim
     "L": (1024, 24, 16, 4096),
 }
 
-# Other families at 224 pixels: the patch, a size above, the arguments of our model beside them, and
-# the name of timm's model.
+# Other families: the patch, a size above, the arguments of our model beside them, and the name of
+# timm's model.
 FAMILIES = {
     "DINOv2-S/14": (14, "S", {"layer_scale": 1e-5}, "vit_small_patch14_dinov2"),
     "SigLIP-B/16": (16, "B", {"classifier": "map"}, "vit_base_patch16_siglip_224"),
@@ -24,18 +27,53 @@ FAMILIES = {
         "vit_base_patch32_clip_224",
     ),
 }
+MODES = ("train", "infer")
+AUGMENT = "augment"  # the mode that makes batches of pictures, without a model
 
 
 class Case(NamedTuple):
-    """One measurement: `mode` is "train" or "infer", `precision` is "fp32" or "bf16".
+    """One measurement.
 
-    `size` is a key of `SIZES`, for the paper's model with patches of 16, or of `FAMILIES`.
+    Attributes:
+        size: A key of `SIZES`, for the paper's model with patches of 16, or of `FAMILIES`; for
+            augmentation its name.
+        mode: "train", "infer", or `AUGMENT`.
+        precision: "fp32" or "bf16".
+        batch: Images in a step.
+        image_size: The side of the images in pixels.
     """
 
     size: str
     mode: str
     precision: str
     batch: int
+    image_size: int = IMAGE
+
+
+AUGMENTATION = Case("RandAugment (2, 10)", AUGMENT, "", 128)
+
+
+def every(
+    models: Sequence[str],
+    modes: Sequence[str],
+    precisions: Sequence[str],
+    batches: Sequence[int],
+    tokens: Sequence[int] = (),
+) -> list[Case]:
+    """All combinations; without `tokens`, images have 224 x 224 pixels."""
+    combinations = itertools.product(models, tokens or [None], modes, precisions, batches)
+    return [
+        Case(model, mode, precision, batch, image_size(model, count))
+        for model, count, mode, precision, batch in combinations
+    ]
+
+
+def image_size(model: str, tokens: int | None = None) -> int:
+    """The side of the square image whose number of patches is nearest to `tokens`."""
+    if tokens is None:
+        return IMAGE
+    patch = FAMILIES[model][0] if model in FAMILIES else PATCH
+    return patch * max(1, round(math.sqrt(tokens)))
 
 
 def dimensions(case: Case) -> tuple[int, tuple[int, int, int, int], dict]:
@@ -46,20 +84,22 @@ def dimensions(case: Case) -> tuple[int, tuple[int, int, int, int], dict]:
     return patch, SIZES[size], arguments
 
 
-def random_batch(batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images `(batch, 224, 224, 3)` in [-1, 1] and labels `(batch,)`, the same at every call."""
+def random_batch(batch: int, image_size: int = IMAGE) -> tuple[np.ndarray, np.ndarray]:
+    """Images `(B, H, W, 3)` in [-1, 1] and labels `(B,)`, the same at every call."""
     rng = np.random.default_rng(0)
-    images = rng.uniform(-1, 1, (batch, IMAGE, IMAGE, 3)).astype("float32")
+    images = rng.uniform(-1, 1, (batch, image_size, image_size, 3)).astype("float32")
     return images, rng.integers(0, CLASSES, batch)
 
 
-def flops(case: Case) -> float:
-    """The floating-point operations of a step's matrix products.
+def flops(case: Case) -> float | None:
+    """The floating-point operations of a step's matrix products; None without a model.
 
     A multiply-add counts as 2, and a training step as three forward passes.
     """
+    if case.mode == AUGMENT:
+        return None
     patch, (width, layers, _, mlp), _ = dimensions(case)
-    patches = (IMAGE // patch) ** 2
+    patches = (case.image_size // patch) ** 2
     tokens = patches + 1
     block = tokens * (4 * width**2 + 2 * width * mlp) + 2 * tokens**2 * width
     macs = patches * patch**2 * 3 * width + layers * block + width * CLASSES

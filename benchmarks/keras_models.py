@@ -3,7 +3,7 @@
 import os
 
 from benchmarks import peers
-from benchmarks.cases import CLASSES, IMAGE, PATCH, SIZES, Case, dimensions, random_batch
+from benchmarks.cases import CLASSES, PATCH, SIZES, Case, dimensions, random_batch
 
 GELU = {"torch": "exact", "tensorflow": "exact", "jax": "tanh"}  # as each backend's peer computes
 
@@ -40,7 +40,7 @@ def _our_model(case, **arguments):
 
     patch, sizes, others = dimensions(case)
     arguments |= {"gelu": GELU[keras.backend.backend()], **others}
-    return VisionTransformer(IMAGE, patch, *sizes, CLASSES, **arguments, seed=0)
+    return VisionTransformer(case.image_size, patch, *sizes, CLASSES, **arguments, seed=0)
 
 
 def native_torch(case: Case):
@@ -73,7 +73,8 @@ def keras_hub_model(case: Case):
     from keras_hub.models import ViTBackbone, ViTImageClassifier
 
     width, layers, heads, mlp = SIZES[case.size]
-    backbone = ViTBackbone((IMAGE, IMAGE, 3), PATCH, layers, heads, width, mlp, dtype=_dtype(case))
+    shape = (case.image_size, case.image_size, 3)
+    backbone = ViTBackbone(shape, PATCH, layers, heads, width, mlp, dtype=_dtype(case))
     model = ViTImageClassifier(backbone, CLASSES, preprocessor=None)
     return keras.Model(model.input, model.output)
 
@@ -85,7 +86,7 @@ def _dtype(case):
 def _keras_steps(model, case, optimizer=None):
     import keras
 
-    images, labels = random_batch(case.batch)
+    images, labels = random_batch(case.batch, case.image_size)
     if case.mode == "infer":
         return _predict_steps(model, images), model.count_params()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

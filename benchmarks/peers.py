@@ -1,6 +1,6 @@
 """Other libraries' models, run in their own frameworks as their users run them."""
 
-from benchmarks.cases import CLASSES, FAMILIES, IMAGE, PATCH, SIZES, Case, random_batch
+from benchmarks.cases import CLASSES, FAMILIES, PATCH, SIZES, Case, random_batch
 
 
 def torch_steps(model, case, logits=lambda y: y):
@@ -9,7 +9,8 @@ def torch_steps(model, case, logits=lambda y: y):
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    images, labels = (torch.from_numpy(array).to(device) for array in random_batch(case.batch))
+    arrays = random_batch(case.batch, case.image_size)
+    images, labels = (torch.from_numpy(array).to(device) for array in arrays)
     images = images.permute(0, 3, 1, 2).contiguous()
     model.to(device)
     half = torch.autocast(device, torch.bfloat16, enabled=case.precision == "bf16")
@@ -48,12 +49,17 @@ def timm_model(case: Case):
         import timm
 
         *_, name = FAMILIES[case.size]
-        return timm.create_model(name, num_classes=CLASSES, img_size=IMAGE)
+        return timm.create_model(name, num_classes=CLASSES, img_size=case.image_size)
     width, layers, heads, mlp = SIZES[case.size]
     from timm.models import VisionTransformer  # needs the operators above
 
     return VisionTransformer(
-        IMAGE, PATCH, embed_dim=width, depth=layers, num_heads=heads, mlp_ratio=mlp / width
+        case.image_size,
+        PATCH,
+        embed_dim=width,
+        depth=layers,
+        num_heads=heads,
+        mlp_ratio=mlp / width,
     )
 
 
@@ -67,9 +73,8 @@ def transformers(case: Case):
     from transformers import ViTConfig, ViTForImageClassification
 
     width, layers, heads, mlp = SIZES[case.size]
-    config = ViTConfig(
-        width, layers, heads, mlp, image_size=IMAGE, patch_size=PATCH, num_labels=CLASSES
-    )
+    sides = {"image_size": case.image_size, "patch_size": PATCH}
+    config = ViTConfig(width, layers, heads, mlp, **sides, num_labels=CLASSES)
     return torch_steps(ViTForImageClassification(config), case, logits=lambda y: y.logits)
 
 
@@ -80,7 +85,8 @@ def torchvision(case: Case):
     width, layers, heads, mlp = SIZES[case.size]
     from torchvision.models import VisionTransformer  # needs the operators above
 
-    return torch_steps(VisionTransformer(IMAGE, PATCH, layers, heads, width, mlp), case)
+    model = VisionTransformer(case.image_size, PATCH, layers, heads, width, mlp)
+    return torch_steps(model, case)
 
 
 def flax(case: Case):
@@ -90,7 +96,7 @@ def flax(case: Case):
     from tests.weights.flax_vit import FlaxVisionTransformer
 
     model = FlaxVisionTransformer(PATCH, *SIZES[case.size], CLASSES)
-    images, _ = random_batch(1)
+    images, _ = random_batch(1, case.image_size)
     return jax_steps(model.apply, jax.jit(model.init)(jax.random.PRNGKey(0), images), case)
 
 
@@ -101,7 +107,7 @@ def jax_steps(apply, parameters, case):
     import optax
 
     dtype = jnp.bfloat16 if case.precision == "bf16" else jnp.float32
-    images, labels = random_batch(case.batch)
+    images, labels = random_batch(case.batch, case.image_size)
     cast = lambda tree: jax.tree.map(lambda x: x.astype(dtype), tree)
     num_parameters = sum(x.size for x in jax.tree.leaves(parameters))
     logits = lambda p, x: apply(cast(p), x.astype(dtype)).astype(jnp.float32)

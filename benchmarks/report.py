@@ -5,7 +5,7 @@ import platform
 import statistics
 
 from benchmarks import gemm
-from benchmarks.cases import flops
+from benchmarks.cases import Case, flops
 from benchmarks.contenders import CONTENDERS
 
 
@@ -35,9 +35,10 @@ def rows(answers: dict, case, steps: int) -> list[dict]:
                 **case._asdict(),
                 "step_s": step,
                 "images_per_second": case.batch / step,
+                "images_per_cpu_second": case.batch / statistics.median(cpu[name]),
                 "first_over_this": _spread(seconds[first], seconds[name]),
                 "first_over_this_cpu": _spread(cpu[first], cpu[name]),
-                "gflops": flops(case) / step / 1e9,
+                "gflops": _gflops(case, step),
                 "of_gemm": _of_gemm(seconds[name], seconds.get(product_of(name)), case),
                 "peak_gib": turns[-1]["peak_gib"],
                 "added_gib": turns[-1]["peak_gib"] - start["base_gib"],  # to the libraries
@@ -60,19 +61,24 @@ def _spread(first, seconds) -> list[float]:
     return [values[0], statistics.median(values), values[-1]]
 
 
+def _gflops(case, step) -> float | None:
+    count = flops(case)
+    return None if count is None else count / step / 1e9
+
+
 def _of_gemm(seconds, product, case) -> float | None:
     """The speed as a fraction of a large product's: the median over the turns."""
-    if product is None:
+    if product is None or flops(case) is None:
         return None
     speeds = (flops(case) / s * p / gemm.flops(case.precision) for s, p in zip(seconds, product))
     return statistics.median(speeds)
 
 
 HEAD = (
-    "| contender | size | mode | precision | first ÷ this | by CPU time "
-    "| s a step | images/s | GFLOP/s "
+    "| contender | model | mode | precision | batch | pixels | first ÷ this | by CPU time "
+    "| s a step | images/s | images per CPU s | GFLOP/s "
     "| of GEMM | peak GiB | added GiB | first step s | compile s |\n"
-    "|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
@@ -81,12 +87,17 @@ def lines(rows: list[dict]) -> str:
     lines = []
     for r in rows:
         low, middle, high = r["first_over_this"]
-        of_gemm = "" if r["of_gemm"] is None else f"{r['of_gemm']:.2f}"
+        gflops, of_gemm = (
+            "" if r[name] is None else f"{r[name]:.{digits}f}"
+            for name, digits in (("gflops", 0), ("of_gemm", 2))
+        )
         lines.append(
             f"| {r['contender']} | {r['size']} | {r['mode']} | {r['precision']} "
+            f"| {r['batch']} | {r['image_size']} "
             f"| {middle:.2f} ({low:.2f} to {high:.2f}) | {r['first_over_this_cpu'][1]:.2f} "
             f"| {r['step_s']:.3f} "
-            f"| {r['images_per_second']:.2f} | {r['gflops']:.0f} | {of_gemm} "
+            f"| {r['images_per_second']:.2f} | {r['images_per_cpu_second']:.2f} "
+            f"| {gflops} | {of_gemm} "
             f"| {r['peak_gib']:.2f} | {r['added_gib']:.2f} "
             f"| {r['first_step_s']:.1f} | {r['compile_s']:.1f} |"
         )
@@ -120,14 +131,16 @@ def plot(rows: list[dict], path) -> None:
     """Draws the images per second of every contender, one panel for each case."""
     from vit_keras.figures import BLUE, GRAY, new_figure, save_figure
 
-    cases = list(dict.fromkeys((r["size"], r["mode"], r["precision"]) for r in rows))
+    case_of = lambda row: tuple(row[field] for field in Case._fields)
+    cases = list(dict.fromkeys(map(case_of, rows)))
     figure, axes = new_figure(7, 0.8 + 1.6 * len(cases), rows=len(cases))
     for axis, case in zip(axes[:, 0], cases):
-        bars = [r for r in rows if (r["size"], r["mode"], r["precision"]) == case][::-1]
+        bars = [r for r in rows if case_of(r) == case][::-1]
         colors = [BLUE if r["contender"].startswith("ours") else GRAY for r in bars]
         axis.barh(
             [r["contender"] for r in bars], [r["images_per_second"] for r in bars], color=colors
         )
-        axis.set_title("{}/16, {}, {}".format(*case), fontsize=10)
+        title = "{}, {}, {}, {} images of {}²".format(*case)
+        axis.set_title(title, fontsize=10)
         axis.set_xlabel("images/s")
     save_figure(figure, path)

@@ -86,10 +86,11 @@ def main():
     parser.add_argument("--mode", choices=("train", "infer"), default="train")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--image_size", type=int, default=cases.IMAGE)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    case = cases.Case(options.size, options.mode, options.precision, options.batch)
+    case = cases.Case(*(getattr(options, field) for field in cases.Case._fields))
     if options.json:
         print(json.dumps(profile_steps(options.contenders[0], case, options.steps)))
         return
