@@ -123,3 +123,24 @@ def test_bench_calls_no_model_the_fastest_that_loses_too_much(folders, capsys):
     assert wrong.endswith("loses too much") and agreed < 0.99
     for line in (best_of_1, best_of_90):
         assert f": {first}, " in line
+
+
+def test_bench_compares_a_model_with_its_int8_by_keras(folders, tmp_path, capsys):
+    run(["bench", folders[0], "--int8", "--dataset", "digits", "--batch", "90", "--rounds", "1"])
+    _, right, int8, *_ = capsys.readouterr().out.splitlines()
+    test_set = data.load("digits", 1).split("test")
+    answers = []
+    for is_int8 in (False, True):
+        predictor, _ = evaluation.open_predictor(folders[0])
+        if is_int8:
+            predictor.model.quantize("int8")
+        answers.append(predictor.predict(predictor.batches(test_set, 90)).probabilities)
+    exact, rounded = answers
+    accuracy = np.mean(rounded.argmax(axis=-1) == test_set.labels)
+    agreed = np.mean(rounded.argmax(axis=-1) == exact.argmax(axis=-1))
+    expected = [folders[0], "in", "int8", "360", f"{accuracy:.2%}", f"{agreed:.2%}"]
+    assert int8.split()[:6] == expected and float(int8.split()[6]) > 0
+    assert right.split()[0] == folders[0]
+    (tmp_path / "a.onnx").touch()
+    with pytest.raises(ValueError, match="--int8 quantizes runs and checkpoints"):
+        run(["bench", str(tmp_path / "a.onnx"), "--int8"])

@@ -62,7 +62,7 @@ def test_bench_measures_each_model_and_batch(model_file, capsys):
     _, *lines, one, three = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines] == ["1", "3"]
     for line, last in zip(lines, (one, three)):
-        batch, milliseconds, speed, *ratios = map(float, line.split()[1:])
+        batch, milliseconds, _, speed, *ratios = map(float, line.split()[1:])
         assert speed == pytest.approx(1e3 * batch / milliseconds, rel=0.05)
         assert ratios == [1, 1]
         images = "1 image" if batch == 1 else "3 images"

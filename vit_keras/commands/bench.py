@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import warnings
 from typing import Any
 
 from vit_keras.commands import options as shared
@@ -11,12 +12,13 @@ EXAMPLES = (
     "vit-keras bench runs/digits runs/digits/export/model.tflite",
     "vit-keras bench model.onnx model_int8.onnx model_int8.tflite --batch 1 16 --threads 1",
     "vit-keras bench model.onnx model_int8.onnx --dataset folder:photos   # and their accuracy",
+    "vit-keras bench runs/digits --int8 --dataset digits                   # and Keras' own int8",
 )
 NOTE = (
     "All take turns. Ratios are medians over pairs of turns, and compare with the model that is\n"
     "named first. With --dataset, those that lose too much are not called the fastest."
 )
-HEAD = "batch  ms a call  images/s   ratio  by CPU time"
+HEAD = "batch  ms a call    CPU ms  images/s   ratio  by CPU time"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +28,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=20, metavar="N", help="timed calls (20)")
     threads = "threads of LiteRT, ONNX Runtime, OpenVINO and torch (each one's default)"
     parser.add_argument("--threads", type=int, metavar="N", help=threads)
+    text = "compare each run and checkpoint with itself in int8, by Keras' quantize"
+    parser.add_argument("--int8", action="store_true", help=text)
     shared.add_image_size(parser)
     shared.add_dataset(parser, default="none")
     parser.add_argument("--split", help="split to compare answers on (the held-out one)")
@@ -40,24 +44,51 @@ def run(options: argparse.Namespace) -> None:
             f"Received: batch={options.batch}, rounds={options.rounds}, threads={options.threads}"
         )
     machine.prepare()
-    paths = list(dict.fromkeys(options.models))
-    width = max(map(len, [*paths, "model"]))
-    answers = _compare_answers(options, paths, width) if options.dataset else {}
-    models = {path: _open(path, options) for path in paths}
+    sources = _sources(options)
+    width = max(map(len, [*sources, "model"]))
+    answers = _compare_answers(options, sources, width) if options.dataset else {}
+    models = {name: _open(*source, options) for name, source in sources.items()}
     print(f"{'model':<{width}}  {HEAD}", flush=True)
     tables = {size: _measure(models, size, options.rounds, width) for size in options.batch}
     for size, table in tables.items():
         _print_fastest(table, size, answers)
 
 
-def _open(path, options):
+def _sources(options) -> dict[str, tuple[str, bool]]:
+    """By the name in the tables, a path and whether Keras quantizes what is there to int8."""
+    from vit_keras import runtimes
+
+    sources: dict[str, tuple[str, bool]] = {}
+    for path in options.models:
+        sources[path] = (path, False)
+        if options.int8 and not runtimes.format_of(path):
+            sources[f"{path} in int8"] = (path, True)
+    if options.int8 and not any(is_int8 for _, is_int8 in sources.values()):
+        raise UsageError(
+            "--int8 quantizes runs and checkpoints; an exported file has its precision already. "
+            f"Received: {', '.join(options.models)}"
+        )
+    return sources
+
+
+def _predictor(path, is_int8, options):
+    from vit_keras import evaluation
+
+    predictor, trained = evaluation.open_predictor(path, shared.image_size(options))
+    if is_int8 and predictor.model is not None:
+        with warnings.catch_warnings(action="ignore"):  # of layers that have nothing to quantize
+            predictor.model.quantize("int8")
+    return predictor, trained
+
+
+def _open(path, is_int8, options):
     """A function of images, their shape (H, W, C), and their type."""
-    from vit_keras import evaluation, runtimes
+    from vit_keras import runtimes
 
     if runtimes.format_of(path) and options.image_size is None:
         exported = runtimes.open_file(path, options.threads)
         return exported, exported.input_shape, exported.dtype
-    predictor, _ = evaluation.open_predictor(path, shared.image_size(options))
+    predictor, _ = _predictor(path, is_int8, options)
     return predictor.run, predictor.input_shape, "float32"
 
 
@@ -75,7 +106,8 @@ def _measure(models, size, rounds, width):
         calls[path] = functools.partial(call, images)
     table = speed.speeds(speed.take_turns(calls, rounds))
     for path, row in table.items():
-        cells = f"{size:>5}  {row.milliseconds:>9.2f}  {1e3 * size / row.milliseconds:>8.1f}"
+        cells = f"{size:>5}  {row.milliseconds:>9.2f}  {row.cpu_milliseconds:>8.2f}"
+        cells += f"  {1e3 * size / row.milliseconds:>8.1f}"
         print(f"{path:<{width}}  {cells}  {row.ratio:>6.2f}  {row.cpu_ratio:>11.2f}", flush=True)
     return table
 
@@ -89,17 +121,17 @@ def _print_fastest(table, size, answers):
     print(f"fastest with {images} a call: {best}, {per_second:.1f} images/s")
 
 
-def _compare_answers(options, paths, width):
+def _compare_answers(options, sources: dict[str, tuple[str, bool]], width):
     """How each model answers the images of a data set, beside the first; prints a row for each."""
     from vit_keras.exporting import verification
 
     rows, first = {}, None
-    for path in paths:
-        outputs, labels, task = _answers(path, options)
+    for path, source in sources.items():
+        outputs, labels, task = _answers(*source, options)
         first = outputs if first is None else first
         row = verification.compare(outputs, first, task.row.output, labels, task.kind)
         rows[path] = row
-        row["loses"] = verification.loses(row, rows[paths[0]].get("accuracy"))
+        row["loses"] = verification.loses(row, rows[next(iter(sources))].get("accuracy"))
     print(f"{'model':<{width}}  images  accuracy  answers as the first  largest change")
     for path, row in rows.items():
         accuracy = f"{row['accuracy']:.2%}" if "accuracy" in row else ""
@@ -111,12 +143,12 @@ def _compare_answers(options, paths, width):
     return rows
 
 
-def _answers(path, options):
+def _answers(path, is_int8, options):
     """A model's probabilities or numbers on the data set, the labels, and the model's task."""
-    from vit_keras import data, evaluation
+    from vit_keras import data
     from vit_keras.evaluation.classification import check_classes
 
-    predictor, trained = evaluation.open_predictor(path, shared.image_size(options))
+    predictor, trained = _predictor(path, is_int8, options)
     _, source = shared.dataset_of(options, trained)
     dataset = data.load(options.dataset, predictor.input_shape[-1], source, predictor.task.kind)
     check_classes(predictor, dataset.class_names, ignore_names=False)

@@ -19,11 +19,13 @@ class Speed(NamedTuple):
             pairs of calls in the same round.
         cpu_ratio: The same by the CPU time of all threads, which other programs on the machine
             change less.
+        cpu_milliseconds: The median CPU time of a call.
     """
 
     milliseconds: float
     ratio: float
     cpu_ratio: float
+    cpu_milliseconds: float
 
 
 def take_turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> Turns:
@@ -53,13 +55,14 @@ def speeds(turns: Turns) -> dict[str, Speed]:
     Example:
         >>> first = np.array([[0.004, 0.002], [0.006, 0.003]])
         >>> speeds({"fp32": first, "int8": first / 2})["int8"]
-        Speed(milliseconds=2.5, ratio=2.0, cpu_ratio=2.0)
+        Speed(milliseconds=2.5, ratio=2.0, cpu_ratio=2.0, cpu_milliseconds=1.25)
     """
     first = next(iter(turns.values()))
     table = {}
     for name, seconds in turns.items():
-        ratios = np.median(first / np.maximum(seconds, 1e-9), axis=0)
-        table[name] = Speed(1e3 * float(np.median(seconds[:, 0])), *map(float, ratios))
+        ratio, cpu_ratio = map(float, np.median(first / np.maximum(seconds, 1e-9), axis=0))
+        clock, cpu = map(float, 1e3 * np.median(seconds, axis=0))
+        table[name] = Speed(clock, ratio, cpu_ratio, cpu)
     return table
 
 
