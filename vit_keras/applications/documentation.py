@@ -67,7 +67,9 @@ _WITH_WEIGHTS = """Examples:
 
     ```python
     model = vit_keras.applications.{function}(weights="{weights}")
-    image = keras.utils.load_img("cat.jpg", target_size=model.input_shape[1:3])
+    image = keras.utils.load_img(
+        "cat.jpg", target_size=model.input_shape[1:3], interpolation="bilinear"
+    )
     batch = keras.utils.img_to_array(image)[None]
     probabilities = model(vit_keras.applications.preprocess_input(batch))  # (1, {classes})
     ```
@@ -94,7 +96,9 @@ _FEATURES = """Example:
     model = vit_keras.applications.{function}(
         include_top=False, weights="{weights}", pooling="avg"
     )
-    image = keras.utils.load_img("cat.jpg", target_size=model.input_shape[1:3])
+    image = keras.utils.load_img(
+        "cat.jpg", target_size=model.input_shape[1:3], interpolation="bilinear"
+    )
     batch = keras.utils.img_to_array(image)[None]
     features = model(vit_keras.applications.preprocess_input(batch, model=model))
     ```"""
