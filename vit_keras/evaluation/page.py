@@ -14,7 +14,8 @@ import numpy as np
 from vit_keras.data.pillow_images import pillow_image
 from vit_keras.evaluation.file_predictions import FilePrediction
 
-TEMPLATE = pathlib.Path(__file__).with_name("page.html")
+FOLDER = pathlib.Path(__file__).parent
+HEAD, TEMPLATE = FOLDER / "page_head.html", FOLDER / "page.html"
 PICTURES = "<!-- pictures -->\n"  # where the template has the pictures
 PICTURE_PX = 256  # the longer side of the pictures in the file
 SHOWN_PX = 192  # the longer side on the page
@@ -38,10 +39,16 @@ def write_page(
         title: The heading.
         numbers: Whether numbers are predicted instead of classes.
     """
-    head, foot = TEMPLATE.read_text("utf-8").replace("{title}", html.escape(title)).split(PICTURES)
+    head, foot = open_template(TEMPLATE, title, PICTURES)
     figures = (_figure(prediction, threshold, numbers) for prediction in predictions)
     for text in itertools.chain([head], figures, [foot]):
         file.write(text.encode("utf-8", "backslashreplace"))
+
+
+def open_template(template: pathlib.Path, title: str, marker: str) -> list[str]:
+    """A page before and after `marker`, with the beginning that all pages have."""
+    text = HEAD.read_text("utf-8") + template.read_text("utf-8")
+    return text.replace("{title}", html.escape(title)).split(marker)
 
 
 def answer_text(name: str, value: float, is_number: bool) -> str:

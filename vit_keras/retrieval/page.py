@@ -11,7 +11,7 @@ from typing import IO
 import numpy as np
 
 from vit_keras import data
-from vit_keras.evaluation.page import PICTURE_PX, SMALL_PX, data_url
+from vit_keras.evaluation.page import PICTURE_PX, SMALL_PX, data_url, open_template
 from vit_keras.retrieval.picture_lists import Picture
 from vit_keras.retrieval.search import Answer
 
@@ -30,7 +30,7 @@ def write_page(answers: Iterable[Answer], file: IO[bytes], title: str, folder: s
         title: The heading.
         folder: Where relative paths begin that lead to no file from the working directory.
     """
-    head, foot = TEMPLATE.read_text("utf-8").replace("{title}", html.escape(title)).split(ANSWERS)
+    head, foot = open_template(TEMPLATE, title, ANSWERS)
     sections = data.read_ahead(functools.partial(_section, folder), answers, AHEAD)
     for text in itertools.chain([head], sections, [foot]):
         file.write(text.encode("utf-8", "backslashreplace"))
