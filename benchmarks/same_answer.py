@@ -20,19 +20,20 @@ from benchmarks import readers
 from benchmarks.photographs import photographs, small_model
 from vit_keras import exporting, weights
 from vit_keras.models import Preprocessing
+from vit_keras.models.image_model import PUBLISHED_PREPROCESSING
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 HALF = (0.5,) * 3, (0.5,) * 3
-# What each project publishes its models with; a new model of this package rounds no levels.
+# What new models have, what they had before 1.0.0, and what each project publishes models with.
 NEW = Preprocessing()
+FLOATS = Preprocessing(rounding="none")
 TORCHVISION = Preprocessing(*IMAGENET, "bilinear", True, 0.875, "torchvision")
 DEIT = dataclasses.replace(TORCHVISION, interpolation="bicubic")
 OPENAI = Preprocessing(*CLIP, "bicubic", True, 1.0, "torchvision")
 AUGREG = Preprocessing(*HALF, "bicubic", True, 0.9, "torchvision")
 SQUEEZED = Preprocessing(*HALF, "bicubic", True, None, "torchvision")
-PLAIN = Preprocessing(*HALF, "bilinear", True, None, "torchvision")
-PUBLISHED = (PLAIN, SQUEEZED, DEIT, OPENAI, TORCHVISION, AUGREG)
+PUBLISHED = (SQUEEZED, DEIT, OPENAI, TORCHVISION, AUGREG)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +72,7 @@ CASES = [
         "folder",
         readers.transformers,
         readers.transformers_copy,
-        *(NEW, *map(_in_transformers, PUBLISHED)),
+        *(NEW, FLOATS, *map(_in_transformers, PUBLISHED)),
     ),
     *_cases(
         "timm's transform",
@@ -79,7 +80,7 @@ CASES = [
         "folder",
         readers.timm,
         readers.timm_copy,
-        *(NEW, *PUBLISHED),
+        *(NEW, FLOATS, *PUBLISHED),
     ),
     *_cases(
         "torchvision's transform",
@@ -141,8 +142,10 @@ def exported(preprocessing, paths, folder) -> dict[str, np.ndarray]:
 def told(pixels: Preprocessing) -> str:
     """A preprocessing in a few words."""
     crop = "whole" if pixels.crop_fraction is None else f"crop {pixels.crop_fraction:g}"
-    rounding = "" if pixels.rounding == "none" else f", rounding of {pixels.rounding}"
-    return f"{pixels.interpolation}{'' if pixels.antialias else ', no antialias'}, {crop}{rounding}"
+    rounding = "no rounding" if pixels.rounding == "none" else f"rounding of {pixels.rounding}"
+    return (
+        f"{pixels.interpolation}{'' if pixels.antialias else ', no antialias'}, {crop}, {rounding}"
+    )
 
 
 def _line(*cells):
@@ -165,7 +168,7 @@ def main() -> None:
         back = _largest(rows["ours again"], rows["theirs again"])
         pipeline = _largest(rows["ours"], rows["evaluated"])
         _line(case.project, told(case.preprocessing), there, back, pipeline)
-    for preprocessing in (NEW, PLAIN, DEIT, Preprocessing(antialias=False)):
+    for preprocessing in (NEW, FLOATS, DEIT, PUBLISHED_PREPROCESSING):
         with tempfile.TemporaryDirectory() as folder:
             rows = exported(preprocessing, paths, pathlib.Path(folder))
         mine = rows.pop("ours")

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import pathlib
-from typing import Any
 
 import keras
 
@@ -14,6 +13,7 @@ from vit_keras import extras, variants
 from vit_keras.config import Config, UsageError, dump_config, read_config
 from vit_keras.config.addresses import change_addresses
 from vit_keras.config.earlier_versions import as_begun, as_recorded, option_to_continue, unused
+from vit_keras.config.sources import flat_fields
 from vit_keras.config.yaml_files import read_yaml
 from vit_keras.environment import Environment, describe_environment, read_environment
 from vit_keras.file_lock import LOCK, claimed
@@ -82,9 +82,13 @@ def claim(config: Config):
 
 
 def continued(config: Config) -> Config:
-    """The configuration by which an earlier version may have begun the run in its folder."""
-    recorded = recorded_config(folder_of(config))
-    return as_begun(config, recorded) if recorded else config
+    """The configuration by which the run in its folder began, perhaps by an earlier version.
+
+    Where it says more than `config`, it names the folder, whose default name would be another.
+    """
+    folder = folder_of(config)
+    begun = as_begun(config, recorded_config(folder))
+    return config if begun == config else dataclasses.replace(begun, workdir=str(folder))
 
 
 def open_run(config: Config) -> Run:
@@ -101,6 +105,7 @@ def open_run(config: Config) -> Run:
     """
     folder = folder_of(config)
     _check_folder(folder)
+    config = continued(config)
     if recorded := recorded_config(folder):
         _check_same(folder, recorded, config)
         choices = Run(folder, config).kernels
@@ -228,8 +233,8 @@ def _check_same(folder, begun, config):
             f"Received: {keras.backend.backend()!r}. Give another --workdir, or "
             f"KERAS_BACKEND={backend}"
         )
-    recorded = _flat(yaml.safe_load(_identity(begun)))
-    requested = _flat(yaml.safe_load(_identity(config)))
+    recorded = dict(flat_fields(yaml.safe_load(_identity(begun))))
+    requested = dict(flat_fields(yaml.safe_load(_identity(config))))
     differences = [
         f"{name}: {recorded.get(name)!r} there, {requested.get(name)!r} here"
         for name in sorted({*recorded, *requested} - PLACE - unused(recorded, requested))
@@ -240,11 +245,3 @@ def _check_same(folder, begun, config):
             f"{str(folder)!r} belongs to another run ({'; '.join(differences)}). "
             f"Give another --workdir{option_to_continue(recorded, requested)}"
         )
-
-
-def _flat(fields, prefix=""):
-    flat: dict[str, Any] = {}
-    for name, value in fields.items():
-        name = prefix + name
-        flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return flat

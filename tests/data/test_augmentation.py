@@ -112,7 +112,7 @@ def test_an_inception_crop_is_a_part_at_the_size_of_the_model(split):
 def test_bit_crops_lie_in_a_larger_picture(side, larger):
     """160/128 of 24x20 is 30x25, and 512/480 is 26x21; the corner shows where the part lies."""
     y, x = np.mgrid[:side, :side].astype("float32")
-    places, pixels = [], Preprocessing()
+    places, pixels = [], Preprocessing(rounding="none")
     for i in range(60):
         picture = tf.constant(np.stack([y, x], axis=-1))
         actual = tf_preprocess.bit_crop(picture, SIZE, pixels, [1, i]).numpy()

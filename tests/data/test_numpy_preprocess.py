@@ -19,7 +19,10 @@ SIZES = [(24, 32), (57, 40), (200, 131), (1, 5)]
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_pixels_are_tensorflows(rng, interpolation, antialias, crop_fraction):
     options = Preprocessing(
-        interpolation=interpolation, antialias=antialias, crop_fraction=crop_fraction
+        interpolation=interpolation,
+        antialias=antialias,
+        crop_fraction=crop_fraction,
+        rounding="none",
     )
     for height, width in SIZES:
         pixels = rng.integers(0, 256, (height, width, 3), dtype="uint8")  # noise: the worst case
@@ -39,16 +42,16 @@ def test_batches_are_resized_image_by_image(rng):
 
 
 def test_a_photograph_is_prepared_as_in_training(tmp_path):
-    """From a JPEG file to resized pixels, the difference is below 1 of 255."""
+    """From a JPEG file to resized pixels, the difference is a level of 255 at most."""
     y, x = np.mgrid[:301, :403] / 60
     waves = 127 + 120 * np.stack([np.sin(x * y), np.cos(3 * x), np.sin(5 * y + x)], axis=-1)
     Image.fromarray(waves.astype("uint8")).save(tmp_path / "a.jpg", quality=85)
     written = tf.io.read_file(str(tmp_path / "a.jpg"))
-    for options in (Preprocessing(), Preprocessing(interpolation="bicubic", antialias=True)):
+    for options in (Preprocessing(), Preprocessing(interpolation="bicubic", rounding="none")):
         expected = tf_preprocess.resize(tf_images.decode(written, 3), (224, 224), options)
         picture = data.read_image(tmp_path / "a.jpg", 3)
         resized = data.resize(picture, (224, 224), options)
-        assert np.abs(resized - expected.numpy()).max() < 1
+        assert np.abs(resized - expected.numpy()).max() <= 1
 
 
 def test_an_unknown_interpolation_is_named():

@@ -44,7 +44,7 @@ def test_policies_resize_as_training_without_them_does(rng, interpolation, sides
     change = policies.change([nothing], SIZE, interpolation)
     (top, left), (height, width) = rng.integers(0, 300, 2), sides
     image = tf.constant(load_sample_images().images[1][top : top + height, left : left + width])
-    preprocessing = Preprocessing(interpolation=interpolation)
+    preprocessing = Preprocessing(interpolation=interpolation, rounding="none")
     assert policies.resizes(preprocessing)
     expected = tf_preprocess.resize(image, SIZE, preprocessing)
     difference = np.abs(change(image, tf.constant([0, 1])).numpy() - expected)

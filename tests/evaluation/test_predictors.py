@@ -11,6 +11,7 @@ from vit_keras import data, evaluation, exporting
 from vit_keras.data import tf_preprocess
 from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.models import Preprocessing, ResNet, VisionTransformer
+from vit_keras.models.image_model import preprocessing_from
 from vit_keras.weights import save_model
 
 NAMES = tuple("abcde")
@@ -112,7 +113,7 @@ def test_onnx_files_see_rounded_pixels(rng, tmp_path, batch):
     predictor, run = evaluation.open_predictor(file)
     assert run is None and predictor.num_classes == 3 and predictor.class_names is None
     actual, labels, _ = predictor.outputs(predictor.batches(images, 2))
-    preprocessing = Preprocessing(antialias=False, crop_fraction=0.8)  # the manifest lacks it
+    preprocessing = preprocessing_from({"crop_fraction": 0.8})  # the manifest lacks the others
     pixels = [
         np.round(tf_preprocess.resize(images.read(i), (8, 8), preprocessing)) for i in range(5)
     ]
@@ -134,7 +135,7 @@ def test_onnx_files_of_prepared_images(rng, tmp_path):
         evaluation.open_predictor(file)
     with_manifest(file, "model.onnx", output="logits", preprocessing_is_inside=False)
     predictor, _ = evaluation.open_predictor(file)
-    preprocessing = Preprocessing(antialias=False, crop_fraction=0.8)  # the manifest lacks it
+    preprocessing = preprocessing_from({"crop_fraction": 0.8})  # the manifest lacks the others
     pixels = np.stack(
         [tf_preprocess.resize(images.read(i), (8, 8), preprocessing) for i in range(5)]
     )

@@ -71,6 +71,7 @@ def test_exported_features_are_embeddings(tmp_path):
 @pytest.mark.once
 def test_a_search_refuses_another_model(tmp_path):
     model, other = build(), build(seed=1)
+    model.preprocessing = dataclasses.replace(model.preprocessing, rounding="none")
     weights.save(model, tmp_path / "a.keras")
     weights.save(other, tmp_path / "other.keras")
     table = table_of(model, tmp_path, {"model": str(tmp_path / "a.keras")})

@@ -136,4 +136,4 @@ def test_a_run_of_an_earlier_version_keeps_its_resize(tmp_path, model, there):
     with pytest.raises(ValueError, match=remedy):
         runs.open_run(config)
     same = dataclasses.replace(config, model=dataclasses.replace(model, antialias=False))
-    assert runs.open_run(same).config == same
+    assert runs.open_run(same).config == runs.continued(same)

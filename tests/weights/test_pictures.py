@@ -25,7 +25,8 @@ IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 def test_new_models_average_pixels_and_published_weights_keep_their_resize(rng, tmp_path):
     model = build(rng, gelu="tanh", image_size=16)
     assert model.preprocessing == Preprocessing() and Preprocessing().antialias
-    with pytest.warns(UserWarning, match="google prepares pictures with antialias=False and this"):
+    there = "google prepares pictures with antialias=False, rounding='none' and this"
+    with pytest.warns(UserWarning, match=there):
         weights.save(model, tmp_path / "model.npz", format="google")
     read = weights.from_checkpoint(tmp_path / "model.npz")
     assert not read.preprocessing.antialias  # as Google prepares pictures
@@ -45,7 +46,7 @@ def test_files_without_the_field_mean_no_averages(rng, tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    old = dataclasses.replace(Preprocessing(), antialias=False)
+    old = Preprocessing(antialias=False, rounding="none")
     assert keras.saving.load_model(path).preprocessing == old
     note = Numerics(preprocessing=Preprocessing(rounding="torchvision")).to_json()
     del note["preprocessing"]["antialias"], note["preprocessing"]["rounding"]
@@ -57,12 +58,14 @@ def test_files_without_the_field_mean_no_averages(rng, tmp_path):
     assert preprocessing_of(keras.Sequential([keras.layers.Dense(1)])) == old
 
 
-@pytest.mark.parametrize("rounding", [None, "torchvision"])
-def test_a_run_may_name_the_rounding(rounding):
+@pytest.mark.parametrize("rounding", [None, "none", "transformers"])
+def test_a_run_may_name_the_rounding(tmp_path, rounding):
     config = read_config("digits")
     model = dataclasses.replace(config.model, rounding=rounding)
-    built = initial_model(dataclasses.replace(config, model=model), ["a", "b"])
-    assert built.preprocessing == Preprocessing(rounding=rounding or "none")
+    config = dataclasses.replace(config, model=model, workdir=str(tmp_path / "run"))
+    for settled in (config, runs.continued(config)):
+        built = initial_model(settled, ["a", "b"])
+        assert built.preprocessing == Preprocessing(rounding=rounding or "torchvision")
 
 
 @pytest.mark.parametrize("antialias", [None, False, True])
@@ -100,6 +103,29 @@ def without_note(folder):
     return folder
 
 
+@pytest.mark.parametrize("line", ["", "  rounding: null\n"])  # which meant none until new ones did
+@pytest.mark.parametrize("workdir", ["run", None])
+def test_a_new_model_of_an_earlier_version_goes_on_without_rounding(
+    tmp_path, monkeypatch, line, workdir
+):
+    monkeypatch.chdir(tmp_path)
+    config = read_config("scratch/small")
+    config = dataclasses.replace(config, dataset="digits", workdir=workdir)
+    pixels = lambda config: initial_model(config, ["a", "b"]).preprocessing
+    run = runs.open_run(config)
+    assert run.folder == runs.folder_of(config) and pixels(run.config) == Preprocessing()
+    described = run.folder / "config.yaml"
+    assert "  rounding: torchvision\n" in described.read_text()
+    described.write_text(described.read_text().replace("  rounding: torchvision\n", line))
+    continued = runs.continued(config)
+    assert pixels(continued) == Preprocessing(rounding="none")
+    assert runs.open_run(config).config == runs.open_run(continued).config == continued
+    assert runs.continued(config) == continued  # from now on the file says it
+    named = dataclasses.replace(config.model, rounding="torchvision")
+    with pytest.raises(ValueError, match="model.rounding: 'none' there, 'torchvision' here"):
+        runs.open_run(dataclasses.replace(config, model=named, workdir=str(run.folder)))
+
+
 def test_a_run_that_an_earlier_version_began_rounds_no_levels(tmp_path):
     weights.save(build(gelu="exact", image_size=16), tmp_path / "hf", format="huggingface")
     source = str(without_note(tmp_path / "hf"))
@@ -124,14 +150,20 @@ def test_a_run_that_an_earlier_version_began_rounds_no_levels(tmp_path):
     [
         ("huggingface", {"antialias": False}, "antialias=True and this model with antialias=False"),
         ("timm", {"antialias": False}, "antialias=True and this model with antialias=False"),
-        ("keras_hub", {"antialias": False}, None),
-        ("keras_hub", {"crop_fraction": 0.5}, "crop_fraction=1.0 and .* crop_fraction=0.5"),
+        ("keras_hub", {"antialias": False, "rounding": "none"}, None),
+        (
+            "keras_hub",
+            {"crop_fraction": 0.5, "rounding": "none"},
+            "crop_fraction=1.0 and .* crop_fraction=0.5",
+        ),
         ("timm", {"interpolation": "bicubic", "crop_fraction": 0.8, **IMAGENET}, None),
         ("huggingface", {"interpolation": "bicubic", **IMAGENET}, None),
         ("timm", {"crop_fraction": 0.8, "rounding": "torchvision"}, None),
         ("huggingface", {"crop_fraction": 0.8, "rounding": "transformers"}, None),
         ("huggingface", {"rounding": "torchvision"}, None),  # which differs in crops alone
-        ("keras_hub", {"rounding": "torchvision"}, "rounding='none' and .*'torchvision'"),
+        ("keras_hub", {}, "rounding='none' and .*'torchvision'"),
+        ("timm", {"rounding": "none"}, None),  # whose probabilities differ by less than 1e-3
+        ("huggingface", {"rounding": "none"}, None),
         ("timm", {}, None),
         ("huggingface", {}, None),
     ],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.photographs import photographs
-from benchmarks.same_answer import CASES, DEIT, NEW, PLAIN, compare, exported, told
+from benchmarks.same_answer import CASES, DEIT, FLOATS, NEW, compare, exported, told
 from tests.peers import peer
 
 pytestmark = pytest.mark.once
@@ -31,7 +31,7 @@ def test_photographs_have_the_same_probabilities(case, tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("preprocessing", [PLAIN, DEIT], ids=told)
+@pytest.mark.parametrize("preprocessing", [NEW, DEIT], ids=told)
 def test_exported_files_give_the_same_probabilities(preprocessing, tmp_path):
     answers = exported(preprocessing, photographs(), tmp_path)
     ours = answers.pop("ours")
@@ -42,8 +42,8 @@ def test_exported_files_give_the_same_probabilities(preprocessing, tmp_path):
 
 @pytest.mark.nightly
 def test_exported_files_answer_as_the_model_does_for_whole_levels(tmp_path):
-    """They take 8 bits, to which a model that rounds no levels is the one that differs."""
-    answers = exported(NEW, photographs(), tmp_path)
+    """They take 8 bits, from which a model that rounds no levels differs."""
+    answers = exported(FLOATS, photographs(), tmp_path)
     for suffix in (".tflite", ".onnx"):
         file = answers[f"the {suffix} file, by this package"]
         np.testing.assert_allclose(file, answers["this package, on whole levels"], atol=1e-5)

@@ -2,13 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from vit_keras import variants
+from vit_keras.config.model import ModelConfig
 from vit_keras.config.run import Config
 
 RESIZE = "model.antialias"
 LIBRARY = "augment.library"  # of RandAugment, which was keras before it was pillow
+ROUNDING: Literal["torchvision"] = "torchvision"  # of a new model, as `models.Preprocessing` has it
 
 
 def as_recorded(config: Config, fields: Mapping[str, Any]) -> Config:
@@ -18,31 +20,38 @@ def as_recorded(config: Config, fields: Mapping[str, Any]) -> Config:
         config: The configuration, with today's values of the fields that the file lacks.
         fields: The fields in the file. Without `model.antialias`, new models of the paper's
             variants did not average pixels; weights and families had their own resize, as now.
-            Without `model.rounding`, no model rounded levels.
+            Without `model.rounding`, no model rounded levels, and where it was null, no new one.
     """
-    model = config.model
-    if model.weights and "rounding" not in fields.get("model", {}):
+    model, said = config.model, fields.get("model", {})
+    if "rounding" not in said or (model.rounding is None and not _weights_say_it(model)):
         model = dataclasses.replace(model, rounding="none")
-        config = dataclasses.replace(config, model=model)
-    weights_say_it = model.weights and not model.weights.endswith(".weights.h5")
     row = variants.VARIANTS.get(model.variant or "")
-    has_own = weights_say_it or isinstance(row, variants.FamilyVariant)
-    if "antialias" in fields.get("model", {}) or has_own:
-        return config
-    return dataclasses.replace(config, model=dataclasses.replace(model, antialias=False))
+    has_own = _weights_say_it(model) or isinstance(row, variants.FamilyVariant)
+    if "antialias" not in said and not has_own:
+        model = dataclasses.replace(model, antialias=False)
+    return dataclasses.replace(config, model=model)
 
 
-def as_begun(config: Config, recorded: Config) -> Config:
-    """Returns a configuration that rounds no levels where its run began so.
+def as_begun(config: Config, recorded: Config | None) -> Config:
+    """Returns a configuration that says whether levels are rounded, unless the weights say it.
 
     Args:
         config: What is requested.
-        recorded: What the run's file holds, after `as_recorded`.
+        recorded: What the run's file holds, after `as_recorded`; None for a new run.
     """
-    if config.model.rounding is None and recorded.model.rounding == "none":
-        model = dataclasses.replace(config.model, rounding="none")
-        return dataclasses.replace(config, model=model)
-    return config
+    if config.model.rounding is not None:
+        return config
+    rounding: Literal["none", "torchvision"] = ROUNDING
+    if recorded and recorded.model.rounding == "none":
+        rounding = "none"
+    elif _weights_say_it(config.model):
+        return config
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, rounding=rounding))
+
+
+def _weights_say_it(model: ModelConfig) -> bool:
+    """Whether the weights say how pictures are prepared, which `.weights.h5` files do not."""
+    return model.weights is not None and not model.weights.endswith(".weights.h5")
 
 
 def unused(recorded: Mapping[str, Any], requested: Mapping[str, Any]) -> set[str]:

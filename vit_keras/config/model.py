@@ -75,7 +75,7 @@ class ModelConfig:
         antialias: whether the resize of the pictures averages the pixels that it would skip; null
             for what the weights or the family say, or true
         rounding: what the resize rounds to whole numbers, as `Preprocessing.rounding`: none,
-            torchvision or transformers; null for what the weights say, or none
+            torchvision or transformers; null for what the weights say, or torchvision
         rematerialise: recompute the blocks' activations in the backward pass, which saves memory
         weights: checkpoint to start from: a run, a file or folder of any format, or a published
             name; it brings its architecture, and the head starts anew

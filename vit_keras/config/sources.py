@@ -24,10 +24,11 @@ ARCHITECTURE = (
     "model.representation_size",
     "model.options",
 )
+PICTURES = ("model.antialias", "model.rounding")  # which weights bring as well
 # Field: the fields that it replaces where an earlier source gives them.
 REPLACED: dict[str, tuple[str, ...]] = {
     "model.variant": (*VARIANT_SIZES, "model.options"),
-    "model.weights": ARCHITECTURE,
+    "model.weights": (*ARCHITECTURE, *PICTURES),
     "epochs": ("total_steps",),
     "total_steps": ("epochs",),
     "optimizer.warmup_steps": ("optimizer.warmup_fraction",),
@@ -60,7 +61,7 @@ def replaced_fields(files: Sequence[str], arguments: Sequence[str]) -> dict[str,
         files: YAML files; each is a source.
         arguments: Options `--FIELD VALUE` or `--FIELD=VALUE`, which together are the last source.
     """
-    sources = [dict(_flat(_fields_in(file))) for file in files]
+    sources = [dict(flat_fields(_fields_in(file))) for file in files]
     sources.append(dict(_given(arguments)))
     last = {name: number for number, source in enumerate(sources) for name in source}
     dropped = {
@@ -118,14 +119,14 @@ def _given(arguments) -> Iterator[tuple[str, Any]]:
                 value = yaml.safe_load(text)
             except yaml.YAMLError:
                 value = text
-            yield from _flat(value, option[1])
+            yield from flat_fields(value, option[1])
 
 
-def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Each field with its dotted name."""
     if not isinstance(value, Mapping) or prefix in MAPPINGS:
         if prefix:
             yield prefix, value
         return
     for name, inner in value.items():
-        yield from _flat(inner, f"{prefix}.{name}" if prefix else str(name))
+        yield from flat_fields(inner, f"{prefix}.{name}" if prefix else str(name))

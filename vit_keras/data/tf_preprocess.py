@@ -86,13 +86,26 @@ def _resize(images, size, preprocessing):
     method, antialias = preprocessing.interpolation, preprocessing.antialias
     resized = lambda pixels, sides: tf.image.resize(pixels, sides, method, antialias=antialias)
     if preprocessing.rounds_levels:
-        for sides in ((tf.shape(images)[-3], size[1]), size):  # columns first, as Pillow does
-            images = tf.clip_by_value(tf.floor(resized(images, sides) + 0.5), 0.0, 255.0)
-        return images
+        return _resize_levels(images, size, resized)
     images = tf.cast(resized(images, size), tf.float32)
     if method == "bilinear":  # a mean of pixels lies between them
         return images
     return tf.clip_by_value(images, 0.0, 255.0)
+
+
+def _resize_levels(images, size, resized):
+    """Resizes the columns and then the rows, as Pillow does, and rounds levels after each.
+
+    The axis comes first and the other one is among the channels, which TensorFlow sums at once.
+    """
+    whole = lambda levels: tf.clip_by_value(tf.floor(levels + 0.5), 0.0, 255.0)
+    height, width, channels = size[0], size[1], images.shape[-1]
+    *_, rows, columns, _ = tf.unstack(tf.shape(images))
+    x = tf.transpose(tf.reshape(images, (-1, rows, columns, channels)), (0, 2, 1, 3))
+    x = whole(resized(tf.reshape(x, (-1, columns, 1, rows * channels)), (width, 1)))
+    x = tf.transpose(tf.reshape(x, (-1, width, rows, channels)), (0, 2, 1, 3))  # (B, H, w, C)
+    x = whole(resized(tf.reshape(x, (-1, rows, 1, width * channels)), (height, 1)))
+    return tf.reshape(x, tf.concat([tf.shape(images)[:-3], [height, width, channels]], axis=0))
 
 
 def _resize_and_crop(images, size, preprocessing):

@@ -12,7 +12,8 @@ from vit_keras.layers.base import check_choice
 from vit_keras.models import Preprocessing
 
 SHARE = 7 / 8  # the side of a crop
-PLAIN = Preprocessing(antialias=False)  # resizes prepared images too, whatever their values
+# Resizes prepared images too, whatever their values.
+PLAIN = Preprocessing(antialias=False, rounding="none")
 
 
 def _flip(images):

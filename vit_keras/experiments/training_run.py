@@ -56,12 +56,13 @@ def _train_run(config, held):
     keras.utils.set_random_seed(config.seed)
     with distribution.open(config) as topology:
         with topology.chief_first():  # a published file is downloaded once
-            config = runs.continued(complete_model(config))
+            config = complete_model(config)
         dataset = data.load(
             config.dataset, config.model.channels, config.data, config.task, config.learns_labels
         )
         train_split, _ = data.train_and_test(dataset, config.data)
         config = pin_weights(config.complete_task(dataset.kind).count_steps(len(train_split)))
+        config = runs.continued(config)
         described = dataset.class_names, data.learned_task(dataset, train_split, config)
         with topology.scope():
             model, encoder = build_compiled(config, *described)

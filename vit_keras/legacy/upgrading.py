@@ -9,7 +9,7 @@ import numpy as np
 from vit_keras.layers.transformer_block import TransformerBlock
 from vit_keras.models import ImageModel, Preprocessing, VisionTransformer
 
-AS_OPENCV = Preprocessing(interpolation="bilinear", antialias=False)  # as 0.x resized pictures
+AS_OPENCV = Preprocessing(antialias=False, rounding="none")  # as 0.x resized pictures, bilinear
 STEM = ("embedding", "class_token", "Transformer_posembed_input")
 ATTENTION = "MultiHeadDotProductAttention_1"
 BRANCHES = ("LayerNorm_0", ATTENTION, "LayerNorm_2", "MlpBlock_3/Dense_0", "MlpBlock_3/Dense_1")

@@ -23,8 +23,8 @@ ROUNDINGS = ("none", "torchvision", "transformers")
 class Preprocessing:
     """The way from a picture's pixels to a model's input.
 
-    The defaults are for new models: inputs in [-1, 1], as in the published ViT code, and a resize
-    that other projects have as well. The resize of published weights is their own.
+    The defaults are for new models: inputs in [-1, 1], as in the published ViT code, and Pillow's
+    resize, which other projects have as well. The resize of published weights is their own.
 
     Attributes:
         mean: Subtracted from pixels in [0, 1]: one value, or one for each channel.
@@ -52,7 +52,7 @@ class Preprocessing:
     interpolation: str = "bilinear"
     antialias: bool = True
     crop_fraction: float | None = None
-    rounding: str = "none"
+    rounding: str = "torchvision"
 
     def __post_init__(self):
         check_types(self)
@@ -98,7 +98,7 @@ def _are_colors(*values) -> bool:
 
 
 # The resize of the original code, `vit_jax`: of its files, and of files that do not say their own.
-PUBLISHED_PREPROCESSING = Preprocessing(antialias=False)
+PUBLISHED_PREPROCESSING = Preprocessing(antialias=False, rounding="none")
 
 
 @kernels.dispatch("call_chain")

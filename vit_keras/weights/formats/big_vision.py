@@ -171,7 +171,7 @@ def check(arch: VisionTransformerArchitecture) -> None:
 
 PUBLISHED = Resizing(crops=True)
 NAFLEX = Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
-PREPROCESSING = Preprocessing(antialias=True, crop_fraction=0.875)
+PREPROCESSING = Preprocessing(antialias=True, crop_fraction=0.875, rounding="none")
 
 FORMAT = Format(
     name="big_vision",

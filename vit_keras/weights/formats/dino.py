@@ -39,7 +39,7 @@ GIANT = dataclasses.replace(DINO, packed="mlp.w12", dense_1="mlp.w3")
 MASK_TOKEN = "mask_token"
 ONLY_HERE = (MASK_TOKEN, "register_tokens", "blocks.0.mlp.w12.weight")
 HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1536: 24}
-IMAGENET = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), antialias=True)
+IMAGENET = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), rounding="none")
 CROPPED = dataclasses.replace(
     IMAGENET, interpolation="bicubic", crop_fraction=0.875, rounding="torchvision"
 )

@@ -113,6 +113,7 @@ def _preprocessing(converter):
         interpolation=converter.get("interpolation", "bilinear"),
         antialias=converter.get("antialias", False),
         crop_fraction=1.0 if converter.get("crop_to_aspect_ratio", True) else None,
+        rounding="none",
     )
 
 
