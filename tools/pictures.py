@@ -132,16 +132,18 @@ def augmented(split, config, count):
         yield np.asarray(images)[np.argmax(np.asarray(targets)[:, 0])]
 
 
-def draw_augmentation(path, rows=3):
-    """Draws a sheet with a column for each kind of augmentation in `SHEET`."""
-    split = data.from_arrays(photographs(), [0, 1])
-    figure, axes = new_figure(1.1 * len(SHEET), 1.1 * rows + 0.3, rows, len(SHEET))
-    for column, (name, fields) in zip(axes.T, SHEET.items()):
+def draw_augmentation(path, rows=3, columns=4):
+    """Draws a sheet with a part of a column for each kind of augmentation in `SHEET`."""
+    split, lines = data.from_arrays(photographs(), [0, 1]), rows * -(-len(SHEET) // columns)
+    figure, axes = new_figure(1.1 * columns, 1.1 * lines + 0.5, lines, columns)
+    for number, (name, fields) in enumerate(SHEET.items()):
+        first = number // columns * rows
+        column = axes[first : first + rows, number % columns]
         column[0].set_title(name, fontsize=8)
         for axis, image in zip(column, augmented(split, AugmentConfig(**fields), rows)):
             axis.imshow(data.pixels_of(image, models.Preprocessing()))
             axis.axis("off")
-    figure.savefig(path, dpi=110, pil_kwargs={"quality": 80})
+    figure.savefig(path, dpi=140, pil_kwargs={"quality": 80})
 
 
 def reduce_colors(path):

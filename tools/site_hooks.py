@@ -19,9 +19,11 @@ ROOMS = (
     *("experiments", "planning", "evaluation", "retrieval", "exporting", "native", "inspection"),
     *("compute", "reproduce", "legacy"),
 )
-LONG = 50  # characters
+LONG, LONGEST = 50, 160  # characters
 TAG = re.compile(r"<[^>]*>")
 CELL = re.compile(r"<td((?: [^>]*)?>(.*?)</td>)", re.DOTALL)
+INLINE = re.compile(r"<code>[^<]*</code>")  # blocks have tags inside
+OPTION = re.compile(r"--\w[\w.-]*")
 CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 
 
@@ -57,13 +59,15 @@ def site_links(text: str, page: str) -> str:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Marks cells with much text, which get room in a table that then scrolls."""
-    return CELL.sub(lambda cell: f"<td data-long{cell[1]}" if is_long(cell[2]) else cell[0], html)
+    """Marks cells with much text, which get room in a table that then scrolls, and options."""
+    html = INLINE.sub(lambda code: OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
+    return CELL.sub(lambda cell: f"<td{room_for(cell[2])}{cell[1]}", html)
 
 
-def is_long(cell: str) -> bool:
-    """Whether a cell's text, without its tags, would be tall in a narrow column."""
-    return len(TAG.sub("", cell)) > LONG
+def room_for(cell: str) -> str:
+    """The mark of a cell whose text, without its tags, would be tall in a narrow column."""
+    length = len(TAG.sub("", cell))
+    return " data-long data-longest" if length > LONGEST else " data-long" if length > LONG else ""
 
 
 def public_names(room: str) -> list[str]:
