@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from huggingface_hub import constants
 from tests.helpers import randomise, to_numpy
 from vit_keras import commands, config, weights
 from vit_keras.models import VisionTransformer
+from vit_keras.tasks import Task
 
 pytestmark = pytest.mark.once
 ADDRESS = "hf://ann/pets"
@@ -71,6 +73,43 @@ def test_the_card_has_the_runs_own_numbers(trained, tmp_path, capsys):
         commands.run(["push", str(trained), ADDRESS, "--out", str(folder)])
     commands.run(["push", str(trained), ADDRESS, "--dry_run"])
     assert "| accuracy | 93.75 % |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("task", "report", "category", "tag", "score"),
+    [
+        (
+            Task("labels"),
+            {"average_precision": 0.75},
+            "image-classification",
+            "multi-label-image-classification",
+            "the probability of one label",
+        ),
+        (
+            Task("numbers", mean=(1.0, 2.0, 3.0), std=(0.5, 0.5, 0.5)),
+            {"r2": 0.875},
+            None,
+            "image-regression",
+            "one of the numbers",
+        ),
+    ],
+    ids=["labels", "numbers"],
+)
+def test_the_card_says_what_the_outputs_mean(
+    trained, tmp_path, capsys, task, report, category, tag, score
+):
+    run = shutil.copytree(trained, tmp_path / "run")
+    model = weights.open_model(run / "model.keras")
+    model.task = task
+    weights.save_model(model, run / "model.keras")
+    (run / "report.json").write_text(json.dumps(report))
+    commands.run(["push", str(run), ADDRESS, "--dry_run"])
+    _, head, text = capsys.readouterr().out.split("---\n", 2)
+    fields = yaml.safe_load(head)
+    assert fields.get("pipeline_tag") == category and tag in fields["tags"]
+    assert fields["model-index"][0]["results"][0]["task"]["type"] == (category or tag)
+    assert f"Each score of `classify` is {score}." in text
+    assert f"3 {task.kind}: cat, dog, owl." in text
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,17 @@ FIGURES = {
     "mae": ("mean absolute error", 1, ""),
     "images": ("held-out images", 1, ""),
 }
+# What the hub calls a task of each kind: its category, if it has one; a tag; and a name.
+HUB_TASKS = {
+    "classes": ("image-classification", None, "Image classification"),
+    "labels": (
+        "image-classification",
+        "multi-label-image-classification",
+        "Multi-label image classification",
+    ),
+    "numbers": (None, "image-regression", "Image regression"),
+}
+SCORES = {"labels": "the probability of one label", "numbers": "one of the numbers"}
 FIELDS = ("epochs", "total_steps", "batch", "seed", "loss", "label_smoothing")
 
 
@@ -67,14 +78,16 @@ def card(model: keras.Model, trained: Run, repository: str, license: str | None 
     remedy, file = "`vit-keras evaluate` writes it again", trained.folder / "report.json"
     report = read_json(file, dict, remedy, LARGEST_REPORT) if file.exists() else {}
     figures = _figures(report)
-    head = yaml.safe_dump(_metadata(trained, license, figures), sort_keys=False, allow_unicode=True)
+    kind = task_of(model).kind
+    fields = _metadata(trained, kind, license, figures)
+    head = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)
     height, width, channels = model.input_shape[1:]
     sections = [
         f"---\n{head}---",
         f"# {repository.partition('/')[2]}",
         f"A Vision Transformer for images of {height}x{width} pixels and {channels} channels, with "
         f"{model.count_params():,} parameters, trained by vit_keras on {trained.config.dataset}.",
-        _loading(repository),
+        _loading(repository, kind),
         _table("Held-out numbers", {row["name"]: row["shown"] for row in figures}),
         _table("Training", _training(trained)),
         _table("Preprocessing", _preprocessing(model)),
@@ -93,11 +106,14 @@ def _figures(report):
     return rows
 
 
-def _metadata(trained, license, figures):
+def _metadata(trained, kind, license, figures):
     """The fields that the hub reads, for search and for its own tables."""
-    tags = ["vit_keras", "keras", "vit"]
+    category, tag, task = HUB_TASKS[kind]
     fields: dict[str, Any] = {"license": license} if license else {}
-    fields |= {"library_name": "transformers", "pipeline_tag": "image-classification", "tags": tags}
+    fields["library_name"] = "transformers"
+    if category:
+        fields["pipeline_tag"] = category
+    fields["tags"] = ["vit_keras", "keras", "vit", *([tag] if tag else [])]
     metrics = [
         {"type": row["key"], "name": row["name"], "value": row["value"]}
         for row in figures
@@ -107,14 +123,14 @@ def _metadata(trained, license, figures):
         return fields
     name = trained.config.dataset
     result = {
-        "task": {"type": "image-classification"},
+        "task": {"type": category or tag, "name": task},
         "dataset": {"name": name, "type": name.partition(":")[2] or name, "split": "held-out"},
         "metrics": metrics,
     }
     return fields | {"model-index": [{"name": trained.config.name, "results": [result]}]}
 
 
-def _loading(repository):
+def _loading(repository, kind):
     address = f"hf://{repository}"
     return (
         "## Use\n\n```python\nimport vit_keras\n\n"
@@ -122,6 +138,7 @@ def _loading(repository):
         f"On the command line: `vit-keras predict {address}/{MODEL} photos`. With transformers:\n\n"
         "```python\nfrom transformers import pipeline\n\n"
         f'classify = pipeline("image-classification", model="{repository}")\n```'
+        + (f"\n\nEach score of `classify` is {SCORES[kind]}." if kind in SCORES else "")
     )
 
 

@@ -10,8 +10,13 @@ from vit_keras.layers.base import check_choice
 from vit_keras.layers.dense import GELUS
 from vit_keras.layers.std_conv import STANDARDIZATIONS
 from vit_keras.models import ImageModel, Preprocessing
-from vit_keras.models.image_model import PUBLISHED_PREPROCESSING, preprocessing_from
+from vit_keras.models.image_model import (
+    PUBLISHED_PREPROCESSING,
+    preprocessing_from,
+    with_tuples,
+)
 from vit_keras.resizing import Resizing, patch_rule
+from vit_keras.tasks import CLASSES, Task
 
 PUBLISHED_RESIZING = Resizing()
 # What messages call the fields that may differ between a model and the code of a format.
@@ -37,6 +42,7 @@ class Numerics:
         standardization: How the convolutions of a hybrid's stem standardize their kernels.
         group_norm_epsilon: The epsilon of all group normalizations in a hybrid's stem.
         class_names: Names of the classes in the order of the logits, or None.
+        task: What the outputs mean.
     """
 
     gelu: str = "exact"
@@ -46,6 +52,7 @@ class Numerics:
     standardization: str = "vit"
     group_norm_epsilon: float = 1e-6
     class_names: tuple[str, ...] | None = None
+    task: Task = CLASSES
 
     def __post_init__(self):
         check_choice(self.gelu, GELUS, "gelu")
@@ -56,21 +63,21 @@ class Numerics:
                 raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {value!r}")
 
     def to_json(self) -> dict:
-        """The fields as values that a file's JSON metadata can hold."""
-        return dataclasses.asdict(self)
+        """The fields as values that a file's JSON metadata can hold; without a task for classes."""
+        fields = dataclasses.asdict(self)
+        if self.task == CLASSES:
+            del fields["task"]
+        return fields
 
     @classmethod
     def from_json(cls, fields: dict) -> "Numerics":
         """The reverse of `to_json`; earlier versions wrote one rule, `interpolation`."""
-        fields = _tuples(fields)
+        fields = with_tuples(fields)
+        fields["task"] = Task(**with_tuples(fields.get("task", {})))
         fields["preprocessing"] = preprocessing_from(fields["preprocessing"])
         if (rule := fields.pop("interpolation", None)) is not None:
             fields["resizing"] = {"positions": rule, "patches": patch_rule(rule)}
         return cls(**{**fields, "resizing": Resizing(**fields.get("resizing", {}))})
-
-
-def _tuples(fields: dict) -> dict:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
 
 def adopt_numerics(model: keras.Model, numerics: Numerics) -> None:
@@ -81,6 +88,8 @@ def adopt_numerics(model: keras.Model, numerics: Numerics) -> None:
         names = numerics.class_names
         if names is not None and len(names) == model.output_shape[-1]:
             model.class_names = tuple(names)
+        if numerics.task != CLASSES:
+            model.task = numerics.task
 
 
 def set_computation(model: keras.Model, numerics: Numerics) -> None:

@@ -1,5 +1,6 @@
 """Models' weights into files of any format; a file is replaced only when it is complete."""
 
+import dataclasses
 import json
 import os
 import warnings
@@ -11,7 +12,7 @@ from vit_keras.files import replacing, replacing_folder
 from vit_keras.keras_internals import weights_in_memory
 from vit_keras.layers.base import check_choice
 from vit_keras.layers.quantization import refuse_quantized
-from vit_keras.models import lora_layers, merge_lora, preprocessing_of, resizing_of
+from vit_keras.models import lora_layers, merge_lora, preprocessing_of, resizing_of, task_of
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.archives import record_members
 from vit_keras.weights.containers.keras_h5 import record_hashes, write_h5
@@ -118,6 +119,7 @@ def numerics_of(model: keras.Model, arch) -> Numerics:
         preprocessing=preprocessing_of(model),
         resizing=resizing_of(model),
         class_names=None if names is None else tuple(names),
+        task=dataclasses.replace(task_of(model), mean=None, std=None),  # see `_in_own_units`
         **{field: getattr(arch, field) for field in arch.numerics_fields},
     )
 
@@ -153,14 +155,31 @@ def _save_native(model, path):
 
 def _tensors(model, row, arch, config):
     """Yields the file's (name, array) pairs, one link at a time."""
-    variables = {variable.path: variable for variable in model.weights}
+    variables, task = {variable.path: variable for variable in model.weights}, task_of(model)
+    _check_units(task, variables)
     for link in row.links(arch, None, config):
-        ours = [keras.ops.convert_to_numpy(variables.pop(path)) for path in link.ours]
-        arrays = link.write(*(np.asarray(array, "float32") for array in ours))
-        yield from zip(link.theirs, map(np.ascontiguousarray, arrays))
+        arrays = {path: keras.ops.convert_to_numpy(variables.pop(path)) for path in link.ours}
+        ours = [_in_own_units(path, array, task) for path, array in arrays.items()]
+        theirs = link.write(*(np.asarray(array, "float32") for array in ours))
+        yield from zip(link.theirs, map(np.ascontiguousarray, theirs))
     if variables:
         raise ValueError(
             f"{row.name} files have no place for {', '.join(variables)} of model {model.name!r}"
+        )
+
+
+def _in_own_units(path, array, task):
+    """A head's weights, after which numbers need no `Task.std` and `Task.mean` any more."""
+    if task.std is None or not path.startswith("head"):
+        return array
+    return array * np.array(task.std) + (np.array(task.mean) if path.endswith("/bias") else 0)
+
+
+def _check_units(task, variables):
+    if task.std is not None and not any(path.endswith("head/bias") for path in variables):
+        raise ValueError(
+            "Numbers in their own units need a head with a bias, which takes their mean. Received: "
+            f"a model without one, whose task has mean={task.mean}"
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from vit_keras.layers.base import check_choice
 from vit_keras.models import resizing_of
+from vit_keras.tasks import CLASSES
 from vit_keras.weights import first_use
 from vit_keras.weights.architectures import (
     ResNetArchitecture,
@@ -57,7 +58,8 @@ def copy_weights(
             if _is_head(path):
                 variable.assign(np.zeros(variable.shape, "float32"))
     if numerics is not None:
-        adopt_numerics(model, dataclasses.replace(numerics, resizing=resizing))
+        task = numerics.task if head == "keep" else CLASSES
+        adopt_numerics(model, dataclasses.replace(numerics, resizing=resizing, task=task))
     if head == "keep":
         _warn_of_zero_head(plan.variables, file)
     if file.format.name != "vit_keras":

@@ -22,6 +22,7 @@ from vit_keras.weights.formats.huggingface_config import (
     class_names_of,
     gelu_of,
     image_size_of,
+    task_of,
     write_config,
 )
 from vit_keras.weights.formats.huggingface_links import links
@@ -113,6 +114,7 @@ def _numerics(row, config):
         preprocessing=read_processor(config.get(PROCESSOR) or {}, row.processor),
         resizing=Resizing(rule, "bilinear_half_pixel" if rule == NAFLEX else "bicubic", crops=True),
         class_names=class_names_of(config),
+        task=task_of(config),
     )
 
 

@@ -1,5 +1,6 @@
 """transformers' `config.json`: what it says of a file's model, and that of a model to write."""
 
+from vit_keras.tasks import CLASSES, Task
 from vit_keras.weights.formats.base import Numerics
 from vit_keras.weights.formats.huggingface_type import ModelType
 from vit_keras.weights.formats.huggingface_types import tower_config
@@ -15,6 +16,8 @@ GELU = {
 }
 WRITTEN_GELU = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
 GATES = ("silu", "swish")
+# Of `Task.kind`; the pipeline computes probabilities by it.
+PROBLEMS = {"labels": "multi_label_classification", "numbers": "regression"}
 # Fields of a configuration, and the argument of a model that they must equal.
 SIZES = {
     "hidden_size": "hidden_size",
@@ -70,6 +73,13 @@ def class_names_of(config: dict) -> tuple[str, ...] | None:
     return None if all(name == f"LABEL_{i}" for i, name in enumerate(names)) else names
 
 
+def task_of(config: dict) -> Task:
+    """Returns what a configuration says of the outputs."""
+    problem = config.get("problem_type")
+    kinds = [kind for kind, named in PROBLEMS.items() if named == problem]
+    return Task(kinds[0]) if kinds else CLASSES
+
+
 def kind_of_head(arch) -> str:
     """Returns "", "classifier" or "projection", as in `ModelType.classes`."""
     if arch.num_classes is None:
@@ -106,4 +116,6 @@ def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
         names = numerics.class_names or [f"LABEL_{i}" for i in range(arch.num_classes)]
         outer["id2label"] = {str(i): name for i, name in enumerate(names)}
         outer["label2id"] = {name: i for i, name in enumerate(names)}
+        if numerics.task.kind in PROBLEMS:
+            outer["problem_type"] = PROBLEMS[numerics.task.kind]
     return {"architectures": [row.classes[arch.classifier, head]], **outer, "dtype": "float32"}
