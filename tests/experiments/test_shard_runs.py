@@ -9,7 +9,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from tests.training.kill import model_differences
-from tests.training.test_distribution import start_pair
+from tests.training.processes import start_processes
 from vit_keras.commands import run
 
 pytestmark = pytest.mark.on("torch")
@@ -95,5 +95,5 @@ def last_checkpoint(folder):
 def train_in_pair(folder, datasets):
     (folder / "datasets.json").write_text(json.dumps(datasets))
     arguments = train_arguments(50)
-    codes, outputs = start_pair("several_datasets", folder, "multi_worker", arguments)
+    codes, outputs = start_processes("several_datasets", folder, "multi_worker", arguments)
     assert codes == [0, 0], outputs

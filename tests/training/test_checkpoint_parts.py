@@ -8,7 +8,7 @@ import pytest
 from tests.helpers import to_numpy
 from tests.training.halves import Half, save_halves
 from tests.training.small import small_config, small_model
-from vit_keras.training import checkpoint_files, checkpoints
+from vit_keras.training import checkpoint_files, checkpoint_parts, checkpoints
 from vit_keras.training.rollbacks import NonFinite
 
 pytestmark = pytest.mark.once
@@ -61,7 +61,7 @@ def test_the_first_process_waits_until_it_sees_a_part(tmp_path, model, monkeypat
         if appears and len(pauses) == 2:
             (tmp_path / "not-yet").rename(late)
 
-    monkeypatch.setattr(checkpoint_files.time, "sleep", sleep)
+    monkeypatch.setattr(checkpoint_parts.time, "sleep", sleep)
     if appears:
         path = checkpoints.save(model, tmp_path, 3, 2, topology=Half(0, gathered))
         assert pauses == [1, 2] and checkpoints.newest(tmp_path) == path

@@ -1,11 +1,7 @@
 """Several processes and devices train like one."""
 
-import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -13,29 +9,26 @@ import pytest
 
 from tests.helpers import ROOT, randomise, run_script
 from tests.training.distribution_worker import ON
+from tests.training.processes import (
+    RUN,
+    WORKER,
+    assert_identical,
+    assert_same_training,
+    rows_of,
+    start_processes,
+)
 from tests.training.shards_of_state import assert_moved, assert_split
 from vit_keras import data
 from vit_keras.commands import run
 from vit_keras.config import read_config as read
 from vit_keras.models import Preprocessing, VisionTransformer
-from vit_keras.training import checkpoint_files, checkpoints
+from vit_keras.training import checkpoints
 from vit_keras.training.distribution import Topology
 from vit_keras.training.loop import compile_model
 from vit_keras.weights import open_model
 
 BACKEND = keras.backend.backend()
 DIGITS = read(str(ROOT / "configs" / "digits.yaml"))
-WORKER = ROOT / "tests" / "training" / "distribution_worker.py"
-RUN = [
-    *("--config", str(ROOT / "configs" / "digits.yaml"), "--total_steps", "20"),
-    *("--model.hidden_size", "16", "--model.num_layers", "1", "--model.num_heads", "2"),
-    *("--model.mlp_dim", "16", "--batch", "32", "--batch_eval", "100", "--eval_every", "5"),
-    *("--checkpoint_every", "4", "--keep_checkpoints", "9", "--optimizer.warmup_steps", "0"),
-    *("--optimizer.learning_rate", "0.01"),
-    *("--optimizer.grad_norm_clip", "0.1"),  # the norms are above it
-    *("--augment.rotation_degrees", "0", "--augment.scale", "0", "--augment.shift", "0"),
-]
-
 
 RUNS = ("straight", "stopped")
 SAID = "they go on from the newest checkpoint", "another task died", "JAX distributed service"
@@ -49,80 +42,14 @@ def alone(tmp_path_factory):
     return folder
 
 
-def free_port():
-    """Finds three free ports in a row: torchrun's, and the two that other backends use."""
-    for port in range(20_000 + os.getpid() % 9_000, 60_000, 7):
-        with socket.socket() as a, socket.socket() as b, socket.socket() as c:
-            try:
-                for i, one in enumerate((a, b, c)):
-                    one.bind(("127.0.0.1", port + i))
-            except OSError:
-                continue
-            return port
-
-
-def start_pair(task, folder, mode, arguments=RUN):
-    """Starts two worker processes; returns their exit codes and their outputs."""
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    shared |= {"KERAS_BACKEND": BACKEND, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, WORKER, task, folder, *arguments, "--distribution", mode]
-    logs = [folder / f"{task}_{mode}_{rank}.log" for rank in (0, 1)]
-    processes = []
-    for rank, log in enumerate(logs):
-        variables = {**os.environ, **shared, "RANK": str(rank)}
-        with open(log, "w") as file:
-            options = {"cwd": ROOT, "env": variables, "stdout": file, "stderr": file}
-            processes.append(subprocess.Popen(list(map(str, command)), **options))
-    codes = [process.wait(timeout=500) for process in processes]
-    return codes, [log.read_text() for log in logs]
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """The folders that two processes leave: `straight`, and `stopped`, which was started again."""
     folder = tmp_path_factory.mktemp("pair")
-    first = start_pair("several_runs", folder, "multi_worker")
-    second = start_pair("one_run", folder, "multi_worker")
+    first = start_processes("several_runs", folder, "multi_worker")
+    second = start_processes("one_run", folder, "multi_worker")
     assert second[0] == [0, 0], second[1]
     return folder, first, second
-
-
-def weights(folder, step=20):
-    """A checkpoint's model and optimizer, without keys' biases, whose gradients are rounding."""
-    path = folder / "checkpoints" / f"step_{step:09d}"
-    meta = checkpoint_files.read_meta(path)
-    with checkpoint_files.State(path, meta) as state:
-        names = [n for n in meta["variables"] if "metrics/" not in n]
-        values = [(meta["variables"][n][0], state[n]) for n in names]
-    return [(k, v) for k, v in values if "key/bias" not in k and "key_bias" not in k]
-
-
-def assert_same_training(folder, alone):
-    """Losses agree within 1e-5, also on held-out images, whose last batch is padded."""
-    rows, expected = (json.loads((f / "metrics.json").read_text()) for f in (folder, alone))
-    assert [row["step"] for row in rows] == [5, 10, 15, 20]
-    for name in ("loss", "val_loss"):
-        found, right = ([row[name] for row in some] for some in (rows, expected))
-        np.testing.assert_allclose(found, right, rtol=1e-5)
-    assert right[-1] < right[0] - 0.02  # a model that learns
-    for name in ("accuracy", "val_accuracy"):
-        found, right = ([row[name] for row in some] for some in (rows, expected))
-        np.testing.assert_allclose(found, right, atol=1e-6)
-    found, right = weights(folder), weights(alone)
-    assert len(found) == len(right) > 40
-    for (name, value), (_, expected) in zip(found, right):
-        np.testing.assert_allclose(value, expected, atol=1e-4, err_msg=name)
-
-
-def assert_identical(folder, other):
-    for (name, found), (_, expected) in zip(weights(folder), weights(other)):
-        np.testing.assert_array_equal(found, expected, err_msg=name)
-
-
-def rows_of(folder):
-    """The rows of metrics, without what the clock measured."""
-    rows = json.loads((folder / "metrics.json").read_text())
-    return [{k: v for k, v in row.items() if k != "images_per_second"} for row in rows]
 
 
 @pytest.mark.slow
@@ -164,10 +91,10 @@ def test_processes_that_are_started_again_end_like_undisturbed_ones(pair):
 @pytest.mark.slow
 @pytest.mark.nightly  # `test_processes_stop_together_when_one_is_stopped_or_dies` loses the other
 def test_a_run_whose_first_process_is_lost_ends_and_can_be_resumed(pair, tmp_path):
-    codes, outputs = start_pair("lose_chief", tmp_path, "multi_worker")
+    codes, outputs = start_processes("lose_chief", tmp_path, "multi_worker")
     assert codes[0] == -signal.SIGKILL and codes[1] not in (0, None)
     assert any(words in outputs[1] for words in SAID), outputs[1]
-    codes, outputs = start_pair("one_run", tmp_path, "multi_worker")
+    codes, outputs = start_processes("one_run", tmp_path, "multi_worker")
     assert codes == [0, 0], outputs
     assert_identical(tmp_path / "stopped", pair[0] / "straight")
     assert rows_of(tmp_path / "stopped") == rows_of(pair[0] / "straight")
@@ -206,7 +133,7 @@ def test_a_run_in_shards_continues_on_fewer_devices(tmp_path):
 @pytest.mark.nightly  # `test_devices_of_one_process_train_as_one` shares a model among devices
 @pytest.mark.on("jax")
 def test_two_processes_share_one_copy_of_the_model(tmp_path, alone):
-    codes, outputs = start_pair("one_run", tmp_path, "model_parallel")
+    codes, outputs = start_processes("one_run", tmp_path, "model_parallel")
     assert codes == [0, 0], outputs
     assert_same_training(tmp_path / "stopped", alone)
     assert (tmp_path / "stopped" / "model.keras").is_file()

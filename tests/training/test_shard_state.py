@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests.training.kill import model_differences
-from tests.training.test_distribution import (
+from tests.training.processes import (
     RUN,
     assert_identical,
     assert_same_training,
-    start_pair,
+    start_processes,
 )
 from vit_keras.commands import run
 from vit_keras.training import checkpoints
@@ -54,9 +54,9 @@ def test_the_state_is_split_along_the_largest_dimension_that_divides(
 def test_two_processes_share_the_state_and_its_checkpoints(tmp_path):
     run(["train", *RUN, "--workdir", str(alone := tmp_path / "alone")])
     sharded = [*RUN, "--shard_state"]
-    codes, outputs = start_pair("several_runs", tmp_path, "multi_worker", sharded)
+    codes, outputs = start_processes("several_runs", tmp_path, "multi_worker", sharded)
     assert codes[1] == -signal.SIGKILL, outputs
-    codes, outputs = start_pair("one_run", tmp_path, "multi_worker", sharded)
+    codes, outputs = start_processes("one_run", tmp_path, "multi_worker", sharded)
     assert codes == [0, 0], outputs
     assert_same_training(tmp_path / "straight", alone)
     assert_identical(tmp_path / "stopped", tmp_path / "straight")
@@ -78,14 +78,14 @@ def test_two_processes_share_the_state_and_its_checkpoints(tmp_path):
 def test_two_processes_that_are_killed_in_a_save_go_on(tmp_path):
     (straight := tmp_path / "straight").mkdir()
     sharded = [*RUN, "--shard_state"]
-    codes, outputs = start_pair("one_run", straight, "multi_worker", sharded)
+    codes, outputs = start_processes("one_run", straight, "multi_worker", sharded)
     assert codes == [0, 0], outputs
     for killed, steps in ((1, range(4, 8)), (0, range(8, 12))):  # the best has one too
-        codes, outputs = start_pair("die_in_a_save", tmp_path, "multi_worker", sharded)
+        codes, outputs = start_processes("die_in_a_save", tmp_path, "multi_worker", sharded)
         assert codes[killed] == -signal.SIGKILL and codes[1 - killed] not in (0, None), outputs
         path = checkpoints.newest(tmp_path / "stopped" / "checkpoints")
         assert int(path.name.removeprefix("step_")) in steps
-    codes, outputs = start_pair("die_in_a_save", tmp_path, "multi_worker", sharded)
+    codes, outputs = start_processes("die_in_a_save", tmp_path, "multi_worker", sharded)
     assert codes == [0, 0], outputs
     assert_identical(tmp_path / "stopped", straight / "stopped")
     left = {path.name[:6] for path in (tmp_path / "stopped" / "checkpoints").iterdir()}

@@ -13,17 +13,17 @@ import os
 import pathlib
 import re
 import shutil
-import time
 import typing
+from collections.abc import Callable
 
 import numpy as np
 
-from vit_keras.files import replacing, replacing_folder, sha256, write_text
+from vit_keras.files import replacing_folder, sha256
 from vit_keras.json_files import read_json
 
 PAUSES = (1, 2, 4, 8, 0)  # seconds in which a network file system shows what others renamed
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-CHECKSUM, AT, PENDING = "checksum", "@", ".part-"
+CHECKSUM, AT = "checksum", "@"
 PART = re.compile(r"state_\d{5,}\.npz")
 
 
@@ -52,74 +52,26 @@ def is_checkpoint(path: str | os.PathLike) -> bool:
     return pathlib.Path(path, "meta.json").is_file() and pathlib.Path(path, "state.npz").is_file()
 
 
-def write(folder: pathlib.Path, arrays: dict[str, np.ndarray], meta: dict) -> None:
+def write(
+    folder: pathlib.Path,
+    arrays: dict[str, np.ndarray],
+    meta: dict,
+    collect: Callable[[pathlib.Path], dict[str, str]] | None = None,
+) -> None:
     """Writes `state.npz` and `meta.json` into `folder`.
 
     Args:
         folder: The folder of the checkpoint, which exists.
         arrays: The variables, or their parts, by name.
-        meta: What `meta.json` holds beside the checksums; under "files", those of other files.
+        meta: What `meta.json` holds beside the checksums.
+        collect: Moves other processes' files into `folder`, and returns their checksums.
     """
     with open(folder / "state.npz", "wb") as file:
-        _save(file, arrays)
+        save_arrays(file, arrays)
     meta = {**meta, "sha256": sha256(folder / "state.npz")}
+    if collect is not None:
+        meta["files"] = collect(folder)
     (folder / "meta.json").write_text(json.dumps({**meta, CHECKSUM: _checksum(meta)}))
-
-
-def write_part(checkpoint: pathlib.Path, arrays: dict[str, np.ndarray], process: int) -> None:
-    """Writes what another process than the first adds to a checkpoint, beside its folder.
-
-    Args:
-        checkpoint: The folder of the checkpoint, which need not exist yet.
-        arrays: Parts of variables, by their names with the bounds.
-        process: The number of the process.
-    """
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    path = _pending(checkpoint, process)
-    with full_disk_explained(checkpoint, arrays), replacing(path) as temporary:
-        with open(temporary, "wb") as file:
-            _save(file, arrays)
-        digest = sha256(temporary)
-    write_text(path.with_suffix(".sha256"), digest)
-
-
-def collect_parts(
-    checkpoint: pathlib.Path, folder: pathlib.Path, processes: list[int]
-) -> dict[str, str]:
-    """Moves what `write_part` wrote into `folder`; returns the checksums by the files' names.
-
-    Args:
-        checkpoint: The folder that the checkpoint will have.
-        folder: The folder in which it is put together.
-        processes: The numbers of the processes that have written a part.
-
-    Raises:
-        ValueError: A part does not appear within 15 seconds.
-    """
-    checksums = {}
-    for process in processes:
-        path, name = _pending(checkpoint, process), f"state_{process:05d}.npz"
-        noted = path.with_suffix(".sha256")
-        for pause in PAUSES:
-            if path.exists() and noted.exists():
-                break
-            time.sleep(pause)
-        else:
-            raise ValueError(
-                "All processes must see the same `workdir`, on a disk that the machines share. "
-                f"Received: {str(path.parent)!r}, without {path.name!r} of process {process}"
-            )
-        checksums[name] = noted.read_text()
-        os.rename(path, folder / name)
-        noted.unlink()
-    return checksums
-
-
-def remove_pending(checkpoint: pathlib.Path) -> None:
-    """Removes what killed processes have left of the parts of this checkpoint and earlier ones."""
-    for path in checkpoint.parent.glob(f"{PENDING}*"):
-        if path.name.removeprefix(PENDING)[: len(checkpoint.name)] <= checkpoint.name:
-            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -227,11 +179,8 @@ class State(contextlib.AbstractContextManager):
         return array
 
 
-def _pending(checkpoint, process):
-    return checkpoint.with_name(f"{PENDING}{checkpoint.name}-{process:05d}.npz")
-
-
-def _save(file, arrays):
+def save_arrays(file: typing.IO[bytes], arrays: dict[str, np.ndarray]) -> None:
+    """Writes arrays as `.npz`, those of bfloat16 as uint16."""
     storable = lambda array: array.view("uint16") if array.dtype.name == "bfloat16" else array
     np.savez(file, **{name: storable(array) for name, array in arrays.items()})
 

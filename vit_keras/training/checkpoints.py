@@ -8,6 +8,7 @@ variables, the checksum of `state.npz`, the step of the best `val_accuracy` so f
 checksum. Where processes share variables, `state_NNNNN.npz` holds the parts of process NNNNN.
 """
 
+import functools
 import pathlib
 import time
 import warnings
@@ -21,13 +22,17 @@ from vit_keras.training.checkpoint_files import (
     AT,
     PAUSES,
     State,
-    collect_parts,
     read_meta,
-    remove_pending,
     replacing_checkpoint,
     write,
+)
+from vit_keras.training.checkpoint_parts import (
+    collect_parts,
+    remove_part,
+    remove_pending,
     write_part,
 )
+from vit_keras.training.checkpoint_writer import CheckpointWriter
 from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.rollbacks import NonFinite
 from vit_keras.training.torch_generator import generator_state, set_generator_state
@@ -43,6 +48,7 @@ def save(
     keep: int,
     best: dict | None = None,
     topology: Topology = ALONE,
+    writer: CheckpointWriter | None = None,
 ) -> pathlib.Path:
     """Writes the state of a compiled model, and deletes old checkpoints.
 
@@ -56,38 +62,55 @@ def save(
         keep: How many of the newest checkpoints stay.
         best: The step and `val_accuracy` of the best evaluation; its checkpoint stays too.
         topology: The devices and processes of the run.
+        writer: Writes a copy of the state in its thread, after the checkpoint before. Without one,
+            the checkpoint is complete when the function returns.
 
     Returns:
         The folder of the checkpoint.
 
     Raises:
         NonFinite: a variable is NaN or infinite. Nothing is written.
-        OSError: The checkpoint cannot be written, such as on a full disk. The earlier checkpoints
-            stay as they are.
+        OSError: The checkpoint, or the one before it in the `writer`, cannot be written, such as on
+            a full disk. The earlier checkpoints stay as they are.
     """
+    thread = writer or CheckpointWriter(topology)
+    thread.wait()
     variables = _variables(model)
     arrays = _read_all(variables, topology)
     _check_finite(variables, arrays, step, topology)
     final = folder / f"step_{step:09d}"
     shared = {} if topology.is_chief else {n: a for n, a in arrays.items() if AT in n}
     if shared:
-        write_part(final, shared, topology.process_index)
+        remove_part(final, topology.process_index)  # of a process that was killed
     others = np.flatnonzero(topology.gather(len(shared))).tolist()
-    if not topology.is_chief:
-        return final
-    meta = {
+    if topology.is_chief:
+        meta = _describe(variables, step, best)
+        thread.start(functools.partial(_write, final, arrays, meta, others, keep), bool(others))
+    else:
+        write_shared = lambda written: write_part(final, shared, topology.process_index)
+        thread.start(write_shared if shared else None, bool(others))
+    if writer is None:
+        thread.wait()
+    return final
+
+
+def _describe(variables, step, best):
+    """What `meta.json` says besides checksums."""
+    return {
         "step": step,
         "backend": keras.backend.backend(),
         "best": best,
         "variables": {n: [v.path, list(v.shape), str(v.dtype)] for n, v in variables.items()},
     }
-    if generator_state() is not None:
-        arrays[GENERATOR] = generator_state()
+
+
+def _write(final, arrays, meta, others, keep, written):
+    """Writes a checkpoint, of which `others` write parts, and then removes older ones."""
+    collect = lambda folder: collect_parts(final, folder, others, written)
     with replacing_checkpoint(final, arrays) as new:
-        write(new, arrays, {**meta, "files": collect_parts(final, new, others)} if others else meta)
+        write(new, arrays, meta, collect if others else None)
     remove_pending(final)
-    _remove_old(folder, final, keep, best)
-    return final
+    _remove_old(final.parent, final, keep, meta["best"])
 
 
 def _remove_old(folder, last, keep, best):
@@ -191,6 +214,8 @@ def _read_all(variables, topology):
         if name not in metrics
         for part, array in topology.read_parts(variable).items()
     }
+    if (generator := generator_state()) is not None:
+        arrays[GENERATOR] = generator
     arrays |= {name: each.sum(axis=0, dtype=each.dtype) for name, each in values.items()}
     return arrays | {REPLICAS + name: each for name, each in values.items() if len(each) > 1}
 

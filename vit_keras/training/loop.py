@@ -10,6 +10,7 @@ from vit_keras.keras_internals import build_metrics
 from vit_keras.models import task_of
 from vit_keras.runs import Run
 from vit_keras.training import callbacks, checkpoints, weight_average
+from vit_keras.training.checkpoint_writer import CheckpointWriter
 from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.layer_rules import freeze
 from vit_keras.training.metrics_table import best_row, out_of_patience
@@ -142,7 +143,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
         board = callbacks.TensorBoard(run, recorder, validation, images)
         shown = [progress, board, *callbacks.tracker_callbacks(run)]
     signals = StopSignals()
-    with signals.collected(), contextlib.closing(progress):
+    with signals.collected(), contextlib.closing(progress), CheckpointWriter(topology) as writer:
         loss_check = callbacks.StopOnNonFinite(run, start)
         watching = [
             callbacks.RestoreFitState(run, start, model, topology),
@@ -153,7 +154,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
             recorder,
             *shown,
             callbacks.Patience(run, recorder),
-            callbacks.StateSaver(run, recorder, loss_check, signals, topology),
+            callbacks.StateSaver(run, recorder, loss_check, signals, writer, topology),
         ]
         batches_from = lambda number: topology.batches(batches(number))
         validation = topology.batches(validation)

@@ -7,6 +7,7 @@ from vit_keras.training import checkpoints, stop_signals
 from vit_keras.training.callbacks.recorder import Recorder
 from vit_keras.training.callbacks.steps import StepCounter
 from vit_keras.training.callbacks.stop_on_nonfinite import StopOnNonFinite
+from vit_keras.training.checkpoint_writer import CheckpointWriter
 from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.metrics_table import best_name, best_row
 
@@ -24,6 +25,7 @@ class StateSaver(StepCounter):
         recorder: The callback that records the evaluations; it must run earlier in the list.
         loss_check: The callback that checks the last loss before it is saved.
         signals: Notes SIGTERM and Ctrl-C.
+        writer: Writes the checkpoints while training goes on.
         topology: The devices and processes of the run.
     """
 
@@ -33,14 +35,16 @@ class StateSaver(StepCounter):
         recorder: Recorder,
         loss_check: StopOnNonFinite,
         signals: stop_signals.StopSignals,
+        writer: CheckpointWriter,
         topology: Topology = ALONE,
     ):
         super().__init__(run, recorder.step)
         self.folder, self.recorder, self.signals = run.checkpoints, recorder, signals
-        self.loss_check, self.topology = loss_check, topology
+        self.loss_check, self.writer, self.topology = loss_check, writer, topology
 
     def on_step(self, logs):
         self.signals.begun = True
+        self.writer.check()
         if self.step % self.config.eval_every and self.step != self.config.total_steps:
             self._save_if(self.step % self.config.checkpoint_every == 0)
 
@@ -73,8 +77,11 @@ class StateSaver(StepCounter):
             best = best_row(self.recorder.rows)
             best = best and {name: best[name] for name in ("step", best_name(best))}
             keep = self.config.keep_checkpoints
-            path = checkpoints.save(self.model, self.folder, self.step, keep, best, self.topology)
+            path = checkpoints.save(
+                self.model, self.folder, self.step, keep, best, self.topology, self.writer
+            )
         if numbers.any():
+            self.writer.wait()
             number = min(numbers[numbers > 0])  # a launcher may send SIGTERM after Ctrl-C
             updates = f"update {self.step} of {self.config.total_steps}"
             print(

@@ -54,7 +54,7 @@ class JaxTopology(Topology):
         if value.is_fully_addressable or value.is_fully_replicated:
             return super().read_parts(variable)
         first = [shard for shard in value.addressable_shards if shard.replica_id == 0]
-        return {_bounds(shard.index, value.shape): np.asarray(shard.data) for shard in first}
+        return {_bounds(shard.index, value.shape): np.array(shard.data) for shard in first}
 
     def write_variable(self, variable, array):
         sharding = variable.value.sharding
