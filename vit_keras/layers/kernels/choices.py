@@ -7,14 +7,18 @@ import keras
 
 from vit_keras.layers.kernels.table import lookup
 
+# Whether sequences from this many tokens on are long; see `long_sequences`.
+LONG_SEQUENCES = {"from_512": False, "from_1024": True}
 DEFAULTS = {
+    "jax": {"long_sequences": LONG_SEQUENCES},
+    "tensorflow": {"long_sequences": LONG_SEQUENCES},
     "torch": {
         # Products by oneDNN instead of torch's default library: in float32 x w + b, its gradient
         # to x and its gradient to w; in bfloat16 x w + b, with the GELU that follows it.
         "torch_products": {"forward": False, "inputs": False, "kernel": False, "bfloat16": False},
         # Attention in bfloat16 by products that are written out instead of torch's own kernel.
         "torch_attention": {"written_out": False},
-    }
+    },
 }
 _chosen: dict[str, dict[str, bool]] = {}
 
@@ -22,11 +26,11 @@ _chosen: dict[str, dict[str, bool]] = {}
 def measure() -> dict[str, dict[str, bool]]:
     """Times the implementations that this backend has and returns the faster ones.
 
-    It takes a second or two on torch, where the model runs on CPUs. On other backends and on
-    accelerators there is nothing to time. The result holds only once it is given to `use`.
+    It takes a second or two where the model runs on CPUs. On accelerators there is nothing to
+    time. The result holds only once it is given to `use`.
 
     Returns:
-        A dictionary as `chosen` returns it; {} on backends without options.
+        A dictionary as `chosen` returns it.
 
     Example:
 
@@ -70,7 +74,7 @@ def use(mapping: dict[str, dict[str, bool]]) -> None:
 
 
 def chosen() -> dict[str, dict[str, bool]]:
-    """The choices that hold now: `{kernel: {option: bool}}`, {} on backends without options."""
+    """The choices that hold now: `{kernel: {option: bool}}`."""
     return {kernel: dict(options) for kernel, options in (_chosen or _rows()).items()}
 
 

@@ -13,14 +13,23 @@ TABLE = {
     "call_inside": {"torch": "torch_calls.call_inside"},
     "layer_norm": {"torch": "torch_calls.layer_norm"},
     "linear": {"torch": "torch_products.linear"},
-    "train_mlp": {"torch": "torch_products.mlp"},
+    "train_mlp": {
+        "torch": "torch_products.mlp",
+        "jax": "jax_long_training.mlp",
+        "tensorflow": "tensorflow_mlp.mlp",
+    },
     "train_gelu": {"tensorflow": "tensorflow_training.gelu"},
     "train_gelu_tanh": {"tensorflow": "tensorflow_training.gelu_tanh"},
     "train_layer_norm": {
         "tensorflow": "tensorflow_training.layer_norm",
+        "jax": "jax_long_training.layer_norm",
         "torch": "torch_calls.layer_norm",
     },
-    "fused_attention": {"torch": "torch_attention.attention", "jax": "jax_attention.attention"},
+    "fused_attention": {
+        "torch": "torch_attention.attention",
+        "jax": "jax_attention.attention",
+        "tensorflow": "tensorflow_attention.attention",
+    },
     # training
     "no_grad": {"torch": "torch_training.no_grad"},
     "global_norm": {
@@ -41,7 +50,11 @@ TABLE = {
     "inference_normalize": {"torch": "torch_inference.normalize"},
     "inference_gelu": {"torch": "torch_inference.gelu_of_kind"},
     # choices
-    "measure_choices": {"torch": "torch_timing.measure"},
+    "measure_choices": {
+        "torch": "torch_timing.measure",
+        "jax": "jax_attention.measure",
+        "tensorflow": "tensorflow_attention.measure",
+    },
     "check_choices": {"torch": "torch_choices.check"},
 }
 

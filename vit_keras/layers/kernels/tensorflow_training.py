@@ -15,13 +15,13 @@ compiled = functools.partial(tf.function, jit_compile=True, reduce_retracing=Tru
 @tf.custom_gradient
 def gelu(x):
     """x Φ(x) by erf; its gradient is Φ(x) + x φ(x)."""
-    return _gelu(x), functools.partial(_gelu_gradient, x)
+    return gelu_pass(x), functools.partial(gelu_gradient, x)
 
 
 @tf.custom_gradient
 def gelu_tanh(x):
     """x (1 + t) / 2, t = tanh(√(2/π) (x + 0.044715 x³)); its gradient is (1 + t) / 2 + x t' / 2."""
-    return _gelu_tanh(x), functools.partial(_gelu_tanh_gradient, x)
+    return gelu_tanh_pass(x), functools.partial(gelu_tanh_gradient, x)
 
 
 def layer_norm(x, gamma, beta, epsilon: float):
@@ -30,7 +30,8 @@ def layer_norm(x, gamma, beta, epsilon: float):
     @tf.custom_gradient
     def normalize(x, gamma, beta):
         def gradient(upstream):
-            normal, scale = _normal(x, epsilon)
+            with tf.control_dependencies([upstream]):  # else the forward pass keeps it
+                normal, scale = _normal(x, epsilon)
             scaled = upstream * gamma
             mean = tf.reduce_mean(scaled, axis=-1, keepdims=True)
             common = tf.reduce_mean(scaled * normal, axis=-1, keepdims=True)
@@ -53,23 +54,23 @@ def _normal(x, epsilon):
 
 
 @compiled
-def _gelu(x):
+def gelu_pass(x):
     return x * _probability(x)
 
 
 @compiled
-def _gelu_gradient(x, upstream):
+def gelu_gradient(x, upstream):
     density = _constant(1 / math.sqrt(2 * math.pi), x) * tf.exp(-0.5 * tf.square(x))
     return upstream * (_probability(x) + x * density)
 
 
 @compiled
-def _gelu_tanh(x):
+def gelu_tanh_pass(x):
     return 0.5 * x * (1 + _tanh(x))
 
 
 @compiled
-def _gelu_tanh_gradient(x, upstream):
+def gelu_tanh_gradient(x, upstream):
     t = _tanh(x)
     slope = _constant(math.sqrt(2 / math.pi), x) * (1 - t * t) * (1 + 0.134145 * tf.square(x))
     return upstream * (0.5 * (1 + t + x * slope))

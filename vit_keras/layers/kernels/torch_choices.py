@@ -1,15 +1,8 @@
-"""What torch has on this machine, and which of its implementations is faster there."""
+"""What torch has on this machine."""
 
 import functools
-import os
-import time
-from collections.abc import Callable
 
 import torch
-
-GAIN = 1.05  # less than this is noise
-# CPU time, which other work on the machine changes little; on Windows it is too coarse.
-CLOCK = time.process_time if os.name == "posix" else time.perf_counter
 
 
 def concerns(x: torch.Tensor) -> bool:
@@ -46,16 +39,3 @@ def check(choices: dict[str, dict[str, bool]]) -> None:
             f"Received: torch_products with {', '.join(missing)} on a machine without. Resume the "
             "run on the machine that began it, or begin a new one here"
         )
-
-
-def is_faster(new: Callable, old: Callable, operands: list[tuple], rounds: int) -> bool:
-    """Whether `new` takes less time for all `operands` than `old`, called in turns with it."""
-    seconds: dict[Callable, list[float]] = {new: [], old: []}
-    for turn in range(rounds + 1):
-        for function in (new, old):
-            start = CLOCK()
-            for arguments in operands:
-                function(*arguments)
-            if turn:  # the first turn allocates
-                seconds[function].append(CLOCK() - start)
-    return min(seconds[old]) > GAIN * min(seconds[new])

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from vit_keras.layers.kernels import choices, torch_choices
 from vit_keras.layers.kernels.activations import gelu, gelu_tanh
+from vit_keras.layers.kernels.timing import is_faster
 from vit_keras.layers.kernels.torch_calls import value_of
 from vit_keras.layers.kernels.torch_settled import has_hook
 
@@ -185,9 +186,7 @@ def measure(rows=2048, hidden_size=384, mlp_dim=1536, rounds=5) -> dict[str, boo
         bias = torch.zeros(mlp_dim, dtype=torch.bfloat16)
         contests["bfloat16"] = (_fused_gelu, _gelu_after, [(x, kernel, bias)])
     with torch.no_grad():
-        return {
-            name: torch_choices.is_faster(*contest, rounds) for name, contest in contests.items()
-        }
+        return {name: is_faster(*contest, rounds) for name, contest in contests.items()}
 
 
 def _matrix(rows, columns):

@@ -1,0 +1,196 @@
+"""Long sequences: attention by blocks, and layers that keep less, against what they replace."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.helpers import randomise, run_script, to_numpy
+from vit_keras.layers import EncoderBlock, kernels
+from vit_keras.layers.attention import fused_attention
+from vit_keras.layers.kernels import long_sequences
+
+pytestmark = [pytest.mark.on("jax", "tensorflow"), pytest.mark.usefixtures("default_choices")]
+BACKEND = keras.backend.backend()
+TOLERANCE = {"float32": 1e-6, "float64": 1e-12, "bfloat16": 2e-2, "float16": 2e-3}
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch):
+    """Sequences of four tokens and more are long, and a block has at most four queries."""
+    monkeypatch.setattr(long_sequences, "BLOCK", 4)
+    monkeypatch.setattr(long_sequences, "LENGTHS", {4: None})
+
+
+def pull(function, values, upstream, mode="eager"):
+    """The result of `function` on some tensors, and the gradients to them and to `upstream`."""
+    if BACKEND == "jax":
+        import jax
+
+        y, back = jax.vjp(function, *map(jax.numpy.asarray, values))
+        return [y, *back(jax.numpy.asarray(upstream, y.dtype))]
+    import tensorflow as tf
+
+    def compute(*values):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            y = function(*values)
+        return [y, *tape.gradient(y, values, tf.cast(upstream, y.dtype))]
+
+    if mode != "eager":
+        compute = tf.function(compute, jit_compile=mode == "compiled")
+    return compute(*map(tf.convert_to_tensor, values))
+
+
+def formula(query, key, value, scale, upstream):
+    """softmax(scale q kᵀ) v of `(B, N, H, d)` and its gradients, in float64."""
+    query, key, value, upstream = (
+        x.astype("float64").transpose(0, 2, 1, 3) for x in (query, key, value, upstream)
+    )
+    weights = reference.softmax(scale * query @ key.swapaxes(2, 3))
+    x = weights @ value
+    sums = np.sum(upstream * x, -1, keepdims=True)
+    logits = scale * weights * (upstream @ value.swapaxes(2, 3) - sums)
+    gradients = logits @ key, logits.swapaxes(2, 3) @ query, weights.swapaxes(2, 3) @ upstream
+    return [y.transpose(0, 2, 1, 3) for y in (x, *gradients)]
+
+
+@pytest.mark.parametrize("queries, keys", [(8, 8), (10, 10), (5, 7)])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_attention_and_its_gradients_equal_the_formula(rng, dtype, queries, keys):
+    if dtype == "float64" and BACKEND == "jax":
+        pytest.skip("JAX computes in float32")
+    shapes = (2, queries, 3, 5), (2, keys, 3, 5), (2, keys, 3, 5)
+    values = [keras.ops.cast(rng.normal(size=shape), dtype) for shape in shapes]
+    upstream = rng.normal(size=shapes[0])
+    results = pull(lambda *x: fused_attention(*x, 0.4), values, upstream)
+    wide = [to_numpy(keras.ops.cast(x, "float64")) for x in values]
+    for result, expected in zip(results, formula(*wide, 0.4, upstream), strict=True):
+        assert keras.backend.standardize_dtype(result.dtype) == dtype
+        result = to_numpy(keras.ops.cast(result, "float64"))
+        np.testing.assert_allclose(result, expected, atol=TOLERANCE[dtype] * 3)
+
+
+@pytest.mark.on("tensorflow")
+@pytest.mark.parametrize("mode", ["graph", "compiled"])
+def test_graphs_and_compiled_graphs_compute_the_same(rng, mode):
+    values = [rng.normal(size=(2, 10, 3, 5)).astype("float32") for _ in range(3)]
+    upstream = rng.normal(size=(2, 10, 3, 5))
+    results = pull(lambda *x: fused_attention(*x, 0.4), values, upstream, mode)
+    for result, expected in zip(results, formula(*values, 0.4, upstream), strict=True):
+        np.testing.assert_allclose(result, expected, atol=3e-6)
+
+
+CASES = {
+    "plain": {},
+    "tanh": {"gelu": "tanh"},
+    "quick": {"gelu": "quick"},
+    "rotary": {"position_embedding": "rope2d", "grid": (2, 5)},
+    "options": {"options": {"qk_norm": True, "layer_scale": 0.5, "mlp": "swiglu"}},
+    "rms": {"options": {"norm": "rms", "parallel": True}},
+    "rematerialized": {"rematerialise": True},
+    "relative": {"position_embedding": "relative"},
+    "relative_2d": {"position_embedding": "relative_2d", "grid": (2, 5)},
+    "bfloat16": {"dtype": "mixed_bfloat16"},
+}
+
+
+@pytest.mark.parametrize("training", [True, pytest.param(False, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("case", CASES)
+def test_a_block_and_its_gradients_equal_those_of_short_sequences(monkeypatch, rng, case, training):
+    x, upstream = rng.normal(size=(2, 2, 10, 12)).astype("float32")
+    block = EncoderBlock(3, 20, seed=0, **CASES[case])
+    block.build(x.shape)
+    randomise(block, rng)
+    by_blocks = with_weights(block, x, upstream, training)
+    monkeypatch.setattr(long_sequences, "LENGTHS", {})
+    written_out = with_weights(block, x, upstream, training)
+    for one, other in zip(by_blocks, written_out, strict=True):
+        scale = max(1, np.abs(other).max())
+        tolerance = 0.03 if case == "bfloat16" else 2e-6
+        np.testing.assert_allclose(one, other, atol=tolerance * scale)
+
+
+def with_weights(block, x, upstream, training):
+    """The output of a block and the gradients to its input and its weights."""
+    names = [*block.trainable_variables]
+
+    def compute(x, *weights):
+        if BACKEND == "tensorflow":
+            return block(x, training=training)
+        return block.stateless_call(weights, [], x, training=training)[0]
+
+    if BACKEND == "jax":
+        results = pull(compute, [x, *(v.value for v in names)], upstream)
+    else:
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            x = tf.constant(x)
+            tape.watch(x)
+            y = compute(x)
+        sources = [x, *(v.value for v in names)]
+        results = [y, *tape.gradient(y, sources, tf.cast(upstream, y.dtype))]
+    return [to_numpy(keras.ops.cast(y, "float32")) for y in results]
+
+
+def test_dropout_of_attention_leaves_the_form_as_it_is(monkeypatch, rng):
+    x = rng.normal(size=(2, 10, 12)).astype("float32")
+    outputs = []
+    for lengths in ({4: None}, {}):
+        monkeypatch.setattr(long_sequences, "LENGTHS", lengths)
+        block = EncoderBlock(3, 20, attention_dropout_rate=0.5, dropout_rate=0.1, seed=0)
+        outputs.append(to_numpy(block(x, training=True)))
+    np.testing.assert_allclose(*outputs, atol=2e-6)
+
+
+@pytest.mark.on("tensorflow")
+def test_a_saved_model_holds_the_loop(rng, tmp_path):
+    import tensorflow as tf
+
+    inputs = keras.Input((10, 12))
+    model = keras.Model(inputs, EncoderBlock(3, 20, seed=0)(inputs))
+    randomise(model, rng)
+    x = rng.normal(size=(2, 10, 12)).astype("float32")
+    model.export(tmp_path / "model", format="tf_saved_model", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "model")
+    np.testing.assert_allclose(loaded.serve(x), to_numpy(model(x)), rtol=1e-6, atol=3e-6)
+
+
+def test_lengths_are_long_from_the_choice_of_the_run_on(monkeypatch):
+    monkeypatch.undo()
+    lengths = 511, 512, 1023, 1024, 2048, None
+    for options, expected in (
+        ({}, [False, False, False, True, True, False]),
+        ({"from_512": True}, [False, True, True, True, True, False]),
+        ({"from_1024": False}, [False, False, False, False, True, False]),
+    ):
+        kernels.use({"long_sequences": options})
+        assert [long_sequences.is_long(length, 4096) for length in lengths] == expected
+
+
+DEVICES = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+from vit_keras.layers.kernels import jax_attention, long_sequences
+
+long_sequences.BLOCK = 4
+mesh = jax.make_mesh((2, 2), ("batch", "model"))
+values = np.random.default_rng(0).normal(size=(4, 2, 10, 4, 5)).astype("float32")
+
+@jax.jit
+def compute(query, key, value, upstream):
+    y, back = jax.vjp(lambda *x: jax_attention.blockwise(*x, 0.4), query, key, value)
+    return y, *back(upstream)
+
+split = jax.device_put(values, NamedSharding(mesh, PartitionSpec(None, "batch", None, "model")))
+for one, other in zip(compute(*split), compute(*values)):
+    np.testing.assert_allclose(one, other, atol=1e-6)
+text = compute.lower(*split).compile().as_text()
+assert not any(name in text for name in ("all-gather", "all-reduce", "all-to-all"))
+"""
+
+
+@pytest.mark.on("jax")
+def test_devices_that_share_images_and_heads_send_nothing():
+    run_script("-c", DEVICES, XLA_FLAGS="--xla_force_host_platform_device_count=4")

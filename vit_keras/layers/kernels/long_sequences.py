@@ -1,0 +1,27 @@
+"""Which sequences are long.
+
+Attention that is written out keeps a number for each head and pair of tokens. On JAX's CPUs and on
+TensorFlow, long sequences go through it in blocks of queries, and their other layers keep less.
+"""
+
+from vit_keras.layers.kernels import choices
+
+BLOCK = 128  # queries at a time, at most
+# Tokens from which a sequence is long, and the option of `choices` that says so; none asks no one.
+LENGTHS: dict[int, str | None] = {512: "from_512", 1024: "from_1024", 2048: None}
+
+
+def is_long(*lengths: int | None) -> bool:
+    """Whether attention between sequences of these lengths is computed block by block."""
+    options = choices.options_of("long_sequences")
+    shortest = min(length or 0 for length in lengths)  # one that is not known counts as short
+    return any(
+        shortest >= length and (option is None or options[option])
+        for length, option in LENGTHS.items()
+    )
+
+
+def divide(tokens: int) -> tuple[int, int]:
+    """The number of blocks and their equal size: together at least `tokens`, and few more."""
+    count = -(-tokens // BLOCK)
+    return count, -(-tokens // count)
