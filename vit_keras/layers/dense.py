@@ -12,6 +12,14 @@ from vit_keras.layers.low_rank import LowRankKernel
 __all__ = ["GELUS", "Dense", "HeadsDense", "gelu", "gelu_quick", "gelu_tanh", "linear"]
 
 
+@kernels.dispatch("affine")
+def affine(rows, kernel, bias, tokens):
+    """rows kernel + bias of `(R, K)`, `(K, M)` and `(M,)` or None, for images of some tokens."""
+    y = ops.matmul(rows, kernel)
+    # ops.add is TensorFlow's bias_add, which it makes part of the product; + is not.
+    return y if bias is None else ops.add(y, bias)
+
+
 @kernels.dispatch("linear")
 def linear(x, kernel, bias, activation=None):
     """Computes activation(x kernel + bias) as one product of all rows.
@@ -34,10 +42,10 @@ def linear(x, kernel, bias, activation=None):
     shape = (-1, *x.shape[1 : len(x.shape) - summed], *kernel.shape[summed:])
     if len(kernel.shape) > 2:
         kernel = ops.reshape(kernel, (size, -1))
-    y = ops.matmul(ops.reshape(x, (-1, size)), kernel)
     if bias is not None:
         bias = ops.reshape(bias, (-1,)) if len(bias.shape) > 1 else ops.convert_to_tensor(bias)
-        y = ops.add(y, bias)  # TensorFlow's bias_add, which it makes part of the product; + is not
+    tokens = x.shape[1] if len(x.shape) > 2 else 1
+    y = affine(ops.reshape(x, (-1, size)), kernel, bias, tokens)
     return ops.reshape(y if activation is None else activation(y), shape)
 
 

@@ -1,8 +1,8 @@
 """Attention on JAX: XLA's on accelerators, and by blocks of queries for long sequences on CPUs.
 
 XLA keeps the weights of attention that is written out, a number for each head and pair of tokens.
-By blocks, no more than those of a block exist at a time. Only q, k, v, the result and a logarithm
-for each query are kept, and the gradient computes the weights again (arXiv 2205.14135).
+By blocks, no more than the weights of a block exist at a time. Only q, k, v, the result and a
+logarithm for each query are kept, and the gradient computes the weights again (arXiv 2205.14135).
 """
 
 import functools
@@ -33,60 +33,83 @@ def on_cpus() -> bool:
     return all(device.startswith("cpu") for device in keras.distribution.list_devices())
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def blockwise(query, key, value, scale):
     """softmax(scale q kᵀ) v of `(B, N, H, d)`, by blocks of queries: `(B, N, H, d)`."""
+    return jnp.reshape(_attend(query, key, value, scale), query.shape)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _attend(query, key, value, scale):
+    """The result as `(B, N, D)`, so that it and the rows of the next product are one array."""
     return _forward(query, key, value, scale)[0]
 
 
 def _forward(query, key, value, scale):
-    key, value = _heads_first(key), _heads_first(value)  # (B, H, N, d)
+    key, value, queries = _heads_first(key), _heads_first(value), _blocks(query)
 
-    def of_block(carry, block):
-        logits = _logits(block * scale, key)  # (B, H, Q, N)
+    def of_block(i, results):
+        logits = _logits(queries[i] * scale, key)  # (B, H, Q, N)
         most = jnp.max(logits, axis=-1, keepdims=True)
         numerators = jnp.exp(logits - most)
         total = jnp.sum(numerators, axis=-1, keepdims=True)
         x = _product("bhqn,bhnd->bhqd", numerators.astype(value.dtype), value) / total
-        return carry, (x.astype(query.dtype), most + jnp.log(total))
+        block = x.astype(query.dtype), most + jnp.log(total)
+        return tuple(result.at[i].set(part) for result, part in zip(results, block))
 
-    _, (x, logarithms) = jax.lax.scan(of_block, None, _blocks(query))
+    logarithms = jnp.zeros((*queries.shape[:-1], 1), exact(query))
+    results = wait(queries, jnp.zeros_like(queries), logarithms)
+    x, logarithms = jax.lax.fori_loop(0, len(queries), of_block, results)
     x = _tokens(x, query.shape[1])
-    return x, (*(query, key, value), x, logarithms)
+    return x, (queries, key, value, x, logarithms)
 
 
 def _backward(scale, kept, gradient):
-    query, key, value, x, logarithms = kept  # key and value are (B, H, N, d)
-    products = (gradient * x).astype(logarithms.dtype)
-    sums = jnp.sum(products, axis=-1, keepdims=True)  # (B, N, H, 1)
+    queries, key, value, x, logarithms = kept  # key and value are (B, H, N, d)
+    shape = (*x.shape[:2], key.shape[1], -1)
+    gradient, x = jnp.reshape(gradient, shape), jnp.reshape(x, shape)
+    sums = _blocks(jnp.sum((gradient * x).astype(exact(x)), axis=-1, keepdims=True))
+    gradients = _blocks(gradient)
 
-    def of_block(sums_so_far, blocks):
-        query, gradient, logarithms, sums = blocks
-        query = query * scale
-        weights = jnp.exp(_logits(query, key) - logarithms)
-        logits = weights * (_logits(gradient, value) - sums)  # their gradient
+    def of_block(i, results):
+        query_gradients, key_gradient, value_gradient = results
+        query, gradient = queries[i] * scale, gradients[i]
+        weights = jnp.exp(_logits(query, key) - logarithms[i])
+        logits = weights * (_logits(gradient, value) - sums[i])  # their gradient
         weights, logits = weights.astype(value.dtype), logits.astype(key.dtype)
-        query_gradient = scale * _product("bhqn,bhnd->bhqd", logits, key)
-        summands = (
-            _product("bhqn,bhqd->bhnd", logits, query),
-            _product("bhqn,bhqd->bhnd", weights, gradient),
+        block = scale * _product("bhqn,bhnd->bhqd", logits, key)
+        return (
+            query_gradients.at[i].set(block.astype(query.dtype)),
+            key_gradient + _product("bhqn,bhqd->bhnd", logits, query),
+            value_gradient + _product("bhqn,bhqd->bhnd", weights, gradient),
         )
-        return tuple(map(jnp.add, sums_so_far, summands)), query_gradient.astype(query.dtype)
 
-    zeros = jnp.zeros(key.shape, logarithms.dtype)
-    blocks = _blocks(query), _blocks(gradient), logarithms, _blocks(sums)
-    others, query_gradient = jax.lax.scan(of_block, (zeros, zeros), blocks)
+    zeros = jnp.zeros(key.shape, exact(key))
+    results = wait(gradient, jnp.zeros_like(queries), zeros, zeros)
+    query_gradients, *others = jax.lax.fori_loop(0, len(queries), of_block, results)
     others = (_heads_first(other).astype(key.dtype) for other in others)  # (B, N, H, d) again
-    return _tokens(query_gradient, query.shape[1]), *others
+    return jnp.reshape(_tokens(query_gradients, x.shape[1]), shape), *others
 
 
-blockwise.defvjp(_forward, _backward)
+_attend.defvjp(_forward, _backward)
+
+
+def wait(after, *tensors):
+    """Some tensors, which cannot be computed before `after`: they read a number of it, times 0.
+
+    XLA begins a program with all that needs no data, such as zeros, and keeps it until its use.
+    """
+    nothing = 0 * after.ravel()[0]
+    return tuple(x + nothing.astype(x.dtype) for x in tensors)
+
+
+def exact(x):
+    """The type to sum in: float32 at least."""
+    return jnp.promote_types(x.dtype, jnp.float32)
 
 
 def _product(equation, x, y):
     """A product of tensors, in float32 at least."""
-    exact = jnp.promote_types(x.dtype, jnp.float32)
-    return jnp.einsum(equation, x, y, preferred_element_type=exact)
+    return jnp.einsum(equation, x, y, preferred_element_type=exact(x))
 
 
 _logits = functools.partial(_product, "bhqd,bhnd->bhqn")
@@ -100,7 +123,7 @@ def _heads_first(x):
 def _blocks(x):
     """`(B, N, H, d)` -> `(blocks, B, H, Q, d)`, with zeros for the tokens that the last one lacks.
 
-    A scan goes over this axis alone, because devices may share the images or the heads.
+    A loop goes over this axis alone, because devices may share the images or the heads.
     """
     count, size = divide(x.shape[1])
     x = jnp.pad(x, ((0, 0), (0, count * size - x.shape[1]), (0, 0), (0, 0)))
@@ -108,9 +131,9 @@ def _blocks(x):
 
 
 def _tokens(blocks, tokens):
-    """`(blocks, B, H, Q, d)` -> `(B, N, H, d)`."""
+    """`(blocks, B, H, Q, d)` -> `(B, N, D)`."""
     x = jnp.transpose(blocks, (1, 0, 3, 2, 4))
-    return jnp.reshape(x, (x.shape[0], -1, *x.shape[3:]))[:, :tokens]
+    return jnp.reshape(x, (x.shape[0], -1, x.shape[3] * x.shape[4]))[:, :tokens]
 
 
 def measure(rounds=3, heads=6, width=64) -> dict[str, dict[str, bool]]:

@@ -13,6 +13,7 @@ TABLE = {
     "call_inside": {"torch": "torch_calls.call_inside"},
     "layer_norm": {"torch": "torch_calls.layer_norm"},
     "linear": {"torch": "torch_products.linear"},
+    "affine": {"jax": "jax_long_training.affine"},
     "train_mlp": {
         "torch": "torch_products.mlp",
         "jax": "jax_long_training.mlp",
