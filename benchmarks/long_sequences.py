@@ -77,6 +77,8 @@ def process(backend: str, form: str, case: dict[str, Any]):
     """A process that computes one form; yields the function that takes its turn."""
     command = [sys.executable, "-m", "benchmarks.long_sequences", "--worker", form]
     variables = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if backend != "torch":
+        variables["MALLOC_ARENA_MAX"] = "1"  # as commands have it
     worker = subprocess.Popen(
         [*command, json.dumps(case)],
         env={**os.environ, **variables},

@@ -15,12 +15,14 @@ import signal
 import sys
 import tempfile
 import threading
+from ctypes import CDLL
 
 from vit_keras import _backend
 
 INTERRUPTED = 128 + signal.SIGINT  # the exit code that a shell reports after Ctrl-C
 # What TensorFlow logs as it is imported, whatever level the environment sets.
 _GREETING = re.compile(rb"WARNING: All log messages before absl::InitializeLog|I\d{4} [\d:.]+ ")
+_M_ARENA_MAX = -8  # of glibc's malloc.h
 _ROOT = pathlib.Path(__file__).parents[1]  # of the checkout, where the scripts stand
 _exit_code: int | None = None  # None until `vit_keras.commands.main` begins
 
@@ -111,6 +113,16 @@ def _leave():
         os._exit(_exit_code)
 
 
+def _share_one_heap():
+    """Lets all threads of this process allocate from one heap, with glibc.
+
+    XLA asks for the memory of a step from one of its threads, and a thread's heap cannot keep it.
+    Threads have their heaps from the import of the backend on. See `machine.keep_memory`.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        CDLL("libc.so.6").mallopt(_M_ARENA_MAX, 1)
+
+
 if is_command():
     atexit.register(_leave)  # the first function is the last to be called
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -131,3 +143,5 @@ except ImportError as error:
     if is_command():
         sys.exit(f"vit-keras: error: {error}")  # exit code 1
     raise
+if is_command() and _backend.name() != "torch":  # whose threads would wait for each other
+    _share_one_heap()

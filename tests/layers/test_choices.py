@@ -8,6 +8,7 @@ import pytest
 
 from tests.helpers import randomise, run_script, to_numpy
 from vit_keras.layers import EncoderBlock, kernels
+from vit_keras.layers.kernels.choices import DEFAULTS
 
 pytestmark = pytest.mark.usefixtures("default_choices")
 
@@ -48,7 +49,7 @@ def test_what_is_measured_is_plain_json_with_the_names_of_the_defaults():
         name: set(options) for name, options in kernels.chosen().items()
     }
     assert all(type(v) is bool for options in measured.values() for v in options.values())
-    assert not any(v for options in kernels.chosen().values() for v in options.values())
+    assert kernels.chosen() == DEFAULTS[keras.backend.backend()]
 
 
 def test_what_is_used_is_what_is_chosen_until_it_is_replaced():
@@ -58,7 +59,7 @@ def test_what_is_used_is_what_is_chosen_until_it_is_replaced():
     kernels.chosen().clear()  # a copy
     assert kernels.chosen() == measured
     kernels.use({})
-    assert not any(v for options in kernels.chosen().values() for v in options.values())
+    assert kernels.chosen() == DEFAULTS[keras.backend.backend()]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,7 @@ def test_what_is_used_is_what_is_chosen_until_it_is_replaced():
         {"colors": {"new": True}},
         {"torch_products": {"sideways": True}},
         {"torch_attention": {"written_out": 1}},
+        {"long_sequences": {"from_512": 1}},
         {"torch_attention": True},
         [],
     ],
@@ -92,7 +94,7 @@ def test_choices_that_are_recorded_and_used_again_give_the_same_bits():
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.nightly_on("jax", "tensorflow")  # which have no choices
+@pytest.mark.nightly_on("jax", "tensorflow")  # whose choices wait for long sequences
 def test_the_first_call_of_a_layer_reads_no_clock_and_leaves_no_files(tmp_path):
     run_script("-c", FIRST_CALL, KERAS_HOME=str(tmp_path / "home"), cwd=tmp_path)
     assert not [path for path in tmp_path.rglob("*") if "vit_keras" in path.parts]
@@ -102,7 +104,7 @@ def test_the_first_call_of_a_layer_reads_no_clock_and_leaves_no_files(tmp_path):
 def test_measuring_tells_a_slow_product_from_a_fast_one():
     import torch
 
-    from vit_keras.layers.kernels.torch_choices import is_faster
+    from vit_keras.layers.kernels.timing import is_faster
 
     slow = lambda a, b: [torch.mm(a, b) for _ in range(20)]
     operands = [(torch.ones(200, 300), torch.ones(300, 200))]

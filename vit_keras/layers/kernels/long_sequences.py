@@ -4,6 +4,8 @@ Attention that is written out keeps a number for each head and pair of tokens. O
 TensorFlow, long sequences go through it in blocks of queries, and their other layers keep less.
 """
 
+from collections.abc import Callable
+
 from vit_keras.layers.kernels import choices
 
 BLOCK = 128  # queries at a time, at most
@@ -25,3 +27,15 @@ def divide(tokens: int) -> tuple[int, int]:
     """The number of blocks and their equal size: together at least `tokens`, and few more."""
     count = -(-tokens // BLOCK)
     return count, -(-tokens // count)
+
+
+def measured(pays: Callable[[int], bool]) -> dict[str, bool]:
+    """The options, where `pays` tells whether sequences of that many tokens should be long.
+
+    What pays for some tokens pays for more, and is not measured again.
+    """
+    options: dict[str, bool] = {}
+    for length, option in sorted(LENGTHS.items()):
+        if option is not None:
+            options[option] = any(options.values()) or pays(length)
+    return options
