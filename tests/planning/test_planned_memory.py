@@ -48,6 +48,13 @@ def test_the_plan_for_several_devices_is_what_xla_reserves_and_sends(case):
 
 
 @pytest.mark.on("jax")
+@pytest.mark.nightly
+def test_the_plan_for_long_sequences_is_what_xla_reserves():
+    measured = plan_memory.in_a_process(plan_memory.LONG)["memory"]
+    assert plan_memory.planned(plan_memory.LONG)["memory"] == pytest.approx(measured, rel=WITHIN)
+
+
+@pytest.mark.on("jax")
 @pytest.mark.parametrize("shard_state", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_messages_are_the_collective_operations_of_the_program(shard_state):
     fields = plan_memory.SHARDS if shard_state else plan_memory.COPIES

@@ -10,6 +10,8 @@ of the block, the input of the second half, two normalized inputs, q, k, v and a
 - `XLA_CPU`: the program that XLA makes for processors. It writes out softmax's numerators and
   weights, H N each for a token; the tanh in GELU; the scale and the product of a normalization.
   It computes in float32 whatever `dtype` says, and keeps all that rematerialization would drop.
+- `XLA_CPU_LONG`: the same for long sequences (`kernels.long_sequences`), where attention is one
+  kernel, a normalization keeps its result alone, and the MLP the input of GELU.
 """
 
 import dataclasses
@@ -23,6 +25,7 @@ from vit_keras.compute import Convention, count
 from vit_keras.compute.nested import layer_calls
 
 FLOAT32 = 4  # bytes
+LONG = 1024  # tokens from which sequences are long, where a run has not measured it
 BROADCAST_ROWS = 4096  # from more rows on, XLA:CPU writes out numbers that are repeated along a row
 
 
@@ -95,6 +98,12 @@ XLA_CPU = Program(
     drops=False,
     sums_in_new_memory=True,
 )
+XLA_CPU_LONG = dataclasses.replace(
+    XLA_CPU,
+    norm=FUSED.norm,
+    attention=FUSED.attention,
+    activation={"exact": 1, "tanh": 1, "quick": 1, "swiglu": 5},
+)
 PROGRAMS = {"fused": FUSED, "xla_cpu": XLA_CPU}
 
 
@@ -126,14 +135,19 @@ def _block(layer, shape, part, program) -> Kept:
     """Bytes of an `EncoderBlock` on tokens `(B, N, D)`."""
     images, (tokens, width), options = part.images, shape[1:], layer.options
     size = images * tokens  # of one channel
+    program = _of_tokens(program, tokens)
     softmax = FUSED if _is_fused(layer, program) else XLA_CPU
-    function = program.activation["swiglu" if options.mlp == "swiglu" else layer.gelu]
+    recomputed = not (layer.dropout_rate or options.mlp_norm)
+    functions = (program if recomputed else _of_tokens(program, 0)).activation
+    function = functions["swiglu" if options.mlp == "swiglu" else layer.gelu]
     norms = [width] if options.parallel else [width, width]
     norms += [width] * options.attention_norm + [layer.mlp_dim] * options.mlp_norm
+    normalized = (program if options.norm == "layer" else _of_tokens(program, 0)).norm
     elements = (
-        sum(program.norm(part, tokens, channels) for channels in norms)
+        sum(normalized(part, tokens, channels) for channels in norms)
         + softmax.attention(part, tokens, layer.num_heads)
         + size * width * (4 + 2 * options.qk_norm)  # q, k, v and the result
+        + size * width * (program is XLA_CPU_LONG)  # the result as rows
         + size * function * layer.mlp_dim
     )
     if options.layer_scale is not None:
@@ -149,7 +163,14 @@ def _block(layer, shape, part, program) -> Kept:
 
 def _is_fused(layer, program):
     explicit = layer.attention_dropout_rate or layer.attention.relative is not None
-    return program is FUSED and not explicit
+    return program in (FUSED, XLA_CPU_LONG) and not explicit
+
+
+def _of_tokens(program, tokens):
+    """The program for sequences of that length; XLA's differs where they are long."""
+    if program not in (XLA_CPU, XLA_CPU_LONG):
+        return program
+    return XLA_CPU_LONG if tokens >= LONG else XLA_CPU
 
 
 def _patches(layer, shape, part, program) -> Kept:
@@ -162,6 +183,8 @@ def _patches(layer, shape, part, program) -> Kept:
 def _norm(layer, shape, part, program) -> Kept:
     """Bytes of a normalization of `(B, ..., D)`, and of its input."""
     tokens, inputs = math.prod(shape[1:-1]), part.images * math.prod(shape[1:])
+    if isinstance(layer, keras.layers.LayerNormalization) and len(shape) == 3:
+        program = _of_tokens(program, tokens)
     total = program.norm(part, tokens, shape[-1]) * part.itemsize + inputs * FLOAT32
     return Kept(layer, total, workspace=2 * inputs * part.itemsize)
 
