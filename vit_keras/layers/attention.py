@@ -34,7 +34,7 @@ def fused_attention(query, key, value, scale):
 
     Returns:
         A tensor `(B, N, H, d)`, or None where the backend has no such kernel. Torch has one
-        everywhere, JAX on accelerators.
+        everywhere, JAX on accelerators, and both JAX and TensorFlow for long sequences.
     """
     return None
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from vit_keras.layers.kernels import choices
 
-BLOCK = 128  # queries at a time, at most
+BLOCK = 256  # queries at a time, at most
 # Tokens from which a sequence is long, and the option of `choices` that says so; none asks no one.
 LENGTHS: dict[int, str | None] = {512: "from_512", 1024: "from_1024", 2048: None}
 
