@@ -69,7 +69,7 @@ class Config:
         cache_features: compute the outputs of the frozen layers once, into the run's folder, and
             train the other layers on them
         tracker: experiment tracker to log to, through its own Keras callback
-        kernels: implementations that torch uses on CPUs: the ones that are faster when a new run
+        kernels: implementations that are used on CPUs: the ones that are faster when a new run
             measures them, recorded in its environment.json, or the defaults on every machine
         model: the model
         lora: low-rank adapters that train instead of the model
