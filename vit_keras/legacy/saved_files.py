@@ -16,6 +16,7 @@ from vit_keras.layers import transformer_block
 from vit_keras.weights.containers import archives
 from vit_keras.weights.containers.checks import DamagedFile, check_claim, readable
 from vit_keras.weights.containers.h5_heaps import check_heaps
+from vit_keras.weights.containers.h5_texts import Texts
 from vit_keras.weights.json_text import parse_json
 
 # The layers of 0.x by name, wherever it was that registered them.
@@ -101,10 +102,10 @@ def _check_hdf5(path, label):
             than the file.
     """
     h5py = extras.require("h5py", extra="weights", purpose="Reading .h5 files")
-    with readable(f"{label} is no HDF5 file, or is damaged"):
-        with open(path, "rb") as stream:
-            check_heaps(stream, label)
+    with readable(f"{label} is no HDF5 file, or is damaged"), open(path, "rb") as stream:
+        heaps = check_heaps(stream, label)
         with h5py.File(path) as file:
+            Texts(file, stream, heaps, label).check(file)
             check_claim(path, sum(item.nbytes for item in _arrays(file, h5py, label)))
     return h5py
 

@@ -23,6 +23,7 @@ from vit_keras.weights.containers.checks import (
     readable,
 )
 from vit_keras.weights.containers.h5_heaps import check_heaps
+from vit_keras.weights.containers.h5_texts import Texts
 from vit_keras.weights.containers.tensor_hashes import KEY, gathered, marked, tensor_hash, total
 from vit_keras.weights.json_text import parse_json
 
@@ -83,17 +84,19 @@ class KerasTensors:
 
     def _open(self, source, path):
         """Opens an HDF5 file; returns the names of its variables."""
-        with readable(NO_FILE.format(path)):
+        with readable(NO_FILE.format(path)), contextlib.ExitStack() as stack:
+            stream = source
             if isinstance(source, str):
-                with open(source, "rb") as stream:
-                    check_heaps(stream, repr(path))
-            else:
-                check_heaps(source, repr(path))
+                stream = stack.enter_context(open(source, "rb"))
+            heaps = check_heaps(stream, repr(path))
             file = self.stack.enter_context(self.h5py.File(source, "r"))
-            datasets = dict(_variables(file, self.h5py, path))
+            texts = Texts(file, stream, heaps, repr(path))
+            datasets = dict(_variables(file, self.h5py, path, texts))
             for dataset in datasets.values():
                 self._check(dataset, path)
+                texts.check(dataset)
             beside = {name: _text(dataset) for name, dataset in datasets.items()}
+            texts.check(file)
             hashes = gathered(beside, _text(file), path)
         self.hashes |= hashes
         self.data |= datasets
@@ -122,17 +125,17 @@ class KerasTensors:
         self.stack.close()
 
 
-def _variables(file, h5py, path):
-    """Yields (name, dataset) pairs of the variables of a model's layers."""
+def _variables(file, h5py, path, texts=None):
+    """Yields (name, dataset) pairs of the variables of a model's layers; `texts` checks names."""
     if "layers" in file:
-        yield from _variables_below(file["layers"], (), _Tree(h5py, path))
+        yield from _variables_below(file["layers"], (), _Tree(h5py, path, texts))
 
 
 class _Tree:
     """The groups of a file, each of which is seen once, so that no path through them is endless."""
 
-    def __init__(self, h5py, path):
-        self.h5py, self.path, self.seen = h5py, path, set()
+    def __init__(self, h5py, path, texts):
+        self.h5py, self.path, self.texts, self.seen = h5py, path, texts, set()
 
     def members(self, group):
         """Yields (key, group or dataset) pairs; raises if one of them is a link elsewhere."""
@@ -159,7 +162,7 @@ def _variables_below(group, prefix, tree, depth=0):
         if key in ("vars", "seed_generator") or not isinstance(item, tree.h5py.Group):
             continue
         variables = dict(tree.members(item)).get("vars")
-        here = prefix if variables is None else (*prefix, *_layer_name(variables, tree.path))
+        here = prefix if variables is None else (*prefix, *_layer_name(variables, tree))
         for index, dataset in [] if variables is None else tree.members(variables):
             if not isinstance(dataset, tree.h5py.Dataset) or dataset.shape is None:
                 raise DamagedFile(f"{dataset.name} in {tree.path!r} must be an array")
@@ -167,12 +170,14 @@ def _variables_below(group, prefix, tree, depth=0):
         yield from _variables_below(item, here, tree, depth + 1)
 
 
-def _layer_name(variables, path):
+def _layer_name(variables, tree):
     """The name of the layer that variables belong to, as a tuple; empty without one."""
+    if tree.texts is not None:
+        tree.texts.check(variables)
     if "name" not in variables.attrs:
         return ()
     if not is_text(name := variables.attrs["name"]):
-        raise DamagedFile(f"The name of {variables.name} in {path!r} must be a text")
+        raise DamagedFile(f"The name of {variables.name} in {tree.path!r} must be a text")
     return (name,)
 
 
