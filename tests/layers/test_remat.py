@@ -104,14 +104,18 @@ def test_hybrids_rematerialise_their_blocks():
 
 
 @pytest.mark.on("torch")
-def test_rematerialised_blocks_keep_less_for_the_backward_pass():
+@pytest.mark.parametrize("rates", [RATES, dict.fromkeys(RATES, 0.0)], ids=["dropouts", "none"])
+def test_rematerialised_blocks_keep_less_for_the_backward_pass(rates):
     import torch
 
     def kept(remat):
         sizes = []
         keep = lambda t: sizes.append(t.nbytes) or t
+        model = model_of(remat, **rates)
+        images = np.ones((16, 8, 8, 3), "float32")
+        model(images)  # a second call may take a shorter way
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-            model_of(remat)(np.ones((16, 8, 8, 3), "float32"), training=True)
+            model(images, training=True)
         return sum(sizes)
 
-    assert kept(True) < 0.25 * kept(False)
+    assert kept(True) < (0.25 if rates["dropout_rate"] else 0.35) * kept(False)

@@ -38,21 +38,26 @@ def has_variable_scope() -> bool:
 
     Relies on the names of the stateless, device and autocast scopes among Keras' global attributes.
     """
-    state = vars(_global_state())
+    state = _global_state()
     return any(state.get(name) is not None for name in SCOPES)
 
 
 def is_inside_call() -> bool:
     """Whether a layer is being called, from which layers in it may take `training`."""
-    return vars(_global_state()).get("current_call_ctx") is not None
+    return _global_state().get("current_call_ctx") is not None
+
+
+def _global_state() -> dict:
+    """This thread's global attributes, which `keras.utils.clear_session` replaces."""
+    return vars(_module().GLOBAL_STATE_TRACKER)
 
 
 @functools.cache
-def _global_state():
+def _module():
     check_keras()
     from keras.src.backend.common import global_state
 
-    return global_state.GLOBAL_STATE_TRACKER
+    return global_state
 
 
 def tensor_reader(*names: str) -> Callable:

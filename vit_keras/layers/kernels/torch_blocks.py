@@ -48,7 +48,8 @@ class WholeBlock:
         training: Whether the call is for training.
 
     Returns:
-        A tensor `(B, N, D)`, or None where the weights of attention are dropped.
+        A tensor `(B, N, D)`, or None where training drops weights of attention or keeps no more
+        than the block's input.
     """
 
     def __init__(self, block):
@@ -72,15 +73,13 @@ class WholeBlock:
         self.read = tensor_reader(*self.names)
         self.epsilon, self.scale = block.layer_norm_epsilon, attention.head_size**-0.5
         self.heads = attention.num_heads, attention.head_size
-        self.attention_rate, self.has_dropouts = (
-            block.attention_dropout_rate,
-            (block.dropout_rate or block.stochastic_depth_rate),
-        )
+        self.trains_by_layers = bool(block.attention_dropout_rate or block.rematerialise)
+        self.has_dropouts = bool(block.dropout_rate or block.stochastic_depth_rate)
         self.out_dropout = block.attention_out_dropout
         self.drop_paths = block.drop_path_0, block.drop_path_1
 
     def __call__(self, x, training):
-        if training and self.attention_rate:
+        if training and self.trains_by_layers:
             return None
         weights = dict(zip(self.names, self.read(self.layers)))
         drop = self._drop if training and self.has_dropouts else None
