@@ -52,6 +52,7 @@ CONTENDERS = {
     "ours-tensorflow": Contender(keras_models.ours, "tensorflow", OURS),
     "ours-jax": Contender(keras_models.ours, "jax", OURS),
     "ours-torch": Contender(keras_models.ours, "torch", OURS),
+    "ours-called-torch": Contender(keras_models.called_torch, "torch", NATIVE, modes=("infer",)),
     "ours-native-torch": Contender(keras_models.native_torch, "torch", NATIVE),
     "ours-native-jax": Contender(keras_models.native_jax, "jax", (*NATIVE, "optax")),
     "ours-augment": Contender(augmentation.our_steps, "tensorflow", OURS, **AUGMENTS),

@@ -43,6 +43,23 @@ def _our_model(case, **arguments):
     return VisionTransformer(case.image_size, patch, *sizes, CLASSES, **arguments, seed=0)
 
 
+def called_torch(case: Case):
+    """Our model called as torch's modules are, without `predict`."""
+    import keras
+    import torch
+
+    model = _our_model(case, dtype=_dtype(case))
+    images = keras.ops.convert_to_tensor(random_batch(case.batch, case.image_size)[0])
+
+    def step(count):
+        with torch.inference_mode():
+            for _ in range(count):
+                outputs = model(images, training=False)
+        outputs.cpu()  # waits for a GPU
+
+    return step, model.count_params()
+
+
 def native_torch(case: Case):
     """The torch module that our model becomes, run as timm's."""
     from vit_keras.native import to_torch
