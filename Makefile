@@ -92,8 +92,9 @@ prose: $(VENV)/installed
 test-once: $(VENV)/installed
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m "once and not nightly"
 
+# A little behind the part above, which takes longest.
 test-%: $(VENV)/installed
-	KERAS_BACKEND=$* $(BIN)/python -m pytest -m "not once and not nightly"
+	KERAS_BACKEND=$* nice -n 1 $(BIN)/python -m pytest -m "not once and not nightly"
 
 # Of PyTorch, the build for CPUs if pip knows a place that has it, and PyPI's with CUDA otherwise.
 $(VENV)/installed: $(patsubst %,locks/%.txt,build torch-cpu torch all) pyproject.toml

@@ -145,6 +145,8 @@ def test_peers_are_not_compared_with_another_revision():
         revisions.contenders(Case("S", "infer", "fp32", 1), options)
     options.contenders = None
     options.backend = ["torch"]
-    assert revisions.contenders(Case("S", "infer", "fp32", 1), options) == ["ours-torch"]
+    ours = revisions.contenders(Case("S", "infer", "fp32", 1), options)
+    assert ours == ["ours-torch", "ours-called-torch"]
+    assert revisions.contenders(Case("S", "train", "fp32", 1), options) == ["ours-torch"]
     assert revisions.contenders(AUGMENTATION, options) == ["ours-augment"]
     assert set(CONTENDERS) >= set(names_of(AUGMENTATION, options.backend))
