@@ -138,10 +138,9 @@ class EncoderBlock(SeededLayer):
             layer.build(input_shape)
 
     def call(self, inputs, training=None, return_attention_weights=False):
-        if not return_attention_weights:
-            x = compute_whole(self, inputs, training)
-            if x is not None:
-                return x
+        x = None if return_attention_weights else compute_whole(self, inputs, training)
+        if x is not None:
+            return x
         again = self.rematerialise and training  # in the backward pass, after this call has ended
         compute = functools.partial(
             self._compute,
