@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.block_options import BlockOptions, Rope
-from vit_keras.layers.blocks import EncoderBlock, WithAttentionWeights
+from vit_keras.layers.block_weights import WithAttentionWeights
+from vit_keras.layers.blocks import EncoderBlock
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
 from vit_keras.layers.group_norm import GroupNorm
 from vit_keras.layers.layer_scale import LayerScale
