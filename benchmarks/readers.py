@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from vit_keras import data, evaluation, runtimes
-from vit_keras.models.image_model import preprocessing_from
+from vit_keras.models.preprocessing import preprocessing_from
 
 PIL_METHODS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 

@@ -11,7 +11,7 @@ from vit_keras import data, evaluation, exporting
 from vit_keras.data import tf_preprocess
 from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.models import Preprocessing, ResNet, VisionTransformer
-from vit_keras.models.image_model import preprocessing_from
+from vit_keras.models.preprocessing import preprocessing_from
 from vit_keras.weights import save_model
 
 NAMES = tuple("abcde")

@@ -14,7 +14,7 @@ from vit_keras.files import read_text
 from vit_keras.json_files import read_json
 from vit_keras.layers.base import pair
 from vit_keras.models import Preprocessing
-from vit_keras.models.image_model import preprocessing_from, with_tuples
+from vit_keras.models.preprocessing import preprocessing_from, with_tuples
 from vit_keras.runtimes import format_of, open_file
 from vit_keras.tasks import Task
 from vit_keras.weights import local_path, with_text_head

@@ -17,10 +17,11 @@ from vit_keras.models.distillation import copy_student, distillation_model, teac
 from vit_keras.models.frozen import split_frozen
 from vit_keras.models.head_folding import scale_head
 from vit_keras.models.hybrid import HybridViT
-from vit_keras.models.image_model import ImageModel, Preprocessing
+from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import add_lora, lora_layers, merge_lora
 from vit_keras.models.options import ViTOptions
 from vit_keras.models.position_embeddings import positions_of
+from vit_keras.models.preprocessing import Preprocessing
 from vit_keras.models.pretext import copy_encoder, pretext_model
 from vit_keras.models.pyramid import feature_pyramid
 from vit_keras.models.resized import with_image_size, with_patch_size

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from vit_keras import families, variants
 from vit_keras.models.hybrid import HybridViT
-from vit_keras.models.image_model import ImageModel, Preprocessing
+from vit_keras.models.image_model import ImageModel
 from vit_keras.models.options import OPTION_NAMES
+from vit_keras.models.preprocessing import Preprocessing
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.vit import VisionTransformer
 from vit_keras.resizing import Resizing

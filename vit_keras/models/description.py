@@ -4,11 +4,8 @@ from collections.abc import Sequence
 
 import keras
 
-from vit_keras.models.image_model import (
-    PUBLISHED_PREPROCESSING,
-    ImageModel,
-    Preprocessing,
-)
+from vit_keras.models.image_model import ImageModel
+from vit_keras.models.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing
 from vit_keras.resizing import Resizing
 from vit_keras.tasks import Task
 

@@ -1,0 +1,104 @@
+"""The way from a picture's pixels to a model's input, which models carry."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vit_keras.annotated import check_types, short
+
+METHODS = ("bilinear", "bicubic", "nearest")  # of the resize; the last one is for masks
+ROUNDINGS = ("none", "torchvision", "transformers")
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """The way from a picture's pixels to a model's input.
+
+    The defaults are for new models: inputs in [-1, 1], as in the published ViT code, and Pillow's
+    resize, which other projects have as well. The resize of published weights is their own.
+
+    Attributes:
+        mean: Subtracted from pixels in [0, 1]: one value, or one for each channel.
+        std: Divides the difference: one value, or one for each channel.
+        interpolation: The method of the resize, "bilinear" or "bicubic".
+        antialias: Whether the resize averages the pixels that it would skip in a larger picture.
+        crop_fraction: The side of a central crop as a fraction of the picture's shorter side. None
+            resizes the whole picture to the model's size, whatever its shape.
+        rounding: What becomes whole besides sizes. "torchvision" resizes as its transforms, timm's
+            and OpenCLIP's do with Pillow: levels are rounded after each axis, the shorter side
+            before a crop is rounded down, and the longer side follows from it. "transformers" also
+            rounds the corner of a crop down, where the others round half a pixel to the even side.
+            "none" rounds no levels, and the longer side follows from the exact shorter side.
+
+    Raises:
+        ValueError: If a field has another value.
+
+    Example:
+        >>> Preprocessing().normalize(np.array([0.0, 127.5, 255.0]))
+        array([-1.,  0.,  1.])
+    """
+
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[float, ...] = (0.5,)
+    interpolation: str = "bilinear"
+    antialias: bool = True
+    crop_fraction: float | None = None
+    rounding: str = "torchvision"
+
+    def __post_init__(self):
+        check_types(self)
+        if not self.mean or not self.std or 0 in self.std or not _are_colors(self.mean, self.std):
+            raise ValueError(
+                "`mean` and `std` must hold numbers below 1e6, and `std` none that is 0. "
+                f"Received: mean={short(self.mean)}, std={short(self.std)}"
+            )
+        for name, choices in (("interpolation", METHODS), ("rounding", ROUNDINGS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"`{name}` must be one of {', '.join(map(repr, choices))}. "
+                    f"Received: {getattr(self, name)!r}"
+                )
+        if self.crop_fraction is not None and not 0 < self.crop_fraction <= 1:
+            raise ValueError(
+                "`crop_fraction` must be above 0 and at most 1, or None. "
+                f"Received: {self.crop_fraction!r}"
+            )
+
+    @property
+    def rounds_levels(self) -> bool:
+        """Whether a resize rounds pixels to whole levels from 0 to 255, as Pillow does."""
+        return self.rounding != "none" and self.interpolation != "nearest"
+
+    def normalize(self, pixels):
+        """Turns float pixels `(..., C)` in [0, 255] into the model's input, `(..., C)`."""
+        mean, std = (255 * np.asarray(v, "float32") for v in (self.mean, self.std))
+        return (pixels - mean) / std
+
+    def side_before_crop(self, side: int) -> int | None:
+        """Returns the whole pixels that `side` is a crop of, rounded down; None without a crop."""
+        return None if self.crop_fraction is None else int(side / self.crop_fraction + 1e-6)
+
+    def rescaling(self) -> tuple[list[float], list[float]]:
+        """Returns the normalization as the `scale` and `offset` of `keras.layers.Rescaling`."""
+        scale = [1 / (255 * std) for std in self.std]
+        return scale, [-mean / std for mean, std in zip(self.mean, self.std)]
+
+
+def _are_colors(*values) -> bool:
+    return all(abs(number) < 1e6 for several in values for number in several)
+
+
+# The resize of the original code, `vit_jax`: of its files, and of files that do not say their own.
+PUBLISHED_PREPROCESSING = Preprocessing(antialias=False, rounding="none")
+
+
+def preprocessing_from(fields: Mapping[str, Any]) -> Preprocessing:
+    """The `Preprocessing` whose fields a file holds; those that it lacks are the published ones."""
+    return dataclasses.replace(PUBLISHED_PREPROCESSING, **with_tuples(fields))
+
+
+def with_tuples(fields) -> dict[str, Any]:
+    """The fields of a frozen dataclass, whose tuples JSON turns into lists."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
