@@ -17,8 +17,8 @@ TOLERANCE = {"float32": 1e-6, "float64": 1e-12, "bfloat16": 2e-2, "float16": 2e-
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch):
-    """Sequences of four tokens and more are long, and a block has at most four queries."""
-    monkeypatch.setattr(long_sequences, "BLOCK", 4)
+    """Sequences of four tokens and more are long, and a block has at most two or four queries."""
+    monkeypatch.setattr(long_sequences, "BLOCK", 2)
     monkeypatch.setattr(long_sequences, "LENGTHS", {4: None})
 
 
@@ -107,7 +107,7 @@ def test_a_block_and_its_gradients_equal_those_of_short_sequences(monkeypatch, r
     written_out = with_weights(block, x, upstream, training)
     for one, other in zip(by_blocks, written_out, strict=True):
         scale = max(1, np.abs(other).max())
-        tolerance = 0.03 if case == "bfloat16" else 2e-6
+        tolerance = 0.08 if case == "bfloat16" else 4e-6  # of sums near 0
         np.testing.assert_allclose(one, other, atol=tolerance * scale)
 
 

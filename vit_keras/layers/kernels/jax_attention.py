@@ -1,8 +1,9 @@
 """Attention on JAX: XLA's on accelerators, and by blocks of queries for long sequences on CPUs.
 
 XLA keeps the weights of attention that is written out, a number for each head and pair of tokens.
-By blocks, no more than the weights of a block exist at a time. Only q, k, v, the result and a
-logarithm for each query are kept, and the gradient computes the weights again (arXiv 2205.14135).
+By blocks, no more than the weights of one head's block exist at a time. Only q, k, v, the result
+and a logarithm for each query are kept, and the gradient computes the weights again (arXiv
+2205.14135).
 """
 
 import functools
@@ -45,48 +46,60 @@ def _attend(query, key, value, scale):
 
 
 def _forward(query, key, value, scale):
-    key, value, queries = _heads_first(key), _heads_first(value), _blocks(query)
+    key, value, queries = _groups(key), _groups(value), _blocks(query)
+    count = queries.shape[1]
 
     def of_block(i, results):
-        logits = _logits(queries[i] * scale, key)  # (B, H, Q, N)
+        group, block = i // count, i % count
+        logits = _logits(queries[group, block] * scale, key[group])  # (B, G, Q, N)
         most = jnp.max(logits, axis=-1, keepdims=True)
         numerators = jnp.exp(logits - most)
         total = jnp.sum(numerators, axis=-1, keepdims=True)
-        x = _product("bhqn,bhnd->bhqd", numerators.astype(value.dtype), value) / total
-        block = x.astype(query.dtype), most + jnp.log(total)
-        return tuple(result.at[i].set(part) for result, part in zip(results, block))
+        x = _product("bgqn,bgnd->bgqd", numerators.astype(value.dtype), value[group]) / total
+        parts = x.astype(query.dtype), most + jnp.log(total)
+        return tuple(result.at[group, block].set(part) for result, part in zip(results, parts))
 
     logarithms = jnp.zeros((*queries.shape[:-1], 1), exact(query))
     results = wait(queries, jnp.zeros_like(queries), logarithms)
-    x, logarithms = jax.lax.fori_loop(0, len(queries), of_block, results)
+    x, logarithms = jax.lax.fori_loop(0, len(queries) * count, of_block, results)
     x = _tokens(x, query.shape[1])
     return x, (queries, key, value, x, logarithms)
 
 
 def _backward(scale, kept, gradient):
-    queries, key, value, x, logarithms = kept  # key and value are (B, H, N, d)
-    shape = (*x.shape[:2], key.shape[1], -1)
+    queries, key, value, x, logarithms = kept  # key and value are (groups, B, G, N, d)
+    shape = (*x.shape[:2], -1, key.shape[-1])
     gradient, x = jnp.reshape(gradient, shape), jnp.reshape(x, shape)
     sums = _blocks(jnp.sum((gradient * x).astype(exact(x)), axis=-1, keepdims=True))
     gradients = _blocks(gradient)
 
-    def of_block(i, results):
-        query_gradients, key_gradient, value_gradient = results
-        query, gradient = queries[i] * scale, gradients[i]
-        weights = jnp.exp(_logits(query, key) - logarithms[i])
-        logits = weights * (_logits(gradient, value) - sums[i])  # their gradient
-        weights, logits = weights.astype(value.dtype), logits.astype(key.dtype)
-        block = scale * _product("bhqn,bhnd->bhqd", logits, key)
-        return (
-            query_gradients.at[i].set(block.astype(query.dtype)),
-            key_gradient + _product("bhqn,bhqd->bhnd", logits, query),
-            value_gradient + _product("bhqn,bhqd->bhnd", weights, gradient),
-        )
+    def of_group(group, results):
+        key_of_group, value_of_group = key[group], value[group]
 
-    zeros = jnp.zeros(key.shape, exact(key))
-    results = wait(gradient, jnp.zeros_like(queries), zeros, zeros)
-    query_gradients, *others = jax.lax.fori_loop(0, len(queries), of_block, results)
-    others = (_heads_first(other).astype(key.dtype) for other in others)  # (B, N, H, d) again
+        def of_block(i, results):
+            query_gradients, key_gradient, value_gradient = results
+            query, gradient = queries[group, i] * scale, gradients[group, i]
+            weights = jnp.exp(_logits(query, key_of_group) - logarithms[group, i])
+            logits = weights * (_logits(gradient, value_of_group) - sums[group, i])
+            weights, logits = weights.astype(value.dtype), logits.astype(key.dtype)
+            block = scale * _product("bgqn,bgnd->bgqd", logits, key_of_group)
+            return (
+                query_gradients.at[group, i].set(block.astype(query.dtype)),
+                key_gradient + _product("bgqn,bgqd->bgnd", logits, query),
+                value_gradient + _product("bgqn,bgqd->bgnd", weights, gradient),
+            )
+
+        query_gradients, *others = results
+        zeros = jnp.zeros(key.shape[1:], exact(key))
+        of_queries, *of_others = jax.lax.fori_loop(
+            0, queries.shape[1], of_block, (query_gradients, zeros, zeros)
+        )
+        others = (y.at[group].set(z.astype(y.dtype)) for y, z in zip(others, of_others))
+        return of_queries, *others
+
+    results = wait(gradient, *map(jnp.zeros_like, (queries, key, value)))
+    query_gradients, *others = jax.lax.fori_loop(0, len(key), of_group, results)
+    others = (_ungrouped(other) for other in others)
     return jnp.reshape(_tokens(query_gradients, x.shape[1]), shape), *others
 
 
@@ -112,28 +125,50 @@ def _product(equation, x, y):
     return jnp.einsum(equation, x, y, preferred_element_type=exact(x))
 
 
-_logits = functools.partial(_product, "bhqd,bhnd->bhqn")
+_logits = functools.partial(_product, "bgqd,bgnd->bgqn")
+
+
+def _heads_at_a_time(heads: int) -> int:
+    """One, whose blocks fit into a processor's caches, or all where devices share the heads."""
+    shares_heads = isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel)
+    return heads if shares_heads else 1
+
+
+def _groups(x):
+    """`(B, N, H, d)` -> `(groups, B, G, N, d)`, each group of G heads."""
+    images, tokens, heads, width = x.shape
+    size = _heads_at_a_time(heads)
+    x = jnp.reshape(x, (images, tokens, heads // size, size, width))
+    return jnp.transpose(x, (2, 0, 3, 1, 4))
+
+
+def _ungrouped(x):
+    """`(groups, B, G, N, d)` -> `(B, N, H, d)`."""
+    groups, images, size, tokens, width = x.shape
+    x = jnp.transpose(x, (1, 3, 0, 2, 4))
+    return jnp.reshape(x, (images, tokens, groups * size, width))
+
+
+def _blocks(x):
+    """`(B, N, H, d)` -> `(groups, blocks, B, G, Q, d)`, with zeros for what the last one lacks.
+
+    Loops go over the first two axes alone, because devices may share the images or the heads.
+    """
+    count, size = divide(x.shape[1])
+    x = _groups(jnp.pad(x, ((0, 0), (0, count * size - x.shape[1]), (0, 0), (0, 0))))
+    x = jnp.reshape(x, (*x.shape[:3], count, size, x.shape[4]))
+    return jnp.transpose(x, (0, 3, 1, 2, 4, 5))
+
+
+def _tokens(blocks, tokens):
+    """`(groups, blocks, B, G, Q, d)` -> `(B, N, D)`."""
+    x = jnp.transpose(blocks, (2, 1, 4, 0, 3, 5))
+    return jnp.reshape(x, (x.shape[0], x.shape[1] * x.shape[2], -1))[:, :tokens]
 
 
 def _heads_first(x):
     """`(B, N, H, d)` <-> `(B, H, N, d)`."""
     return jnp.transpose(x, (0, 2, 1, 3))
-
-
-def _blocks(x):
-    """`(B, N, H, d)` -> `(blocks, B, H, Q, d)`, with zeros for the tokens that the last one lacks.
-
-    A loop goes over this axis alone, because devices may share the images or the heads.
-    """
-    count, size = divide(x.shape[1])
-    x = jnp.pad(x, ((0, 0), (0, count * size - x.shape[1]), (0, 0), (0, 0)))
-    return jnp.transpose(jnp.reshape(x, (x.shape[0], count, size, *x.shape[2:])), (1, 0, 3, 2, 4))
-
-
-def _tokens(blocks, tokens):
-    """`(blocks, B, H, Q, d)` -> `(B, N, D)`."""
-    x = jnp.transpose(blocks, (1, 0, 3, 2, 4))
-    return jnp.reshape(x, (x.shape[0], -1, x.shape[3] * x.shape[4]))[:, :tokens]
 
 
 def measure(rounds=3, heads=6, width=64) -> dict[str, dict[str, bool]]:
@@ -157,4 +192,4 @@ def _gradient(attend):
 def _written_out(query, key, value, scale):
     query, key, value = map(_heads_first, (query * scale, key, value))
     weights = jax.nn.softmax(_logits(query, key))
-    return _heads_first(_product("bhqn,bhnd->bhqd", weights, value))
+    return _heads_first(_product("bgqn,bgnd->bgqd", weights, value))

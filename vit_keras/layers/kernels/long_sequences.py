@@ -23,9 +23,12 @@ def is_long(*lengths: int | None) -> bool:
     )
 
 
-def divide(tokens: int) -> tuple[int, int]:
-    """The number of blocks and their equal size: together at least `tokens`, and few more."""
-    count = -(-tokens // BLOCK)
+def divide(tokens: int, most: int | None = None) -> tuple[int, int]:
+    """The number of blocks and their equal size: together at least `tokens`, and few more.
+
+    No block is larger than `most`, which is `BLOCK` where it is None.
+    """
+    count = -(-tokens // (most or BLOCK))
     return count, -(-tokens // count)
 
 

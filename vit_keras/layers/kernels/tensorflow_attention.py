@@ -1,14 +1,15 @@
 """Attention on TensorFlow for long sequences, by blocks of queries.
 
 Attention that is written out keeps its weights, a number for each head and pair of tokens. By
-blocks, no more than those of a block exist at a time. Only q, k and v are kept, and the gradient
-computes the weights again (arXiv 2205.14135).
+blocks, no more than those of one head's block exist at a time. Only q, k and v are kept, and the
+gradient computes the weights again (arXiv 2205.14135).
 """
 
 import functools
 
 import tensorflow as tf
 
+from vit_keras.layers.kernels import long_sequences
 from vit_keras.layers.kernels.long_sequences import divide, is_long, measured
 from vit_keras.layers.kernels.timing import is_faster
 
@@ -32,64 +33,76 @@ def blockwise(query, key, value, scale):
 
 
 def _forward(query, key, value, scale):
-    key, value = _heads_first(key), _heads_first(value)  # (B, H, N, d)
+    def of_head(tensors, sums):
+        query, key, value = tensors  # (N, d)
 
-    def of_block(blocks, sums):
-        weights = _weights(blocks[0] * scale, key)
-        return tf.matmul(tf.cast(weights, value.dtype), value), sums
+        def of_block(blocks, sums):
+            weights = _weights(blocks[0] * scale, key)
+            return [tf.matmul(tf.cast(weights, value.dtype), value)], sums
 
-    x, _ = _loop(of_block, [_blocks(query)], ())
-    return _tokens(x, query.shape[1])
+        (x,), _ = _loop(of_block, [_blocks(query)], 1)
+        return [_tokens(x, query.shape[0])], sums
+
+    (x,), _ = _loop(of_head, [_heads(y) for y in (query, key, value)], 1)
+    return _ungrouped(x, query.shape[2])
 
 
 def _backward(query, key, value, scale, x, gradient):
-    tokens, exact = query.shape[1], _exact(query)
+    exact = _exact(query)
     with tf.control_dependencies([gradient]):  # else it is computed in the forward pass, and kept
-        key, value, queries = _heads_first(key), _heads_first(value), _blocks(query)
+        tensors = [_heads(y) for y in (query, key, value)]
     products = tf.reduce_sum(tf.cast(gradient * x, exact), -1, keepdims=True)  # (B, N, H, 1)
 
-    def of_block(blocks, sums):
-        query, gradient, products = blocks
-        query = query * scale
-        weights = _weights(query, key)
-        logits = tf.cast(tf.matmul(gradient, value, transpose_b=True), exact)
-        logits = weights * (logits - products)  # their gradient
-        weights, logits = tf.cast(weights, value.dtype), tf.cast(logits, key.dtype)
-        summands = (
-            tf.matmul(logits, query, transpose_a=True),
-            tf.matmul(weights, gradient, transpose_a=True),
-        )
-        sums = tuple(x + tf.cast(y, exact) for x, y in zip(sums, summands))
-        return tf.matmul(logits, key) * scale, sums
+    def of_head(tensors, sums):
+        query, key, value, *others = tensors
 
-    zeros = tf.zeros_like(key, exact)
-    blocks = queries, _blocks(gradient), _blocks(products)
-    query_gradient, sums = _loop(of_block, blocks, (zeros, zeros))
-    others = (_heads_first(tf.cast(x, key.dtype)) for x in sums)  # (B, N, H, d) again
-    return _tokens(query_gradient, tokens), *others
+        def of_block(blocks, sums):
+            query, gradient, products = blocks
+            query = query * scale
+            weights = _weights(query, key)
+            logits = tf.cast(tf.matmul(gradient, value, transpose_b=True), exact)
+            logits = weights * (logits - products)  # their gradient
+            weights, logits = tf.cast(weights, value.dtype), tf.cast(logits, key.dtype)
+            summands = (
+                tf.matmul(logits, query, transpose_a=True),
+                tf.matmul(weights, gradient, transpose_a=True),
+            )
+            sums = tuple(x + tf.cast(y, exact) for x, y in zip(sums, summands))
+            return [tf.matmul(logits, key) * scale], sums
+
+        zeros = tf.zeros_like(key, exact)
+        blocks = [_blocks(y) for y in (query, *others)]
+        (query_gradient,), of_others = _loop(of_block, blocks, 1, (zeros, zeros))
+        of_others = [tf.cast(y, key.dtype) for y in of_others]
+        return [_tokens(query_gradient, query.shape[0]), *of_others], sums
+
+    gradients, _ = _loop(of_head, [*tensors, _heads(gradient), _heads(products)], 3)
+    return [_ungrouped(y, query.shape[2]) for y in gradients]
 
 
-def _loop(function, blocks, sums):
-    """Calls `function(block, sums) -> result, sums` for each block of the tensors in `blocks`.
+def _loop(function, tensors, count, sums=()):
+    """Calls `function(parts, sums) -> results, sums` for each part of `tensors` on the first axis.
 
     Returns:
-        The results, `(blocks, …)` and like the first tensor, and the last sums.
+        `count` results, each shaped like the tensor at its place, and the last sums.
     """
-    count, like = blocks[0].shape[0], blocks[0]
-    results = tf.TensorArray(like.dtype, count, element_shape=like.shape[1:])
+    parts = tf.shape(tensors[0])[0] if tensors[0].shape[0] is None else tensors[0].shape[0]
+    results = [
+        tf.TensorArray(like.dtype, parts, element_shape=like.shape[1:]) for like in tensors[:count]
+    ]
 
     def body(i, results, sums):
-        result, sums = function([x[i] for x in blocks], sums)
-        return i + 1, results.write(i, result), sums
+        new, sums = function([x[i] for x in tensors], sums)
+        return i + 1, [result.write(i, x) for result, x in zip(results, new)], sums
 
     _, results, sums = tf.while_loop(
-        lambda i, *_: i < count, body, (0, results, sums), parallel_iterations=1
+        lambda i, *_: i < parts, body, (0, results, sums), parallel_iterations=1
     )
-    return results.stack(), sums
+    return [result.stack() for result in results], sums
 
 
 def _weights(query, key):
-    """softmax(q kᵀ) `(B, H, Q, N)`, in float32 at least."""
+    """softmax(q kᵀ) of `(…, Q, d)` and `(…, N, d)`, in float32 at least."""
     logits = tf.matmul(query, key, transpose_b=True)
     return tf.nn.softmax(tf.cast(logits, _exact(query)))
 
@@ -103,21 +116,29 @@ def _heads_first(x):
     return tf.transpose(x, (0, 2, 1, 3))
 
 
-def _blocks(x):
-    """`(B, N, H, d)` -> `(blocks, B, H, Q, d)`, with zeros for the tokens that the last one lacks.
+def _heads(x):
+    """`(B, N, H, d)` -> `(B·H, N, d)`."""
+    return tf.reshape(_heads_first(x), (-1, x.shape[1], x.shape[3]))
 
-    All blocks have one size, which XLA needs.
+
+def _ungrouped(x, heads):
+    """`(B·H, N, d)` -> `(B, N, H, d)`."""
+    return _heads_first(tf.reshape(x, (-1, heads, *x.shape[1:])))
+
+
+def _blocks(x):
+    """`(N, d)` -> `(blocks, Q, d)`, with zeros for the tokens that the last one lacks.
+
+    All blocks have one size, which XLA needs. A block is twice as large as on JAX, because each one
+    is another round of operators' calls here.
     """
-    count, size = divide(x.shape[1])
-    x = tf.pad(x, ((0, 0), (0, count * size - x.shape[1]), (0, 0), (0, 0)))
-    return tf.transpose(tf.reshape(x, (-1, count, size, *x.shape[2:])), (1, 0, 3, 2, 4))
+    count, size = divide(x.shape[0], 2 * long_sequences.BLOCK)
+    return tf.reshape(tf.pad(x, ((0, count * size - x.shape[0]), (0, 0))), (count, size, -1))
 
 
 def _tokens(blocks, tokens):
-    """`(blocks, B, H, Q, d)` -> `(B, N, H, d)`."""
-    _, _, heads, _, width = blocks.shape
-    x = tf.transpose(blocks, (1, 0, 3, 2, 4))
-    return tf.reshape(x, (-1, blocks.shape[0] * blocks.shape[3], heads, width))[:, :tokens]
+    """`(blocks, Q, d)` -> `(N, d)`."""
+    return tf.reshape(blocks, (-1, blocks.shape[2]))[:tokens]
 
 
 def measure(rounds=3, heads=6, width=64) -> dict[str, dict[str, bool]]:
