@@ -56,8 +56,8 @@ def _forward(query, key, value, scale):
         numerators = jnp.exp(logits - most)
         total = jnp.sum(numerators, axis=-1, keepdims=True)
         x = _product("bgqn,bgnd->bgqd", numerators.astype(value.dtype), value[group]) / total
-        parts = x.astype(query.dtype), most + jnp.log(total)
-        return tuple(result.at[group, block].set(part) for result, part in zip(results, parts))
+        of_queries = x.astype(query.dtype), most + jnp.log(total)
+        return tuple(y.at[group, block].set(z) for y, z in zip(results, of_queries))
 
     logarithms = jnp.zeros((*queries.shape[:-1], 1), exact(query))
     results = wait(queries, jnp.zeros_like(queries), logarithms)

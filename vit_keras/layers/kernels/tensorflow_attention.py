@@ -81,14 +81,14 @@ def _backward(query, key, value, scale, x, gradient):
 
 
 def _loop(function, tensors, count, sums=()):
-    """Calls `function(parts, sums) -> results, sums` for each part of `tensors` on the first axis.
+    """Calls `function(rows, sums) -> results, sums` for each index of the first axis of `tensors`.
 
     Returns:
         `count` results, each shaped like the tensor at its place, and the last sums.
     """
-    parts = tf.shape(tensors[0])[0] if tensors[0].shape[0] is None else tensors[0].shape[0]
+    rows = tf.shape(tensors[0])[0] if tensors[0].shape[0] is None else tensors[0].shape[0]
     results = [
-        tf.TensorArray(like.dtype, parts, element_shape=like.shape[1:]) for like in tensors[:count]
+        tf.TensorArray(like.dtype, rows, element_shape=like.shape[1:]) for like in tensors[:count]
     ]
 
     def body(i, results, sums):
@@ -96,7 +96,7 @@ def _loop(function, tensors, count, sums=()):
         return i + 1, [result.write(i, x) for result, x in zip(results, new)], sums
 
     _, results, sums = tf.while_loop(
-        lambda i, *_: i < parts, body, (0, results, sums), parallel_iterations=1
+        lambda i, *_: i < rows, body, (0, results, sums), parallel_iterations=1
     )
     return [result.stack() for result in results], sums
 
