@@ -34,11 +34,12 @@ train: $(VENV)/installed
 
 # Each on one thread: most of a suite is compiling small models. On two cores, four at a time, since
 # a sixth of their time is waiting for disks and other processes; together they take up to 17 GB.
+# Lint goes beside the first ones, and PyTorch's part, the shortest, follows it.
 # `make test JOBS=2` takes half of that, and some minutes more.
 check test nightly: export OMP_NUM_THREADS ?= 1
 check test nightly: export TF_NUM_INTRAOP_THREADS ?= 1
-test: lint
-	$(MAKE) --jobs=$(JOBS) --output-sync=target test-once test-tensorflow test-jax test-torch
+test: $(VENV)/installed
+	$(MAKE) --jobs=$(JOBS) --output-sync=target lint test-once test-tensorflow test-jax test-torch
 
 # Long sweeps, of which `make test` runs some cases.
 nightly: $(VENV)/installed
