@@ -53,6 +53,7 @@ CONTENDERS = {
     "ours-jax": Contender(keras_models.ours, "jax", OURS),
     "ours-torch": Contender(keras_models.ours, "torch", OURS),
     "ours-called-torch": Contender(keras_models.called_torch, "torch", NATIVE, modes=("infer",)),
+    "ours-compiled-torch": Contender(keras_models.compiled, "torch", OURS),
     "ours-native-torch": Contender(keras_models.native_torch, "torch", NATIVE),
     "ours-native-jax": Contender(keras_models.native_jax, "jax", (*NATIVE, "optax")),
     "ours-augment": Contender(augmentation.our_steps, "tensorflow", OURS, **AUGMENTS),
@@ -60,6 +61,7 @@ CONTENDERS = {
     "lora-jax": Contender(keras_models.lora, "jax", OURS),
     "lora-torch": Contender(keras_models.lora, "torch", OURS),
     "timm": Contender(peers.timm, "torch", TIMM),
+    "timm-compiled": Contender(peers.timm_compiled, "torch", TIMM),
     "timm-augment": Contender(augmentation.timm_steps, "torch", TIMM, **AUGMENTS),
     "transformers": Contender(peers.transformers, "torch", TRANSFORMERS, **SIZES_ALONE),
     "torchvision": Contender(peers.torchvision, "torch", TORCHVISION, **SIZES_ALONE),
@@ -75,14 +77,15 @@ CONTENDERS = {
 def names_of(case: Case, backends: Sequence[str]) -> list[str]:
     """The contenders for a case on these frameworks: our models, the peers, then the products.
 
-    Augmentation is the same on every framework. LoRA is another training, so it is left out.
+    Augmentation is the same on every framework. LoRA is another training, and compiling takes a
+    while, so both are left out.
     """
     names = [
         name
         for name, row in CONTENDERS.items()
         if row.runs(case) and (row.backend in backends or case.mode == AUGMENT)
     ]
-    names = [name for name in names if not name.startswith("lora")]
+    names = [name for name in names if "lora" not in name and "compiled" not in name]
     return sorted(names, key=lambda name: (not name.startswith("ours"), name.startswith("gemm")))
 
 

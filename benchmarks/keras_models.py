@@ -2,13 +2,15 @@
 
 import os
 
+import numpy as np
+
 from benchmarks import peers
 from benchmarks.cases import CLASSES, PATCH, SIZES, Case, dimensions, random_batch
 
 GELU = {"torch": "exact", "tensorflow": "exact", "jax": "tanh"}  # as each backend's peer computes
 
 
-def ours(case: Case, lora_rank: int | None = None):
+def ours(case: Case, lora_rank: int | None = None, jit_compile: bool | str = "auto"):
     """Our model as the `train` command runs it; with `lora_rank`, its adapters and head train.
 
     With `KEEP_MEMORY=0` in the environment, malloc keeps its defaults.
@@ -23,6 +25,7 @@ def ours(case: Case, lora_rank: int | None = None):
     kernels.use(kernels.measure())
     model = _our_model(case, dtype=_dtype(case))
     if case.mode == "infer":
+        model.compile(jit_compile=jit_compile)
         return _keras_steps(model, case)
     if lora_rank:
         add_lora(model, lora_rank, seed=0)
@@ -30,7 +33,12 @@ def ours(case: Case, lora_rank: int | None = None):
     from vit_keras.training import build_optimizer
 
     optimizer = build_optimizer(OptimizerConfig(weight_decay=0.1), 1000, model)
-    return _keras_steps(model, case, optimizer)
+    return _keras_steps(model, case, optimizer, jit_compile)
+
+
+def compiled(case: Case):
+    """`ours` with `jit_compile=True`."""
+    return ours(case, jit_compile=True)
 
 
 def _our_model(case, **arguments):
@@ -100,7 +108,7 @@ def _dtype(case):
     return "mixed_bfloat16" if case.precision == "bf16" else "float32"
 
 
-def _keras_steps(model, case, optimizer=None):
+def _keras_steps(model, case, optimizer=None, jit_compile="auto"):
     import keras
 
     images, labels = random_batch(case.batch, case.image_size)
@@ -109,7 +117,7 @@ def _keras_steps(model, case, optimizer=None):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     if optimizer is None:
         optimizer = keras.optimizers.AdamW(1e-4, weight_decay=0.1, global_clipnorm=1.0)
-    model.compile(optimizer, loss)
+    model.compile(optimizer, loss, jit_compile=jit_compile)
     return _fit_steps(model, images, labels), model.count_params()
 
 
@@ -122,8 +130,17 @@ def _fit_steps(model, images, labels):
 
 
 def _predict_steps(model, images):
+    """Predicts an array on torch, batch by batch, and what yields batches elsewhere."""
+    import keras
+
+    if keras.backend.backend() != "torch":
+        return lambda count: model.predict(_repeated((images,), count), steps=count, verbose=0)
+    arrays = {}
+
     def step(count):
-        model.predict(_repeated((images,), count), steps=count, verbose=0)
+        if count not in arrays:
+            arrays[count] = np.concatenate([images] * count)
+        model.predict(arrays[count], batch_size=len(images), verbose=0)
 
     return step
 

@@ -68,6 +68,13 @@ def timm(case: Case):
     return torch_steps(timm_model(case), case)
 
 
+def timm_compiled(case: Case):
+    """timm's VisionTransformer by `torch.compile`."""
+    import torch
+
+    return torch_steps(torch.compile(timm_model(case)), case)
+
+
 def transformers(case: Case):
     """Hugging Face's ViTForImageClassification."""
     from transformers import ViTConfig, ViTForImageClassification

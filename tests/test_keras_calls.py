@@ -42,3 +42,5 @@ def test_tensors_of_weights_are_read_at_once():
     layer.build((None, 3))
     kernel, bias = keras_internals.tensor_reader("kernel", "bias")(layer)
     assert kernel is layer.kernel.value and bias is layer.bias.value
+    read = keras_internals.tensors_of([layer.kernel, layer.bias])
+    assert read[0] is kernel and read[1] is bias

@@ -10,6 +10,7 @@ from vit_keras.keras_internals.calls import (
     has_variable_scope,
     is_inside_call,
     tensor_reader,
+    tensors_of,
 )
 from vit_keras.keras_internals.layers import (
     FixedSeed,
@@ -60,6 +61,7 @@ __all__ = [
     "stored_kernel",
     "sublayers",
     "tensor_reader",
+    "tensors_of",
     "unlocked",
     "weights_in_memory",
     "wrap_logs",

@@ -3,7 +3,7 @@
 import functools
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import keras
 
@@ -58,6 +58,15 @@ def _module():
     from keras.src.backend.common import global_state
 
     return global_state
+
+
+def tensors_of(variables: Iterable[keras.Variable]) -> list:
+    """The tensors that variables on torch hold, in their own types whatever scope is open.
+
+    Relies on `_value`.
+    """
+    check_keras()
+    return [variable._value for variable in variables]
 
 
 def tensor_reader(*names: str) -> Callable:

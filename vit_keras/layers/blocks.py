@@ -140,18 +140,24 @@ class EncoderBlock(SeededLayer):
         x = None if return_attention_weights else compute_whole(self, inputs, training)
         if x is not None:
             return x
-        again = self.rematerialise and training  # in the backward pass, after this call has ended
-        compute = functools.partial(
-            self._compute,
-            functools.partial(call_layer if again else call_inside, self, training=training),
-            return_attention_weights=return_attention_weights,
-        )
-        if not again:
-            return compute(inputs)
+        if self.rematerialise and training:  # in the backward pass, after this call has ended
+            options = {"training": training, "return_attention_weights": return_attention_weights}
+            compute = functools.partial(self.compute_by_layers, **options)
+            return rematerialise(compute, inputs, self.dropouts)
+        apply = functools.partial(call_inside, self, training=training)
+        return self._compute(apply, inputs, return_attention_weights)
+
+    @property
+    def dropouts(self) -> list[Dropout]:
+        """The dropouts that training uses."""
         attention, mlp = self.attention.attention_dropout, (self.mlp.dropout_0, self.mlp.dropout_1)
         layers = (attention, self.attention_out_dropout, self.drop_path_0, *mlp, self.drop_path_1)
-        dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
-        return rematerialise(compute, inputs, dropouts)
+        return [layer for layer in layers if isinstance(layer, Dropout)]
+
+    def compute_by_layers(self, inputs, training, return_attention_weights=False):
+        """What a call returns, by whole calls of the sublayers, inside or outside of a call."""
+        apply = functools.partial(call_layer, self, training=training)
+        return self._compute(apply, inputs, return_attention_weights)
 
     def _compute(self, apply, inputs, return_attention_weights):
         normal, weights = apply(self.norm_0, inputs), None

@@ -7,9 +7,12 @@ from vit_keras.keras_internals import FixedSeed
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class Dropout(keras.layers.Dropout):
-    """`keras.layers.Dropout` whose next mask may come from a seed that `rematerialise` draws.
+    """`keras.layers.Dropout` whose next mask may be drawn before it is called.
 
     It takes the arguments of `keras.layers.Dropout`, and keeps the shape.
+
+    Attributes:
+        drawn: A seed, a function of the inputs that stands for the call, or None.
     """
 
     drawn = None
@@ -17,6 +20,8 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs, training=False):
         if self.drawn is None or not training:
             return super().call(inputs, training=training)
+        if callable(self.drawn):
+            return self.drawn(inputs)
         seed = FixedSeed(self.drawn)
         return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape, seed=seed)
 

@@ -25,6 +25,22 @@ def call_chain(model, x, training):
     return None
 
 
+@kernels.dispatch("make_step")
+def make_step(model, name, make, force):
+    """Makes the attribute `name` of a model, a step function, by Keras' method `make`."""
+    return make(force)
+
+
+@kernels.dispatch("predict_array")
+def predict_array(model, images, batch_size):
+    """What `model.predict` returns for an array of images, by less work around each batch.
+
+    Returns:
+        The outputs, or None where Keras has to predict.
+    """
+    return None
+
+
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ImageModel(keras.Model):
     """A functional `keras.Model` that carries its preprocessing and what its outputs mean.
@@ -79,9 +95,19 @@ class ImageModel(keras.Model):
         check_images(self, x)
         return super().evaluate(x, *args, **kwargs)
 
-    def predict(self, x, *args, **kwargs):
+    def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         check_images(self, x)
-        return super().predict(x, *args, **kwargs)
+        if verbose == 0 and steps is None and callbacks is None:
+            outputs = predict_array(self, x, batch_size)
+            if outputs is not None:
+                return outputs
+        return super().predict(x, batch_size, verbose, steps, callbacks)
+
+    def make_test_function(self, force=False):
+        return make_step(self, "test_function", super().make_test_function, force)
+
+    def make_predict_function(self, force=False):
+        return make_step(self, "predict_function", super().make_predict_function, force)
 
     def make_train_function(self, force=False):
         """Builds the optimizer first; otherwise TensorFlow would trace the first step twice."""
@@ -89,7 +115,7 @@ class ImageModel(keras.Model):
         if optimizer is not None and not optimizer.built:
             with strategy.scope() if strategy else contextlib.nullcontext():
                 optimizer.build(self.trainable_variables)
-        return super().make_train_function(force)
+        return make_step(self, "train_function", super().make_train_function, force)
 
     def get_config(self):
         description = {

@@ -10,6 +10,8 @@ TABLE = {
     # layers
     "encoder_block": {"torch": "torch_blocks.encoder_block"},
     "call_chain": {"torch": "torch_chains.call_chain"},
+    "make_step": {"torch": "torch_compiled.make_step"},
+    "predict_array": {"torch": "torch_predict.predict_array"},
     "call_inside": {"torch": "torch_calls.call_inside"},
     "layer_norm": {"torch": "torch_calls.layer_norm"},
     "linear": {"torch": "torch_products.linear"},

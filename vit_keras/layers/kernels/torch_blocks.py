@@ -7,9 +7,8 @@ bits. Where something needs the layers, such as a hook or an adapter, it leaves 
 import types
 import weakref
 
-import torch
-
 from vit_keras.keras_internals import tensor_reader
+from vit_keras.layers.kernels import torch_choices
 from vit_keras.layers.kernels.torch_attention import attention
 from vit_keras.layers.kernels.torch_calls import call_inside, layer_norm
 from vit_keras.layers.kernels.torch_products import (
@@ -26,7 +25,7 @@ BLOCKS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 def encoder_block(block, x, training):
     """The result of an `EncoderBlock`, `(B, N, D)`, or None where its layers have to be called."""
-    if not block.is_standard or torch.compiler.is_compiling():
+    if not block.is_standard or torch_choices.is_traced():
         return None
     whole = BLOCKS.get(block)
     if whole is None:

@@ -7,9 +7,11 @@ each layer, the walk over the graph, and a look at each layer in the blocks.
 import weakref
 
 import keras
+import numpy as np
 import torch
 
 from vit_keras.keras_internals import chain_of, is_inside_call, sublayers
+from vit_keras.layers.kernels import torch_choices, torch_compiled
 from vit_keras.layers.kernels.torch_blocks import WholeBlock
 from vit_keras.layers.kernels.torch_calls import takes_training
 from vit_keras.layers.kernels.torch_settled import Settled
@@ -29,8 +31,13 @@ def call_chain(model, x, training):
     Returns:
         The output, or None where Keras has to call the model.
     """
-    if torch.compiler.is_compiling() or (training is None and is_inside_call()):
+    if torch_choices.is_traced() or (training is None and is_inside_call()):
         return None
+    if isinstance(x, np.ndarray):
+        x = keras.ops.convert_to_tensor(x)
+    compiled = torch_compiled.call_compiled(model, x, training)
+    if compiled is not None:
+        return compiled
     chain = CHAINS.get(model)
     if chain is None:
         chain = CHAINS[model] = _Chain(model)

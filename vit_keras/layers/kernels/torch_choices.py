@@ -1,13 +1,32 @@
 """What torch has on this machine."""
 
+import contextlib
 import functools
 
 import torch
 
+_is_tracing = False
+
 
 def concerns(x: torch.Tensor) -> bool:
     """Whether the choices apply to `x`: on CPUs, where torch does not compile the model."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    return x.device.type == "cpu" and not is_traced()
+
+
+def is_traced() -> bool:
+    """Whether operations are recorded for torch to compile."""
+    return _is_tracing or torch.compiler.is_compiling()
+
+
+@contextlib.contextmanager
+def tracing():
+    """While open, operations are recorded for torch to compile."""
+    global _is_tracing
+    _is_tracing = True
+    try:
+        yield
+    finally:
+        _is_tracing = False
 
 
 @functools.cache

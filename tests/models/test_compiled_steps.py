@@ -1,0 +1,96 @@
+"""On torch, steps with `jit_compile=True` compile the model to a function with the same results."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise
+from vit_keras.models import VisionTransformer, add_lora
+
+pytestmark = pytest.mark.on("torch")
+SIZES = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24, "num_classes": 3}
+RATES = {"dropout_rate": 0.1, "attention_dropout_rate": 0.2, "stochastic_depth_rate": 0.4}
+nightly = pytest.mark.nightly
+CASES = {
+    "drops": RATES,
+    "paper": pytest.param({}, marks=nightly),
+    "rope": pytest.param(
+        {"rope": {"base": 100.0}, "mlp": "swiglu", "qk_norm": True, "layer_scale": 0.1},
+        marks=nightly,
+    ),
+    "relative": pytest.param(
+        {"position_embedding": "relative_2d", "classifier": "map"}, marks=nightly
+    ),
+    "again": pytest.param({"rematerialise": True, **RATES}, marks=nightly),
+    "patches": pytest.param({"patch_keep_rate": 0.5}, marks=nightly),
+    "both": pytest.param({"patch_keep_rate": 0.5, "rematerialise": True}, marks=nightly),
+    "no chain": pytest.param({"patch_keep_rate": 0.5, "classifier": "distilled"}, marks=nightly),
+    "mixed": pytest.param({"dtype": "mixed_bfloat16"}, marks=nightly),
+}
+
+
+def make(**arguments):
+    keras.utils.set_random_seed(0)  # the seed of Keras' own dropout after the embedding
+    model = VisionTransformer(8, 4, **SIZES, **arguments, seed=1)
+    return randomise(model, np.random.default_rng(0))
+
+
+def compiled(model, jit_compile):
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.01), loss, jit_compile=jit_compile)
+    return model
+
+
+def trained(model, jit_compile, images):
+    """What `predict`, `fit`, `evaluate` and `predict` return, one after another."""
+    compiled(model, jit_compile)
+    results = [model.predict(images, verbose=0)]
+    labels = np.arange(len(images)) % 3
+    history = model.fit(images, labels, batch_size=2, epochs=2, shuffle=False, verbose=0)
+    results += [history.history["loss"], model.evaluate(images, labels, verbose=0)]
+    return [*results, model.predict(images, verbose=0)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", CASES.values(), ids=CASES)
+def test_compiled_steps_have_the_results_of_layers(arguments, rng):
+    images = rng.normal(size=(4, 8, 8, 3)).astype("float32")
+    tolerance = 0.1 if "dtype" in arguments else 1e-5
+    expected = trained(make(**arguments), False, images)
+    for result, other in zip(trained(make(**arguments), True, images), expected, strict=True):
+        np.testing.assert_allclose(result, other, atol=tolerance)
+
+
+@nightly
+def test_frozen_and_adapted_weights_train_alike(rng):
+    images = rng.normal(size=(4, 8, 8, 3)).astype("float32")
+    results = []
+    for jit_compile in (False, True):
+        model = add_lora(make(), rank=2, seed=0)
+        results.append(trained(model, jit_compile, images))
+    for result, other in zip(*results, strict=True):
+        np.testing.assert_allclose(result, other, atol=1e-5)
+
+
+def test_hooks_see_each_call(rng):
+    model, seen = compiled(make(), True), []
+    model.get_layer("encoderblock_1").norm_2.register_forward_hook(
+        lambda layer, arguments, y: seen.append(layer.name)
+    )
+    for _ in range(2):
+        model.predict(rng.normal(size=(2, 8, 8, 3)).astype("float32"), verbose=0)
+    assert seen == ["LayerNorm_2", "LayerNorm_2"]
+
+
+def test_layers_that_change_their_weights_go_on_changing_them(rng):
+    images = rng.normal(size=(4, 8, 8, 3)).astype("float32")
+    averages = []
+    for jit_compile in (False, True):
+        backbone = make()
+        normal = keras.layers.BatchNormalization(momentum=0.5)
+        model = type(backbone)(backbone.input, normal(backbone.output))
+        compiled(model, jit_compile)
+        model.fit(images, np.array([0, 1, 2, 0]), epochs=2, verbose=0)
+        averages.append(keras.ops.convert_to_numpy(normal.moving_mean))
+    assert np.abs(averages[0]).max() > 0.1
+    np.testing.assert_allclose(*averages, atol=1e-5)
