@@ -2,13 +2,13 @@
 
 import dataclasses
 import functools
-import operator
 
 import keras
 from keras import ops
 
 from vit_keras.initializers import xavier_uniform
 from vit_keras.layers import kernels
+from vit_keras.layers.attention_weights import attend, weights_dtype
 from vit_keras.layers.base import (
     NORMALIZATIONS,
     SeededLayer,
@@ -191,35 +191,10 @@ class MultiHeadDotProductAttention(SeededLayer):
         return (x, weights) if return_attention_weights else x
 
     def _explicit(self, query, key, value, training):
-        """Writes the sum out, with (B, H) as one axis: XLA's fastest form on CPUs."""
         query = query * self.head_size**-0.5
         bias = None if self.relative is None else self.relative(query)
-        split = (-1, self.num_heads, query.shape[1])
-        query, key, value = map(self._heads_first, (query, key, value))  # (B·H, N, d)
-        # Keras' product of float64 tensors is float32 on torch; the operator's is not.
-        matmul = operator.matmul if self.compute_dtype == "float64" else ops.matmul
-        logits = matmul(query, ops.transpose(key, (0, 2, 1)))  # (B·H, N_q, N_kv)
-        if bias is not None:
-            logits = self._add_bias(logits, bias)
-        if keras.backend.standardize_dtype(logits.dtype) in ("float16", "bfloat16"):
-            logits = ops.cast(logits, "float32")
-        weights = ops.cast(ops.softmax(logits, axis=-1), weights_dtype(self.compute_dtype))
-        weights = ops.reshape(weights, (*split, weights.shape[-1]))  # (B, H, N_q, N_kv)
-        dropped = self.attention_dropout(ops.cast(weights, value.dtype), training=training)
-        dropped = ops.reshape(dropped, (-1, *dropped.shape[2:]))
-        x = ops.reshape(matmul(dropped, value), (*split, self.head_size))
-        return ops.transpose(x, (0, 2, 1, 3)), weights
-
-    def _add_bias(self, logits, bias):
-        """Adds biases `(B, H, N, N)`, or `(H, N, N)` of all images, to logits `(B·H, N, N)`."""
-        if len(bias.shape) == 3:
-            logits = ops.reshape(logits, (-1, *bias.shape)) + ops.cast(bias, logits.dtype)
-            return ops.reshape(logits, (-1, *bias.shape[1:]))
-        return logits + ops.reshape(bias, (-1, *logits.shape[1:]))
-
-    def _heads_first(self, x):
-        """`(B, N, H, d)` -> `(B·H, N, d)`."""
-        return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, x.shape[1], self.head_size))
+        drop = functools.partial(self.attention_dropout, training=training)
+        return attend(query, key, value, bias, drop, self.compute_dtype)
 
     def compute_output_shape(self, q_shape, kv_shape=None):
         return q_shape
@@ -241,8 +216,3 @@ class MultiHeadDotProductAttention(SeededLayer):
             "layer_norm_epsilon": self.layer_norm_epsilon,
         }
         return {**super().get_config(), **config}
-
-
-def weights_dtype(compute_dtype: str) -> str:
-    """Returns the type of the attention weights: the compute type, but float32 at least."""
-    return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from vit_keras.layers.attention import weights_dtype
+from vit_keras.layers.attention_weights import weights_dtype
 from vit_keras.layers.blocks import EncoderBlock
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from vit_keras.layers import kernels
-from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
+from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.base import NORMALIZATIONS, SeededLayer, call_inside, call_layer, check_rates
 from vit_keras.layers.block_options import PAPER, BlockOptions
 from vit_keras.layers.layer_scale import LayerScale
@@ -186,9 +186,7 @@ class EncoderBlock(SeededLayer):
         y = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_weights:
             return y
-        batch, tokens, _ = inputs.shape
-        shape = (batch, self.num_heads, tokens, tokens)
-        return y, keras.KerasTensor(shape, dtype=weights_dtype(self.compute_dtype))
+        return y, self.attention.compute_output_spec(inputs, return_attention_weights=True)[1]
 
     def get_config(self):
         config = {
