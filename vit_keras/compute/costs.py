@@ -116,8 +116,8 @@ def flops(
     """Counts the costs of a forward pass of one image, layer by layer.
 
     Products with weights and the products of attention count: q kᵀ, relative logits and the
-    weighted sum of v. Biases, activation functions, softmax and the standardization of filters do
-    not. A layer that a model calls several times counts as often.
+    weighted sum of v, with the padding of windows. Biases, activation functions, softmax and the
+    standardization of filters do not. A layer that a model calls several times counts as often.
 
     Args:
         model: A functional model whose first input is the images, or a variant's name. A variant is

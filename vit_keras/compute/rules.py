@@ -13,6 +13,7 @@ import keras
 
 from vit_keras import layers
 from vit_keras.compute.weightless import WEIGHTLESS
+from vit_keras.layers.windows import count_pairs
 
 NORM_MACS = 5  # for each element, as fvcore counts LayerNorm
 
@@ -144,21 +145,22 @@ def _taps(size: int, kernel: int, stride: int, padding: str, count_zeros: bool) 
 def _attention(layer, shape, convention, tokens_out: int | None = None) -> Products:
     """Counts the projections, q kᵀ, relative logits and the weighted sum of v.
 
-    N tokens attend to N tokens, or `tokens_out` queries to N tokens.
+    N tokens attend to N tokens, or `tokens_out` queries to N tokens, or all within windows.
     """
     tokens, width = shape[1:]
     queries = tokens if tokens_out is None else tokens_out
+    rows, pairs = count_pairs(layer.windows, queries, tokens)
     projections = ((layer.query, queries), (layer.key, tokens), (layer.value, tokens))
     for projection, positions in (*projections, (layer.out, queries)):
         yield positions * math.prod(projection.kernel.shape), positions * width
-    yield queries * tokens * width, layer.num_heads * queries * tokens
+    yield pairs * width, layer.num_heads * pairs
     heads = (shape[0], tokens, layer.num_heads, layer.head_size)
     for sublayer in (layer.relative, layer.query_norm, layer.key_norm):
         if sublayer is not None:
             yield from count(sublayer, heads, convention)
     if layer.norm is not None:
         yield from count(layer.norm, (shape[0], queries, width), convention)
-    yield queries * tokens * width, queries * width
+    yield pairs * width, rows * width
 
 
 def _self_attention(layer, shape, convention) -> Products:

@@ -26,6 +26,7 @@ from vit_keras.layers.positions_in_attention import (
     RotaryPositions,
 )
 from vit_keras.layers.relative_bias import RelativeBias2D
+from vit_keras.layers.windows import check_build, check_call, refuse_weights, windows_of
 
 
 @kernels.dispatch("fused_attention")
@@ -52,9 +53,10 @@ class MultiHeadDotProductAttention(SeededLayer):
         position_embedding: None; "relative", which adds the logits q rᵀ / √d of `RelativeLogits`;
             "relative_2d", which adds the biases of `RelativeBias2D`; or "rope2d", which rotates q
             and k by `RotaryPositions`, as `options.rope` does.
-        grid: The rows and columns (h, w) of patches, which rotary positions and "relative_2d" need.
-        options: `BlockOptions`, of which `qkv_bias`, `qk_norm`, `attention_norm`, `norm` and `rope`
-            are read, or its fields in a dictionary.
+        grid: The rows and columns (h, w) of patches, which rotary positions, "relative_2d" and
+            windows need.
+        options: `BlockOptions`, of which `qkv_bias`, `qk_norm`, `attention_norm`, `norm`, `rope`
+            and `window_size` are read, or its fields in a dictionary.
         layer_norm_epsilon: The number added to the variances of the normalizations in `options`.
         **kwargs: Arguments of `SeededLayer`.
 
@@ -62,7 +64,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         q: The sequence that attends, `(B, N_q, D)`.
         kv: The sequence that is attended to, `(B, N_kv, D)`; `q` where it is None.
         return_attention_weights: Whether to return the weights as well. They are in float32 at
-            least, and not yet dropped.
+            least, and not yet dropped. Attention within windows has none to return.
 
     Input shape:
         `(B, N_q, D)`, and `(B, N_kv, D)` if `kv` is given.
@@ -73,7 +75,7 @@ class MultiHeadDotProductAttention(SeededLayer):
     Raises:
         ValueError: If `num_heads` does not divide D, if `attention_dropout_rate` is not at least 0
             and below 1, if `position_embedding` is another name, or if it is given together with
-            `kv`.
+            `kv`; if windows are given with `kv`, or do not go together with the positions.
 
     Example:
         >>> layer = vit_keras.layers.MultiHeadDotProductAttention(num_heads=12)
@@ -99,6 +101,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         self.position_embedding = position_embedding
         self.grid = None if grid is None else pair(grid, "grid")
         self.options, self.layer_norm_epsilon = BlockOptions.of(options), layer_norm_epsilon
+        self.windows = windows_of(self.options, self.grid, position_embedding)
         self._make_positions()
         self._make_norms()
         self.num_heads = num_heads
@@ -158,6 +161,9 @@ class MultiHeadDotProductAttention(SeededLayer):
             )
         for layer in positions:
             layer.build((q_shape[0], q_shape[1], *heads))
+        if self.windows is not None:
+            check_build(self, q_shape, kv_shape)
+            self.sequence = tuple(q_shape)
 
     def _projection(self, equation, output_shape, bias_axes, width, name):
         return HeadsDense(
@@ -170,6 +176,8 @@ class MultiHeadDotProductAttention(SeededLayer):
         )
 
     def call(self, q, kv=None, training=None, return_attention_weights=False):
+        if self.windows is not None:
+            check_call(self, q, kv, return_attention_weights)
         kv = q if kv is None else kv
         apply = functools.partial(call_inside, self, training=training)
         query, key = apply(self.query, q), apply(self.key, kv)  # (B, N, H, d)
@@ -178,23 +186,35 @@ class MultiHeadDotProductAttention(SeededLayer):
             query, key = apply(self.query_norm, query), apply(self.key_norm, key)
         if self.rotary is not None:
             query, key = apply(self.rotary, query), apply(self.rotary, key)
-        dropout = training and self.attention_dropout_rate > 0
-        x = weights = None
-        if not (return_attention_weights or dropout or self.relative is not None):
-            x = fused_attention(query, key, value, self.head_size**-0.5)
-        if x is None:
-            x, weights = self._explicit(query, key, value, training)
+        mix = functools.partial(self._mix, training, return_attention_weights)
+        if self.windows is None:
+            x, weights = mix(query, key, value)
+        else:
+            of_window = lambda *x: mix(*x)[0]
+            x, weights = self.windows.attend(of_window, query, key, value, self._padding()), None
         if self.norm is not None:
             flat = ops.reshape(x, (-1, x.shape[1], self.num_heads * self.head_size))
             x = ops.reshape(apply(self.norm, flat), (-1, *x.shape[1:]))
         x = apply(self.out, x)
         return (x, weights) if return_attention_weights else x
 
-    def _explicit(self, query, key, value, training):
+    def _mix(self, training, with_weights, query, key, value):
+        """softmax(q kᵀ / √d) v `(B, N_q, H, d)`, and the weights or None."""
+        dropout = training and self.attention_dropout_rate > 0
+        if not (with_weights or dropout or self.relative is not None):
+            x = fused_attention(query, key, value, self.head_size**-0.5)
+            if x is not None:
+                return x, None
         query = query * self.head_size**-0.5
         bias = None if self.relative is None else self.relative(query)
         drop = functools.partial(self.attention_dropout, training=training)
         return attend(query, key, value, bias, drop, self.compute_dtype)
+
+    def _padding(self):
+        """The key and the value `(1, D)` of zeros, which are the biases; None for no bias."""
+        biases = (projection.bias for projection in (self.key, self.value))
+        row = lambda bias: ops.cast(ops.reshape(bias, (1, -1)), self.compute_dtype)
+        return [None if bias is None else row(bias) for bias in biases]
 
     def compute_output_shape(self, q_shape, kv_shape=None):
         return q_shape
@@ -203,6 +223,8 @@ class MultiHeadDotProductAttention(SeededLayer):
         x = keras.KerasTensor(q.shape, dtype=self.compute_dtype)
         if not return_attention_weights:
             return x
+        if self.windows is not None:
+            refuse_weights(self)
         shape = (q.shape[0], self.num_heads, q.shape[1], (q if kv is None else kv).shape[1])
         return x, keras.KerasTensor(shape, dtype=weights_dtype(self.compute_dtype))
 

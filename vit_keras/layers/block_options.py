@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from vit_keras.layers.base import check_choice
+from vit_keras.layers.base import check_choice, pair
 
 QKV_BIASES = {
     "all": ("query", "key", "value"),
@@ -68,6 +68,9 @@ class BlockOptions:
         parallel: Whether attention and MLP read the same normalized tokens and are added together,
             as in ViT-22B (arXiv 2302.05442).
         rope: A `Rope`, or its fields in a dictionary, for rotary positions; None for none.
+        window_size: The rows and columns of patches in a window, whose patches attend to each other
+            alone, as in ViTDet (arXiv 2203.16527); an int stands for both. Tokens before the
+            patches attend to all tokens, and all attend to them. None for attention between all.
 
     Raises:
         ValueError: A field has another value.
@@ -86,6 +89,7 @@ class BlockOptions:
     layer_scale: float | None = None
     parallel: bool = False
     rope: Rope | None = None
+    window_size: int | tuple[int, int] | None = None
 
     def __post_init__(self):
         check_choice(self.qkv_bias, QKV_BIASES, "qkv_bias")
@@ -93,6 +97,8 @@ class BlockOptions:
         check_choice(self.norm, NORMS, "norm")
         if isinstance(self.rope, dict):
             object.__setattr__(self, "rope", Rope(**self.rope))
+        if self.window_size is not None:
+            object.__setattr__(self, "window_size", pair(self.window_size, "window_size"))
 
     @classmethod
     def of(cls, value: Any) -> "BlockOptions":

@@ -48,12 +48,13 @@ def options_of(layers: Sequence[LayerFacts]) -> ViTOptions:
     """Returns the `ViTOptions` of the model with these layers."""
     by_name = {layer.name: layer for layer in layers}
     by_kind = {layer.kind: layer.config for layer in reversed(layers)}
-    classifier, block = classifier_of(layers), by_kind.get("EncoderBlock", {})
+    classifier, (block, global_blocks) = classifier_of(layers), _blocks(layers)
     embedding, pool = by_kind.get("PatchEmbedding", {}), by_kind.get("MAPHead")
     registers = by_kind.get("RegisterTokens", {}).get("num_registers", 0)
     has_prefix = registers or "cls" in by_name or "dist" in by_name
     return ViTOptions(
         **(block.get("options") or {}),
+        global_blocks=global_blocks,
         class_token="cls" in by_name and classifier not in READ_CLASS_TOKEN,
         distillation_token="dist" in by_name and classifier != "distilled",
         num_registers=registers,
@@ -66,6 +67,15 @@ def options_of(layers: Sequence[LayerFacts]) -> ViTOptions:
         map_mlp_dim=_other("mlp_dim", pool, block),
         head_use_bias="head" not in by_name or by_name["head"].config.get("use_bias", True),
     )
+
+
+def _blocks(layers):
+    """The arguments of a block, one with windows if there are any, and the blocks without them."""
+    blocks = [layer.config for layer in layers if layer.kind == "EncoderBlock"] or [{}]
+    windowed = [(block.get("options") or {}).get("window_size") is not None for block in blocks]
+    if not any(windowed):
+        return blocks[0], ()
+    return blocks[windowed.index(True)], tuple(i for i, is_in in enumerate(windowed) if not is_in)
 
 
 def _other(size, pool, block):

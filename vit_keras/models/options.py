@@ -34,9 +34,11 @@ class ViTOptions(BlockOptions):
         map_heads: The number of heads of the classifier "map"; None for the blocks' number.
         map_mlp_dim: The number of hidden units of the classifier "map"; None for the blocks'.
         head_use_bias: Whether the classifier has a bias. CLIP's projection has none.
+        global_blocks: The indices of the blocks that attend to all tokens although `window_size` is
+            given, such as (2, 5, 8, 11) of 12 blocks in ViTDet.
 
     Raises:
-        ValueError: A field has another value.
+        ValueError: A field has another value, or `global_blocks` are given without `window_size`.
 
     Example:
         >>> options = {"layer_scale": 1e-5, "num_registers": 4, "position_cover": "class"}
@@ -56,6 +58,7 @@ class ViTOptions(BlockOptions):
     map_heads: int | None = None
     map_mlp_dim: int | None = None
     head_use_bias: bool = True
+    global_blocks: tuple[int, ...] = ()
 
     def __post_init__(self):
         super().__post_init__()
@@ -65,11 +68,37 @@ class ViTOptions(BlockOptions):
                 "`num_registers` must be an int of at least 0. "
                 f"Received: num_registers={self.num_registers!r}"
             )
+        self._check_global_blocks()
+
+    def _check_global_blocks(self):
+        blocks = self.global_blocks
+        is_list = isinstance(blocks, (list, tuple))
+        if not is_list or not all(_is_index(i) for i in blocks) or len({*blocks}) < len(blocks):
+            raise ValueError(
+                "`global_blocks` must be different indices of blocks, ints of at least 0. "
+                f"Received: global_blocks={blocks!r}"
+            )
+        if blocks and self.window_size is None:
+            raise ValueError(
+                "`global_blocks` are exceptions from windows. Give `window_size` too, or leave "
+                f"them out. Received: global_blocks={blocks!r}, window_size=None"
+            )
+        object.__setattr__(self, "global_blocks", tuple(sorted(blocks)))
+
+    def of_block(self, index: int) -> BlockOptions:
+        """Returns the options of a block, which has no windows if it attends globally."""
+        block = BlockOptions.of(self)
+        is_global = index in self.global_blocks
+        return dataclasses.replace(block, window_size=None) if is_global else block
 
     def changed(self) -> dict:
         """Returns the fields that differ from the defaults, as values that JSON can hold."""
         mine, paper = dataclasses.asdict(self), dataclasses.asdict(ViTOptions())
         return {name: value for name, value in mine.items() if value != paper[name]}
+
+
+def _is_index(value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 OPTION_NAMES = tuple(field.name for field in dataclasses.fields(ViTOptions))

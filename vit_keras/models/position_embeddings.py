@@ -9,6 +9,7 @@ from vit_keras.layers import (
     EncoderBlock,
 )
 from vit_keras.layers.base import check_choice
+from vit_keras.layers.block_options import BlockOptions
 from vit_keras.layers.positions import ADDED
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
 
@@ -35,8 +36,14 @@ def check_positions(kind: str, place: str) -> None:
         )
 
 
-def check_dropped_patches(kind: str, place: str, rope=None) -> None:
-    """Raises ValueError where dropped patches would shift the positions of the others."""
+def check_dropped_patches(kind: str, place: str, options: BlockOptions) -> None:
+    """Raises ValueError where dropped patches would shift the others, or leave windows of them."""
+    rope, window_size = options.rope, options.window_size
+    if window_size is not None:
+        raise ValueError(
+            "`patch_keep_rate` below 1 drops patches of the windows, so `window_size` must be None "
+            f"beside it. Received: window_size={window_size}"
+        )
     if kind in IN_ATTENTION or rope is not None or place != "stem":
         raise ValueError(
             "`patch_keep_rate` below 1 drops tokens after the position embeddings, which must "

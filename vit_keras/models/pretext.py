@@ -131,6 +131,7 @@ def _autoencoder(x, source, layers, grid, config, layer):
     visible = patches - config.corrupted(patches)
     blocks = [layer for layer in layers if isinstance(layer, EncoderBlock)]
     _check_added_positions(blocks[0])
+    _check_no_windows(blocks)
     for encoder_layer in layers:
         if encoder_layer is blocks[0]:
             x = TakeVisible(visible, dtype=layer("visible")["dtype"], name="visible")(x, source)
@@ -154,6 +155,15 @@ def _check_added_positions(block):
             "A masked autoencoder's blocks see a part of the patches, so positions must be added "
             "to the tokens before. Received: blocks with "
             f"position_embedding={block.position_embedding!r}, rope={block.options.rope}"
+        )
+
+
+def _check_no_windows(blocks):
+    windowed = [block for block in blocks if block.options.window_size is not None]
+    if windowed:
+        raise ValueError(
+            "A masked autoencoder's blocks see a part of the patches, which fill no windows, so "
+            f"`window_size` must be None. Received: {windowed[0].options.window_size}"
         )
 
 

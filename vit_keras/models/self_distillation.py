@@ -191,8 +191,9 @@ def with_shared_layers(
         if isinstance(layer, EncoderBlock) and layer.attention.grid is not None:
             raise ValueError(
                 "Layers can be shared with images of another size if positions are added to the "
-                f"tokens. Received: positions {layer.position_embedding!r}, "
-                f"rope={layer.options.rope} in the attention"
+                "tokens and no windows divide them. Received: "
+                f"positions {layer.position_embedding!r}, rope={layer.options.rope}, "
+                f"window_size={layer.options.window_size} in the attention"
             )
         if type(layer) not in KINDS:
             return layer(*args, **kwargs)

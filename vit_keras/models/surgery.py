@@ -41,12 +41,13 @@ def attention_maps(model: keras.Model) -> keras.Model:
         `(B, layers, heads, N, N)`.
 
     Raises:
-        ValueError: The model has no `EncoderBlock`.
+        ValueError: The model has no `EncoderBlock`, or one that attends within windows.
 
     Example:
         >>> attention_maps(model).predict(images).shape
         (8, 12, 12, 197, 197)
     """
+    refuse_windows(model, "Attention maps")
     maps = []
 
     def call(layer, *args, **kwargs):
@@ -66,6 +67,28 @@ def attention_maps(model: keras.Model) -> keras.Model:
     outputs = keras.ops.stack(maps, axis=1)
     made = ImageModel(copy.input, outputs, name=f"{model.name}_attention")
     return copy_description(made, model)
+
+
+def refuse_windows(model: keras.Model, subject: str) -> None:
+    """Raises ValueError for a model whose blocks do not all attend to all tokens.
+
+    Args:
+        model: A functional model.
+        subject: What needs attention between all tokens, as the message's subject, in the plural.
+    """
+    if blocks := windowed_blocks(model):
+        raise ValueError(
+            f"{subject} need blocks that attend to all tokens. Received: model {model.name!r}, "
+            f"where {', '.join(block.name for block in blocks)} attend within windows, "
+            f"window_size={blocks[0].options.window_size}. "
+            "`WithAttentionWeights` returns the weights of one of `global_blocks`"
+        )
+
+
+def windowed_blocks(model: keras.Model) -> list[EncoderBlock]:
+    """Returns the blocks of a model that attend within windows."""
+    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
+    return [block for block in blocks if block.options.window_size is not None]
 
 
 def patch_grid(model: keras.Model) -> tuple[int, int]:

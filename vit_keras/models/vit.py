@@ -105,7 +105,7 @@ def VisionTransformer(
             generator that `keras.utils.set_random_seed` sets.
         name: Name of the model.
         **options: The fields of `ViTOptions`, by which other families differ: `layer_scale`,
-            `num_registers`, `pre_norm`, `rope`, `qk_norm`, `mlp` and so on.
+            `num_registers`, `pre_norm`, `rope`, `qk_norm`, `mlp`, `window_size` and so on.
 
     Returns:
         An `ImageModel` with initial weights. Its layers are named as in the published checkpoints:
@@ -128,16 +128,17 @@ def VisionTransformer(
     if classifier == "distilled":
         _check_two_heads(representation_size, classifier_activation)
     check_positive(num_layers=num_layers)
+    _check_global_blocks(design.global_blocks, num_layers)
     check_positions(position_embedding, position_embedding_at)
     check_kept(patch_keep_rate=patch_keep_rate)
     if patch_keep_rate != 1:
-        check_dropped_patches(position_embedding, position_embedding_at, design.rope)
+        check_dropped_patches(position_embedding, position_embedding_at, design)
     layer = functools.partial(layer_options, default_seed() if seed is None else seed, dtype)
     mlp = {"gelu": gelu, "layer_norm_epsilon": layer_norm_epsilon}
     head = {"num_heads": num_heads, "mlp_dim": mlp_dim, **mlp}
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
     check_rates(**rates, stochastic_depth_rate=stochastic_depth_rate)
-    block = {**head, **rates, "rematerialise": rematerialise, "options": design}
+    block = {**head, **rates, "rematerialise": rematerialise}
 
     x = image_input(image_size, channels, input_tensor)
     stem = {"use_bias": not design.pre_norm, "crop": design.crop_to_patches}
@@ -145,7 +146,7 @@ def VisionTransformer(
     grid = patches.grid(x.shape[1:3])
     if position_embedding in IN_ATTENTION:
         block |= {"position_embedding": position_embedding, "grid": grid}
-    elif design.rope is not None:
+    elif design.rope is not None or design.window_size is not None:
         block["grid"] = grid
     positions = added_positions(position_embedding, position_embedding_at, grid, num_layers, layer)
     x = add_prefix(patches(x), tokens, design.position_cover, positions[0], layer)
@@ -154,7 +155,7 @@ def VisionTransformer(
         x = PatchDropout(patch_keep_rate, tokens.count, **layer("patch_dropout"))(x)
     norm: Callable = functools.partial(_norm, design.norm, layer_norm_epsilon, layer)
     x = norm("pre_norm")(x) if design.pre_norm else x
-    x = _encode(x, positions, stochastic_depth_rate, block, layer)
+    x = _encode(x, positions, stochastic_depth_rate, block, design, layer)
     norm = norm if design.final_norm else lambda name: lambda x: x
     x, *dist = read_vectors(x, classifier, tokens, norm, head, design, layer)
     bias = head_bias if design.head_use_bias else None
@@ -168,6 +169,14 @@ def _norm(kind, epsilon, layer, name):
     return NORMALIZATIONS[kind](epsilon, name, dtype=layer(name)["dtype"])
 
 
+def _check_global_blocks(indices, num_layers):
+    if beyond := [index for index in indices if index >= num_layers]:
+        raise ValueError(
+            f"`global_blocks` must be indices from 0 to {num_layers - 1}, since the model has "
+            f"num_layers={num_layers}. Received: {', '.join(map(str, beyond))}"
+        )
+
+
 def _check_two_heads(representation_size, classifier_activation):
     if representation_size is not None or classifier_activation is not None:
         raise ValueError(
@@ -178,7 +187,7 @@ def _check_two_heads(representation_size, classifier_activation):
         )
 
 
-def _encode(x, positions, stochastic_depth_rate, block, layer):
+def _encode(x, positions, stochastic_depth_rate, block, design, layer):
     """Applies the blocks (Eq. 2 and 3), one for each entry of `positions`.
 
     An entry is the layer that adds to the block's input, or None. The first is applied before.
@@ -186,7 +195,8 @@ def _encode(x, positions, stochastic_depth_rate, block, layer):
     for i, add in enumerate(positions):
         x = x if add is None or i == 0 else add(x)
         rate = stochastic_depth_rate * i / max(len(positions) - 1, 1)
-        x = EncoderBlock(**block, stochastic_depth_rate=rate, **layer(f"encoderblock_{i}"))(x)
+        differing = {"options": design.of_block(i), "stochastic_depth_rate": rate}
+        x = EncoderBlock(**block, **differing, **layer(f"encoderblock_{i}"))(x)
     return x
 
 

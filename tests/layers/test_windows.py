@@ -1,0 +1,237 @@
+"""Attention within windows against formulas in NumPy, and against masks over all tokens."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests import reference
+from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.layers.test_harness import (
+    ATTENTION,
+    BLOCK,
+    GRID,
+    MLP,
+    RATES,
+    TOKENS,
+    Case,
+    check_contract,
+    check_cost,
+)
+from vit_keras.layers import (
+    EncoderBlock,
+    MultiHeadDotProductAttention,
+    WithAttentionWeights,
+    attention_weights,
+)
+from vit_keras.layers.windows import Windows
+
+# Grids and windows; those of the second group do not divide the grid, or are larger than it.
+DIVIDING = [((4, 6), (2, 3)), ((4, 6), (4, 2)), ((3, 5), (1, 1)), ((2, 4), (2, 4))]
+PADDED = [((3, 5), (2, 2)), ((4, 6), (3, 6)), ((4, 6), (4, 5)), ((2, 3), (5, 4))]
+
+
+def places(grid, size):
+    """The patches of each window, row by row, and None beyond the grid."""
+    (rows, columns), (height, width) = grid, size
+    for top, left in itertools.product(range(0, rows, height), range(0, columns, width)):
+        inside = itertools.product(range(top, top + height), range(left, left + width))
+        yield [r * columns + c if r < rows and c < columns else None for r, c in inside]
+
+
+@pytest.mark.parametrize(("grid", "size"), DIVIDING + PADDED)
+def test_windows_are_rectangles_of_the_grid(rng, grid, size):
+    windows, count = Windows(grid, size), grid[0] * grid[1]
+    x, padding = rng.normal(size=(2, count, 3)), rng.normal(size=(1, 3))
+    expected = [
+        [image[i] if i is not None else padding[0] for i in window]
+        for image in x
+        for window in places(grid, size)
+    ]
+    x, padding = (ops.convert_to_tensor(y, "float32") for y in (x, padding))
+    divided = windows.partition(x, padding)
+    np.testing.assert_allclose(to_numpy(divided), expected, rtol=1e-6)
+    np.testing.assert_array_equal(to_numpy(windows.join(divided)), to_numpy(x))
+    zeros = to_numpy(windows.partition(x)).reshape(2, -1, 3).sum(axis=1)
+    np.testing.assert_allclose(zeros, to_numpy(x).sum(axis=1), rtol=1e-5, atol=1e-5)
+
+
+def by_windows(x, weights, grid, size):
+    """Loops over images, heads and windows; padding has the biases as its key and its value."""
+    get = lambda name: weights.get(name, np.zeros(weights["query/kernel"].shape[1:]))
+    project = lambda name: np.einsum("bnd,dhk->bhnk", x, get(f"{name}/kernel"))
+    query, key, value = (
+        project(name) + get(f"{name}/bias")[:, None] for name in ("query", "key", "value")
+    )
+    prefix, mixed = x.shape[1] - grid[0] * grid[1], np.zeros(query.shape)
+    for b, h in itertools.product(range(len(x)), range(query.shape[1])):
+        padding = get("key/bias")[h], get("value/bias")[h]
+        everything = [(key[b, h, i], value[b, h, i]) for i in range(x.shape[1])]
+        rows = [([i], everything) for i in range(prefix)]
+        for window in places(grid, size):
+            inside = [padding if i is None else everything[prefix + i] for i in window]
+            queries = [prefix + i for i in window if i is not None]
+            rows.append((queries, everything[:prefix] + inside))
+        for queries, seen in rows:
+            keys, values = map(np.stack, zip(*seen))
+            logits = query[b, h, queries] @ keys.T / np.sqrt(keys.shape[1])
+            mixed[b, h, queries] = reference.softmax(logits) @ values
+    return np.einsum("bhnk,hkd->bnd", mixed, weights["out/kernel"]) + weights["out/bias"]
+
+
+def attention(rng, grid, prefix, dtype=None, **options):
+    """A layer with random weights for the patches of a grid, and tokens."""
+    layer = MultiHeadDotProductAttention(3, grid=grid, options=options, dtype=dtype, name="layer")
+    x = rng.normal(size=(2, prefix + grid[0] * grid[1], 12)).astype("float32")
+    layer.build(x.shape)
+    return randomise(layer, rng, scale=0.5), x
+
+
+@pytest.mark.parametrize("qkv_bias", ["all", "qv", "none"])
+@pytest.mark.parametrize("prefix", [0, 1, 3])
+@pytest.mark.parametrize(("grid", "size"), [DIVIDING[0], *PADDED])
+def test_attention_equals_the_formula(rng, grid, size, prefix, qkv_bias):
+    layer, x = attention(rng, grid, prefix, window_size=size, qkv_bias=qkv_bias)
+    weights = {path.removeprefix("layer/"): w for path, w in weights_by_path(layer).items()}
+    expected = by_windows(x.astype("float64"), weights, grid, size)
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"qk_norm": True},
+        {"attention_norm": True},
+        {"rope": {}},
+        {"rope": {"mixed": True}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("prefix", [0, 2])
+def test_options_equal_attention_with_a_mask(monkeypatch, rng, prefix, options):
+    grid, size = (4, 6), (2, 3)
+    layer, x = attention(rng, grid, prefix, window_size=size, **options)
+    whole, _ = attention(rng, grid, prefix, **options)
+    whole.set_weights(layer.get_weights())
+    windows = [{prefix + i for i in window} for window in places(grid, size)]
+    tokens = range(x.shape[1])
+    together = lambda i, j: min(i, j) < prefix or any({i, j} <= window for window in windows)
+    mask = np.array([[0.0 if together(i, j) else -1e9 for j in tokens] for i in tokens])
+    mask = ops.convert_to_tensor(np.stack([mask] * 3), "float32")  # (H, N, N)
+
+    def masked(query, key, value, bias, drop, compute_dtype):
+        return attention_weights.attend(query, key, value, mask, drop, compute_dtype)
+
+    expected = to_numpy(layer(x))
+    monkeypatch.setattr("vit_keras.layers.attention.fused_attention", lambda *_: None)
+    monkeypatch.setattr("vit_keras.layers.attention.attend", masked)
+    np.testing.assert_allclose(to_numpy(whole(x)), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize(("grid", "size"), [DIVIDING[0], PADDED[0]])
+def test_mixed_precision_rounds_alone(rng, grid, size):
+    layer, x = attention(rng, grid, 1, window_size=size)
+    rounded, _ = attention(rng, grid, 1, "mixed_bfloat16", window_size=size)
+    rounded.set_weights(layer.get_weights())
+    y = rounded(x)
+    assert keras.backend.standardize_dtype(y.dtype) == "bfloat16"
+    expected = to_numpy(layer(x))
+    difference = np.abs(to_numpy(ops.cast(y, "float32")) - expected)
+    assert difference.max() < 0.03 * np.abs(expected).max()
+
+
+def test_weights_that_are_written_out_give_the_same(monkeypatch, rng):
+    layer, x = attention(rng, (3, 5), 2, window_size=2)
+    expected = to_numpy(layer(x))
+    monkeypatch.setattr("vit_keras.layers.attention.fused_attention", lambda *_: None)
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, atol=2e-5)
+
+
+def test_dropped_attention_weights_leave_the_mean(rng):
+    layer, x = attention(rng, (3, 5), 1, window_size=2)
+    dropping = MultiHeadDotProductAttention(3, 0.2, grid=(3, 5), options={"window_size": 2}, seed=1)
+    dropping.build(x.shape)
+    dropping.set_weights(layer.get_weights())
+    expected = to_numpy(layer(x))
+    draws = to_numpy(dropping(np.repeat(x[:1], 2000, axis=0), training=True))
+    assert draws.std(axis=0).min() > 0.01
+    error = np.abs(draws.mean(axis=0) - expected[0])
+    assert (error < 6 * draws.std(axis=0) / np.sqrt(len(draws)) + 1e-4).all()
+
+
+WINDOWED = {"grid": GRID, "options": {"window_size": 2}}
+CASES = {
+    # Two windows of 4 patches stand for 6 patches: 8 queries and 4 keys each.
+    "padded": Case(
+        {**BLOCK, **RATES, **WINDOWED},
+        *(TOKENS, TOKENS, 16, 4 * 6 * 12 * 12 + 2 * 8 * 4 * 12 + MLP),
+        seeds=6,
+    ),
+    # Two tokens see all 6 tokens; two windows of 2 patches see themselves and the two tokens.
+    "prefix": Case(
+        {**BLOCK, "grid": (2, 2), "options": {"window_size": (1, 2)}},
+        *(TOKENS, TOKENS, 16, 4 * 6 * 12 * 12 + 2 * (2 * 6 + 2 * 2 * 4) * 12 + MLP),
+    ),
+    "one window": Case(
+        {**BLOCK, "grid": GRID, "options": {"window_size": GRID}},
+        *(TOKENS, TOKENS, 16, ATTENTION + MLP),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
+@pytest.mark.parametrize("name", CASES)
+def test_blocks_keep_the_contract_of_keras(name):
+    check_contract(EncoderBlock, CASES[name])
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", CASES)
+def test_blocks_cost_what_was_counted_by_hand(name):
+    check_cost(EncoderBlock, CASES[name])
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"grid": None}, "`window_size` needs the `grid`.*window_size=.2, 2., grid=None"),
+        ({"options": {"window_size": 0}}, "`window_size` must be a positive int or a pair.*=0"),
+        ({"options": {"window_size": (2, 2, 2)}}, "`window_size` must be a positive int or a pair"),
+        ({"position_embedding": "relative"}, "must be None beside them.*'relative'"),
+        ({"position_embedding": "relative_2d"}, "must be None beside them.*'relative_2d'"),
+        ({"position_embedding": "rope2d"}, "must divide the grid.*2x3 patches.*'rope2d'"),
+        ({"options": {"window_size": 2, "rope": {}}}, "must divide the grid.*rope=Rope"),
+        ({"options": {"window_size": 2, "qk_norm": True}}, "must divide.*qk_norm=True"),
+    ],
+)
+def test_windows_that_cannot_be_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MultiHeadDotProductAttention(**{"num_heads": 3, **WINDOWED, **arguments}).build(TOKENS)
+
+
+@pytest.mark.once
+def test_sequences_without_the_patches_are_refused(rng):
+    layer = MultiHeadDotProductAttention(3, **WINDOWED)
+    with pytest.raises(ValueError, match=r"needs a sequence that.*2x3. Received: q.*\(2, 5, 12\)"):
+        layer.build((2, 5, 12))
+    with pytest.raises(ValueError, match=r"attends to itself.*and kv of shape \(2, 7, 12\)"):
+        layer.build((2, 6, 12), (2, 7, 12))
+    layer, x = attention(rng, GRID, 1, window_size=2)
+    with pytest.raises(ValueError, match=r"sequence \(B, 7, 12\). Received: \(2, 8, 12\)"):
+        layer(np.concatenate([x, x[:, :1]], axis=1))
+    with pytest.raises(ValueError, match=r"attends to itself.*and kv of shape \(2, 7, 12\)"):
+        layer(x, x)
+
+
+@pytest.mark.once
+def test_weights_of_windows_are_refused(rng):
+    layer, x = attention(rng, GRID, 1, window_size=2)
+    message = r"no weights between all tokens.*window_size=\(2, 2\). Take.*`global_blocks`"
+    with pytest.raises(ValueError, match=message):
+        layer(x, return_attention_weights=True)
+    block = EncoderBlock(**BLOCK, **WINDOWED)
+    with pytest.raises(ValueError, match=message):
+        WithAttentionWeights(block)(keras.Input((6, 12)))

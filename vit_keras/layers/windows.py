@@ -1,0 +1,225 @@
+"""Attention within windows of patches, as in ViTDet (arXiv 2203.16527, Section 3).
+
+The patches of a window attend to each other. Tokens before the patches, such as a class token, are
+global as in arXiv 2103.15358: they attend to all tokens, and every window attends to them.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+
+from keras import ops
+
+from vit_keras.layers.base import check_tokens, pair
+from vit_keras.layers.block_options import BlockOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """How the patches of a grid are divided into windows of equal size.
+
+    Windows that do not divide the grid reach over its bottom and its right, where padding stands
+    for patches.
+
+    Attributes:
+        grid: The rows and columns of patches.
+        size: The rows and columns of a window.
+    """
+
+    grid: tuple[int, int]
+    size: tuple[int, int]
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The windows along both sides of the grid."""
+        down, across = (-(-side // size) for side, size in zip(self.grid, self.size))
+        return down, across
+
+    @property
+    def count(self) -> int:
+        """The number of windows, W."""
+        return math.prod(self.counts)
+
+    @property
+    def patches(self) -> int:
+        """The number of patches in a window, n, with padding."""
+        return math.prod(self.size)
+
+    @property
+    def are_padded(self) -> bool:
+        """Whether the windows do not divide the grid."""
+        return self.count * self.patches > math.prod(self.grid)
+
+    def prefix(self, tokens: int) -> int:
+        """Returns how many of a sequence's tokens come before the patches."""
+        return tokens - math.prod(self.grid)
+
+    def partition(self, x, padding=None):
+        """Divides patches into windows: `(B, h·w, D)` -> `(B·W, n, D)`.
+
+        Args:
+            x: The patches in raster order.
+            padding: What stands for patches beyond the grid, `(1, D)` or `(B, D)`; None for zeros.
+        """
+        (rows, columns), (height, width), (down, across) = self.grid, self.size, self.counts
+        channels = x.shape[-1]
+        x = ops.reshape(x, (-1, rows, columns, channels))
+        if self.are_padded:
+            padding = ops.zeros((1, channels), x.dtype) if padding is None else padding
+            padding = ops.reshape(padding, (-1, 1, 1, channels))
+            x = _pad(x, padding, 2, across * width - columns)
+            x = _pad(x, padding, 1, down * height - rows)
+        x = ops.reshape(x, (-1, height, across, width * channels))
+        x = ops.transpose(x, (0, 2, 1, 3))  # (B·down, across, height, width·D)
+        return ops.reshape(x, (-1, self.patches, channels))
+
+    def join(self, x):
+        """Puts windows together, without their padding: `(B·W, n, D)` -> `(B, h·w, D)`."""
+        (rows, columns), (height, width), (down, across) = self.grid, self.size, self.counts
+        channels = x.shape[-1]
+        x = ops.reshape(x, (-1, across, height, width * channels))
+        x = ops.transpose(x, (0, 2, 1, 3))  # (B·down, height, across, width·D)
+        x = ops.reshape(x, (-1, down * height, across * width, channels))
+        return ops.reshape(x[:, :rows, :columns], (-1, rows * columns, channels))
+
+    def attend(self, attention: Callable, query, key, value, padding=(None, None)):
+        """Attention whose memory grows linearly with the number of tokens.
+
+        Args:
+            attention: A function of queries `(B, N_q, H, d)`, keys and values `(B, N_kv, H, d)` to
+                a result `(B, N_q, H, d)`.
+            query: Queries of all tokens, `(B, N, H, d)`.
+            key: Keys of all tokens, `(B, N, H, d)`.
+            value: Values of all tokens, `(B, N, H, d)`.
+            padding: The key and the value of padding, `(1, H·d)` or `(B, H·d)`; None for zeros.
+
+        Returns:
+            A tensor `(B, N, H, d)`.
+        """
+        prefix, heads = self.prefix(query.shape[1]), query.shape[2:]
+        windows = functools.partial(self._windows, prefix)
+        keys, values = map(windows, (key, value), padding)
+        x = attention(windows(query, None, with_prefix=False), keys, values)  # (B·W, n, H, d)
+        x = self.join(_flat(x))
+        x = ops.reshape(x, (-1, x.shape[1], *heads))
+        if not prefix:
+            return x
+        return ops.concatenate([attention(query[:, :prefix], key, value), x], axis=1)
+
+    def _windows(self, prefix, x, padding, with_prefix=True):
+        """The tokens of each window, after those before all patches: `(B·W, [T +] n, H, d)`."""
+        heads, x = x.shape[2:], _flat(x)
+        windows = self.partition(x[:, prefix:], padding)
+        if prefix and with_prefix:
+            shared = ops.expand_dims(x[:, :prefix], axis=1)
+            shared = ops.broadcast_to(shared, (ops.shape(x)[0], self.count, *shared.shape[2:]))
+            shared = ops.reshape(shared, (-1, prefix, x.shape[-1]))
+            windows = ops.concatenate([shared, windows], axis=1)
+        return ops.reshape(windows, (-1, windows.shape[1], *heads))
+
+
+def _pad(x, padding, axis, count):
+    """Appends `padding` `(1 or B, 1, 1, D)` to `(B, h, w, D)` along an axis, `count` times."""
+    if not count:
+        return x
+    shape = [ops.shape(x)[0], *x.shape[1:]]
+    shape[axis] = count
+    return ops.concatenate([x, ops.broadcast_to(padding, shape)], axis=axis)
+
+
+def _flat(x):
+    """`(B, N, H, d)` -> `(B, N, D)`."""
+    return ops.reshape(x, (-1, x.shape[1], math.prod(x.shape[2:])))
+
+
+def windows_of(
+    options: BlockOptions, grid: tuple[int, int] | None, position_embedding: str | None = None
+) -> Windows | None:
+    """Returns the windows of a block, or None for attention between all tokens.
+
+    Args:
+        options: `BlockOptions`, of which `window_size` is read.
+        grid: The rows and columns of patches.
+        position_embedding: As in `MultiHeadDotProductAttention`.
+
+    Raises:
+        ValueError: If there is no grid, or if positions belong to offsets between all tokens.
+    """
+    if options.window_size is None:
+        return None
+    size = pair(options.window_size, "window_size")
+    if grid is None:
+        raise ValueError(
+            "`window_size` needs the `grid` (rows, columns) of the patches. Received: "
+            f"window_size={size}, grid=None"
+        )
+    if position_embedding in ("relative", "relative_2d"):
+        raise ValueError(
+            "Relative positions belong to attention between all tokens, so `window_size` must be "
+            f"None beside them. Received: window_size={size}, "
+            f"position_embedding={position_embedding!r}"
+        )
+    return Windows(grid, size)
+
+
+def check_build(layer, q_shape: tuple, kv_shape: tuple | None) -> None:
+    """Raises ValueError where the windows of an attention layer cannot be built.
+
+    Keras hides the errors of a constructor while it copies a model, but not those of `build`.
+    """
+    windows, options = layer.windows, layer.options
+    if windows.are_padded and (layer.rotary is not None or options.qk_norm):
+        rows, columns = windows.grid
+        raise ValueError(
+            "`window_size` must divide the grid of patches where queries and keys are rotated or "
+            "normalized, since padding has no key there. Received: "
+            f"window_size={windows.size}, a grid of {rows}x{columns} patches, "
+            f"position_embedding={layer.position_embedding!r}, rope={options.rope}, "
+            f"qk_norm={options.qk_norm}"
+        )
+    check_sequence(windows, q_shape, kv_shape)
+
+
+def check_sequence(windows: Windows, q_shape: tuple, kv_shape: tuple | None) -> None:
+    """Raises ValueError unless a sequence has the patches of the grid and attends to itself."""
+    if kv_shape is not None or windows.prefix(q_shape[1]) < 0:
+        raise ValueError(
+            "Attention within windows needs a sequence that attends to itself and that ends with "
+            f"the patches of a grid of {windows.grid[0]}x{windows.grid[1]}. Received: q of shape "
+            f"{tuple(q_shape)} and kv of shape {kv_shape}. Make the layer without `window_size`"
+        )
+
+
+def check_call(layer, q, kv, with_weights: bool) -> None:
+    """Raises ValueError for a call of an attention layer that its windows do not allow."""
+    check_sequence(layer.windows, q.shape, None if kv is None else tuple(kv.shape))
+    check_tokens(layer, q.shape, layer.sequence)
+    if with_weights:
+        refuse_weights(layer)
+
+
+def refuse_weights(layer) -> None:
+    """Raises ValueError, since windows have no attention weights between all tokens."""
+    raise ValueError(
+        "Attention within windows has no weights between all tokens. Received: layer "
+        f"{layer.name!r} with window_size={layer.windows.size}. Take the weights of a block that "
+        "attends globally, one of `global_blocks`"
+    )
+
+
+def count_pairs(windows: Windows | None, queries: int, tokens: int) -> tuple[int, int]:
+    """Counts what attention multiplies for one image, with padding.
+
+    Args:
+        windows: The windows, or None for attention between all tokens.
+        queries: The number of tokens that attend; all of them where there are windows.
+        tokens: The number of tokens that are attended to.
+
+    Returns:
+        The number of queries, and the number of pairs of a query and a key.
+    """
+    if windows is None:
+        return queries, queries * tokens
+    prefix, patches = windows.prefix(tokens), windows.count * windows.patches
+    return prefix + patches, prefix * tokens + patches * (prefix + windows.patches)
