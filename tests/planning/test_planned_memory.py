@@ -75,6 +75,8 @@ def test_messages_are_the_collective_operations_of_the_program(shard_state):
         {"dtype": "mixed_bfloat16", "rematerialise": True},
         {"attention_dropout_rate": 0.1},
         {"options": {"mlp": "swiglu", "layer_scale": 1e-5, "qk_norm": True}},
+        {"options": {"window_size": 2}},
+        {"options": {"window_size": 3}, "attention_dropout_rate": 0.1},
         {"classifier": "gap", "num_heads": 6, "mlp_dim": 256},
     ],
     ids=str,

@@ -135,30 +135,38 @@ def _block(layer, shape, part, program) -> Kept:
     """Bytes of an `EncoderBlock` on tokens `(B, N, D)`."""
     images, (tokens, width), options = part.images, shape[1:], layer.options
     size = images * tokens  # of one channel
+    split, window, whole = _windows(layer.attention.windows, part, tokens)
+    padded, branches = split.images * window, 1 if options.parallel else 2
+    softmax = FUSED if _is_fused(layer, _of_tokens(program, window)) else XLA_CPU
     program = _of_tokens(program, tokens)
-    softmax = FUSED if _is_fused(layer, program) else XLA_CPU
     recomputed = not (layer.dropout_rate or options.mlp_norm)
     functions = (program if recomputed else _of_tokens(program, 0)).activation
     function = functions["swiglu" if options.mlp == "swiglu" else layer.gelu]
-    norms = [width] if options.parallel else [width, width]
-    norms += [width] * options.attention_norm + [layer.mlp_dim] * options.mlp_norm
+    norms = [width] * (branches + options.attention_norm) + [layer.mlp_dim] * options.mlp_norm
     normalized = (program if options.norm == "layer" else _of_tokens(program, 0)).norm
     elements = (
         sum(normalized(part, tokens, channels) for channels in norms)
-        + softmax.attention(part, tokens, layer.num_heads)
-        + size * width * (4 + 2 * options.qk_norm)  # q, k, v and the result
-        + size * width * (program is XLA_CPU_LONG)  # the result as rows
+        + softmax.attention(split, window, layer.num_heads)
+        + width * (4 * padded + 2 * size * options.qk_norm)  # q, k, v and the result
+        + size * width * max(whole, program is XLA_CPU_LONG)  # the result as rows
+        + size * width * (branches if options.layer_scale is not None else 0)
         + size * function * layer.mlp_dim
     )
-    if options.layer_scale is not None:
-        elements += (1 if options.parallel else 2) * size * width
     masks = 2 * width + layer.mlp_dim if layer.dropout_rate else 0
-    masks += layer.num_heads * tokens if layer.attention_dropout_rate else 0
-    halves = size * width * FLOAT32 * (1 if options.parallel else 2)  # normalized in float32
+    masks += layer.num_heads * window * padded // size if layer.attention_dropout_rate else 0
+    halves = size * width * FLOAT32 * branches  # normalized in float32
     total = elements * part.itemsize + halves + size * masks * program.mask
     gradients = size * (2 * width + max(layer.mlp_dim, 4 * width)) * part.itemsize
     dropped = size * width * part.itemsize if layer.rematerialise and program.drops else None
     return Kept(layer, total, workspace=gradients, input=dropped)
+
+
+def _windows(windows, part, tokens):
+    """The part with windows for images, what a window's patches see, and tensors of all tokens."""
+    if windows is None:
+        return part, tokens, 0
+    split = dataclasses.replace(part, images=part.images * windows.count)
+    return split, windows.patches + windows.prefix(tokens), 3 if windows.prefix(tokens) else 1
 
 
 def _is_fused(layer, program):
