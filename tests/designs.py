@@ -60,6 +60,7 @@ DESIGNS = {
         "rope": {"base": 1e4, "offset": 1.0},
     },
     "mixed rotary": {"position_embedding": "none", "rope": {"mixed": True}, "classifier": "gap"},
+    "ViTDet": {"classifier": "token_gap", "window_size": 2, "global_blocks": (1,)},
     "ViT-22B": {"parallel": True, "qk_norm": True, "norm": "rms", "qkv_bias": "none"},
 }
 

@@ -9,8 +9,8 @@ from vit_keras import runtimes
 from vit_keras.exporting import for_inference
 from vit_keras.models import attention_maps
 
-# It has most options; `make nightly` exports the others too.
-EXPORTED = ("DINOv3",)
+# One has most options, the other windows; `make nightly` exports the others too.
+EXPORTED = ("DINOv3", "ViTDet")
 
 
 @pytest.mark.parametrize("name", DESIGNS)

@@ -10,7 +10,7 @@ from tests.helpers import to_numpy, weights_by_path
 from vit_keras.models import add_lora, intermediates, merge_lora
 
 # Together they have every option that computes; `make nightly` trains the others too.
-TRAINED = ("BEiT", "DINOv3", "PE", "ViT-22B")
+TRAINED = ("BEiT", "DINOv3", "PE", "ViT-22B", "ViTDet")
 
 
 @pytest.mark.parametrize("name", DESIGNS)
@@ -39,7 +39,7 @@ def test_logits_and_gradients_are_those_of_the_other_backends(name):
         assert abs(value - expected) < 1e-4 * size, (path, value, expected)
 
 
-@pytest.mark.parametrize("name", ["DINOv3", "ViT-22B"])
+@pytest.mark.parametrize("name", ["DINOv3", "ViT-22B", "ViTDet"])
 def test_rematerialised_blocks_train_in_the_same_way(name):
     after = []
     for rematerialise in (False, True):
@@ -89,6 +89,12 @@ def test_dropped_patches_leave_the_tokens_before_them():
             "Relative biases know the patches and a class token.*Received: 14 tokens for 3x4",
         ),
         ({"patch_keep_rate": 0.5, "rope": {}}, "drops tokens after the position embeddings"),
+        ({"patch_keep_rate": 0.5, "window_size": 2}, r"drops patches of the windows.*\(2, 2\)"),
+        ({"global_blocks": (1,)}, r"exceptions from windows.*\(1,\), window_size=None"),
+        ({"window_size": 2, "global_blocks": (0, 2)}, "from 0 to 1.*num_layers=2. Received: 2"),
+        ({"window_size": 2, "global_blocks": (0, 0)}, r"must be different.*global_blocks=\(0, 0\)"),
+        ({"window_size": 2, "global_blocks": (-1,)}, r"of at least 0.*global_blocks=\(-1,\)"),
+        ({"window_size": 2, "global_blocks": 1}, "different indices of blocks.*global_blocks=1"),
     ],
 )
 def test_options_that_do_not_go_together_are_named(arguments, message):

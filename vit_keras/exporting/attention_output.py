@@ -7,6 +7,7 @@ from keras import ops
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import ImageModel, patch_grid
 from vit_keras.models.prefix import has_class_token
+from vit_keras.models.surgery import refuse_windows
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -53,8 +54,8 @@ def check(model: keras.Model, token_merging: int = 0) -> None:
     """Checks that `model` can have attention over its patches as an output.
 
     Raises:
-        ValueError: If the model has no EncoderBlock layers or no grid of patches, or if token
-            merging loses patches on the way.
+        ValueError: If the model has no EncoderBlock layers or no grid of patches, if blocks attend
+            within windows, or if token merging loses patches on the way.
     """
     if token_merging:
         raise ValueError(
@@ -66,6 +67,7 @@ def check(model: keras.Model, token_merging: int = 0) -> None:
             "Attention needs a model with EncoderBlock layers. "
             f"Received: model {model.name!r}, which has none"
         )
+    refuse_windows(model, "Outputs of attention")
     patch_grid(model)
 
 

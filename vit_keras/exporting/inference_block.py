@@ -4,6 +4,8 @@ Query, key and value come from one product, which holds the factor 1/√d and th
 scale and offset. On torch, attention is torch's kernel.
 """
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 from keras import ops
@@ -13,6 +15,7 @@ from vit_keras.exporting.folded_weights import affine, fold, matrix
 from vit_keras.exporting.inference_layers import AttentionAndMLP
 from vit_keras.layers import RelativeBias2D, RotaryPositions, kernels
 from vit_keras.layers.base import pair
+from vit_keras.layers.windows import windows_of
 
 heads_first_attention = kernels.lookup("heads_first_attention")
 
@@ -46,6 +49,7 @@ class InferenceBlock(AttentionAndMLP):
         super().__init__(*args, **kwargs)
         self.merged, self.prefix, self.with_weights = merged, prefix, with_weights
         self.position_embedding, self.grid = position_embedding, grid
+        self.windows = windows_of(self.options, grid and pair(grid, "grid"), position_embedding)
         self.rotary = self.relative = None
         if position_embedding == "rope2d" or self.options.rope is not None:
             self.rotary = RotaryPositions(
@@ -66,6 +70,9 @@ class InferenceBlock(AttentionAndMLP):
                 self.add_weight(name=f"{name}_affine", shape=(2, head_size))
                 for name in ("query", "key")
             )
+        if self.windows is not None and self.windows.are_padded:
+            shape = (2, self.num_heads, head_size)  # its keys and values
+            self.padding = self.add_weight(name="padding", shape=shape)
         self.build_rest(width)
 
     def take(self, block):
@@ -78,6 +85,9 @@ class InferenceBlock(AttentionAndMLP):
         if self.options.qk_norm:
             self.query_affine.assign(scale * np.stack(affine(attention.query_norm)))
             self.key_affine.assign(np.stack(affine(attention.key_norm)))
+        if self.windows is not None and self.windows.are_padded:
+            biases = [bias for _, bias in projections[1:]]
+            self.padding.assign(np.reshape(biases, self.padding.shape))
         for mine, its in ((self.rotary, attention.rotary), (self.relative, attention.relative)):
             if mine is not None:
                 mine.set_weights(its.get_weights())
@@ -93,7 +103,11 @@ class InferenceBlock(AttentionAndMLP):
         x = ops.reshape(x, (-1, width))
         normal = self.normal(x)
         query, key, value = self._heads(normal, tokens)
-        y, weights = self._attend(query, key, value, size)
+        if self.windows is None:
+            y, weights = self._attend(query, key, value, size)
+        else:
+            y, weights = self._attend_in_windows(self.windows, query, key, value), None
+        y = ops.reshape(ops.transpose(y, (0, 2, 1, 3)), (-1, width))  # (B·N, D)
         x = x + self.project(y)
         if self.options.parallel:
             x = x + self.feed_forward(normal)
@@ -127,7 +141,7 @@ class InferenceBlock(AttentionAndMLP):
         return query, key, value
 
     def _attend(self, query, key, value, size):
-        """Heads `(B, H, N, d)` with scaled queries -> `(B·N, D)` and weights `(B, H, N, N)`.
+        """Heads `(B, H, N, d)` with scaled queries -> `(B, H, N, d)` and weights `(B, H, N, N)`.
 
         The weights are None where one kernel of the backend computes the result without them.
         """
@@ -142,8 +156,25 @@ class InferenceBlock(AttentionAndMLP):
             logits = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
             weights = ops.softmax(logits if bias is None else logits + bias, axis=-1)
             x = ops.matmul(weights, value)
-        x = ops.transpose(x, (0, 2, 1, 3))
-        return ops.reshape(x, (-1, self.num_heads * x.shape[-1])), weights
+        return x, weights
+
+    def _attend_in_windows(self, windows, query, key, value):
+        """Heads `(B, H, N, d)` with scaled queries -> `(B, H, N, d)`; each head is as an image."""
+        heads, tokens, size = query.shape[1:]
+        padding: Sequence = (None, None)
+        if windows.are_padded:
+            shape = (ops.shape(query)[0], heads, size)
+            each = (ops.broadcast_to(self.padding[i : i + 1], shape) for i in range(2))
+            padding = [ops.reshape(x, (-1, size)) for x in each]  # (B·H, d)
+
+        def attention(*projections):  # (B·H·W, n, 1, d)
+            query, key, value = (ops.reshape(x, (-1, 1, x.shape[1], size)) for x in projections)
+            x, _ = self._attend(query, key, value, None)
+            return ops.reshape(x, (-1, x.shape[2], 1, size))
+
+        split = (ops.reshape(x, (-1, tokens, 1, size)) for x in (query, key, value))
+        x = windows.attend(attention, *split, padding=padding)
+        return ops.reshape(x, (-1, heads, tokens, size))
 
     def compute_output_shape(self, x_shape, size_shape=None):
         batch, tokens, width = x_shape

@@ -48,7 +48,7 @@ def for_inference(
 
     Raises:
         ValueError: If the model is quantized, has no attention to return, or has no or too few
-            tokens to merge.
+            tokens to merge, or attends within windows with `token_merging` or `with_attention`.
 
     Example:
         ```python
@@ -101,6 +101,12 @@ def _pairs_to_merge(model, token_merging, merging_schedule):
                 "Token merging needs blocks whose attention uses no positions. Received: block "
                 f"{block.name!r} with position_embedding={block.position_embedding!r}, "
                 f"rope={block.options.rope}. Export this model without token merging"
+            )
+        if token_merging and block.options.window_size is not None:
+            raise ValueError(
+                "Token merging leaves windows without some of their patches. Received: block "
+                f"{block.name!r} with window_size={block.options.window_size}. Export this model "
+                "without token merging"
             )
         if count > most(tokens, max(prefix, 1)):
             raise ValueError(

@@ -156,7 +156,8 @@ def rollout_function(
         A function from images `(B, H, W, C)`, prepared for the model, to shares `(B, h, w)`.
 
     Raises:
-        ValueError: The model has no `EncoderBlock`. The function raises it for unknown `heads`.
+        ValueError: The model has no `EncoderBlock`, or one that attends within windows. The
+            function raises it for unknown `heads`.
 
     Example:
         >>> rollout = rollout_function(model)
@@ -188,7 +189,8 @@ def attention_views(
         `AttentionViews`.
 
     Raises:
-        ValueError: The model has no `EncoderBlock`, or `heads` is unknown.
+        ValueError: The model has no `EncoderBlock`, or one that attends within windows, or `heads`
+            is unknown.
 
     Example:
         >>> views = attention_views(model, images)

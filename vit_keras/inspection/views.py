@@ -16,6 +16,7 @@ from vit_keras.inspection.weights import filter_components, position_similarity
 from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
 from vit_keras.layers.base import check_choice
 from vit_keras.models import patch_grid
+from vit_keras.models.surgery import windowed_blocks
 
 Arrays = dict[str, np.ndarray]
 
@@ -114,6 +115,9 @@ VIEWS: dict[str, tuple[Callable[[Subject, pathlib.Path], Arrays], type]] = {
     "features": (_features, keras.layers.Layer),
 }
 
+# The views that need attention weights between all tokens.
+OF_ATTENTION = [name for name in VIEWS if name.startswith("attention_")] + ["registers"]
+
 
 def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list[str]:
     """Lists the views that a model has, or checks those that were requested.
@@ -126,8 +130,8 @@ def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list
         Names in `VIEWS`.
 
     Raises:
-        ValueError: A requested name is unknown, or the model lacks the layers for it. The message
-            names the views that the model has.
+        ValueError: A requested name is unknown, or the model lacks the layers for it, or attends
+            within windows. The message names the views that the model has.
 
     Example:
         >>> views_of(BiTR50x1(weights=None))
@@ -138,12 +142,16 @@ def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list
         for name, (_, needs) in VIEWS.items()
         if any(isinstance(layer, needs) for layer in model.layers)
     ]
+    hidden = OF_ATTENTION if windowed_blocks(model) else []
+    available = [name for name in available if name not in hidden]
     for name in requested or ():
         check_choice(name, VIEWS, "views")
         if name not in available:
+            layers = f"{VIEWS[name][1].__name__} layers"
+            needs = f"{layers} that attend to all tokens" if name in hidden else layers
             raise ValueError(
-                f"View {name!r} needs a model with {VIEWS[name][1].__name__} layers. Received: "
-                f"model {model.name!r}, which has the views {', '.join(available)}"
+                f"View {name!r} needs a model with {needs}. Received: model {model.name!r}, which "
+                f"has the views {', '.join(available)}"
             )
     return list(requested or available)
 

@@ -9,6 +9,7 @@ from vit_keras.layers import EncoderBlock, PatchDropout, PatchEmbedding
 from vit_keras.layers.positions import ADDED
 from vit_keras.layers.quantization import refuse_quantized
 from vit_keras.models import VisionTransformer, lora_layers, merge_lora, positions_of
+from vit_keras.models.surgery import windowed_blocks
 from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
 
 ACTIVATIONS = ("linear", "softmax", "sigmoid")
@@ -64,6 +65,7 @@ def design_of(model: keras.Model) -> Design:
             "`VisionTransformer` built"
         )
     _check_positions(model)
+    _check_no_windows(model)
     arch = VisionTransformerArchitecture.from_model(model)
     if isinstance(arch, HybridArchitecture):
         raise ValueError(
@@ -92,6 +94,15 @@ def _check_positions(model):
             f"Native objects add {', '.join(map(repr, choices))} positions once, before the "
             "blocks, or have 'rope2d' or 'relative_2d' ones in attention. Received: model "
             f"{model.name!r} with position_embedding={kind!r}, position_embedding_at={place!r}"
+        )
+
+
+def _check_no_windows(model):
+    if blocks := windowed_blocks(model):
+        raise ValueError(
+            "Native objects attend to all tokens, so `window_size` must be None. Received: model "
+            f"{model.name!r} with window_size={blocks[0].options.window_size}. "
+            "`vit_keras.exporting` exports such models"
         )
 
 

@@ -13,6 +13,7 @@ SIZES = ("hidden_size", "num_layers", "num_heads", "mlp_dim")
 UNDECIDED = (
     *("layer_scale", "rope", "crop_to_patches", "head_use_bias", "qkv_bias", "mlp", "mlp_norm"),
     *("class_token", "distillation_token", "position_cover", "map_heads", "map_mlp_dim"),
+    *("window_size", "global_blocks"),
 )
 # Arguments that choose among families whose models are built alike.
 HINTS = ("gelu", "layer_norm_epsilon", "image_size", "num_classes")

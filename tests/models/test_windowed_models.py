@@ -1,0 +1,257 @@
+"""Models with windows of attention: ViTDet's numbers, and what is made from such models."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.designs import images_for, random_design
+from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.peers import peer
+from vit_keras import exporting, inspection, models, native, weights
+from vit_keras.compute import flops
+from vit_keras.config import ModelConfig, PretextConfig
+from vit_keras.layers import EncoderBlock
+from vit_keras.models import VisionTransformer
+from vit_keras.weights.architectures import VisionTransformerArchitecture
+from vit_keras.weights.formats.registry import FORMATS
+
+SIZES = {"hidden_size": 16, "num_layers": 3, "num_heads": 2, "mlp_dim": 32, "num_classes": None}
+WINDOWED = "encoderblock_0"
+
+
+def vitdet(image_size, window_size, global_blocks, qkv_bias):
+    """transformers' model with random weights and without positions."""
+    import torch
+
+    transformers = peer("transformers")
+    windows = [i for i in range(SIZES["num_layers"]) if i not in global_blocks]
+    config = transformers.VitDetConfig(
+        hidden_size=SIZES["hidden_size"],
+        num_hidden_layers=SIZES["num_layers"],
+        num_attention_heads=SIZES["num_heads"],
+        mlp_ratio=SIZES["mlp_dim"] // SIZES["hidden_size"],
+        image_size=list(image_size),
+        pretrain_image_size=8,
+        patch_size=4,
+        qkv_bias=qkv_bias,
+        window_size=window_size,
+        window_block_indices=windows,
+    )
+    model = transformers.VitDetModel(config).eval()
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.3, generator=generator)
+        model.embeddings.position_embeddings.zero_()
+    return model
+
+
+def take(model, theirs):
+    """Gives a model the weights of transformers'."""
+    state = {name: value.detach().numpy() for name, value in theirs.state_dict().items()}
+    state.pop("embeddings.position_embeddings")
+    heads = (SIZES["num_heads"], SIZES["hidden_size"] // SIZES["num_heads"])
+    kernel = state.pop("embeddings.projection.weight").transpose(2, 3, 1, 0)
+    values = {"embedding/kernel": kernel, "embedding/bias": state.pop("embeddings.projection.bias")}
+    for i in range(SIZES["num_layers"]):
+        old, new = f"encoder.layer.{i}", f"encoderblock_{i}"
+        attention = f"{new}/MultiHeadDotProductAttention_1"
+        for norm, name in (("norm1", "LayerNorm_0"), ("norm2", "LayerNorm_2")):
+            values[f"{new}/{name}/gamma"] = state.pop(f"{old}.{norm}.weight")
+            values[f"{new}/{name}/beta"] = state.pop(f"{old}.{norm}.bias")
+        kernels = np.split(state.pop(f"{old}.attention.qkv.weight"), 3)
+        biases = np.split(state.pop(f"{old}.attention.qkv.bias", np.zeros(0)), 3)
+        for name, kernel, bias in zip(("query", "key", "value"), kernels, biases):
+            values[f"{attention}/{name}/kernel"] = kernel.T.reshape(-1, *heads)
+            if bias.size:
+                values[f"{attention}/{name}/bias"] = bias.reshape(heads)
+        kernel = state.pop(f"{old}.attention.proj.weight").T
+        values[f"{attention}/out/kernel"] = kernel.reshape(*heads, -1)
+        values[f"{attention}/out/bias"] = state.pop(f"{old}.attention.proj.bias")
+        for name, layer in (("fc1", "Dense_0"), ("fc2", "Dense_1")):
+            values[f"{new}/MlpBlock_3/{layer}/kernel"] = state.pop(f"{old}.mlp.{name}.weight").T
+            values[f"{new}/MlpBlock_3/{layer}/bias"] = state.pop(f"{old}.mlp.{name}.bias")
+    assert not state
+    for variable in model.weights:
+        variable.assign(values.pop(variable.path))
+    assert not values
+
+
+@pytest.mark.parametrize(
+    ("image_size", "window_size", "global_blocks", "qkv_bias"),
+    [
+        ((16, 24), 2, (1,), True),  # windows that divide 4 x 6 patches
+        ((16, 28), 3, (2,), True),  # windows over 6 x 9 places for 4 x 7 patches
+        ((12, 20), 4, (), False),  # padding without biases
+    ],
+)
+def test_every_block_equals_vitdets(rng, image_size, window_size, global_blocks, qkv_bias):
+    import torch
+
+    theirs = vitdet(image_size, window_size, global_blocks, qkv_bias)
+    model = VisionTransformer(
+        *(image_size, 4),
+        **SIZES,
+        classifier="gap",
+        position_embedding="none",
+        final_norm=False,
+        qkv_bias="all" if qkv_bias else "none",
+        window_size=window_size,
+        global_blocks=global_blocks,
+    )
+    take(model, theirs)
+    images = rng.normal(size=(2, *image_size, 3)).astype("float32")
+    outputs = models.intermediates(model)(images)
+    with torch.no_grad():
+        pixels = torch.from_numpy(images).permute(0, 3, 1, 2)
+        states = theirs(pixels, output_hidden_states=True).hidden_states
+    for name, state in zip(["embedding", *(f"encoderblock_{i}" for i in range(3))], states):
+        expected = state.permute(0, 2, 3, 1).numpy()
+        ours = to_numpy(outputs[name]).reshape(expected.shape)
+        np.testing.assert_allclose(ours, expected, atol=3e-5, err_msg=name)
+
+
+def test_another_image_size_divides_its_own_grid(rng):
+    """Fixed positions have no weights, so that both models have the same ones."""
+    design = {"position_embedding": "sincos2d", "window_size": (2, 3), "global_blocks": (2,)}
+    small, large = (
+        randomise(VisionTransformer(size, 4, **SIZES, **design), np.random.default_rng(1))
+        for size in ((12, 16), (20, 28))
+    )
+    resized = models.with_image_size(small, (20, 28))
+    images = rng.normal(size=(2, 20, 28, 3)).astype("float32")
+    np.testing.assert_allclose(to_numpy(resized(images)), to_numpy(large(images)), atol=1e-5)
+    assert resized.get_layer(WINDOWED).attention.windows.counts == (3, 3)
+    assert resized.get_layer("encoderblock_2").attention.windows is None
+
+
+def test_windows_need_grids_that_they_divide_where_keys_are_rotated():
+    model = VisionTransformer((8, 16), 4, **SIZES, rope={}, window_size=2)
+    with pytest.raises(ValueError, match="must divide the grid of patches.*a grid of 3x4 patches"):
+        models.with_image_size(model, (12, 16))
+
+
+@pytest.mark.once
+def test_costs_are_those_of_a_formula():
+    """A class token sees all tokens; windows of 2 x 2 stand over 4 x 4 places for 3 x 4 patches."""
+    sizes = {**SIZES, "hidden_size": 24, "num_classes": 5}
+    model = VisionTransformer((12, 16), 4, **sizes, window_size=2, global_blocks=(1,))
+    width, tokens, windows, patches = 24, 13, 4, 4
+    whole = 2 * tokens**2 * width
+    divided = 2 * (tokens + windows * patches * (patches + 1)) * width
+    block = tokens * (4 * width**2 + 2 * width * SIZES["mlp_dim"])
+    stem, head = 12 * 4 * 4 * 3 * width, width * 5
+    assert flops(model).macs == stem + 3 * block + whole + 2 * divided + head
+
+
+@pytest.mark.once
+def test_the_options_are_read_off_a_model(tmp_path):
+    model = random_design("ViTDet", num_layers=4, global_blocks=[3, 0])
+    arguments = VisionTransformerArchitecture.from_model(model).arguments
+    assert arguments["window_size"] == (2, 2) and arguments["global_blocks"] == (0, 3)
+    model.save(tmp_path / "model.keras")
+    again = weights.from_checkpoint(tmp_path / "model.keras")
+    images = images_for(model)
+    np.testing.assert_allclose(to_numpy(again(images)), to_numpy(model(images)), atol=1e-6)
+    assert VisionTransformerArchitecture.from_model(again).arguments == arguments
+    options = {"window_size": [2, 3], "global_blocks": [1]}  # as YAML has them
+    fields = {**SIZES, "image_size": 16, "patch_size": 4, "options": options}
+    del fields["num_classes"]
+    built = models.from_model_config(ModelConfig(**fields), num_classes=3)
+    windows = [layer.options.window_size for layer in built.layers if type(layer) is EncoderBlock]
+    assert windows == [(2, 3), None, (2, 3)]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "vit_keras"])
+def test_formats_of_other_projects_refuse_windows(tmp_path, name):
+    suffix = FORMATS[name].suffixes[0]
+    if name == "bit":
+        pytest.skip("of ResNets")
+    model = random_design("ViTDet", classifier="token")
+    received = "a model to write" if name == "open_clip_timm" else r"window_size=\(2, 2\)"
+    with pytest.raises(ValueError, match=received):
+        weights.save(model, tmp_path / f"model{suffix}", format=name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.once
+def test_what_needs_all_tokens_refuses_windows(tmp_path):
+    model = random_design("ViTDet")
+    message = "attend to all tokens. Received: model .*encoderblock_0 attend.*window_size=.2, 2."
+    with pytest.raises(ValueError, match=f"Attention maps need blocks that {message}"):
+        models.attention_maps(model)
+    with pytest.raises(ValueError, match=f"Outputs of attention need blocks that {message}"):
+        exporting.for_inference(model, with_attention=True)
+    with pytest.raises(ValueError, match=r"without some.*'encoderblock_0' with window_size=\(2, 2"):
+        exporting.for_inference(model, token_merging=1)
+    for convert in (native.to_torch, native.to_jax, native.to_tensorflow):
+        with pytest.raises(ValueError, match=r"`window_size` must be None.*window_size=\(2, 2\)"):
+            convert(model)
+    views = "filters, position_similarity, features"
+    assert inspection.views_of(model) == views.split(", ")
+    with pytest.raises(ValueError, match=f"layers that attend to all tokens.*views {views}"):
+        inspection.views_of(model, ["attention_rollout"])
+
+
+@pytest.mark.once
+def test_pretexts_that_drop_patches_refuse_windows():
+    encoder = random_design("ViTDet", classifier="gap", image_size=16)
+    with pytest.raises(ValueError, match=r"which fill no windows.*Received: \(2, 2\)"):
+        models.pretext_model(encoder, PretextConfig("mae"))
+    with pytest.raises(ValueError, match=r"no windows divide them.*window_size=\(2, 2\)"):
+        models.self_distillation.with_shared_layers(encoder, (8, 8))
+
+
+def test_a_global_block_gives_its_weights():
+    from vit_keras.layers import WithAttentionWeights
+
+    model = random_design("ViTDet")
+    tokens = models.intermediates(model)(images_for(model))[WINDOWED]
+    _, maps = WithAttentionWeights(model.get_layer("encoderblock_1"))(tokens)
+    np.testing.assert_allclose(to_numpy(maps).sum(axis=-1), 1, rtol=1e-5)
+    assert maps.shape == (2, 2, 13, 13)
+
+
+@pytest.mark.parametrize("classifier", ["token", "gap"])
+def test_inference_equals_the_model(classifier):
+    """The class token alone is computed by the last block, which has windows here."""
+    changes = {"global_blocks": (0,), "image_size": (20, 12), "window_size": (3, 2)}
+    model = random_design("ViTDet", classifier=classifier, qkv_bias="qv", **changes)
+    images = images_for(model)
+    rewritten = exporting.for_inference(model)
+    expected = model.predict_on_batch(images)
+    np.testing.assert_allclose(rewritten.predict_on_batch(images), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("options", [{"qk_norm": True}, {"rope": {"base": 1e4}}], ids=str)
+def test_inference_equals_the_model_with_options(options):
+    changes = {"window_size": (3, 2), "num_registers": 2, "classifier": "gap", "class_token": True}
+    model = random_design("ViTDet", **changes, **options)
+    images = images_for(model)
+    expected = model.predict_on_batch(images)
+    rewritten = exporting.for_inference(model)
+    np.testing.assert_allclose(rewritten.predict_on_batch(images), expected, atol=2e-5)
+
+
+def test_adapters_merge_in_windows():
+    model = random_design("ViTDet")
+    images = images_for(model)
+    models.add_lora(model, 2, ["query", "key", "value", "out"], seed=1)
+    rng = np.random.default_rng(2)
+    for weight in model.trainable_weights:
+        weight.assign(rng.normal(size=weight.shape).astype("float32") * 0.2)
+    merged = models.merge_lora(model)
+    np.testing.assert_allclose(to_numpy(merged(images)), to_numpy(model(images)), atol=1e-5)
+
+
+def test_compiled_training_is_that_of_one_large_window():
+    """One window without other tokens is attention between all, to rounding."""
+    after = []
+    for window_size in (None, (3, 4)):
+        model = random_design("ViTDet", classifier="gap", window_size=window_size, global_blocks=())
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        model.train_on_batch(images_for(model), np.ones((2, 3), "float32"))
+        after.append(weights_by_path(model))
+    for path, value in after[0].items():
+        np.testing.assert_allclose(after[1][path], value, atol=2e-5, err_msg=path)
