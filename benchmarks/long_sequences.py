@@ -2,6 +2,7 @@
 
     python -m benchmarks.long_sequences --image_size 1024
     python -m benchmarks.long_sequences --image_size 1024 --num_layers 3 --forms blocks written_out
+    python -m benchmarks.long_sequences --image_size 1024 --window_size 14 --global_blocks 2 5 8 11
 
 A step of S/16 on one image, each form in a process of its own. The processes take turns. Memory is
 the largest that a process took, above what it had after importing its libraries. Torch has one
@@ -45,7 +46,8 @@ def make_step(form: str, case: dict[str, Any]):
         long_sequences.LENGTHS.clear()
     image_size, (width, heads, mlp_dim) = case["image_size"], SIZES[case["size"]]
     sizes = (width, case["num_layers"], heads, mlp_dim)
-    model = VisionTransformer(image_size, case["patch_size"], *sizes, 1000, seed=0)
+    windows = {name: case[name] for name in ("window_size", "global_blocks")}
+    model = VisionTransformer(image_size, case["patch_size"], *sizes, 1000, seed=0, **windows)
     optimizer = build_optimizer(OptimizerConfig(weight_decay=0.1), 1000, model)
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     images = np.random.default_rng(0).uniform(-1, 1, (1, image_size, image_size, 3))
@@ -123,14 +125,16 @@ def main():
     parser.add_argument("--image_size", type=int, default=1024)
     parser.add_argument("--patch_size", type=int, default=16)
     parser.add_argument("--num_layers", type=int, default=12)
+    parser.add_argument("--window_size", type=int, help="rows and columns of patches in a window")
+    parser.add_argument("--global_blocks", type=int, nargs="+", default=[], metavar="INDEX")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work(options.worker[0], json.loads(options.worker[1]))
         return
-    case = {name: getattr(options, name) for name in ("size", "image_size", "patch_size")}
-    case["num_layers"] = options.num_layers
+    names = ("size", "image_size", "patch_size", "num_layers", "window_size", "global_blocks")
+    case = {name: getattr(options, name) for name in names}
     tokens = (options.image_size // options.patch_size) ** 2 + 1
     print(f"{options.size}/{options.patch_size}, {tokens} tokens, {options.num_layers} layers\n")
     print("| backend | attention | GiB | CPU s | s | times as fast by CPU time |")
