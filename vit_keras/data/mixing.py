@@ -47,14 +47,16 @@ class Mixing:
             MixUp's weight, a scalar, and CutMix's box: top, left, bottom, and right, `(4,)`.
         """
         keys, config = tf.random.split(pair_key, 4), self.config
-        coin = tf.random.stateless_uniform((), keys[0])
-        share = config.mixup_alpha and (0.5 if config.cutmix_alpha else 1.0)
         weight, box = tf.constant(1.0), tf.zeros((4,))
+        is_mixed = True
+        if config.mixup_alpha and config.cutmix_alpha:
+            is_mixed = tf.random.stateless_uniform((), keys[0]) < 0.5
         if config.mixup_alpha:
-            weight = tf.where(coin < share, _beta(keys[1], config.mixup_alpha), weight)
+            weight = tf.where(is_mixed, _beta(keys[1], config.mixup_alpha), weight)
         if config.cutmix_alpha:
             area = 1 - _beta(keys[2], config.cutmix_alpha)
-            box = tf.where(coin < share, box, _box(keys[3], area, self.size))
+            cut = _box(keys[3], area, self.size)
+            box = tf.where(is_mixed, box, cut) if config.mixup_alpha else cut
         return weight, box
 
     def __call__(self, images, labels, weights, boxes):
