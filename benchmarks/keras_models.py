@@ -130,11 +130,6 @@ def _fit_steps(model, images, labels):
 
 
 def _predict_steps(model, images):
-    """Predicts an array on torch, batch by batch, and what yields batches elsewhere."""
-    import keras
-
-    if keras.backend.backend() != "torch":
-        return lambda count: model.predict(_repeated((images,), count), steps=count, verbose=0)
     arrays = {}
 
     def step(count):

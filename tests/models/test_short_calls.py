@@ -126,26 +126,3 @@ def test_a_regularizer_of_activations_counts(images):
     model.get_layer("encoderblock_0").mlp.dense_1.activity_regularizer = keras.regularizers.L2(1.0)
     model(images)
     assert len(model.losses) == 1 and float(model.losses[0]) > 0
-
-
-def test_predict_of_an_array_has_the_bits_of_keras_loop(rng):
-    model = make(classifier="distilled")
-    images = rng.normal(size=(5, 8, 8, 3)).astype("float32")
-    images.setflags(write=False)
-    for batch_size in (None, 2):
-        expected = keras.Model.predict(model, images, batch_size=batch_size, verbose=0)
-        outputs = model.predict(images, batch_size=batch_size, verbose=0)
-        np.testing.assert_array_equal(outputs, expected)
-
-
-def test_predict_runs_a_step_that_a_model_defines(rng):
-    model = make()
-
-    class Doubled(type(model)):
-        def predict_step(self, data):
-            return {"twice": 2 * super().predict_step(data)}
-
-    images = rng.normal(size=(3, 8, 8, 3)).astype("float32")
-    outputs = Doubled(model.input, model.output).predict(images, batch_size=2, verbose=0)
-    expected = 2 * keras.Model.predict(model, images, batch_size=2, verbose=0)
-    np.testing.assert_array_equal(outputs["twice"], expected)

@@ -11,7 +11,11 @@ TABLE = {
     "encoder_block": {"torch": "torch_blocks.encoder_block"},
     "call_chain": {"torch": "torch_chains.call_chain"},
     "make_step": {"torch": "torch_compiled.make_step"},
-    "predict_array": {"torch": "torch_predict.predict_array"},
+    "predict_array": {
+        "torch": "torch_predict.predict_array",
+        "jax": "jax_predict.predict_array",
+        "tensorflow": "tensorflow_predict.predict_array",
+    },
     "call_inside": {"torch": "torch_calls.call_inside"},
     "layer_norm": {"torch": "torch_calls.layer_norm"},
     "linear": {"torch": "torch_products.linear"},
