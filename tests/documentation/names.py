@@ -33,5 +33,6 @@ PRESENT = {
     "docs/export.md": lambda: {"images": np.zeros((2, 64, 64, 3), "uint8")},
     "docs/finetuning.md": _labeled,
     "docs/native.md": _native,
+    "docs/small_batches.md": _native,
     "docs/neighbors.md": _labeled,
 }
