@@ -61,6 +61,7 @@ def trained(request, table, tmp_path_factory):
     return request.param, arguments, folder
 
 
+@pytest.mark.nightly_on("tensorflow")
 def test_a_killed_run_goes_on_to_the_same_bits(trained, tmp_path):
     _, arguments, folder = trained
     killed = tmp_path / "killed"

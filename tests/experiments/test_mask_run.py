@@ -65,6 +65,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.nightly_on("tensorflow")
 def test_a_killed_run_ends_with_the_same_bits(trained, photos, tmp_path, monkeypatch):
     """It dies after the checkpoint of update 2, which lies between two evaluations."""
     folder, report = trained

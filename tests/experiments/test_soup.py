@@ -126,6 +126,7 @@ def trials(tmp_path_factory):
     return folder
 
 
+@pytest.mark.nightly_on("tensorflow", "jax")
 def test_the_trials_of_a_sweep_are_chosen_by_their_development_split(trials, tmp_path, capsys):
     out = tmp_path / "soup.keras"
     run(["soup", str(trials), "--greedy", "--out", str(out)])

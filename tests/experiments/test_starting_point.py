@@ -47,6 +47,7 @@ def photos(tmp_path_factory):
     return home
 
 
+@pytest.mark.nightly_on("tensorflow")
 def test_a_folder_of_odd_layers_is_fine_tuned_by_its_name_alone(folder, photos, tmp_path, capsys):
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     run(

@@ -90,8 +90,8 @@ def attention(rng, grid, prefix, dtype=None, **options):
 
 
 @pytest.mark.parametrize("qkv_bias", ["all", "qv", "none"])
-@pytest.mark.parametrize("prefix", [0, 1, 3])
-@pytest.mark.parametrize(("grid", "size"), [DIVIDING[0], *PADDED])
+@pytest.mark.parametrize("prefix", [0, 3])
+@pytest.mark.parametrize(("grid", "size"), [DIVIDING[0], PADDED[0]])
 def test_attention_equals_the_formula(rng, grid, size, prefix, qkv_bias):
     layer, x = attention(rng, grid, prefix, window_size=size, qkv_bias=qkv_bias)
     weights = {path.removeprefix("layer/"): w for path, w in weights_by_path(layer).items()}

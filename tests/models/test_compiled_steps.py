@@ -72,6 +72,32 @@ def test_frozen_and_adapted_weights_train_alike(rng):
         np.testing.assert_allclose(result, other, atol=1e-5)
 
 
+@nightly
+@pytest.mark.parametrize("rematerialise", [False, True])
+def test_many_sizes_of_batches_are_compiled(rematerialise, rng):
+    """torch refuses to compile one code for more than eight kinds of inputs."""
+    arguments = {**SIZES, "hidden_size": 4, "num_layers": 1, "mlp_dim": 4}
+    model = VisionTransformer(8, 4, **arguments, rematerialise=rematerialise, seed=1)
+    compiled(model, True)
+    for count in range(1, 11):
+        images = rng.normal(size=(count, 8, 8, 3)).astype("float32")
+        model.train_on_batch(images, np.zeros(count))
+        expected = keras.ops.convert_to_numpy(model(images, training=False))
+        np.testing.assert_allclose(model.predict(images, verbose=0), expected, atol=1e-5)
+
+
+@nightly
+def test_several_outputs_keep_their_structure(rng):
+    images, model = rng.normal(size=(4, 8, 8, 3)).astype("float32"), make()
+    outputs = {"logits": model.output, "tokens": model.get_layer("encoder_norm").output}
+    both = type(model)(model.input, outputs)
+    expected = both.predict(images, verbose=0)
+    results = compiled(both, True).predict(images, verbose=0)
+    assert results.keys() == outputs.keys()
+    for name in outputs:
+        np.testing.assert_allclose(results[name], expected[name], atol=1e-5)
+
+
 def test_hooks_see_each_call(rng):
     model, seen = compiled(make(), True), []
     model.get_layer("encoderblock_1").norm_2.register_forward_hook(

@@ -52,6 +52,7 @@ def pair(tmp_path_factory):
     return folder, first, second
 
 
+@pytest.mark.nightly_on("tensorflow")
 @pytest.mark.slow
 def test_two_processes_train_as_one(pair, alone):
     folder, _, _ = pair
@@ -62,6 +63,7 @@ def test_two_processes_train_as_one(pair, alone):
             np.testing.assert_array_equal(a[name], b[name])
 
 
+@pytest.mark.nightly_on("tensorflow")
 @pytest.mark.slow
 def test_processes_stop_together_when_one_is_stopped_or_dies(pair):
     folder, (codes, outputs), _ = pair
@@ -72,6 +74,7 @@ def test_processes_stop_together_when_one_is_stopped_or_dies(pair):
     assert any(words in outputs[0] for words in SAID)
 
 
+@pytest.mark.nightly_on("tensorflow")
 @pytest.mark.slow
 def test_processes_that_are_started_again_end_like_undisturbed_ones(pair):
     folder, _, (_, outputs) = pair

@@ -67,6 +67,7 @@ def test_the_run_starts_from_the_weights_of_the_checkpoint(pictures, checkpoint,
     assert started.keys() == {n for n in expected if not n.startswith("pre_logits")}
 
 
+@pytest.mark.nightly_on("tensorflow")
 @pytest.mark.slow
 def test_the_pictures_are_learned(pictures, checkpoint, tmp_path):
     commands.run(arguments(pictures, checkpoint[1], tmp_path / "run", steps=80))

@@ -15,7 +15,7 @@ def test_forty_kills_at_random_change_nothing():
     run_script("-m", "tests.training.kill", "--kills", 40)
 
 
-@pytest.mark.nightly_on("tensorflow")
+@pytest.mark.nightly_on("tensorflow", "jax")
 @pytest.mark.slow
 def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
     """Kills it in a checkpoint, then presses Ctrl-C; `tests.training.kill` tries more moments."""

@@ -45,7 +45,7 @@ def check_peak(tmp_path, source):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly_on("tensorflow", "jax")
+@pytest.mark.nightly
 def test_loading_takes_at_most_2_2_times_the_file(tmp_path):
     check_peak(tmp_path, "google")
 

@@ -97,7 +97,7 @@ class _Step:
         again = training and piece.is_computed_again
         what = graph.code, tuple(constants(graph)), again
         if what not in self.compiled:
-            function = functools.partial(checkpoint, graph, use_reentrant=False) if again else graph
+            function = _computed_again(graph) if again else graph
             self.compiled[what] = torch.compile(function, fullgraph=True, dynamic=False)
         piece.calls[kind] = _Call(self.compiled[what], variables, masks)
 
@@ -179,6 +179,16 @@ def _divided(chain):
         yield _Piece([layer], kind)
     if together:
         yield _Piece(together)
+
+
+def _computed_again(graph):
+    """A function of a graph whose backward pass computes the graph again."""
+
+    def compute(*tensors):
+        return checkpoint(graph, *tensors, use_reentrant=False)
+
+    compute.__code__ = compute.__code__.replace()  # torch compiles one code a few times only
+    return compute
 
 
 @contextlib.contextmanager
