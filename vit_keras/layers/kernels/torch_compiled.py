@@ -97,8 +97,9 @@ class _Step:
         again = training and piece.is_computed_again
         what = graph.code, tuple(constants(graph)), again
         if what not in self.compiled:
-            function = _computed_again(graph) if again else graph
-            self.compiled[what] = torch.compile(function, fullgraph=True, dynamic=False)
+            self.compiled[what] = torch.compile(
+                _function_of(graph, again), fullgraph=True, dynamic=False
+            )
         piece.calls[kind] = _Call(self.compiled[what], variables, masks)
 
 
@@ -181,11 +182,12 @@ def _divided(chain):
         yield _Piece(together)
 
 
-def _computed_again(graph):
-    """A function of a graph whose backward pass computes the graph again."""
+def _function_of(graph, is_computed_again):
+    """A function of a graph, whose backward pass computes the graph again where that is wanted."""
+    call = functools.partial(checkpoint, graph, use_reentrant=False) if is_computed_again else graph
 
     def compute(*tensors):
-        return checkpoint(graph, *tensors, use_reentrant=False)
+        return call(*tensors)
 
     compute.__code__ = compute.__code__.replace()  # torch compiles one code a few times only
     return compute
