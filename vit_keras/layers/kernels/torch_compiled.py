@@ -95,7 +95,7 @@ class _Step:
             piece.is_eager = True
             return
         again = training and piece.is_computed_again
-        what = graph.code, tuple(constants(graph)), again
+        what = kind, graph.code, tuple(constants(graph)), again
         if what not in self.compiled:
             self.compiled[what] = torch.compile(
                 _function_of(graph, again), fullgraph=True, dynamic=False
