@@ -142,7 +142,7 @@ def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list
         for name, (_, needs) in VIEWS.items()
         if any(isinstance(layer, needs) for layer in model.layers)
     ]
-    hidden = OF_ATTENTION if windowed_blocks(model) else []
+    hidden = OF_ATTENTION if windowed_blocks(model.layers) else []
     available = [name for name in available if name not in hidden]
     for name in requested or ():
         check_choice(name, VIEWS, "views")

@@ -19,7 +19,7 @@ from vit_keras.layers import (
 from vit_keras.layers.base import layer_norm
 from vit_keras.models.common import layer_options
 from vit_keras.models.self_distillation import GLOBAL_VIEWS, SelfDistillation
-from vit_keras.models.surgery import patch_grid
+from vit_keras.models.surgery import patch_grid, windowed_blocks
 
 MLP_RATIO = 4  # mlp_dim / hidden_size in the blocks of MAE's decoder
 
@@ -159,8 +159,7 @@ def _check_added_positions(block):
 
 
 def _check_no_windows(blocks):
-    windowed = [block for block in blocks if block.options.window_size is not None]
-    if windowed:
+    if windowed := windowed_blocks(blocks):
         raise ValueError(
             "A masked autoencoder's blocks see a part of the patches, which fill no windows, so "
             f"`window_size` must be None. Received: {windowed[0].options.window_size}"

@@ -76,7 +76,7 @@ def refuse_windows(model: keras.Model, subject: str) -> None:
         model: A functional model.
         subject: What needs attention between all tokens, as the message's subject, in the plural.
     """
-    if blocks := windowed_blocks(model):
+    if blocks := windowed_blocks(model.layers):
         raise ValueError(
             f"{subject} need blocks that attend to all tokens. Received: model {model.name!r}, "
             f"where {', '.join(block.name for block in blocks)} attend within windows, "
@@ -85,9 +85,9 @@ def refuse_windows(model: keras.Model, subject: str) -> None:
         )
 
 
-def windowed_blocks(model: keras.Model) -> list[EncoderBlock]:
-    """Returns the blocks of a model that attend within windows."""
-    blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
+def windowed_blocks(layers: list[keras.layers.Layer]) -> list[EncoderBlock]:
+    """Returns those of some layers that are blocks and attend within windows."""
+    blocks = [layer for layer in layers if isinstance(layer, EncoderBlock)]
     return [block for block in blocks if block.options.window_size is not None]
 
 

@@ -98,7 +98,7 @@ def _check_positions(model):
 
 
 def _check_no_windows(model):
-    if blocks := windowed_blocks(model):
+    if blocks := windowed_blocks(model.layers):
         raise ValueError(
             "Native objects attend to all tokens, so `window_size` must be None. Received: model "
             f"{model.name!r} with window_size={blocks[0].options.window_size}. "

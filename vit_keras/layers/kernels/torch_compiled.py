@@ -10,7 +10,7 @@ import contextvars
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import torch
@@ -82,12 +82,12 @@ class _Step:
             if piece.is_eager:
                 x = piece.compute(x, training)
                 continue
-            function, variables, masks = piece.calls[kind]
-            x = function(x, *tensors_of(variables), *(draw(*mask) for mask in masks))
+            function, masks = piece.calls[kind]
+            x = function(x, *tensors_of(piece.variables), *(draw(*mask) for mask in masks))
         return x
 
     def _compile(self, piece, x, training, kind):
-        variables, compute = piece.variables, functools.partial(piece.compute, training=training)
+        compute = functools.partial(piece.compute, training=training)
         with _during(None), torch_choices.tracing():
             masks = masks_of(compute, piece.dropouts(), x) if training else []
             graph, changes_weights = trace(compute, x, piece.layers, masks)
@@ -100,15 +100,7 @@ class _Step:
             self.compiled[what] = torch.compile(
                 _function_of(graph, again), fullgraph=True, dynamic=False
             )
-        piece.calls[kind] = _Call(self.compiled[what], variables, masks)
-
-
-class _Call(NamedTuple):
-    """How a piece is called with inputs of one kind."""
-
-    function: Callable
-    variables: list
-    masks: list  # a dropout, and ones in the shape of its mask
+        piece.calls[kind] = self.compiled[what], masks
 
 
 class _Plans:
@@ -128,8 +120,7 @@ class _Plans:
         """The pieces, one after another; none where the model cannot be divided as it has to."""
         if training not in self.made:
             model = self.model()
-            kinds = {layer: _kind_of(layer) for layer in self.layers}
-            if not training or not any(kinds.values()):
+            if not training or not any(map(_kind_of, self.layers)):
                 self.made[training] = [_Piece([model])]
             else:
                 self.made[training] = list(_divided(chain_of(model)))
@@ -143,7 +134,8 @@ class _Piece:
         self.layers, self.is_eager = layers, kind == "random"
         self.is_computed_again = kind == "again"
         self.variables = weights_of(layers)
-        self.calls: dict[tuple, _Call] = {}
+        # By kinds of inputs: the function, and what `masks_of` returns.
+        self.calls: dict[tuple, tuple[Callable, list]] = {}
 
     def compute(self, x, training):
         if self.is_computed_again:
