@@ -14,6 +14,8 @@ from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.timm_writing import model_config
 
 torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch")
+register_module_forward_hook = torch.nn.modules.module.register_module_forward_hook
 pytestmark = pytest.mark.on("torch")
 # What timm's own arguments can make; without sizes and epsilons that JSON cannot hold.
 TIMM = {
@@ -102,6 +104,49 @@ def test_a_traced_and_an_exported_module_take_other_batches(rng):
     batch = torch.export.Dim("batch")
     exported = torch.export.export(module, (one,), dynamic_shapes=({0: batch},))
     np.testing.assert_allclose(exported.module()(three).detach(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("gelu", ["exact", "tanh", "quick"])
+def test_without_gradients_units_are_computed_in_place_but_not_those_that_others_hold(gelu, rng):
+    model = build(rng, gelu=gelu)
+    module, images = native.to_torch(model), channels_first(images_for(model))
+    layer, kept = module.blocks[0].mlp.fc1, []
+    keep = lambda layer, inputs, units: kept.append(units)
+    expected = module(images).detach()  # computed by other operations
+    with torch.no_grad():
+        assert torch.equal(module(images), expected)
+        for register in (layer.register_forward_hook, register_module_forward_hook):
+            hook = register(keep)
+            assert torch.equal(module(images), expected)
+            hook.remove()
+        with layer.register_forward_pre_hook(lambda layer, inputs: kept.append(inputs[0])):
+            module(images)
+        units = kept.pop() @ layer.weight.T + layer.bias
+        torch.testing.assert_close(kept[0], units)
+        module.blocks[0].mlp.fc1 = Stored(kept[0])
+        assert torch.equal(module(images), expected)
+        torch.testing.assert_close(kept[0], units)
+
+
+class Stored(torch.nn.Module):
+    """A layer that returns a tensor which it keeps."""
+
+    def __init__(self, tensor):
+        super().__init__()
+        self.tensor = tensor
+
+    def forward(self, x):
+        return self.tensor
+
+
+def test_tensors_can_be_saved_by_any_writer(rng, tmp_path):
+    module = native.to_torch(build(rng))
+    safetensors.save_file(module.state_dict(), tmp_path / "weights.safetensors")  # whole rows only
+    read = safetensors.load_file(tmp_path / "weights.safetensors")
+    torch.save(module, tmp_path / "module.pt")
+    again = torch.load(tmp_path / "module.pt", weights_only=False)
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(read[name], tensor) and torch.equal(again.state_dict()[name], tensor)
 
 
 def test_adapters_are_merged_and_nothing_goes_back_into_them(rng):

@@ -15,6 +15,21 @@ GELUS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": lambda x: functional.gelu(x, approximate="tanh"),
     "quick": lambda x: x * torch.sigmoid(1.702 * x),
 }
+IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {  # the same, which change `x` itself
+    "exact": torch.ops.aten.gelu_,
+    "tanh": lambda x: torch.ops.aten.gelu_(x, approximate="tanh"),
+    "quick": lambda x: x.mul_(torch.sigmoid(1.702 * x)),
+}
+
+
+def is_ours(layer: nn.Module) -> bool:
+    """Whether what `layer` has just returned is held by nobody else, and may be changed in place.
+
+    Gradients, hooks, and traces need it as it was, and other layers may return what they keep.
+    """
+    is_seen = layer._forward_hooks or nn.modules.module._global_forward_hooks
+    is_recorded = torch.is_grad_enabled() or torch.jit.is_tracing()
+    return type(layer) is nn.Linear and not (is_seen or is_recorded)
 
 
 def drop_path(x: Tensor, rate: float, training: bool) -> Tensor:
@@ -48,7 +63,7 @@ class Mlp(nn.Module):
 
     def __init__(self, width: int, hidden: int, gelu: str, rate: float = 0.0):
         super().__init__()
-        self.gelu, self.rate, self.norm = GELUS[gelu], rate, None
+        self.gelu, self.rate, self.norm = gelu, rate, None
         self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,7 +74,8 @@ class Mlp(nn.Module):
 
     def hidden(self, x: Tensor) -> Tensor:
         """Returns the hidden units."""
-        return self.gelu(self.fc1(x))
+        x = self.fc1(x)
+        return (IN_PLACE if is_ours(self.fc1) else GELUS)[self.gelu](x)
 
 
 class PackedSwiGLU(Mlp):
@@ -126,6 +142,7 @@ class Block(nn.Module):
         elif self.has_gammas:
             y = y * self.gamma_1
         x = x + drop_path(y, self.depth_rate, self.training)
+        del y  # its memory serves the MLP
         y = self.mlp(self.norm2(x))
         if self.has_modules:
             y = self.ls2(y)
@@ -147,7 +164,7 @@ class ParallelBlock(Heads):
         super().__init__(design, names)
         arch, options = design.arch, design.arch.options
         width, hidden = arch.hidden_size, arch.mlp_dim
-        self.rate, self.depth_rate, self.gelu = design.dropout_rate, depth_rate, GELUS[arch.gelu]
+        self.rate, self.depth_rate, self.gelu = design.dropout_rate, depth_rate, arch.gelu
         self.in_norm, has_bias = make_norm(design, width), options.qkv_bias == "all"
         self.sizes = [hidden, width, width, width]
         self.in_proj = nn.Linear(width, sum(self.sizes), bias=has_bias)
@@ -159,7 +176,7 @@ class ParallelBlock(Heads):
         """`(B, N, D)` -> `(B, N, D)`."""
         drop = lambda x: functional.dropout(x, self.rate, self.training)
         mlp, *projections = self.in_proj(self.in_norm(x)).split(self.sizes, -1)
-        mlp = self.gelu(mlp if self.mlp_bias is None else mlp + self.mlp_bias)
+        mlp = GELUS[self.gelu](mlp if self.mlp_bias is None else mlp + self.mlp_bias)
         y = drop(self.attn_out_proj(self.attend(projections, tables)))
         y = y + drop(self.mlp_out_proj(drop(mlp)))
         return x + drop_path(y if self.ls is None else self.ls(y), self.depth_rate, self.training)
