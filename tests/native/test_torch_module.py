@@ -141,7 +141,7 @@ class Stored(torch.nn.Module):
 
 def test_tensors_can_be_saved_by_any_writer(rng, tmp_path):
     module = native.to_torch(build(rng))
-    safetensors.save_file(module.state_dict(), tmp_path / "weights.safetensors")  # whole rows only
+    safetensors.save_file(module.state_dict(), tmp_path / "weights.safetensors")  # none transposed
     read = safetensors.load_file(tmp_path / "weights.safetensors")
     torch.save(module, tmp_path / "module.pt")
     again = torch.load(tmp_path / "module.pt", weights_only=False)

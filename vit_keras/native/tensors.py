@@ -18,14 +18,14 @@ def read_variables(model: keras.Model, links: Iterable[Link]) -> dict[str, np.nd
         links: The links of all its variables, see `vit_keras.weights.formats`.
 
     Returns:
-        `{name of a tensor: array}`, of float64 where the model is, else of float32.
+        `{name of a tensor: array}`, contiguous, of float64 where the model is, else of float32.
     """
     variables = {variable.path: variable for variable in model.weights}
     tensors: dict[str, np.ndarray] = {}
     for link in links:
         ours = (keras.ops.convert_to_numpy(variables.pop(path)) for path in link.ours)
         arrays = link.write(*map(exact, ours))
-        tensors |= {name: np.array(array) for name, array in zip(link.theirs, arrays)}
+        tensors |= {name: np.array(x, order="C") for name, x in zip(link.theirs, arrays)}
     if variables:
         raise ValueError(
             f"A native object has no place for these variables of model {model.name!r}: "

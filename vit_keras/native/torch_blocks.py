@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vit_keras.layers.kernels.torch_settled import has_hook
 from vit_keras.native.design import Design
 from vit_keras.native.torch_attention import Attention, Heads, Tables, make_norm
 from vit_keras.weights.formats.tensor_names import TensorNames
@@ -27,7 +28,7 @@ def is_ours(layer: nn.Module) -> bool:
 
     Gradients, hooks, and traces need it as it was, and other layers may return what they keep.
     """
-    is_seen = layer._forward_hooks or nn.modules.module._global_forward_hooks
+    is_seen = has_hook(layer) or nn.modules.module._has_any_global_hook()
     is_recorded = torch.is_grad_enabled() or torch.jit.is_tracing()
     return type(layer) is nn.Linear and not (is_seen or is_recorded)
 

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 
 import keras
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -169,10 +168,7 @@ def to_torch(model: keras.Model) -> NativeVisionTransformer:
     with torch.device("meta"):
         module = NativeVisionTransformer(design)
     arrays = read_variables(model, timm.links(arch))
-    tensors = {
-        name: torch.from_numpy(np.ascontiguousarray(array)).clone()  # in torch's aligned memory
-        for name, array in arrays.items()
-    }
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     module.load_state_dict(tensors, assign=True)
     return module.eval()
 
