@@ -168,7 +168,8 @@ def to_torch(model: keras.Model) -> NativeVisionTransformer:
     with torch.device("meta"):
         module = NativeVisionTransformer(design)
     arrays = read_variables(model, timm.links(arch))
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    # A clone lies in torch's aligned memory, which products read faster than NumPy's.
+    tensors = {name: torch.from_numpy(array).clone() for name, array in arrays.items()}
     module.load_state_dict(tensors, assign=True)
     return module.eval()
 
