@@ -1,5 +1,8 @@
 """Counts the lines of code of the package's rooms, without docstrings, comments and blank lines.
 
+It also prints how many names the package has at its top, how many files a single other file
+imports, and the largest files.
+
 python -m tools.size
 """
 
@@ -30,15 +33,42 @@ def code_lines(text: str) -> int:
     return len(lines)
 
 
+def importers(paths: list[pathlib.Path]) -> dict[str, set[str]]:
+    """`{module: the modules that import it}`, imports inside functions included."""
+    names = {
+        path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in paths
+    }
+    known = {name.removesuffix(".__init__") for name in names.values()}
+    result: dict[str, set[str]] = {name: set() for name in known}
+    for path, name in names.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            for imported in _imported(node) & known:
+                result[imported].add(name.removesuffix(".__init__"))
+    return result
+
+
+def _imported(node) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    if isinstance(node, ast.ImportFrom):
+        return {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return set()
+
+
 def main():
+    paths = sorted(PACKAGE.rglob("*.py"))
+    counts = {path.relative_to(PACKAGE): code_lines(path.read_text()) for path in paths}
     rooms: dict[str, list[int]] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        room = path.relative_to(PACKAGE).parts[0]
-        rooms.setdefault(room, []).append(code_lines(path.read_text()))
-    for room, counts in sorted(rooms.items(), key=lambda item: -sum(item[1])):
-        print(f"{sum(counts):6}  {len(counts):3} files  {room}")
-    every = [count for counts in rooms.values() for count in counts]
-    print(f"{sum(every):6}  {len(every):3} files  vit_keras")
+    for path, count in counts.items():
+        rooms.setdefault(path.parts[0], []).append(count)
+    for room, lines in sorted(rooms.items(), key=lambda item: -sum(item[1])):
+        print(f"{sum(lines):6}  {len(lines):3} files  {room}")
+    print(f"{sum(counts.values()):6}  {len(counts):3} files  in all")
+    lonely = sum(len(users) == 1 for users in importers(paths).values())
+    print(f"{len(rooms):6}  names at the top")
+    print(f"{lonely:6}  files with one importer")
+    for path in sorted(counts, key=lambda path: -counts[path])[:5]:
+        print(f"{counts[path]:6}  {path}")
 
 
 if __name__ == "__main__":
