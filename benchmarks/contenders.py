@@ -40,7 +40,6 @@ class Contender(NamedTuple):
 
 
 OURS = ("vit_keras.models", "vit_keras.training", "vit_keras.data")
-NATIVE = ("vit_keras.models", "vit_keras.native")
 HUB = ("keras_hub.models", "vit_keras.data")  # on TensorFlow, vit_keras.data feeds both
 TIMM = ("benchmarks.torchvision_operators", "timm.models")
 TORCHVISION = ("benchmarks.torchvision_operators", "torchvision.models")
@@ -52,10 +51,8 @@ CONTENDERS = {
     "ours-tensorflow": Contender(keras_models.ours, "tensorflow", OURS),
     "ours-jax": Contender(keras_models.ours, "jax", OURS),
     "ours-torch": Contender(keras_models.ours, "torch", OURS),
-    "ours-called-torch": Contender(keras_models.called_torch, "torch", NATIVE, modes=("infer",)),
+    "ours-called-torch": Contender(keras_models.called_torch, "torch", OURS, modes=("infer",)),
     "ours-compiled-torch": Contender(keras_models.compiled, "torch", OURS),
-    "ours-native-torch": Contender(keras_models.native_torch, "torch", NATIVE),
-    "ours-native-jax": Contender(keras_models.native_jax, "jax", (*NATIVE, "optax")),
     "ours-augment": Contender(augmentation.our_steps, "tensorflow", OURS, **AUGMENTS),
     "lora-tensorflow": Contender(keras_models.lora, "tensorflow", OURS),
     "lora-jax": Contender(keras_models.lora, "jax", OURS),

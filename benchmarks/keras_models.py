@@ -4,7 +4,6 @@ import os
 
 import numpy as np
 
-from benchmarks import peers
 from benchmarks.cases import CLASSES, PATCH, SIZES, Case, dimensions, random_batch
 
 GELU = {"torch": "exact", "tensorflow": "exact", "jax": "tanh"}  # as each backend's peer computes
@@ -66,20 +65,6 @@ def called_torch(case: Case):
         outputs.cpu()  # waits for a GPU
 
     return step, model.count_params()
-
-
-def native_torch(case: Case):
-    """The torch module that our model becomes, run as timm's."""
-    from vit_keras.native import to_torch
-
-    return peers.torch_steps(to_torch(_our_model(case)), case)
-
-
-def native_jax(case: Case):
-    """The function of JAX that our model becomes, run as Flax' model."""
-    from vit_keras.native import to_jax
-
-    return peers.jax_steps(*to_jax(_our_model(case)), case)
 
 
 def lora(case: Case):

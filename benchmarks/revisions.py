@@ -95,7 +95,7 @@ def package_of(revision: str, repository: pathlib.Path = ROOT) -> Iterator[pathl
 
 
 def contenders(case: Case, options: Any) -> list[str]:
-    """Those contenders for a case that are ours; by default without the native objects.
+    """Those contenders for a case that are ours.
 
     Raises:
         ValueError: If the options name a contender whose code no revision changes.
@@ -108,8 +108,7 @@ def contenders(case: Case, options: Any) -> list[str]:
         )
     if options.contenders:
         return [name for name in options.contenders if CONTENDERS[name].runs(case)]
-    names = names_of(case, options.backend)
-    return [n for n in names if n.startswith("ours") and not n.startswith("ours-native")]
+    return [name for name in names_of(case, options.backend) if name.startswith("ours")]
 
 
 def take_turns(name: str, case: Case, options: Any, package: pathlib.Path) -> Row | None:

@@ -40,7 +40,7 @@ LEVELS = (
     {"models"},
     {"weights", "data", "inspection", "compute"},
     {"runs", "applications"},
-    {"training", "evaluation", "exporting", "legacy", "native"},
+    {"training", "evaluation", "exporting", "legacy"},
     {"experiments", "planning", "retrieval"},
     {"reproduce"},
     {"commands"},
@@ -60,9 +60,9 @@ BESIDE = {
 }
 # Where a framework may be imported: everywhere in these rooms, or in these files alone.
 HOME = {
-    "tensorflow": {"data", "exporting", "runtimes", "layers/kernels", "native/tensorflow_"},
-    "torch": {"exporting", "runtimes", "layers/kernels", "native/torch_"},
-    "jax": {"exporting", "runtimes", "layers/kernels", "native/jax_"},
+    "tensorflow": {"data", "exporting", "runtimes", "layers/kernels"},
+    "torch": {"exporting", "runtimes", "layers/kernels"},
+    "jax": {"exporting", "runtimes", "layers/kernels"},
 }
 # Inside functions a few others need them: state that a framework keeps for itself.
 ALSO_INSIDE_FUNCTIONS = {"training", "machine", "keras_internals", "weights"}

@@ -31,7 +31,6 @@ ROOMS = (
     "layers",
     "legacy",
     "models",
-    "native",
     "planning",
     "reproduce",
     "resizing",

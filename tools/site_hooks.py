@@ -16,7 +16,7 @@ OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 ROOMS = (
     *("applications", "models", "layers", "layers.kernels", "variants", "families", "weights"),
     *("resizing", "data", "config", "training", "training.callbacks", "training.distribution"),
-    *("experiments", "planning", "evaluation", "retrieval", "exporting", "native", "inspection"),
+    *("experiments", "planning", "evaluation", "retrieval", "exporting", "inspection"),
     *("compute", "reproduce", "legacy"),
 )
 LONG, LONGEST = 50, 160  # characters

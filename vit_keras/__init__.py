@@ -13,13 +13,12 @@ if not _command_line.is_command():  # which imports them once it has work to do
     from vit_keras import applications, layers, models, training, variants, weights
 
 if TYPE_CHECKING:
-    from vit_keras import legacy, native
+    from vit_keras import legacy
     from vit_keras.legacy import utils, visualize, vit
 
 __version__ = "1.0.0"
 MODULES = {
     "legacy": "vit_keras.legacy",
-    "native": "vit_keras.native",
     "utils": "vit_keras.legacy.utils",
     "visualize": "vit_keras.legacy.visualize",
     "vit": "vit_keras.legacy.vit",
@@ -31,7 +30,6 @@ __all__ = [
     "layers",
     "legacy",
     "models",
-    "native",
     "training",
     "utils",
     "variants",

@@ -6,7 +6,7 @@ import pytest
 
 from tests.designs import images_for, random_design
 from tests.helpers import randomise, to_numpy, weights_by_path
-from vit_keras import exporting, inspection, models, native, weights
+from vit_keras import exporting, inspection, models, weights
 from vit_keras.compute import flops
 from vit_keras.config import ModelConfig, PretextConfig
 from vit_keras.layers import EncoderBlock
@@ -92,9 +92,6 @@ def test_what_needs_all_tokens_refuses_windows(tmp_path):
         exporting.for_inference(model, with_attention=True)
     with pytest.raises(ValueError, match=r"without some.*'encoderblock_0' with window_size=\(2, 2"):
         exporting.for_inference(model, token_merging=1)
-    for convert in (native.to_torch, native.to_jax, native.to_tensorflow):
-        with pytest.raises(ValueError, match=r"`window_size` must be None.*window_size=\(2, 2\)"):
-            convert(model)
     views = "filters, position_similarity, features"
     assert inspection.views_of(model) == views.split(", ")
     with pytest.raises(ValueError, match=f"layers that attend to all tokens.*views {views}"):

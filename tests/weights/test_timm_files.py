@@ -6,7 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
+from tests.designs import DESIGNS, images_for, random_design
 from tests.helpers import GOLDEN, to_numpy, weights_by_path
+from tests.peers import peer
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.weights.formats.timm import license_of
@@ -200,3 +202,65 @@ def test_bare_file_is_read_as_the_likeliest_architecture(tmp_path, name, argumen
         expected = file["logits" if "logits" in file else "pooled"]
         result = model.predict_on_batch(file["images"])
     np.testing.assert_allclose(result, expected, atol=5e-5)
+
+
+TIMM = {"DINOv2": {"classifier": "token"}}  # timm's classes read no class token beside a mean
+QUICK = ("BEiT", "CLIP", "EVA-02", "PE")
+
+
+def channels_first(images):
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.nightly)
+        for name in DESIGNS
+        if name != "ViTDet"
+    ],
+)
+def test_timms_own_model_computes_the_same(name):
+    peer("timm")
+    model = random_design(name, **TIMM.get(name, {}))
+    images = images_for(model)
+    expected = to_numpy(model(images))
+    outputs = weights.to_timm(model)(channels_first(images)).detach().numpy()
+    assert outputs.shape == expected.shape
+    assert np.abs(outputs - expected).max() < 5e-6 * np.abs(expected).max()
+
+
+def test_a_training_of_timms_model_goes_back_into_the_model(tmp_path):
+    peer("timm")
+    torch = pytest.importorskip("torch")
+    model = random_design("DeiT III", layer_norm_epsilon=1e-6)  # of timm's files
+    module, images = weights.to_timm(model, drop_path_rate=0.1), images_for(model)
+    module.train()
+    optimizer = torch.optim.AdamW(module.parameters(), 1e-2)
+    torch.nn.functional.cross_entropy(
+        module(channels_first(images)), torch.tensor([0, 2])
+    ).backward()
+    optimizer.step()
+    expected = module.eval()(channels_first(images)).detach().numpy()
+    before = to_numpy(model(images))
+    torch.save(module.state_dict(), tmp_path / "trained.pth")
+    weights.load(model, tmp_path / "trained.pth")
+    result = to_numpy(model(images))
+    assert np.abs(result - before).max() > 1e-2
+    assert np.abs(result - expected).max() < 5e-6 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("DINOv2", {}, "no place for classifier='token_gap'"),
+        ("ViTDet", {"classifier": "token"}, r"no place for window_size=\(2, 2\)"),
+        ("DeiT", {"classifier_activation": "softmax"}, "classifier_activation='softmax'"),
+    ],
+)
+def test_what_timm_lacks_is_refused_by_name(name, arguments, message):
+    peer("timm")
+    with pytest.raises(ValueError, match=message):
+        weights.to_timm(random_design(name, **arguments))

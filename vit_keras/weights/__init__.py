@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vit_keras.weights.hub import local_path, pinned_address
     from vit_keras.weights.loading import from_checkpoint, load, open_model
     from vit_keras.weights.published.download import fetch, resolve
-    from vit_keras.weights.saving import save, save_model
+    from vit_keras.weights.saving import save, save_model, to_timm
     from vit_keras.weights.text_embeddings import (
         TextEmbeddings,
         embed_labels,
@@ -43,6 +43,7 @@ _HOMES = {
     "save": "saving",
     "save_adapters": "adapters",
     "save_model": "saving",
+    "to_timm": "saving",
     "with_text_head": "text_embeddings",
     "write_text_embeddings": "text_embeddings",
 }
@@ -68,6 +69,7 @@ __all__ = [
     "save",
     "save_adapters",
     "save_model",
+    "to_timm",
     "with_text_head",
     "write_text_embeddings",
 ]

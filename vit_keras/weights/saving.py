@@ -3,11 +3,14 @@
 import dataclasses
 import json
 import os
+import tempfile
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
+from vit_keras import extras
 from vit_keras.files import replacing, replacing_folder
 from vit_keras.keras_internals import weights_in_memory
 from vit_keras.layers.base import check_choice
@@ -21,6 +24,9 @@ from vit_keras.weights.formats.base import Format, check_held
 from vit_keras.weights.numerics import FIELD_LABELS, Numerics
 from vit_keras.weights.picture_warnings import warn_of_pictures
 from vit_keras.weights.weight_file import merge_configs
+
+if TYPE_CHECKING:
+    import torch
 
 NATIVE_SUFFIXES = (".keras", ".weights.h5")
 FOLDER_NAMES = {".safetensors": "model.safetensors", ".weights.h5": "model.weights.h5"}
@@ -89,6 +95,47 @@ def _write(row, path, suffix, tensors, note, is_folder=False):
     else:
         with replacing(path) as temporary:
             WRITERS[suffix](temporary, tensors, note)
+
+
+def to_timm(model: keras.Model, **arguments: Any) -> "torch.nn.Module":
+    """Makes timm's own model, a torch module, that computes what a Vision Transformer computes.
+
+    Args:
+        model: A model that `VisionTransformer` built, on any backend. Low-rank adapters are merged.
+        **arguments: Arguments of `timm.create_model`, such as `drop_path_rate=0.1`. A model's
+            rates of dropouts are not taken over.
+
+    Returns:
+        The module, on the CPU and in evaluation mode. It takes images `(B, C, H, W)`. Its weights
+        are copies; `load(model, path)` takes its saved `state_dict()` back.
+
+    Raises:
+        ValueError: timm has no class for the model. The message names the options that it lacks.
+        ImportError: timm is not installed.
+
+    Example:
+        ```python
+        module = vit_keras.weights.to_timm(model)
+        logits = module(torch.from_numpy(images).permute(0, 3, 1, 2))
+        ```
+    """
+    timm = extras.require("timm", extra="timm", purpose="`to_timm`")
+    names = [layer.name for layer in model.layers]
+    activation = model.get_layer("head").activation if "head" in names else keras.activations.linear
+    if activation is not keras.activations.linear:
+        raise ValueError(
+            "timm's models return logits, so the model's must end in them. Received: "
+            f"classifier_activation={keras.activations.serialize(activation)!r}"
+        )
+    with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the epsilon is set below, and pictures do not matter here
+        save(model, folder := os.path.join(scratch, "model"), format="timm")
+        module = timm.create_model(f"local-dir:{folder}", pretrained=True, **arguments)
+    epsilon = registry.FORMATS["timm"].architecture.from_model(model).layer_norm_epsilon
+    for part in module.modules():
+        if hasattr(part, "eps"):
+            part.eps = epsilon
+    return module.eval()
 
 
 def save_model(model: keras.Model, path: str | os.PathLike) -> None:
