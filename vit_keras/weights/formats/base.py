@@ -157,12 +157,3 @@ def refuse_hybrid(arch, project: str) -> None:
             f"{project}'s Vision Transformer has no ResNet stem; the formats 'google' and 'timm' "
             f"have. Received: a hybrid, resnet_layers={arch.resnet_layers}"
         )
-
-
-def refuse_distilled(arch, holder: str) -> None:
-    """Raises ValueError for a model with a distillation token, which `holder` has no place for."""
-    if arch.classifier == "distilled":
-        raise ValueError(
-            f"{holder} has no distillation token. Received: classifier='distilled'; save the model "
-            "as .keras or .weights.h5"
-        )
