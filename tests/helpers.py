@@ -20,6 +20,29 @@ def to_numpy(x):
     return np.asarray(keras.ops.convert_to_numpy(x))
 
 
+def assert_close(actual, expected, rtol=4e-6, name="", floor=0.0, strict=False):
+    """No value differs by more than `rtol` times the largest magnitude of `expected`.
+
+    The order in which float32 sums are added, and so their rounding, differs between processors,
+    backends and numbers of threads. After n operations it is about sqrt(n) half units in the last
+    place of the largest value: the default is 4096 operations. Where terms cancel, their size is
+    `floor`. `strict` compares the types too.
+    """
+    actual, expected = to_numpy(actual), to_numpy(expected)
+    expected = expected if expected.ndim else np.broadcast_to(expected, actual.shape)
+    kinds = [(x.shape, x.dtype if strict else "") for x in (actual, expected)]
+    assert kinds[0] == kinds[1], f"{name} {kinds[0]} is not {kinds[1]}"
+    values, targets = actual.astype("float64"), expected.astype("float64")
+    difference, largest = np.abs(values - targets), max(np.abs(targets).max(), floor)
+    if not (difference <= rtol * largest).all():  # NaN is not close
+        place = np.unravel_index(np.argmax(difference), difference.shape)
+        ratio = difference[place] / largest
+        raise AssertionError(
+            f"{name} differs at {[*map(int, place)]}: {values[place]} is not {targets[place]}; "
+            f"that is {ratio:.2g} of the largest value {largest:.4g}, more than {rtol:.2g}"
+        )
+
+
 def randomise(model, rng, scale=0.3):
     """Random values for all weights: zeros and ones would hide swapped names."""
     for weight in model.weights:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
 from vit_keras import applications
 from vit_keras.models import Preprocessing
 
@@ -74,7 +74,7 @@ def test_top_is_a_softmax_of_the_logits(tiny):
     logits.set_weights(model.get_weights())
     y = to_numpy(logits(images))
     expected = np.exp(y) / np.exp(y).sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(to_numpy(model(images)), expected, atol=1e-5)
+    assert_close(model(images), expected)
     assert model.layers[-1].activation.__name__ == "softmax"
 
 
@@ -88,7 +88,7 @@ def test_output_without_top_is_the_normalized_tokens(tiny, pooling):
     expected = to_numpy(tokens(images))
     if pooling:
         expected = {"avg": np.mean, "max": np.max}[pooling](expected[:, 1:], axis=1)
-    np.testing.assert_allclose(to_numpy(bare(images)), expected, atol=2e-5)
+    assert_close(bare(images), expected)
 
 
 def test_input_tensor_may_be_the_output_of_other_layers(tiny):
@@ -101,7 +101,7 @@ def test_input_tensor_may_be_the_output_of_other_layers(tiny):
     conv = joined.layers[1]
     pixels = np.random.default_rng(0).uniform(-1, 1, (2, 32, 48, 2)).astype("float32")
     expected = to_numpy(model(conv(pixels)))
-    np.testing.assert_allclose(to_numpy(joined(pixels)), expected, atol=1e-5)
+    assert_close(joined(pixels), expected)
 
 
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
@@ -125,7 +125,7 @@ def test_pixels_are_scaled_as_the_source_of_the_weights_did(tiny, rng, monkeypat
     pixels = rng.integers(0, 256, (1, 4, 4, 3), dtype="uint8")
     expected = (pixels / 255 - imagenet.mean) / imagenet.std
     scaled = to_numpy(applications.preprocess_input(pixels, model=model))
-    np.testing.assert_allclose(scaled, expected, atol=1e-5)
+    assert_close(scaled, expected)
 
 
 @pytest.mark.once

@@ -7,7 +7,7 @@ import pytest
 
 from tests import reference, resnet_reference
 from tests.designs import images_for, random_design
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import inspection
 from vit_keras.layers import DropClassToken
 from vit_keras.models import (
@@ -92,17 +92,16 @@ def test_attention_views_equal_loops(case):
     model, images, grid, attention = case
     views = inspection.attention_views(model, images, batch=2)  # 2 images and 1
     patch = [size // cells for size, cells in zip(images.shape[1:3], grid)]
-    close = {"atol": 1e-5, "rtol": 1e-5}
     expected = distance_by_loops(attention, grid, patch)
-    np.testing.assert_allclose(views.distance_px, expected, **close)
-    np.testing.assert_allclose(views.entropy_nats, entropy_by_loops(attention), **close)
+    assert_close(views.distance_px, expected)
+    assert_close(views.entropy_nats, entropy_by_loops(attention))
     expected = [read_by_loops(rollout_by_loops(image, np.mean), grid) for image in attention]
-    np.testing.assert_allclose(views.rollout, expected, **close)
+    assert_close(views.rollout, expected)
     expected = [[read_by_loops(head, grid) for head in image[-1]] for image in attention]
-    np.testing.assert_allclose(views.last_layer, expected, **close)
+    assert_close(views.last_layer, expected)
     assert views.tokens == attention.shape[-1]
     expected = [rollout_by_loops(image, np.max) for image in attention]
-    np.testing.assert_allclose(inspection.attention_rollout(attention, "max"), expected, **close)
+    assert_close(inspection.attention_rollout(attention, "max"), expected)
 
 
 def test_even_attention_looks_everywhere_and_a_token_at_itself_nowhere():
@@ -142,9 +141,9 @@ def test_filters_are_the_components_of_the_patch_embedding(case, count):
     components, shares_of_variance = inspection.filter_components(model, count)
     count = min(count, filters - 1)  # centering leaves no variance for the last direction
     directions, shares, _ = components_by_loops(samples, count)
-    np.testing.assert_allclose(shares_of_variance, shares, atol=1e-5)
+    assert_close(shares_of_variance, shares)
     expected = directions.reshape(-1, height, width, channels)
-    np.testing.assert_allclose(components, expected, atol=1e-5)
+    assert_close(components, expected, rtol=1e-5)
 
 
 def test_position_similarity_is_the_cosine_without_the_class_token(case):
@@ -185,7 +184,7 @@ def test_views_of_another_image_size():
     attention = reference.forward(images, weights_by_path(resized), num_layers=2)["attention"]
     views = inspection.attention_views(resized, images)
     expected = distance_by_loops(attention, (4, 3), (4, 4))
-    np.testing.assert_allclose(views.distance_px, expected, rtol=1e-5)
+    assert_close(views.distance_px, expected)
     assert inspection.position_similarity(resized).shape == (4, 3, 4, 3)
 
 
@@ -201,7 +200,7 @@ def test_models_without_what_a_view_shows(rng):
     )
     samples = [kernel[..., f].ravel() for f in range(32)]
     expected = components_by_loops(samples, 4)[0].reshape(-1, 7, 7, 3)
-    np.testing.assert_allclose(inspection.filter_components(resnet, 4)[0], expected, atol=1e-5)
+    assert_close(inspection.filter_components(resnet, 4)[0], expected, rtol=2e-5)
     with pytest.raises(
         ValueError, match="'attention_rollout' needs.*'bit', which has the.*filters, fe"
     ):
@@ -230,8 +229,8 @@ def test_registers_are_shown_apart_and_are_no_class_token(name):
     views = inspection.attention_views(model, images, batch=2)
     first = 1 if name == "DINOv2" else 0
     expected = weights.mean(axis=1)[:, first : first + 4, -12:].reshape(3, 4, 3, 4)
-    np.testing.assert_allclose(views.registers, expected, atol=1e-6)
+    assert_close(views.registers, expected)
     read = weights[:, :, 0] if first else weights[:, :, -12:].mean(axis=2)
     expected = read[..., -12:].reshape(3, 2, 3, 4)
-    np.testing.assert_allclose(views.last_layer, expected, atol=1e-6)
+    assert_close(views.last_layer, expected)
     assert ("registers" in inspection.views_of(model)) and views.tokens == first + 4 + 12

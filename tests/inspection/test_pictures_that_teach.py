@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import randomise
+from tests.helpers import assert_close, randomise
 from tools import pictures
 from vit_keras import models
 
@@ -25,7 +25,7 @@ def test_attention_of_patches_leaves_out_the_class_token(rng):
     attention = models.attention_maps(model).predict(images, verbose=0)
     heads = attention[:, pictures.BLOCK, :, 1:, 1:].sum(axis=1)
     expected = heads / heads.sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(pictures.patch_attention(model, images), expected, rtol=1e-5)
+    assert_close(pictures.patch_attention(model, images), expected)
 
 
 def test_the_share_of_attention_to_shapes_is_printed(capsys):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import randomise
+from tests.helpers import assert_close, randomise
 from vit_keras import data, inspection
 from vit_keras.commands import run
 from vit_keras.inspection import plots
@@ -164,10 +164,8 @@ def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, pictures):
     images = np.asarray(data.normalize(np.stack(resized), model.preprocessing))
     expected = inspection.attention_views(model, images)
     with np.load(out / "arrays.npz") as arrays:
-        np.testing.assert_allclose(
-            arrays["attention_distance/pixels"], expected.distance_px, atol=1e-5
-        )
-        np.testing.assert_allclose(arrays["attention_rollout/mean"], expected.rollout, atol=1e-6)
+        assert_close(arrays["attention_distance/pixels"], expected.distance_px)
+        assert_close(arrays["attention_rollout/mean"], expected.rollout)
         assert arrays["position_similarity/cosine"].shape == (2, 4, 2, 4)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import resnet_reference as reference
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras.layers import BottleneckUnit, PreActivationUnit, ResNetStage
 
 UNITS = {
@@ -34,7 +34,7 @@ def test_unit_equals_loops(rng, activation, channels, strides, size, numerics):
     epsilon = {"epsilon": numerics["group_norm_epsilon"]} if numerics else {}
     expected = expected_unit(x.astype("float64"), weights, "unit", strides, **convention, **epsilon)
     assert unit.compute_output_shape(x.shape) == expected.shape
-    np.testing.assert_allclose(to_numpy(unit(x)), expected, rtol=0, atol=5e-5)
+    assert_close(unit(x), expected)
 
 
 def test_post_activation_unit_starts_as_its_shortcut(rng):
@@ -53,7 +53,7 @@ def test_only_the_first_unit_of_a_stage_strides(rng, activation, second):
     same = {"convention": "vit", "epsilon": 1e-6}
     y = unit(x.astype("float64"), weights, f"block/{second.replace('2', '1')}", 2, **same)
     expected = unit(y, weights, f"block/{second}", 1, **same)
-    np.testing.assert_allclose(to_numpy(stage(x)), expected, rtol=0, atol=1e-4)
+    assert_close(stage(x), expected)
 
 
 @pytest.mark.parametrize(

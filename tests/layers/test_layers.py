@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import layers
 
 TOKENS = (2, 6, 12)
@@ -45,7 +45,7 @@ def test_layers_are_loaded_with_their_configuration_and_weights(rng, name, tmp_p
     model.save(tmp_path / "layer.keras")
     again = keras.saving.load_model(tmp_path / "layer.keras")
     assert again.layers[-1].get_config() == layer.get_config()
-    np.testing.assert_allclose(to_numpy(again(x)), y, atol=1e-6)
+    assert_close(again(x), y, rtol=2e-6)
 
 
 LEARNING = [name for name in CASES if name not in ("take", "drop", "sincos", "rotary")]
@@ -76,9 +76,9 @@ def test_attention_from_one_sequence_to_another(rng):
     weights = {w.path: np.asarray(to_numpy(w.value), "float64") for w in layer.weights}
     expected, maps = reference.attention(q, kv, weights, "attention")
     output, weights = layer(q, kv, return_attention_weights=True)
-    np.testing.assert_allclose(to_numpy(layer(q, kv)), expected, atol=2e-5, rtol=0)
-    np.testing.assert_allclose(to_numpy(output), expected, atol=2e-5, rtol=0)
-    np.testing.assert_allclose(to_numpy(weights), maps, atol=1e-5, rtol=0)
+    assert_close(layer(q, kv), expected)
+    assert_close(output, expected)
+    assert_close(weights, maps)
 
 
 @pytest.mark.on("tensorflow", "torch")  # JAX has no float64 by default
@@ -123,13 +123,13 @@ def test_dropout_is_where_the_paper_puts_it(rng):
     block.mlp.dense_1.bias.assign(np.ones(12))
     x = np.zeros((64, 6, 12), "float32")
     values, counts = np.unique(to_numpy(block(x, training=True)).round(4), return_counts=True)
-    np.testing.assert_allclose(values, [0, 2], atol=1e-5)  # dropped, or kept and doubled
+    assert_close(values, [0, 2])  # dropped, or kept and doubled
     assert 0.45 < counts[0] / counts.sum() < 0.55
     block.mlp.dense_1.bias.assign(np.zeros(12))
     block.attention.out.bias.assign(np.ones(12))
     block.mlp.dense_1.kernel.assign(np.zeros((10, 12)))
     values, counts = np.unique(to_numpy(block(x, training=True)).round(4), return_counts=True)
-    np.testing.assert_allclose(values, [0, 2], atol=1e-5)
+    assert_close(values, [0, 2])
     assert 0.45 < counts[0] / counts.sum() < 0.55
 
 
@@ -148,7 +148,7 @@ def test_stochastic_depth_drops_whole_branches_and_keeps_their_mean():
     block.mlp.dense_1.bias.assign(np.ones(12))
     y = to_numpy(block(np.zeros((4000, 2, 12), "float32"), training=True))
     assert (y == y[:, :1, :1]).all()  # one draw an image
-    np.testing.assert_allclose(np.unique(y), [0, 1 / 0.75], atol=1e-5)
+    assert_close(np.unique(y), [0, 1 / 0.75])
     assert abs(y.mean() - 1) < 0.04
     np.testing.assert_array_equal(to_numpy(block(np.zeros(TOKENS))), np.ones(TOKENS))
 

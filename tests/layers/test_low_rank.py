@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras.layers.dense import Dense, HeadsDense
 
 RANK, ALPHA = 2, 5.0
@@ -47,7 +47,7 @@ def test_a_product_has_rank_r_over_all_inputs_and_outputs(rng, name, tmp_path):
     whole = kernel + ALPHA / RANK * product.reshape(kernel.shape)
     expected = np.einsum(equation, x, whole) + bias
     expected = np.tanh(expected) if name == "Dense" else expected
-    np.testing.assert_allclose(to_numpy(model(x)), expected, atol=1e-5)
+    assert_close(model(x), expected)
     assert [v.name for v in layer.trainable_variables] == ["bias", "lora_kernel_a", "lora_kernel_b"]
 
     model.save_weights(tmp_path / "sum.weights.h5")  # Keras writes the sum
@@ -55,7 +55,7 @@ def test_a_product_has_rank_r_over_all_inputs_and_outputs(rng, name, tmp_path):
     model.load_weights(tmp_path / "sum.weights.h5")
     np.testing.assert_array_equal(to_numpy(layer.lora_kernel_a), first)  # which can still learn
     assert not to_numpy(layer.lora_kernel_b).any()
-    np.testing.assert_allclose(to_numpy(model(x)), expected, atol=1e-5)
+    assert_close(model(x), expected)
 
 
 def test_a_layer_takes_adapters_once_and_of_a_positive_rank(rng):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras.layers import EncoderBlock, WithAttentionWeights
 from vit_keras.models import HybridViT, VisionTransformer
 
@@ -69,7 +69,7 @@ def test_a_loaded_model_still_rematerializes(runs, tmp_path):
     assert again.get_layer("encoderblock_1").rematerialise
     assert not plain.get_layer("encoderblock_1").rematerialise
     images = np.random.default_rng(3).normal(size=(2, 8, 8, 3)).astype("float32")
-    np.testing.assert_allclose(to_numpy(again(images)), to_numpy(plain(images)), atol=1e-5)
+    assert_close(again(images), plain(images))
 
 
 @pytest.mark.nightly_on("jax")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import resnet_reference as reference
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras.layers import ResNetInput, RootBlock, StdConv
 
 
@@ -23,7 +23,7 @@ def test_convolution_equals_loops(rng, size, kernel_size, strides, padding, stan
     kernel = reference.standardize(kernel, standardization)
     expected = reference.convolve(x.astype("float64"), kernel, strides, padding)
     assert layer.compute_output_shape(x.shape) == expected.shape
-    np.testing.assert_allclose(to_numpy(layer(x)), expected, rtol=0, atol=5e-5)
+    assert_close(layer(x), expected)
 
 
 def test_conventions_of_epsilon_differ():
@@ -34,7 +34,7 @@ def test_conventions_of_epsilon_differ():
         layer.build((None, 1, 1, 2))
         layer.kernel.assign(kernel)
         got = to_numpy(layer.standardized_kernel()).ravel()
-        np.testing.assert_allclose(got, [value, -value], rtol=1e-5)
+        assert_close(got, [value, -value])
 
 
 def test_kernel_is_standardized_at_full_precision_then_rounded(rng):
@@ -61,7 +61,7 @@ def test_root_pools_zeros_at_the_borders(rng, size):
     expected = reference.max_pool(y, "fixed")
     assert not np.allclose(expected, reference.max_pool(np.pad(y, 0), "same"))
     assert layer.compute_output_shape(x.shape) == expected.shape
-    np.testing.assert_allclose(to_numpy(layer(x)), expected, rtol=0, atol=1e-4)
+    assert_close(layer(x), expected)
 
 
 @pytest.mark.parametrize(

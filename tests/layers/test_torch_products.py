@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import keeping, randomise, to_numpy
+from tests.helpers import assert_close, keeping, randomise, to_numpy
 from vit_keras.layers import EncoderBlock, MlpBlock, dense, kernels
 
 pytestmark = pytest.mark.on("torch")
@@ -46,10 +46,10 @@ def test_every_route_gives_the_product_and_its_gradients(rng, routes, shapes):
     tensors = [torch.tensor(v, dtype=torch.float32, requires_grad=True) for v in (x, kernel, bias)]
     y = dense.linear(*tensors)
     y.backward(torch.tensor(gradient, dtype=torch.float32))
-    np.testing.assert_allclose(to_numpy(y), x @ kernel + bias, atol=1e-5)
+    assert_close(y, x @ kernel + bias, rtol=2e-6)
     expected = (gradient @ kernel.T, x.T @ gradient, gradient.sum(0))
     for tensor, value in zip(tensors, expected):
-        np.testing.assert_allclose(to_numpy(tensor.grad), value, atol=1e-5)
+        assert_close(tensor.grad, value)
         assert tensor.grad.is_contiguous()
 
 
@@ -67,13 +67,13 @@ def test_a_fused_gelu_equals_the_one_in_training(rng, gelu):
         weight.assign(rng.normal(size=weight.shape))
     first, second = ((to_numpy(d.kernel), to_numpy(d.bias)) for d in (mlp.dense_0, mlp.dense_1))
     expected = reference.gelu(x @ first[0] + first[1], gelu) @ second[0] + second[1]
-    np.testing.assert_allclose(to_numpy(mlp(x)), expected, atol=1e-4)
+    assert_close(mlp(x), expected)
     with torch.no_grad():
-        np.testing.assert_allclose(to_numpy(mlp(x)), expected, atol=1e-4)
+        assert_close(mlp(x), expected)
         half = [torch.tensor(v).bfloat16() for v in (x[0], *first)]
         output = dense.linear(*half, dense.GELUS[gelu]).float()
     exact = reference.gelu(x[0] @ first[0] + first[1], gelu)
-    np.testing.assert_allclose(output, exact, atol=0.05, rtol=0.05)
+    assert_close(output, exact, rtol=5e-3)
 
 
 @pytest.mark.parametrize("routes", [ROUTES[0], ROUTES[-1]])
@@ -99,10 +99,10 @@ def test_training_keeps_only_the_input_of_gelu(rng, gelu, routes):
     hidden = values[0] @ exact[0] + exact[1]
     approximate = "none" if gelu == "exact" else "tanh"
     output = torch.nn.functional.gelu(hidden, approximate=approximate) @ exact[2] + exact[3]
-    np.testing.assert_allclose(to_numpy(y), output.detach(), atol=1e-4)
+    assert_close(y, output.detach())
     expected = torch.autograd.grad(output, values, torch.tensor(gradient))
     for one, other in zip(gradients, expected, strict=True):
-        np.testing.assert_allclose(to_numpy(one), other, atol=1e-4)
+        assert_close(one, other)
 
 
 @pytest.mark.parametrize("frozen", ["Dense_0", "Dense_1"])
@@ -130,4 +130,4 @@ def test_a_block_trains_alike_by_both_libraries(rng):
         model = randomise(model, np.random.default_rng(0))
         model.compile(keras.optimizers.SGD(0.1), "mse")
         losses.append([model.train_on_batch(x, -x) for _ in range(3)])
-    np.testing.assert_allclose(*losses, rtol=1e-5)
+    assert_close(*losses)

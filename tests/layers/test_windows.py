@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from tests import reference
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from tests.layers.test_harness import (
     ATTENTION,
     BLOCK,
@@ -52,10 +52,10 @@ def test_windows_are_rectangles_of_the_grid(rng, grid, size):
     ]
     x, padding = (ops.convert_to_tensor(y, "float32") for y in (x, padding))
     divided = windows.partition(x, padding)
-    np.testing.assert_allclose(to_numpy(divided), expected, rtol=1e-6)
+    assert_close(divided, expected, rtol=2e-6)
     np.testing.assert_array_equal(to_numpy(windows.join(divided)), to_numpy(x))
     zeros = to_numpy(windows.partition(x)).reshape(2, -1, 3).sum(axis=1)
-    np.testing.assert_allclose(zeros, to_numpy(x).sum(axis=1), rtol=1e-5, atol=1e-5)
+    assert_close(zeros, to_numpy(x).sum(axis=1))
 
 
 def by_windows(x, weights, grid, size):
@@ -96,7 +96,7 @@ def test_attention_equals_the_formula(rng, grid, size, prefix, qkv_bias):
     layer, x = attention(rng, grid, prefix, window_size=size, qkv_bias=qkv_bias)
     weights = {path.removeprefix("layer/"): w for path, w in weights_by_path(layer).items()}
     expected = by_windows(x.astype("float64"), weights, grid, size)
-    np.testing.assert_allclose(to_numpy(layer(x)), expected, atol=2e-5)
+    assert_close(layer(x), expected)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_options_equal_attention_with_a_mask(monkeypatch, rng, prefix, options):
     expected = to_numpy(layer(x))
     monkeypatch.setattr("vit_keras.layers.attention.fused_attention", lambda *_: None)
     monkeypatch.setattr("vit_keras.layers.attention.attend", masked)
-    np.testing.assert_allclose(to_numpy(whole(x)), expected, atol=2e-5)
+    assert_close(whole(x), expected, rtol=2e-6)
 
 
 @pytest.mark.parametrize(("grid", "size"), [DIVIDING[0], PADDED[0]])
@@ -146,7 +146,7 @@ def test_weights_that_are_written_out_give_the_same(monkeypatch, rng):
     layer, x = attention(rng, (3, 5), 2, window_size=2)
     expected = to_numpy(layer(x))
     monkeypatch.setattr("vit_keras.layers.attention.fused_attention", lambda *_: None)
-    np.testing.assert_allclose(to_numpy(layer(x)), expected, atol=2e-5)
+    assert_close(layer(x), expected)
 
 
 def test_dropped_attention_weights_leave_the_mean(rng):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import ROOT, run_script
+from tests.helpers import ROOT, assert_close, run_script
 from tests.legacy.conftest import FOLDER, SMALL, place
 from vit_keras import compute, layers, utils, vit
 from vit_keras.legacy import upgrade
@@ -72,7 +72,7 @@ def test_google_s_file_gives_the_outputs_of_0_2():
         model = vit.build_model(image_size=size, **arguments)
         utils.load_weights_numpy(model, FOLDER / "published.npz", pretrained_top=True)
         outputs = model.predict_on_batch(expected[f"{name}_images"])
-        np.testing.assert_allclose(outputs, expected[name], rtol=0, atol=1e-5)
+        assert_close(outputs, expected[name])
 
 
 def test_an_attention_map_is_that_of_0_2():

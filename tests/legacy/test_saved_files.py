@@ -7,14 +7,12 @@ import zipfile
 
 import h5py
 import keras
-import numpy as np
 import pytest
 
+from tests.helpers import assert_close
 from tests.legacy.conftest import SMALL, VERSIONS
 from vit_keras import layers, vit
 from vit_keras.legacy import load_model, upgrade
-
-CLOSE = {"rtol": 0, "atol": 1e-5}
 
 
 def build(name):
@@ -39,7 +37,7 @@ def build(name):
 def test_a_saved_model_gives_its_outputs(old_files, outputs, version, name, suffix):
     model = load_model(old_files / f"{version}_{name}{suffix}")
     images = outputs[version]["images"]
-    np.testing.assert_allclose(model.predict_on_batch(images), outputs[version][name], **CLOSE)
+    assert_close(model.predict_on_batch(images), outputs[version][name])
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".weights.h5"])
@@ -49,16 +47,16 @@ def test_saved_weights_give_the_outputs_of_their_model(old_files, outputs, versi
     model = build(name)
     model.load_weights(old_files / f"{version}_{name}{suffix}")
     images = outputs[version]["images"]
-    np.testing.assert_allclose(model.predict_on_batch(images), outputs[version][name], **CLOSE)
+    assert_close(model.predict_on_batch(images), outputs[version][name])
 
 
 def test_an_upgraded_model_computes_the_same_and_is_saved(old_files, outputs, tmp_path):
     model = upgrade(load_model(old_files / "0.1.2_top.h5"))
     expected, images = outputs["0.1.2"]["top"], outputs["0.1.2"]["images"]
-    np.testing.assert_allclose(model.predict_on_batch(images), expected, **CLOSE)
+    assert_close(model.predict_on_batch(images), expected)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(again.predict_on_batch(images), expected, **CLOSE)
+    assert_close(again.predict_on_batch(images), expected)
     assert (again.preprocessing.interpolation, again.preprocessing.antialias) == ("bilinear", False)
 
 
@@ -66,9 +64,7 @@ def test_a_saved_legacy_model_is_opened_by_keras_alone(old_files, outputs, tmp_p
     load_model(old_files / "0.2.0_nested.h5").save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     expected = outputs["0.2.0"]["nested"]
-    np.testing.assert_allclose(
-        again.predict_on_batch(outputs["0.2.0"]["images"]), expected, **CLOSE
-    )
+    assert_close(again.predict_on_batch(outputs["0.2.0"]["images"]), expected)
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the file has bytecode of Python 3.11")
@@ -85,7 +81,7 @@ def test_keras_opens_a_file_of_0_2_with_custom_objects(old_files, outputs, suffi
         safe_mode=False,
     )
     images = outputs["0.2.0"]["images"]
-    np.testing.assert_allclose(model.predict_on_batch(images), outputs["0.2.0"]["top"], **CLOSE)
+    assert_close(model.predict_on_batch(images), outputs["0.2.0"]["top"])
 
 
 def rewritten(source, target, change):

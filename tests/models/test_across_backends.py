@@ -7,11 +7,11 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import BACKENDS, initial_weights, randomise, run_script, to_numpy
+from tests.helpers import BACKENDS, assert_close, initial_weights, randomise, run_script, to_numpy
 from vit_keras import training
 from vit_keras.models import VisionTransformer
 
-POLICIES = {"float32": 1e-5, "mixed_bfloat16": 0.1, "mixed_float16": 0.01}
+POLICIES = {"float32": 4e-6, "mixed_bfloat16": 0.08, "mixed_float16": 8e-3}
 OPTIMIZERS = {  # Keras' own, which torch saves under another name, and both of ours
     "float32": lambda rate: keras.optimizers.AdamW(rate),
     "mixed_bfloat16": lambda rate: training.AdamW(rate, layer_decay=0.9, num_layers=2),
@@ -54,10 +54,10 @@ def there(request, here):
 
 
 def test_logits_are_the_same(here, there):
-    for policy, tolerance in POLICIES.items():
+    for policy, rtol in POLICIES.items():
         outputs, expected = there[f"{policy}/outputs"], here[1][policy]
         assert np.abs(expected).max() > 0.3  # far from the zeros of an untrained head
-        np.testing.assert_allclose(outputs, expected, atol=tolerance, rtol=0, err_msg=policy)
+        assert_close(outputs, expected, rtol, policy)
 
 
 def test_training_goes_on(here, there):
@@ -80,11 +80,9 @@ def test_precision_of_the_mixed_policies(here):
     """Mixed precision stays near float32 on the same weights."""
     folder, outputs = here
     images = np.load(folder / "images.npy")
-    for policy, tolerance in list(POLICIES.items())[1:]:
+    for policy, rtol in list(POLICIES.items())[1:]:
         mixed = keras.saving.load_model(folder / f"{policy}.keras")
         plain = VisionTransformer((16, 8), 4, 24, 2, 3, 40, 5, representation_size=8)
         plain.set_weights([to_numpy(w.value) for w in mixed.weights])
         expected = plain.predict(images, verbose=0)
-        np.testing.assert_allclose(
-            outputs[policy], expected, atol=tolerance, rtol=0, err_msg=policy
-        )
+        assert_close(outputs[policy], expected, rtol, policy)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.designs import DESIGNS, design, images_for, random_design
 from tests.golden.designs import FILE, measure
-from tests.helpers import to_numpy, weights_by_path
+from tests.helpers import assert_close, to_numpy, weights_by_path
 from vit_keras.models import add_lora, intermediates, merge_lora
 
 # Together they have every option that computes; `make nightly` trains the others too.
@@ -21,7 +21,7 @@ def test_a_saved_model_is_the_same_model(name, tmp_path):
     for path, value in weights_by_path(model).items():
         np.testing.assert_array_equal(weights_by_path(again)[path], value, err_msg=path)
     images = images_for(model)
-    np.testing.assert_allclose(to_numpy(again(images)), to_numpy(model(images)), atol=1e-6)
+    assert_close(again(images), model(images), rtol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_logits_and_gradients_are_those_of_the_other_backends(name):
     with np.load(FILE) as file:
         logits, products = file[f"{name}/logits"], file[f"{name}/products"]
     measured, by_path = measure(name)
-    np.testing.assert_allclose(measured, logits, atol=1e-5)
+    assert_close(measured, logits)
     size = np.abs(products).max()
     for (path, value), expected in zip(by_path.items(), products, strict=True):
         assert abs(value - expected) < 1e-4 * size, (path, value, expected)
@@ -49,7 +49,7 @@ def test_rematerialised_blocks_train_in_the_same_way(name):
         after.append(weights_by_path(model))
     start = weights_by_path(random_design(name))
     for path, value in after[0].items():
-        np.testing.assert_allclose(after[1][path], value, atol=1e-5, err_msg=path)
+        assert_close(after[1][path], value, name=path)
     assert max(np.abs(after[0][path] - value).max() for path, value in start.items()) > 1e-3
 
 
@@ -58,13 +58,13 @@ def test_adapters_merge_where_projections_have_no_bias_and_mlps_a_gate():
     images = images_for(model)
     before = to_numpy(model(images))
     add_lora(model, 2, ["query", "key", "value", "out", "gate", "Dense_0", "Dense_1"], seed=1)
-    np.testing.assert_allclose(to_numpy(model(images)), before, atol=1e-6)
+    assert_close(model(images), before, rtol=2e-6)
     rng = np.random.default_rng(2)
     for weight in model.trainable_weights:
         weight.assign(rng.normal(size=weight.shape).astype("float32") * 0.2)
     adapted = to_numpy(model(images))
     assert np.abs(adapted - before).max() > 0.1
-    np.testing.assert_allclose(to_numpy(merge_lora(model)(images)), adapted, atol=1e-5)
+    assert_close(merge_lora(model)(images), adapted)
 
 
 def test_dropped_patches_leave_the_tokens_before_them():

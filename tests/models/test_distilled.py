@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
 from tests.peers import peer
 from vit_keras import evaluation, exporting, weights
 from vit_keras.exporting.inference_model import for_inference
@@ -40,10 +40,10 @@ def test_logits_equal_those_of_transformers(rng, tmp_path):
     model = distilled(rng, 16)
     images = rng.normal(size=(3, 16, 16, 3)).astype("float32")
     theirs = deit(model, tmp_path)(images)
-    np.testing.assert_allclose(to_numpy(model(images)), theirs.logits.numpy(), atol=2e-5)
+    assert_close(model(images), theirs.logits.numpy())
     head = evaluation.feature_model(model)(images) @ model.get_layer("head").kernel
     head = to_numpy(head) + to_numpy(model.get_layer("head").bias)
-    np.testing.assert_allclose(head, theirs.cls_logits.numpy(), atol=2e-5)
+    assert_close(head, theirs.cls_logits.numpy())
     assert not np.allclose(theirs.cls_logits.numpy(), theirs.distillation_logits.numpy(), atol=0.1)
 
 
@@ -70,22 +70,22 @@ def test_another_size_keeps_the_tokens_before_the_patches(rng, positions):
         np.testing.assert_array_equal(ours[path][:, :2], theirs[path][:, :2])
     images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
     back = with_image_size(model, (16, 24))
-    np.testing.assert_allclose(to_numpy(back(images)), to_numpy(model(images)), atol=1e-5)
+    assert_close(back(images), model(images))
 
 
 def test_rewritten_for_inference_it_gives_the_same_logits(rng):
     model = distilled(rng)
     images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
     faster = for_inference(model)
-    np.testing.assert_allclose(to_numpy(faster(images)), to_numpy(model(images)), atol=2e-5)
+    assert_close(faster(images), model(images))
     _, rollout = for_inference(model, with_attention=True)(images)
     assert rollout.shape == (2, 2, 3)
     features = distilled(rng, num_classes=None)
     faster = to_numpy(for_inference(features)(images))
-    np.testing.assert_allclose(faster, to_numpy(features(images)), atol=2e-5)
+    assert_close(faster, features(images))
     served = exporting.serving.serving_model(model, "features", raw=True)
     expected = to_numpy(evaluation.feature_model(model)(images))
-    np.testing.assert_allclose(to_numpy(served(images)), expected, atol=1e-6)
+    assert_close(served(images), expected, rtol=2e-6)
 
 
 def test_its_file_holds_both_heads_and_brings_its_classifier(rng, tmp_path):
@@ -94,13 +94,13 @@ def test_its_file_holds_both_heads_and_brings_its_classifier(rng, tmp_path):
     assert weights.describe(path)["architecture"]["classifier"] == "distilled"
     images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
     again = weights.from_checkpoint(path)
-    np.testing.assert_allclose(to_numpy(again(images)), to_numpy(model(images)), atol=1e-6)
+    assert_close(again(images), model(images), rtol=2e-6)
     resized = weights.load(distilled(image_size=(32, 24), num_classes=7), path, head="drop")
     assert not to_numpy(resized.get_layer("head_dist").kernel).any()
     expected = weights_by_path(with_image_size(model, (32, 24)))
     for name, value in weights_by_path(resized).items():
         if not name.startswith("head"):
-            np.testing.assert_allclose(value, expected[name], atol=1e-6, err_msg=name)
+            assert_close(value, expected[name], rtol=2e-6, name=name)
 
 
 @pytest.mark.once
@@ -125,4 +125,4 @@ def test_scales_are_folded_into_both_heads(rng):
     images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
     expected = to_numpy(model(images)) * [1, 2, 3, 4, 5] - 0.5
     scaled = scale_head(model, [1, 2, 3, 4, 5], -0.5)
-    np.testing.assert_allclose(to_numpy(scaled(images)), expected, atol=1e-4)
+    assert_close(scaled(images), expected)

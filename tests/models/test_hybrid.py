@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests import reference, resnet_reference
-from tests.helpers import GOLDEN, randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import GOLDEN, assert_close, randomise, shapes_only, to_numpy, weights_by_path
 from tests.models.test_vit import COUNTS, published_to_ours
 from vit_keras import models, variants
 from vit_keras.models import HybridViT, VisionTransformer
@@ -45,7 +45,7 @@ def test_logits_equal_the_published_code():
     for weight in model.weights:
         weight.assign(published[weight.path])
     with np.load(GOLDEN / "hybrid_stages.io.npz") as io:
-        np.testing.assert_allclose(to_numpy(model(io["images"])), io["logits"], atol=5e-5, rtol=0)
+        assert_close(model(io["images"]), io["logits"])
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_logits_equal_the_formulas(rng, image_size, stem, numerics):
     expected = reference.forward(x, weights, num_layers=2)
     outputs = models.intermediates(model)(images)
     for name in ("encoderblock_0", "encoderblock_1"):
-        np.testing.assert_allclose(to_numpy(outputs[name]), expected[name], atol=5e-5, rtol=0)
-    np.testing.assert_allclose(to_numpy(outputs["head"]), expected["logits"], atol=5e-5, rtol=0)
+        assert_close(outputs[name], expected[name], rtol=1e-5)
+    assert_close(outputs["head"], expected["logits"], rtol=1e-5)
     maps = to_numpy(models.attention_maps(model)(images))
-    np.testing.assert_allclose(maps, expected["attention"], atol=1e-5, rtol=0)
+    assert_close(maps, expected["attention"], rtol=2e-5)
     grid = np.array(x.shape[1:3]) // stem["patch_size"]
     assert models.patch_grid(model) == tuple(grid)
 
@@ -143,7 +143,7 @@ def test_another_image_size_keeps_the_stem_and_resizes_positions(rng):
     ]
     x = resnet_reference.stem(images.astype("float64"), weights, STEM["resnet_layers"])
     expected = reference.forward(x, weights, num_layers=2)["logits"]
-    np.testing.assert_allclose(to_numpy(larger(images)), expected, atol=5e-5, rtol=0)
+    assert_close(larger(images), expected)
 
 
 def test_saved_model_gives_the_same_logits(rng, tmp_path):

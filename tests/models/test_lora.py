@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
 from vit_keras import exporting
 from vit_keras.initializers import fold_in
 from vit_keras.models import (
@@ -52,9 +52,7 @@ def test_adapters_of_query_and_value_start_the_same_everywhere(base, images):
     for layer in lora_layers(base):
         key = fold_in(7, f"{layer.path}/lora_kernel_a")
         drawn = np.random.Generator(np.random.Philox(key=key)).random((12, 2), dtype=np.float32)
-        np.testing.assert_allclose(
-            to_numpy(layer.lora_kernel_a), (2 * drawn - 1) / math.sqrt(12), rtol=1e-6
-        )
+        assert_close(layer.lora_kernel_a, (2 * drawn - 1) / math.sqrt(12), rtol=2e-6)
         assert not to_numpy(layer.lora_kernel_b).any()
     trained = {f"{owner}/lora_kernel_{factor}" for owner in owners for factor in "ab"}
     assert {v.path for v in base.trainable_variables} == trained | {"head/kernel", "head/bias"}
@@ -76,7 +74,7 @@ def test_training_leaves_the_base_and_merging_keeps_the_logits(base, images, rng
     assert weights_by_path(merged).keys() == {n for n in before if "lora" not in n}
     assert len(merged.trainable_variables) == len(merged.weights) and not lora_layers(merged)
     logits = base.predict(images, verbose=0)
-    np.testing.assert_allclose(merged.predict(images, verbose=0), logits, atol=1e-5)
+    assert_close(merged.predict(images, verbose=0), logits)
     for weight in merged.weights:
         weight.assign(keras.ops.zeros(weight.shape))
     np.testing.assert_array_equal(base.predict(images, verbose=0), logits)  # nothing is shared
@@ -92,7 +90,7 @@ def test_files_copies_and_exports_hold_the_merged_model(base, images, rng, tmp_p
     models += [with_image_size(base, 8), exporting.for_inference(base)]
     for model in models:
         assert not lora_layers(model) and list(model.class_names) == base.class_names
-        np.testing.assert_allclose(model.predict(images, verbose=0), logits, atol=2e-5)
+        assert_close(model.predict(images, verbose=0), logits)
     with pytest.raises(ValueError, match="loaded into a model without adapters.*'small'"):
         load(base, tmp_path / "hf")
 
@@ -113,7 +111,7 @@ def test_a_rematerialized_model_of_mixed_precision_learns(rng, images):
     factors = [to_numpy(v) for v in (layer.lora_kernel_a, layer.lora_kernel_b)]
     product = 1.5 * factors[0] @ factors[1].reshape(2, -1)
     expected = before[f"{layer.path}/kernel"] + product.reshape(sums.shape)
-    np.testing.assert_allclose(to_numpy(sums), expected, atol=1e-6)  # not rounded to bfloat16
+    assert_close(sums, expected, rtol=2e-6)  # not rounded to bfloat16
 
 
 @pytest.mark.once
@@ -125,9 +123,7 @@ def test_weight_decay_shrinks_adapters(base, rng):
     optimizer.apply([keras.ops.zeros(v.shape) for v in variables], variables)
     for variable in variables:
         factor = 1.0 if variable.path == "head/bias" else 0.9
-        np.testing.assert_allclose(
-            to_numpy(variable), factor * before[variable.path], rtol=1e-6, err_msg=variable.path
-        )
+        assert_close(variable, factor * before[variable.path], rtol=2e-6, name=variable.path)
 
 
 @pytest.mark.once

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import weights
 from vit_keras.config import ModelConfig
 from vit_keras.models import (
@@ -84,9 +84,9 @@ def expected_of(model, images, kind, place, classifier, grid=GRID):
 def test_logits_and_attention_equal_the_formulas(rng, case):
     model, images = build(rng, *case), images_of(rng)
     expected = expected_of(model, images, *case)
-    np.testing.assert_allclose(to_numpy(model(images)), expected["logits"], atol=2e-5, rtol=0)
+    assert_close(model(images), expected["logits"])
     maps = to_numpy(attention_maps(model)(images))
-    np.testing.assert_allclose(maps, expected["attention"], atol=1e-5, rtol=0)
+    assert_close(maps, expected["attention"])
     assert positions_of(model) == case[:2]
 
 
@@ -97,12 +97,12 @@ def test_saved_models_keep_their_positions(rng, case, tmp_path):
     weights.save(model, tmp_path / "model.weights.h5")
     logits = to_numpy(model(images))
     again = weights.from_checkpoint(tmp_path / "model.keras")
-    np.testing.assert_allclose(to_numpy(again(images)), logits, atol=1e-6, rtol=0)
+    assert_close(again(images), logits, rtol=2e-6)
     assert positions_of(again) == case[:2]
     for file in ("model.keras", "model.weights.h5"):
         other = build(rng, *case)
         weights.load(other, tmp_path / file)
-        np.testing.assert_allclose(to_numpy(other(images)), logits, atol=1e-6, rtol=0)
+        assert_close(other(images), logits, rtol=2e-6)
     with pytest.raises(ValueError, match=r"does not say which position embeddings"):
         weights.from_checkpoint(tmp_path / "model.weights.h5")
 
@@ -132,9 +132,9 @@ def test_another_image_size_moves_positions_with_the_grid(rng, case):
     for i in old if case[0] != "sincos2d" else ():  # each axis by itself is both at once
         whole = old[i].reshape(1, -1, 24)
         whole = resize_position_embeddings(whole, GRID, (4, 5))
-        np.testing.assert_allclose(new[i].reshape(whole.shape), whole, atol=1e-6, rtol=0)
+        assert_close(new[i].reshape(whole.shape), whole)
     expected = expected_of(resized, images, *case, grid=(4, 5))["logits"]
-    np.testing.assert_allclose(to_numpy(resized(images)), expected, atol=2e-5, rtol=0)
+    assert_close(resized(images), expected)
     kept = weights_by_path(resized)
     for name, value in weights_by_path(model).items():
         if not name.startswith("posembed") or "cls_embedding" in name:
@@ -146,7 +146,7 @@ def test_relative_positions_have_one_size(rng):
     with pytest.raises(ValueError, match=r"Relative.*no other size.*3x2 patches, to become 4x5"):
         with_image_size(model, (16, 20))
     same = to_numpy(with_image_size(model, (12, 8))(images))
-    np.testing.assert_allclose(same, to_numpy(model(images)), atol=1e-6, rtol=0)
+    assert_close(same, model(images), rtol=2e-6)
 
 
 def test_a_patch_that_does_not_divide_is_named_before_positions(rng):
@@ -163,7 +163,7 @@ def test_hybrids_have_the_same_positions(rng):
     images = rng.uniform(-1, 1, (1, 24, 16, 3)).astype("float32")
     maps = keras.Model(resized.input, resized.get_layer("pool_root").output)(images)
     expected = expected_of(resized, to_numpy(maps), "rope2d", "stem", "token")["logits"]
-    np.testing.assert_allclose(to_numpy(resized(images)), expected, atol=5e-5, rtol=0)
+    assert_close(resized(images), expected)
 
 
 @pytest.mark.parametrize("kind", ["relative", "rope2d"])

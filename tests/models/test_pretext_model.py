@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import layers
 from vit_keras.config import Config, ModelConfig, OptimizerConfig, PretextConfig
 from vit_keras.models import (
@@ -79,13 +79,13 @@ def test_predictions_are_of_the_final_patch_tokens(rng, classifier, kind):
     tokens = to_numpy(intermediates(base)(images)["encoder_norm"])[:, classifier == "token" :]
     kernel, bias = map(to_numpy, model.get_layer("prediction").weights)
     outputs = to_numpy(model([images, source]))
-    np.testing.assert_allclose(outputs, tokens @ kernel + bias, atol=1e-5)
+    assert_close(outputs, tokens @ kernel + bias)
     source[0, 3] = PATCHES  # the masked patch's pixels no longer count, all see the mask
     masked = to_numpy(model([images, source]))
     assert (np.abs(masked[0] - outputs[0]).max(axis=-1) > 1e-4).all()
-    np.testing.assert_allclose(masked[1], outputs[1], atol=1e-5)
+    assert_close(masked[1], outputs[1])
     images[0, 4:, :4] += 1.0  # patch 3 of 2 x 3
-    np.testing.assert_allclose(to_numpy(model([images, source])), masked, atol=1e-5)
+    assert_close(model([images, source]), masked)
 
 
 @pytest.mark.parametrize("classifier", ["token", "gap"])

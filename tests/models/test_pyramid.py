@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras.models import (
     HybridViT,
     ResNet,
@@ -57,24 +57,24 @@ def test_levels_are_the_last_map_resampled(small):
     last = as_map(expected["encoderblock_2"])
     maps = computed(feature_pyramid(model, levels=(2, 8, 16)), images)
     for received, target in zip(maps, (upsampled(last, 4), last, pooled(last, 2)), strict=True):
-        np.testing.assert_allclose(received, target, atol=2e-5, rtol=0)
+        assert_close(received, target)
 
 
 def test_blocks_are_maps_of_their_own_with_and_without_the_norm(small):
     model, images, expected = small
     maps = computed(feature_pyramid(model, blocks=(0, -1)), images)
     for received, name in zip(maps, ("encoderblock_0", "encoderblock_2"), strict=True):
-        np.testing.assert_allclose(received, as_map(expected[name]), atol=2e-5, rtol=0)
+        assert_close(received, as_map(expected[name]))
     normed = computed(feature_pyramid(model, norm=True), images)
-    np.testing.assert_allclose(normed, as_map(expected["encoder_norm"]), atol=2e-5, rtol=0)
+    assert_close(normed, as_map(expected["encoder_norm"]))
 
 
 def test_each_level_may_have_a_block_of_its_own(small):
     model, images, expected = small
     fine, coarse = computed(feature_pyramid(model, (4, 16), blocks=(0, 1)), images)
     first, second = (as_map(expected[f"encoderblock_{i}"]) for i in (0, 1))
-    np.testing.assert_allclose(fine, upsampled(first, 2), atol=2e-5, rtol=0)
-    np.testing.assert_allclose(coarse, pooled(second, 2), atol=2e-5, rtol=0)
+    assert_close(fine, upsampled(first, 2))
+    assert_close(coarse, pooled(second, 2))
 
 
 def test_a_pyramid_takes_another_size_and_is_saved(small, rng, tmp_path):
@@ -85,8 +85,8 @@ def test_a_pyramid_takes_another_size_and_is_saved(small, rng, tmp_path):
     expected = as_map(other["encoder_norm"], (4, 1))
     resized.save(tmp_path / "pyramid.keras")
     fine, own = computed(keras.saving.load_model(tmp_path / "pyramid.keras"), images)
-    np.testing.assert_allclose(own, expected, atol=1e-5, rtol=0)
-    np.testing.assert_allclose(fine, upsampled(expected, 2), atol=1e-5, rtol=0)
+    assert_close(own, expected)
+    assert_close(fine, upsampled(expected, 2))
 
 
 def test_a_hybrid_gives_the_maps_of_its_stem(rng):
@@ -98,7 +98,7 @@ def test_a_hybrid_gives_the_maps_of_its_stem(rng):
     last = as_map(outputs["encoderblock_1"], (4, 4))
     expected = (outputs["block1"], last, pooled(last, 2))
     for received, target in zip(maps, expected, strict=True):
-        np.testing.assert_allclose(received, target, atol=1e-5, rtol=0)
+        assert_close(received, target, rtol=2e-6)
 
 
 @pytest.mark.nightly_on("jax")
@@ -108,7 +108,7 @@ def test_a_resnet_gives_its_stages_for_any_size(rng):
     images = rng.uniform(-1, 1, (1, 16, 24, 3)).astype("float32")
     outputs = computed(intermediates(model), images)
     for received, name in zip(computed(pyramid, images), ("block1", "block2")):
-        np.testing.assert_allclose(received, outputs[name], atol=1e-5, rtol=0)
+        assert_close(received, outputs[name], rtol=2e-6)
 
 
 @pytest.mark.parametrize(

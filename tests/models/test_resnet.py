@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import resnet_reference as reference
-from tests.helpers import randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
 from vit_keras import variants
 from vit_keras.models import ImageModel, ResNet, from_variant, intermediates, with_image_size
 
@@ -26,7 +26,7 @@ def test_every_layer_equals_loops(rng, num_classes, size, channels):
     outputs = intermediates(model)(images)
     assert outputs.keys() == {*expected, "norm-pre-head"}
     for name, value in expected.items():
-        np.testing.assert_allclose(to_numpy(outputs[name]), value, rtol=0, atol=1e-4, err_msg=name)
+        assert_close(outputs[name], value, rtol=1e-5, name=name)
 
 
 def test_images_of_any_size_go_through_one_model(rng):
@@ -34,7 +34,7 @@ def test_images_of_any_size_go_through_one_model(rng):
     for size in [(16, 24), (21, 17)]:
         images = images_for(model, rng, size)
         expected = reference.bit(images, weights_by_path(model), SMALL["resnet_layers"])["head"]
-        np.testing.assert_allclose(to_numpy(model(images)), expected, rtol=0, atol=1e-4)
+        assert_close(model(images), expected)
 
 
 def test_another_image_size_keeps_the_weights(rng):
@@ -42,7 +42,7 @@ def test_another_image_size_keeps_the_weights(rng):
     larger = with_image_size(model, (21, 30))
     images = images_for(larger, rng, (21, 30))
     expected = reference.bit(images, weights_by_path(model), SMALL["resnet_layers"])["head"]
-    np.testing.assert_allclose(to_numpy(larger(images)), expected, rtol=0, atol=1e-4)
+    assert_close(larger(images), expected)
 
 
 def count(units, width, num_classes):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import compute
 from vit_keras.models import (
     Preprocessing,
@@ -79,14 +79,14 @@ def test_the_linear_decoder_is_a_dense_layer_on_the_normalized_map(encoder, imag
     model = randomise(segmenter(encoder, 4, "linear"), rng, scale=0.15)
     weights, maps = weights_by_path(model), block_maps(encoder, images)
     logits = maps["encoder_norm"] @ weights["head/kernel"] + weights["head/bias"]
-    np.testing.assert_allclose(to_numpy(model(images)), upsampled(logits, 8), atol=2e-5, rtol=0)
+    assert_close(model(images), upsampled(logits, 8))
 
 
 @pytest.mark.nightly_on("jax")
 def test_the_multilevel_decoder_is_what_it_says(encoder, images, rng):
     model = randomise(segmenter(encoder, 4, width=6), rng, scale=0.15)
     expected = multilevel(block_maps(encoder, images), weights_by_path(model))
-    np.testing.assert_allclose(to_numpy(model(images)), expected, atol=2e-5, rtol=0)
+    assert_close(model(images), expected, rtol=1e-5)
 
 
 def test_a_segmenter_takes_another_size_and_keeps_its_normalization(encoder, rng, tmp_path):
@@ -97,7 +97,7 @@ def test_a_segmenter_takes_another_size_and_keeps_its_normalization(encoder, rng
     again = keras.saving.load_model(tmp_path / "model.keras")
     images = rng.uniform(-1, 1, (1, 8, 32, 3)).astype("float32")
     expected = multilevel(block_maps(again, images, (1, 4)), weights_by_path(model))
-    np.testing.assert_allclose(to_numpy(again(images)), expected, atol=2e-5, rtol=0)
+    assert_close(again(images), expected, rtol=1e-5)
     assert again.preprocessing == Preprocessing(mean=(0.4,))  # which sees whole pictures
 
 

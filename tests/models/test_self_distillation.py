@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import layers
 from vit_keras.config import Config, DinoConfig, ModelConfig, OptimizerConfig, PretextConfig
 from vit_keras.models import VisionTransformer, copy_encoder, pretext_model
@@ -95,7 +95,7 @@ def test_the_loss_is_that_of_algorithm_1(rng, classifier):
         layer.calls.assign(calls)
         expected, _ = expected_outputs(layer, images, temperature)
         assert expected[:, 0].std() > 0.1
-        np.testing.assert_allclose(to_numpy(model(images)), expected, rtol=2e-4, atol=1e-5)
+        assert_close(model(images), expected)
     assert int(layer.calls) == 7  # only training counts
 
 
@@ -141,8 +141,8 @@ def test_teacher_and_center_are_averages_over_updates(rng, parts):
             before = state(students)
             logs = train(model, images)
             for one, two in zip(state(teachers), expected):
-                np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
-            np.testing.assert_allclose(to_numpy(layer.center.value), center, atol=1e-5)
+                assert_close(one, two)
+            assert_close(layer.center.value, center)
             means.append(outputs_of(layer.teacher, layer.teacher_head, images[0]).mean((0, 1)))
         students_left = state(students)
         assert np.abs(before[0] - students_left[0]).max() > 1e-3
@@ -210,9 +210,9 @@ def test_the_head_compares_directions(rng):
     head(x)
     randomise(head, rng)
     outputs = to_numpy(head(x))
-    np.testing.assert_allclose(outputs, head_of(head, x.astype("float64")), atol=1e-5)
+    assert_close(outputs, head_of(head, x.astype("float64")))
     head.kernel.assign(3 * to_numpy(head.kernel))  # only the prototypes' directions count
-    np.testing.assert_allclose(to_numpy(head(x)), outputs, atol=1e-6)
+    assert_close(head(x), outputs, rtol=2e-6)
     assert np.abs(outputs).max() <= 1 + 1e-6
 
 
@@ -238,5 +238,5 @@ def test_dropout_spares_the_teacher(rng):
     images = views(rng)
     quiet = to_numpy(model(images))
     noisy = to_numpy(model(images, training=True))
-    np.testing.assert_allclose(noisy[:, 1], quiet[:, 1], rtol=1e-5)
+    assert_close(noisy[:, 1], quiet[:, 1])
     assert np.abs(noisy[:, 0] - quiet[:, 0]).max() > 0.05

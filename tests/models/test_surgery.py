@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import GOLDEN, randomise, to_numpy, weights_by_path
+from tests.helpers import GOLDEN, assert_close, randomise, weights_by_path
 from vit_keras.models import (
     ImageModel,
     Preprocessing,
@@ -32,25 +32,23 @@ def test_every_intermediate_is_found_by_its_published_name(small):
     model, images, expected = small
     outputs = intermediates(model).predict(images, verbose=0)
     for name in ("posembed_input", "encoderblock_0", "encoderblock_2", "encoder_norm"):
-        np.testing.assert_allclose(outputs[name], expected[name], atol=2e-5, rtol=0, err_msg=name)
-    np.testing.assert_allclose(outputs["head"], expected["logits"], atol=2e-5, rtol=0)
+        assert_close(outputs[name], expected[name], name=name)
+    assert_close(outputs["head"], expected["logits"])
 
 
 def test_attention_maps_hold_every_layer_and_head(small):
     model, images, expected = small
     maps = attention_maps(model).predict(images, verbose=0)
     assert maps.shape == (2, 3, 3, 7, 7)  # images, layers, heads, tokens, tokens
-    np.testing.assert_allclose(maps, expected["attention"], atol=1e-5, rtol=0)
+    assert_close(maps, expected["attention"])
 
 
 def test_attention_maps_leave_the_model_as_it_was(small, tmp_path):
     model, images, expected = small
     attention_maps(model).save(tmp_path / "attention.keras")
     again = keras.saving.load_model(tmp_path / "attention.keras")
-    np.testing.assert_allclose(
-        again.predict(images, verbose=0), expected["attention"], atol=1e-5, rtol=0
-    )
-    np.testing.assert_allclose(to_numpy(model(images)), expected["logits"], atol=2e-5, rtol=0)
+    assert_close(again.predict(images, verbose=0), expected["attention"])
+    assert_close(model(images), expected["logits"])
 
 
 def test_attention_maps_of_a_model_without_blocks():
@@ -65,7 +63,7 @@ def test_attention_maps_of_a_model_without_blocks():
 def test_position_embeddings_equal_the_published_resize():
     with np.load(GOLDEN / "posembed_4to6.npz") as file:
         resized = resize_position_embeddings(file["before"], (4, 4), (6, 6))
-        np.testing.assert_allclose(resized, file["after"], atol=1e-6, rtol=0)
+        assert_close(resized, file["after"], rtol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +81,7 @@ def test_position_embeddings_equal_scipy(rng, old, new, tokens):
         expected = np.concatenate([row] * new[0])[None]
     resized = resize_position_embeddings(before, old, new)
     np.testing.assert_array_equal(resized[:, :tokens], before[:, :tokens])
-    np.testing.assert_allclose(resized[:, tokens:], expected, atol=1e-6, rtol=0)
+    assert_close(resized[:, tokens:], expected, rtol=2e-6)
 
 
 def test_position_embeddings_of_wrong_input():
@@ -103,7 +101,7 @@ def test_another_image_size_keeps_the_weights(small, rng):
     images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
     weights["posembed_input/pos_embedding"] = new
     expected = reference.forward(images, weights, num_layers=3)["logits"]
-    np.testing.assert_allclose(to_numpy(resized(images)), expected, atol=2e-5, rtol=0)
+    assert_close(resized(images), expected)
     assert patch_grid(model) == (3, 2) and patch_grid(resized) == (4, 6)
     resized.get_layer("head").bias.assign_add(np.ones(5))  # nothing is shared
     np.testing.assert_array_equal(weights_by_path(model)["head/bias"], weights["head/bias"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import GOLDEN, randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import GOLDEN, assert_close, randomise, shapes_only, weights_by_path
 from vit_keras import variants
 from vit_keras.config import ModelConfig
 from vit_keras.models import VisionTransformer, from_model_config
@@ -45,7 +45,7 @@ def test_logits_equal_the_formulas(
         gelu=gelu,
         epsilon=epsilon,
     )
-    np.testing.assert_allclose(to_numpy(model(images)), expected["logits"], atol=1e-5, rtol=0)
+    assert_close(model(images), expected["logits"])
 
 
 def test_without_classes_the_model_gives_features(rng):
@@ -53,7 +53,7 @@ def test_without_classes_the_model_gives_features(rng):
     randomise(model, rng, scale=0.15)
     images = rng.uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
     expected = reference.forward(images, weights_by_path(model), num_layers=2)["features"]
-    np.testing.assert_allclose(to_numpy(model(images)), expected, atol=1e-5, rtol=0)
+    assert_close(model(images), expected)
 
 
 def published_to_ours(name):
@@ -82,7 +82,7 @@ def test_logits_equal_the_published_code(name):
     for weight in model.weights:
         weight.assign(published[weight.path])
     with np.load(GOLDEN / f"{name}.io.npz") as io:
-        np.testing.assert_allclose(to_numpy(model(io["images"])), io["logits"], atol=2e-5, rtol=0)
+        assert_close(model(io["images"]), io["logits"])
 
 
 COUNTS = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import to_numpy
+from tests.helpers import assert_close, to_numpy
 from tests.peers import peer
 from vit_keras import models
 from vit_keras.models import VisionTransformer
@@ -100,4 +100,4 @@ def test_every_block_equals_vitdets(rng, image_size, window_size, global_blocks,
     for name, state in zip(["embedding", *(f"encoderblock_{i}" for i in range(3))], states):
         expected = state.permute(0, 2, 3, 1).numpy()
         ours = to_numpy(outputs[name]).reshape(expected.shape)
-        np.testing.assert_allclose(ours, expected, atol=3e-5, err_msg=name)
+        assert_close(ours, expected, name=name)

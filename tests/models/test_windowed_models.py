@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.designs import images_for, random_design
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import exporting, inspection, models, weights
 from vit_keras.compute import flops
 from vit_keras.config import ModelConfig, PretextConfig
@@ -27,7 +27,7 @@ def test_another_image_size_divides_its_own_grid(rng):
     )
     resized = models.with_image_size(small, (20, 28))
     images = rng.normal(size=(2, 20, 28, 3)).astype("float32")
-    np.testing.assert_allclose(to_numpy(resized(images)), to_numpy(large(images)), atol=1e-5)
+    assert_close(resized(images), large(images))
     assert resized.get_layer(WINDOWED).attention.windows.counts == (3, 3)
     assert resized.get_layer("encoderblock_2").attention.windows is None
 
@@ -59,7 +59,7 @@ def test_the_options_are_read_off_a_model(tmp_path):
     model.save(tmp_path / "model.keras")
     again = weights.from_checkpoint(tmp_path / "model.keras")
     images = images_for(model)
-    np.testing.assert_allclose(to_numpy(again(images)), to_numpy(model(images)), atol=1e-6)
+    assert_close(again(images), model(images), rtol=2e-6)
     assert VisionTransformerArchitecture.from_model(again).arguments == arguments
     options = {"window_size": [2, 3], "global_blocks": [1]}  # as YAML has them
     fields = {**SIZES, "image_size": 16, "patch_size": 4, "options": options}
@@ -113,7 +113,7 @@ def test_a_global_block_gives_its_weights():
     model = random_design("ViTDet")
     tokens = models.intermediates(model)(images_for(model))[WINDOWED]
     _, maps = WithAttentionWeights(model.get_layer("encoderblock_1"))(tokens)
-    np.testing.assert_allclose(to_numpy(maps).sum(axis=-1), 1, rtol=1e-5)
+    assert_close(to_numpy(maps).sum(axis=-1), 1)
     assert maps.shape == (2, 2, 13, 13)
 
 
@@ -125,7 +125,7 @@ def test_inference_equals_the_model(classifier):
     images = images_for(model)
     rewritten = exporting.for_inference(model)
     expected = model.predict_on_batch(images)
-    np.testing.assert_allclose(rewritten.predict_on_batch(images), expected, atol=2e-5)
+    assert_close(rewritten.predict_on_batch(images), expected)
 
 
 @pytest.mark.parametrize("options", [{"qk_norm": True}, {"rope": {"base": 1e4}}], ids=str)
@@ -135,7 +135,7 @@ def test_inference_equals_the_model_with_options(options):
     images = images_for(model)
     expected = model.predict_on_batch(images)
     rewritten = exporting.for_inference(model)
-    np.testing.assert_allclose(rewritten.predict_on_batch(images), expected, atol=2e-5)
+    assert_close(rewritten.predict_on_batch(images), expected)
 
 
 def test_adapters_merge_in_windows():
@@ -146,7 +146,7 @@ def test_adapters_merge_in_windows():
     for weight in model.trainable_weights:
         weight.assign(rng.normal(size=weight.shape).astype("float32") * 0.2)
     merged = models.merge_lora(model)
-    np.testing.assert_allclose(to_numpy(merged(images)), to_numpy(model(images)), atol=1e-5)
+    assert_close(merged(images), model(images))
 
 
 def test_compiled_training_is_that_of_one_large_window():
@@ -158,4 +158,4 @@ def test_compiled_training_is_that_of_one_large_window():
         model.train_on_batch(images_for(model), np.ones((2, 3), "float32"))
         after.append(weights_by_path(model))
     for path, value in after[0].items():
-        np.testing.assert_allclose(after[1][path], value, atol=2e-5, err_msg=path)
+        assert_close(after[1][path], value, name=path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from tests.helpers import randomise, weights_by_path
+from tests.helpers import assert_close, randomise, weights_by_path
 from tests.weights.builds import build
 from vit_keras import commands, weights
 from vit_keras.config import UsageError
@@ -54,7 +54,7 @@ def test_adapters_are_loaded_onto_the_base_file(rng, tmp_path, suffix):
     assert {v.path for v in again.trainable_variables} == {
         v.path for v in model.trainable_variables
     }
-    np.testing.assert_allclose(again.predict(images, verbose=0), expected, atol=1e-5)
+    assert_close(again.predict(images, verbose=0), expected)
     for variable in lora_variables(model):
         variable.assign(rng.normal(size=variable.shape))
     assert weights.load_adapters(model, file) is model  # takes the place of its adapters
@@ -120,7 +120,7 @@ def test_the_commands_show_and_merge_adapters(base, rng, tmp_path, capsys):
     commands.run(["convert", source, out, "--adapters", file])
     merged = weights_by_path(weights.open_model(out))
     for name, value in weights_by_path(merge_lora(model)).items():
-        np.testing.assert_allclose(merged[name], value, atol=1e-7, err_msg=name)
+        assert_close(merged[name], value, rtol=2e-6, name=name)
     with pytest.raises(UsageError, match="--adapters bring the sizes of their model.*num_heads"):
         commands.run(["convert", source, out, "--adapters", file, "--num_heads", "3"])
 

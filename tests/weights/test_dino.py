@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise
 from tests.weights.builds import assert_equal_weights
 from vit_keras import weights
 from vit_keras.models import VisionTransformer
@@ -56,7 +56,7 @@ def test_files_give_the_model_back_bit_by_bit(rng, tmp_path, design):
     other = weights.from_checkpoint(path, source(model), image_size=24, **known)
     assert_equal_weights(model, other)
     images = rng.normal(size=(2, 24, 24, 3)).astype("float32")
-    np.testing.assert_allclose(to_numpy(other(images)), to_numpy(model(images)), atol=1e-5)
+    assert_close(other(images), model(images))
 
 
 @pytest.mark.once
@@ -128,7 +128,7 @@ def test_dinov3_equals_a_formula_that_reads_the_file(rng, tmp_path, design):
     arrays = {name: x.double().numpy() for name, x in state.items()}
     images = rng.normal(size=(2, 24, 24, 3)).astype("float32")
     expected = dinov3(arrays, images.astype("float64"), num_heads=2, patch=8)
-    np.testing.assert_allclose(to_numpy(model(images)), expected[:, 0], atol=5e-5)
+    assert_close(model(images), expected[:, 0], rtol=1e-5)
 
 
 def dinov3(w, images, num_heads, patch):

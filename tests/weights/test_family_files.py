@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers import GOLDEN, to_numpy
+from tests.helpers import GOLDEN, assert_close
 from tests.peers import peer
 from tests.weights.server import Server
 from vit_keras import applications, families, variants, weights
@@ -106,7 +106,7 @@ def test_a_folded_class_position_is_unfolded_into_a_model_with_a_slot_for_it():
     with np.load(folder / "io.npz") as io:
         images, pooled = io["images"], io["pooled"]
     for model in (folded, slot):
-        np.testing.assert_allclose(to_numpy(model(images)), pooled, atol=5e-5)
+        assert_close(model(images), pooled, rtol=1e-5)
 
 
 def test_every_form_of_a_file_is_checked():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import to_numpy
+from tests.helpers import assert_close, to_numpy
 from tests.weights.builds import SMALL, build
 from vit_keras import weights
 
@@ -56,7 +56,7 @@ def test_parameters_of_flax_give_its_logits(rng, tmp_path, source, classifier, r
     np.savez(tmp_path / "a.npz", **{prefix + name: value for name, value in flat.items()})
     ours = weights.from_checkpoint(tmp_path / "a.npz")
     expected = logits(flax_model, flat, images)
-    np.testing.assert_allclose(to_numpy(ours(images)), expected, atol=2e-5, rtol=0)
+    assert_close(ours(images), expected)
 
 
 @pytest.mark.parametrize(("source", "classifier", "representation_size"), CASES)
@@ -81,7 +81,7 @@ def test_flax_computes_the_same_logits_from_a_saved_file(
     parameters = random_parameters(flax_model, images, rng)
     assert {k: v.shape for k, v in flat.items()} == {k: v.shape for k, v in parameters.items()}
     expected = to_numpy(ours(images))
-    np.testing.assert_allclose(logits(flax_model, flat, images), expected, atol=2e-5, rtol=0)
+    assert_close(logits(flax_model, flat, images), expected)
 
 
 def linen_name(name):

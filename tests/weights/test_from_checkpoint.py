@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import GOLDEN, to_numpy, weights_by_path
+from tests.helpers import GOLDEN, assert_close, to_numpy, weights_by_path
 from tests.weights.builds import build, other_numerics
 from vit_keras import weights
 from vit_keras.models import with_image_size
@@ -30,7 +30,7 @@ def test_weights_h5_does_not_say_how_its_model_computes(rng, tmp_path):
     said = {"classifier": "gap", "image_size": (16, 24), "gelu": "tanh"}
     opened = weights.from_checkpoint(path, **said)
     images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
-    np.testing.assert_allclose(to_numpy(opened(images)), to_numpy(source(images)), atol=1e-6)
+    assert_close(opened(images), source(images), rtol=2e-6)
 
 
 def test_from_checkpoint_adapts_what_is_overridden(rng, tmp_path):
@@ -39,11 +39,11 @@ def test_from_checkpoint_adapts_what_is_overridden(rng, tmp_path):
     larger = weights.from_checkpoint(path, image_size=(32, 24))
     by_hand = with_image_size(source, (32, 24))
     for name, value in weights_by_path(by_hand).items():
-        np.testing.assert_allclose(weights_by_path(larger)[name], value, atol=1e-6, err_msg=name)
+        assert_close(weights_by_path(larger)[name], value, rtol=2e-6, name=name)
     gray = weights.from_checkpoint(path, channels=1, gelu="exact")
     image = rng.uniform(-1, 1, (2, 16, 16, 1)).astype("float32")
     expected = to_numpy(source(np.repeat(image, 3, axis=-1)))
-    np.testing.assert_allclose(to_numpy(gray(image)), expected, atol=1e-5)
+    assert_close(gray(image), expected)
 
 
 def test_positions_are_resized_by_the_rule_of_the_source_or_another(rng, tmp_path):
@@ -56,7 +56,7 @@ def test_positions_are_resized_by_the_rule_of_the_source_or_another(rng, tmp_pat
         rule = interpolation or "bicubic_antialias"
         expected = resize_position_embeddings(before, (4, 4), (3, 5), rule)
         after = weights_by_path(model)["posembed_input/pos_embedding"]
-        np.testing.assert_allclose(after, expected, atol=1e-6)
+        assert_close(after, expected, rtol=2e-6)
     with pytest.raises(ValueError, match="`interpolation` must be one of 'bilinear'"):
         weights.load(model, tmp_path / "a.safetensors", interpolation="nearest")
 

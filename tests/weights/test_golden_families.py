@@ -7,10 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import GOLDEN
+from tests.helpers import GOLDEN, assert_close
 from vit_keras import models, weights
-
-TOLERANCE = 5e-5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +67,7 @@ def assert_golden(name, model, io, end=""):
     tokens = model.get_layer(FAMILIES[name].tokens).output
     both = keras.Model(model.input, [tokens, model.output])  # one program
     for result, key in zip(both.predict_on_batch(io[f"images{end}"]), ("tokens", output)):
-        close = {"atol": TOLERANCE, "rtol": 0, "err_msg": f"{name}, {key}{end}"}
-        np.testing.assert_allclose(result, io[f"{key}{end}"], **close)
+        assert_close(result, io[f"{key}{end}"], 1e-5, f"{name}, {key}{end}")
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import GOLDEN, to_numpy
+from tests.helpers import GOLDEN, assert_close
 from vit_keras import models, weights
 
 FOLDERS = sorted(folder.name for folder in (GOLDEN / "families").glob("hf_*"))
@@ -33,12 +33,10 @@ def test_outputs_equal_transformers(name):
         sized = models.with_image_size(model, images.shape[1:3])
         outputs = compute(models.intermediates(sized), images)
         tokens = "encoderblock_1" if name in LAST_BLOCK else "encoder_norm"
-        close = {"atol": 5e-5, "rtol": 0, "err_msg": end}
-        np.testing.assert_allclose(to_numpy(outputs[tokens]), io[f"tokens{end}"], **close)
+        assert_close(outputs[tokens], io[f"tokens{end}"], name=end)
         for vector in ("logits", "pooled"):
             if f"{vector}{end}" in io:
-                result = to_numpy(outputs[sized.layers[-1].name])
-                np.testing.assert_allclose(result, io[f"{vector}{end}"], **close)
+                assert_close(outputs[sized.layers[-1].name], io[f"{vector}{end}"], name=end)
 
 
 @pytest.mark.once

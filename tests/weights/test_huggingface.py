@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.helpers import to_numpy
+from tests.helpers import assert_close
 from tests.peers import peer
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
@@ -47,7 +47,7 @@ def test_folder_of_transformers_gives_its_logits(rng, tmp_path, change):
     theirs.save_pretrained(tmp_path)
     ours = weights.from_checkpoint(tmp_path)
     images = rng.uniform(-1, 1, (3, *ours.input_shape[1:])).astype("float32")
-    np.testing.assert_allclose(to_numpy(ours(images)), run(theirs, images), atol=1e-5, rtol=0)
+    assert_close(ours(images), run(theirs, images))
     assert ours.get_layer("encoderblock_0").layer_norm_epsilon == 1e-4
     assert ours.class_names == ("a", "b", "c")
 
@@ -57,7 +57,7 @@ def test_images_need_not_be_square(rng, tmp_path):
     theirs.save_pretrained(tmp_path)
     images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
     ours = weights.from_checkpoint(tmp_path)
-    np.testing.assert_allclose(to_numpy(ours(images)), run(theirs, images), atol=1e-5, rtol=0)
+    assert_close(ours(images), run(theirs, images))
 
 
 def test_pooler_of_a_bare_model_is_pre_logits(rng, tmp_path):
@@ -66,10 +66,10 @@ def test_pooler_of_a_bare_model_is_pre_logits(rng, tmp_path):
     ours = weights.from_checkpoint(tmp_path / "theirs")
     images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
     pooled = run(theirs, images, "pooler_output")
-    np.testing.assert_allclose(to_numpy(ours(images)), pooled, atol=1e-5, rtol=0)
+    assert_close(ours(images), pooled)
     weights.save(ours, tmp_path / "ours", format="huggingface")
     again = opened_strictly(transformers.ViTModel, tmp_path / "ours")
-    np.testing.assert_allclose(run(again, images, "pooler_output"), pooled, atol=1e-6, rtol=0)
+    assert_close(run(again, images, "pooler_output"), pooled, rtol=2e-6)
 
 
 def test_mask_token_is_left_out(rng, tmp_path):
@@ -80,7 +80,7 @@ def test_mask_token_is_left_out(rng, tmp_path):
     ours = weights.load(build(image_size=16, num_classes=None), tmp_path)
     images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
     hidden = run(theirs.vit, images, "last_hidden_state")[:, 0]
-    np.testing.assert_allclose(to_numpy(ours(images)), hidden, atol=1e-5, rtol=0)
+    assert_close(ours(images), hidden)
 
 
 def test_names_in_memory_and_names_on_disk_are_one_model(tmp_path):
@@ -100,7 +100,7 @@ def test_saved_folder_opens_in_transformers(rng, tmp_path, gelu):
     weights.save(ours, tmp_path, format="huggingface")
     theirs = opened_strictly(transformers.ViTForImageClassification, tmp_path)
     images = rng.uniform(-1, 1, (3, 16, 24, 3)).astype("float32")
-    np.testing.assert_allclose(run(theirs, images), to_numpy(ours(images)), atol=1e-5, rtol=0)
+    assert_close(run(theirs, images), ours(images))
     assert theirs.config.id2label == dict(enumerate("abcde"))
     assert_equal_weights(ours, weights.from_checkpoint(tmp_path))
 

@@ -1,9 +1,8 @@
 """Presets and weights of KerasHub against KerasHub, in both directions."""
 
-import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise, to_numpy
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 
@@ -40,7 +39,7 @@ def test_preset_gives_its_logits(rng, tmp_path, pooling, intermediate_dim):
     theirs = classifier(rng, pooling, intermediate_dim, layer_norm_epsilon=1e-4)
     theirs.save_to_preset(tmp_path)
     ours, images = weights.from_checkpoint(tmp_path), images_for(rng)
-    np.testing.assert_allclose(to_numpy(ours(images)), to_numpy(theirs(images)), atol=1e-5, rtol=0)
+    assert_close(ours(images), theirs(images))
     assert ours.preprocessing.std == pytest.approx((0.2,))
     assert ours.preprocessing.mean == pytest.approx((0.4,))
     assert ours.get_layer("encoderblock_2").layer_norm_epsilon == 1e-4
@@ -50,11 +49,11 @@ def test_weights_of_classifier_and_backbone_load(rng, tmp_path):
     theirs, images = classifier(rng), images_for(rng)
     theirs.save_weights(tmp_path / "all.weights.h5")
     ours = weights.from_checkpoint(tmp_path / "all.weights.h5", image_size=(16, 24))
-    np.testing.assert_allclose(to_numpy(ours(images)), to_numpy(theirs(images)), atol=1e-5, rtol=0)
+    assert_close(ours(images), theirs(images))
     theirs.backbone.save_to_preset(tmp_path / "backbone")
     ours = weights.from_checkpoint(tmp_path / "backbone")
     tokens = to_numpy(theirs.backbone(images))
-    np.testing.assert_allclose(to_numpy(ours(images)), tokens[:, 0], atol=1e-5, rtol=0)
+    assert_close(ours(images), tokens[:, 0])
 
 
 @pytest.mark.parametrize(
@@ -64,20 +63,18 @@ def test_saved_preset_opens_in_keras_hub(rng, tmp_path, ours_classifier, size):
     ours = build(rng, num_layers=3, classifier=ours_classifier, representation_size=size)
     weights.save(ours, tmp_path, format="keras_hub")
     theirs, images = keras_hub.models.ViTImageClassifier.from_preset(str(tmp_path)), images_for(rng)
-    np.testing.assert_allclose(to_numpy(theirs(images)), to_numpy(ours(images)), atol=1e-5, rtol=0)
+    assert_close(theirs(images), ours(images))
     assert_equal_weights(ours, weights.from_checkpoint(tmp_path))
     pixels = rng.integers(0, 256, (1, 16, 24, 3)).astype("uint8")
     prepared = to_numpy(theirs.preprocessor(pixels))
-    np.testing.assert_allclose(prepared, pixels / 127.5 - 1, atol=1e-5)
+    assert_close(prepared, pixels / 127.5 - 1)
 
 
 def test_saved_features_open_as_a_backbone(rng, tmp_path):
     ours = build(rng, num_classes=None, channels=2)
     weights.save(ours, tmp_path, format="keras_hub")
     theirs, images = keras_hub.models.ViTBackbone.from_preset(str(tmp_path)), images_for(rng, 2)
-    np.testing.assert_allclose(
-        to_numpy(theirs(images))[:, 0], to_numpy(ours(images)), atol=1e-5, rtol=0
-    )
+    assert_close(to_numpy(theirs(images))[:, 0], ours(images))
 
 
 def test_saved_file_loads_into_a_classifier(rng, tmp_path):
@@ -85,7 +82,7 @@ def test_saved_file_loads_into_a_classifier(rng, tmp_path):
     weights.save(ours, tmp_path / "model.weights.h5", format="keras_hub")
     theirs = classifier(rng, intermediate_dim=9)
     theirs.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_allclose(to_numpy(theirs(images)), to_numpy(ours(images)), atol=1e-5, rtol=0)
+    assert_close(theirs(images), ours(images))
 
 
 def test_mean_with_the_class_token_is_refused(rng, tmp_path):

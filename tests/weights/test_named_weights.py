@@ -2,11 +2,10 @@
 
 import re
 
-import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, weights_by_path
 from vit_keras import applications, weights
 from vit_keras.weights import lookup, names, save
 
@@ -110,8 +109,8 @@ def test_named_weights_come_from_the_server_into_the_model(serve, tmp_path, rng)
     images = rng.uniform(-1, 1, (1, 224, 224, 3)).astype("float32")
     weights = weights_by_path(source)
     expected = reference.forward(images, weights, num_layers=12, gelu="tanh")
-    np.testing.assert_allclose(to_numpy(model(images)), expected["logits"], atol=1e-4, rtol=0)
+    assert_close(model(images), expected["logits"])
     bare = applications.ViTTi16(include_top=False, weights="augreg-imagenet")
     tokens = expected["encoder_norm"]
-    np.testing.assert_allclose(to_numpy(bare(images)), tokens, atol=1e-4, rtol=0)
+    assert_close(bare(images), tokens)
     assert len(server.requests) == 1  # the second model reads the cache

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import GOLDEN, randomise, to_numpy, weights_by_path
+from tests.helpers import GOLDEN, assert_close, randomise, to_numpy, weights_by_path
 from tests.weights.builds import SMALL, assert_equal_weights, other_numerics
 from vit_keras import weights
 from vit_keras.models import HybridViT, ResNet
@@ -40,7 +40,7 @@ def test_a_published_hybrid_gives_its_logits(tmp_path, padded):
     model = weights.from_checkpoint(tmp_path / "a.npz")
     assert model.input_shape == (None, 64, 64, 3)
     with np.load(GOLDEN / "hybrid_stages.io.npz") as io:
-        np.testing.assert_allclose(to_numpy(model(io["images"])), io["logits"], atol=5e-5, rtol=0)
+        assert_close(model(io["images"]), io["logits"])
 
 
 @pytest.mark.parametrize("source", ["google", "timm", "vit_keras"])
@@ -66,9 +66,7 @@ def test_hybrid_loads_at_another_size(rng, tmp_path):
     assert shape == (1, 1 + 6 * 4, 24)
     gray = weights.from_checkpoint(tmp_path / "a.npz", channels=1)
     kernel = weights_by_path(model)["conv_root/kernel"]
-    np.testing.assert_allclose(
-        weights_by_path(gray)["conv_root/kernel"], kernel.sum(axis=2, keepdims=True), atol=1e-5
-    )
+    assert_close(weights_by_path(gray)["conv_root/kernel"], kernel.sum(axis=2, keepdims=True))
 
 
 def test_stem_has_the_names_of_timm(rng, tmp_path):
@@ -104,10 +102,10 @@ def test_a_stem_computes_as_its_source(rng, tmp_path):
     model = weights.load(hybrid(), tmp_path / "a.safetensors")
     images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
     expected = to_numpy(source(images))
-    np.testing.assert_allclose(to_numpy(model(images)), expected, atol=1e-5, rtol=0)
+    assert_close(model(images), expected)
     model.save(tmp_path / "own.keras")
     again = weights.load(hybrid(), tmp_path / "own.keras")
-    np.testing.assert_allclose(to_numpy(again(images)), expected, atol=1e-5, rtol=0)
+    assert_close(again(images), expected)
     assert again.get_layer("block2").units[1].conv3.standardization == "timm"
     assert again.get_layer("block1").units[0].gn_proj.epsilon == 1e-5
     with pytest.warns(UserWarning, match="google computes with the standardization 'vit'"):

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
-from tests.helpers import to_numpy
+from tests.helpers import assert_close, to_numpy
 from tests.peers import peer
 from tests.weights.builds import build
 from vit_keras import data, weights
@@ -50,7 +50,7 @@ def test_transformers_pipeline_answers_as_the_task_says(rng, tmp_path, task, pro
     pipeline = peer("transformers").pipeline("image-classification", model=str(folder))
     scores = {row["label"]: row["score"] for row in pipeline(str(tmp_path / "a.png"), top_k=3)}
     expected = answer(logits_of(model, picture))
-    np.testing.assert_allclose([scores[name] for name in NAMES], expected, rtol=1e-4, atol=1e-5)
+    assert_close([scores[name] for name in NAMES], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("format", ["huggingface", "timm"])
@@ -61,7 +61,7 @@ def test_a_folder_keeps_the_task(rng, tmp_path, format):
     read = weights.from_checkpoint(tmp_path)
     assert read.task == Task("numbers")  # whose outputs are the numbers themselves
     expected = logits_of(model, picture) * UNITS["std"] + UNITS["mean"]
-    np.testing.assert_allclose(logits_of(read, picture), expected, rtol=1e-4, atol=1e-5)
+    assert_close(logits_of(read, picture), expected, rtol=1e-5)
     labels = model_of(rng, Task("labels", thresholds=(0.5, 0.25, 0.75)))
     weights.save(labels, tmp_path, format=format)
     assert weights.from_checkpoint(tmp_path).task == labels.task

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import to_numpy
+from tests.helpers import assert_close, to_numpy
 from tests.peers import peer
 from vit_keras import commands, weights
 from vit_keras.evaluation import open_predictor
@@ -115,7 +115,7 @@ def test_probabilities_are_those_of_transformers(rng, tmp_path, folders, kind, c
     images = rng.normal(size=(3, 16, 16, 3)).astype("float32")
     ours = predictor.as_probabilities(to_numpy(predictor.run(images)))
     texts = [TEMPLATES[0].replace("{}", label) for label in LABELS]
-    np.testing.assert_allclose(ours, probabilities(kind, folders[kind], images, texts), atol=1e-5)
+    assert_close(ours, probabilities(kind, folders[kind], images, texts), rtol=1e-5)
     assert predictor.class_names == tuple(LABELS)
     assert predictor.task.row.output == kind
 
@@ -126,7 +126,7 @@ def test_several_templates_are_averaged_as_unit_vectors(folders):
         text_features(folders["softmax"], [t.replace("{}", x) for x in LABELS]) for t in TEMPLATES
     ]
     unit = lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)
-    np.testing.assert_allclose(both.embeddings, unit(unit(each[0]) + unit(each[1])), atol=1e-6)
+    assert_close(both.embeddings, unit(unit(each[0]) + unit(each[1])), rtol=2e-6)
     assert np.abs(unit(each[0]) - unit(each[1])).max() > 1e-2
     assert both.model == folders["softmax"].name and both.scale == pytest.approx(np.exp(1.5))
 
@@ -157,7 +157,7 @@ def test_pictures_are_predicted_evaluated_and_exported(rng, tmp_path, folders, c
     prepared = predictor.preprocessing.normalize(images.astype("float32"))
     expected = predictor.as_probabilities(to_numpy(predictor.run(prepared)))
     exported = open_file(str(next(out.glob("*.tflite"))))(images)
-    np.testing.assert_allclose(exported, expected, atol=1e-4)
+    assert_close(exported, expected, rtol=1e-5)
     assert (out / "labels.txt").read_text().split() == ["cat", "dog"]
 
 

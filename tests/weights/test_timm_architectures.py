@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.helpers import assert_close
 from tests.peers import peer
 from vit_keras import weights
 from vit_keras.models import with_image_size
@@ -104,10 +105,6 @@ def read_back(folder):
     model = peer("timm").create_model(config["architecture"], **arguments).eval()
     model.load_state_dict(load_file(folder / "model.safetensors"), strict=True)
     return model
-
-
-def assert_close(actual, expected):
-    np.testing.assert_allclose(actual, expected, atol=2e-5, rtol=0)
 
 
 @pytest.mark.filterwarnings("ignore:torch.searchsorted", "ignore:Using a non-tuple sequence")

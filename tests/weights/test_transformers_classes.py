@@ -2,10 +2,9 @@
 
 import json
 
-import numpy as np
 import pytest
 
-from tests.helpers import to_numpy
+from tests.helpers import assert_close
 from tests.weights.builds import assert_equal_weights
 from tests.weights.transformers_models import (
     NAFLEX,
@@ -142,7 +141,7 @@ def test_their_folder_gives_their_numbers_at_every_size(rng, case):
         images = images_of(rng, size)
         sized = ours if size == ours.input_shape[1:3] else with_image_size(ours, size)
         expected = vector(theirs, images)
-        np.testing.assert_allclose(to_numpy(sized(images)), expected, atol=2e-5, rtol=0)
+        assert_close(sized(images), expected)
 
 
 def test_our_folder_opens_in_their_class(rng, case, tmp_path):
@@ -153,5 +152,5 @@ def test_our_folder_opens_in_their_class(rng, case, tmp_path):
     again = open_strictly(tmp_path / "ours", class_name)
     images = images_of(rng, ours.input_shape[1:3])
     expected = vector(theirs, images)
-    np.testing.assert_allclose(vector(again, images), expected, atol=2e-5, rtol=0)
+    assert_close(vector(again, images), expected)
     assert_equal_weights(ours, weights.from_checkpoint(tmp_path / "ours"))

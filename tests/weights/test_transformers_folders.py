@@ -2,10 +2,9 @@
 
 import json
 
-import numpy as np
 import pytest
 
-from tests.helpers import to_numpy
+from tests.helpers import assert_close
 from tests.weights.builds import assert_equal_weights
 from tests.weights.transformers_models import (
     SIZES,
@@ -45,7 +44,7 @@ def write_config(folder, config):
 def assert_same_outputs(rng, ours, theirs, size=None):
     images = rng.normal(size=(2, *(size or ours.input_shape[1:3]), 3)).astype("float32")
     expected = vector(theirs, images)
-    np.testing.assert_allclose(to_numpy(ours(images)), expected, atol=2e-5, rtol=0)
+    assert_close(ours(images), expected)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -125,7 +124,7 @@ def test_images_need_not_be_square(rng, tmp_path, name):
     with torch.no_grad():
         output = theirs(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
     expected = output.pooler_output if name == "dinov3" else output.logits
-    np.testing.assert_allclose(to_numpy(ours(images)), expected.numpy(), atol=2e-5, rtol=0)
+    assert_close(ours(images), expected.numpy())
     if name == "beit":
         with pytest.raises(ValueError, match=r"'beit', has no class.*image_size=\(16, 24\)"):
             weights.save(ours, tmp_path / "ours", format="huggingface")
