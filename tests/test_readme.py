@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers import ROOT, randomise, run_script, to_numpy
+from tests.helpers import ROOT, assert_close, randomise, run_script
 from vit_keras.models import VisionTransformer
 from vit_keras.training import AdamW, SigmoidCrossentropy
 
@@ -30,6 +30,4 @@ def test_the_documented_lines_open_a_keras_file_and_without_them_the_documented_
     done = run_script("-c", f"{attempt}print(e)\n{lines}\n{use}", cwd=tmp_path)
     (error,) = re.findall(r'"TypeError: (Could not locate.*?)"', " ".join(README.split()))
     assert error in done.stdout
-    np.testing.assert_allclose(
-        np.load(tmp_path / "outputs.npy"), to_numpy(model(images)), rtol=1e-5, atol=1e-6
-    )
+    assert_close(np.load(tmp_path / "outputs.npy"), model(images), rtol=1e-5)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.exporting.builds import small_model, softmax
+from tests.helpers import assert_close
 from vit_keras import runtimes
 from vit_keras.exporting import for_inference, targets
 from vit_keras.exporting.serving import serving_model
@@ -31,7 +32,7 @@ def test_a_torch_program_answers_any_batch_as_keras_does(program, rng):
     for count in (1, 2, 7):
         images = rng.integers(0, 256, (count, 8, 12, 3), dtype="uint8")
         expected = softmax(model.predict_on_batch((images / 127.5 - 1).astype("float32")))
-        np.testing.assert_allclose(exported(images), expected, atol=1e-5)
+        assert_close(exported(images), expected)
 
 
 @pytest.mark.on("torch")

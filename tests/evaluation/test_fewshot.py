@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import evaluation
 from vit_keras.config import Config
 from vit_keras.evaluation.fewshot import draw
@@ -105,7 +105,7 @@ def test_features_are_what_the_head_reads(rng, name):
     images = rng.uniform(-1, 1, (5, *model.input_shape[1:])).astype("float32")
     features = evaluation.feature_model(model)
     expected = to_numpy(intermediates(model)(images)[BEFORE[name]])
-    np.testing.assert_allclose(to_numpy(features(images)), expected, atol=1e-5)
+    assert_close(features(images), expected)
     assert make_predictor(features).preprocessing is model.preprocessing
 
 
@@ -113,7 +113,7 @@ def test_features_keep_the_order_of_the_images(rng):
     features = evaluation.feature_model(randomise(MODELS["vit"](), rng))
     images = rng.uniform(-1, 1, (5, 8, 8, 3)).astype("float32")
     actual, labels = evaluation.extract(features, [(images[:3], [1, 2, 3]), (images[3:], [4, 5])])
-    np.testing.assert_allclose(actual, to_numpy(features(images)), atol=1e-5)
+    assert_close(actual, features(images))
     assert labels.tolist() == [1, 2, 3, 4, 5]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import randomise
+from tests.helpers import assert_close, randomise
 from vit_keras import data, evaluation, exporting
 from vit_keras.data import tf_preprocess
 from vit_keras.data.origin import Origin, UnreadableImages
@@ -141,7 +141,7 @@ def test_onnx_files_of_prepared_images(rng, tmp_path):
     )
     expected = (pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
     actual, _, _ = predictor.outputs(predictor.batches(images, 2))
-    np.testing.assert_allclose(actual, expected.mean(axis=(1, 2)), atol=1e-5)
+    assert_close(actual, expected.mean(axis=(1, 2)))
 
 
 @pytest.mark.once

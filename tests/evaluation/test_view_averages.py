@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import randomise
+from tests.helpers import assert_close, randomise
 from vit_keras import evaluation
 from vit_keras.models import VisionTransformer
 from vit_keras.tasks import Task
@@ -35,7 +35,7 @@ def test_answers_are_means_over_views(model, rng, views, kind):
     averaged = evaluation.with_views(predictor, views)
     received = averaged.as_probabilities(averaged.run(images))
     assert np.abs(answers[0] - answers[-1]).max() > 1e-3  # the views differ
-    np.testing.assert_allclose(received, np.mean(answers, axis=0), atol=2e-5)
+    assert_close(received, np.mean(answers, axis=0), rtol=1e-5)
 
 
 def test_an_unknown_view_is_refused(model):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.helpers import to_numpy, weights_by_path
+from tests.helpers import assert_close, to_numpy, weights_by_path
 from tests.training.small import assert_same_state, state, without_rate
 from vit_keras import data, evaluation
 from vit_keras.config import Config, parse_config
@@ -57,10 +57,10 @@ def test_it_gives_the_model_that_training_through_the_model_gives(cached, weight
     ours, theirs = map(weights_by_path, models)
     assert ours.keys() == theirs.keys() and np.abs(ours["head/kernel"]).max() > 0.01
     for name in ours:
-        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5, err_msg=name)
+        assert_close(ours[name], theirs[name], name=name)
     images = np.random.default_rng(0).normal(size=(5, 32, 32, 3)).astype("float32")
     logits = [to_numpy(model(images)) for model in models]
-    np.testing.assert_allclose(*logits, atol=1e-5, rtol=1e-5)
+    assert_close(*logits)
     rows = [json.loads((f / "metrics.json").read_text()) for f in (tmp_path / "run", folder)]
     for one, other in zip(*map(without_rate, rows), strict=True):
         for name in one:
@@ -77,7 +77,7 @@ def test_features_are_those_of_the_frozen_layers(cached):
         backbone, evaluation.make_predictor(model).batches(split, 8)
     )
     stored = data.StoredFeatures(folder / "features" / "train")
-    np.testing.assert_allclose(stored.features, features, atol=1e-5, rtol=1e-5)
+    assert_close(stored.features, features)
     np.testing.assert_array_equal(stored.labels, labels)
 
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import experiments
 from vit_keras.commands import run
 from vit_keras.config import UsageError
@@ -44,7 +44,7 @@ def assert_mean(made, files):
     weights, expected = weights_by_path(made), mean(files)
     assert {name for name in weights if "seed" not in name} == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(weights[name], value, atol=1e-7, rtol=1e-6, err_msg=name)
+        assert_close(weights[name], value, rtol=2e-6, name=name)
 
 
 def test_a_plain_soup_is_the_mean(files):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import runs
 from vit_keras.commands import run
 from vit_keras.config import Config, ModelConfig, parse_config
@@ -72,7 +72,7 @@ def test_a_folder_of_odd_layers_is_fine_tuned_by_its_name_alone(folder, photos, 
     images = np.random.default_rng(3).normal(size=(2, 24, 32, 3)).astype("float32")
     cut = lambda model: keras.Model(model.input, model.get_layer("token").output)
     features = [to_numpy(cut(model)(images)) for model in (trained, from_checkpoint(folder))]
-    np.testing.assert_allclose(*features, atol=1e-5, rtol=0)
+    assert_close(*features)
 
 
 @pytest.mark.once
@@ -112,9 +112,7 @@ def test_the_model_of_a_file_is_the_files(name, rng, tmp_path):
 
     load(built, tmp_path / "model.keras")
     images = rng.normal(size=(2, *source.input_shape[1:])).astype("float32")
-    np.testing.assert_allclose(
-        to_numpy(built(images)), to_numpy(source(images)), atol=1e-5, rtol=1e-5
-    )
+    assert_close(built(images), source(images))
 
 
 @pytest.mark.once

@@ -4,6 +4,8 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from tests.helpers import assert_close
+
 
 def check_products(path, images, rtol=1e-5):
     """Compares each product that ONNX Runtime computes with the exact one of the same operands.
@@ -20,8 +22,7 @@ def check_products(path, images, rtol=1e-5):
             magnitudes = np.abs(np.pad(weight.astype(int), ((0, len(weight) % 2), (0, 0))))
             assert (255 * (magnitudes[::2] + magnitudes[1::2])).max() < 2**15, y
         expected = exact_product(values[x], weight, zero, scale)
-        bound = rtol * np.abs(expected).max()
-        np.testing.assert_allclose(values[y], expected, rtol=0, atol=bound, err_msg=y)
+        assert_close(values[y], expected, rtol, y)
     return len(products)
 
 

@@ -1,10 +1,9 @@
 """Attention rollout as a second output of the graph, compared with `inspection`'s."""
 
-import numpy as np
 import pytest
 
 from tests.exporting.builds import export_files
-from tests.helpers import randomise
+from tests.helpers import assert_close, randomise
 from vit_keras import exporting, inspection
 from vit_keras.exporting import for_inference
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, patch_grid
@@ -26,16 +25,16 @@ def test_the_rollout_equals_the_whole_models(rng, arguments):
     model = randomise(VisionTransformer((8, 12), 4, **SIZES, **arguments), rng)
     images = rng.normal(size=(3, 8, 12, 3)).astype("float32")
     logits, attention = for_inference(model, with_attention=True).predict_on_batch(images)
-    np.testing.assert_allclose(logits, model.predict_on_batch(images), atol=2e-5)
+    assert_close(logits, model.predict_on_batch(images))
     assert attention.shape == (3, *patch_grid(model))
-    np.testing.assert_allclose(attention, rollout(model, images), atol=1e-6)
+    assert_close(attention, rollout(model, images))
 
 
 def test_a_hybrids_rollout_has_its_grid(rng):
     model = randomise(HybridViT(64, (1, 1), 0.5, 1, **SIZES), rng)
     images = rng.normal(size=(2, 64, 64, 3)).astype("float32")
     _, attention = for_inference(model, with_attention=True).predict_on_batch(images)
-    np.testing.assert_allclose(attention, rollout(model, images), atol=1e-6)
+    assert_close(attention, rollout(model, images))
 
 
 @pytest.mark.once
@@ -54,16 +53,16 @@ def test_exported_files_have_attention_as_second_output(rng, tmp_path):
     shapes = {target.name: target.shape for target in targets}
     assert shapes == {"output": ["batch", 5], "attention": ["batch", *patch_grid(model)]}
     (attention,) = session.run(["attention"], {"images": images})
-    np.testing.assert_allclose(attention, expected, atol=1e-5)
+    assert_close(attention, expected, rtol=1e-5)
     served = tf.saved_model.load(tmp_path / "out" / "saved_model").signatures["serving_default"]
     outputs = served(images=tf.constant(images))
-    np.testing.assert_allclose(outputs["output_1"], expected, atol=1e-5)
+    assert_close(outputs["output_1"], expected, rtol=1e-5)
     phone = litert_interpreter(tmp_path / "out" / "model.tflite")
     phone.set_tensor(phone.get_input_details()[0]["index"], images[:1])
     phone.invoke()
     outputs = [phone.get_tensor(output["index"]) for output in phone.get_output_details()]
     attention = {output.ndim: output for output in outputs}[3]
-    np.testing.assert_allclose(attention, expected[:1], atol=1e-5)
+    assert_close(attention, expected[:1], rtol=1e-5)
 
 
 @pytest.mark.once

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import ROOT, shapes_only
+from tests.helpers import ROOT, assert_close, shapes_only
 from vit_keras.exporting.model_card import card
 from vit_keras.models import from_variant
 
@@ -26,7 +26,7 @@ def test_tensorflows_tool_runs_the_saved_model(exported, tmp_path):
     options += ["--inputs", f"images={tmp_path / 'images.npy'}"]
     subprocess.run([*tool, *options], check=True, capture_output=True)
     (answer,) = tmp_path.glob("output*.npy")
-    np.testing.assert_allclose(np.load(answer), expected, atol=1e-5)
+    assert_close(np.load(answer), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("language", ["kotlin", "swift"])

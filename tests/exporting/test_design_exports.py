@@ -5,6 +5,7 @@ import pytest
 
 from tests.designs import DESIGNS, images_for, random_design
 from tests.exporting.builds import export_files
+from tests.helpers import assert_close
 from vit_keras import runtimes
 from vit_keras.exporting import for_inference
 from vit_keras.models import attention_maps
@@ -20,7 +21,7 @@ def test_logits_stay_the_same_for_inference(name):
     expected = model.predict_on_batch(images)
     assert np.abs(expected).max() > 0.3  # far from the zeros of an untrained head
     rewritten = for_inference(model)
-    np.testing.assert_allclose(rewritten.predict_on_batch(images), expected, atol=2e-5)
+    assert_close(rewritten.predict_on_batch(images), expected)
 
 
 @pytest.mark.parametrize("name", ["BEiT", "DINOv3"])
@@ -32,7 +33,7 @@ def test_attention_of_blocks_with_positions_is_an_output(name):
     flow = 0.5 * (np.eye(maps.shape[-1]) + maps.mean(axis=2))
     expected = (flow[:, 1] @ flow[:, 0])[:, 0, -12:].reshape(-1, 3, 4)
     rollout = for_inference(model, with_attention=True).predict_on_batch(images)[1]
-    np.testing.assert_allclose(rollout, expected, atol=1e-5)
+    assert_close(rollout, expected)
 
 
 @pytest.mark.once
@@ -48,4 +49,4 @@ def test_files_answer_in_their_runtimes_as_keras_does(name, tmp_path):
     assert {row["format"] for row in rows} == {"savedmodel", "litert", "onnx"}
     for row in rows:
         outputs = runtimes.open_file(tmp_path / row["file"])(pixels)
-        np.testing.assert_allclose(outputs, expected, atol=1e-4, err_msg=row["file"])
+        assert_close(outputs, expected, rtol=2e-5, name=row["file"])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.exporting.builds import small_model, softmax
 from tests.exporting.integer_products import check_products
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import applications, exporting, runtimes
 from vit_keras.exporting import jobs, samples
 from vit_keras.exporting.serving import serving_model
@@ -80,12 +80,12 @@ def test_a_served_model_holds_preprocessing_and_output(rng):
     prepared = ((pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]).astype("float32")
     logits = to_numpy(model(prepared))
     served = lambda images, *options: to_numpy(serving_model(model, *options)(images))
-    np.testing.assert_allclose(served(pixels), softmax(logits), atol=1e-5)
-    np.testing.assert_allclose(served(pixels, "logits"), logits, atol=1e-5)
-    np.testing.assert_allclose(served(prepared, "logits", True), logits, atol=1e-6)
+    assert_close(served(pixels), softmax(logits))
+    assert_close(served(pixels, "logits"), logits)
+    assert_close(served(prepared, "logits", True), logits, rtol=2e-6)
     features, head = served(pixels, "features"), model.get_layer("head")
     kernel, bias = map(to_numpy, head.weights)
-    np.testing.assert_allclose(features @ kernel + bias, logits, atol=1e-5)
+    assert_close(features @ kernel + bias, logits)
 
 
 def test_an_application_gets_no_second_softmax(rng):
@@ -94,9 +94,9 @@ def test_an_application_gets_no_second_softmax(rng):
     pixels = rng.integers(0, 256, (2, 16, 16, 3), dtype="uint8")
     expected = to_numpy(model(applications.preprocess_input(pixels.astype("float32"))))
     probabilities = to_numpy(serving_model(model)(pixels))
-    np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+    assert_close(probabilities, expected)
     logits = to_numpy(serving_model(model, "logits")(pixels))
-    np.testing.assert_allclose(softmax(logits), expected, atol=1e-5)
+    assert_close(softmax(logits), expected)
 
 
 @pytest.mark.once

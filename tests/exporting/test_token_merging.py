@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.exporting.builds import export_files, softmax
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import runtimes
 from vit_keras.exporting import for_inference, token_merging
 from vit_keras.models import ResNet, VisionTransformer
@@ -42,10 +42,10 @@ def test_pairs_become_their_weighted_mean(rng, tokens, class_token):
     for image in range(3):
         arrays = x[image], size[image, :, 0], metric[image]
         expected, counts = merge_by_hand(*arrays, 3, class_token)
-        np.testing.assert_allclose(merged[image], expected, atol=1e-5)
-        np.testing.assert_allclose(sizes[image, :, 0], counts, atol=1e-5)
+        assert_close(merged[image], expected)
+        assert_close(sizes[image, :, 0], counts, rtol=2e-6)
     if class_token:
-        np.testing.assert_allclose(merged[:, 0], x[:, 0], atol=1e-6)
+        assert_close(merged[:, 0], x[:, 0], rtol=2e-6)
 
 
 def test_registers_and_class_token_stay_in_their_places(rng):
@@ -57,8 +57,8 @@ def test_registers_and_class_token_stay_in_their_places(rng):
         patches = x[image, 5:], size[image, 5:, 0], metric[image, 5:]
         expected, counts = merge_by_hand(*patches, 3, class_token=False)
         np.testing.assert_array_equal(merged[image, :5], x[image, :5])
-        np.testing.assert_allclose(merged[image, 5:], expected, atol=1e-5)
-        np.testing.assert_allclose(sizes[image, 5:, 0], counts, atol=1e-5)
+        assert_close(merged[image, 5:], expected)
+        assert_close(sizes[image, 5:, 0], counts, rtol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_merging_equal_patches_changes_nothing_beside_other_tokens(rng, options)
     randomise(model, rng)
     images = np.tile(rng.normal(size=(2, 4, 4, 3)).astype("float32"), (1, 4, 4, 1))
     outputs = for_inference(model, 2).predict_on_batch(images)
-    np.testing.assert_allclose(outputs, model.predict_on_batch(images), atol=2e-5)
+    assert_close(outputs, model.predict_on_batch(images))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_merging_equal_tokens_changes_nothing(rng, classifier, kind):
     images = np.tile(patch, (1, 4, 4, 1))
     expected = model.predict_on_batch(images)
     outputs = for_inference(model, 2, kind).predict_on_batch(images)
-    np.testing.assert_allclose(outputs, expected, atol=2e-5)
+    assert_close(outputs, expected)
 
 
 @pytest.mark.once
@@ -119,7 +119,7 @@ def test_a_model_for_inference_can_be_saved_and_loaded(rng, tmp_path):
     rewritten.save(tmp_path / "fast.keras")
     loaded = keras.models.load_model(tmp_path / "fast.keras")
     outputs = loaded.predict(images, verbose=0)
-    np.testing.assert_allclose(outputs, rewritten.predict_on_batch(images), atol=1e-5)
+    assert_close(outputs, rewritten.predict_on_batch(images))
 
 
 @pytest.mark.nightly
@@ -134,7 +134,7 @@ def test_files_merge_as_keras_does(rng, tmp_path, classifier):
     assert {row["format"] for row in rows} == {"savedmodel", "litert", "onnx"}
     for row in rows:
         outputs = runtimes.open_file(tmp_path / "out" / row["file"])(images)
-        np.testing.assert_allclose(outputs, expected, atol=1e-5, err_msg=row["file"])
+        assert_close(outputs, expected, rtol=1e-5, name=row["file"])
     whole = softmax(model.predict_on_batch(prepared))
     agreement = (whole.argmax(axis=-1) == expected.argmax(axis=-1)).mean()
     reference = json.loads((tmp_path / "out" / "manifest.json").read_text())["reference"]

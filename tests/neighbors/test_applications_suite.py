@@ -13,7 +13,7 @@ import pytest
 from keras.src.applications import applications_test as suite
 from sklearn.datasets import load_sample_images
 
-from tests.helpers import randomise, shapes_only, to_numpy
+from tests.helpers import assert_close, randomise, shapes_only, to_numpy
 from vit_keras import applications, variants
 from vit_keras.families import FAMILIES
 from vit_keras.weights import save
@@ -137,7 +137,7 @@ def test_a_photograph_by_weights_of_a_file(name, rng, tmp_path, monkeypatch):
     photograph = load_sample_images().images[0][None, :64, :96].astype("float32")
     images = applications.preprocess_input(photograph)
     probabilities = again.predict(images, verbose=0)
-    np.testing.assert_allclose(probabilities, to_numpy(model(images)), atol=1e-5)
+    assert_close(probabilities, model(images))
     best = applications.decode_predictions(probabilities, top=3, class_names=list("abcde"))[0]
     assert [name for name, *_ in best] == ["abcde"[k] for k in (-probabilities[0]).argsort()[:3]]
     config = keras.saving.serialize_keras_object(again)
@@ -158,4 +158,4 @@ def test_pixels_are_prepared_as_by_keras(shape, dtype, data_format, rng):
     theirs = keras.applications.resnet_v2.preprocess_input(pixels.copy(), data_format)
     ours = applications.preprocess_input(pixels.copy(), data_format)
     np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
-    np.testing.assert_allclose(to_numpy(ours), pixels / 127.5 - 1, atol=1e-6)
+    assert_close(ours, pixels / 127.5 - 1, rtol=2e-6)

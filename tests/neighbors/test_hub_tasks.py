@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from keras_hub.src.tests.test_case import TestCase
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras.models import VisionTransformer
 
 SIZES = {"patch_size": 4, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24}
@@ -85,7 +85,7 @@ def test_the_task_computes_its_head_on_our_tokens(rng, images, pooling):
         map(to_numpy, layer.get_weights()) for layer in (task.intermediate_layer, task.output_dense)
     )
     expected = np.tanh(x @ w + b) @ v + c
-    np.testing.assert_allclose(task.predict(images, verbose=0), expected, atol=1e-5)
+    assert_close(task.predict(images, verbose=0), expected)
 
 
 def test_the_task_is_saved_and_opened(harness, rng, images):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise
 from vit_keras import retrieval, weights
 from vit_keras.commands import run
 from vit_keras.models import Preprocessing, VisionTransformer
@@ -59,7 +59,7 @@ def test_exported_features_are_embeddings(tmp_path):
     exported = retrieval.open_embedder(file)
     prepared = exported.preprocessing.normalize(images)
     expected = retrieval.embedding_model(model)(model.preprocessing.normalize(images))
-    np.testing.assert_allclose(exported.run(prepared), to_numpy(expected), atol=1e-4)
+    assert_close(exported.run(prepared), expected, rtol=1e-5)
     with pytest.raises(ValueError, match="takes no `layer` and `tokens` 'pool' alone.*'mean'"):
         retrieval.open_embedder(file, tokens="mean")
     manifest = tmp_path / "files" / "manifest.json"

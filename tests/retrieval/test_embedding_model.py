@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import models, retrieval
 from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
 
@@ -36,7 +36,7 @@ def test_tokens_of_a_transformer(tokens, layer):
         "patches": x[:, 1:].reshape(3, 2, 3, 12),
     }
     embedding = retrieval.embedding_model(model, layer, tokens)
-    np.testing.assert_allclose(to_numpy(embedding(images)), expected[tokens], atol=2e-6)
+    assert_close(embedding(images), expected[tokens], rtol=2e-6)
 
 
 @pytest.mark.once
@@ -46,11 +46,11 @@ def test_pool_is_what_the_head_reads(classifier):
     images = images_for(model)
     expected = outputs_of(model, images)["pre_logits"]
     embedding = retrieval.embedding_model(model)
-    np.testing.assert_allclose(to_numpy(embedding(images)), expected, atol=2e-6)
+    assert_close(embedding(images), expected, rtol=2e-6)
     layer = {"token": "token", "gap": "gap", "map": "MAPHead_0", "gap_norm": "encoder_norm"}
     named = retrieval.embedding_model(model, layer[classifier])
     expected = outputs_of(model, images)[layer[classifier]]
-    np.testing.assert_allclose(to_numpy(named(images)), expected, atol=2e-6)
+    assert_close(named(images), expected, rtol=2e-6)
 
 
 @pytest.mark.once
@@ -59,7 +59,7 @@ def test_the_last_tokens_of_gap_norm_are_those_before_the_mean():
     images = images_for(model)
     mean = retrieval.embedding_model(model, tokens="mean")(images)
     expected = outputs_of(model, images)["encoderblock_1"].mean(axis=1)
-    np.testing.assert_allclose(to_numpy(mean), expected, atol=2e-6)
+    assert_close(mean, expected, rtol=2e-6)
 
 
 @pytest.mark.once
@@ -68,15 +68,15 @@ def test_feature_maps_of_resnets_and_hybrids():
     images = images_for(network, 2)
     x = outputs_of(network, images)["relu"]
     patches = to_numpy(retrieval.embedding_model(network, tokens="patches")(images))
-    np.testing.assert_allclose(patches, x, atol=1e-5)
+    assert_close(patches, x)
     mean = to_numpy(retrieval.embedding_model(network, "block1", "mean")(images))
     expected = outputs_of(network, images)["block1"].mean(axis=(1, 2))
-    np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-5)
+    assert_close(mean, expected)
     hybrid = HybridViT(32, (1,), 0.5, 1, **SIZES)
     randomise(hybrid, np.random.default_rng(0), 0.1)
     x = outputs_of(hybrid, images)["encoder_norm"]
     patches = to_numpy(retrieval.embedding_model(hybrid, tokens="patches")(images))
-    np.testing.assert_allclose(patches.reshape(2, -1, 12), x[:, 1:], atol=1e-5)
+    assert_close(patches.reshape(2, -1, 12), x[:, 1:])
 
 
 @pytest.mark.once

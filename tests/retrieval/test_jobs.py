@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import randomise, run_script, to_numpy
+from tests.helpers import assert_close, randomise, run_script, to_numpy
 from vit_keras import data, models, retrieval
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.retrieval import jobs
@@ -77,8 +77,7 @@ def test_a_table_holds_what_the_model_puts_out(model, pictures, tmp_path, tokens
     table = retrieval.EmbeddingTable(out)
     starts, values, present = zip(*table.pieces())
     assert starts == (0, 8, 16) and np.concatenate(present).all() and len(table) == 23
-    tolerance = {"float32": 2e-5, "float16": 2e-3}[dtype]
-    np.testing.assert_allclose(np.concatenate(values), expected, atol=tolerance)
+    assert_close(np.concatenate(values), expected, {"float32": 4e-6, "float16": 1e-3}[dtype])
     some, _ = table.embeddings([20, 3, 9, 3])
     np.testing.assert_array_equal(some, np.concatenate(values)[[20, 3, 9, 3]])
     listed = table.pictures([20, 3, 9])
@@ -106,7 +105,7 @@ def test_labels_and_splits_of_a_data_set_are_columns(model, pictures, tmp_path):
     }
     values, _ = table.embeddings([4, 0])
     expected = outputs_of(model, [rows[4].path, rows[0].path], "token")
-    np.testing.assert_allclose(values, expected, atol=2e-5)
+    assert_close(values, expected)
 
 
 @pytest.mark.parametrize("stop", [0, 2, 3, 5])
@@ -175,7 +174,7 @@ def test_an_unreadable_picture_stops_or_has_a_row(model, pictures, tmp_path):
     assert table.count_errors() == 1 and np.flatnonzero(~present).tolist() == [9]
     readable = [path for path in pictures if path != pictures[9]]
     expected = outputs_of(model, readable, "token")
-    np.testing.assert_allclose(values[present], expected, atol=2e-5)
+    assert_close(values[present], expected)
 
 
 @pytest.mark.once

@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import data, retrieval
 from vit_keras.models import VisionTransformer
 
@@ -30,7 +30,7 @@ def test_images_of_a_data_set_without_files(tmp_path):
     assert len(train) == 1437  # so that both splits are read
     images = np.stack([*map(train.read, range(1433, 1437)), *map(test.read, range(4))])
     expected = to_numpy(retrieval.embedding_model(model)((images / 127.5 - 1).astype("float32")))
-    np.testing.assert_allclose(table.embeddings(range(8))[0], expected, atol=2e-5)
+    assert_close(table.embeddings(range(8))[0], expected)
     rows = table.pictures(range(8))
     assert rows[5].path == "digits test[1]" and rows[5].label == str(test.labels[1])
 

@@ -9,6 +9,7 @@ import pytest
 from sklearn.neighbors import NearestNeighbors
 
 from benchmarks.search_recall import clusters, normal, planes, write_table
+from tests.helpers import assert_close
 from vit_keras import retrieval
 from vit_keras.retrieval import neighbors, tables
 
@@ -36,7 +37,7 @@ def test_exact_neighbors_are_those_of_scikit_learn(tmp_path):
         retrieval.exact_neighbors(table, queries, 9), rows, similarities, strict=True
     ):
         np.testing.assert_array_equal(found.rows, wanted)
-        np.testing.assert_allclose(found.similarities, shares, atol=1e-5)
+        assert_close(found.similarities, shares)
     assert len(retrieval.exact_neighbors(table, queries, 500)[0].rows) == 300
 
 

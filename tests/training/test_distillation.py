@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from tests.reference import softmax
 from vit_keras.config import (
     Config,
@@ -52,7 +52,7 @@ def test_losses_equal_the_formulas(rng, kind, weight, smoothing):
     }
     expected = ((1 - weight) * of_labels + weight * theirs[kind]).sum(axis=-1)
     computed = to_numpy(loss(targets.astype("float32"), logits.astype("float32")))
-    np.testing.assert_allclose(computed, expected, rtol=1e-5)
+    assert_close(computed, expected)
     again = Distillation.from_config(loss.get_config())
     assert (again.weight, again.labels.get_config()) == (weight, labels.get_config())
 
@@ -67,7 +67,7 @@ def test_distances_of_features_equal_the_formulas(rng, tokens):
         expected = each[:, 0] if tokens == 1 else (each[:, 0] + each[:, 1:].mean(axis=1)) / 2
         loss = FeatureDistance(distance, reduction="none")
         computed = to_numpy(loss(np.zeros((4, 1)), features.astype("float32")))
-        np.testing.assert_allclose(computed, expected, rtol=1e-4, atol=1e-5)
+        assert_close(computed, expected, rtol=1e-5)
 
 
 def test_metrics_compare_the_mean_of_both_heads(rng):
@@ -91,10 +91,10 @@ def test_the_teacher_sees_the_students_images_and_stays_as_it_is(rng):
     expected = to_numpy(teacher(theirs))
     model = distillation_model(student, teacher, DistillConfig("teacher"), seed=1)
     outputs = to_numpy(model(images))
-    np.testing.assert_allclose(outputs[:, 2], expected, atol=1e-4)
-    np.testing.assert_allclose(outputs[:, :2].mean(axis=1), to_numpy(student(images)), atol=1e-5)
+    assert_close(outputs[:, 2], expected)
+    assert_close(outputs[:, :2].mean(axis=1), student(images))
     assert not np.array_equal(outputs[:, 0], outputs[:, 1])
-    np.testing.assert_allclose(to_numpy(model(images, training=True))[:, 2], expected, atol=1e-4)
+    assert_close(to_numpy(model(images, training=True))[:, 2], expected)
 
     labels = keras.losses.CategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.1), Distillation(labels, "soft", 0.5))
@@ -117,15 +117,15 @@ def test_features_are_projected_and_patches_lie_on_the_students_grid(rng, grid=4
     ours, theirs = to_numpy(model(images)).transpose(1, 0, 2, 3)
     assert ours.shape == theirs.shape == (3, 1 + 2 * 2, 18)
     kernel, bias = map(to_numpy, model.get_layer("projection").weights)
-    np.testing.assert_allclose(ours[:, 0], to_numpy(student(images)) @ kernel + bias, atol=1e-5)
+    assert_close(ours[:, 0], to_numpy(student(images)) @ kernel + bias)
     inner = lambda name: teacher.get_layer(name).output
     tokens, pooled = keras.Model(teacher.input, [inner("encoder_norm"), inner("gap")])(
         keras.ops.image.resize(images, (16, 16), antialias=True)
     )
-    np.testing.assert_allclose(theirs[:, 0], to_numpy(pooled), atol=1e-5)
+    assert_close(theirs[:, 0], pooled)
     maps = to_numpy(tokens).reshape(3, grid, grid, 18)
     expected = to_numpy(keras.ops.image.resize(maps, (2, 2), antialias=True))
-    np.testing.assert_allclose(theirs[:, 1:], expected.reshape(3, 4, 18), atol=1e-5)
+    assert_close(theirs[:, 1:], expected.reshape(3, 4, 18))
 
 
 @pytest.mark.once
@@ -162,7 +162,7 @@ def test_the_loss_of_rare_classes_keeps_their_shares(rng):
     adjusted = (targets * log_softmax(z + np.log(student.task.shares))).sum(axis=-1)
     logits = keras.ops.convert_to_tensor(np.stack([z, s, t], axis=1).astype("float32"))
     computed = to_numpy(model.loss.call(keras.ops.convert_to_tensor(targets), logits))
-    np.testing.assert_allclose(computed, 0.25 * soft - 0.75 * adjusted, rtol=1e-4)
+    assert_close(computed, 0.25 * soft - 0.75 * adjusted, rtol=2e-5)
 
 
 @pytest.mark.once
@@ -171,7 +171,7 @@ def test_attention_is_that_of_the_student(rng):
     model = distillation_model(student, vit(rng, 16), DistillConfig("teacher"))
     images = rng.uniform(-1, 1, (3, 8, 8, 1)).astype("float32")
     expected = to_numpy(attention_maps(student)(images))
-    np.testing.assert_allclose(to_numpy(attention_maps(model)(images)), expected, atol=1e-5)
+    assert_close(attention_maps(model)(images), expected, rtol=1e-5)
 
 
 @pytest.mark.once
@@ -181,4 +181,4 @@ def test_a_softmax_at_the_teachers_end_is_taken_off(rng):
     expected = np.log(to_numpy(teacher(images)))
     model = distillation_model(student, teacher, DistillConfig("teacher"))
     logits = to_numpy(model(images))[:, 2]
-    np.testing.assert_allclose(log_softmax(logits), expected, atol=1e-5)
+    assert_close(log_softmax(logits), expected)

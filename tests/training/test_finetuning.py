@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import randomise, weights_by_path
+from tests.helpers import assert_close, randomise, weights_by_path
 from vit_keras import commands, evaluation
 from vit_keras.models import VisionTransformer
 from vit_keras.resizing import resize_position_embeddings
@@ -63,7 +63,7 @@ def test_the_run_starts_from_the_weights_of_the_checkpoint(pictures, checkpoint,
         if name.startswith("head/"):
             assert not value.any()
         else:
-            np.testing.assert_allclose(value, expected[name], atol=1e-6, err_msg=name)
+            assert_close(value, expected[name], rtol=2e-6, name=name)
     assert started.keys() == {n for n in expected if not n.startswith("pre_logits")}
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, weights_by_path
+from tests.helpers import assert_close, randomise, weights_by_path
 from tests.training.small import assert_same_state, by_path, state
 from vit_keras import experiments, runs, weights
 from vit_keras.config import Config, LoraConfig, ModelConfig, OptimizerConfig, PretextConfig
@@ -59,9 +59,9 @@ def test_a_run_writes_its_adapters_and_resumes_to_the_same_bits(base, tmp_path, 
     merged = weights.open_model(run.model_file)
     expected = adapted.predict(images, verbose=0)
     assert np.ptp(expected) > 0.1 and expected.shape == (4, 10)
-    np.testing.assert_allclose(merged.predict(images, verbose=0), expected, atol=1e-5)
+    assert_close(merged.predict(images, verbose=0), expected)
     for name, value in weights_by_path(merge_lora(adapted)).items():
-        np.testing.assert_allclose(weights_by_path(merged)[name], value, atol=1e-6, err_msg=name)
+        assert_close(weights_by_path(merged)[name], value, rtol=2e-6, name=name)
 
 
 @pytest.mark.once
