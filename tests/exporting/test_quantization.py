@@ -5,6 +5,7 @@ import onnx
 import pytest
 
 from tests.exporting.integer_products import check_products
+from tests.helpers import assert_close
 from vit_keras.exporting import onnx_files, quantization, sensitivity
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.runtimes import open_file
@@ -115,4 +116,4 @@ def test_erfc_is_replaced_by_erf(images, tmp_path):
     path = str(tmp_path / "erfc.onnx")
     write_onnx(path, [onnx.helper.make_node("Erfc", ["x"], ["y"], "gelu/Erfc")])
     onnx_files.finish(path)
-    np.testing.assert_allclose(open_file(path)(images), erfc(images), atol=1e-5)
+    assert_close(open_file(path)(images), erfc(images))

@@ -170,6 +170,7 @@ def test_lengths_are_long_from_the_choice_of_the_run_on(monkeypatch):
 DEVICES = """
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
+from tests.helpers import assert_close
 from vit_keras.layers.kernels import jax_attention, long_sequences
 
 long_sequences.BLOCK = 4
@@ -183,7 +184,7 @@ def compute(query, key, value, upstream):
 
 split = jax.device_put(values, NamedSharding(mesh, PartitionSpec(None, "batch", None, "model")))
 for one, other in zip(compute(*split), compute(*values)):
-    np.testing.assert_allclose(one, other, atol=1e-6)
+    assert_close(one, other)
 text = compute.lower(*split).compile().as_text()
 assert not any(name in text for name in ("all-gather", "all-reduce", "all-to-all"))
 """
