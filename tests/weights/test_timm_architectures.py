@@ -60,6 +60,9 @@ CASES = {
     "vit_base_patch16_xp_224": {},
     "vit_pwee_patch16_reg1_gap_256": {"qk_norm": True},
     "flexivit_small": {},
+    "vit_base_patch16_radio_v3": {},  # positions with aligned corners
+    "vit_large_patch16_radio_v3": {"num_classes": 0},
+    "vit_so400m_patch16_radio_v4": {},
     "naflexvit_base_patch16_siglip": NAFLEX,
     "naflexvit_base_patch16_gap": {**NAFLEX, "class_token": True},
 }
@@ -96,6 +99,16 @@ def make(folder, name, **changes):
     return model
 
 
+def loaded(folder, name, changes):
+    """The model of another size into which timm loads the weights in a folder."""
+    config = json.loads((folder / "config.json").read_text())
+    source = {**config["pretrained_cfg"], "file": str(folder / "model.safetensors")}
+    source |= {"url": "", "hf_hub_id": None, "num_classes": config["num_classes"]}
+    source["input_size"] = (changes.get("in_chans", 3), *config["model_args"]["img_size"])
+    arguments = {**SMALL, **changes, "pretrained": True, "pretrained_cfg": source}
+    return peer("timm").create_model(name, **arguments).eval()
+
+
 def read_back(folder):
     """The model that timm builds of a folder, whose names and shapes must be exactly its own."""
     from safetensors.torch import load_file
@@ -127,10 +140,53 @@ def test_model_computes_as_timm_and_goes_back(rng, tmp_path, recwarn, name):
         assert all(before[key].equal(after[key]) for key in before)
     larger = (22, 17) if "siglip_224" in name else (20, 16)
     images = rng.normal(size=(2, *larger, channels)).astype("float32")
-    if hasattr(theirs, "set_input_size"):  # NaFlexVit takes any
+    if name.startswith("beit"):  # timm loads tables of square grids alone
         theirs.set_input_size(img_size=larger)
+    elif hasattr(theirs, "set_input_size"):  # NaFlexVit takes any
+        theirs = loaded(tmp_path / "theirs", name, {**CASES[name], "img_size": larger})
     resized = with_image_size(model, larger)
     assert_close(resized.predict_on_batch(images), run(theirs, images))
+
+
+@pytest.mark.parametrize(
+    ("size", "image_size", "patch_size"),
+    [
+        ((12, 12), (36, 24), 4),
+        ((24, 24), (12, 12), (6, 3)),
+        ((12, 24), (24, 12), 6),
+        ((24, 12), (12, 12), 4),
+    ],
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vit_base_patch16_224",
+        "deit3_small_patch16_224",
+        "eva02_small_patch14_336",
+        "flexivit_base",
+        "vit_huge_patch16_radio_v3",
+        "vit_giant_patch16_radio_v3",
+        "vit_huge_patch16_radio_v4",
+    ],
+)
+def test_files_of_other_sizes_are_loaded_as_by_timm(
+    rng, tmp_path, name, size, image_size, patch_size
+):
+    make(tmp_path, name, img_size=size)
+    images = rng.normal(size=(2, *image_size, 3)).astype("float32")
+    theirs = loaded(tmp_path, name, {"img_size": image_size, "patch_size": patch_size})
+    model = weights.from_checkpoint(tmp_path, image_size=image_size, patch_size=patch_size)
+    assert_close(model.predict_on_batch(images), run(theirs, images))
+
+
+@pytest.mark.parametrize("name", ["flexivit_small", "vit_base_patch16_radio_v3"])
+def test_the_rule_of_set_input_size_can_be_named(rng, tmp_path, name):
+    theirs = make(tmp_path, name)
+    theirs.set_input_size(img_size=(24, 12), patch_size=6)
+    rule = {"interpolation": "bicubic_antialias", "patch_interpolation": "bicubic_antialias"}
+    model = weights.from_checkpoint(tmp_path, image_size=(24, 12), patch_size=6, **rule)
+    images = rng.normal(size=(2, 24, 12, 3)).astype("float32")
+    assert_close(model.predict_on_batch(images), run(theirs, images))
 
 
 def test_siglips_have_the_gelu_that_timm_computes(tmp_path):

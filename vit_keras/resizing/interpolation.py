@@ -5,8 +5,8 @@ write such a function and add it to `INTERPOLATIONS`. Publishers resize position
 different rules:
 
 - "bilinear" maps the ends to the ends: Google's ViT and big_vision.
-- "bilinear_half_pixel": Meta's Perception Encoder, and BEiT in transformers.
-- "bilinear_antialias": FlexiViT and NaFlex.
+- "bilinear_half_pixel": Meta's Perception Encoder, BEiT in transformers, and timm's FlexiViT.
+- "bilinear_antialias": big_vision's FlexiViT, and NaFlex.
 - "bicubic" (a = -0.75): most of transformers, and MAE.
 - "bicubic_antialias" (a = -0.5): timm, OpenCLIP, and DINOv2 with registers.
 - "bicubic_offset" (a = -0.75): Meta's DINO, and Meta's DINOv2 without registers. Point i is read at
