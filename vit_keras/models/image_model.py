@@ -48,7 +48,8 @@ class ImageModel(keras.Model):
     All four are saved in its `.keras` files. The constructors of this package return such models.
 
     Attributes:
-        preprocessing: A `Preprocessing`.
+        preprocessing: A `Preprocessing`, whose mean and std get as many values as the model's
+            images have channels, by `Preprocessing.for_channels`.
         class_names: Names of the classes, labels or numbers in the order of the outputs, or None.
         task: A `Task`: whether the outputs are classes, of which one is right, or other things.
         resizing: A `vit_keras.resizing.Resizing`: the rules by which the publisher of the weights
@@ -69,8 +70,10 @@ class ImageModel(keras.Model):
     def __setattr__(self, name, value):
         if is_jax_state(name):  # set at every step; Keras would search it for layers, for 2 ms
             object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
+            return
+        if name == "preprocessing" and (channels := self.inputs[0].shape[-1]):
+            value = value.for_channels(channels)
+        super().__setattr__(name, value)
 
     def __call__(self, *args, **kwargs):
         images = args[0] if args else kwargs.get("inputs")

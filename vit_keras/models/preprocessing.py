@@ -76,6 +76,26 @@ class Preprocessing:
         mean, std = (255 * np.asarray(v, "float32") for v in (self.mean, self.std))
         return (pixels - mean) / std
 
+    def for_channels(self, channels: int) -> "Preprocessing":
+        """Returns this preprocessing with one mean and std, or one for each of `channels`.
+
+        Other numbers of values follow the patch kernels that are read for other channels: one
+        channel takes the average of all values, and more channels take the values in turn.
+
+        Example:
+            >>> Preprocessing(mean=(0.25, 0.5, 0.75)).for_channels(1).mean
+            (0.5,)
+        """
+
+        def fit(values):
+            if len(values) in (1, channels):
+                return values
+            if channels == 1:
+                return (sum(values) / len(values),)
+            return tuple(values[i % len(values)] for i in range(channels))
+
+        return dataclasses.replace(self, mean=fit(self.mean), std=fit(self.std))
+
     def side_before_crop(self, side: int) -> int | None:
         """Returns the whole pixels that `side` is a crop of, rounded down; None without a crop."""
         return None if self.crop_fraction is None else int(side / self.crop_fraction + 1e-6)

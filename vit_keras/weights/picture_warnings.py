@@ -56,6 +56,7 @@ def warn_of_pictures(
 def differences(ours: Preprocessing, theirs: Preprocessing, shape) -> list[str]:
     """The names of the fields by which pictures become other images `(H, W, C)`."""
     height, width, channels = shape
+    ours, theirs = (pixels.for_channels(channels) for pixels in (ours, theirs))
     values = lambda pixels, name: np.broadcast_to(getattr(pixels, name), channels)
     names = [n for n in COLORS if not np.allclose(values(ours, n), values(theirs, n), atol=1e-6)]
     names += [name for name in METHODS if getattr(ours, name) != getattr(theirs, name)]

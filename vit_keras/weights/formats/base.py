@@ -64,6 +64,7 @@ class Format:
         canonical: Takes a name; returns it without old spellings and prefixes, as `links` has it.
         options: The names of the fields of `ViTOptions` that its files can hold.
         positions: The kinds of position embeddings that its files can hold.
+        channels: The channels of images where the project's code takes no others.
         tower: The prefix of the image tower where a file holds others beside it, such as one for
             texts; those are left out.
         values: The canonical names of small tensors whose values say how the model computes; the
@@ -93,6 +94,7 @@ class Format:
     file_names: str | None = None
     options: tuple[str, ...] = ()
     positions: tuple[str, ...] = ("learned",)
+    channels: int | None = None
     tower: str = ""
     values: tuple[str, ...] = ()
     head: tuple[str, ...] = ()
@@ -105,10 +107,12 @@ class Format:
 
 
 def check_held(row: Format, arch) -> None:
-    """Raises ValueError where a format has no place for an option or the positions of a model."""
+    """Raises ValueError where a format has no place for an option or the images of a model."""
     if not isinstance(arch, VisionTransformerArchitecture):
         return
     options = {k: v for k, v in arch.options.changed().items() if k not in row.options}
+    if row.channels not in (None, arch.channels):
+        options["channels"] = arch.channels
     if arch.position_embedding not in row.positions:
         options["position_embedding"] = arch.position_embedding
     if options:

@@ -127,8 +127,6 @@ def check(arch: VisionTransformerArchitecture) -> None:
             "OpenCLIP's image tower must end in a projection without bias. Received: "
             f"num_classes={arch.num_classes}, head_use_bias={arch.options.head_use_bias}"
         )
-    if arch.channels != 3:
-        raise ValueError(f"OpenCLIP reads 3 channels. Received: channels={arch.channels}")
 
 
 def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
@@ -190,6 +188,7 @@ FORMAT = Format(
         "attention_norm",
         "mlp_norm",
     ),
+    channels=3,
     tower=TOWER,
     head=(f"{TOWER}proj", "proj"),
     check=check,

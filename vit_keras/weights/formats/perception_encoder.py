@@ -108,6 +108,7 @@ FORMAT = Format(
         "head_use_bias",
         "layer_scale",
     ),
+    channels=3,
     head=("proj", f"{TOWER}proj"),
     tower=TOWER,
     check=check,

@@ -92,6 +92,7 @@ FORMAT = Format(
         preprocessing=PREPROCESSING, resizing=Resizing("bicubic_aligned", "bicubic")
     ),
     canonical=canonical,
+    channels=3,
     head=("heads.",),
     check=check,
 )
