@@ -46,7 +46,7 @@ def test_every_epoch_shows_each_image_once_in_an_order_of_its_own(split):
     assert len({tuple(epoch) for epoch in labels}) == 4
     for images, classes in actual:  # pixels come with their own label, in [-1, 1]
         expected = (classes * 20 / 127.5 - 1)[:, None, None, None] * np.ones((1, 6, 5, 1))
-        assert_close(images, expected, rtol=2e-6)
+        assert_close(images, expected, rtol=1e-6)
     other = np.concatenate([labels for _, labels in batches(split, seed=4)]).reshape(4, 10)
     assert not np.array_equal(labels, other)
 
@@ -77,8 +77,8 @@ def test_padded_batches_are_whole_and_weigh_what_was_added_with_nothing(split):
     assert made.cardinality() == 3 and made.element_spec[0].shape == (4, 6, 5, 1)
     numbers = [*range(10), 9, 9]
     np.testing.assert_array_equal(labels, np.eye(10)[numbers])
-    assert_close(images[:, 0, 0, 0], np.array(numbers) * 20 / 127.5 - 1, rtol=2e-6)
-    assert_close(weights, [1.2] * 10 + [0, 0], rtol=2e-6)  # 1 on average
+    assert_close(images[:, 0, 0, 0], np.array(numbers) * 20 / 127.5 - 1, rtol=1e-6)
+    assert_close(weights, [1.2] * 10 + [0, 0], rtol=1e-6)  # 1 on average
 
 
 @pytest.mark.parametrize("pad", [False, True])

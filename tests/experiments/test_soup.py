@@ -44,7 +44,7 @@ def assert_mean(made, files):
     weights, expected = weights_by_path(made), mean(files)
     assert {name for name in weights if "seed" not in name} == expected.keys()
     for name, value in expected.items():
-        assert_close(weights[name], value, rtol=2e-6, name=name)
+        assert_close(weights[name], value, rtol=1e-6, name=name)
 
 
 def test_a_plain_soup_is_the_mean(files):

@@ -23,7 +23,7 @@ def test_columns_and_rows_are_concatenated(rng, tokens):
     tables = [to_numpy(w.value) for w in layer.weights]
     assert [t.shape for t in tables] == [(3, 4), (2, 4), (1, 8)][: tokens - 4]
     expected = x + reference.columns_and_rows(GRID, *tables)
-    assert_close(layer(x), expected, rtol=2e-6)
+    assert_close(layer(x), expected, rtol=1e-6)
     assert 0.01 < np.std(np.concatenate([t.ravel() for t in initial])) < 0.03
 
 
@@ -32,7 +32,7 @@ def test_sines_and_cosines_are_added_to_patches(rng, tokens):
     x = rng.normal(size=(2, tokens, 8)).astype("float32")
     layer = layers.AddSinCosPositions(GRID)
     expected = x + reference.sincos(GRID, 8, class_token=tokens == 7)
-    assert_close(layer(x), expected, rtol=2e-6)
+    assert_close(layer(x), expected, rtol=1e-6)
     assert layer.weights == []
 
 
@@ -42,7 +42,7 @@ def test_queries_are_rotated_by_row_and_column(rng, tokens):
     output = to_numpy(layers.RotaryPositions(GRID)(x))
     for head in range(3):
         expected = reference.rotary(x[:, :, head], GRID, class_token=tokens == 7)
-        assert_close(output[:, :, head], expected, rtol=2e-6)
+        assert_close(output[:, :, head], expected, rtol=1e-6)
     if tokens == 7:
         np.testing.assert_array_equal(output[:, 0], x[:, 0])
 
@@ -56,7 +56,7 @@ def test_relative_logits_belong_to_offsets(rng):
     table = to_numpy(layer.embedding.value)
     for head in range(3):
         expected = reference.relative_logits(query[:, :, head], table)
-        assert_close(output[:, head], expected, rtol=2e-6)
+        assert_close(output[:, head], expected, rtol=1e-6)
 
 
 def test_rotated_logits_depend_only_on_the_offset(rng):
@@ -77,7 +77,7 @@ def test_relative_logits_depend_only_on_the_offset(rng):
     layer.build(query.shape)
     randomise(layer, rng)
     logits = to_numpy(layer(query))[0, 0]
-    assert_close(logits[:-2, :-2], logits[2:, 2:], rtol=2e-6)
+    assert_close(logits[:-2, :-2], logits[2:, 2:], rtol=1e-6)
     assert len(np.unique(logits.round(5))) == 11
 
 

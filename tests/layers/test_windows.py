@@ -52,7 +52,7 @@ def test_windows_are_rectangles_of_the_grid(rng, grid, size):
     ]
     x, padding = (ops.convert_to_tensor(y, "float32") for y in (x, padding))
     divided = windows.partition(x, padding)
-    assert_close(divided, expected, rtol=2e-6)
+    assert_close(divided, expected, rtol=1e-6)
     np.testing.assert_array_equal(to_numpy(windows.join(divided)), to_numpy(x))
     zeros = to_numpy(windows.partition(x)).reshape(2, -1, 3).sum(axis=1)
     assert_close(zeros, to_numpy(x).sum(axis=1))

@@ -63,7 +63,7 @@ def test_attention_maps_of_a_model_without_blocks():
 def test_position_embeddings_equal_the_published_resize():
     with np.load(GOLDEN / "posembed_4to6.npz") as file:
         resized = resize_position_embeddings(file["before"], (4, 4), (6, 6))
-        assert_close(resized, file["after"], rtol=2e-6)
+        assert_close(resized, file["after"], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_position_embeddings_equal_scipy(rng, old, new, tokens):
         expected = np.concatenate([row] * new[0])[None]
     resized = resize_position_embeddings(before, old, new)
     np.testing.assert_array_equal(resized[:, :tokens], before[:, :tokens])
-    assert_close(resized[:, tokens:], expected, rtol=2e-6)
+    assert_close(resized[:, tokens:], expected, rtol=1e-6)
 
 
 def test_position_embeddings_of_wrong_input():

@@ -158,4 +158,4 @@ def test_pixels_are_prepared_as_by_keras(shape, dtype, data_format, rng):
     theirs = keras.applications.resnet_v2.preprocess_input(pixels.copy(), data_format)
     ours = applications.preprocess_input(pixels.copy(), data_format)
     np.testing.assert_array_equal(to_numpy(ours), to_numpy(theirs))
-    assert_close(ours, pixels / 127.5 - 1, rtol=2e-6)
+    assert_close(ours, pixels / 127.5 - 1, rtol=1e-6)

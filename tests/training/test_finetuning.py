@@ -63,7 +63,7 @@ def test_the_run_starts_from_the_weights_of_the_checkpoint(pictures, checkpoint,
         if name.startswith("head/"):
             assert not value.any()
         else:
-            assert_close(value, expected[name], rtol=2e-6, name=name)
+            assert_close(value, expected[name], rtol=1e-6, name=name)
     assert started.keys() == {n for n in expected if not n.startswith("pre_logits")}
 
 

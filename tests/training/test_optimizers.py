@@ -170,7 +170,7 @@ def test_a_loaded_optimizer_decays_only_kernels(rng, tmp_path, config):
     for path, found in zip([v.path for v in trained], values(trained)):
         decay = config.weight_decay * path.endswith("/kernel")
         expected = before[path] * (1 - rate * of_layer(0.8)(path) * decay)
-        assert_close(found, expected, rtol=2e-6, name=path)
+        assert_close(found, expected, rtol=1e-6, name=path)
 
 
 @pytest.mark.parametrize(("dtype", "momentum"), [("bfloat16", 0.8984375), ("float32", 0.9)])

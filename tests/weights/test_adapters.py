@@ -120,7 +120,7 @@ def test_the_commands_show_and_merge_adapters(base, rng, tmp_path, capsys):
     commands.run(["convert", source, out, "--adapters", file])
     merged = weights_by_path(weights.open_model(out))
     for name, value in weights_by_path(merge_lora(model)).items():
-        assert_close(merged[name], value, rtol=2e-6, name=name)
+        assert_close(merged[name], value, rtol=1e-6, name=name)
     with pytest.raises(UsageError, match="--adapters bring the sizes of their model.*num_heads"):
         commands.run(["convert", source, out, "--adapters", file, "--num_heads", "3"])
 

@@ -39,7 +39,7 @@ def test_from_checkpoint_adapts_what_is_overridden(rng, tmp_path):
     larger = weights.from_checkpoint(path, image_size=(32, 24))
     by_hand = with_image_size(source, (32, 24))
     for name, value in weights_by_path(by_hand).items():
-        assert_close(weights_by_path(larger)[name], value, rtol=2e-6, name=name)
+        assert_close(weights_by_path(larger)[name], value, rtol=1e-6, name=name)
     gray = weights.from_checkpoint(path, channels=1, gelu="exact")
     image = rng.uniform(-1, 1, (2, 16, 16, 1)).astype("float32")
     expected = to_numpy(source(np.repeat(image, 3, axis=-1)))
@@ -56,7 +56,7 @@ def test_positions_are_resized_by_the_rule_of_the_source_or_another(rng, tmp_pat
         rule = interpolation or "bicubic_antialias"
         expected = resize_position_embeddings(before, (4, 4), (3, 5), rule)
         after = weights_by_path(model)["posembed_input/pos_embedding"]
-        assert_close(after, expected, rtol=2e-6)
+        assert_close(after, expected, rtol=1e-6)
     with pytest.raises(ValueError, match="`interpolation` must be one of 'bilinear'"):
         weights.load(model, tmp_path / "a.safetensors", interpolation="nearest")
 

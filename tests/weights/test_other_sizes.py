@@ -119,7 +119,7 @@ def test_equal_counts_of_another_grid_are_resized_and_warned_of(rng, tmp_path, g
         weights.load(model, path)
     after = weights_by_path(model)[POSITIONS]
     expected = resize_position_embeddings(table, (4, 4), grid)
-    assert_close(after[:, -expected.shape[1] :], expected, rtol=2e-6)
+    assert_close(after[:, -expected.shape[1] :], expected, rtol=1e-6)
     assert not after[:, : -expected.shape[1]].any()
 
 
@@ -195,9 +195,9 @@ def test_kernels_and_positions_have_rules_of_their_own(rng, tmp_path):
         weights.load(model, tmp_path / "a.safetensors", **options)
         after = weights_by_path(model)
         positions = resize_position_embeddings(before[POSITIONS], (4, 4), (8, 2), rules.positions)
-        assert_close(after[POSITIONS], positions, rtol=2e-6)
+        assert_close(after[POSITIONS], positions, rtol=1e-6)
         kernel = resample_patch_kernel(before[KERNEL], (4, 16), rules.patches)
-        assert_close(after[KERNEL], kernel, rtol=2e-6)
+        assert_close(after[KERNEL], kernel, rtol=1e-6)
         assert model.resizing == rules
     with pytest.raises(ValueError, match="`patch_interpolation` must be one of .*'area'"):
         weights.load(model, tmp_path / "a.safetensors", patch_interpolation="area")

@@ -177,7 +177,7 @@ def test_keras_file_says_the_grid_of_its_positions(rng, tmp_path):
     larger = weights.load(build(image_size=(32, 24)), tmp_path / "own.keras")
     expected = weights_by_path(with_image_size(source, (32, 24)))
     for path, value in weights_by_path(larger).items():
-        assert_close(value, expected[path], rtol=2e-6, name=path)
+        assert_close(value, expected[path], rtol=1e-6, name=path)
     opened = weights.from_checkpoint(tmp_path / "own.keras", image_size=(32, 24))
     assert_equal_weights(opened, with_image_size(source, (32, 24)))
     with pytest.raises(ValueError, match=r"only `image_size` can be overridden.*channels"):

@@ -126,7 +126,7 @@ def test_several_templates_are_averaged_as_unit_vectors(folders):
         text_features(folders["softmax"], [t.replace("{}", x) for x in LABELS]) for t in TEMPLATES
     ]
     unit = lambda x: x / np.linalg.norm(x, axis=1, keepdims=True)
-    assert_close(both.embeddings, unit(unit(each[0]) + unit(each[1])), rtol=2e-6)
+    assert_close(both.embeddings, unit(unit(each[0]) + unit(each[1])), rtol=1e-6)
     assert np.abs(unit(each[0]) - unit(each[1])).max() > 1e-2
     assert both.model == folders["softmax"].name and both.scale == pytest.approx(np.exp(1.5))
 

@@ -153,11 +153,11 @@ def test_position_of_the_class_token_is_folded_into_it(rng, tmp_path):
     images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
     for _ in range(2):  # with and without the note
         again = weights.from_checkpoint(tmp_path / "a")
-        assert_close(again(images), model(images))
+        assert_close(again(images), model(images), rtol=2e-6)
         tensors, ours = weights_by_path(again), weights_by_path(model)
         table = ours["posembed_input/pos_embedding"]
         whole = ours["cls/cls"] + table[:, :1]
-        assert_close(tensors["cls/cls"], whole, rtol=2e-6)
+        assert_close(tensors["cls/cls"], whole, rtol=1e-6)
         folded = tensors["posembed_input/pos_embedding"][:, -6:]
         np.testing.assert_array_equal(folded, table[:, 1:])
         strip_note(tmp_path / "a" / "model.safetensors")
