@@ -86,7 +86,7 @@ def test_the_linear_decoder_is_a_dense_layer_on_the_normalized_map(encoder, imag
 def test_the_multilevel_decoder_is_what_it_says(encoder, images, rng):
     model = randomise(segmenter(encoder, 4, width=6), rng, scale=0.15)
     expected = multilevel(block_maps(encoder, images), weights_by_path(model))
-    assert_close(model(images), expected, rtol=1e-5)
+    assert_close(model(images), expected, rtol=2e-5)
 
 
 def test_a_segmenter_takes_another_size_and_keeps_its_normalization(encoder, rng, tmp_path):
