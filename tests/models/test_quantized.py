@@ -76,6 +76,67 @@ def test_every_dense_layer_is_quantized_and_saved(rng, tmp_path, arguments):
     assert_close(opened.predict_on_batch(images), answers, rtol=2e-6)
 
 
+Q = keras.quantizers
+ABSMAX = {"axis": -1, "value_range": (-100, 100)}
+CONFIGS = {
+    "int8": lambda: Q.Int8QuantizationConfig(),
+    "int8 weights": lambda: Q.Int8QuantizationConfig(activation_quantizer=None),
+    "int8 own range": lambda: Q.Int8QuantizationConfig(None, Q.AbsMaxQuantizer(**ABSMAX)),
+    "int4 groups": lambda: Q.Int4QuantizationConfig(block_size=16),
+    "int4 channels": lambda: Q.Int4QuantizationConfig(block_size=None),
+    "int4 activations": lambda: Q.Int4QuantizationConfig(None, Q.AbsMaxQuantizer(axis=-1), None),
+    "float8": lambda: Q.Float8QuantizationConfig(),
+}
+
+
+OF_ALL_BACKENDS = ("int8 weights", "int4 activations")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        n
+        if n in OF_ALL_BACKENDS
+        else pytest.param(n, marks=pytest.mark.nightly_on("jax", "tensorflow"))
+        for n in CONFIGS
+    ],
+)
+def test_saved_and_cloned_models_answer_bit_by_bit_as_they_were_quantized(rng, tmp_path, name):
+    model = build(rng, classifier="map", mlp="swiglu" if "weights" in name else "gelu")
+    images = rng.normal(size=(4, 16, 16, 3)).astype("float32")
+    plain = to_numpy(model(images))
+    # One layer stays as it was; the head is a layer of the model itself.
+    model.quantize(config=CONFIGS[name](), filters=lambda layer: layer.name != "Dense_1")
+    expected = to_numpy(model(images))
+    assert np.abs(expected - plain).max() > 1e-3
+    model.save(tmp_path / "a.keras")
+    opened = keras.saving.load_model(tmp_path / "a.keras")
+    np.testing.assert_array_equal(to_numpy(opened(images)), expected)
+    weights.save(opened, tmp_path / "b.keras")
+    opened = weights.open_model(tmp_path / "b.keras")
+    np.testing.assert_array_equal(to_numpy(opened(images)), expected)
+    clone = keras.models.clone_model(opened)
+    clone.set_weights(opened.get_weights())
+    np.testing.assert_array_equal(to_numpy(clone(images)), expected)
+
+
+@pytest.mark.once
+def test_a_model_made_by_policies_of_paths_is_saved(rng, tmp_path):
+    int8 = {r".*/(query|key|value|out|Dense_\d)": keras.dtype_policies.get("int8_from_float32")}
+    model = build(rng, dtype=keras.dtype_policies.DTypePolicyMap("float32", int8))
+    assert sum(variable.dtype == "int8" for variable in model.weights) == 6
+    for variable in model.weights:  # whose integers nothing was quantized to
+        if variable.dtype == "int8":
+            variable.assign(rng.integers(-127, 128, variable.shape))
+        elif variable.path.endswith("kernel_scale"):
+            variable.assign(rng.uniform(200, 400, variable.shape))
+    images = rng.normal(size=(4, 16, 16, 3)).astype("float32")
+    model.save(tmp_path / "a.keras")
+    opened = keras.saving.load_model(tmp_path / "a.keras")
+    assert np.abs(expected := to_numpy(model(images))).max() > 0.1
+    np.testing.assert_array_equal(to_numpy(opened(images)), expected)
+
+
 @pytest.mark.nightly_on("jax")
 def test_a_quantized_model_still_gives_gradients_to_what_is_not_quantized(rng):
     model = build(rng)

@@ -19,6 +19,7 @@ from vit_keras.keras_internals.layers import (
     operation_of,
     stored_kernel,
     sublayers,
+    take_own_policy,
     unlocked,
     weights_in_memory,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "skip_building",
     "stored_kernel",
     "sublayers",
+    "take_own_policy",
     "tensor_reader",
     "tensors_of",
     "unlocked",

@@ -45,6 +45,14 @@ def sublayers(layer: keras.Layer) -> list[keras.Layer]:
     return list(layer._flatten_layers())
 
 
+def take_own_policy(layer: keras.layers.Layer) -> None:
+    """Replaces the map of dtype policies that a sublayer got from its parent by its own policy."""
+    check_keras()
+    policy = layer._dtype_policy
+    if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+        layer._dtype_policy = policy[layer.path]
+
+
 def stored_kernel(layer: keras.layers.Layer):
     """The kernel variable of a Keras dense layer, to which `layer.kernel` adds LoRA's product."""
     check_keras()

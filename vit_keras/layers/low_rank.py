@@ -9,7 +9,8 @@ import numpy as np
 from keras import ops
 
 from vit_keras.initializers import Uniform
-from vit_keras.keras_internals import stored_kernel, unlocked
+from vit_keras.keras_internals import stored_kernel, take_own_policy, unlocked
+from vit_keras.layers.quantization import quantization_config
 
 
 class LowRankKernel(keras.layers.Layer):
@@ -25,6 +26,7 @@ class LowRankKernel(keras.layers.Layer):
 
     lora_enabled: bool
     quantization_mode: str | None
+    quantization_config: Any
     lora_rank: Any
     lora_alpha: Any
 
@@ -66,6 +68,11 @@ class LowRankKernel(keras.layers.Layer):
         alpha = self.lora_alpha if lora_alpha is None else lora_alpha
         self.lora_enabled, self.lora_rank = True, rank
         self.lora_alpha = rank if alpha is None else alpha
+
+    def build(self, input_shape):
+        self.quantization_config = self.quantization_config or quantization_config(self)
+        take_own_policy(self)  # which Keras asks for the mode as it saves the layer
+        super().build(input_shape)
 
     def quantize(self, mode=None, type_check=True, config=None):
         """Quantizes the kernel as the layer of Keras does that this one extends.

@@ -24,20 +24,53 @@ def refuse_quantized(model: keras.Model, action: str) -> None:
         )
 
 
+@keras.saving.register_keras_serializable(package="vit_keras")
+class QuantizedPolicies(keras.dtype_policies.DTypePolicyMap):
+    """The dtype policies of a layer's sublayers, and how Keras quantized them.
+
+    Args:
+        default_policy: The policy of the other sublayers.
+        policy_map: `{regular expression of paths: policy}`.
+        configs: `{regular expression of paths: QuantizationConfig or None}`.
+    """
+
+    def __init__(self, default_policy=None, policy_map=None, configs=None):
+        super().__init__(default_policy, policy_map)
+        self.configs = configs or {}
+
+    def get_config(self):
+        configs = keras.saving.serialize_keras_object(self.configs)
+        return {**super().get_config(), "configs": configs}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        configs = keras.saving.deserialize_keras_object(config["configs"], custom_objects)
+        return super().from_config({**config, "configs": configs}, custom_objects)
+
+
+def quantization_config(layer: keras.layers.Layer) -> keras.quantizers.QuantizationConfig | None:
+    """How Keras had quantized a sublayer, as the policies of its parent say."""
+    configs = getattr(layer.dtype_policy, "configs", {})
+    return next((c for path, c in configs.items() if re.fullmatch(path, layer.path)), None)
+
+
 def policies(layer: keras.layers.Layer) -> Any:
     """A layer's dtype policy, with those of the quantized layers in it.
 
-    Keras restores the types of a layer's sublayers from such a `DTypePolicyMap` alone.
+    Keras restores the types of a layer's sublayers from a `DTypePolicyMap` alone.
     """
     if not layer.built:  # nothing in it is quantized, and its name may not be its path yet
         return layer.dtype_policy
     plain, inside = _policy(layer), f"{layer.path}/"
     quantized = {
-        rf"(.*/)?{re.escape(below.path.removeprefix(inside))}": _policy(below)
+        rf"(.*/)?{re.escape(below.path.removeprefix(inside))}": below
         for below in sublayers(layer)
         if below is not layer and below.quantization_mode is not None
     }
-    return keras.dtype_policies.DTypePolicyMap(plain, quantized) if quantized else plain
+    if not quantized:
+        return plain
+    configs = {path: getattr(below, "quantization_config", None) for path, below in quantized.items()}
+    return QuantizedPolicies(plain, {k: _policy(v) for k, v in quantized.items()}, configs)
 
 
 def _policy(layer):
