@@ -1,4 +1,4 @@
-"""Models for images of other than three channels, in every format and in the projects that read it."""
+"""Models for images of other than three channels, in every format and in other projects."""
 
 import dataclasses
 import json

@@ -69,8 +69,9 @@ def policies(layer: keras.layers.Layer) -> Any:
     }
     if not quantized:
         return plain
-    configs = {path: getattr(below, "quantization_config", None) for path, below in quantized.items()}
-    return QuantizedPolicies(plain, {k: _policy(v) for k, v in quantized.items()}, configs)
+    policies = {path: _policy(below) for path, below in quantized.items()}
+    configs = {path: getattr(b, "quantization_config", None) for path, b in quantized.items()}
+    return QuantizedPolicies(plain, policies, configs)
 
 
 def _policy(layer):

@@ -90,6 +90,10 @@ def merge_lora(model: keras.Model) -> keras.Model:
     weights = [weight for weight in model.weights if id(weight) not in adapters]
     for old, new in zip(weights, merged.weights, strict=True):
         value = keras.ops.convert_to_numpy(kernels.get(id(old), old))
+        if id(old) in kernels and not np.isfinite(np.array(value, "float32")).all():
+            raise ValueError(
+                f"Kernels must stay finite in {old.dtype} with their adapters. Received: {old.path}"
+            )
         new.assign(np.array(value))  # a copy: JAX would let both models share a buffer
     return copy_description(merged, model)
 

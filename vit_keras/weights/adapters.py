@@ -21,7 +21,7 @@ from vit_keras.weights import first_use
 from vit_keras.weights.adapter_file import NOTE, SETTINGS, SUFFIX, AdapterFile, open_adapters
 from vit_keras.weights.architectures import check_plausible
 from vit_keras.weights.containers.safetensors import write_safetensors
-from vit_keras.weights.containers.tensor_hashes import check_tensors
+from vit_keras.weights.containers.tensor_hashes import check_fit, check_tensors
 from vit_keras.weights.loading import rebuild
 from vit_keras.weights.naming import named_errors
 from vit_keras.weights.strict_copy import sizes_of
@@ -108,6 +108,8 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
     with contextlib.closing(file.tensors):
         check_tensors(file.path, file.tensors, file.tensors.shapes)
         arrays = {name: file.tensors.read(name) for name in file.tensors.shapes}
+    types = {variable.path: variable.dtype for variable in model.weights}
+    check_fit(((n, x, types.get(n, "float32")) for n, x in arrays.items()), repr(file.path))
     if not file.tensors.recorded:
         first_use.check(file.path)
     if not present:

@@ -15,7 +15,7 @@ from vit_keras.models.preprocessing import PUBLISHED_PREPROCESSING
 from vit_keras.weights import first_use, strict_copy
 from vit_keras.weights.architectures import check_plausible, class_for
 from vit_keras.weights.containers.keras_h5 import KerasTensors
-from vit_keras.weights.containers.tensor_hashes import check_tensors
+from vit_keras.weights.containers.tensor_hashes import check_fit, check_tensors
 from vit_keras.weights.described_size import check_described_size
 from vit_keras.weights.hub import local_path
 from vit_keras.weights.naming import named_errors
@@ -168,7 +168,10 @@ def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
     if zipfile.is_zipfile(path):
         _verify_keras(path)
     try:
-        return keras.saving.load_model(path, compile=compile)
+        model = keras.saving.load_model(path, compile=compile)
+        numbers = ((v.path, keras.ops.convert_to_numpy(v), v.dtype) for v in model.weights)
+        check_fit(numbers, "a file of finite numbers")
+        return model
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(

@@ -17,7 +17,7 @@ from vit_keras.weights.architectures import (
     family_name,
     variant_name,
 )
-from vit_keras.weights.containers.tensor_hashes import check_tensors
+from vit_keras.weights.containers.tensor_hashes import check_fit, check_tensors
 from vit_keras.weights.formats.base import Link
 from vit_keras.weights.licenses import warn_of_license
 from vit_keras.weights.numerics import adopt_numerics
@@ -48,6 +48,7 @@ def copy_weights(
     plan.check()
     file.tensors.verify()
     check_tensors(file.path, file.tensors, plan.tensors())
+    check_fit(plan.arrays(), repr(file.path))
     unhashed = [] if file.tensors.recorded else file.paths
     for part in (*unhashed, *file.config_files):
         first_use.check(part)
@@ -104,11 +105,20 @@ class _Plan:
         names = dict.fromkeys(name for link in self.links for name in link.theirs)
         return [self.file.names[name] for name in names]
 
+    def arrays(self):
+        """Yields the name of each tensor, what its variable gets, and the variable's type."""
+        for link in self.links:
+            for path, array in self._read_resized(link):
+                yield f"{', '.join(link.theirs)} -> {path}", array, self.variables[path].dtype
+
     def assign(self, link: Link):
         """Reads one link's tensors and assigns its variables."""
-        arrays = self.resized.get(link.ours[0])
-        for path, array in zip(link.ours, self._read(link) if arrays is None else arrays):
+        for path, array in self._read_resized(link):
             self.variables[path].assign(np.ascontiguousarray(array))
+
+    def _read_resized(self, link):
+        arrays = self.resized.get(link.ours[0])
+        return zip(link.ours, self._read(link) if arrays is None else arrays)
 
     def _read(self, link):
         """The link's tensors in the model's layout."""

@@ -21,6 +21,7 @@ from vit_keras.layers.base import check_choice
 from vit_keras.models import check_class_names
 from vit_keras.models.zero_shot import TASKS, head_from_text
 from vit_keras.weights import text_tower
+from vit_keras.weights.containers.checks import fits
 from vit_keras.weights.containers.npz import NpzTensors
 from vit_keras.weights.naming import named_errors
 from vit_keras.weights.weight_file import read_config
@@ -65,8 +66,10 @@ class TextEmbeddings:
                 f"{self.embeddings.dtype} of shape {self.embeddings.shape}"
             )
         check_types(self)
-        if not np.isfinite(self.embeddings).all():
-            raise ValueError("`embeddings` must be finite. Received: NaN or infinity")
+        if not fits(self.embeddings, "float32"):
+            raise ValueError(
+                "`embeddings` must be finite as float32. Received: NaN, infinity or larger numbers"
+            )
         check_class_names(self.labels, len(self.embeddings))
 
 

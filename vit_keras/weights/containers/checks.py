@@ -89,3 +89,11 @@ def as_float(array: np.ndarray, name: str, path: str) -> np.ndarray:
             f"Weights must be floating-point. Received: {name!r} of {array.dtype} in {path!r}"
         )
     return array
+
+
+def fits(array: np.ndarray, dtype: str) -> bool:
+    """Whether all numbers are finite in the type of a variable, such as "float16"."""
+    if np.asarray(array).dtype.kind in "iub":
+        return True
+    with np.errstate(over="ignore"):  # Keras imports ml_dtypes, which gives NumPy "bfloat16"
+        return bool(np.isfinite(np.asarray(array).astype(dtype)).all())

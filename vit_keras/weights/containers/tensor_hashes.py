@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 
-from vit_keras.weights.containers.checks import DamagedFile, as_float
+from vit_keras.weights.containers.checks import DamagedFile, as_float, fits
 
 KEY = "vit_keras_sha256"  # of the metadata entry, the member and the attributes
 MOST_NAMES = 5  # that a message lists
@@ -177,6 +177,23 @@ def check_tensors(path: str, tensors, used: Collection[str], integers: bool = Fa
         raise ValueError(
             f"Weights must be finite numbers. Received: {path!r}, where these hold NaN or "
             f"infinity: {some(infinite)}. The training that wrote them may have diverged"
+        )
+
+
+def check_fit(arrays: Iterable[tuple[str, np.ndarray, str]], source: str) -> None:
+    """Checks numbers before they are assigned.
+
+    Args:
+        arrays: The name of each array, its numbers, and the type of its variable.
+        source: Where the arrays come from.
+
+    Raises:
+        ValueError: If numbers are not finite in the types of their variables.
+    """
+    if large := [f"{name} as {dtype}" for name, array, dtype in arrays if not fits(array, dtype)]:
+        raise ValueError(
+            "Weights must be finite in the types of the model's variables. Received: "
+            f"{source}, where these are too large: {some(large)}"
         )
 
 
