@@ -1,10 +1,12 @@
 """What several tests need: random weights, weights by path, other backends' processes."""
 
 import contextlib
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import textwrap
 
 import keras
 import numpy as np
@@ -88,6 +90,29 @@ def run_script(*arguments, backend=None, cwd=ROOT, check=True, timeout=None, **v
     if check and done.returncode:
         raise AssertionError(f"{command} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return done
+
+
+def open_elsewhere(*files):
+    """What `keras.saving.load_model` finds after `import vit_keras` alone, in an empty process.
+
+    Returns:
+        For each file: the names of the loss, the optimizer and the metrics, and the task.
+    """
+    code = """
+        import json, sys
+        import keras, vit_keras
+        found = []
+        for file in sys.argv[1:]:
+            model = keras.saving.load_model(file)
+            config = model.get_compile_config() or {}
+            parts = [config.get("loss"), config.get("optimizer")]
+            parts += config.get("weighted_metrics") or []
+            names = [x["class_name"] if isinstance(x, dict) else x for x in parts]
+            found.append([names, model.task.kind])
+        print(json.dumps(found))
+    """
+    printed = run_script("-c", textwrap.dedent(code), *files).stdout
+    return json.loads(printed.splitlines()[-1])
 
 
 def initial_weights():

@@ -4,19 +4,23 @@
 `vit_keras.legacy`. They are imported when they are first used.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from vit_keras import _command_line  # first: see there
 from vit_keras.lazy_names import lazy_names
 
-if not _command_line.is_command():  # which imports them once it has work to do
-    from vit_keras import applications, layers, models, training, variants, weights
-
 if TYPE_CHECKING:
-    from vit_keras import legacy
+    from vit_keras import applications, layers, legacy, models, training, variants, weights
     from vit_keras.legacy import utils, visualize, vit
 
 __version__ = "1.0.0"
+# Beside the rooms of models, the modules whose import registers what saved files name.
+IMPORTED = (
+    *("applications", "layers", "models", "training", "variants", "weights"),
+    *("exporting.attention_output", "exporting.inference_block", "exporting.one_query_layers"),
+    *("exporting.serving", "layers.transformer_block", "training.metrics"),
+)
 MODULES = {
     "legacy": "vit_keras.legacy",
     "utils": "vit_keras.legacy.utils",
@@ -24,6 +28,25 @@ MODULES = {
     "vit": "vit_keras.legacy.vit",
 }
 __getattr__ = lazy_names(__name__, MODULES)
+
+
+def import_models() -> None:
+    """Imports the rooms of models and registers every class that a saved file may name.
+
+    Keras finds such a class by its name alone. A command calls this once it has work to do; in any
+    other process, `import vit_keras` has called it.
+
+    Example:
+        >>> vit_keras.import_models()
+        >>> keras.saving.get_registered_object("vit_keras>MeanIoU").__name__
+        'MeanIoU'
+    """
+    for name in IMPORTED:
+        importlib.import_module(f"{__name__}.{name}")
+
+
+if not _command_line.is_command():
+    import_models()
 
 __all__ = [
     "applications",

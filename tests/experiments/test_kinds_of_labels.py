@@ -12,6 +12,7 @@ import sklearn.metrics as reference
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from tests.helpers import open_elsewhere
 from tests.training.kill import model_differences
 from vit_keras.commands import run
 from vit_keras.weights import open_model
@@ -77,6 +78,15 @@ def test_a_killed_run_goes_on_to_the_same_bits(trained, tmp_path):
     )
     tasks = [open_model(place / "model.keras").task for place in (folder, killed)]
     assert tasks[0] == tasks[1]
+
+
+def test_keras_opens_the_model_in_an_empty_process(trained):
+    kind, _, folder = trained
+    expected = {
+        "labels": ["SigmoidCrossentropy", "AdamW", "AveragePrecision"],
+        "numbers": ["RegressionLoss", "AdamW", "R2"],
+    }
+    assert open_elsewhere(folder / "model.keras") == [[expected[kind], kind]]
 
 
 def test_the_figures_equal_scikit_learns(trained, tmp_path):

@@ -9,8 +9,9 @@ from PIL import Image
 from sklearn.metrics import confusion_matrix, jaccard_score
 
 from tests.data.mask_pictures import write_folder, write_pair
+from tests.helpers import open_elsewhere, randomise
 from tests.training.small import assert_same_state, state, without_rate
-from vit_keras import commands, data, evaluation, exporting, runtimes
+from vit_keras import commands, data, evaluation, exporting, models, runtimes
 from vit_keras.config import parse_config
 from vit_keras.experiments import train_run
 from vit_keras.exporting.serving import serving_model
@@ -59,6 +60,11 @@ def trained(tmp_path_factory, photos):
     """A run that is never stopped."""
     folder = tmp_path_factory.mktemp("runs") / "straight"
     return folder, train(folder, photos)
+
+
+def test_keras_opens_the_model_in_an_empty_process(trained):
+    parts = ["PixelCrossentropy", "AdamW", "MeanIoU", "PixelAccuracy"]
+    assert open_elsewhere(trained[0] / "model.keras") == [[parts, "masks"]]
 
 
 class Killed(Exception):
@@ -186,6 +192,35 @@ def test_commands_check_evaluate_and_predict(trained, photos, tmp_path, capsys):
     written = np.asarray(Image.open(tmp_path / "out" / "masks" / "wide.png"))
     np.testing.assert_array_equal(written, expected)
     assert len([*(tmp_path / "out" / "overlays").iterdir()]) == 5
+
+
+@pytest.mark.on("tensorflow")
+def test_a_segmenter_that_keras_saved_is_one_to_every_command(photos, rng, tmp_path, capsys):
+    sizes = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 8, "num_classes": 5}
+    model = models.segmenter(randomise(models.VisionTransformer(SIZE, 8, **sizes), rng), 3, width=4)
+    randomise(model, rng).save(tmp_path / "model.keras")
+    source, picture = str(tmp_path / "model.keras"), photos / "test" / "images" / "wide.png"
+    files, data_set = str(tmp_path / "files"), ["--dataset", f"folder:{photos}"]
+    commands.run(["export", source, "--format", "onnx", "--precision", "fp32", "--out", files])
+    mask_of = lambda image: evaluation.predict_mask(evaluation.make_predictor(model), image)
+    expected, reports = mask_of(data.read_image(picture, 3)), []
+    assert expected.shape == (20, 50) and len({*expected.ravel()}) > 1
+    for name in (source, f"{files}/model.onnx"):
+        capsys.readouterr()
+        commands.run(["info", name, "--json"])
+        assert json.loads(capsys.readouterr().out)["task"] == "masks"
+        out = tmp_path / "out" / name[-4:]
+        commands.run(["predict", name, str(picture), "--out", str(out)])
+        written = np.asarray(Image.open(out / "masks" / "wide.png"))
+        assert (written == expected).mean() > 0.999
+        commands.run(["evaluate", name, *data_set, "--out", str(out), "--ignore_class_names"])
+        reports.append(json.loads((out / "report.json").read_text()))
+    split = data.load(f"folder:{photos}", 3).split("test")
+    pairs = [(mask.numpy(), mask_of(image.numpy())) for image, mask in map(split.example, range(5))]
+    true, predicted = (np.concatenate([x.ravel() for x in arrays]) for arrays in zip(*pairs))
+    known = true != 255
+    score = jaccard_score(true[known], predicted[known], average="macro")
+    assert [report["miou"] for report in reports] == pytest.approx([score, score], abs=1e-3)
 
 
 @pytest.mark.once

@@ -6,14 +6,18 @@ import pytest
 
 from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import compute
+from vit_keras.exporting import for_inference
 from vit_keras.models import (
     Preprocessing,
     VisionTransformer,
+    add_lora,
     intermediates,
+    merge_lora,
     segmenter,
     with_image_size,
 )
 from vit_keras.resizing import INTERPOLATIONS
+from vit_keras.tasks import Task
 
 SIZES = {"hidden_size": 24, "num_layers": 5, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 
@@ -99,6 +103,22 @@ def test_a_segmenter_takes_another_size_and_keeps_its_normalization(encoder, rng
     expected = multilevel(block_maps(again, images, (1, 4)), weights_by_path(model))
     assert_close(again(images), expected, rtol=1e-5)
     assert again.preprocessing == Preprocessing(mean=(0.4,))  # which sees whole pictures
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_the_task_is_masks_wherever_the_model_goes(encoder, rng, tmp_path, suffix):
+    """The encoder's classes are not the pixels'."""
+    labels = with_image_size(encoder, (16, 24))
+    labels.class_names, labels.task = list("abcde"), Task("labels", thresholds=(0.3,) * 5)
+    model = randomise(segmenter(labels, 4, width=6), rng)
+    model.save(tmp_path / f"model{suffix}")
+    opened = keras.saving.load_model(tmp_path / f"model{suffix}")
+    add_lora(adapted := keras.saving.load_model(tmp_path / f"model{suffix}"), 2)
+    copies = (opened, with_image_size(opened, 32), for_inference(opened), merge_lora(adapted))
+    for copy in (model, *copies):
+        assert (copy.task, copy.class_names) == (Task("masks"), None)
+    assert (labels.task.kind, labels.class_names) == ("labels", list("abcde"))
 
 
 @pytest.mark.once

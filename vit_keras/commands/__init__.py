@@ -85,8 +85,7 @@ def run(arguments: Sequence[str]) -> None:
         else:
             parsed = chosen.parse(options, f"vit-keras {name}")
             if chosen.needs_models(parsed):
-                # Registers the layers, which Keras finds by name in files.
-                from vit_keras import applications, layers, models, training, weights  # noqa: F401
+                vit_keras.import_models()
             chosen.run(parsed)
 
 

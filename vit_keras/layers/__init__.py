@@ -1,7 +1,6 @@
 """Keras layers of the Vision Transformer. They know neither models nor files.
 
-The layers of vit-keras 0.x are imported when they are first used, since the import registers them
-with Keras under that version's names.
+The layers of vit-keras 0.x are registered under that version's names when they are first used.
 """
 
 from typing import TYPE_CHECKING
@@ -38,12 +37,10 @@ from vit_keras.layers.tokens import (
 from vit_keras.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from vit_keras.layers.transformer_block import MultiHeadSelfAttention, TransformerBlock
+    from vit_keras.layers.version_0 import MultiHeadSelfAttention, TransformerBlock
 
 OF_VERSION_0 = ("MultiHeadSelfAttention", "TransformerBlock")
-__getattr__ = lazy_names(
-    __name__, {name: f"{__name__}.transformer_block:{name}" for name in OF_VERSION_0}
-)
+__getattr__ = lazy_names(__name__, {name: f"{__name__}.version_0:{name}" for name in OF_VERSION_0})
 
 __all__ = [
     "AddPositionEmbs",

@@ -10,8 +10,6 @@ from vit_keras.initializers import xavier_uniform
 from vit_keras.layers.attention_weights import weights_dtype
 from vit_keras.layers.base import SeededLayer, check_positive, check_rates, layer_norm
 from vit_keras.layers.dense import GELUS, Dense
-from vit_keras.layers.positions import AddPositionEmbs
-from vit_keras.layers.tokens import ClassToken
 
 
 class _LegacyLayer(SeededLayer):
@@ -179,8 +177,3 @@ def _two_specs(layer, inputs):
     shape = (batch, layer.num_heads, tokens, tokens)
     weights = keras.KerasTensor(shape, dtype=weights_dtype(layer.compute_dtype))
     return keras.KerasTensor(inputs.shape, dtype=layer.compute_dtype), weights
-
-
-# The names under which 0.x registered its layers, which its files hold.
-for _kind in (AddPositionEmbs, ClassToken, MultiHeadSelfAttention, TransformerBlock):
-    keras.saving.get_custom_objects()[f"Custom>{_kind.__name__}"] = _kind

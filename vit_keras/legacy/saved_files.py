@@ -12,20 +12,13 @@ from typing import Any
 import keras
 
 from vit_keras import extras, layers
-from vit_keras.layers import transformer_block
+from vit_keras.layers.version_0 import LAYERS
 from vit_keras.weights.containers import archives
 from vit_keras.weights.containers.checks import DamagedFile, check_claim, readable
 from vit_keras.weights.containers.h5_heaps import check_heaps
 from vit_keras.weights.containers.h5_texts import Texts
 from vit_keras.weights.json_text import parse_json
 
-# The layers of 0.x by name, wherever it was that registered them.
-LAYERS = {
-    "AddPositionEmbs": layers.AddPositionEmbs,
-    "ClassToken": layers.ClassToken,
-    "MultiHeadSelfAttention": transformer_block.MultiHeadSelfAttention,
-    "TransformerBlock": transformer_block.TransformerBlock,
-}
 MODELS = {"Functional": keras.Model, "Model": keras.Model, "Sequential": keras.Sequential}
 CONFIG, VERSION, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 

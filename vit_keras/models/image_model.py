@@ -9,6 +9,7 @@ import keras
 from vit_keras.annotated import fits, short
 from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
 from vit_keras.layers import kernels
+from vit_keras.models.compile_checks import check_compile
 from vit_keras.models.input_shapes import check_images
 from vit_keras.models.preprocessing import Preprocessing, preprocessing_from, with_tuples
 from vit_keras.resizing import Resizing
@@ -45,7 +46,8 @@ def predict_array(model, images, batch_size):
 class ImageModel(keras.Model):
     """A functional `keras.Model` that carries its preprocessing and what its outputs mean.
 
-    All four are saved in its `.keras` files. The constructors of this package return such models.
+    All four are saved in its `.keras` files, and `copy_description` copies them to a clone that
+    `keras.models.clone_model` made. The constructors of this package return such models.
 
     Attributes:
         preprocessing: A `Preprocessing`, whose mean and std get as many values as the model's
@@ -105,6 +107,27 @@ class ImageModel(keras.Model):
             if outputs is not None:
                 return outputs
         return super().predict(x, batch_size, verbose, steps, callbacks)
+
+    def compile(
+        self,
+        optimizer="rmsprop",
+        loss=None,
+        loss_weights=None,
+        metrics=None,
+        weighted_metrics=None,
+        *args,
+        **kwargs,
+    ):
+        """As in Keras, but refuses what reads probabilities from logits, or the reverse."""
+        check_compile(self, loss=loss, metrics=metrics, weighted_metrics=weighted_metrics)
+        first = (optimizer, loss, loss_weights, metrics, weighted_metrics)
+        super().compile(*first, *args, **kwargs)
+
+    def compile_from_config(self, config):
+        """As in Keras, which calls no `compile` that a class overrides."""
+        super().compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
 
     def make_test_function(self, force=False):
         return make_step(self, "test_function", super().make_test_function, force)

@@ -12,6 +12,7 @@ from vit_keras.models.common import layer_options
 from vit_keras.models.description import copy_description, preprocessing_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.pyramid import blocks_of, map_of
+from vit_keras.tasks import Task
 
 MAPS = 4  # blocks that the multi-level decoder reads
 DOUBLINGS = 2  # of its resolution, by learned layers
@@ -46,8 +47,8 @@ def segmenter(
         name: Name of the model; None for `model`'s.
 
     Returns:
-        An `ImageModel` that shares the encoder's weights. It sees whole pictures: its preprocessing
-        is the encoder's, without a central crop.
+        An `ImageModel` that shares the encoder's weights. Its task is masks. It sees whole
+        pictures: its preprocessing is the encoder's, without a central crop.
         `with_image_size` makes one for images of another size.
 
     Raises:
@@ -71,6 +72,7 @@ def segmenter(
     x = _to_pixels(x, model.input_shape[1:3])
     made = copy_description(ImageModel(model.input, x, name=name or model.name), model)
     made.preprocessing = dataclasses.replace(preprocessing_of(model), crop_fraction=None)
+    made.task, made.class_names = Task("masks"), None
     return made
 
 

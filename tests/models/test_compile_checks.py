@@ -1,0 +1,210 @@
+"""`compile` refuses what reads probabilities from logits, or logits from probabilities."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, to_numpy
+from vit_keras import models, training
+from vit_keras.models import ImageModel, VisionTransformer
+
+L, M = keras.losses, keras.metrics
+SIZES = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 8, "num_classes": 4}
+LOSSES = {  # what reads probabilities, and the loss for logits that the message names
+    "sparse_categorical_crossentropy": "SparseCategoricalCrossentropy",
+    "CategoricalCrossentropy": "CategoricalCrossentropy",
+    "bce": "BinaryCrossentropy",
+    "ce": "CategoricalCrossentropy",
+    "KLD": None,
+    "dice": None,
+    L.binary_focal_crossentropy: "BinaryFocalCrossentropy",
+    L.CategoricalFocalCrossentropy: "CategoricalFocalCrossentropy",
+    L.SparseCategoricalCrossentropy(ignore_class=3): "SparseCategoricalCrossentropy",
+    L.CategoricalGeneralizedCrossEntropy(): None,
+    functools.partial(L.binary_crossentropy, label_smoothing=0.1): "BinaryCrossentropy",
+}
+METRICS = {
+    "binary_accuracy": "BinaryAccuracy(threshold=0.0)",
+    "AUC": "AUC(from_logits=True)",
+    "precision": "Precision(thresholds=0.0)",
+    M.categorical_crossentropy: "CategoricalCrossentropy(from_logits=True)",
+    M.BinaryAccuracy(threshold=0.7): "BinaryAccuracy(threshold=0.0)",
+    M.Recall(thresholds=[0.3, 0.5]): "Recall(thresholds=0.0)",
+    M.TruePositives(): "TruePositives(thresholds=0.0)",
+    M.BinaryIoU(): "BinaryIoU(threshold=0.0)",
+    M.MeanMetricWrapper(M.binary_accuracy): "BinaryAccuracy(threshold=0.0)",
+    M.F1Score(threshold=0.5): None,
+    M.PrecisionAtRecall(0.5): None,
+}
+OF_LOGITS = (
+    *("mse", "categorical_hinge", "poisson", None, training.SigmoidCrossentropy()),
+    *(L.BinaryCrossentropy(True), functools.partial(L.binary_crossentropy, from_logits=True)),
+    L.serialize(L.CategoricalCrossentropy(True)),
+    lambda true, logits: logits[:, 0],
+)
+METRICS_OF_LOGITS = (
+    *("accuracy", "sparse_categorical_accuracy", "f1_score", M.TopKCategoricalAccuracy()),
+    *(M.BinaryAccuracy(threshold=0.0), M.Precision(thresholds=0.0), M.Recall(top_k=2)),
+    *(M.AUC(from_logits=True), M.OneHotMeanIoU(4)),
+)
+
+
+def build(**options):
+    return VisionTransformer(8, 4, **{**SIZES, **options})
+
+
+def compiled(model, **arguments):
+    model.compile("sgd", **arguments)
+    return model
+
+
+@pytest.fixture(scope="module")
+def logits():
+    return build()
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    return build(classifier_activation="softmax")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("nest", [lambda x: x, lambda x: [x], lambda x: {"head": x}])
+def test_losses_of_probabilities_are_refused_for_logits(logits, softmax, nest):
+    for loss, remedy in LOSSES.items():
+        with pytest.raises(ValueError, match=r"`loss` must read logits.*Received: .*") as caught:
+            compiled(logits, loss=nest(loss))
+        message = str(caught.value)
+        activation = "sigmoid" if "inary" in f"{remedy}" else "softmax"
+        assert f'classifier_activation="{activation}"' in message
+        assert (f"`keras.losses.{remedy}(from_logits=True)`" in message) == (remedy is not None)
+        compiled(softmax, loss=nest(loss))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("argument", ["metrics", "weighted_metrics"])
+def test_metrics_of_probabilities_are_refused_for_logits(logits, softmax, argument):
+    for metric, remedy in METRICS.items():
+        with pytest.raises(ValueError, match=f"`{argument}` must read logits") as caught:
+            compiled(logits, loss="mse", **{argument: ["accuracy", metric]})
+        assert (f"`keras.metrics.{remedy}`" in str(caught.value)) == (remedy is not None)
+        compiled(softmax, loss="mse", **{argument: [metric]})
+
+
+@pytest.mark.once
+def test_what_reads_logits_or_ranks_them_is_left_alone(logits):
+    for loss in OF_LOGITS:
+        compiled(logits, loss=loss)
+    for metric in METRICS_OF_LOGITS:
+        compiled(logits, loss="mse", metrics=[metric], weighted_metrics=[metric])
+
+
+@pytest.mark.once
+def test_accuracy_of_one_output_has_a_threshold():
+    one, loss = build(num_classes=1), L.BinaryCrossentropy(from_logits=True)
+    with pytest.raises(ValueError, match=r"'accuracy'.*BinaryAccuracy\(threshold=0.0\)"):
+        compiled(one, loss=loss, metrics=["accuracy"])
+
+
+def test_logits_from_probabilities_are_refused_where_keras_reads_them_wrongly(rng, softmax):
+    """TensorFlow finds the logits before a softmax, in these losses; the reference is NumPy's."""
+    loss = L.SparseCategoricalCrossentropy(from_logits=True)
+    if keras.backend.backend() == "tensorflow":
+        model, classes = randomise(build(classifier_activation="softmax"), rng), np.array([2, 1])
+        images = rng.normal(size=(2, 8, 8, 3)).astype("float32")
+        probabilities = to_numpy(model(images))[np.arange(2), classes]
+        measured = compiled(model, loss=loss).evaluate(images, classes, verbose=0)
+        assert measured == pytest.approx(-np.log(probabilities).mean(), rel=1e-5)
+    else:
+        with pytest.raises(ValueError, match="`loss` must read prob.*classifier_activation=None"):
+            compiled(softmax, loss=loss)
+    focal = L.CategoricalFocalCrossentropy(from_logits=True)
+    for reads_logits in (focal, training.SigmoidCrossentropy()):
+        with pytest.raises(ValueError, match="`loss` must read probabilities.*reads logits"):
+            compiled(softmax, loss=[reads_logits])
+    with pytest.raises(ValueError, match="`metrics` must read probabilities.*AUC"):
+        compiled(softmax, loss="mse", metrics=[M.AUC(from_logits=True)])
+
+
+def test_both_remedies_train_to_the_same_finite_loss(rng):
+    """From the zero head, the loss is ln 4 and falls; read as probabilities, it is NaN or stays."""
+    images = rng.normal(size=(8, 8, 8, 3)).astype("float32")
+    classes, losses = np.arange(8) % 4, []
+    for activation, from_logits in ((None, True), ("softmax", False)):
+        model = build(classifier_activation=activation, seed=1)
+        loss = L.SparseCategoricalCrossentropy(from_logits=from_logits)
+        model.compile(keras.optimizers.SGD(0.1), loss)
+        losses.append([float(model.train_on_batch(images, classes)) for _ in range(4)])
+    assert losses[0][0] == pytest.approx(np.log(4), rel=1e-5)
+    assert losses[0][-1] < losses[0][0] - 0.01
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+def wrapped(make):
+    """A model around another, which ends in what `make` adds to its output."""
+    return lambda logits: ImageModel(logits.input, make(logits.output))
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "build_model",
+    [
+        wrapped(keras.layers.Softmax()),
+        wrapped(keras.ops.sigmoid),
+        wrapped(lambda x: keras.layers.Reshape((2, 2))(keras.layers.Activation("sigmoid")(x))),
+        lambda logits: keras.Sequential([logits, keras.layers.Dense(3, activation="softmax")]),
+        lambda logits: keras.Model(logits.input, keras.layers.Softmax()(logits(logits.input))),
+        lambda logits: keras.Model(logits.input, logits(logits.input)),  # a model of the user's
+        lambda logits: build(classifier_activation=lambda x: x),  # of which nothing is known
+    ],
+)
+def test_probabilities_are_seen_and_other_models_are_left_alone(logits, build_model):
+    compiled(build_model(logits), loss="binary_crossentropy", metrics=["AUC"])
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "build_model",
+    [
+        lambda: models.segmenter(build(), 3, "linear"),
+        lambda: models.segmenter(VisionTransformer(8, 1, **SIZES), 3, "linear"),  # ends in `head`
+        lambda: build(classifier="distilled"),
+        lambda: build(num_classes=None),
+        lambda: models.head_from_text(build(head_use_bias=False), np.eye(3, 4), 2.0),
+    ],
+)
+def test_the_remedy_works_where_the_constructor_has_no_activation(build_model):
+    model = build_model()
+    with pytest.raises(ValueError, match="categorical_crossentropy") as caught:
+        compiled(model, loss="categorical_crossentropy")
+    assert "classifier_activation" not in str(caught.value)
+    code = str(caught.value).split("Compile `")[1].split("`")[0]
+    compiled(eval(code, {"keras": keras, "model": model}), loss="categorical_crossentropy")
+
+
+@pytest.mark.once
+def test_each_output_is_judged_by_itself(logits, softmax):
+    both = ImageModel(logits.input, [logits.output, softmax(logits.input)])
+    good, bad = L.BinaryCrossentropy(from_logits=True), "binary_crossentropy"
+    compiled(both, loss=[good, bad], metrics=[["accuracy"], ["AUC"]])
+    with pytest.raises(ValueError, match="must read logits"):
+        compiled(both, loss=[bad, None])
+
+
+def test_a_compiled_file_opens_as_it_was(rng, tmp_path):
+    images, classes = rng.normal(size=(2, 8, 8, 3)).astype("float32"), np.array([2, 1])
+    model = randomise(build(), rng)
+    model.compile("adam", L.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    model.train_on_batch(images, classes)
+    expected = model.evaluate(images, classes, verbose=0)
+    model.save(tmp_path / "right.keras")
+    opened = keras.saving.load_model(tmp_path / "right.keras")
+    np.testing.assert_allclose(opened.evaluate(images, classes, verbose=0), expected, rtol=1e-5)
+    assert int(opened.optimizer.iterations) == 1
+    for one, other in zip(opened.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(to_numpy(one.value), to_numpy(other.value))
+    keras.Model.compile(model, "adam", "sparse_categorical_crossentropy")  # as a file may be
+    model.save(tmp_path / "wrong.keras")
+    assert keras.saving.load_model(tmp_path / "wrong.keras").loss == model.loss

@@ -1,0 +1,134 @@
+"""`keras.saving.load_model` opens every kind of file after `import vit_keras` alone."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import randomise, run_script, to_numpy
+from vit_keras import exporting, models
+from vit_keras import vit as version_0
+from vit_keras.config import Config, DinoConfig, OptimizerConfig, PretextConfig
+from vit_keras.exporting.serving import serving_model
+from vit_keras.models import VisionTransformer
+from vit_keras.tasks import Task
+from vit_keras.training.loop import compile_model
+
+SIZES = {"hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 8, "num_classes": 3}
+SHARES = (0.2, 0.3, 0.5)
+DINO = DinoConfig(local_size=16, prototypes=8, head_hidden_size=8, bottleneck_size=4)
+DECODER = {"decoder_hidden_size": 8, "decoder_num_layers": 1, "decoder_num_heads": 2}
+SGD = OptimizerConfig(name="sgd", momentum_dtype="bfloat16", accumulation_steps=2)
+ADAMW = OptimizerConfig(ema_decay=0.9, layer_decay=0.8)
+
+
+def vit(**options):
+    return VisionTransformer(16, 8, **{**SIZES, **options})
+
+
+def of_run(model=vit, task="classes", **fields):
+    """A model that is compiled as the run of a configuration compiles it."""
+
+    def build():
+        config, made = Config(total_steps=4, task=task, **fields), model()
+        if config.pretext.is_active:
+            made = models.pretext_model(made, config.pretext, 0, 4)
+        else:
+            made.task = Task(task, shares=SHARES)
+        compile_model(made, config)
+        return made
+
+    return build
+
+
+def adapted():
+    model = vit()
+    models.add_lora(model, rank=2)
+    return model
+
+
+def old():
+    sizes = {"num_layers": 1, "hidden_size": 8, "num_heads": 2, "mlp_dim": 8}
+    return version_0.build_model(16, patch_size=8, classes=3, name="old", **sizes)
+
+
+RUNS = {
+    "classes": of_run(optimizer=SGD),
+    "classes_adjusted": of_run(loss="logit_adjusted", balance="weights", optimizer=ADAMW),
+    "classes_focal": of_run(loss="focal"),
+    "labels": of_run(loss="focal", task="labels"),
+    "numbers": of_run(loss="huber", task="numbers"),
+    "masks": of_run(lambda: models.segmenter(vit(), 3, width=4), task="masks"),
+    "mae": of_run(pretext=PretextConfig(objective="mae", **DECODER)),
+    "colors": of_run(pretext=PretextConfig(objective="masked_patch")),
+    "dino": of_run(pretext=PretextConfig(objective="dino", dino=DINO)),
+}
+OTHERS = {
+    "adapted": adapted,
+    "version_0": old,
+    "hybrid": lambda: models.HybridViT(32, (1, 1), 0.5, 1, **SIZES),
+    "for_inference": lambda: exporting.for_inference(vit(), with_attention=True),
+    "for_inference_map": lambda: exporting.for_inference(vit(classifier="map")),
+    "mask": lambda: serving_model(models.segmenter(vit(), 3, "linear"), "mask"),
+}
+WHOLE_H5 = ("classes_focal", "labels", "numbers", "masks", "for_inference_map", "version_0")
+SCRIPT = """
+import json, sys
+import keras, vit_keras
+import numpy as np
+
+before, folder, found = set(keras.saving.get_custom_objects()), sys.argv[1], {}
+for name in sys.argv[2:]:
+    model = keras.saving.load_model(f"{folder}/{name}")
+    arrays = np.load(f"{folder}/{name.split('.')[0]}.npz")
+    images = [arrays[key] for key in arrays.files]
+    outputs = keras.tree.flatten(model.predict_on_batch(images if images[1:] else images[0]))
+    config = model.get_compile_config() if model.compiled else None
+    found[name] = [[np.asarray(x, "float64").tolist() for x in outputs], config]
+import importlib, pkgutil
+for module in pkgutil.walk_packages(vit_keras.__path__, "vit_keras."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+late = sorted(set(keras.saving.get_custom_objects()) - before)
+print(json.dumps([found, late]))
+"""
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    """What an empty process finds in the files, beside what the models gave, and what it lacks."""
+    folder, rng, saved = tmp_path_factory.mktemp("saved"), np.random.default_rng(0), {}
+    for name, build in {**RUNS, **OTHERS}.items():
+        model = randomise(build(), rng)
+        images = [
+            rng.integers(0, 256 if x.dtype == "uint8" else 2, (2, *x.shape[1:])).astype(x.dtype)
+            for x in model.inputs
+        ]
+        np.savez(folder / f"{name}.npz", *images)
+        outputs = keras.tree.flatten(model.predict_on_batch(images if images[1:] else images[0]))
+        config = json.loads(json.dumps(model.get_compile_config())) if name in RUNS else None
+        for suffix in (".keras", ".h5") if name in WHOLE_H5 else (".keras",):
+            model.save(folder / f"{name}{suffix}")
+            saved[f"{name}{suffix}"] = [to_numpy(x) for x in outputs], config
+    printed = run_script("-c", SCRIPT, folder, *saved).stdout.splitlines()[-1]
+    found, late = json.loads(printed)
+    return saved, found, late
+
+
+def test_importing_the_package_registers_all_that_any_module_does(opened):
+    """But for the layers of 0.x under the names that a user's own would have."""
+    *_, late = opened
+    assert [name for name in late if not name.startswith("Custom>")] == []
+
+
+def test_every_kind_of_file_opens_in_an_empty_process(opened):
+    saved, found, _ = opened
+    assert {*found} == {*saved} and len(saved) > len(RUNS) + len(OTHERS)
+    for name, (outputs, config) in saved.items():
+        for one, other in zip(found[name][0], outputs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())
+        if name.endswith(".keras"):
+            assert found[name][1] == config, name
+        elif config is not None:
+            assert found[name][1]["loss"] == config["loss"], name
