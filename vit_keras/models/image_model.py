@@ -108,20 +108,10 @@ class ImageModel(keras.Model):
                 return outputs
         return super().predict(x, batch_size, verbose, steps, callbacks)
 
-    def compile(
-        self,
-        optimizer="rmsprop",
-        loss=None,
-        loss_weights=None,
-        metrics=None,
-        weighted_metrics=None,
-        *args,
-        **kwargs,
-    ):
+    def compile(self, *args, **kwargs):
         """As in Keras, but refuses what reads probabilities from logits, or the reverse."""
-        check_compile(self, loss=loss, metrics=metrics, weighted_metrics=weighted_metrics)
-        first = (optimizer, loss, loss_weights, metrics, weighted_metrics)
-        super().compile(*first, *args, **kwargs)
+        check_compile(self, *args, **kwargs)
+        super().compile(*args, **kwargs)
 
     def compile_from_config(self, config):
         """As in Keras, which calls no `compile` that a class overrides."""
