@@ -57,7 +57,9 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
         panels += [(title, scale, {name: "training", f"val_{name}": "held out"})]
     few_shot = {name: f"{name[8:]}-shot" for name in rows[-1] if name.startswith("fewshot_")}
     panels += [("few-shot accuracy", 100, few_shot)]
-    panels = [panel for panel in panels if panel[2] and all(name in rows[-1] for name in panel[2])]
+    there = lambda labels: {name: label for name, label in labels.items() if name in rows[-1]}
+    panels = [(title, scale, there(labels)) for title, scale, labels in panels]
+    panels = [panel for panel in panels if panel[2]]
     figure, axes = new_figure(4.5 * len(panels), 3.4, columns=len(panels))
     for axis, (title, scale, labels) in zip(axes[0], panels):
         for (name, label), color in zip(labels.items(), (GRAY, BLUE, ORANGE)):
@@ -68,7 +70,7 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
         axis.grid(alpha=0.3)
         axis.legend(frameon=False)
         if title in TITLES:
-            last = scale * rows[-1][list(labels)[1]]
+            last = scale * rows[-1][list(labels)[-1]]
             unit = "" if scale == 1 else " %"
             axis.set_title(f"held out at the end: {last:.2f}{unit}", fontsize=10)
     save_figure(figure, path)

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import NamedTuple
 
+import numpy as np
+
 from vit_keras.annotated import check_types
 
 
@@ -96,6 +98,14 @@ class Task:
     def threshold(self, index: int) -> float:
         """The probability from which on label number `index` counts as present."""
         return 0.5 if self.thresholds is None else self.thresholds[index]
+
+    def present(self, probabilities: np.ndarray) -> np.ndarray:
+        """Which labels count as present, `(..., K)` bool: those not below their thresholds.
+
+        Thresholds and probabilities are compared in the type of the probabilities.
+        """
+        least = [self.threshold(k) for k in range(probabilities.shape[-1])]
+        return probabilities >= np.array(least, probabilities.dtype)
 
 
 CLASSES = Task()

@@ -79,8 +79,8 @@ def test_the_card_has_the_runs_own_numbers(trained, tmp_path, capsys):
     ("task", "report", "category", "tag", "score"),
     [
         (
-            Task("labels"),
-            {"average_precision": 0.75},
+            Task("labels", thresholds=(0.5, 2e-7, 0.25)),
+            {"average_precision": 0.75, "images_chose": "thresholds"},
             "image-classification",
             "multi-label-image-classification",
             "the probability of one label",
@@ -110,6 +110,9 @@ def test_the_card_says_what_the_outputs_mean(
     assert fields["model-index"][0]["results"][0]["task"]["type"] == (category or tag)
     assert f"Each score of `classify` is {score}." in text
     assert f"3 {task.kind}: cat, dog, owl." in text
+    chosen = "from this probability on: cat 0.5, dog 2e-07, owl 0.25."
+    for sentence in (chosen, "| chosen by these images | thresholds |"):
+        assert (sentence in text) == (task.kind == "labels")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Reports on labels, numbers and rare classes equal scikit-learn's figures."""
 
+import json
+
 import numpy as np
 import pytest
 import sklearn.metrics as reference
@@ -43,8 +45,20 @@ def test_labels_are_judged_as_scikit_learn_does(rng):
     known = ~np.isnan(labels)
     micro = reference.f1_score(labels[known], chosen[known])
     assert report["micro_f1"] == pytest.approx(micro)
-    again = evaluation.report(probabilities.astype("float32"), labels, NAMES, task)
-    assert again["micro_f1"] == report["micro_f1"]  # probabilities are told from logits
+    again = evaluation.report(probabilities.astype("float32"), labels, NAMES, task, True)
+    assert again["micro_f1"] == report["micro_f1"]
+
+
+def test_logits_that_look_like_probabilities_are_logits(rng):
+    labels, logits = labels_and_logits(rng)
+    logits = (1 / (1 + np.exp(-logits))).astype("float32")  # in [0, 1], and still logits
+    task = Task("labels", thresholds=(0.6, 0.65, 0.7))
+    report = evaluation.report(logits, labels, NAMES, task)
+    probabilities = 1 / (1 + np.exp(-logits.astype("float64")))
+    for row, (y, answer) in zip(
+        report["labels"], known_columns(labels, probabilities >= task.thresholds)
+    ):
+        assert row["f1"] == pytest.approx(reference.f1_score(y, answer))
 
 
 def test_thresholds_have_the_highest_f1(rng):
@@ -57,6 +71,30 @@ def test_thresholds_have_the_highest_f1(rng):
         assert reference.f1_score(y, p >= threshold) == pytest.approx(best)
     nothing = np.zeros((4, 1), "float32")
     assert evaluation.best_thresholds(nothing, nothing) == (0.5,)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e-7, 1e-20, 1e-30])
+def test_thresholds_of_rare_labels_are_stored_exactly(rng, scale):
+    probabilities = (scale * rng.random((300, 3))).astype("float32")
+    probabilities[1] = np.nextafter(probabilities[0], np.float32(1))  # nothing lies between them
+    labels = (rng.random((300, 3)) < 0.1 + 0.5 * (probabilities > scale / 2)).astype("float32")
+    labels[0], labels[1], labels[2:6] = 0, 1, 1
+    probabilities[2:] = np.where(labels[2:] == 1, probabilities[2:], probabilities[2:] / 9)
+    thresholds = evaluation.best_thresholds(probabilities, labels)
+    task = Task("labels", thresholds=tuple(json.loads(json.dumps(thresholds))))
+    report = evaluation.report(probabilities, labels, NAMES, task, True)
+    for row, y, p in zip(report["labels"], labels.T, probabilities.T):
+        best = max(reference.f1_score(y, p >= least) for least in p)
+        assert row["f1"] == pytest.approx(best) and 0 < row["threshold"] < scale
+
+
+def test_a_threshold_separates_neighbors_in_float32():
+    below = np.array([0.3, 0.7, 1e-7, 0.0], "float32")
+    values = np.stack([below, np.nextafter(below, np.float32(1))])
+    labels = np.array([[0.0] * 4, [1.0] * 4])
+    task = Task("labels", thresholds=evaluation.best_thresholds(values, labels))
+    np.testing.assert_array_equal(task.present(values), labels == 1)
+    assert (np.array(task.thresholds) > below).all()  # in float64 as well
 
 
 def test_a_label_without_positives_is_left_out_of_means():

@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 
 from tests.helpers import open_elsewhere
 from tests.training.kill import model_differences
+from vit_keras import evaluation
 from vit_keras.commands import run
 from vit_keras.weights import open_model
 
@@ -113,6 +114,15 @@ def test_the_figures_equal_scikit_learns(trained, tmp_path):
         assert figures["f1"] == pytest.approx(f1, abs=1e-6)
 
 
+def test_held_out_figures_of_training_are_those_of_the_report(trained):
+    kind, _, folder = trained
+    report = json.loads((folder / "report.json").read_text())
+    figure = {"labels": "average_precision", "numbers": "r2"}[kind]
+    last = json.loads((folder / "metrics.json").read_text())[-1]
+    assert last[f"val_{figure}"] == pytest.approx(report[figure], abs=1e-5)
+    assert last["val_loss"] > 0
+
+
 def test_thresholds_and_temperature_come_from_the_development_split(trained):
     kind, _, folder = trained
     task = open_model(folder / "model.keras").task
@@ -121,7 +131,12 @@ def test_thresholds_and_temperature_come_from_the_development_split(trained):
         report = json.loads((folder / "report.json").read_text())
         assert abs(report["images"] - TRAIN * 0.25) <= 2  # of the training images
         assert list(task.thresholds) == [row["threshold"] for row in report["labels"]]
+        assert report["images_chose"] == "temperature and thresholds"
+        chose = " held-out images, which chose the temperature and thresholds"
+        assert evaluation.headline(report).endswith(chose)
         assert 0.1 <= task.temperature <= 10
+    else:
+        assert "images_chose" not in json.loads((folder / "report.json").read_text())
 
 
 @pytest.mark.nightly_on("jax", "torch")

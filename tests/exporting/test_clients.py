@@ -11,7 +11,9 @@ from PIL import Image
 
 from tests.helpers import ROOT, assert_close, shapes_only
 from vit_keras.exporting.model_card import card
+from vit_keras.exporting.verification import measures
 from vit_keras.models import from_variant
+from vit_keras.tasks import Task
 
 pytestmark = pytest.mark.once
 
@@ -119,3 +121,42 @@ def test_the_card_says_how_a_grayscale_model_reads_pictures_in_color(channels):
     page = card(model, manifest)
     assert (sentence in page) == (channels == 1)
     assert ("MediaPipe resizes without averages" in page) == (channels == 3)
+
+
+@pytest.mark.parametrize(
+    ("task", "output", "sentences", "column"),
+    [
+        (Task(), "softmax", ["`(N, K)` is the probability of each class, in"], "same class"),
+        (Task(), "logits", ["a logit of each class", "The softmax of the logits"], "of a logit"),
+        (
+            Task("labels", thresholds=(0.25, 3e-8)),
+            "sigmoid",
+            ["probability of each label", "from this probability on: sun 0.25, sea 3e-08."],
+            "same labels",
+        ),
+        (
+            Task("labels"),
+            "logits",
+            ["The sigmoid of the logits", "from this probability on: sun 0.5, sea 0.5."],
+            "same labels",
+        ),
+        (Task("numbers"), "values", ["each number in the unit of the training table"], "R²"),
+        (Task("masks"), "softmax", ["`(N, H, W, K)`", "each class at each pixel"], "of a pixel"),
+        (Task("masks"), "mask", ["`(N, H, W)` is the number of the most"], "of a pixel"),
+        (Task("numbers"), "features", ["`(N, D)` is the features"], "of a feature"),
+    ],
+)
+def test_the_card_says_what_the_outputs_are(task, output, sentences, column):
+    with shapes_only():
+        model = from_variant("Ti/16", image_size=16, num_layers=1, num_classes=2)
+    model.class_names, model.task = ["sun", "sea"], task
+    source = {"shape": [16, 16, 3], "type": "uint8", "preprocessing_is_inside": True}
+    reference = {"backend": "jax", "images": 1, "source": "noise"}
+    row = {"file": "model.onnx", "bytes": 1, "agreement": 0.99875, "largest_difference": 0.1}
+    row["agreement_is"] = measures(output, task)[0]
+    manifest = {"input": source, "output": output, "reference": reference, "files": [row]}
+    page = card(model, manifest)
+    for sentence in [*sentences, column]:
+        assert sentence in page
+    assert ("class" in page) == (task.kind in ("classes", "masks"))
+    assert ("99.88%" in page) == (column not in ("R²", "of a feature"))

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from vit_keras.exporting import verification
+from vit_keras.exporting import manifest, verification
+from vit_keras.tasks import Task
 
 pytestmark = pytest.mark.once  # no Keras
 
@@ -33,6 +34,49 @@ def test_probabilities_are_compared_as_logits(rng):
     log = lambda x: x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
     row = verification.compare(np.exp(log(moved)), np.exp(log(logits)), "softmax")
     assert row["largest_difference"] == pytest.approx(np.abs(log(moved) - log(logits)).max())
+
+
+@pytest.mark.parametrize("output", ["sigmoid", "logits"])
+def test_labels_are_judged_at_their_own_thresholds(rng, output):
+    thresholds = (0.02, 0.5, 0.9, 0.0, 1.0)
+    logits = rng.normal(np.array([-4, 0, 2, 0, 0]), 1, (400, 5)).astype("float32")
+    moved = (logits + 0.3 * rng.normal(size=logits.shape)).astype("float32")
+    labels = (rng.random(logits.shape) < 0.5).astype("float32")
+    labels[rng.random(labels.shape) < 0.2] = np.nan
+    task, known = Task("labels", thresholds=thresholds), ~np.isnan(labels)
+    probabilities = [1 / (1 + np.exp(-x)) for x in (moved, logits)]
+    answers, expected = (x >= np.array(thresholds, "float32") for x in probabilities)
+    outputs = probabilities if output == "sigmoid" else (moved, logits)
+    row = verification.compare(*outputs, output, labels, task)
+    assert row["agreement"] == pytest.approx((answers == expected).mean())
+    assert row["accuracy"] == pytest.approx((answers == labels)[known].mean())
+    assert row["agreement"] < 0.99  # at 0.5, the first label would agree on almost all
+
+
+def test_int8_that_flips_labels_at_a_low_threshold_breaks_its_promise(rng):
+    expected = rng.uniform(0.001, 0.02, (500, 2)).astype("float32")
+    rounded = np.round(expected, 2)
+    task = Task("labels", thresholds=(0.007, 0.013))
+    flipped = ((rounded >= task.thresholds) != (expected >= task.thresholds)).mean()
+    row = verification.compare(rounded, expected, "sigmoid", task=task)
+    assert row["agreement"] == pytest.approx(1 - flipped) and flipped > 0.05
+    message = verification.broken_promise("int8", row, None)
+    assert f"same labels {1 - flipped:.2%}. The bound is 0.99" in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "output", "message", "text"),
+    [
+        ("numbers", "values", "of a number, in standard deviations. The bound for fp32", "R²"),
+        ("labels", "logits", "of a logit. The bound for fp32", "same labels"),
+        ("classes", "features", "of a feature. The bound for fp32", "mean cosine"),
+    ],
+)
+def test_messages_say_what_was_compared(rng, kind, output, message, text):
+    expected = rng.normal(5, 1, (50, 3))
+    row = verification.compare(expected + 0.01, expected, output, task=Task(kind))
+    assert message in verification.broken_promise("fp32", row, None)
+    assert text in manifest.summary({**row, "bytes": 1}) and "class" not in text + message
 
 
 def test_features_are_compared_by_their_angle():

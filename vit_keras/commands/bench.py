@@ -129,14 +129,15 @@ def _compare_answers(options, sources: dict[str, tuple[str, bool]], width):
     for path, source in sources.items():
         outputs, labels, task = _answers(*source, options)
         first = outputs if first is None else first
-        row = verification.compare(outputs, first, task.row.output, labels, task.kind)
+        row = verification.compare(outputs, first, task.row.output, labels, task)
         rows[path] = row
         row["loses"] = verification.loses(row, rows[next(iter(sources))].get("accuracy"))
     print(f"{'model':<{width}}  images  accuracy  answers as the first  largest change")
     for path, row in rows.items():
         accuracy = f"{row['accuracy']:.2%}" if "accuracy" in row else ""
+        agreement = verification.agreement_text(row)
         print(
-            f"{path:<{width}}  {row['images']:>6}  {accuracy:>8}  {row['agreement']:>20.2%}  "
+            f"{path:<{width}}  {row['images']:>6}  {accuracy:>8}  {agreement:>20}  "
             f"{row['largest_difference']:>14.4f}{'  loses too much' if row['loses'] else ''}"
         )
     print("", flush=True)

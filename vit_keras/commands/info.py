@@ -124,11 +124,19 @@ def _exported_file(path):
         "input_shape": list(predictor.input_shape),
         "task": predictor.task.kind,
         "num_classes": predictor.num_classes,
-        "output": "probabilities" if predictor.gives_probabilities else "logits",
+        "output": _output(predictor),
+        "task": dataclasses.asdict(predictor.task),
         "preprocessing": dataclasses.asdict(predictor.preprocessing),
         "class_names": predictor.class_names and list(predictor.class_names),
         **describe_file(pathlib.Path(path)),
     }
+
+
+def _output(predictor):
+    if predictor.task.kind == "numbers":
+        return "numbers in the units of the training table"
+    one = "pixel's class" if predictor.task.kind == "masks" else predictor.task.row.one
+    return f"{'probability' if predictor.gives_probabilities else 'logit'} of each {one}"
 
 
 def _weights(source, size):

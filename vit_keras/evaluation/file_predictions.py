@@ -196,8 +196,8 @@ def _most_likely(predictor, outputs, top, threshold):
     names = predictor.class_names or [str(k) for k in range(predictor.num_classes)]
     if predictor.task.kind == "numbers":
         return tuple(zip(names, map(float, outputs)))
-    least = np.full(len(outputs), threshold or 0.0, outputs.dtype)
+    present = outputs >= outputs.dtype.type(threshold or 0.0)
     if threshold is None and predictor.task.kind == "labels":
-        least[:] = [predictor.task.threshold(k) for k in range(len(outputs))]
-    order = [k for k in outputs.argsort()[::-1][:top] if outputs[k] >= least[k]]
+        present = predictor.task.present(outputs)
+    order = [k for k in outputs.argsort()[::-1][:top] if present[k]]
     return tuple((names[k], float(outputs[k])) for k in order)

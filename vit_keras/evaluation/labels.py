@@ -32,7 +32,8 @@ def average_precision(scores: np.ndarray, labels: np.ndarray) -> float | None:
 def best_thresholds(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
     """Chooses the threshold of each label that gives the highest F1.
 
-    Each lies in the middle between two probabilities. A label without a positive gets 0.5.
+    Each separates two probabilities in float32: it lies between them, or, where nothing does, it
+    is the higher one. A label without a positive gets 0.5.
 
     Args:
         probabilities: `(N, K)`.
@@ -45,7 +46,8 @@ def best_thresholds(probabilities: np.ndarray, labels: np.ndarray) -> tuple[floa
         >>> best_thresholds(np.array([[0.1], [0.3], [0.4]]), np.array([[0.0], [1.0], [1.0]]))
         (0.2,)
     """
-    return tuple(_best_threshold(p[k], y[k]) for p, y, k in _known_columns(probabilities, labels))
+    columns = _known_columns(probabilities.astype("float32"), labels)
+    return tuple(_best_threshold(p[k], y[k]) for p, y, k in columns)
 
 
 def _best_threshold(probabilities, labels):
@@ -55,7 +57,9 @@ def _best_threshold(probabilities, labels):
     f1 = 2 * right / (above + right[-1])
     best = int(f1.argmax())
     below = values[best + 1] if best + 1 < len(values) else 0.0
-    return round(float((values[best] + below) / 2), 6)
+    middle = np.float32((values[best] + below) / 2)
+    is_between = below < middle < values[best]
+    return float(str(middle)) if is_between else float(values[best])  # the fewest digits
 
 
 def _counts_by_threshold(scores, labels):
@@ -73,15 +77,20 @@ def _known_columns(values, labels):
 
 
 def report_labels(
-    outputs: np.ndarray, labels: np.ndarray, names: Sequence[str], task: Task
+    outputs: np.ndarray,
+    labels: np.ndarray,
+    names: Sequence[str],
+    task: Task,
+    gives_probabilities: bool = False,
 ) -> dict[str, Any]:
     """Judges a model of several labels.
 
     Args:
-        outputs: Logits or probabilities, `(N, K)`.
+        outputs: Logits, `(N, K)`, or with `gives_probabilities` the probabilities.
         labels: `(N, K)` of 0 and 1, with NaN for unknown ones.
         names: The K names.
         task: Its thresholds decide which labels count as present.
+        gives_probabilities: Whether the outputs are probabilities instead of logits.
 
     Returns:
         "average_precision" (the mean over labels), "macro_f1", "micro_f1", "images", and "labels":
@@ -89,33 +98,30 @@ def report_labels(
         recall, and F1. Where a figure is not defined, such as the recall of a label without
         positives, it is None and left out of means.
     """
-    is_probability = outputs.min() >= 0 and outputs.max() <= 1
-    probabilities = outputs if is_probability else sigmoid(outputs)
+    chosen = task.present(outputs if gives_probabilities else sigmoid(outputs))
+    columns = zip(names, _known_columns(outputs, labels), chosen.T, strict=True)
     rows = [
-        _row(str(name), p[k], y[k], task.threshold(number))
-        for number, (name, (p, y, k)) in enumerate(
-            zip(names, _known_columns(probabilities, labels), strict=True)
-        )
+        _row(str(name), scores[k], y[k], present[k], task.threshold(number))
+        for number, (name, (scores, y, k), present) in enumerate(columns)
     ]
-    right, chosen = (sum(row.pop(key) for row in rows) for key in ("right", "chosen"))
+    right, total = (sum(row.pop(key) for row in rows) for key in ("right", "chosen"))
     positives = sum(row["positives"] for row in rows)
     return {
         "average_precision": mean_of_known(rows, "average_precision"),
         "macro_f1": mean_of_known(rows, "f1"),
-        "micro_f1": _share(2 * right, chosen + positives),
+        "micro_f1": _share(2 * right, total + positives),
         "images": len(labels),
         "labels": rows,
     }
 
 
-def _row(name, probabilities, labels, threshold):
-    chosen = probabilities >= threshold
+def _row(name, scores, labels, chosen, threshold):
     right, positives = float(labels[chosen].sum()), float(labels.sum())
     return {
         "name": name,
         "images": len(labels),
         "positives": int(positives),
-        "average_precision": average_precision(probabilities, labels),
+        "average_precision": average_precision(scores, labels),
         "threshold": threshold,
         "precision": _share(right, chosen.sum()),
         "recall": _share(right, positives),
@@ -140,7 +146,7 @@ def label_table(metrics: dict[str, Any]) -> str:
 
     Example:
         >>> outputs, labels = np.array([[0.9], [0.2]]), np.array([[1.0], [0.0]])
-        >>> print(label_table(report_labels(outputs, labels, ["a"], Task("labels"))))
+        >>> print(label_table(report_labels(outputs, labels, ["a"], Task("labels"), True)))
         label  images  positive       AP  threshold  precision   recall       F1
         a           2         1  100.00%       0.50    100.00%  100.00%  100.00%
         mean average precision 100.00%, macro F1 100.00%, micro F1 100.00% of 2 images
@@ -152,10 +158,15 @@ def label_table(metrics: dict[str, Any]) -> str:
         shares = [percent(row[key], 7) for key in ("precision", "recall", "f1")]
         lines.append(
             f"{row['name']:<{width}}  {row['images']:>6}  {row['positives']:>8}  "
-            f"{percent(row['average_precision'], 7)}  {row['threshold']:>9.2f}    "
+            f"{percent(row['average_precision'], 7)}  {_short(row['threshold']):>9}    "
             + "  ".join(shares)
         )
     return "\n".join([*lines, f"{_means(metrics)} of {metrics['images']} images"])
+
+
+def _short(threshold):
+    """Two digits, which for the threshold of a rare label need an exponent."""
+    return f"{threshold:.1e}" if 0 < threshold < 0.01 else f"{threshold:.2f}"
 
 
 def label_headline(metrics: dict[str, Any]) -> str:

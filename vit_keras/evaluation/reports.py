@@ -73,17 +73,23 @@ REPORTS = {
 
 
 def report(
-    outputs: np.ndarray, labels: np.ndarray, class_names: Sequence[str], task: Task = CLASSES
+    outputs: np.ndarray,
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    task: Task = CLASSES,
+    gives_probabilities: bool = False,
 ) -> dict[str, Any]:
     """Judges a model by its outputs.
 
     Args:
-        outputs: `(N, K)`: logits or probabilities, or the predicted numbers; for masks,
-            `(N, H, W, K)`.
+        outputs: `(N, K)`: logits, or with `gives_probabilities` the probabilities, or the predicted
+            numbers; for masks, `(N, H, W, K)`.
         labels: `(N,)` integers for classes; `(N, H, W)` for masks; otherwise `(N, K)` with NaN for
             unknown ones.
         class_names: The K names.
         task: What the outputs are.
+        gives_probabilities: Whether the outputs are probabilities instead of logits, as
+            `Predictor.gives_probabilities` says. Labels are judged at thresholds of probabilities.
 
     Returns:
         For classes, "accuracy" and others, see `classification.report_classes`; for labels,
@@ -106,7 +112,8 @@ def report(
             f"The model's {outputs.shape[-1]} {task.kind} need as many names. "
             f"Received: {len(class_names)} names"
         )
-    return REPORTS[task.kind].judge(outputs, labels, class_names, task)
+    told = {"gives_probabilities": gives_probabilities} if task.kind == "labels" else {}
+    return REPORTS[task.kind].judge(outputs, labels, class_names, task, **told)
 
 
 def report_table(metrics: dict[str, Any]) -> str:
@@ -133,7 +140,8 @@ def headline(metrics: dict[str, Any]) -> str:
     if not metrics:
         return "no few-shot evaluation: `fewshot_every` is 0"
     if "fewshot" not in metrics:
-        return REPORTS[_kind(metrics)].headline(metrics)
+        line, chose = REPORTS[_kind(metrics)].headline(metrics), metrics.get("images_chose")
+        return f"{line}, which chose the {chose}" if chose else line
     percent = lambda row: f"{100 * row['mean']:.2f} ± {100 * row['std']:.2f}%"
     return "\n".join(
         f"{after['shots']}-shot accuracy {percent(before)} before, {percent(after)} after"

@@ -87,7 +87,7 @@ def evaluate(
         return judge_masks(predictor, split, class_names, masks)
     with split.reading():
         predicted = predictor.predict(predictor.batches(split, batch))
-    metrics = report(predicted.probabilities, predicted.labels, class_names, predictor.task)
+    metrics = report(predicted.probabilities, predicted.labels, class_names, predictor.task, True)
     if predictor.task.kind == "classes":
         metrics["calibration"] = measure_calibration(predicted.probabilities, predicted.labels)
         metrics["ece"] = metrics["calibration"]["ece"]

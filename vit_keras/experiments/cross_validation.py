@@ -42,7 +42,8 @@ def cross_validate(config: Config) -> str:
     folder = pathlib.Path(config.workdir or default_workdir(config))
     with claimed(folder, "a cross-validation", REMEDY):
         reports = _train_folds(config, folder)
-        lines = ["| fold | figures on the images of the fold |", "|--:|---|"]
+        chosen = ", which chose the weights" if config.patience is not None else ""
+        lines = [f"| fold | figures on the images of the fold{chosen} |", "|--:|---|"]
         figures = map(evaluation.summary_line, reports)
         lines += [f"| {number} | {line} |" for number, line in enumerate(figures)]
         summary = evaluation.summary_line(evaluation.summarize(reports))

@@ -67,8 +67,9 @@ def development_judge(
         images = loaded.split(split) if split else data.train_and_test(loaded, config)[1]
         predictor = evaluation.make_predictor(model)
         with loaded.unreadable.reading():
-            outputs, labels = evaluation.predict(model, predictor.batches(images, batch))
-        return evaluation.main_figure(evaluation.report(outputs, labels, loaded.class_names, task))
+            outputs, labels, _ = predictor.outputs(predictor.batches(images, batch))
+        told = task, predictor.gives_probabilities
+        return evaluation.main_figure(evaluation.report(outputs, labels, loaded.class_names, *told))
 
     return judge
 

@@ -149,12 +149,21 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
         report = few_shot[0].gain(initial_model(config, *described), model)
     else:
         report = {}
+    if config.learns_labels and (chose := _chosen(config, model.task)):
+        report["images_chose"] = " and ".join(chose)
     write_text(run.folder / "report.json", json.dumps(report, indent=1))
     print(evaluation.headline(report))
     if unreadable.names:
         print(unreadable.report())
     print(f"next: vit-keras evaluate {run.folder} ; vit-keras export {run.folder}")
     return report
+
+
+def _chosen(config, task):
+    """What the images that judge a run have chosen before."""
+    chose = {"weights": config.patience, "temperature": task.temperature}
+    chose["thresholds"] = task.thresholds
+    return [name for name, value in chose.items() if value is not None]
 
 
 def _save(model, run):

@@ -99,7 +99,8 @@ def _with_output(model, options):
     """The options of the plan, with the output of the model's task."""
     task, output = task_of(model), options.get("output")
     masks = ("mask",) if task.kind == "masks" else ()
-    allowed = (task.row.output, *masks, "logits", "features")
+    logits = () if task.kind == "numbers" else ("logits",)
+    allowed = (task.row.output, *masks, *logits, "features")
     if masks and options.get("token_merging"):
         raise ValueError(
             "A model of masks needs the tokens of all patches. "
@@ -129,8 +130,8 @@ def _reference(model, plan, inputs, labels):
     if plan.token_merging:
         merged = for_inference(model, plan.token_merging, plan.merging_schedule)
         expected = _outputs(merged, plan, inputs)
-    kind = task_of(model).kind
-    compare = lambda out: verification.compare(out, expected, plan.graph_output, labels, kind)
+    task, output = task_of(model), plan.graph_output
+    compare = lambda out: verification.compare(out, expected, output, labels, task)
     reference = compare(expected)
     if plan.token_merging:
         reference["without_merging"] = compare(whole)

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from vit_keras import extras
+from vit_keras.exporting.model_card import thresholds_text
 from vit_keras.files import replacing_folder
 from vit_keras.json_files import read_json
 from vit_keras.models import class_names_of, preprocessing_of, task_of
@@ -78,6 +79,7 @@ def card(model: keras.Model, trained: Run, repository: str, license: str | None 
     remedy, file = "`vit-keras evaluate` writes it again", trained.folder / "report.json"
     report = read_json(file, dict, remedy, LARGEST_REPORT) if file.exists() else {}
     figures = _figures(report)
+    chosen = {"chosen by these images": report.get("images_chose")}
     kind = task_of(model).kind
     fields = _metadata(trained, kind, license, figures)
     head = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)
@@ -88,7 +90,7 @@ def card(model: keras.Model, trained: Run, repository: str, license: str | None 
         f"A Vision Transformer for images of {height}x{width} pixels and {channels} channels, with "
         f"{model.count_params():,} parameters, trained by vit_keras on {trained.config.dataset}.",
         _loading(repository, kind),
-        _table("Held-out numbers", {row["name"]: row["shown"] for row in figures}),
+        _table("Held-out numbers", {row["name"]: row["shown"] for row in figures} | chosen),
         _table("Training", _training(trained)),
         _table("Preprocessing", _preprocessing(model)),
         _labels(model),
@@ -170,7 +172,8 @@ def _labels(model):
     if not names:
         return ""
     what = task_of(model).row.several
-    return f"## Labels\n\n{len(names)} {what}: {', '.join(map(str, names))}."
+    listed = f"{len(names)} {what}: {', '.join(map(str, names))}.{thresholds_text(model)}"
+    return f"## {what.capitalize()}\n\n{listed}"
 
 
 def _table(title, rows):

@@ -15,6 +15,7 @@ import numpy as np
 from vit_keras.embedded_task import write_task
 from vit_keras.exporting import sensitivity, tflite_metadata, verification
 from vit_keras.exporting.manifest import describe_file
+from vit_keras.exporting.model_card import output_text
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.models import class_names_of, preprocessing_of, task_of
@@ -50,8 +51,8 @@ class Job:
     def compare(self, path) -> dict:
         """How the file at `path` answers in its own runtime, compared with Keras."""
         outputs = open_file(path)(self.inputs)
-        output, kind = self.plan.graph_output, task_of(self.model).kind
-        return verification.compare(outputs, self.expected, output, self.labels, kind)
+        output, task = self.plan.graph_output, task_of(self.model)
+        return verification.compare(outputs, self.expected, output, self.labels, task)
 
     def is_good_enough(self, precision, path) -> bool:
         return verification.broken_promise(precision, self.compare(path), self.accuracy) is None
@@ -161,7 +162,9 @@ def _attach_metadata(job, path):
         preprocessing = preprocessing_of(job.model)
         statistics = (preprocessing.mean, preprocessing.std)
         normalization = [[255 * value for value in values] for values in statistics]
-    tflite_metadata.attach(path, job.model.name, names, job.model.input_shape[-1], normalization)
+    about = (names, job.model.input_shape[-1], normalization)
+    description = output_text(job.model, job.plan.graph_output)
+    tflite_metadata.attach(path, job.model.name, *about, description)
 
 
 def _verify(job, folder, requested, layer_reports):

@@ -9,6 +9,7 @@ import pathlib
 import keras
 
 from vit_keras.exporting.model_card import card
+from vit_keras.exporting.verification import agreement_text
 from vit_keras.files import sha256
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
 
@@ -88,13 +89,11 @@ def write_documents(folder: pathlib.Path, model: keras.Model, manifest: dict) ->
 def summary(row: dict) -> str:
     """One of the manifest's rows as a line for a terminal."""
     facts = []
-    if "largest_difference" not in row and "agreement" in row:
-        facts.append(f"same class as Keras for {row['agreement']:.2%} of the pixels")
     if "largest_difference" in row:
-        facts.append(
-            f"largest difference from Keras {row['largest_difference']:.2e} "
-            f"({row['images']} images), same class {row['agreement']:.2%}"
-        )
+        difference = f"{row['largest_difference']:.2e} ({row['images']} images)"
+        facts.append(f"largest difference from Keras {difference}")
+    if "agreement" in row:
+        facts.append(f"{row['agreement_is']} {agreement_text(row)}")
     facts.append(f"{row['bytes'] / 1e6:.2f} MB")
     if "accuracy" in row:
         facts.append(f"accuracy {row['accuracy']:.2%}")

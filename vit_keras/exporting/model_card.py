@@ -2,7 +2,8 @@
 
 import keras
 
-from vit_keras.models import preprocessing_of
+from vit_keras.exporting.verification import agreement_text, measures
+from vit_keras.models import class_names_of, preprocessing_of, task_of
 
 GRAY = " Pictures in color first become gray, as (299 R + 587 G + 114 B) / 1000."
 NOT_MEDIAPIPE = " MediaPipe takes models of pictures in color alone; LiteRT opens the TFLite files."
@@ -10,17 +11,30 @@ MEDIAPIPE = (
     " MediaPipe resizes without averages and crops nothing: give it pictures of {}x{} pixels."
 )
 
+# The shape of each output, and what it is, given what one output is called.
+OUTPUTS = {
+    "softmax": ("`(N, K)`", "the probability of each {}"),
+    "sigmoid": ("`(N, K)`", "the probability of each {}"),
+    "values": ("`(N, K)`", "each {} in the unit of the training table"),
+    "logits": ("`(N, K)`", "a logit of each {}"),
+    "mask": ("`(N, H, W)`", "the number of the most likely {}"),
+    "features": ("`(N, D)`", "the features of the image"),
+}
+
 
 def card(model: keras.Model, manifest: dict) -> str:
     """A Markdown page about the files: input, output, how they were compared, and a table."""
+    agreement, difference = measures(manifest["output"], task_of(model))
+    output = output_text(model, manifest["output"])
     lines = [
         f"# {model.name}",
         "",
-        f"{model.count_params():,} parameters. {_input(model, manifest)} {_output(manifest)}",
+        f"{model.count_params():,} parameters. {_input(model, manifest)} {output}",
         "",
         _reference(manifest["reference"]),
         "",
-        "| file | bytes | largest difference of a logit | same class | accuracy | ms, 1 thread |",
+        f"| file | bytes | largest difference {difference} | {agreement} "
+        "| accuracy | ms, 1 thread |",
         "|---|--:|--:|--:|--:|--:|",
         *(_line(row) for row in manifest["files"]),
         "",
@@ -52,10 +66,27 @@ def _colors(manifest, height, width, channels):
     return (GRAY if gray else "") + (clients if has_tflite else "")
 
 
-def _output(manifest):
-    if manifest["output"] == "features":
-        return "The output is features."
-    return f"The output is {manifest['output']}, with the classes in the order of `labels.txt`."
+def output_text(model: keras.Model, output: str) -> str:
+    """What an exported model returns, given the name of its graph's output."""
+    task, (shape, text) = task_of(model), OUTPUTS[output]
+    if task.kind == "masks" and output != "features":
+        shape, text = shape.replace("(N, K", "(N, H, W, K"), f"{text} at each pixel"
+    sentence = f"The output {shape} is {text.format(task.row.one)}"
+    if output == "features":
+        return f"{sentence}."
+    sentence += ", in the order of `labels.txt`."
+    if output == "logits":
+        sentence += f" The {task.row.output} of the logits gives the probabilities."
+    return sentence + thresholds_text(model)
+
+
+def thresholds_text(model: keras.Model) -> str:
+    """From which probabilities on labels count as present; empty for other outputs than labels."""
+    task, names = task_of(model), enumerate(class_names_of(model))
+    if task.kind != "labels":
+        return ""
+    least = ", ".join(f"{name} {task.threshold(k):.4g}" for k, name in names)
+    return f" A label counts as present from this probability on: {least}."
 
 
 def _reference(reference):
@@ -73,7 +104,7 @@ def _line(row):
     numbers = [
         f"{row['bytes']:,}",
         show(row.get("largest_difference"), "{:.1e}"),
-        show(row.get("agreement"), "{:.2%}"),
+        agreement_text(row) if "agreement" in row else "",
         show(row.get("accuracy"), "{:.2%}"),
         show(row.get("latency_ms", {}).get("1"), "{:.2f}"),
     ]

@@ -12,11 +12,11 @@ import keras
 import numpy as np
 
 from vit_keras import compute, files
-from vit_keras.exporting import samples
+from vit_keras.exporting import samples, verification
 from vit_keras.exporting.exporter import check_folder, export
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.file_lock import claimed_output
-from vit_keras.models import patch_grid, preprocessing_of, with_patch_size
+from vit_keras.models import patch_grid, preprocessing_of, task_of, with_patch_size
 
 TABLE, NUMBERS = "costs.md", "manifest.json"
 
@@ -34,8 +34,8 @@ def export_patch_sizes(
     """Exports a model once for each patch size, and compares their costs and answers.
 
     Each size gets an export in a folder `patch_{size}` of its own. `costs.md` has a row for each
-    size: its tokens, the multiply-adds of an image, and the share of the images for which it
-    answers the same class as the first size.
+    size: its tokens, the multiply-adds of an image, and how far it answers as the first size does
+    (`verification.agreement`).
 
     Args:
         model: A model that cuts images itself into patches, such as a FlexiViT.
@@ -47,8 +47,8 @@ def export_patch_sizes(
         **options: The other arguments of `export`.
 
     Returns:
-        A dictionary for each size: `patch_size`, `grid`, `macs`, `agreement`,
-        `largest_difference` of the logits, `accuracy` with labels, and the `files` of its manifest.
+        A dictionary for each size: `patch_size`, `grid`, `macs`, what `verification.compare` says
+        of its answers beside those of the first size, and the `files` of its manifest.
 
     Raises:
         ValueError: As in `with_patch_size` and `export`. Nothing is written then.
@@ -84,28 +84,28 @@ def _logits(model, images):
 
 
 def _row(model, size, logits, first, labels):
-    answers = logits.argmax(axis=-1)
-    row = {
+    task = task_of(model)
+    output = "values" if task.kind == "numbers" else "logits"
+    return {
         "patch_size": size,
         "grid": list(patch_grid(model)),
         "macs": compute.flops(model).macs,
-        "agreement": float((answers == first.argmax(axis=-1)).mean()),
-        "largest_difference": float(np.abs(logits - first).max()),
+        **verification.compare(logits, first, output, labels, task),
     }
-    return row if labels is None else {**row, "accuracy": float((answers == labels).mean())}
 
 
 def table(rows: list[dict]) -> str:
     """Returns the rows of `export_patch_sizes` as a Markdown table."""
     timed = [_milliseconds(row) for row in rows]
-    head = ["patch", "patches", "GMACs", "same class as the first", "largest difference of logits"]
+    head = ["patch", "patches", "GMACs", f"{rows[0]['agreement_is']} as the first"]
+    head += ["largest difference"]
     head += ["accuracy"] if "accuracy" in rows[0] else []
     head += ["ms an image"] if all(timed) else []
     lines = ["| " + " | ".join(head) + " |", "|" + "--:|" * len(head)]
     for row, milliseconds in zip(rows, timed):
         height, width = row["grid"]
         cells = [str(row["patch_size"]), f"{height}x{width}", f"{row['macs'] / 1e9:.3f}"]
-        cells += [f"{row['agreement']:.2%}", f"{row['largest_difference']:.3g}"]
+        cells += [verification.agreement_text(row), f"{row['largest_difference']:.3g}"]
         cells += [f"{row['accuracy']:.2%}"] if "accuracy" in row else []
         cells += [f"{milliseconds:.2f}"] if all(timed) else []
         lines.append("| " + " | ".join(cells) + " |")

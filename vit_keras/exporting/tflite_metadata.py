@@ -5,7 +5,6 @@ because the published writers need packages that cannot be installed with a curr
 """
 
 import io
-import os
 import zipfile
 
 import numpy as np
@@ -15,7 +14,7 @@ LABELS = "labels.txt"
 NORMALIZATION, IMAGE_PROPERTIES, FEATURE_PROPERTIES, RGB, GRAYSCALE, LABEL_FILE = 1, 2, 1, 1, 2, 2
 
 
-def attach(path: str | os.PathLike, name: str, class_names, channels: int, normalization=None):
+def attach(path, name: str, class_names, channels: int, normalization=None, description=""):
     """Adds metadata and class names to a TFLite file.
 
     Args:
@@ -26,13 +25,15 @@ def attach(path: str | os.PathLike, name: str, class_names, channels: int, norma
         channels: 3 for RGB images, 1 for grayscale.
         normalization: For a model of float images, the mean and std of pixels in [0, 255]: two
             lists of one value, or of one value for each channel.
+        description: What the output is.
     """
     from vit_keras.exporting import tflite_file
 
     model = tflite_file.read(path)
     graph = model.subgraphs[0]
     is_answer = [len(graph.tensors[i].shape) in (2, 4) for i in graph.outputs]
-    described = _describe(name, class_names is not None, channels, normalization, is_answer)
+    about = (name, class_names is not None, channels, normalization, description)
+    described = _describe(*about, is_answer)
     buffer, entry = tflite_file.schema.BufferT(), tflite_file.schema.MetadataT()
     buffer.data = np.frombuffer(described, "uint8")
     model.buffers.append(buffer)
@@ -47,7 +48,7 @@ def attach(path: str | os.PathLike, name: str, class_names, channels: int, norma
         file.write(packed.getvalue())
 
 
-def _describe(name, has_labels, channels, normalization, is_answer) -> bytes:
+def _describe(name, has_labels, channels, normalization, description, is_answer) -> bytes:
     import flatbuffers
 
     b = flatbuffers.Builder(0)
@@ -62,6 +63,7 @@ def _describe(name, has_labels, channels, normalization, is_answer) -> bytes:
         source.append((4, "offset", _offsets(b, unit)))
     content = _table(b, 3, (0, "uint8", FEATURE_PROPERTIES), (1, "offset", _table(b, 0)))
     target = [(0, "offset", text("output")), (3, "offset", content)]
+    target.append((1, "offset", text(description)))
     if has_labels:
         labels = _table(b, 4, (0, "offset", text(LABELS)), (2, "int8", LABEL_FILE))
         target.append((6, "offset", _offsets(b, labels)))

@@ -6,14 +6,15 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 import numpy as np
 
 from vit_keras import runtimes
-from vit_keras.tasks import VOID
+from vit_keras.tasks import CLASSES, VOID, Task
 
-LARGEST_DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2}  # of a logit
-LEAST_AGREEMENT = 0.99  # share of images with the same first class, for fewer bits
+LARGEST_DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2}  # of `largest_difference`
+LEAST_AGREEMENT = 0.99  # of `agreement`, such as images with the same class, for fewer bits
 SAME_PIXELS = 0.999  # share of the pixels of a mask with the same class, for fp32 and fp16
 LARGEST_DROP = 0.005  # of the accuracy, for fewer bits
 OUTPUT_SHOWN = 3000  # characters of a failed process
@@ -38,42 +39,44 @@ def _classes(outputs, output):
     return outputs if output == "mask" else outputs.argmax(axis=-1)
 
 
-def agreement(outputs: np.ndarray, expected: np.ndarray, output: str, kind: str) -> float:
+def agreement(outputs: np.ndarray, expected: np.ndarray, output: str, task: Task) -> float:
     """How far a file answers as Keras does; 1 is always.
 
-    It is the share of images with the same first class, or of labels with the same answer at a
-    probability of 0.5; the mean coefficient of determination of numbers; and for features, the
-    mean cosine.
+    It is the share of images with the same first class, or of labels with the same answer at their
+    thresholds; the mean coefficient of determination of numbers; and for features, the mean cosine.
     """
     if output == "features":
         norms = np.linalg.norm(outputs, axis=-1) * np.linalg.norm(expected, axis=-1)
         return float(((outputs * expected).sum(axis=-1) / norms).mean())
-    if kind == "labels":
-        return float(((outputs >= _even(output)) == (expected >= _even(output))).mean())
-    if kind == "numbers":
+    if task.kind == "labels":
+        return float((_present(outputs, output, task) == _present(expected, output, task)).mean())
+    if task.kind == "numbers":
         errors = ((outputs - expected) ** 2).sum(axis=0)
         spread = ((expected - expected.mean(axis=0)) ** 2).sum(axis=0)
         return float((1 - errors / np.maximum(spread, 1e-12)).mean())
     return float((_classes(outputs, output) == _classes(expected, output)).mean())
 
 
-def _even(output):
-    """The output that stands for a probability of 0.5."""
-    return 0.5 if output == "sigmoid" else 0.0
+def _present(outputs, output, task):
+    """Whether each label counts as present."""
+    if output == "sigmoid":
+        return task.present(outputs)
+    with np.errstate(over="ignore"):
+        return task.present(1 / (1 + np.exp(-outputs)))
 
 
-def _accuracy(outputs, output, labels, kind):
+def _accuracy(outputs, output, labels, task):
     """The share of images whose class is right, of pixels, or of known labels."""
-    if kind == "masks":
+    if task.kind == "masks":
         true, predicted = labels.reshape(outputs.shape[:3]), _classes(outputs, output)
         return float((predicted == true)[true != VOID].mean())
-    if kind == "labels":
+    if task.kind == "labels":
         known = ~np.isnan(labels)
-        return float(((outputs >= _even(output)) == labels)[known].mean())
+        return float((_present(outputs, output, task) == labels)[known].mean())
     return float((outputs.argmax(axis=-1) == labels).mean())
 
 
-def compare(outputs, expected, output: str, labels=None, kind: str = "classes") -> dict:
+def compare(outputs, expected, output: str, labels=None, task: Task = CLASSES) -> dict:
     """Compares a file's outputs with Keras'.
 
     Args:
@@ -81,28 +84,52 @@ def compare(outputs, expected, output: str, labels=None, kind: str = "classes") 
         expected: Keras' outputs, of the same shape.
         output: A name in `serving.OUTPUTS`.
         labels: The classes of the images, `(N,)`, or their labels, `(N, K)`.
-        kind: What the outputs are: a name in `vit_keras.tasks.KINDS`.
+        task: What the outputs are. Its thresholds decide which labels count as present.
 
     Returns:
         `images` (their number), `largest_difference` (of a logit, or of a number in standard
-        deviations; not for the output "mask"), `agreement` and, with labels but for numbers,
-        `accuracy`.
+        deviations; not for the output "mask"), `agreement`, `agreement_is` (what it measures) and,
+        with labels but for numbers, `accuracy`.
     """
-    if output == "mask":
-        row = {"images": len(outputs), "agreement": agreement(outputs, expected, output, kind)}
-        return row | (
-            {} if labels is None else {"accuracy": _accuracy(outputs, output, labels, kind)}
-        )
-    difference = np.abs(as_logits(outputs, output) - as_logits(expected, output))
-    if output == "values":
-        size = np.sqrt((expected**2).mean(axis=0))
-        spread = np.maximum(expected.std(axis=0), size / 10)  # float32 errs with the size
-        difference = difference / np.where(spread > 0, spread, 1.0)
-    row = {"images": len(outputs), "largest_difference": float(difference.max())}
-    row["agreement"] = agreement(outputs, expected, output, kind)
-    if labels is not None and output != "features" and kind != "numbers":
-        row["accuracy"] = _accuracy(outputs, output, labels, kind)
+    row: dict[str, Any] = {"images": len(outputs)}
+    if output != "mask":
+        difference = np.abs(as_logits(outputs, output) - as_logits(expected, output))
+        if output == "values":
+            size = np.sqrt((expected**2).mean(axis=0))
+            spread = np.maximum(expected.std(axis=0), size / 10)  # float32 errs with the size
+            difference = difference / np.where(spread > 0, spread, 1.0)
+        row["largest_difference"] = float(difference.max())
+    row["agreement"] = agreement(outputs, expected, output, task)
+    row["agreement_is"] = measures(output, task)[0]
+    if labels is not None and output != "features" and task.kind != "numbers":
+        row["accuracy"] = _accuracy(outputs, output, labels, task)
     return row
+
+
+# What `agreement` and `largest_difference` measure, by the output or the kind of label.
+MEASURES = {
+    "classes": ("same class", "of a logit"),
+    "labels": ("same labels", "of a logit"),
+    "masks": ("same class of a pixel", "of a logit"),
+    "numbers": ("R²", "of a number, in standard deviations"),
+    "features": ("mean cosine", "of a feature"),
+}
+
+
+def measures(output: str, task: Task) -> tuple[str, str]:
+    """What `agreement` and `largest_difference` measure for an output of a graph."""
+    return MEASURES["features" if output == "features" else task.kind]
+
+
+def agreement_text(row: dict) -> str:
+    """The agreement of a result of `compare`: in percent if it is a share.
+
+    Example:
+        >>> agreement_text({"agreement": 0.9975, "agreement_is": "same class"})
+        '99.75%'
+    """
+    is_share = row["agreement_is"].startswith("same")
+    return f"{row['agreement']:.2%}" if is_share else f"{row['agreement']:.4f}"
 
 
 def loses(row: dict, accuracy: float | None) -> bool:
@@ -112,6 +139,10 @@ def loses(row: dict, accuracy: float | None) -> bool:
     if accuracy is None or "accuracy" not in row:
         return False
     return row["accuracy"] < accuracy - LARGEST_DROP
+
+
+def _unit(row):
+    return dict(MEASURES.values())[row["agreement_is"]]
 
 
 def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | None:
@@ -133,14 +164,14 @@ def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | N
         if row["largest_difference"] <= bound:
             return None
         return (
-            f"differs from Keras by {row['largest_difference']:.2e}. The bound for {precision} is "
-            f"{bound:.0e}"
+            f"differs from Keras by {row['largest_difference']:.2e} {_unit(row)}. The bound for "
+            f"{precision} is {bound:.0e}"
         )
     if not loses(row, accuracy):
         return None
     message = (
-        f"agrees with Keras on {row['agreement']:.2%} of {row['images']} images. "
-        f"The bound is {LEAST_AGREEMENT:.0%}"
+        f"compared with Keras on {row['images']} images, {row['agreement_is']} "
+        f"{agreement_text(row)}. The bound is {LEAST_AGREEMENT}"
     )
     if "accuracy" in row:
         message += (

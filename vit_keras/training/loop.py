@@ -157,12 +157,22 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
             callbacks.StateSaver(run, recorder, loss_check, signals, writer, topology),
         ]
         batches_from = lambda number: topology.batches(batches(number))
-        validation = topology.batches(validation)
+        if _needs_all_outputs(model, run.config):
+            first = callbacks.EvaluateLabels(model, run.config, validation, topology, watching)
+            watching, validation = [first, *watching], None
+        else:
+            validation = topology.batches(validation)
         if due:
             _evaluate(model, (start - 1) // run.config.eval_every, watching, validation)
         if not model.stop_training:
             _fit(model, run, recorder, watching, batches_from, validation)
     return recorder.rows
+
+
+def _needs_all_outputs(model, config):
+    """Whether the figure of held-out images is no sum over batches."""
+    is_plain = config.learns_labels and not config.distill.is_active
+    return is_plain and task_of(model).kind == "labels"
 
 
 def _images(batch):
@@ -183,8 +193,9 @@ def _evaluate(model, epoch, watching, validation):
     watching.on_train_begin()
     watching.on_epoch_begin(epoch)
     logs = model.get_metrics_result()
-    held_out = model.evaluate(validation, callbacks=watching, verbose=0, return_dict=True)
-    logs |= {f"val_{name}": value for name, value in held_out.items()}
+    if validation is not None:
+        held_out = model.evaluate(validation, callbacks=watching, verbose=0, return_dict=True)
+        logs |= {f"val_{name}": value for name, value in held_out.items()}
     watching.on_epoch_end(epoch, logs)
     watching.on_train_end(logs)
 

@@ -1,6 +1,7 @@
 """Callbacks of `model.fit`: counting, records, checkpoints, progress, early stopping."""
 
 from vit_keras.training.callbacks.evaluate_average import EvaluateAverage
+from vit_keras.training.callbacks.evaluate_labels import EvaluateLabels
 from vit_keras.training.callbacks.fit_state import RestoreFitState
 from vit_keras.training.callbacks.patch_keep_rates import PatchKeepRates
 from vit_keras.training.callbacks.patience import Patience
@@ -15,6 +16,7 @@ from vit_keras.training.callbacks.trackers import tracker_callbacks
 __all__ = [
     "CallbackList",
     "EvaluateAverage",
+    "EvaluateLabels",
     "PatchKeepRates",
     "Patience",
     "Progress",
