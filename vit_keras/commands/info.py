@@ -122,7 +122,6 @@ def _exported_file(path):
         "kind": "exported file",
         "format": str(format_of(path)).removeprefix("."),
         "input_shape": list(predictor.input_shape),
-        "task": predictor.task.kind,
         "num_classes": predictor.num_classes,
         "output": _output(predictor),
         "task": dataclasses.asdict(predictor.task),
@@ -160,7 +159,7 @@ def _weights(source, size):
     if description["missing"]:
         return description, None
     model, _ = runs.open_source(source)
-    description["task"] = models.task_of(model).kind
+    description["task"] = dataclasses.asdict(models.task_of(model))
     if size:
         model = models.with_image_size(model, size)
     costs = None if None in model.input_shape[1:3] else flops(model)
