@@ -237,7 +237,7 @@ def evaluate_few_shot(
     if predictor.model is None:
         raise ValueError(
             "A few-shot evaluation needs features, which an exported file does not give. "
-            "Received: an exported file. Give the run or the checkpoint that it came from"
+            "Received: an exported file, or --tta. Give the run or the checkpoint without --tta"
         )
     split, classes = dataset.split(splits[0]), len(dataset.class_names)
     drawn = draw(split.labels, classes, shots, seeds)

@@ -135,7 +135,7 @@ def _rollout_function(predictor):
     if predictor.model is None:
         raise ValueError(
             "Attention needs a Keras model with EncoderBlock layers. Received: an exported file, "
-            "which keeps no attention weights; give the run or the checkpoint that it was made of"
+            "which keeps no attention weights, or --tta; give the run or checkpoint without --tta"
         )
     return inspection.rollout_function(predictor.model)
 
@@ -170,6 +170,7 @@ def _predict(predictor, rows, rollout, batch, top, threshold):
                     classes = _most_likely(predictor, probabilities, top, threshold)
                     row = dataclasses.replace(row, classes=classes, attention=attention)
                 yield row
+    predictor.disagreement.report()
 
 
 def _answers(predictor, rollout, images, size):
@@ -182,6 +183,7 @@ def _answers(predictor, rollout, images, size):
         return []
     filled = np.concatenate([images, np.repeat(images[-1:], size - len(images), axis=0)])
     outputs = np.asarray(predictor.run(filled), "float32")[: len(images)]
+    predictor.disagreement.keep(len(images))
     attention = rollout(filled) if rollout else itertools.repeat(None)
     return zip(predictor.as_probabilities(outputs), attention)
 

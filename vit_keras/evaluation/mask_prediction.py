@@ -9,7 +9,7 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.evaluation.masks import pixel_matrix, report_matrix
-from vit_keras.evaluation.predictors import NO_IMAGES, Predictor
+from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, softmax
 from vit_keras.resizing import INTERPOLATIONS
 
 LEAST = 1e-6  # the probability that counts as none
@@ -80,10 +80,10 @@ def predict_masks(
     """
     check_masks(predictor)
     options = options or MaskOptions()
-    predict, remaining = _tiled if options.tiles else _resized, iter(pictures)
+    predict, remaining = _mirrored if predictor.unmirrored else _plain, iter(pictures)
     while chunk := list(itertools.islice(remaining, options.batch)):
-        for logits in predict(predictor, chunk, options):
-            yield logits.argmax(axis=-1).astype("uint8")
+        for scores in predict(predictor, chunk, options):
+            yield scores.argmax(axis=-1).astype("uint8")
 
 
 def check_masks(predictor: Predictor) -> None:
@@ -133,6 +133,7 @@ def judge_masks(
         pictures = _pictures(split, true)
         for predicted in predict_masks(predictor, pictures, options):
             matrix += pixel_matrix(true.pop(0), predicted, len(class_names))
+    predictor.disagreement.report()
     return report_matrix(matrix, class_names, len(split))
 
 
@@ -144,16 +145,30 @@ def _pictures(split, masks):
         yield picture
 
 
+def _mirrored(predictor, pictures, options):
+    """Yields sums of the probabilities `(H, W, K)` of pictures and their mirror images."""
+    mirrored = [np.asarray(picture)[:, ::-1] for picture in pictures]
+    both = [_plain(predictor.unmirrored, chunk, options) for chunk in (pictures, mirrored)]
+    for logits, others in zip(*both):
+        plain, other = softmax(logits), softmax(others[:, ::-1])
+        predictor.disagreement.note("flip", plain[None], other[None])
+        predictor.disagreement.keep(1)
+        yield plain + other
+
+
+def _plain(predictor, pictures, options):
+    """Yields logits `(H, W, K)` of pictures, from tiles or from the resized pictures."""
+    if not options.tiles:
+        return _resized(predictor, pictures, options)
+    return (_from_tiles(predictor, np.asarray(picture), options) for picture in pictures)
+
+
 def _resized(predictor, pictures, options):
     """Yields logits `(H, W, K)` of pictures that one call of the predictor sees whole."""
     size, preprocessing = predictor.input_shape[:2], predictor.preprocessing
     pixels = np.stack([data.resize(picture, size, preprocessing) for picture in pictures])
     for picture, logits in zip(pictures, _logits(predictor, pixels, options.batch)):
-        yield _resize(logits, picture.shape[:2])
-
-
-def _tiled(predictor, pictures, options):
-    return (_from_tiles(predictor, np.asarray(picture), options) for picture in pictures)
+        yield resize_maps(logits, picture.shape[:2])
 
 
 def _from_tiles(predictor, picture, options):
@@ -199,10 +214,11 @@ def _logits(predictor, pixels, size):
     return np.log(np.maximum(outputs, LEAST)) if predictor.gives_probabilities else outputs
 
 
-def _resize(logits, size):
-    """Resizes logits `(h, w, K)` to a height and width, bilinearly with centers at halves."""
-    if logits.shape[:2] == tuple(size):
-        return logits
+def resize_maps(maps, size):
+    """Resizes maps `(..., h, w, K)` to a height and width, bilinearly with centers at halves."""
+    sides = maps.shape[-3:-1]
+    if sides == tuple(size):
+        return maps
     rule = INTERPOLATIONS["bilinear_half_pixel"]
-    rows, columns = (rule(old, new).astype("float32") for old, new in zip(logits.shape[:2], size))
-    return np.einsum("ih,jw,hwk->ijk", rows, columns, logits, optimize=True)
+    rows, columns = (rule(old, new).astype("float32") for old, new in zip(sides, size))
+    return np.einsum("ih,jw,...hwk->...ijk", rows, columns, maps, optimize=True)

@@ -153,7 +153,7 @@ def evaluate_knn(
     if predictor.model is None:
         raise ValueError(
             "Nearest neighbors need features, which an exported file does not give. "
-            "Received: an exported file. Give the run or the checkpoint that it came from"
+            "Received: an exported file, or --tta. Give the run or the checkpoint without --tta"
         )
     features = feature_model(predictor.model, representation)
     with dataset.unreadable.reading():

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from vit_keras import data
+from vit_keras.evaluation.disagreement import Disagreement
 from vit_keras.evaluation.labels import sigmoid
 from vit_keras.layers.base import pair
 from vit_keras.models import (
@@ -53,6 +54,10 @@ class Predictor:
         class_names: The K names in the order of the outputs; None if they are unknown.
         model: The Keras model; None for an exported file.
         task: What the outputs are.
+        gives_masks: Whether the probabilities are 0 and 1, made from an exported file's masks.
+        disagreement: Compares the views of `with_views`.
+        unmirrored: The predictor whose answers for a picture and for its mirror image are averaged;
+            None if they are not.
 
     Example:
         ```python
@@ -70,6 +75,9 @@ class Predictor:
     class_names: tuple[str, ...] | None = None
     model: keras.Model | None = None
     task: Task = CLASSES
+    gives_masks: bool = False
+    disagreement: Disagreement = dataclasses.field(default_factory=Disagreement)
+    unmirrored: "Predictor | None" = None
 
     def __post_init__(self):
         if self.class_names is not None:
@@ -98,6 +106,7 @@ class Predictor:
             images = np.asarray(images)
             began = time.perf_counter()
             outputs.append(np.asarray(self.run(images), "float32"))
+            self.disagreement.keep(len(images))
             if first is None:
                 first = images
             elif len(images) == len(first):  # a model is compiled again for another size
@@ -109,6 +118,7 @@ class Predictor:
             began = time.perf_counter()
             self.run(first)
             images_timed, seconds = _add(images_timed, seconds, first, began)
+        self.disagreement.report()
         joined = np.concatenate(outputs)
         if not np.isfinite(joined).all():
             bad = int((~np.isfinite(joined)).any(axis=-1).sum())

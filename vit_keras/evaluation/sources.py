@@ -138,6 +138,7 @@ def _open_exported(path, image_size, features):
         final or task.kind == "numbers",
         names and tuple(names),
         task=task,
+        gives_masks=output == "mask",
     )
 
 

@@ -2,46 +2,71 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from vit_keras import data
+from vit_keras.evaluation.disagreement import Disagreement
+from vit_keras.evaluation.mask_prediction import resize_maps
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.layers.base import check_choice
-from vit_keras.models import Preprocessing
 
 SHARE = 7 / 8  # the side of a crop
-# Resizes prepared images too, whatever their values.
-PLAIN = Preprocessing(antialias=False, rounding="none")
+CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5))  # and the center
 
 
-def _flip(images):
-    yield images[:, :, ::-1]
+def _over_mirror_images(predictor, images):
+    """Means of two, whose sum has no order, so mirrored images have mirrored answers."""
+    images = np.asarray(images)
+    other, plain = (_answer(predictor, x) for x in (images[:, :, ::-1], images))
+    other = other if other.ndim == 2 else other[:, :, ::-1]
+    predictor.disagreement.note("flip", plain, other)
+    return (plain + other) / 2
 
 
-def _crops(images) -> Iterator[np.ndarray]:
-    """The four corners and the center, enlarged to the whole size."""
+def _over_crops(predictor, images):
+    """Means over each image and its crops, enlarged; of a pixel, over the views that show it."""
+    images = np.asarray(images)
     sides = np.array(images.shape[1:3])
     crop = np.maximum(np.round(sides * SHARE).astype(int), 1)
-    free = sides - crop
-    for top, left in ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5)):
-        y, x = (free * (top, left)).astype(int)
-        yield _enlarge(images[:, y : y + crop[0], x : x + crop[1]], tuple(sides))
+    starts = [((sides - crop) * corner).astype(int) for corner in CORNERS]
+    places = [(slice(y, y + crop[0]), slice(x, x + crop[1])) for y, x in starts]
+    views = [resize_maps(images[:, *place], sides) for place in places]
+    *answers, plain = [_answer(predictor, view) for view in (*views, images)]
+    if plain.ndim == 2:
+        predictor.disagreement.note("crops", plain, np.mean(answers, axis=0))
+        return np.mean([plain, *answers], axis=0, dtype="float64").astype("float32")
+    sums, counts = plain.astype("float64"), np.ones((*sides, 1))
+    for place, answer in zip(places, answers):
+        sums[:, *place] += resize_maps(answer, crop)
+        counts[place] += 1
+    return (sums / counts).astype("float32")
 
 
-def _enlarge(images, size):
-    """Bilinear resizing, by which values outside [0, 255] keep their places."""
-    low, high = images.min(), images.max()
-    scale = 255 / max(high - low, 1e-12)
-    return data.resize((images - low) * scale, size, PLAIN) / scale + low
+AVERAGES: dict[str, Callable] = {"flip": _over_mirror_images, "crops": _over_crops}
 
 
-VIEWS: dict[str, Callable[[np.ndarray], Iterator[np.ndarray]]] = {"flip": _flip, "crops": _crops}
+def _answer(predictor, images):
+    """Probabilities or numbers, `(B, K)` or `(B, H, W, K)`."""
+    outputs = np.asarray(predictor.run(np.ascontiguousarray(images)), "float32")
+    if outputs.ndim != 2 and outputs.shape[:-1] != images.shape[:3]:
+        raise ValueError(
+            "Views are averaged of outputs (B, K), or of maps (B, H, W, K) with the images' sides. "
+            f"Received: {outputs.shape} for images {images.shape}. Leave out the views"
+        )
+    return predictor.as_probabilities(outputs)
 
 
 def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
     """Returns a predictor that averages its probabilities, or numbers, over views of each image.
+
+    Answers for pixels are turned back first: the map of a mirror image is mirrored, and that of a
+    crop is put into the crop's place at its size. With "flip", a mirrored picture gets exactly the
+    mirrored map, and from `predict_mask` the mirrored mask.
+
+    An average is wrong where the true answer is not the same for all views, as the direction of an
+    arrow is not. `evaluate` and `predict_files` warn on standard error if the answers for views
+    contradict those for the pictures as they are.
 
     Args:
         predictor: From `open_predictor` or `make_predictor`.
@@ -53,7 +78,9 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
         A predictor that takes the same images. It has no Keras model.
 
     Raises:
-        ValueError: If there is no such view.
+        ValueError: If there is no such view, or if the predictor is an exported file that returns
+            masks instead of probabilities. When it runs, if its outputs are neither `(B, K)` nor
+            `(B, H, W, K)`.
 
     Example:
         ```python
@@ -62,17 +89,19 @@ def with_views(predictor: Predictor, views: Sequence[str]) -> Predictor:
         ```
     """
     for view in views:
-        check_choice(view, VIEWS, "view")
-    run = functools.partial(_mean, predictor, views)
-    return dataclasses.replace(predictor, run=run, gives_probabilities=True, model=None)
-
-
-def _mean(predictor, views, images):
-    images = np.asarray(images)
-    seen = [images]
-    if "crops" in views:
-        seen += VIEWS["crops"](images)
-    if "flip" in views:
-        seen += [mirrored for view in seen for mirrored in VIEWS["flip"](view)]
-    answers = [predictor.as_probabilities(np.asarray(predictor.run(view))) for view in seen]
-    return np.mean(answers, axis=0, dtype="float64").astype("float32")
+        check_choice(view, AVERAGES, "view")
+    if predictor.gives_masks:
+        raise ValueError(
+            "An average over views needs the probabilities of each pixel. Received: an exported "
+            "file that returns masks. Export it again with --output softmax"
+        )
+    names = predictor.class_names or tuple(map(str, range(predictor.num_classes)))
+    made = dataclasses.replace(predictor, disagreement=Disagreement(predictor.task, names))
+    # Masks are mirrored last, as whole pictures; of others, each crop is mirrored.
+    for view in sorted(set(views), reverse=made.task.kind != "masks"):
+        run = functools.partial(AVERAGES[view], made)
+        unmirrored = made if view == "flip" else None
+        made = dataclasses.replace(
+            made, run=run, gives_probabilities=True, model=None, unmirrored=unmirrored
+        )
+    return made

@@ -1,0 +1,145 @@
+"""What changes in a view of a picture is not averaged without a word."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vit_keras import evaluation
+from vit_keras.evaluation.predictors import Predictor
+from vit_keras.models import Preprocessing
+from vit_keras.tasks import Task
+
+pytestmark = pytest.mark.once
+SIZE = (8, 12)
+ACROSS = np.linspace(-1, 1, SIZE[1])  # turns in the mirror
+SIGNAL = 4.0
+
+
+def pictures(rng, count):
+    """Two numbers for each picture, one that turns in the mirror and one that does not."""
+    turns, stays = rng.normal(size=(2, count))
+    images = turns[:, None, None] * ACROSS + stays[:, None, None] * np.ones(SIZE)
+    return (images[..., None] + 0.1 * rng.normal(size=(count, *SIZE, 1))).astype("float32")
+
+
+def seen(images):
+    """Both numbers, as a model reads them."""
+    images = np.asarray(images)[..., 0]
+    turns = (images * ACROSS).sum(axis=(1, 2)) / (SIZE[0] * (ACROSS**2).sum())
+    return np.stack([turns, images.mean(axis=(1, 2))], axis=1)
+
+
+def predictor_of(kind, function):
+    names = ("left", "right", "bright")[: function(np.zeros((1, *SIZE, 1))).shape[-1]]
+    shape = (*SIZE, 1)
+    return Predictor(function, shape, len(names), Preprocessing(), True, names, task=Task(kind))
+
+
+def arrows(images):
+    """Pictures point to the left or right, if they are not bright."""
+    turns, stays = seen(images).T
+    scores = np.stack([-turns, turns, SIGNAL * (stays - 0.5)], axis=1)
+    return np.exp(SIGNAL * scores) / np.exp(SIGNAL * scores).sum(axis=1, keepdims=True)
+
+
+def brightness(images):
+    """Classes that do not turn."""
+    bright = 1 / (1 + np.exp(-SIGNAL * seen(images)[:, 1]))
+    return np.stack([bright, 1 - bright], axis=1)
+
+
+def present(images):
+    return 1 / (1 + np.exp(-SIGNAL * seen(images)))  # the labels "left" and "right"
+
+
+FUNCTIONS = {
+    "numbers": lambda images: 10 * seen(images),
+    "classes": arrows,
+    "labels": present,
+    "still numbers": lambda images: 40 + 10 * seen(images)[:, 1:],
+    "still classes": brightness,
+}
+
+
+def told(name, images, capsys, batch=16, views=("flip",)):
+    """What is printed for pictures in batches, the last of which is filled up."""
+    averaged = evaluation.with_views(predictor_of(name.split()[-1], FUNCTIONS[name]), views)
+    batches = [images[i : i + batch] for i in range(0, len(images), batch)]
+    averaged.predict([(x, np.zeros(len(x), int)) for x in batches])
+    return capsys.readouterr().err
+
+
+def test_numbers_that_turn_are_told_with_figures(rng, capsys):
+    images = pictures(rng, 300)
+    text = told("numbers", images, capsys)
+    plain, mirrored = (10 * seen(x)[:, 0] for x in (images, images[:, :, ::-1]))
+    ratio = np.sqrt(((mirrored - plain) ** 2).mean()) / plain.std()
+    assert (
+        f"Warning: in mirror images, left changes by {ratio:.0%} of the spread in 300 pictures"
+        in text
+    )
+    assert "right" not in text and "leave flip out of --tta" in text and len(text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["classes", "labels"])
+def test_classes_and_labels_that_turn_are_told_with_figures(rng, capsys, name):
+    images = pictures(rng, 400)
+    text = told(name, images, capsys)
+    plain, mirrored = (FUNCTIONS[name](x) for x in (images, images[:, :, ::-1]))
+    lost = 1 - np.minimum(plain, mirrored)[:, 0].sum() / plain[:, 0].sum()
+    count = f"in {plain[:, 0].sum():.0f} pictures"
+    assert f"left loses {lost:.0%} of its probability {count}" in text
+    assert "bright" not in text and text.startswith("Warning: in mirror images")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_words_do_not_depend_on_the_batch(rng, capsys, name):
+    images = pictures(rng, 100)
+    texts = [told(name, images, capsys, batch) for batch in (1, 7, 64, 100)]
+    assert len({*texts}) == 1 and bool(texts[0]) != name.startswith("still")
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 9, 10, 30, 1000])
+def test_small_sets_raise_no_false_alarm(rng, capsys, count):
+    for _ in range(5):
+        images = pictures(rng, count)
+        for name in ("still numbers", "still classes"):
+            assert "Warning" not in told(name, images, capsys)
+    text = told("numbers", pictures(rng, count), capsys)
+    assert text.startswith("Warning" if count >= 10 else "Note (few pictures): in mirror images")
+
+
+def test_crops_that_change_an_answer_are_told(rng, capsys):
+    """The number is one column, which lies elsewhere in each crop."""
+    assert told("still numbers", pictures(rng, 50), capsys, views=("crops", "flip")) == ""
+    images = rng.normal(size=(50, *SIZE, 1)).astype("float32")
+    predictor = predictor_of("numbers", lambda x: np.asarray(x)[:, :, 3].mean(axis=1))
+    evaluation.with_views(predictor, ["crops"]).predict([(images, np.zeros(50))])
+    text = capsys.readouterr().err
+    assert "in crops, left changes by" in text and "leave crops out of --tta" in text
+
+
+def test_areas_that_turn_are_told(rng, capsys):
+    """Classes of pixels that say on which side of the picture they lie."""
+    side = np.stack([ACROSS < 0, ACROSS >= 0], axis=1) * np.ones((*SIZE, 2))
+    task = {"gives_probabilities": True, "class_names": ("left", "right"), "task": Task("masks")}
+    predictor = Predictor(
+        lambda x: np.repeat(side[None], len(x), 0), (*SIZE, 1), 2, Preprocessing(), **task
+    )
+    averaged = evaluation.with_views(predictor, ["flip"])
+    for _ in evaluation.predict_masks(averaged, [np.zeros((20, 33, 1), "uint8")] * 40):
+        pass
+    averaged.disagreement.report()
+    assert "left loses 9" in (text := capsys.readouterr().err) and "Warning" in text
+
+
+def test_files_are_told_of_once(tmp_path, capsys):
+    for number in range(30):
+        level = 255 * number / 29
+        ramp = np.linspace(level, 255 - level, SIZE[1]) * np.ones(SIZE)
+        Image.fromarray(np.round(ramp).astype("uint8")).save(tmp_path / f"{number}.png")
+    averaged = evaluation.with_views(predictor_of("numbers", FUNCTIONS["numbers"]), ["flip"])
+    rows = [*evaluation.predict_files(averaged, sorted(tmp_path.iterdir()), batch=8)]
+    text = capsys.readouterr().err
+    assert len(rows) == 30 and text.count("Warning") == 1
+    assert "left changes by 200% of the spread in 30 pictures" in text
