@@ -19,6 +19,7 @@ FILES = {
     "ViT-S_16.npz": ("S/16", "google", {"num_classes": 3}),
     "vit.npz": ("S/16", "google", {"num_classes": 2}),
     "vit_small.safetensors": ("S/16", "timm", {"num_classes": 3}),
+    "vit.weights.h5": ("S/16", "keras_hub", {"num_classes": 3}),
     "flexivit_s_i1k.npz": ("FlexiViT-S/16", "big_vision", {}),
     "beit-base-patch16-224": ("BEiT-B/16", "huggingface", {}),
     "deit-tiny-distilled-patch16-224": ("DeiT-Ti/16-distilled", "huggingface", {}),
@@ -39,7 +40,7 @@ FILES = {
     "shapes.keras": ("S/32", None, {"num_classes": 3, "image_size": 32}),
     "model.keras": ("S/32", None, {"num_classes": 2, "image_size": 64}),
 }
-SUFFIXES = (".keras", ".npz", ".pt", ".pth", ".safetensors")
+SUFFIXES = (".keras", ".npz", ".pt", ".pth", ".safetensors", ".h5")
 CLASSES = ("cat", "dog")
 
 

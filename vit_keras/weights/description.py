@@ -88,6 +88,7 @@ def _model(file):
     architecture, said = class_for(arguments), arguments
     if numerics is not None and arguments:
         fields = {field: getattr(numerics, field) for field in architecture.numerics_fields}
+        fields = {field: value for field, value in fields.items() if value is not None}
         arguments = {**fields, **arguments}
     required = (*architecture.required, *architecture.numerics_fields[:1])
     pixels = None if numerics is None else dataclasses.asdict(numerics.preprocessing)

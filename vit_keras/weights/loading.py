@@ -20,6 +20,7 @@ from vit_keras.weights.described_size import check_described_size
 from vit_keras.weights.hub import local_path
 from vit_keras.weights.naming import named_errors
 from vit_keras.weights.numerics import FIELD_LABELS, Numerics, set_computation
+from vit_keras.weights.other_sizes import inferred
 from vit_keras.weights.weight_file import open_weight_file
 
 _AS_IN_THE_FILE = object()
@@ -72,7 +73,21 @@ def load(
         )
     with open_weight_file(path, source) as file:
         strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
+        if head == "keep":
+            _warn_of_activation(file, inferred(file), strict_copy.sizes_of(model))
     return model
+
+
+def _warn_of_activation(file, *sizes):
+    """Warns where the classifier in a file has another activation than the model's, which stays."""
+    there, here = (arguments.get("classifier_activation") for arguments in sizes)
+    if there not in (None, here):
+        warnings.warn(
+            f"The classifier in {file.path!r} has the activation {there!r} and the model's has "
+            f"{here!r}, which stays; build the model with classifier_activation={there!r} for the "
+            "same outputs",
+            stacklevel=3,
+        )
 
 
 def from_checkpoint(
@@ -134,8 +149,8 @@ def rebuild(
         strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
         if numerics is None:  # such a file says nothing of pictures either
             model.preprocessing = PUBLISHED_PREPROCESSING
-        assumed = file.format.assumption(file.config)
-    if assumed and not file.note and not set(overrides) & set(FIELD_LABELS):
+        assumed = "" if file.note else file.format.assumption(file.shapes, file.config, overrides)
+    if assumed:
         warnings.warn(f"{file.path!r} is read as {assumed}", stacklevel=3)
     overridden = {key: value for key, value in overrides.items() if key in FIELD_LABELS}
     if overridden and numerics is not None:
@@ -219,7 +234,8 @@ def _build(inferred, numerics, overrides, file):
     if numerics is None:  # a `.weights.h5` of this package does not say the GELU
         required, numerics = (*required, *computation[:1]), Numerics()
         computation = computation[1:]
-    arguments = {**architecture.defaults, **{key: getattr(numerics, key) for key in computation}}
+    said = {key: getattr(numerics, key) for key in computation}
+    arguments = architecture.defaults | {k: v for k, v in said.items() if v is not None}
     arguments |= {**inferred, **overrides}
     _check_complete(arguments, required, file)
     if overrides.get("image_size") and "crop_to_patches" not in overrides:

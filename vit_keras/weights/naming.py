@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from vit_keras.weights.containers.checks import DamagedFile
+from vit_keras.weights.containers.checks import DamagedFile, UnreadModel
 
 # What parsers and constructors raise for content of another form than they know.
 FORM = (TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
@@ -12,12 +12,17 @@ FORM = (TypeError, KeyError, IndexError, AttributeError, ArithmeticError, Recurs
 
 @contextlib.contextmanager
 def named_errors(path: str | os.PathLike) -> Iterator[None]:
-    """Raises errors of content, in the `with` statement, as `DamagedFile` that names the file."""
+    """Raises errors of content, in the `with` statement, as `DamagedFile` that names the file.
+
+    An `UnreadModel` stays one, and names the file as well.
+    """
     name = os.fspath(path)
     try:
         yield
     except DamagedFile:
         raise
+    except UnreadModel as error:
+        raise UnreadModel(f"{name!r}: {error}") from error
     except ValueError as error:
         message = str(error)
         is_plain = not isinstance(error, UnicodeError)

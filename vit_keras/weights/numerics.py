@@ -32,7 +32,8 @@ class Numerics:
 
     Attributes:
         gelu: "exact", "tanh" or "quick".
-        layer_norm_epsilon: The epsilon of all layer normalizations.
+        layer_norm_epsilon: The epsilon of all layer normalizations; None where the file does not
+            say it, and a model keeps its own.
         preprocessing: How pixels become the model's input.
         resizing: The rules for position embeddings and patch kernels of other sizes.
         standardization: How the convolutions of a hybrid's stem standardize their kernels.
@@ -42,7 +43,7 @@ class Numerics:
     """
 
     gelu: str = "exact"
-    layer_norm_epsilon: float = 1e-6
+    layer_norm_epsilon: float | None = 1e-6
     preprocessing: Preprocessing = PUBLISHED_PREPROCESSING
     resizing: Resizing = PUBLISHED_RESIZING
     standardization: str = "vit"
@@ -55,6 +56,8 @@ class Numerics:
         check_choice(self.standardization, STANDARDIZATIONS, "standardization")
         for name in ("layer_norm_epsilon", "group_norm_epsilon"):
             value = getattr(self, name)
+            if value is None and name == "layer_norm_epsilon":
+                continue
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
                 raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {value!r}")
 
@@ -91,6 +94,8 @@ def adopt_numerics(model: keras.Model, numerics: Numerics) -> None:
 def set_computation(model: keras.Model, numerics: Numerics) -> None:
     """Sets GELU and the epsilons in the stem, blocks, pooling and norms of `model`."""
     gelu, epsilon = numerics.gelu, numerics.layer_norm_epsilon
+    if epsilon is None:
+        epsilon = next(b.layer_norm_epsilon for b in model.layers if isinstance(b, EncoderBlock))
     _set_stem_computation(model, numerics)
     for layer in model.layers:
         if isinstance(layer, (EncoderBlock, MAPHead)):

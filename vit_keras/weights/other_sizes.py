@@ -91,8 +91,9 @@ def _grid_in_file(count, slots, grid, file):
     The count of positions alone does not say them: 16 are 4x4 patches, or 3x5 and a class token.
     What the file's configuration says comes first, then a square, then the grid of the model.
     """
-    if count == slots + math.prod(grid) and file.numerics() is None:
-        return grid, slots  # a `.weights.h5` of this package, which the same model wrote
+    is_bare = file.path.endswith(".weights.h5") and "config" not in file.config
+    if count == slots + math.prod(grid) and is_bare:
+        return grid, slots  # Keras loads a `.weights.h5` into the model that wrote it
     for source, prefix in _order((_configured, _square, _of_the_model), (slots, 0), file):
         old_grid = source(count - prefix, grid, file)
         if old_grid is not None and math.prod(old_grid) == count - prefix:

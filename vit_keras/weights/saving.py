@@ -234,6 +234,7 @@ def _warn_of_numerics(row: Format, arch, numerics: Numerics, theirs: Numerics) -
     """Warns of each number with which the format's own code will compute differently."""
     for field in arch.numerics_fields:
         ours, other = getattr(numerics, field), getattr(theirs, field)
+        other = getattr(Numerics(), field) if other is None else other
         if ours != other:
             warnings.warn(
                 f"{row.name} computes with {FIELD_LABELS[field]} {other!r} and this model with "

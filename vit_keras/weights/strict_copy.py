@@ -114,7 +114,8 @@ class _Plan:
     def assign(self, link: Link):
         """Reads one link's tensors and assigns its variables."""
         for path, array in self._read_resized(link):
-            self.variables[path].assign(np.ascontiguousarray(array))
+            shape = self.variables[path].shape  # another one has a 0 that the file leaves out
+            self.variables[path].assign(np.ascontiguousarray(np.broadcast_to(array, shape)))
 
     def _read_resized(self, link):
         arrays = self.resized.get(link.ours[0])
@@ -163,6 +164,7 @@ class _Plan:
     def _title(self):
         title = f"{self.file.path!r} ({self.file.format.name}) does not fit model "
         title += f"{self.model.name!r}"
+        title += f": {foreign}" if (foreign := self.file.foreign) else ""
         theirs = variant_name(inferred(self.file))
         ours = variant_name(sizes_of(self.model))
         if theirs != ours and theirs and ours:

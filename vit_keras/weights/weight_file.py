@@ -11,10 +11,12 @@ from vit_keras.models.options import ViTOptions
 from vit_keras.weights.architectures import class_for
 from vit_keras.weights.config_fields import check_fields
 from vit_keras.weights.containers import READERS, DamagedFile, Reader
+from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG, model_config
 from vit_keras.weights.containers.safetensors import NOTE_KEY
 from vit_keras.weights.formats import registry
 from vit_keras.weights.formats.base import Format, Numerics
+from vit_keras.weights.formats.keras_hub_preset import READ, check_class
 from vit_keras.weights.hub import local_path
 from vit_keras.weights.json_text import LARGEST_JSON_BYTES, parse_json
 from vit_keras.weights.naming import named_errors
@@ -87,6 +89,15 @@ class WeightFile:
         folder, name = os.path.split(os.path.abspath(self.path))
         return " ".join([*said, *([os.path.basename(folder)] if said else []), name])
 
+    @property
+    def foreign(self) -> str:
+        """What a Keras file holds that no constructor of this package builds; "" for others."""
+        ours = any(name.startswith(("encoderblock_", "root_block/")) for name in self.names)
+        if ours or self.format.name != "vit_keras":
+            return ""
+        model = self.tensors.metadata.get("model")
+        return f"it holds the Keras model {model}, which is none of this package's. {READ}"
+
     def infer(self) -> dict:
         """The arguments of the model that the file and its configuration say.
 
@@ -94,6 +105,8 @@ class WeightFile:
             ValueError: If tensors are missing that every model of the format has.
         """
         with named_errors(self.path):
+            if self.foreign:
+                raise UnreadModel(self.foreign)
             try:
                 arguments = self.format.infer(self.shapes, self.config)
             except (KeyError, IndexError) as error:
@@ -152,9 +165,10 @@ def open_weight_file(path: str | os.PathLike, source: str | None = None) -> Iter
     reader = next((READERS[end] for end in READERS if path.endswith(end)), None)
     if reader is None:
         raise ValueError(f"Weights are read from {', '.join(READERS)} files. Received: {path!r}")
+    config = read_config(folder)
     with contextlib.closing(reader(path)) as tensors:
         format_row, names = registry.choose(tensors.shapes, source, path)
-        config = {**read_config(folder), KERAS_CONFIG: model_config(tensors.metadata, path)}
+        config = {**config, KERAS_CONFIG: model_config(tensors.metadata, path)}
         if held := [name for name in format_row.values if name in names]:
             config["values"] = {name: tensors.read(names[name]) for name in held}
         yield WeightFile(path, tensors, format_row, names, config, folder)
@@ -188,6 +202,7 @@ def read_config(folder: str) -> dict:
         if os.path.isfile(path):
             with open(path, "rb") as file:
                 contents[name] = parse_json(file.read(LARGEST_JSON_BYTES + 1), repr(path))
+            check_class(name, contents[name], path)
             check_fields(contents[name], path)
     return merge_configs(contents)
 

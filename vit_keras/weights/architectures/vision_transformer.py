@@ -67,6 +67,7 @@ class VisionTransformerArchitecture:
     layer_norm_epsilon: float
     position_embedding: str = dataclasses.field(default="learned", kw_only=True)
     options: ViTOptions = dataclasses.field(default=ViTOptions(), kw_only=True)
+    classifier_activation: str | None = dataclasses.field(default=None, kw_only=True)
 
     @staticmethod
     def from_model(model: keras.Model) -> "VisionTransformerArchitecture":
@@ -94,11 +95,16 @@ class VisionTransformerArchitecture:
 
     @property
     def arguments(self) -> dict:
-        """The arguments of the constructor; positions and options where not the paper's."""
+        """The arguments of the constructor; positions and options where not the paper's.
+
+        The activation of the classifier is there if it is one of Keras'.
+        """
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         options = fields.pop("options")
         if self.position_embedding == "learned":
             del fields["position_embedding"]
+        if not hasattr(keras.activations, self.classifier_activation or ""):
+            del fields["classifier_activation"]
         return {**fields, **options.changed()}
 
     @property
@@ -210,9 +216,18 @@ def _transformer_sizes(model):
         "mlp_dim": blocks[0].mlp_dim,
         "num_classes": None if head is None else head.units,
         "representation_size": None if pre_logits is None else pre_logits.units,
+        "classifier_activation": None if head is None else _name_of(head.activation),
         "gelu": blocks[0].gelu,
         "layer_norm_epsilon": blocks[0].layer_norm_epsilon,
     }
+
+
+def _name_of(activation):
+    """The name of one of Keras' activations, which others do not have; None for none."""
+    name = getattr(activation, "__name__", "")
+    if activation is keras.activations.linear:
+        return None
+    return name if getattr(keras.activations, name, None) is activation else repr(activation)
 
 
 def _stem_sizes(model):

@@ -21,6 +21,10 @@ class DamagedFile(ValueError):
     """A file of weights whose content contradicts its name or its header."""
 
 
+class UnreadModel(ValueError):
+    """A file of weights that is whole, and whose model this package does not read."""
+
+
 def check_claim(path: str, claimed_bytes: int) -> None:
     """Checks that a file's tensors take little more memory than the file has bytes.
 

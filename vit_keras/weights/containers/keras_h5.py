@@ -92,6 +92,7 @@ class KerasTensors:
             file = self.stack.enter_context(self.h5py.File(source, "r"))
             texts = Texts(file, stream, heaps, repr(path))
             datasets = dict(_variables(file, self.h5py, path, texts))
+            self.metadata.setdefault("model", _model(file, _Tree(self.h5py, path, texts)))
             for dataset in datasets.values():
                 self._check(dataset, path)
                 texts.check(dataset)
@@ -103,9 +104,9 @@ class KerasTensors:
         return list(datasets)
 
     def _check(self, dataset, path):
-        elsewhere = dataset.external or dataset.is_virtual
-        kind = dataset.dtype
-        if elsewhere or not (kind.kind == "f" or kind == "V2" or kind.name in self.types):
+        elsewhere, kind = dataset.external or dataset.is_virtual, dataset.dtype
+        is_number = kind.kind in "fiub" and kind.name not in QUANTIZED  # `read` refuses integers
+        if elsewhere or not (is_number or kind == "V2" or kind.name in self.types):
             raise DamagedFile(
                 f"Weights must be floating-point and in their file. Received: {dataset.name} of "
                 f"{kind} in {path!r}"
@@ -179,6 +180,14 @@ def _layer_name(variables, tree):
     if not is_text(name := variables.attrs["name"]):
         raise DamagedFile(f"The name of {variables.name} in {tree.path!r} must be a text")
     return (name,)
+
+
+def _model(file, tree):
+    """The name of the model in a file and of its groups, which are called after their classes."""
+    members = dict(tree.members(file))
+    name = _layer_name(members["vars"], tree) if "vars" in members else ()
+    groups = [key for key in members.get("layers", ()) if not key.startswith("input_layer")]
+    return f"{' '.join(name)} {short(groups)}"
 
 
 def _claimed_bytes(dataset):

@@ -57,8 +57,9 @@ class Format:
         numerics: Takes the configuration; returns how the project's code computes.
         refine: Takes such numerics, `{canonical name: shape}` and the configuration; returns them
             with what the tensors show.
-        assumption: Takes the configuration; returns what is assumed of a file without one, for a
-            warning, or nothing.
+        assumption: Takes `{canonical name: shape}`, the configuration and the arguments
+            that the user gives; returns what is assumed of a file that does not say
+            everything, for a message, or nothing.
         slots_optional: Whether files may have positions of the patches alone, without slots for
             the tokens before them.
         canonical: Takes a name; returns it without old spellings and prefixes, as `links` has it.
@@ -88,7 +89,7 @@ class Format:
     numerics: Callable[[dict], Numerics | None]
     refine: Callable[..., Numerics] = lambda old, shapes, config: old
     slots_optional: bool = False
-    assumption: Callable[[dict], str] = lambda config: ""
+    assumption: Callable[..., str] = lambda shapes, config, overrides: ""
     canonical: Callable[[str], str] = str
     admits: Callable[[set[str]], bool] | None = None
     file_names: str | None = None
@@ -146,6 +147,11 @@ def reshaped(theirs: str, ours: str, their_shape, our_shape) -> Link:
     return Link(
         (theirs,), (ours,), lambda x: (x.reshape(our_shape),), lambda x: (x.reshape(their_shape),)
     )
+
+
+def zeros(ours: str) -> Link:
+    """Sets a variable to zero that the file leaves out."""
+    return Link((), (ours,), lambda: (np.zeros((), "float32"),), lambda x: ())
 
 
 def transposed(theirs: str, ours: str, axes: tuple[int, ...]) -> Link:

@@ -6,7 +6,7 @@ import numpy as np
 
 from vit_keras.resizing import resize_relative_table
 from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Link
+from vit_keras.weights.formats.base import Link, zeros
 from vit_keras.weights.formats.huggingface_config import image_size_of, kind_of_head
 from vit_keras.weights.formats.huggingface_type import ModelType
 from vit_keras.weights.formats.huggingface_types import (
@@ -35,7 +35,7 @@ def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[
         if row.fields.get(field) and tower.get(field) is False
     )
     result = tensor_links(arch, row.spelling(row.names, names))
-    result = [_without_bias(link, absent, arch) for link in result]
+    result = [_without_bias(link, absent) for link in result]
     result = [_transposed_table(link, arch, tower) for link in result]
     return [_beside(link, *_unused(arch, row, names)) for link in result]
 
@@ -61,13 +61,11 @@ def _beside(link, unused, shapes):
     return Link((*link.theirs, *unused), link.ours, lambda x, *_: (x,), lambda x: (x, *extra))
 
 
-def _without_bias(link, absent, arch):
+def _without_bias(link, absent):
     """Reads zeros for a bias that the configuration leaves out."""
     if not absent or not link.theirs[0].endswith(absent):
         return link
-    wide = link.ours[0].endswith(("Dense_0/bias", "gate/bias"))
-    zeros = np.zeros(arch.mlp_dim if wide else arch.hidden_size, "float32")
-    return Link((), link.ours, lambda: (zeros,), lambda x: ())
+    return zeros(*link.ours)
 
 
 def _transposed_table(link, arch, config):

@@ -1,10 +1,20 @@
 """KerasHub's files: the groups of its `.weights.h5`, and the JSON files of a preset."""
 
+from typing import Any
+
 import keras
 
+from vit_keras.annotated import short
 from vit_keras.weights.architectures import VisionTransformerArchitecture
+from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.numerics import Numerics
 
+# The classes that are read, by the JSON file of a preset that names them.
+CLASSES = {"config.json": "keras_hub>ViTBackbone", "task.json": "keras_hub>ViTImageClassifier"}
+READ = (
+    "Of KerasHub's classes, ViTBackbone and ViTImageClassifier are read; models of other families "
+    "are read from the files of timm and Hugging Face"
+)
 PATCHES, ENCODER = "vit_patching_and_embedding", "vit_encoder"
 # Keras' numbered names, where they differ from the names of the layers.
 NUMBERED_NAMES = {
@@ -18,6 +28,13 @@ NUMBERED_NAMES = {
     "value": "value_dense",
     "attention_output": "output_dense",
 }
+
+
+def check_class(name: str, content: Any, path: str) -> None:
+    """Raises UnreadModel for the JSON file of a preset with another class than the ViT's."""
+    name_of_class = content.get("registered_name") if isinstance(content, dict) else None
+    if str(name_of_class).startswith("keras_hub>") and name_of_class != CLASSES.get(name):
+        raise UnreadModel(f"{READ}. Received: {path!r} of {short(name_of_class)}")
 
 
 def h5_groups(names: list[str], folder: bool) -> dict[str, dict[str, list[tuple[str, str | None]]]]:
@@ -53,6 +70,9 @@ def _groups(part, pre_logits):
 def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dict[str, dict]:
     """Returns a preset's JSON files, as `save_to_preset` of KerasHub 0.32 writes them."""
     backbone = _backbone(arch)
+    if not hasattr(keras.activations, arch.classifier_activation or "linear"):
+        message = "KerasHub's preset holds one of `keras.activations`. Received: a head with "
+        raise ValueError(message + str(arch.classifier_activation))
     metadata = {"keras_version": keras.__version__, "keras_hub_version": "0.32.0"}
     if arch.num_classes is None:
         return {"config.json": backbone, "metadata.json": {**metadata, "tasks": []}}
@@ -70,7 +90,7 @@ def config_files(arch: VisionTransformerArchitecture, numerics: Numerics) -> dic
         preprocessor=preprocessor,
         num_classes=arch.num_classes,
         pooling=arch.classifier,
-        activation=None,
+        activation=arch.classifier_activation,
         dropout=0.0,
         intermediate_dim=arch.representation_size,
     )

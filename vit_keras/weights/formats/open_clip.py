@@ -4,6 +4,8 @@ A folder has an `open_clip_config.json`. OpenAI's state dicts stand alone: their
 and they compute with the quick GELU.
 """
 
+from collections.abc import Collection
+
 import numpy as np
 
 from vit_keras.models import Preprocessing
@@ -97,8 +99,8 @@ def numerics(config: dict) -> Numerics:
     )
 
 
-def assumption(config: dict) -> str:
-    if CONFIG in config:
+def assumption(shapes: dict, config: dict, overrides: Collection[str]) -> str:
+    if CONFIG in config or {"gelu", "layer_norm_epsilon"} & {*overrides}:
         return ""
     return "OpenAI's, with the quick GELU; pass gelu='exact' for OpenCLIP's models that have it"
 
