@@ -220,3 +220,16 @@ def test_other_models_are_saved_in_the_native_format_only(tmp_path):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)], name="dense")
     with pytest.raises(ValueError, match=r"Received: model 'dense'; save it as \.keras"):
         weights.save(model, tmp_path / "a.npz", format="google")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("source", [name for name in SUFFIX if name != "vit_keras"])
+def test_a_softmax_that_a_file_does_not_hold_is_said(rng, tmp_path, source):
+    model = build(rng, classifier_activation="softmax")
+    message = "no place for the classifier's activation 'softmax'"
+    with pytest.warns(UserWarning, match=message):
+        weights.save(model, tmp_path / f"weights{SUFFIX[source]}", format=source)
+    other = weights.load(
+        build(classifier_activation="softmax"), tmp_path / f"weights{SUFFIX[source]}"
+    )
+    assert_equal_weights(model, other)

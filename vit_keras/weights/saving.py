@@ -48,8 +48,8 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
         ImportError: If the format needs a package that is not installed.
 
     Warns:
-        UserWarning: If the format's own code computes with another GELU or epsilon, or prepares
-            pictures in another way than the model.
+        UserWarning: If the format's own code computes with another GELU or epsilon, prepares
+            pictures in another way than the model, or returns logits where the model does not.
 
     Example:
         ```python
@@ -70,6 +70,7 @@ def save(model: keras.Model, path: str | os.PathLike, format: str | None = None)
     suffix, is_folder = _target(row, path)
     configs = row.config_files(arch, numerics) if is_folder and row.config_files else {}
     theirs = row.numerics(merge_configs(configs)) or numerics
+    _warn_of_activation(row, arch, is_folder)
     _warn_of_numerics(row, arch, numerics, theirs)
     shape = model.input_shape[1:]
     warn_of_pictures(row, numerics.preprocessing, theirs.preprocessing, shape, is_folder)
@@ -120,21 +121,19 @@ def to_timm(model: keras.Model, **arguments: Any) -> "torch.nn.Module":
         ```
     """
     timm = extras.require("timm", extra="timm", purpose="`to_timm`")
-    names = [layer.name for layer in model.layers]
-    activation = model.get_layer("head").activation if "head" in names else keras.activations.linear
-    if activation is not keras.activations.linear:
+    arch = registry.FORMATS["timm"].architecture.from_model(model)
+    if arch.classifier_activation is not None:
         raise ValueError(
             "timm's models return logits, so the model's must end in them. Received: "
-            f"classifier_activation={keras.activations.serialize(activation)!r}"
+            f"classifier_activation={arch.classifier_activation!r}"
         )
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the epsilon is set below, and pictures do not matter here
         save(model, folder := os.path.join(scratch, "model"), format="timm")
         module = timm.create_model(f"local-dir:{folder}", pretrained=True, **arguments)
-    epsilon = registry.FORMATS["timm"].architecture.from_model(model).layer_norm_epsilon
     for part in module.modules():
         if hasattr(part, "eps"):
-            part.eps = epsilon
+            part.eps = arch.layer_norm_epsilon
     return module.eval()
 
 
@@ -227,6 +226,17 @@ def _check_units(task, variables):
         raise ValueError(
             "Numbers in their own units need a head with a bias, which takes their mean. Received: "
             f"a model without one, whose task has mean={task.mean}"
+        )
+
+
+def _warn_of_activation(row: Format, arch, is_folder: bool) -> None:
+    """Warns of an activation of the classifier that the format's own code will not apply."""
+    activation = getattr(arch, "classifier_activation", None)
+    if activation is not None and not (row.holds_activation and is_folder):
+        warnings.warn(
+            f"{row.name} has no place for the classifier's activation {activation!r}: the outputs "
+            "there will be logits",
+            stacklevel=3,  # the caller of `save`
         )
 
 

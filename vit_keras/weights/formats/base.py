@@ -66,6 +66,7 @@ class Format:
         options: The names of the fields of `ViTOptions` that its files can hold.
         positions: The kinds of position embeddings that its files can hold.
         channels: The channels of images where the project's code takes no others.
+        holds_activation: Whether its folders say the activation of the classifier.
         tower: The prefix of the image tower where a file holds others beside it, such as one for
             texts; those are left out.
         values: The canonical names of small tensors whose values say how the model computes; the
@@ -96,6 +97,7 @@ class Format:
     options: tuple[str, ...] = ()
     positions: tuple[str, ...] = ("learned",)
     channels: int | None = None
+    holds_activation: bool = False
     tower: str = ""
     values: tuple[str, ...] = ()
     head: tuple[str, ...] = ()

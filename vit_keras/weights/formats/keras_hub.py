@@ -207,6 +207,7 @@ FORMAT = Format(
     links=links,
     numerics=numerics,
     canonical=canonical,
+    holds_activation=True,
     head=("predictions/", "pre_logits/"),
     check=check,
     assumption=assumption,
