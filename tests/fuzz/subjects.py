@@ -68,6 +68,10 @@ def open_weights(path: pathlib.Path, **overrides) -> list:
     return said(weights.from_checkpoint(path, **overrides))
 
 
+def _of_class_token(path):
+    return open_weights(path, classifier="token")
+
+
 def _saved(build, name, format=None):
     def make(rng, folder):
         with quiet():
@@ -153,7 +157,7 @@ SUBJECTS: dict[str, Subject] = {
     "open_clip folder, foreign": Subject(_without_note(_clip, "a", "open_clip"), "a", open_weights),
     "keras_hub folder": Subject(_saved(VIT, "a", "keras_hub"), "a", open_weights),
     "keras_hub .weights.h5": Subject(
-        _saved(VIT, "a.weights.h5", "keras_hub"), "a.weights.h5", open_weights
+        _saved(VIT, "a.weights.h5", "keras_hub"), "a.weights.h5", _of_class_token
     ),
     "vit_keras .weights.h5": Subject(_saved(VIT, "a.weights.h5"), "a.weights.h5", _two_heads_exact),
     "vit_keras .keras": Subject(_saved(VIT, "a.keras"), "a.keras", _open_keras, True),
