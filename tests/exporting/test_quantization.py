@@ -1,16 +1,35 @@
 """Quantized files of two layers, one of which loses much in fewer bits."""
 
+import shutil
+
 import numpy as np
 import onnx
 import pytest
 
+from tests.exporting.builds import small_model
 from tests.exporting.integer_products import check_products
-from tests.helpers import assert_close
-from vit_keras.exporting import onnx_files, quantization, sensitivity
-from vit_keras.exporting.targets import TARGETS
+from tests.helpers import assert_close, randomise
+from vit_keras import exporting
+from vit_keras.exporting import (
+    for_inference,
+    onnx_files,
+    quantization,
+    sensitivity,
+    weight_types,
+)
+from vit_keras.exporting.serving import serving_model
+from vit_keras.exporting.targets import (
+    TARGETS,
+    Recipe,
+    write_litert,
+    write_saved_model,
+    write_saved_model_int8,
+)
+from vit_keras.exporting.targets import write_onnx as write_float
+from vit_keras.models import HybridViT, VisionTransformer, segmenter
 from vit_keras.runtimes import open_file
 
-pytestmark = pytest.mark.once  # no Keras
+pytestmark = pytest.mark.once
 INT8, HALF = (TARGETS["onnx"].precisions[precision] for precision in ("int8", "fp16"))
 
 
@@ -61,6 +80,113 @@ def test_onnx_products_are_exact_where_sums_exceed_16_bits(tmp_path):
     exact = x.astype("float64") @ weight
     error = open_file(tmp_path / "int8.onnx")(x) - exact
     assert np.sqrt(np.mean(error**2)) < 0.01 * np.sqrt(np.mean(exact**2))
+
+
+CONVOLUTION = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+
+
+def test_every_constant_product_is_stored_in_8_bits(tmp_path):
+    """Gemm with and without a bias and a transpose, convolutions of both kinds, without names."""
+    rng, make = np.random.default_rng(0), onnx.helper.make_node
+    weights = {name: rng.normal(size=(64, 64)).astype("float32") for name in "abc"}
+    weights |= {name: rng.normal(size=(4, 4, 3, 3)).astype("float32") for name in "de"}
+    weights |= {"bias": rng.normal(size=64).astype("float32"), "shape": np.array([-1, 4, 4, 4])}
+    weights["back"] = np.array([-1, 64])
+    nodes = [
+        make("Gemm", ["x", "a", "bias"], ["1"]),
+        make("Gemm", ["1", "b"], ["2"], transB=1),
+        make("MatMul", ["2", "c"], ["3"]),
+        make("Reshape", ["3", "shape"], ["4"]),
+        make("Conv", ["4", "d"], ["5"], **CONVOLUTION),
+        make("ConvTranspose", ["5", "e"], ["6"], **CONVOLUTION),
+        make("Reshape", ["6", "back"], ["y"]),
+    ]
+    source, path = str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx")
+    write_onnx(source, nodes, **weights)
+    x = rng.normal(size=(32, 64)).astype("float32")
+    expected = open_file(source)(x)
+    layers = quantization.layers(source)
+    assert len(set(layers)) == 5
+    for excluded in ([], layers[:1], layers[3:], layers):
+        quantization.onnx_int8(source, path, excluded)
+        left = sum(weights["abcde"[layers.index(name)]].size for name in excluded)
+        counts = weight_types.count_weights(path)
+        assert counts[32] < left + 64 + 4 * 64 + 8 + 8  # and the bias and the scales
+        assert counts.get(8, 0) >= 3 * 64**2 + 2 * 144 - left
+        error = np.sqrt(np.mean((open_file(path)(x) - expected) ** 2))
+        assert error < (0.03 if len(excluded) < 5 else 1e-6) * np.sqrt(np.mean(expected**2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch"),
+    [("classes", 1), ("classes", 2), ("masks", None), ("masks", 2), ("hybrid", 2)],
+)
+def test_products_of_a_model_are_stored_in_8_bits_at_every_batch(tmp_path, kind, batch):
+    rng, sizes = np.random.default_rng(0), {"num_layers": 4, "num_heads": 2, "mlp_dim": 64}
+    if kind == "hybrid":
+        model = HybridViT(32, (1, 1), 0.5, 1, hidden_size=32, num_classes=5, **sizes)
+    else:
+        model = VisionTransformer(16, 4, 32, num_classes=5, **sizes)
+        model = segmenter(model, 5, width=16) if kind == "masks" else model
+    model = serving_model(for_inference(randomise(model, rng)), "logits")
+    source, path = str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx")
+    write_float(model, source, batch)
+    quantization.onnx_int8(source, path)
+    before, after = weight_types.count_weights(source)[32], weight_types.count_weights(path)
+    assert after[8] > 0.9 * before > 9 * after[32]
+    products = [node.op_type for node in onnx.load(path).graph.node]
+    kept = [name for name in ("Gemm", "Conv", "ConvTranspose") if name in products]
+    assert kept == {"classes": [], "masks": ["Conv", "ConvTranspose"], "hybrid": ["Conv"]}[kind]
+    images = rng.integers(0, 256, (2, *model.input_shape[1:]), dtype="uint8")
+    expected = open_file(source)(images)
+    error = np.sqrt(np.mean((open_file(path)(images) - expected) ** 2))
+    assert error < 0.1 * np.sqrt(np.mean(expected**2))
+
+
+def test_a_float_file_is_not_reported_as_one_of_fewer_bits(tmp_path, monkeypatch):
+    copy = lambda source, path, *rest: shutil.copy(source, path)
+    monkeypatch.setitem(TARGETS["onnx"].precisions, "int8", Recipe(copy, "onnx"))
+    model = small_model(np.random.default_rng(0))
+    message = r"model_int8.onnx: stores 0 of [\d,]+ weights in 8 bits. A file called int8 needs 50%"
+    with pytest.raises(ValueError, match=message):
+        exporting.export(
+            model,
+            tmp_path / "out",
+            images=np.zeros((2, 8, 12, 3), "uint8"),
+            formats=["onnx"],
+            precisions=["int8"],
+            batch=2,
+            threads=(),
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_every_format_are_counted(tmp_path):
+    """Each of the formats that have fewer bits, in float32 and in fewer."""
+    model = serving_model(for_inference(small_model(np.random.default_rng(0))), "logits")
+    floats, path = str(tmp_path / "a.tflite"), str(tmp_path / "b.tflite")
+    write_litert(model, floats, 1)
+    write_saved_model(model, tmp_path / "float", None)
+    write_saved_model_int8(model, tmp_path / "int8", None)
+    for file in (floats, tmp_path / "float"):
+        assert weight_types.missed("int8", file).startswith("stores 0 of 3,")
+        assert weight_types.missed("fp32", file) is None
+    assert weight_types.missed("int8", tmp_path / "int8") is None
+    for precision in ("int8", "fp16", "int4"):
+        getattr(quantization, f"litert_{precision}")(floats, path)
+        assert weight_types.missed(precision, path) is None
+        assert weight_types.missed("int4", path) is None or precision != "int4"
+    const = "<layer type='Const'><data element_type='{}' shape='{}' size='8'/></layer>"
+    stored = [("f16", "3, 4"), ("f32", "2"), ("i64", "100")]
+    layers = "".join(const.format(*each) for each in stored)
+    (tmp_path / "a.xml").write_text(f"<net><layers>{layers}</layers></net>")
+    assert weight_types.count_weights(tmp_path / "a.xml") == {16: 12, 32: 2}
+    assert weight_types.missed("fp16", tmp_path / "a.xml") is None
+    text = (tmp_path / "a.xml").read_text().replace("f16", "f32")
+    (tmp_path / "a.xml").write_text(text)
+    assert weight_types.missed("fp16", tmp_path / "a.xml") == (
+        "stores 0 of 14 weights in 16 bits. A file called fp16 needs 50%"
+    )
 
 
 def test_the_layer_with_outliers_is_the_most_sensitive(source, images):

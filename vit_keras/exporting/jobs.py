@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from vit_keras.embedded_task import write_task
-from vit_keras.exporting import sensitivity, tflite_metadata, verification
+from vit_keras.exporting import sensitivity, tflite_metadata, verification, weight_types
 from vit_keras.exporting.manifest import describe_file
 from vit_keras.exporting.model_card import output_text
 from vit_keras.exporting.plan import Plan
@@ -176,6 +176,8 @@ def _verify(job, folder, requested, layer_reports):
         row |= {"batch": job.plan.batch_of(format), **describe_file(folder / name.parts[0])}
         float_layers, report = layer_reports.get((format, precision), ([], {}))
         row |= {"float_layers": float_layers} | ({"sensitivity": report} if report else {})
+        if broken := weight_types.missed(precision, path):
+            failures.append(f"{name}: {broken}")
         if TARGETS[format].is_readable:
             row |= job.compare(path)
             if broken := verification.broken_promise(precision, row, job.accuracy):

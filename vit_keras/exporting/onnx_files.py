@@ -5,6 +5,7 @@ import numpy as np
 OUTPUTS = ("output", "attention")
 BATCH = "batch"
 LARGE = 1024  # values; smaller weights stay in float32
+KERNEL_AXES = {"Conv": 0, "ConvTranspose": 1}  # of the kernels' outputs
 
 
 def finish(path) -> None:
@@ -56,6 +57,40 @@ def _name_batch(graph):
         if not axis.dim_value:
             axis.dim_param = BATCH
     del graph.value_info[:]  # what runtimes infer again, which speaks of the axis by its old name
+
+
+def read_named(source):
+    """Reads a file, and gives a name to each node that has none."""
+    import onnx
+
+    model = onnx.load(source)
+    for number, node in enumerate(model.graph.node):
+        node.name = node.name or f"{node.op_type}_{number}"
+    return model
+
+
+def store_kernels_in_int8(model, names) -> None:
+    """Stores kernels of convolutions in int8, one scale an output; the arithmetic is in float32.
+
+    Args:
+        model: An ONNX model, which is changed.
+        names: The names of the convolutions; other nodes stay as they are.
+    """
+    import onnx
+
+    graph = model.graph
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    for node in [n for n in graph.node if n.name in names and n.op_type in KERNEL_AXES]:
+        axis, kernel = KERNEL_AXES[node.op_type], onnx.numpy_helper.to_array(weights[node.input[1]])
+        others = tuple(i for i in range(kernel.ndim) if i != axis)
+        scale = np.maximum(np.abs(kernel).max(axis=others, keepdims=True), 1e-30) / 127
+        arrays = np.rint(kernel / scale).astype("int8"), scale.ravel().astype("float32")
+        stored = [f"{node.name}/int8", f"{node.name}/scale"]
+        graph.initializer.extend(map(onnx.numpy_helper.from_array, arrays, stored))
+        node.input[1] = f"{node.name}/kernel"
+        back = onnx.helper.make_node("DequantizeLinear", stored, [node.input[1]], axis=axis)
+        back.name = f"{node.name}/dequantize"
+        graph.node.insert(0, back)
 
 
 def large_weights(source) -> list[str]:

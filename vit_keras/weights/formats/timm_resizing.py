@@ -21,5 +21,5 @@ OTHERS = {
 
 def resizing_of(architecture: str) -> Resizing:
     """The rules for the architecture with a name, which may be empty."""
-    found = (rules for pattern, rules in OTHERS.items() if re.search(pattern, architecture))
-    return next(found, TIMM)
+    rows = (rules for pattern, rules in OTHERS.items() if re.search(pattern, architecture))
+    return next(rows, TIMM)
