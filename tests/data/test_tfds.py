@@ -159,3 +159,17 @@ def test_faults_are_named(tmp_path, monkeypatch):
     command = f"tfds build mnist:3.0.1 --data_dir {tmp_path}/d --manual_dir archives"
     with pytest.raises(ValueError, match=f"not prepared in '.*d'.*no route to host.*{command}"):
         data.load("tfds:mnist:3.0.1", 3, where)
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [("cv2", "opencv-python"), ("importlib_resources", "importlib-resources"), ("pydub", "pydub")],
+)
+def test_a_package_that_a_data_set_needs_is_named(tmp_path, monkeypatch, module, package):
+    def importing(self, **options):  # fails as `tfds.core.lazy_imports` does, and without a name
+        raise ModuleNotFoundError(f"No module named '{module}'\nTry `pip install {module}`")
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", importing)
+    message = f"tfds:mnist:3.0.1 needs {package}: pip install {package}$"
+    with pytest.raises(ImportError, match=message):
+        data.load("tfds:mnist:3.0.1", 3, DataConfig(data_dir=str(tmp_path)))

@@ -33,7 +33,7 @@ def load(name: str, channels: int, config: DataConfig, label: Label | None = Non
         ValueError: If the name is unknown, if the data set cannot be prepared, or if it has no
             image or no label. The message gives similar names, the command that prepares the data
             set, or the features that it has.
-        ImportError: If TensorFlow Datasets or Pillow is not installed.
+        ImportError: If TensorFlow Datasets, Pillow, or what prepares the data set is not installed.
     """
     extras.check("PIL", extra="data", purpose="Reading pictures")
     builder = _prepared(name, config)
@@ -69,6 +69,10 @@ def _prepared(name, config):
     manual = tfds.download.DownloadConfig(manual_dir=config.manual_dir)
     try:
         builder.download_and_prepare(download_config=manual)
+    except ImportError as error:  # of a package for some data sets, such as cv2
+        missing = re.findall(r"No module named '(\w+)", str(error)) or [str(error)]
+        package = extras.DISTRIBUTIONS.get(missing[0], missing[0].replace("_", "-"))
+        raise ImportError(f"tfds:{name} needs {package}: pip install {package}") from error
     except Exception as error:  # each source raises its own
         where = os.fspath(builder.data_dir)
         root = config.data_dir or where[: where.index(os.sep + builder.name + os.sep)]

@@ -72,7 +72,8 @@ TASKS = {
     "clevr_count": Task("clevr:3.*.*", STRUCTURED, 8, label=COUNT, **_CLEVR),
     "clevr_distance": Task("clevr:3.*.*", STRUCTURED, 6, label=CLOSEST_OBJECT, **_CLEVR),
     "dmlab": Task("dmlab:2.*.*", STRUCTURED, 6, crop=False),
-    "kitti_distance": Task("kitti:3.1.0", STRUCTURED, 4, label=CLOSEST_VEHICLE, crop=False),
+    # Published with 3.1.0, which can no longer be prepared; 3.3.0 adds labels for `occluded`.
+    "kitti_distance": Task("kitti:3.*.*", STRUCTURED, 4, label=CLOSEST_VEHICLE, crop=False),
     "dsprites_location": Task(
         "dsprites:2.*.*",
         STRUCTURED,
