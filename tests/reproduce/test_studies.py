@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import re
 import statistics
 
 import numpy as np
@@ -29,7 +30,8 @@ class MadeUp(reproduce.Lab):
 
     def __init__(self, folder, scale):
         super().__init__(folder, scale)
-        self.trained = 0
+        self.trained, self.configs = 0, []
+        self.to_inspect = scale.model_to_inspect
         scale.model_to_inspect = lambda lab: (inspected(), "digits", DataConfig())
 
     def require(self, upstreams, tasks=()):
@@ -42,6 +44,7 @@ class MadeUp(reproduce.Lab):
         rows = [{"step": step, "fewshot_5": step / 100 * final} for step in (50, 100)]
         (folder / "metrics.json").write_text(json.dumps(rows))
         self.trained += 1
+        self.configs.append(config)
         return reproduce.Trained(folder, config, {"accuracy": final, **CLASSES})
 
     def few_shot(self, trained):
@@ -59,10 +62,10 @@ def inspected():
 def lab(tmp_path, monkeypatch):
     monkeypatch.setattr(figure10.runs, "open_source", lambda folder: (inspected(), None))
     scales = {
-        "digits": lambda: reproduce.DigitsScale(tmp_path),
+        "digits": lambda *steps: reproduce.DigitsScale(tmp_path, *steps),
         "full": reproduce.FullScale,
     }
-    return lambda scale: MadeUp(tmp_path, scales[scale]())
+    return lambda scale, *steps: MadeUp(tmp_path, scales[scale](*steps))
 
 
 @pytest.mark.parametrize("scale", ["digits", pytest.param("full", marks=pytest.mark.nightly)])
@@ -76,6 +79,45 @@ def test_every_study_builds_its_models_and_writes_its_files(lab, name, scale, tm
     text = section.read_text()
     assert result.finding.endswith(".") and f"Ours: {result.finding}" in text
     assert not any(word in text for word in ("nan", "None", "Mean("))
+
+
+LENGTHS = {"figure6": {600}, "figure7": {600}, "figure10": {300, 600}, "table8": {1200}}
+SEEDS = {"one": 1, "two": 2, "five": 5}
+TRAINING = ("table2", "table5", "table7", "table8", *(f"figure{n}" for n in (4, 5, 6, 7, 8, 9, 10)))
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [*((name, n) for name in TRAINING for n in (None, 20)), ("figure9", 7), ("figure10", 1)],
+)
+def test_a_study_trains_as_many_updates_as_it_states(lab, name, steps):
+    made_up = lab("digits", steps)
+    opened = made_up.scale.model_to_inspect
+    made_up.scale.model_to_inspect = lambda lab: (made_up.to_inspect(lab), opened(lab))[1]
+    setup = reproduce.study(name)(made_up).setup
+    stated = re.findall(r"(\d+)(?: and (\d+))? updates", setup)
+    pretrained = [config for config in made_up.configs if config.model.weights is None]
+    trained = {config.total_steps for config in pretrained}
+    assert trained == {int(number) for numbers in stated for number in numbers if number}
+    if steps is None:
+        assert trained == LENGTHS.get(name, {400})
+    else:
+        assert trained == {steps, -(-steps // 2)} if name == "figure10" else {steps}
+    for config in made_up.configs:
+        assert 1 <= config.eval_every <= config.total_steps
+        assert config.model.weights is None or config.total_steps <= min(100, steps or 100)
+    if said := re.search(r"(\w+) seeds?\b", setup):
+        assert len({config.seed for config in pretrained}) == SEEDS[said[1].lower()]
+    slices = {config.data.train_split for config in pretrained}
+    assert slices <= {"train", *(f"train[:{number}]" for number in re.findall(r"\d+", setup))}
+
+
+@pytest.mark.parametrize("name", ["figure7", "table5", "table8"])
+@pytest.mark.parametrize("steps", [0, -3])
+def test_the_number_of_updates_must_be_positive(tmp_path, name, steps):
+    lab = reproduce.Lab(tmp_path, reproduce.DigitsScale(tmp_path, steps))
+    with pytest.raises(ValueError, match=f"must be .*{steps}"):
+        reproduce.study(name)(lab)
 
 
 def test_table_8_has_means_and_standard_deviations_over_the_seeds(lab):

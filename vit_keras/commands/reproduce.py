@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", default="reproduction", metavar="PATH", help="folder of results (reproduction)"
     )
-    parser.add_argument("--steps", type=int, metavar="N", help="digits: updates of each run")
+    parser.add_argument("--steps", type=int, metavar="N", help="digits: updates of each run (400)")
     parser.add_argument("--jft", metavar="NAME", help="full: data set in place of JFT-300M")
     parser.add_argument("--imagenet21k", metavar="NAME", help="full: data set for ImageNet-21k")
     parser.add_argument("--data_dir", metavar="DIR", help="full: folder of TensorFlow Datasets")

@@ -16,7 +16,7 @@ from vit_keras.reproduce.lab import Trained, read_recipe, replace_fields
 SIZES = {"b": (32, 2, 2), "B": (48, 4, 4), "L": (64, 6, 4)}  # width, layers, heads
 BIT = {"BiT-R8": (1, 1), "BiT-R14": (2, 2), "BiT-R26": (3, 4)}  # units of each stage
 UPSTREAMS = {"25": 25, "80": 80, "250": 250, "836": digits_tables.UPSTREAM_IMAGES}
-STEPS, TRANSFER_STEPS = 400, 100
+STEPS, TRANSFER_STEPS, LONGER_STEPS = 400, 100, (600, 1200)
 CLASSES = {"ten digits": ("ten", 100), "unseen digits": ("unseen", 30)}  # table, training images
 
 
@@ -54,7 +54,9 @@ class DigitsScale:
 
     Args:
         folder: The folder of the studies; the digits are written to its subfolder `data`.
-        steps: Updates of each pre-training run; by default 400.
+        steps: Updates of each pre-training run; by default 400, 600 of models to inspect, and 1200
+            in Table 8. Those of 7 epochs in Figure 10 have half of them. Fine-tuning takes 100 at
+            most.
     """
 
     name = "digits"
@@ -63,11 +65,10 @@ class DigitsScale:
 
     def __init__(self, folder: pathlib.Path, steps: int | None = None):
         self.folder, self.recipe = folder, "digits"
-        self.steps, self.transfer_steps = steps or STEPS, min(steps or STEPS, TRANSFER_STEPS)
-
-    def updates(self, factor: float) -> dict[str, int]:
-        """The change to a recipe for training `factor` times as long as other runs."""
-        return _evaluated_once(round(factor * self.steps))
+        chosen = lambda usual: usual if steps is None else steps
+        self.steps, self.inspected_steps, self.positions_steps = map(chosen, (STEPS, *LONGER_STEPS))
+        self.transfer_steps = min(self.steps, TRANSFER_STEPS)
+        self.half_steps = (self.inspected_steps + 1) // 2
 
     def require(self, upstreams: Sequence[str], tasks: Sequence[str] = ()) -> None:
         """Checks nothing, because scikit-learn contains the digits."""
@@ -83,7 +84,7 @@ class DigitsScale:
         changes = {f"model.{name}": value for name, value in fields.items()}
         plain = {"augment": AugmentConfig(), "label_smoothing": 0.0}
         return replace_fields(
-            read_recipe(self.recipe), {**changes, **plain, **_evaluated_once(steps)}
+            read_recipe(self.recipe), {**changes, **plain, **evaluated_once(steps)}
         )
 
     def pretraining(self, model: str, upstream: str, changes: Mapping[str, Any]) -> Config:
@@ -107,7 +108,7 @@ class DigitsScale:
         return replace_fields(
             trained.config,
             {
-                **_evaluated_once(steps),
+                **evaluated_once(steps),
                 "name": f"{trained.config.name}-to-{table}",
                 "dataset": self.tables[table],
                 "data": DataConfig(train_split=f"train[:{images}]"),
@@ -124,10 +125,9 @@ class DigitsScale:
     def model_to_inspect(self, lab) -> tuple[keras.Model, str, DataConfig]:
         """The model to inspect, with 6 layers and 64 patches, and the data set of its images."""
         recipe = read_recipe(self.recipe)
+        changes = {"name": "inspected", **evaluated_once(self.inspected_steps)}
         sizes = {"model.image_size": 32, "model.hidden_size": 48, "model.num_layers": 6}
-        trained = lab.train(
-            replace_fields(recipe, {"name": "inspected", **self.updates(1.5), **sizes})
-        )
+        trained = lab.train(replace_fields(recipe, {**changes, **sizes}))
         model, _ = runs.open_source(trained.folder)
         return model, recipe.dataset, recipe.data
 
@@ -136,6 +136,6 @@ class DigitsScale:
         return self.tables["ten"], DataConfig()
 
 
-def _evaluated_once(steps):
+def evaluated_once(steps: int) -> dict[str, int]:
     """The fields of a run of `steps` updates that is evaluated at its end alone."""
     return dict.fromkeys(("total_steps", "eval_every", "checkpoint_every"), steps)

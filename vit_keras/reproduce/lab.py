@@ -18,6 +18,7 @@ from vit_keras.json_files import read_json
 from vit_keras.reproduce.results import Mean
 from vit_keras.training.metrics_table import read_rows
 
+AGAIN = "Delete it: the same command makes it again"
 SHOTS = 5  # images of each class in the few-shot evaluations
 
 
@@ -50,7 +51,7 @@ class Trained:
     @property
     def metrics(self) -> list[dict[str, float]]:
         """The recorded metrics, one row for each evaluation during training."""
-        return read_rows(self.folder)
+        return read_rows(self.folder, 1)
 
     @property
     def accuracy_percent(self) -> float:
@@ -85,6 +86,14 @@ class Lab:
         """
         self.scale.require(list(upstreams), list(tasks))
 
+    def setup(self, texts: Mapping[str, str]) -> str:
+        """How a study differs from the paper at the lab's scale.
+
+        Args:
+            texts: A text for each scale, with attributes of the scale in braces: "{steps} updates".
+        """
+        return texts[self.scale.name].format_map(vars(self.scale))
+
     def train(self, config: Config) -> Trained:
         """Trains the run of `config`, continues it, or returns it if it is finished."""
         folder = self.folder / runs.default_workdir(config)
@@ -96,7 +105,7 @@ class Lab:
                 training_run.train_run(config)
             seconds = time.monotonic() - start
             print(f"  trained {folder.name} in {seconds:.0f} s", flush=True)
-        return Trained(folder, config, read_json(report))
+        return Trained(folder, config, read_json(report, remedy=AGAIN))
 
     def pretrain(self, model: str, upstream: str, **changes) -> Trained:
         """Trains `model` on the data set `upstream`.
@@ -127,7 +136,7 @@ class Lab:
         folder = self.folder / runs.default_workdir(config)
         if not (folder / "sweep.json").is_file():
             rate_sweep.sweep(dataclasses.replace(config, workdir=str(folder)))
-        return list(read_json(folder / "sweep.json", Sweep)["test"].values())
+        return list(read_json(folder / "sweep.json", Sweep, AGAIN)["test"].values())
 
     def few_shot(self, trained: Trained) -> Mean:
         """The 5-shot linear accuracy (%) of a run's features, over three draws of the shots."""
@@ -141,7 +150,7 @@ class Lab:
                 predictor, dataset, batch=256, splits=splits, shots=(SHOTS,), l2=(l2,)
             )
             write_text(file, json.dumps(rows, indent=1))
-        row = read_json(file, list[dict])[0]
+        row = read_json(file, list[dict], AGAIN)[0]
         return Mean.of([100 * accuracy for accuracy in row["accuracies"]])
 
     @contextlib.contextmanager

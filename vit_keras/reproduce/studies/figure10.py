@@ -7,14 +7,15 @@ import numpy as np
 from vit_keras import inspection, runs
 from vit_keras.inspection.attention import patch_distances
 from vit_keras.reproduce import plots
+from vit_keras.reproduce.digits_scale import evaluated_once
 from vit_keras.reproduce.digits_tables import UPSTREAM_IMAGES
 from vit_keras.reproduce.full_scale import epochs_of
 from vit_keras.reproduce.results import Column, Result, rows_of
 
 SETUP = {
     "digits": "A ViT with 4 layers and width 48 sees 64 patches of 2x2. It is pre-trained on 836 "
-    "images of 7 of the digits. 300 and 600 updates stand for 7 and 14 epochs, and learning rates "
-    "are 5 times the paper's.",
+    "images of 7 of the digits. {half_steps} and {inspected_steps} updates stand for 7 and 14 "
+    "epochs, and learning rates are 5 times the paper's.",
     "full": "",
 }
 COLUMNS = (
@@ -46,7 +47,7 @@ def run(lab) -> Result:
         for row in rows
     )
     draw = functools.partial(plots.similarities, pictures)
-    return Result("figure10", COLUMNS, rows, draw, finding, SETUP[lab.scale.name])
+    return Result("figure10", COLUMNS, rows, draw, finding, lab.setup(SETUP))
 
 
 def _train(lab, paper):
@@ -55,7 +56,8 @@ def _train(lab, paper):
     if lab.scale.name == "full":
         fields = {**changes, **epochs_of("JFT-300M", epochs), "optimizer.learning_rate": rate}
         return lab.pretrain("ViT-L/16", "JFT-300M", **fields), epochs
-    changes |= {"optimizer.learning_rate": 5 * rate, **lab.scale.updates(0.75 * epochs / 7)}
+    steps = lab.scale.half_steps if epochs == 7 else lab.scale.inspected_steps
+    changes |= {"optimizer.learning_rate": 5 * rate, **evaluated_once(steps)}
     trained = lab.pretrain("ViT-B/2", "836", **changes)
     return trained, trained.config.total_steps * trained.config.batch / UPSTREAM_IMAGES
 

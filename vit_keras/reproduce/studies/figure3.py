@@ -33,7 +33,7 @@ def run(lab) -> Result:
     }
     draw = functools.partial(plots.lines, panels, ("pre-training data", "top-1 accuracy (%)"))
     finding = leaders(ours, upstreams, " images" if lab.scale.name == "digits" else "")
-    return Result("figure3", columns, rows, draw, finding, SETUP[lab.scale.name])
+    return Result("figure3", columns, rows, draw, finding, lab.setup(SETUP))
 
 
 def leaders(ours, upstreams, unit) -> str:

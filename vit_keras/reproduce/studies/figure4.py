@@ -13,8 +13,8 @@ MODELS = {
 }
 SETUP = {
     "digits": "Subsets of 25, 80, 250 and 836 images of 7 of the digits stand for 9 to 303 million "
-    "images of JFT-300M, with 400 updates each and no early stopping. The few-shot task is 5-shot "
-    "on all ten digits, with the mean and the standard deviation over three draws of the shots.",
+    "images of JFT-300M, with {steps} updates each and no early stopping. The few-shot task is "
+    "5-shot on all ten digits, with mean and standard deviation over three draws of the shots.",
     "full": "Early stopping is left out.",
 }
 
@@ -35,7 +35,7 @@ def run(lab) -> Result:
     labels = ("images to pre-train on", "5-shot linear accuracy (%)")
     draw = functools.partial(plots.lines, {"ours": ours}, labels)
     finding = leaders(ours, subsets, " images")
-    return Result("figure4", columns, rows, draw, finding, SETUP[lab.scale.name])
+    return Result("figure4", columns, rows, draw, finding, lab.setup(SETUP))
 
 
 def _subsets(scale):

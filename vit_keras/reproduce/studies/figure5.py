@@ -17,9 +17,9 @@ SMALL = (
     *("BiT-R8", "BiT-R14", "BiT-R26"),
 )
 SETUP = {
-    "digits": "The models are pre-trained on 836 images of 7 of the digits for 400 updates. The "
-    "average covers two tasks: all ten digits from 100 images, and the three unseen digits from "
-    "30. Hybrids have the root and one unit of a ResNet below the same transformer. One seed.",
+    "digits": "The models are pre-trained on 836 images of 7 of the digits for {steps} updates. "
+    "The average covers two tasks: all ten digits from 100 images, and the three unseen digits "
+    "from 30. Hybrids have the root and one unit of a ResNet below the same transformer. One seed.",
     "full": "",
 }
 COLUMNS = (
@@ -48,7 +48,7 @@ def run(lab) -> Result:
         panels[source].setdefault(kind, {})[flops] = average
     labels = ("pre-training compute (FLOPs)", "average accuracy (%)")
     draw = functools.partial(plots.lines, panels, labels)
-    return Result("figure5", COLUMNS, rows, draw, _finding(panels["ours"]), SETUP[lab.scale.name])
+    return Result("figure5", COLUMNS, rows, draw, _finding(panels["ours"]), lab.setup(SETUP))
 
 
 def _plan(scale):

@@ -11,7 +11,7 @@ from vit_keras.reproduce.results import Column, Result
 COUNT, SHOWN = 128, 10  # images in the means, and in the picture
 SETUP = {
     "digits": "A ViT with 6 layers and width 48 sees 32x32 pixels as 64 patches of 4x4. It is "
-    "trained on the digits for 600 updates; the images are held out.",
+    "trained on the digits for {inspected_steps} updates; the images are held out.",
     "full": "The model is the published ViT-L/16 of ImageNet-21k, because the one of JFT-300M is "
     "not public.",
 }
@@ -36,7 +36,7 @@ def run(lab) -> Result:
         f"{len(subject.images)} images. Uniform attention would need {rollout[0].size // 2}."
     )
     draw = functools.partial(draw_rollout, subject.pictures, rollout, subject.titles)
-    return Result("figure6", COLUMNS, rows, draw, finding, SETUP[lab.scale.name])
+    return Result("figure6", COLUMNS, rows, draw, finding, lab.setup(SETUP))
 
 
 def open_subject(lab) -> tuple[inspection.Subject, np.ndarray]:

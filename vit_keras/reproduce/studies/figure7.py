@@ -38,7 +38,7 @@ def run(lab) -> Result:
         f"{len(shares)} components hold {100 * shares.sum():.0f} % of the filters' variance."
     )
     draw = functools.partial(_draw, subject)
-    return Result("figure7", COLUMNS, rows, draw, finding, SETUP[lab.scale.name])
+    return Result("figure7", COLUMNS, rows, draw, finding, lab.setup(SETUP))
 
 
 def _draw(subject, path):

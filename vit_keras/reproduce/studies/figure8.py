@@ -35,8 +35,8 @@ PLANS: dict[str, tuple[str, dict, dict[str, dict], str, tuple]] = {
 }
 SETUP = {
     "digits": "The base has 4 layers, width 48, an MLP of 96, and 4x4 patches of 16x16 pixels. The "
-    "models are pre-trained on 836 images of 7 of the digits for 400 updates, with one seed. The "
-    "few-shot task is 5-shot on all ten digits.",
+    "models are pre-trained on 836 images of 7 of the digits for {steps} updates, with one seed. "
+    "The few-shot task is 5-shot on all ten digits.",
     "full": "All models have 16 heads. The grid of sizes is ours, because the paper draws its "
     "points without printing their sizes.",
 }
@@ -69,7 +69,7 @@ def run(lab) -> Result:
     finding = "From the worst to the best size, accuracy rises by: " + ", ".join(
         f"{name} {gain:.1f} points" for name, gain in sorted(gains.items(), key=lambda g: -g[1])
     )
-    return Result("figure8", COLUMNS, rows, draw, f"{finding}.", SETUP[lab.scale.name])
+    return Result("figure8", COLUMNS, rows, draw, f"{finding}.", lab.setup(SETUP))
 
 
 def _measure(lab, model, upstream, seeds, base, change):

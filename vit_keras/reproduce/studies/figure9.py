@@ -10,9 +10,9 @@ PLANS = {  # model, data, factor of the paper's learning rates, evaluations, see
     "full": ("ViT-B/16", "JFT-300M", 1.0, 52, (0,)),
 }
 SETUP = {
-    "digits": "The models are pre-trained on 836 images of 7 of the digits for 400 updates, with "
-    "two seeds. Learning rates are 2.5 times the paper's, in the same ratio. The few-shot task is "
-    "5-shot on the seven classes.",
+    "digits": "The models are pre-trained on 836 images of 7 of the digits for {steps} updates, "
+    "with two seeds. Learning rates are 2.5 times the paper's, in the same ratio. The few-shot "
+    "task is 5-shot on the seven classes.",
     "full": "The few-shot task is 5-shot on the classes of pre-training, not on ImageNet.",
 }
 COLUMNS = (
@@ -45,7 +45,7 @@ def run(lab) -> Result:
         f"Pooling differs from the class token by {high - token:+.1f} points at the same learning "
         f"rate and by {low - token:+.1f} at the lower one."
     )
-    return Result("figure9", COLUMNS, rows, draw, finding, SETUP[lab.scale.name])
+    return Result("figure9", COLUMNS, rows, draw, finding, lab.setup(SETUP))
 
 
 def _train(lab, model, upstream, count, seed, change):
@@ -55,6 +55,6 @@ def _train(lab, model, upstream, count, seed, change):
         "name": f"{classifier}-{rate:g}",
         "seed": seed,
         "fewshot_every": 1,
-        "eval_every": lab.scale.pretraining(model, upstream, {}).total_steps // count,
+        "eval_every": lab.scale.pretraining(model, upstream, {}).total_steps // count or 1,
     }
     return lab.pretrain(model, upstream, **changes)

@@ -27,8 +27,8 @@ TASKS = {
     "full": ("ImageNet", "CIFAR-10", "CIFAR-100", "Pets", "Flowers"),
 }
 SETUP = {
-    "digits": "Pre-training sees 7 of the 10 digits, in 250 or 836 images, for 400 updates. The "
-    "tasks are all ten digits from 100 images and the three unseen digits from 30, with one "
+    "digits": "Pre-training sees 7 of the 10 digits, in 250 or 836 images, for {steps} updates. "
+    "The tasks are all ten digits from 100 images and the three unseen digits from 30, with one "
     "learning rate and 16 pixels throughout. The models have 0.07 to 0.3 million parameters.",
     "full": "BiT-L and Noisy Student come from other papers and are not trained. ImageNet is "
     "fine-tuned at 384 pixels; the recipes configs/finetune/imagenet_*.yaml use 512 and 518. "
@@ -62,7 +62,7 @@ def run(lab) -> Result:
         "paper": {stand_ins[name]: _column(dict(paper), name) for name in plan},
     }
     draw = functools.partial(plots.bars, panels, "top-1 accuracy (%)")
-    return Result("table2", columns, rows, draw, _finding(ours, stand_ins), SETUP[lab.scale.name])
+    return Result("table2", columns, rows, draw, _finding(ours, stand_ins), lab.setup(SETUP))
 
 
 def _called(name, chosen):

@@ -18,8 +18,8 @@ TASKS = {
 }
 SETUP = {
     "digits": "80, 250 and 836 images of 7 of the digits stand for ImageNet, ImageNet-21k and "
-    "JFT-300M, with 400 updates each. ViTs of 0.02 to 0.2 million parameters stand for B to H. The "
-    "tasks are all ten digits from 100 images and the three unseen digits from 30, with one seed.",
+    "JFT-300M, with {steps} updates each. ViTs of 0.02 to 0.2 million parameters stand for B to H. "
+    "The tasks are ten digits from 100 images and the three unseen digits from 30, with one seed.",
     "full": "ReaL is not part of this study: evaluate.py --real measures it on the ImageNet runs.",
 }
 
@@ -41,7 +41,7 @@ def run(lab) -> Result:
         if task == "ImageNet"
     }
     draw = functools.partial(plots.lines, panels, ("pre-training data", "top-1 accuracy (%)"))
-    return Result("table5", columns, rows, draw, _finding(ours, upstreams), SETUP[lab.scale.name])
+    return Result("table5", columns, rows, draw, _finding(ours, upstreams), lab.setup(SETUP))
 
 
 def transfers(lab, models, upstreams, tasks) -> dict:

@@ -25,7 +25,7 @@ TASKS = {
 }
 SETUP = {
     "digits": "The ResNets have two stages of half the width, with 1 or with 3 and 4 units a "
-    "stage. They are pre-trained on 836 images of 7 of the digits for 400 updates, with one "
+    "stage. They are pre-trained on 836 images of 7 of the digits for {steps} updates, with one "
     "learning rate for each optimizer.",
     "full": "",
 }
@@ -71,7 +71,7 @@ def run(lab) -> Result:
         f"With Adam instead of SGD, {models[model]} changes by {gain:+.2f} points on average."
         for model, gain in gains.items()
     )
-    return Result("table7", columns, rows, draw, finding, SETUP[lab.scale.name])
+    return Result("table7", columns, rows, draw, finding, lab.setup(SETUP))
 
 
 def _without_average(column):

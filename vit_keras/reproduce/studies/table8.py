@@ -5,6 +5,7 @@ import math
 import statistics
 
 from vit_keras.reproduce import plots
+from vit_keras.reproduce.digits_scale import evaluated_once
 from vit_keras.reproduce.results import Column, Mean, Result, rows_of
 
 FIELDS = {"none": "none", "1-D": "learned", "2-D": "learned_2d", "relative": "relative"}
@@ -24,9 +25,9 @@ PLANS = {  # model, data, seeds, and changes to the recipe
 }
 SETUP = {
     "digits": "A ViT with 2 layers and width 48 sees 8x8 pixels as 16 patches of 2x2. It is "
-    "pre-trained on 836 images of 7 of the digits for 1200 updates of 32 images, with five seeds. "
-    "The few-shot task is 5-shot on all ten digits. Their patches are strokes, which say little "
-    "without their positions.",
+    "pre-trained on 836 images of 7 of the digits for {positions_steps} updates of 32 images, with "
+    "five seeds. The few-shot task is 5-shot on all ten digits. Their patches are strokes, which "
+    "say little without their positions.",
     "full": "One seed is used, as in the paper.",
 }
 COLUMNS = (
@@ -39,7 +40,7 @@ def run(lab) -> Result:
     """Measures 5-shot linear accuracy, as in the paper, and top-1 accuracy over the seeds."""
     model, upstream, seeds, changes = PLANS[lab.scale.name]
     if lab.scale.name == "digits":
-        changes = {**changes, **lab.scale.updates(3)}
+        changes = {**changes, **evaluated_once(lab.scale.positions_steps)}
     lab.require([upstream], ["ImageNet"])
     rows = []
     for paper in rows_of("table8"):
@@ -56,7 +57,7 @@ def run(lab) -> Result:
     }
     draw = functools.partial(plots.bars, panels, "5-shot linear accuracy (%)")
     finding = _finding(rows, len(seeds))
-    return Result("table8", COLUMNS, rows, draw, finding, SETUP[lab.scale.name])
+    return Result("table8", COLUMNS, rows, draw, finding, lab.setup(SETUP))
 
 
 def _label(row):
