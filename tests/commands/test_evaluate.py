@@ -6,11 +6,14 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
 
+from tests.helpers import randomise
 from vit_keras import data, evaluation
 from vit_keras.commands import run
-from vit_keras.weights import open_model, save_model
+from vit_keras.models import VisionTransformer
+from vit_keras.weights import from_checkpoint, open_model, save, save_model
 
 pytestmark = pytest.mark.on("torch")  # which compiles nothing
 
@@ -41,6 +44,45 @@ def test_few_shot_accuracies_are_among_the_metrics(folders):
     for n in (1, 5, 10):
         first, second, third = (row[f"fewshot_{n}"] for row in rows)
         assert first == third == "" and 0.1 < float(second) <= 1
+
+
+@pytest.mark.parametrize("place", ["val", "Val", "validation"])
+def test_imagenets_validation_images_alone_have_real_labels(rng, tmp_path, capsys, place):
+    """The command of docs/evaluation.md, on pictures in folders of their classes, without train."""
+    model = VisionTransformer(16, 8, 8, 1, 2, 8, num_classes=3, channels=3, seed=0)
+    randomise(model, rng, 0.5)
+    save(model, tmp_path / "vit.npz", format="google")
+    pictures = rng.integers(0, 256, (12, 16, 16, 3), dtype="uint8")
+    for number, picture in enumerate(pictures, 1):
+        folder = tmp_path / "imagenet" / place / ("n01440764", "n01443537", "n01484850")[number % 3]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(folder / f"ILSVRC2012_val_{number:08}.PNG")
+    lists = [[int(k) for k in np.flatnonzero(rng.random(3) < 0.5)] for _ in pictures]
+    (tmp_path / "real.json").write_text(json.dumps(lists))
+    command = [
+        "evaluate",
+        str(tmp_path / "vit.npz"),
+        "--dataset",
+        f"folder:{tmp_path / 'imagenet'}",
+    ]
+    command += [
+        "--split",
+        place.lower(),
+        "--real",
+        str(tmp_path / "real.json"),
+        "--image_size",
+        "16",
+    ]
+    run([*command, "--out", str(tmp_path / "report")])
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    model = from_checkpoint(tmp_path / "vit.npz", num_heads=2)
+    predicted = model.predict(pictures / np.float32(127.5) - 1, verbose=0).argmax(axis=1)
+    right = [k in fitting for k, fitting in zip(predicted, lists) if fitting]
+    assert report["images"] == 12 and report["real_images"] == len(right)
+    assert report["real_accuracy"] == pytest.approx(np.mean(right))
+    assert report["accuracy"] == pytest.approx(np.mean(predicted == np.arange(1, 13) % 3))
+    with pytest.raises(ValueError, match="needs a folder train beside"):
+        run([*command[:4], "--fewshot", "1", "--out", str(tmp_path / "few")])
 
 
 def test_a_few_shot_evaluation_of_a_run(folders, capsys):

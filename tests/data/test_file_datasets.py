@@ -103,6 +103,8 @@ def test_held_out_folders_alone_need_training_images(tmp_path):
         write(tmp_path / name / "1.png", 1)
     with pytest.raises(ValueError, match="with test and val needs a folder train beside"):
         data.load(f"folder:{tmp_path}", 1)
+    dataset = data.load(f"folder:{tmp_path}", 1, DataConfig(train_split="val"))
+    assert dataset.class_names == ("a", "b") and len(dataset.split("val")) == 2
 
 
 def test_names_of_a_validation_split_stand_for_each_other(tmp_path):

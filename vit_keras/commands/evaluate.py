@@ -1,6 +1,7 @@
 """`vit-keras evaluate`: accuracy, calibration and probes of models on a data set."""
 
 import argparse
+import dataclasses
 import functools
 import json
 import pathlib
@@ -68,8 +69,10 @@ def run(options: argparse.Namespace) -> None:
         out = pathlib.Path(options.out if trained is None else options.out or trained.folder)
         if options.out and len(options.models) > 1:
             out /= f"{number}-{pathlib.Path(path).name}"
-        dataset = data.load(name, predictor.input_shape[-1], source, predictor.task.kind)
         splits = source.train_split, options.split or source.test_split
+        if not (options.fewshot or options.knn):  # the others need no training images
+            source = dataclasses.replace(source, train_split=splits[1])
+        dataset = data.load(name, predictor.input_shape[-1], source, predictor.task.kind)
         print(path)
         label = shared.dataset_label(name)
         evaluate = functools.partial(_evaluate, label=label)

@@ -28,8 +28,9 @@ def load(
     labels.
 
     The held-out split is a folder test, validation, val, valid, or dev. Without one,
-    `config.test_percent` of each class is held out. The order of the images follows from their
-    names alone and mixes the classes, so that a slice is a sample.
+    `config.test_percent` of each class is held out. Where `config.train_split` is not of train, a
+    held-out folder may lie there alone, as ImageNet's val. The order of the images follows from
+    their names alone and mixes the classes, so that a slice is a sample.
 
     Raises:
         ValueError: If there is no such folder, if a class has no images, or if a held-out split
@@ -37,7 +38,7 @@ def load(
     """
     if task == "masks" or (task == "auto" and holds_masks(path)):
         return load_folder(path, channels, config)
-    layout = read_layout(path)
+    layout = read_layout(path, trains="train" in config.train_split)
     classless = (
         layout.problems or layout.loose or len(layout.classes) < LABEL_KINDS["classes"].least
     )

@@ -41,12 +41,12 @@ class Layout:
         return sorted(paths, key=path_hash)
 
 
-def read_layout(path: str) -> Layout:
+def read_layout(path: str, trains: bool = True) -> Layout:
     """Reads the names of a folder's files.
 
     Folders train, test, validation, val, valid, and dev are splits, in letters of either case.
     Without train, a held-out folder must hold folders of the classes beside it, since these words
-    may also be names of classes.
+    may also be names of classes. Where nothing `trains`, a held-out folder stands for train too.
 
     Raises:
         ValueError: If there is no folder at `path`.
@@ -70,6 +70,9 @@ def read_layout(path: str) -> Layout:
     for split, root in roots.items():
         of_split = beside if root == path else _subfolders(root)
         pictures[split] = {name: _pictures(root, name, others) for name in of_split}
+    if not (trains or pictures["train"]) and len(roots) > 1:
+        first = list(roots)[1]
+        roots["train"], pictures["train"] = roots[first], pictures[first]
     classes = list(pictures["train"])
     loose = [
         os.path.join(root, name)
