@@ -31,13 +31,15 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
     is removed. What a killed process left is removed before, unless its process still lives.
 
     Raises:
-        OSError: The disk cannot hold the file. The error names `path`.
+        OSError: `path` is a folder, or the disk cannot hold the file. The error names `path`.
 
     Example:
         with replacing("model.keras") as temporary:
             model.save(temporary)
     """
     path = pathlib.Path(path).absolute()
+    if path.is_dir():
+        raise IsADirectoryError(f"{str(path)!r} is a folder, and no file. Delete or rename it")
     with _temporary(path) as folder, naming(path, folder):
         try:
             folder.mkdir()
@@ -100,7 +102,7 @@ def replacing_folder(folder: str | os.PathLike, keep: bool = False) -> Iterator[
     folder = pathlib.Path(os.path.realpath(folder))  # a link to a folder stays
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(
-            f"`folder` must be a folder or a new name. Received: {str(folder)!r}, a file"
+            f"`folder` must be a folder or a new name. Received: {str(folder)!r}, a file to delete"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     _finish_replacement(folder)

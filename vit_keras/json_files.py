@@ -1,6 +1,7 @@
 """Reads JSON that this package wrote, and says what is wrong with a file that was damaged since."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import types
@@ -10,6 +11,7 @@ from typing import Any
 # Bytes of a file. What Python makes of JSON takes up to 25 times the text, as for `[[],[],...]`,
 # so reading any file takes 400 MB at most. A record of 50,000 evaluations has as many bytes.
 LARGEST_JSON_BYTES = 16 * 2**20
+CHECKSUMS = "checksums"  # the field of a record that tells which others were changed
 NAMES = {
     bool: "true or false",
     int: "an integer",
@@ -27,7 +29,7 @@ def read_json(
     remedy: str = "",
     largest_bytes: int = LARGEST_JSON_BYTES,
 ) -> Any:
-    """Reads a JSON file, and checks the types of what it holds.
+    """Reads a JSON file, and checks the types of what it holds, and checksums that it has.
 
     Args:
         path: The file.
@@ -56,7 +58,21 @@ def read_json(
     if (size := os.path.getsize(path)) > largest_bytes:
         raise _damaged(name, f"its {size} bytes are more than {largest_bytes}", remedy)
     with open(path, "rb") as file:
-        return parse_json(file.read(largest_bytes), name, kind, remedy)
+        content = parse_json(file.read(largest_bytes), name, kind, remedy)
+    sums: Any = content.pop(CHECKSUMS, None) if isinstance(content, dict) else None
+    for field in set(sums) & set(content) if isinstance(sums, dict) else ():
+        if sums[field] != _checksum(content[field]):
+            raise _damaged(name, f"its `{field}` was changed after it was written", remedy)
+    return content
+
+
+def with_checksums(record: dict[str, Any]) -> dict[str, Any]:
+    """A record to write as JSON, and a checksum of each field, which `read_json` compares."""
+    return {**record, CHECKSUMS: {name: _checksum(value) for name, value in record.items()}}
+
+
+def _checksum(value):
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def parse_json(text: str | bytes, name: str, kind: Any = dict, remedy: str = "") -> Any:

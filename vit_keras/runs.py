@@ -19,11 +19,14 @@ from vit_keras.environment import Environment, describe_environment, read_enviro
 from vit_keras.file_lock import LOCK, claimed
 from vit_keras.files import PARTIAL, write_text
 from vit_keras.hub_address import without_commit
+from vit_keras.json_files import with_checksums
 from vit_keras.layers import kernels
 from vit_keras.weights import from_checkpoint, local_path, open_model, resolve
 
 REMEDY = "Wait until it ends, or give another --workdir"  # where another process has a folder
 PLACE = {"workdir", "distribution", "model_devices", "shard_state"}  # may change on a restart
+FOLDERS = ("checkpoints", "tensorboard", "features")  # which a run writes
+FILES = ("model.keras", "report.json", "curves.png", "metrics.csv", LOCK)
 CHECKPOINT_FILES = ("config.json", "open_clip_config.json")  # one of them makes a checkpoint
 
 
@@ -113,7 +116,7 @@ def open_run(config: Config) -> Run:
         choices = _measured_kernels() if config.kernels == "measured" else {}
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**describe_environment(), "kernels": choices}
-    write_text(folder / "environment.json", json.dumps(environment, indent=2))
+    write_text(folder / "environment.json", json.dumps(with_checksums(environment), indent=2))
     write_text(folder / "config.yaml", dump_config(config))
     return Run(folder, config)
 
@@ -122,14 +125,28 @@ def _check_folder(folder):
     """Raises ValueError unless the folder is new, empty or a run's."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"`workdir` must be a folder. Received: {str(folder)!r}, a file")
-    if not folder.exists() or (folder / "config.yaml").exists():
+    if not folder.exists():
         return
+    if (folder / "config.yaml").exists():
+        return _check_files(folder)
     names = {file.name for file in folder.iterdir() if not file.name.startswith(PARTIAL)}
     if names - {"environment.json", LOCK}:
         raise ValueError(
             f"`workdir` must be empty or a run's folder. Received: {str(folder)!r}, which holds "
             "other files. Give another --workdir"
         )
+
+
+def _check_files(folder):
+    """Raises ValueError if something stands in the way of a run's files."""
+    for path in folder.iterdir():
+        kind = "folder" if path.name in FOLDERS else "file"
+        wrong = path.name in FOLDERS + FILES and (kind == "folder") != path.is_dir()
+        if wrong or not os.access(path, os.R_OK):
+            raise ValueError(
+                f"{str(path)!r} must be a {kind} that can be read, and no link to nothing. Restore "
+                "it, or delete it and repeat the command"
+            )
 
 
 @functools.cache
@@ -162,8 +179,8 @@ def find_run(folder: str | os.PathLike) -> Run:
     run = Run(folder, config)
     if not run.model_file.is_file():
         raise FileNotFoundError(
-            f"The run in {str(folder)!r} has no model.keras yet. Repeat the command that began the "
-            "run to continue it."
+            f"The run in {str(folder)!r} has no model.keras yet. Delete what else has this "
+            "name, and repeat the command that began the run to continue it."
         )
     return run
 

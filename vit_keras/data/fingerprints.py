@@ -8,7 +8,7 @@ import warnings
 from typing import Any, NotRequired, TypedDict
 
 from vit_keras.files import sha256, write_text
-from vit_keras.json_files import read_json
+from vit_keras.json_files import read_json, with_checksums
 
 FILE = "dataset.json"
 REMEDY = "Restore it, or begin another run with another --workdir"
@@ -84,8 +84,9 @@ def check_unchanged(dataset, folder) -> None:
     """Writes `dataset.json` to a run's folder, or compares the data set with that file.
 
     Raises:
-        ValueError: If classes, numbers of images, or files have changed. The message lists the
-            changes.
+        ValueError: If classes, numbers of images, or files have changed, and the message lists the
+            changes; or if `dataset.json` itself was changed.
+        FileNotFoundError: If the run has checkpoints, but no `dataset.json`.
 
     Example:
         ```python
@@ -94,8 +95,8 @@ def check_unchanged(dataset, folder) -> None:
         ```
     """
     file, current = pathlib.Path(folder) / FILE, fingerprint(dataset)
-    if not file.exists():
-        write_text(file, json.dumps(current, indent=1))
+    if not file.exists() and not any(file.parent.glob("checkpoints/step_*")):
+        write_text(file, json.dumps(with_checksums(current), indent=1))
         return
     recorded = read_json(file, Recorded, REMEDY)
     changes = _changes(recorded, current)

@@ -9,7 +9,7 @@ import keras
 from vit_keras import runs, weights
 from vit_keras.config import DistillConfig
 from vit_keras.files import write_text
-from vit_keras.json_files import read_json
+from vit_keras.json_files import read_json, with_checksums
 
 FILE = "teacher.json"
 
@@ -48,9 +48,9 @@ def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:
     files = weights.describe(find_teacher(config))["files"]
     now = {pathlib.Path(file["path"]).name: file["sha256"] for file in files}
     record = folder / FILE
-    if not record.exists():
-        write_text(record, json.dumps({"teacher": config.teacher, "sha256": now}, indent=1))
-        return
+    if not record.exists() and not any(folder.glob("checkpoints/step_*")):
+        written = with_checksums({"teacher": config.teacher, "sha256": now})
+        return write_text(record, json.dumps(written, indent=1))
     remedy = "Restore it, or begin another run with another --workdir"
     then = read_json(record, Record, remedy)["sha256"]
     if then != now:

@@ -34,6 +34,7 @@ class Meta(typing.TypedDict):
     sha256: str
     variables: dict[str, list]
     files: typing.NotRequired[dict[str, str]]
+    rows: typing.NotRequired[int]
 
 
 def is_checkpoint(path: str | os.PathLike) -> bool:

@@ -4,8 +4,9 @@ A checkpoint is a folder `step_NNNNNNNNN` with two files. `state.npz` holds all 
 model (including dropout's seeds, which `.keras` files leave out), of the optimizer and of the
 metrics. Where several replicas train, it also holds the metrics of each, since their sums would
 continue with other roundings. `meta.json` holds the step, the backend, the paths and shapes of the
-variables, the checksum of `state.npz`, the step of the best `val_accuracy` so far, and its own
-checksum. Where processes share variables, `state_NNNNN.npz` holds the parts of process NNNNN.
+variables, the checksum of `state.npz`, the step of the best `val_accuracy` and the number of
+evaluations so far, and its own checksum. Where processes share variables, `state_NNNNN.npz` holds
+the parts of process NNNNN.
 """
 
 import functools
@@ -49,6 +50,7 @@ def save(
     best: dict | None = None,
     topology: Topology = ALONE,
     writer: CheckpointWriter | None = None,
+    rows: int = 0,
 ) -> pathlib.Path:
     """Writes the state of a compiled model, and deletes old checkpoints.
 
@@ -64,6 +66,7 @@ def save(
         topology: The devices and processes of the run.
         writer: Writes a copy of the state in its thread, after the checkpoint before. Without one,
             the checkpoint is complete when the function returns.
+        rows: The number of evaluations so far, which `metrics.json` then holds.
 
     Returns:
         The folder of the checkpoint.
@@ -84,7 +87,7 @@ def save(
         remove_part(final, topology.process_index)  # of a process that was killed
     others = np.flatnonzero(topology.gather(len(shared))).tolist()
     if topology.is_chief:
-        meta = _describe(variables, step, best)
+        meta = _describe(variables, step, best) | {"rows": rows}
         thread.start(functools.partial(_write, final, arrays, meta, others, keep), bool(others))
     else:
         write_shared = lambda written: write_part(final, shared, topology.process_index)

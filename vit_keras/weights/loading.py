@@ -191,7 +191,7 @@ def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(
             f"{path!r} cannot be read as a Keras model: it is corrupt, incomplete, or needs layers "
-            f"that are not imported ({reason})"
+            f"that are not imported ({reason}). If it is a run's, its command writes it again"
         ) from error
 
 

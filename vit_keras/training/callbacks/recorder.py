@@ -6,6 +6,7 @@ import time
 import keras
 import numpy as np
 
+from vit_keras.json_files import read_json
 from vit_keras.runs import Run
 from vit_keras.training.callbacks.steps import StepCounter, to_float
 from vit_keras.training.distribution import ALONE, Topology, read_variable
@@ -23,7 +24,11 @@ class Recorder(StepCounter):
     def __init__(self, run: Run, start_step: int, topology: Topology = ALONE):
         super().__init__(run, start_step)
         self.folder, self.topology = run.folder, topology
-        self.rows = [row for row in read_rows(run.folder) if row["step"] <= start_step]
+        meta = run.checkpoints / f"step_{start_step:09d}" / "meta.json"
+        least = read_json(meta).get("rows", 0) if meta.exists() else 0  # not in earlier versions
+        self.rows = [row for row in read_rows(run.folder, least) if row["step"] <= start_step]
+        if self.rows and topology.is_chief:
+            write_rows(run.folder, self.rows)  # also what was lost or damaged of them
 
     def on_epoch_begin(self, epoch, logs=None):
         self.began, self.first_step = time.perf_counter(), self.step

@@ -76,9 +76,9 @@ class StateSaver(StepCounter):
             self.loss_check.check()
             best = best_row(self.recorder.rows)
             best = best and {name: best[name] for name in ("step", best_name(best))}
-            keep = self.config.keep_checkpoints
+            keep, rows = self.config.keep_checkpoints, len(self.recorder.rows)
             path = checkpoints.save(
-                self.model, self.folder, self.step, keep, best, self.topology, self.writer
+                self.model, self.folder, self.step, keep, best, self.topology, self.writer, rows
             )
         if numbers.any():
             self.writer.wait()
