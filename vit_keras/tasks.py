@@ -1,11 +1,12 @@
 """What a model's outputs mean: one row of `KINDS` for each kind of label."""
 
 import dataclasses
-from typing import NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from vit_keras.annotated import check_types
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Kind(NamedTuple):
@@ -99,13 +100,13 @@ class Task:
         """The probability from which on label number `index` counts as present."""
         return 0.5 if self.thresholds is None else self.thresholds[index]
 
-    def present(self, probabilities: np.ndarray) -> np.ndarray:
+    def present(self, probabilities: "np.ndarray") -> "np.ndarray":
         """Which labels count as present, `(..., K)` bool: those not below their thresholds.
 
         Thresholds and probabilities are compared in the type of the probabilities.
         """
         least = [self.threshold(k) for k in range(probabilities.shape[-1])]
-        return probabilities >= np.array(least, probabilities.dtype)
+        return probabilities >= probabilities.dtype.type(least)
 
 
 CLASSES = Task()

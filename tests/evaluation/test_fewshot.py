@@ -106,7 +106,7 @@ def test_features_are_what_the_head_reads(rng, name):
     features = evaluation.feature_model(model)
     expected = to_numpy(intermediates(model)(images)[BEFORE[name]])
     assert_close(features(images), expected)
-    assert make_predictor(features).preprocessing is model.preprocessing
+    assert make_predictor(features).preprocessing == model.preprocessing
 
 
 def test_features_keep_the_order_of_the_images(rng):
