@@ -33,7 +33,7 @@ def test_the_page_lists_what_is_installed(installed):
     extras = {name: extras for name, _, extras in installed}
     assert extras["numpy"] == ["core"] and extras["jaxlib"] == ["jax"]
     assert extras["tensorflow"] == ["tensorflow", "data"]  # train and export bring data
-    assert extras["pillow"] == ["data"] and extras["pytest"] == ["test"]
+    assert extras["pillow"] == ["data", "timm"] and extras["pytest"] == ["test"]
 
 
 @pytest.mark.parametrize(
