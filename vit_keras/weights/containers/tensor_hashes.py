@@ -139,7 +139,7 @@ def gathered(beside: dict[str, str], of_file: str, path: str) -> dict[str, str]:
     return hashes
 
 
-def check_tensors(path: str, tensors, used: Collection[str], integers: bool = False) -> None:
+def check_tensors(path: str, tensors, used: Collection[str], integers: bool = False) -> float:
     """Reads each tensor once, and compares it with its hash.
 
     Without hashes, only the tensors in `used` are read. Checksums of the container are compared
@@ -151,18 +151,23 @@ def check_tensors(path: str, tensors, used: Collection[str], integers: bool = Fa
         used: The names of the tensors that must be finite floating-point numbers.
         integers: Whether those in `used` may be integers as well.
 
+    Returns:
+        The largest magnitude in `used`.
+
     Raises:
         DamagedFile: If a tensor differs from its hash, or has another type.
         ValueError: If a number is not finite.
     """
     damaged, infinite, used, files = [], [], dict.fromkeys(used), tensors.elsewhere
+    largest = 0.0
     for name in tensors.shapes if tensors.hashes else used:
         array = tensors.raw(name)
         if tensors.hashes.get(name, "") not in ("", tensor_hash(array)):
             damaged.append(name)
         elif name in used and not (integers and array.dtype.kind in "iub"):
-            finite = np.isfinite(as_float(array, name, path)).all()
-            infinite += [] if finite else [name]
+            bound = _largest(as_float(array, name, path))
+            infinite += [] if np.isfinite(bound) else [name]
+            largest = max(largest, bound)
         del array  # which would keep the last memory map while the next one is opened
     damaged, infinite = (
         [f"{name} in {files[name]!r}" if name in files else name for name in names]
@@ -178,6 +183,12 @@ def check_tensors(path: str, tensors, used: Collection[str], integers: bool = Fa
             f"Weights must be finite numbers. Received: {path!r}, where these hold NaN or "
             f"infinity: {some(infinite)}. The training that wrote them may have diverged"
         )
+    return largest
+
+
+def _largest(array):
+    """The largest magnitude in an array; NaN if one is in it."""
+    return float(np.maximum(array.max(initial=0), -array.min(initial=0)))
 
 
 def check_fit(arrays: Iterable[tuple[str, np.ndarray, str]], source: str) -> None:
