@@ -54,7 +54,8 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
     """
     panels = [("loss", 1, {"loss": "training", "val_loss": "held out"})]
     for name, title, scale in FIGURES:
-        panels += [(title, scale, {name: "training", f"val_{name}": "held out"})]
+        if f"val_{name}" in rows[-1]:
+            panels += [(title, scale, {name: "training", f"val_{name}": "held out"})]
     few_shot = {name: f"{name[8:]}-shot" for name in rows[-1] if name.startswith("fewshot_")}
     panels += [("few-shot accuracy", 100, few_shot)]
     there = lambda labels: {name: label for name, label in labels.items() if name in rows[-1]}
@@ -62,7 +63,8 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
     panels = [panel for panel in panels if panel[2]]
     figure, axes = new_figure(4.5 * len(panels), 3.4, columns=len(panels))
     for axis, (title, scale, labels) in zip(axes[0], panels):
-        for (name, label), color in zip(labels.items(), (GRAY, BLUE, ORANGE)):
+        colors = (GRAY, BLUE, ORANGE) if len(labels) > 1 else (BLUE,)
+        for (name, label), color in zip(labels.items(), colors):
             measured = [row for row in rows if name in row]
             values = [scale * row[name] for row in measured]
             axis.plot([row["step"] for row in measured], values, ".-", color=color, label=label)
