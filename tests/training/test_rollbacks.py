@@ -94,6 +94,13 @@ def test_the_run_goes_back_with_half_the_rate(tmp_path, capsys):
         patch.setattr(checkpoints, "save", die_at_6)
         small_run(folder, **arguments)
     assert f"learning rate {RATE / 2:g} from now on" in capsys.readouterr().out
+    record = folder / "rollbacks.json"
+    content = record.read_text()
+    for damaged in (None, "[]"):  # the full rate would come back without a word
+        record.unlink() if damaged is None else record.write_text(damaged)
+        with pytest.raises(ValueError, match=r"must hold 1 rollbacks at least. Received: 0"):
+            small_run(folder, **arguments)
+    record.write_text(content)
     _, _, rows = small_run(folder, **arguments)  # keeps the lower rate
     expected = [(4, RATE * 8 / 12), (8, RATE / 2 * 4 / 12), (12, 0.0)]  # it went back to 4
     rates = [(row["step"], row["learning_rate"]) for row in rows]

@@ -35,6 +35,7 @@ class Meta(typing.TypedDict):
     variables: dict[str, list]
     files: typing.NotRequired[dict[str, str]]
     rows: typing.NotRequired[int]
+    rollbacks: typing.NotRequired[int]
 
 
 def is_checkpoint(path: str | os.PathLike) -> bool:

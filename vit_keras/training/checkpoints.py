@@ -4,9 +4,9 @@ A checkpoint is a folder `step_NNNNNNNNN` with two files. `state.npz` holds all 
 model (including dropout's seeds, which `.keras` files leave out), of the optimizer and of the
 metrics. Where several replicas train, it also holds the metrics of each, since their sums would
 continue with other roundings. `meta.json` holds the step, the backend, the paths and shapes of the
-variables, the checksum of `state.npz`, the step of the best `val_accuracy` and the number of
-evaluations so far, and its own checksum. Where processes share variables, `state_NNNNN.npz` holds
-the parts of process NNNNN.
+variables, the checksum of `state.npz`, the step of the best `val_accuracy` and the numbers of
+evaluations and rollbacks so far, and its own checksum. Where processes share variables,
+`state_NNNNN.npz` holds the parts of process NNNNN.
 """
 
 import functools
@@ -35,7 +35,7 @@ from vit_keras.training.checkpoint_parts import (
 )
 from vit_keras.training.checkpoint_writer import CheckpointWriter
 from vit_keras.training.distribution import ALONE, Topology
-from vit_keras.training.rollbacks import NonFinite
+from vit_keras.training.rollbacks import NonFinite, read_rollbacks
 from vit_keras.training.torch_generator import generator_state, set_generator_state
 
 METRICS = "metrics/"
@@ -88,6 +88,7 @@ def save(
     others = np.flatnonzero(topology.gather(len(shared))).tolist()
     if topology.is_chief:
         meta = _describe(variables, step, best) | {"rows": rows}
+        meta |= {"rollbacks": len(read_rollbacks(folder.parent))}
         thread.start(functools.partial(_write, final, arrays, meta, others, keep), bool(others))
     else:
         write_shared = lambda written: write_part(final, shared, topology.process_index)

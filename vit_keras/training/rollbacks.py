@@ -12,11 +12,21 @@ class NonFinite(FloatingPointError):
     """A loss or a variable is NaN or infinite; the message names it and the update."""
 
 
-def read_rollbacks(folder: pathlib.Path) -> list[dict[str, str]]:
-    """Reads `rollbacks.json` of a run's folder: for each rollback, its cause and checkpoint."""
+def read_rollbacks(folder: pathlib.Path, least: int = 0) -> list[dict[str, str]]:
+    """Reads `rollbacks.json` of a run's folder: for each rollback, its cause and checkpoint.
+
+    Raises:
+        ValueError: The file is damaged, or holds less than `least` rollbacks.
+    """
     path = folder / "rollbacks.json"
     remedy = "Restore it: the learning rate was halved once for each of its entries"
-    return read_json(path, list[dict[str, str]], remedy) if path.exists() else []
+    rollbacks = read_json(path, list[dict[str, str]], remedy) if path.exists() else []
+    if len(rollbacks) < least:
+        raise ValueError(
+            f"{str(path)!r} must hold {least} rollbacks at least. Received: {len(rollbacks)}. "
+            f"{remedy}"
+        )
+    return rollbacks
 
 
 def record_rollback(folder: pathlib.Path, cause: str, checkpoint: str) -> None:

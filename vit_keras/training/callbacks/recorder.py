@@ -11,6 +11,7 @@ from vit_keras.runs import Run
 from vit_keras.training.callbacks.steps import StepCounter, to_float
 from vit_keras.training.distribution import ALONE, Topology, read_variable
 from vit_keras.training.metrics_table import read_rows, write_rows
+from vit_keras.training.rollbacks import read_rollbacks
 from vit_keras.training.weight_average import inner_optimizer
 
 
@@ -24,9 +25,11 @@ class Recorder(StepCounter):
     def __init__(self, run: Run, start_step: int, topology: Topology = ALONE):
         super().__init__(run, start_step)
         self.folder, self.topology = run.folder, topology
-        meta = run.checkpoints / f"step_{start_step:09d}" / "meta.json"
-        least = read_json(meta).get("rows", 0) if meta.exists() else 0  # not in earlier versions
-        self.rows = [row for row in read_rows(run.folder, least) if row["step"] <= start_step]
+        path = run.checkpoints / f"step_{start_step:09d}" / "meta.json"
+        meta = read_json(path) if path.exists() else {}
+        read_rollbacks(run.folder, meta.get("rollbacks", 0))  # by which the rate was halved
+        rows = read_rows(run.folder, meta.get("rows", 0))
+        self.rows = [row for row in rows if row["step"] <= start_step]
         if self.rows and topology.is_chief:
             write_rows(run.folder, self.rows)  # also what was lost or damaged of them
 
