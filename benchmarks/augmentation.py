@@ -13,7 +13,6 @@ the memory that it frees, as the commands let it do.
 """
 
 import argparse
-import importlib
 import os
 import pathlib
 import random
@@ -22,7 +21,7 @@ import time
 
 import numpy as np
 
-from benchmarks.input_pipeline import BATCH, SIZE, limit_threads, ours, write_images
+from benchmarks.input_pipeline import BATCH, SIZE, ours, peer, write_images
 from benchmarks.turns import quartiles, take_turns
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -54,12 +53,6 @@ TIMM = {  # arguments of timm's `create_transform`
 }
 
 
-def peer(name):
-    """Imports a project that may need operators of torchvision's."""
-    importlib.import_module("benchmarks.torchvision_operators")
-    return importlib.import_module(name)
-
-
 def timm_batches(paths, **arguments):
     """Yields batches of timm's transform, one picture after the other."""
     import torch
@@ -76,24 +69,17 @@ def timm_batches(paths, **arguments):
 
 
 def torchvision_road(layers, share):
-    """RandAugment by torchvision's kernels for tensors, drawn by the key."""
-    import tensorflow as tf
+    """RandAugment by torchvision's kernels for tensors, drawn by the generator."""
     import torch
 
     v2 = peer("torchvision.transforms.v2")
     torch.set_num_threads(1)
     change = v2.RandAugment(layers, int(share * 30), fill=[128.0] * 3)
 
-    def changed(pixels, seed):
-        torch.manual_seed(int(seed))
-        tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
-        return change(tensor).permute(1, 2, 0).numpy()
-
-    def apply(image, key):
-        seed = tf.random.stateless_uniform((), key, None, None, tf.int32)
-        pixels = tf.cast(tf.round(image), tf.uint8)
-        made = tf.numpy_function(changed, [pixels, seed], tf.uint8, stateful=False)
-        return tf.cast(tf.ensure_shape(made, image.shape), tf.float32)
+    def apply(image, rng):
+        torch.manual_seed(int(rng.integers(2**31)))
+        tensor = torch.from_numpy(image.astype("uint8")).permute(2, 0, 1)
+        return change(tensor).permute(1, 2, 0).numpy().astype("float32")
 
     return apply
 
@@ -133,7 +119,7 @@ def our_steps(case):
     machine.keep_memory()
 
     def prepare(split, paths):
-        made = limit_threads(ours(split, epochs=1, **POLICIES[case.size]))
+        made = ours(split, epochs=1, **POLICIES[case.size])
         return lambda: made
 
     return _steps(case, prepare)
@@ -177,7 +163,7 @@ def main():
         fields = MIXINGS if options.mixing else roads if options.roads else POLICIES
         candidates = {} if options.mixing else {name: theirs(TIMM[name]) for name in TIMM}
         for name in fields:
-            made = limit_threads(ours(split, epochs=options.epochs, **fields[name]))
+            made = ours(split, epochs=options.epochs, threads=1, **fields[name])
             candidates[name] = lambda made=made: made
         first = next(iter(MIXINGS)) if options.mixing else HALF
         compare(candidates, options.rounds, first)

@@ -18,11 +18,10 @@ from unittest import mock
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from benchmarks.turns import take_turns
 from vit_keras.config import Config, ModelConfig
-from vit_keras.data.parallel import prefetch_untuned
+from vit_keras.data.batches import Batches
 from vit_keras.layers import kernels
 from vit_keras.models import from_model_config
 from vit_keras.runs import Run
@@ -61,7 +60,7 @@ def through_fit(model, config, data, clock) -> float:
     clocks = mock.patch.object(recorder, "time", types.SimpleNamespace(perf_counter=clock))
     with tempfile.TemporaryDirectory() as folder, clocks:
         run = Run(pathlib.Path(folder), config)
-        rows = train(model, run, lambda start: data.repeat(config.total_steps), data)
+        rows = train(model, run, data, Batches(lambda number, each: data(0)[0], 1))
     return config.batch / rows[-1]["images_per_second"]
 
 
@@ -75,7 +74,7 @@ def bare(model, config, data, clock) -> float:
 def _jax(model, data, steps, clock):
     import jax
 
-    batch = jax.device_put(next(data.as_numpy_iterator()))
+    batch = jax.device_put(data(0)[0])
     names = ("trainable", "non_trainable", "optimizer", "metrics")
     flags = {f"{name}_variables": True for name in names}
     state = model._get_jax_state(**flags, purge_model_variables=True)
@@ -92,7 +91,7 @@ def _jax(model, data, steps, clock):
 
 
 def _tensorflow(model, data, steps, clock):
-    batches = iter(data.repeat(steps))
+    batches = iter(data(0).as_dataset())
     start = clock()
     for _ in range(steps):
         logs = model.train_function(batches)
@@ -103,7 +102,7 @@ def _tensorflow(model, data, steps, clock):
 def _torch(model, data, steps, clock):
     import torch
 
-    batch = tuple(map(torch.from_numpy, map(np.copy, next(data.as_numpy_iterator()))))
+    batch = tuple(map(torch.from_numpy, map(np.copy, data(0)[0])))
     model.train()
     start = clock()
     for _ in range(steps):
@@ -126,7 +125,8 @@ def measure(name, repeats, steps, clock):
     )
     model = from_model_config(config.model, num_classes=CLASSES, seed=0)
     compile_model(model, config)
-    data = prefetch_untuned(tf.data.Dataset.from_tensors(batch_of(config)))
+    batch = batch_of(config)
+    data = lambda start: Batches(lambda number, each: batch, steps - start)
     few = dataclasses.replace(config, total_steps=2, eval_every=2, checkpoint_every=2)
     for run in (bare, through_fit):
         run(model, few, data, CLOCKS[clock])  # compiles

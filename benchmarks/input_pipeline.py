@@ -1,16 +1,18 @@
-"""Compares the input pipeline's images per second with a bare tf.data loop.
+"""Compares the input pipeline's images per second with timm's and torchvision's DataLoader.
 
-    KERAS_BACKEND=jax python -m benchmarks.input_pipeline              # against a bare loop
-    KERAS_BACKEND=jax python -m benchmarks.input_pipeline --cpu        # beside other work
-    KERAS_BACKEND=jax python -m benchmarks.input_pipeline --cores 1 2 --out runs/cores
+    KERAS_BACKEND=torch python -m benchmarks.input_pipeline                # a worker for each core
+    KERAS_BACKEND=torch python -m benchmarks.input_pipeline --cpu          # CPU time of one worker
+    KERAS_BACKEND=torch python -m benchmarks.input_pipeline --cores 1 2 --out runs/cores
 
-`benchmarks.augmentation` times the changes of the images. Pipelines take turns, so that other load
-on the machine affects all of them alike; the results are medians, and medians of the ratios within
-a round. The clock runs from the third batch to the last, because the end of an iterator waits for
-tf.data's tuner, which sleeps ever longer.
+All read the same JPEGs of ImageNet's mean size, cut an inception crop of 224x224 pixels, mirror
+half of them, and make standardized batches of 32; `resize` squeezes them instead. Ours has threads,
+and the others have processes. `benchmarks.augmentation` times other changes of the images.
+Candidates take turns, so that other load on the machine affects all of them alike; the results are
+medians, and medians of the ratios within a round. The clock runs from the third batch to the last.
 """
 
 import argparse
+import importlib
 import json
 import os
 import pathlib
@@ -43,29 +45,55 @@ def write_images(folder: pathlib.Path, count: int) -> None:
         crop.save(folder / "ab"[i % 2] / f"{i}.jpg", quality=90)
 
 
-def limit_threads(dataset):
-    """Gives `dataset` as many threads as this process may use cores."""
-    import tensorflow as tf
+def peer(name):
+    """Imports a project that may need operators of torchvision's; torch gets one thread."""
+    import torch
 
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = len(os.sched_getaffinity(0))
-    return dataset.with_options(options)
-
-
-def bare(paths):
-    """A pipeline that does only what every pipeline must: read, decode, resize, batch, prefetch."""
-    import tensorflow as tf
-
-    def read(path):
-        image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
-        return tf.image.resize(image, SIZE, antialias=True)  # as new models average pixels
-
-    images = tf.data.Dataset.from_tensor_slices(paths).repeat(EPOCHS)
-    images = images.map(read, tf.data.AUTOTUNE)
-    return images.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    torch.set_num_threads(1)
+    importlib.import_module("benchmarks.torchvision_operators")
+    return importlib.import_module(name)
 
 
-def ours(split, pixels=False, epochs=EPOCHS, **augment):
+class Epochs:
+    """Some epochs of a torch DataLoader."""
+
+    def __init__(self, loader, epochs=EPOCHS):
+        self.loader, self.epochs = loader, epochs
+
+    def __len__(self):
+        return self.epochs * len(self.loader)
+
+    def __iter__(self):
+        for _ in range(self.epochs):
+            yield from self.loader
+
+
+def timm_loader(folder, workers):
+    """Batches of timm's `create_loader`."""
+    timm = peer("timm.data")
+    options = {"is_training": True, "use_prefetcher": False, "num_workers": workers}
+    options |= {"interpolation": "bilinear", "scale": (0.05, 1.0), "color_jitter": None}
+    options |= {"device": "cpu", "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    dataset = timm.create_dataset("", root=str(folder))
+    return Epochs(timm.create_loader(dataset, (3, *SIZE), BATCH, **options))
+
+
+def torchvision_loader(folder, workers):
+    """Batches of torchvision's transforms in torch's DataLoader."""
+    from torch.utils.data import DataLoader
+
+    transforms = peer("torchvision.transforms")
+    changes = [
+        transforms.RandomResizedCrop(SIZE, scale=(0.05, 1.0)),
+        *(transforms.RandomHorizontalFlip(), transforms.ToTensor()),
+        transforms.Normalize((0.5,) * 3, (0.5,) * 3),
+    ]
+    dataset = peer("torchvision.datasets").ImageFolder(folder, transforms.Compose(changes))
+    options = {"shuffle": True, "drop_last": True, "num_workers": workers}
+    return Epochs(DataLoader(dataset, BATCH, **options))
+
+
+def ours(split, pixels=False, epochs=EPOCHS, threads=None, **augment):
     """Our pipeline's batches, in [-1, 1] or, with `pixels`, in [0, 255]."""
     from vit_keras import data
     from vit_keras.config import AugmentConfig
@@ -81,6 +109,7 @@ def ours(split, pixels=False, epochs=EPOCHS, **augment):
         start_step=0,
         total_steps=epochs * len(split) // BATCH,
         num_classes=2,
+        threads=threads,
     )
 
 
@@ -129,7 +158,7 @@ def over_cores(counts, options):
                 os.sched_setaffinity(0, cores)
             speeds[count] = json.load(answer)
     figure, axes = new_figure(5, 3.4)
-    for name, color in zip(speeds[counts[0]], (GRAY, BLUE, ORANGE)):
+    for name, color in zip(speeds[counts[0]], (GRAY, ORANGE, BLUE)):
         values = [speeds[count][name] for count in counts]
         axes[0, 0].plot(counts, values, "o-", color=color, label=name)
     axes[0, 0].set(xlabel="cores", ylabel="images/s", xticks=counts, ylim=(0, None))
@@ -148,7 +177,9 @@ def main():
     parser.add_argument(
         "--out", type=pathlib.Path, default="cores", help="with --cores: draw OUT.png"
     )
-    parser.add_argument("--cpu", action="store_true", help="count seconds of CPU time")
+    parser.add_argument(
+        "--cpu", action="store_true", help="count seconds of CPU time, with one worker"
+    )
     parser.add_argument("--json", type=pathlib.Path, help="write the medians to this file")
     options = parser.parse_args()
     if options.cores:
@@ -157,19 +188,20 @@ def main():
     from vit_keras import data
     from vit_keras.config import DataConfig
 
+    workers = 1 if options.cpu else len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
         write_images(pathlib.Path(folder), options.images)
         dataset = data.load(f"folder:{folder}", 3, DataConfig(test_percent=0))
         split = dataset.split("train")
-        paths = [split.origin.name(i) for i in range(len(split))]
+        crop = {"crop": "inception", "flip": True, "threads": workers}
         pipelines = {
-            "bare loop": bare(paths),
-            "ours, resize": ours(split),
-            "ours, inception crop and flip": ours(split, crop="inception", flip=True),
+            "timm's DataLoader": timm_loader(folder, 0 if options.cpu else workers),
+            "torchvision's": torchvision_loader(folder, 0 if options.cpu else workers),
+            "ours": ours(split, **crop),
+            "ours, resize": ours(split, threads=workers),
         }
-        limited = {name: limit_threads(made) for name, made in pipelines.items()}
         clock = time.process_time if options.cpu else time.perf_counter
-        speeds = compare(limited, options.rounds, clock)
+        speeds = compare(pipelines, options.rounds, clock)
     if options.json:
         options.json.write_text(json.dumps(speeds))
     return None

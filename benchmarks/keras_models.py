@@ -126,16 +126,7 @@ def _predict_steps(model, images):
 
 
 def _repeated(batch, count):
-    """The same batch `count` times: a tf.data dataset on TensorFlow, else a generator.
+    """The same batch `count` times: a tf.data dataset on TensorFlow, else a `PyDataset`."""
+    from vit_keras.data.batches import Batches
 
-    Other backends do not import TensorFlow, which takes much memory.
-    """
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        return (batch for _ in range(count))
-    import tensorflow as tf
-
-    from vit_keras.data.parallel import prefetch_untuned
-
-    return prefetch_untuned(tf.data.Dataset.from_tensors(batch).repeat(count))
+    return Batches(lambda number, each: batch, count).as_dataset()

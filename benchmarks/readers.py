@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from vit_keras import data, evaluation, runtimes
-from vit_keras.models.preprocessing import preprocessing_from
+from vit_keras.preprocessing import preprocessing_from
 
 PIL_METHODS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
@@ -24,10 +24,8 @@ def ours(source, paths) -> np.ndarray:
 
 
 def evaluated(model, paths) -> np.ndarray:
-    """Probabilities of a model behind the resize of `data.eval_batches`, in TensorFlow."""
-    from vit_keras.data import tf_preprocess
-
-    return _resized_by(model, paths, lambda *request: tf_preprocess.resize(*request).numpy())
+    """Probabilities of a model behind the resize of `data.eval_batches`."""
+    return _resized_by(model, paths, data.resize)
 
 
 def whole_levels(model, paths) -> np.ndarray:

@@ -83,18 +83,17 @@ def compare_groups(sizes: list[int]) -> None:
     """Prints the rows per second of Parquet files with groups of these sizes, and by `datasets`."""
     from vit_keras import data
     from vit_keras.config import DataConfig
-    from vit_keras.data.shards import writers
+    from vit_keras.data.shards import packing
 
     rng, choice = np.random.default_rng(0), DataConfig(test_percent=0)
     with tempfile.TemporaryDirectory() as root:
         os.environ |= {"KERAS_HOME": f"{root}/home", "HF_DATASETS_CACHE": f"{root}/hf"}
         for size in sizes:
-            folder, writers.ROWS_IN_GROUP = pathlib.Path(root) / str(size), size
+            folder, packing.ROWS_IN_GROUP = pathlib.Path(root) / str(size), size
             folder.mkdir()
-            writer = writers.ParquetWriter(str(folder / "train.parquet"), ("a", "b"))
-            for row in range(ROWS):
-                writer.write(f"{row}.jpg", rng.bytes(ROW_BYTES), row % 2)
-            writer.close()
+            with packing.parquet_writer(str(folder / "train.parquet"), ("a", "b")) as write:
+                for row in range(ROWS):
+                    write(f"{row}.jpg", rng.bytes(ROW_BYTES), row % 2)
             for source in ("shards", "hf"):
                 split = data.load(f"{source}:{folder}", 3, choice).split("train")
                 start = time.perf_counter()
@@ -119,16 +118,11 @@ def write_large(folder: pathlib.Path, records: int) -> None:
         os.truncate(path, 2**30)  # which takes no room on the disk
     shards = places.find_shards(str(folder))
     flat = [shard for of_split in shards.splits.values() for shard in of_split]
-    index.write_index(
-        index.index_folder(flat, shards.kind, None),
-        index.Index(
-            starts=np.linspace(0, records, SHARDS + 1).astype("int64"),
-            offsets=np.zeros(records, "int64"),
-            lengths=np.full(records, len(picture), "int64"),
-            labels=np.random.default_rng(0).integers(0, CLASSES, records, dtype="int32"),
-            classes=None,
-        ),
-    )
+    table = np.zeros(records, index.PLACE)
+    table["length"] = len(picture)
+    table["label"] = np.random.default_rng(0).integers(0, CLASSES, records)
+    tables = np.array_split(table, SHARDS)
+    index.write_index(index.index_folder(flat, shards.kind, None), tables, ())
 
 
 def open_large(records: int) -> None:

@@ -33,6 +33,7 @@ LEVELS = (
         "keras_internals",
         "annotated",
         "lazy_names",
+        "preprocessing",
         "visible",
     }
     | {"_backend", "_command_line"},
@@ -50,6 +51,7 @@ BESIDE = {
     "families": {"variant_rows"},
     "layers": {"resizing"},
     "runtimes": {"extras"},
+    "preprocessing": {"annotated"},
     "tasks": {"annotated"},
     "embedded_task": {"json_files", "runtimes", "tasks"},
     "_backend": {"extras", "json_files"},

@@ -1,9 +1,13 @@
 """Missing packages are reported with the extra that installs them."""
 
+import re
 import sys
+import tomllib
 
 import pytest
+from packaging.requirements import Requirement
 
+from tests.helpers import ROOT
 from vit_keras import extras
 
 pytestmark = pytest.mark.once
@@ -39,3 +43,30 @@ def test_a_check_lists_all_that_is_missing_and_imports_nothing():
     assert "antigravity" not in sys.modules
     with pytest.raises(ImportError, match="A test needs no-one and no-two: pip"):
         extras.check("no_one", "no_two", extra="train", purpose="A test")
+
+
+@pytest.mark.parametrize(
+    ("modules", "expected"),
+    [
+        (["tensorflow"], "Exporting needs tensorflow. tensorflow cannot be installed on Python"),
+        (["keras_cv"], "Exporting needs keras-cv. keras-cv cannot be installed on Python"),
+        (["PIL", "tensorflow"], "Exporting needs tensorflow. tensorflow cannot be installed on"),
+        (["tensorflow_datasets"], 'Exporting needs tensorflow-datasets: pip install "vit-keras'),
+    ],
+)
+def test_what_has_no_build_for_this_python_says_so(monkeypatch, modules, expected):
+    absent = {"tensorflow", "keras_cv", "tensorflow_datasets"}
+    monkeypatch.setattr(extras, "is_installed", lambda module: module not in absent)
+    monkeypatch.setattr(extras.sys, "version_info", (3, 14, 0, "final", 0))
+    with pytest.raises(ImportError, match=f"^{re.escape(expected)}"):
+        extras.check(*modules, extra="export", purpose="Exporting")
+    monkeypatch.setattr(extras.sys, "version_info", (3, 13, 9, "final", 0))
+    with pytest.raises(ImportError, match=r'pip install "vit-keras\[export\]"$'):
+        extras.check(*modules, extra="export", purpose="Exporting")
+
+
+def test_the_packages_without_a_build_are_those_with_a_marker():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [line for name in project["optional-dependencies"].values() for line in name]
+    marked = {r.name for r in map(Requirement, lines) if r.marker and "3.14" in str(r.marker)}
+    assert marked == {*extras.LAST_PYTHON, "keras-hub"}  # of the tests alone

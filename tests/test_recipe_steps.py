@@ -134,10 +134,7 @@ def test_five_updates_on_a_small_model(names):
         num_classes=10,
         masking=masking,
     )
-    losses = [
-        model.train_on_batch(*batch, return_dict=True)["loss"]
-        for batch in batches.as_numpy_iterator()
-    ]
+    losses = [model.train_on_batch(*batch, return_dict=True)["loss"] for batch in batches]
     assert np.isfinite(losses).all()
     assert int(model.optimizer.iterations) == 5
     after = {v.path: to_numpy(v.value) for v in model.trainable_variables}

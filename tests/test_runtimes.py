@@ -55,8 +55,8 @@ def test_files_without_a_runtime_are_refused():
 @pytest.mark.parametrize(
     ("suffix", "module", "package", "extra"),
     [
-        (".tflite", "ai_edge_litert.interpreter", "ai-edge-litert", "export"),
-        (".onnx", "onnxruntime", "onnxruntime", "export"),
+        (".tflite", "ai_edge_litert.interpreter", "ai-edge-litert", "runtimes"),
+        (".onnx", "onnxruntime", "onnxruntime", "runtimes"),
         (".xml", "openvino", "openvino", "openvino"),
         (".pt2", "torch", "torch", "torch"),
         (runtimes.SAVED_MODEL, "tensorflow", "tensorflow", "tensorflow"),

@@ -116,7 +116,11 @@ def rows() -> list[tuple[str, str, list[str]]]:
     """Returns each installed package's name and license, and the extras that bring it."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = {"core": extras["dependencies"], **extras["optional-dependencies"]}
-    lines = [f'{line}; extra == "{extra}"' for extra in extras for line in extras[extra]]
+    lines = [
+        f'{line} {"and" if ";" in line else ";"} extra == "{extra}"'
+        for extra in extras
+        for line in extras[extra]
+    ]
     project = types.SimpleNamespace(name=PROJECT, requires=lines, version="0")
     order = [name for name in extras if name not in (*NOT_INSTALLED, "test")]
     brought: dict[str, list[str]] = {}

@@ -42,7 +42,7 @@ def read_test(model, run):
     _, test = data.train_and_test(dataset, config.data)
     options = {"image_size": model.input_shape[1:3], "preprocessing": model.preprocessing}
     images, masks = next(iter(data.eval_batches(test, batch=COUNT, **options)))
-    return np.asarray(images), np.asarray(masks)[..., 0]
+    return images, masks
 
 
 def shares_of_shapes(masks, grid):

@@ -7,7 +7,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from vit_keras import _command_line  # first: see there
+from vit_keras import _backend, _command_line  # first: see there
 from vit_keras.lazy_names import lazy_names
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def import_models() -> None:
         >>> keras.saving.get_registered_object("vit_keras>MeanIoU").__name__
         'MeanIoU'
     """
+    _backend.choose()  # raises, in a command, for the lack of one
     for name in IMPORTED:
         importlib.import_module(f"{__name__}.{name}")
 

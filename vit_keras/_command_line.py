@@ -6,6 +6,7 @@ commands are. The process of a library's user is left as it is.
 
 import atexit
 import contextlib
+import gc
 import importlib.abc
 import importlib.machinery
 import os
@@ -23,6 +24,7 @@ INTERRUPTED = 128 + signal.SIGINT  # the exit code that a shell reports after Ct
 # What TensorFlow logs as it is imported, whatever level the environment sets.
 _GREETING = re.compile(rb"WARNING: All log messages before absl::InitializeLog|I\d{4} [\d:.]+ ")
 _M_ARENA_MAX = -8  # of glibc's malloc.h
+OPTIONAL = ("matplotlib", "pandas", "sklearn")  # packages that Keras imports where it finds them
 _ROOT = pathlib.Path(__file__).parents[1]  # of the checkout, where the scripts stand
 _exit_code: int | None = None  # None until `vit_keras.commands.main` begins
 
@@ -36,26 +38,51 @@ def is_command() -> bool:
     return program.name in ("vit-keras", "vit-keras.exe") or module or script
 
 
-class _QuietTensorFlow(importlib.abc.MetaPathFinder):
-    """Imports TensorFlow, and prints only what is no greeting of what it writes meanwhile."""
+class _Inside(importlib.abc.MetaPathFinder):
+    """Imports a package inside a context, such as `without_greetings`."""
+
+    def __init__(self, package, context):
+        self.package, self.context = package, context
 
     def find_spec(self, fullname, path, target=None):
-        if fullname != "tensorflow":
+        if fullname != self.package:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
-            def quietly(module):
-                with without_greetings():
+            def execute_inside(module):
+                with self.context(fullname):
                     execute(module)
 
-            setattr(spec.loader, "exec_module", quietly)  # noqa: B010 - mypy: not a method's place
+            setattr(spec.loader, "exec_module", execute_inside)  # noqa: B010 - no method's place
         return spec
 
 
 @contextlib.contextmanager
-def without_greetings():
+def without_optional(package):
+    """Keeps a package from importing what it can do without, which takes a second or two.
+
+    Keras imports these packages for its plots, its wrappers for scikit-learn, tables as inputs, and
+    Orbax checkpoints, which no command uses. They can be imported after the block.
+    """
+    names = OPTIONAL if _backend.name() == "jax" else (*OPTIONAL, "jax")
+    finders = [_Inside(name, _refused) for name in names]
+    sys.meta_path[:0] = finders
+    gc.disable()  # almost everything that an import makes stays
+    try:
+        yield
+    finally:
+        gc.enable()
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in finders]
+
+
+def _refused(package):
+    raise ModuleNotFoundError(f"{package} is not imported for Keras", name=package)
+
+
+@contextlib.contextmanager
+def without_greetings(package="tensorflow"):
     """Keeps the greetings of TensorFlow back, and prints the rest at the end of the block."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as written, os.fdopen(os.dup(2), "wb") as stderr:
@@ -103,8 +130,8 @@ def _interrupt_again(unraisable):
 def _leave():
     """Ends the process before Python takes its interpreter down.
 
-    Threads of tf.data may still be reading pictures. If one of them then calls Python, the process
-    hangs or is aborted.
+    Threads may still be reading pictures, also for TensorFlow. If one of TensorFlow's then calls
+    Python, the process hangs or is aborted.
     """
     if _exit_code is not None:
         for stream in (sys.stdout, sys.stderr):
@@ -132,16 +159,16 @@ if is_command():
     # imported, and children inherit that: TensorFlow then logs what fails in its threads.
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-        sys.meta_path.insert(0, _QuietTensorFlow())
+        sys.meta_path.insert(0, _Inside("tensorflow", without_greetings))
+    sys.meta_path.insert(0, _Inside("keras", without_optional))
     # torch's threads spin while they wait for each other: where other work shares the cores, a step
     # of a small model took 1545 ms instead of 61. torch reads this as it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 try:
     _backend.choose()
-except ImportError as error:
-    if is_command():
-        sys.exit(f"vit-keras: error: {error}")  # exit code 1
-    raise
+except ImportError:
+    if not is_command():  # which answers an exported file without a backend
+        raise
 if is_command() and _backend.name() != "torch":  # whose threads would wait for each other
     _share_one_heap()

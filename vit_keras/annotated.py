@@ -1,4 +1,4 @@
-"""Values, such as those from JSON, compared with the annotations of what they become."""
+"""Checks of arguments, and of values from JSON against the annotations of what they become."""
 
 import dataclasses
 import functools
@@ -6,11 +6,33 @@ import numbers
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 LARGEST_INT = 2**31  # of sizes and counts
 LARGEST_FLOAT = 1e30  # whose products still are float32
+
+
+def pair(value, name: str) -> tuple[int, int]:
+    """Returns `value` as (height, width); an int stands for both.
+
+    Raises:
+        ValueError: If `value` is neither a positive int nor a pair of positive ints.
+    """
+    both = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(both) != 2 or not all(isinstance(v, int) and v > 0 for v in both):
+        raise ValueError(
+            f"`{name}` must be a positive int or a pair (height, width) of them. "
+            f"Received: {name}={value!r}"
+        )
+    return both
+
+
+def check_choice(value, choices, name: str) -> None:
+    """Raises ValueError unless `value` is one of `choices`, whatever its type is."""
+    if not isinstance(value, Hashable) or value not in choices:
+        allowed = ", ".join(map(repr, choices))
+        raise ValueError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}")
 
 
 def check_annotated(values: Mapping[str, Any], annotated: Callable) -> None:

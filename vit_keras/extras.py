@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import sys
 import types
 
 # Distributions whose name differs from the module's by more than a dash.
@@ -11,6 +12,8 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
+# Distributions without a build for later versions of Python.
+LAST_PYTHON = {"tensorflow": (3, 13), "keras-cv": (3, 13)}
 
 
 def require(module: str, *, extra: str, purpose: str) -> types.ModuleType:
@@ -59,4 +62,8 @@ def is_installed(module: str) -> bool:
 
 def _message(modules, extra, purpose):
     names = [DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in modules]
-    return f'{purpose} needs {" and ".join(names)}: pip install "vit-keras[{extra}]"'
+    needs = f"{purpose} needs {' and '.join(names)}"
+    for name in names:
+        if (last := LAST_PYTHON.get(name)) and sys.version_info[:2] > last:
+            return f"{needs}. {name} cannot be installed on Python after {last[0]}.{last[1]}"
+    return f'{needs}: pip install "vit-keras[{extra}]"'

@@ -7,8 +7,6 @@ import pathlib
 import platform
 from ctypes import CDLL, c_size_t, c_void_p
 
-import keras
-
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of glibc's malloc.h
 BLOCK_BYTES, NUM_BLOCKS = 2**26, 64
 
@@ -49,6 +47,8 @@ def keep_compiled() -> None:
     Call it before anything is compiled. If the user names another folder, by
     `JAX_COMPILATION_CACHE_DIR` or in `TF_XLA_FLAGS`, nothing changes.
     """
+    import keras
+
     keep = {"jax": _keep_jax, "tensorflow": _keep_tensorflow}.get(keras.backend.backend())
     if keep:
         keep()
@@ -79,6 +79,8 @@ def keep_memory() -> None:
     blocks, and the system clears each of their pages again. Without glibc nothing changes. A
     program may call this function at its start; a library should not.
     """
+    import keras
+
     backend = keras.backend.backend()
     try:
         mallopt = CDLL("libc.so.6").mallopt

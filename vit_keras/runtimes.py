@@ -117,7 +117,7 @@ def litert_interpreter(path, threads=None, allocate=True):
 
     Allocation hands the graph to XNNPACK. Without it, the graph is as the file has it.
     """
-    runtime = _require("ai_edge_litert.interpreter", "export", path)
+    runtime = _require("ai_edge_litert.interpreter", "runtimes", path)
     interpreter = runtime.Interpreter(os.fspath(path), num_threads=threads)
     if allocate:
         interpreter.allocate_tensors()
@@ -132,7 +132,7 @@ def delegate_partitions(path) -> int:
 
 def onnx(path, threads=None) -> ExportedModel:
     """Opens an ONNX file in ONNX Runtime on the CPU."""
-    onnxruntime = _require("onnxruntime", "export", path)
+    onnxruntime = _require("onnxruntime", "runtimes", path)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     session = onnxruntime.InferenceSession(

@@ -1,6 +1,7 @@
 """What a model's outputs mean: one row of `KINDS` for each kind of label."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from vit_keras.annotated import check_types
@@ -110,3 +111,32 @@ class Task:
 
 
 CLASSES = Task()
+
+
+def check_class_names(class_names: Sequence[str], num_classes: int) -> tuple[str, ...]:
+    """Checks that there is one name for each class.
+
+    Args:
+        class_names: The names, in the order of the logits.
+        num_classes: The number of classes.
+
+    Returns:
+        The names as a tuple.
+
+    Raises:
+        ValueError: There are more or fewer names than classes, or `class_names` is one string.
+
+    Example:
+        >>> check_class_names(["cat", "dog"], num_classes=2)
+        ('cat', 'dog')
+    """
+    if isinstance(class_names, str):
+        raise ValueError(
+            f"`class_names` must be a sequence of names. Received: class_names={class_names!r}"
+        )
+    if len(class_names) != num_classes:
+        raise ValueError(
+            "`class_names` must have one name for each class. "
+            f"Received: {len(class_names)} names for {num_classes} classes"
+        )
+    return tuple(class_names)

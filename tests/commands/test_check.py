@@ -9,7 +9,7 @@ from PIL import Image
 
 from vit_keras import commands, experiments
 from vit_keras.commands.check import COMMAND
-from vit_keras.data.contact_sheet import place, scale_of
+from vit_keras.data.review import place, scale_of
 
 pytestmark = pytest.mark.once
 MODEL = (
@@ -188,7 +188,7 @@ def test_a_table_and_digits_are_checked_too(root, report):
 
 
 def test_the_report_and_the_sheet_are_written(clean, tmp_path, capsys):
-    sheet, written = tmp_path / "new" / "sheet.png", tmp_path / "report.json"
+    sheet, written = tmp_path / "new" / "sheet.png", tmp_path / "made" / "report.json"
     fields = [*MODEL, "--augment.crop", "inception", "--augment.flip", "true", "--seed", "3"]
     assert check(clean, *fields, "--out", sheet, "--out", written) == 0
     assert capsys.readouterr().out.endswith(f"written: {sheet}\n")

@@ -157,6 +157,26 @@ def test_only_greetings_are_kept_back_while_tensorflow_is_imported(capfd):
     assert capfd.readouterr().err == rest
 
 
+LOADED = """
+import sys
+sys.argv[0] = "vit-keras"
+import vit_keras
+vit_keras.import_models()
+names = "keras tensorflow jax torch sklearn matplotlib pandas".split()
+print(*[name for name in names if name in sys.modules])
+from matplotlib import pyplot
+from sklearn.metrics import average_precision_score
+print(average_precision_score([0, 1, 1], [0.1, 0.4, 0.35]), pyplot.figure().number)
+"""
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_a_command_loads_keras_and_its_backend_alone(backend):
+    """The packages that Keras left out can be imported later."""
+    loaded, after = run_script("-c", LOADED, backend=backend).stdout.splitlines()
+    assert loaded == f"keras {backend}" and after == "1.0 1"
+
+
 def test_the_shell_completes_commands_and_options(capsys):
     commands.run(["completion", "bash"])
     script = capsys.readouterr().out

@@ -112,7 +112,7 @@ def test_a_picture_without_classes_says_why(outputs, model_file, pictures, capsy
     assert figure["class"] == "none" and figure["p"] == "no class at 99.9 % or more"
     with contextlib.redirect_stdout(text := io.StringIO()):  # text alone, as in a notebook
         run([*command, "--format", "csv"])
-    assert text.getvalue().splitlines()[1] == f'"{pictures / "0.png"}",,,,,,,'
+    assert text.getvalue().splitlines()[1] == f"{pictures / '0.png'},,,,,,,"
 
 
 @pytest.mark.once

@@ -15,7 +15,7 @@ from vit_keras.config import (
     OptimizerConfig,
     PretextConfig,
 )
-from vit_keras.data.contact_sheet import place, scale_of
+from vit_keras.data.review import place, scale_of
 from vit_keras.models import Preprocessing, VisionTransformer
 
 pytestmark = pytest.mark.once
@@ -58,7 +58,8 @@ def test_the_images_are_the_first_batches_of_the_run(config, steps):
     images, labels, names, _ = experiments.first_training_images(
         dataclasses.replace(config, **steps), 16
     )
-    parts = list(feed_of(config, Preprocessing()).training(0).take(2))  # of one update
+    training = feed_of(config, Preprocessing()).training(0)
+    parts = [training[0], training[1]]  # of one update
     expected = np.concatenate([part[0] for part in parts])
     np.testing.assert_array_equal(images, np.round((expected * 0.5 + 0.5) * 255).clip(0, 255))
     np.testing.assert_array_equal(labels, np.concatenate([part[1] for part in parts]))
@@ -77,7 +78,7 @@ def test_weights_bring_their_size_and_preprocessing(config, tmp_path):
     )  # whose pixels are the same, whatever normalization follows
     inputs, _ = next(iter(feed.training(0)))
     assert images.shape == (8, 24, 32, 3)
-    expected = np.round((inputs.numpy() * 0.5 + 0.5) * 255).clip(0, 255)
+    expected = np.round((inputs * 0.5 + 0.5) * 255).clip(0, 255)
     assert np.abs(images - expected).max() <= 1
 
 

@@ -6,12 +6,11 @@ import tarfile
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.data.gray_shards import load, png, samples, write_tar
 from vit_keras import data
 from vit_keras.data.origin import UnreadableImageError
-from vit_keras.data.shards.formats import FORMATS
+from vit_keras.data.shards.formats import FORMATS, example_class, framed
 from vit_keras.models import Preprocessing
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache")]
@@ -98,12 +97,12 @@ def test_a_damaged_picture_is_skipped_and_counted(packed, tmp_path):
     options = {"image_size": (4, 6), "preprocessing": Preprocessing(), "batch": 5}
     dataset = load(tmp_path / "x", test_percent=0, on_corrupt="skip")
     (images, _), *_ = data.eval_batches(dataset.split("train"), **options)
-    levels = np.round((images.numpy()[:, 0, 0, 0] + 1) * 127.5).astype(int)
+    levels = np.round((images[:, 0, 0, 0] + 1) * 127.5).astype(int)
     assert levels.tolist() == [0, 1, 2, 4, 4]
     assert dataset.unreadable.report() == f"1 unreadable images replaced: {path} record 3"
     split = load(tmp_path / "x", test_percent=0).split("train")
     with pytest.raises(UnreadableImageError, match=r"x/train-00000.tar record 3' cannot be read"):
-        split.read(tf.constant(3))
+        split.read(3)
 
 
 def test_shards_that_shrink_after_their_index_are_named(packed, tmp_path):
@@ -112,7 +111,7 @@ def test_shards_that_shrink_after_their_index_are_named(packed, tmp_path):
     path = tmp_path / "x" / "train-00000.tar"
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(UnreadableImageError, match=r"record 19' cannot be read .*it ends at byte"):
-        split.read(tf.constant(19))
+        split.read(19)
 
 
 SPOILED_NOTES = {
@@ -142,26 +141,39 @@ def test_a_note_that_says_wrong_things_is_refused(packed, tmp_path, message):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        (
-            "offsets.npy",
-            lambda a: a + 2**40,
-            "offsets.npy' is damaged .a record lies outside '.*train-00000.tar'",
+        *(
+            ("records.bin", lambda b, i=i: b[:i] + bytes([b[i] ^ 1]) + b[i + 1 :], "its SHA-256")
+            for i in (0, 8, 19, 399)  # an offset, a length, and labels
         ),
-        ("lengths.npy", lambda a: -a, "offsets.npy' is damaged .a record lies outside"),
-        ("starts.npy", lambda a: a[::-1], "starts.npy' is damaged .it does not part the records"),
-        ("labels.npy", lambda a: a - 5, "labels.npy' is damaged .a label is negative"),
-        ("labels.npy", lambda a: a.astype("float64"), "labels.npy' is damaged .it holds float64"),
-        ("labels.npy", lambda a: a[:3], r"labels.npy' is damaged .it holds int32 \(3,\)"),
-        ("labels.npy", lambda a: np.array([{}] * 20), "labels.npy' is damaged .*Python objects"),
-        ("index.json", None, "index.json' is damaged .its `records` must be an integer"),
+        ("records.bin", lambda b: b[:-20], "its SHA-256"),
+        ("records.bin", lambda b: b"", "its SHA-256"),
+        ("index.json", lambda b: b.replace(b"[20]", b"[19]"), "its `records` was changed"),
+        ("index.json", lambda b: b.replace(b"[20]", b'"20"'), "its `records` must be a list"),
+        ("index.json", lambda b: b[:-9], "it is not JSON"),
     ],
 )
-def test_a_damaged_index_is_refused(packed, tmp_path, shard_cache, name, change, message):
+def test_a_damaged_index_is_refused(packed, shard_cache, name, change, message):
     load(packed / "tar", test_percent=0)
     (folder,) = (path for path in shard_cache.iterdir() if path.is_dir())
-    if change is None:
-        (folder / name).write_text('{"shards": 1, "records": "20", "classes": null}')
-    else:
-        np.save(folder / name, change(np.load(folder / name)))
-    with pytest.raises(ValueError, match=rf"/{message}.*built anew"):
+    content = (folder / name).read_bytes()
+    assert change(content) != content
+    (folder / name).write_bytes(change(content))
+    with pytest.raises(ValueError, match=rf"/{name}' is damaged .{message}.*built anew"):
         load(packed / "tar", test_percent=0)
+
+
+@pytest.mark.parametrize("labels", [(0, b"cat"), (b"cat", 0), (0, 1, b"1"), (-1,), (2**40,)])
+@pytest.mark.parametrize("in_one", [True, False])
+def test_labels_of_two_kinds_are_refused(tmp_path, labels, in_one):
+    """In one shard or in several, whichever comes first; numbers of no class as well."""
+    examples = [example_class()() for _ in labels]
+    for example, label in zip(examples, labels):
+        example.features.feature["image"].bytes_list.value.append(png(1))
+        values = example.features.feature["label"]
+        (values.bytes_list if isinstance(label, bytes) else values.int64_list).value.append(label)
+    for number, example in enumerate(examples):
+        path = tmp_path / f"{0 if in_one else number}.tfrecord"
+        with open(path, "ab") as file:
+            file.write(framed(example.SerializeToString()))
+    with pytest.raises(ValueError, match=r"tfrecord' is no whole .*(all be names|not one of 0)"):
+        load(tmp_path)

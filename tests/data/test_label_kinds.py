@@ -4,13 +4,11 @@ import os
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.data.gray_pictures import grays, write
 from tests.data.test_tables import stored
 from vit_keras import data
 from vit_keras.config import AugmentConfig, Config, DataConfig
-from vit_keras.data.order import balanced
 from vit_keras.models import Preprocessing
 from vit_keras.tasks import Task
 
@@ -127,19 +125,6 @@ def test_changed_numbers_are_refused(pictures, tmp_path):
     columns["label"][0] = 1.25
     with pytest.raises(ValueError, match="train: as many images, but other names or sizes of fil"):
         data.check_unchanged(opened(tmp_path, columns), run)
-
-
-def test_balanced_order_draws_all_classes_equally_often():
-    strata = [0] * 50 + [1] * 7 + [2]
-    index = tf.function(balanced(strata, seed=3))
-    drawn = np.array([int(index(tf.constant(i, tf.int64))) for i in range(3 * 50)])
-    classes = np.array(strata)[drawn].reshape(-1, 3)
-    np.testing.assert_array_equal(np.sort(classes, axis=1), [[0, 1, 2]] * 50)
-    assert len({tuple(row) for row in classes}) > 1  # in orders of their own
-    often = drawn[np.array(strata)[drawn] == 0]
-    assert sorted(often) == list(range(50))  # an epoch of the largest class
-    rare = drawn[np.array(strata)[drawn] == 1].reshape(-1)[:49].reshape(7, 7)
-    np.testing.assert_array_equal(np.sort(rare, axis=1), [list(range(50, 57))] * 7)
 
 
 def test_balanced_batches_go_on_where_they_stopped():

@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from tests.data.mask_pictures import CLASSES, STEP, make_mask, write_folder, write_pair, write_split
@@ -26,10 +25,7 @@ def folder(tmp_path):
 
 
 def masks_of(split):
-    return {
-        split.name(i).rsplit("/", 1)[-1]: split.example(i)[1].numpy()[..., 0]
-        for i in range(len(split))
-    }
+    return {split.name(i).rsplit("/", 1)[-1]: split.example(i)[1] for i in range(len(split))}
 
 
 def test_a_folder_of_pictures_and_masks_is_found_and_read(folder):
@@ -43,7 +39,7 @@ def test_a_folder_of_pictures_and_masks_is_found_and_read(folder):
             np.testing.assert_array_equal(read[stem], make_mask(rng))
     split = dataset.split("train").part([3, 5])
     image, mask = split.example(1)
-    np.testing.assert_array_equal(image.numpy()[..., 0], mask.numpy()[..., 0] * STEP)
+    np.testing.assert_array_equal(image[..., 0], mask * STEP)
     present = [[(mask == k).any() for k in range(CLASSES)] for mask in masks_of(split).values()]
     np.testing.assert_array_equal(split.labels, present)
     assert data.count_classes(dataset, dataset.splits)["test"] == dict.fromkeys(
@@ -110,7 +106,7 @@ def batches(split, config, start=0):
         num_classes=CLASSES,
         task=Task("masks"),
     )
-    return [(images.numpy(), masks.numpy()) for images, masks in made]
+    return list(made)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -145,11 +141,9 @@ def test_held_out_masks_take_the_nearest_pixel(folder):
     options = {"image_size": SIZE, "preprocessing": PIXELS, "batch": 3, "num_classes": CLASSES}
     made = [*data.eval_batches(split, task=Task("masks"), **options)]
     masks = np.concatenate([masks for _, masks in made])
-    rows, columns = (
-        ((np.arange(n) + 0.5) * side / n).astype(int) for n, side in zip(SIZE, (40, 32))
-    )
     for mask, whole in zip(masks, masks_of(split).values(), strict=True):
-        np.testing.assert_array_equal(mask, whole[rows][:, columns])
+        expected = Image.fromarray(whole).resize(SIZE[::-1], Image.Resampling.NEAREST)
+        np.testing.assert_array_equal(mask, np.asarray(expected))
 
 
 def test_pairs_that_do_not_match_are_all_named(folder):
@@ -174,7 +168,7 @@ FAULTS = {
 def test_a_mask_that_cannot_be_used_stops_a_run_or_is_skipped(folder, fault):
     wrong, message = FAULTS[fault]
     Image.fromarray(wrong).save(folder / "train" / "masks" / "p00.png")
-    with pytest.raises((UnreadableImageError, tf.errors.OpError), match=message):
+    with pytest.raises(UnreadableImageError, match=message):
         dataset = data.load(f"folder:{folder}", 3)
         with dataset.unreadable.reading():
             batches(dataset.split("train"), AugmentConfig())

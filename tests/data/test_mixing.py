@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.data.drawing import drawn
 from tests.helpers import assert_close
 from vit_keras.config import AugmentConfig
 from vit_keras.data.mixing import Mixing
+from vit_keras.data.order import PAIR, generator
 from vit_keras.data.randaugment import on_tensorflow
 
 pytestmark = pytest.mark.nightly_on("jax")  # beside TensorFlow, torch shows what Keras' layers do
@@ -21,14 +21,12 @@ def test_neighbours_are_mixed_as_published(rng, alphas):
     mixing = Mixing(SIZE, AugmentConfig(mixup_alpha=alphas[0], cutmix_alpha=alphas[1]))
     pictures = rng.normal(size=(8, *SIZE, 3)).astype("float32")
     labels = np.eye(4, dtype="float32")[rng.integers(0, 4, 8)]
-    keys = [tf.constant([1, -1 - i // 2], tf.int64) for i in range(8)]
-    weights, boxes = map(tf.stack, zip(*map(mixing.draw, keys)))
-    mixed = tf.function(mixing, autograph=False)
-    batch = tf.constant(pictures)
-    images, targets = mixed(batch, tf.constant(labels), weights, boxes)
-    np.testing.assert_array_equal(batch, pictures)  # others may hold it
+    generators = lambda: [generator(1, PAIR, i) for i in range(4)]
+    drawn = [mixing.draw(rng) for rng in generators()]
+    weights, boxes = (np.repeat(part, 2, axis=0) for part in zip(*drawn))
+    images, targets = mixing(pictures.copy(), labels, generators())
     for i in range(8):
-        lam, (top, left, bottom, right) = weights.numpy()[i], boxes.numpy()[i].astype(int)
+        lam, (top, left, bottom, right) = weights[i], boxes[i]
         expected = lam * pictures[i] + (1 - lam) * pictures[i ^ 1]
         partner = lam * pictures[i ^ 1] + (1 - lam) * pictures[i]
         expected[top:bottom, left:right] = partner[top:bottom, left:right]
@@ -40,11 +38,11 @@ def test_neighbours_are_mixed_as_published(rng, alphas):
         assert lam == 1 or kept == 1  # one of the two
     layers, order = (keras.layers.MixUp(), keras.layers.CutMix()), tf.range(8) ^ 1
     inside = np.zeros((8, *SIZE, 1), bool)
-    for mask, (top, left, bottom, right) in zip(inside, boxes.numpy().astype(int)):
+    for mask, (top, left, bottom, right) in zip(inside, boxes):
         mask[top:bottom, left:right] = True
     kept = 1 - inside.mean(axis=(1, 2, 3), dtype="float32")
     changes = [{"mix_weight": weights}, {"batch_masks": inside, "mix_weight": kept}]
-    with on_tensorflow(*layers):  # earlier versions mixed by these, and their runs go on
+    with on_tensorflow(*layers):
         for layer, mix in zip(layers, changes):
             mix["permutation_order"] = order
             pictures = layer.transform_images(tf.constant(pictures), mix)
@@ -55,12 +53,12 @@ def test_neighbours_are_mixed_as_published(rng, alphas):
 
 def test_weights_of_mixing_are_beta(rng):
     both = Mixing((200, 100), AugmentConfig(mixup_alpha=0.4, cutmix_alpha=2.0))
-    weights, boxes = drawn(both.draw, 10000)
-    mixed, boxes = weights.numpy() < 1, boxes.numpy()
+    weights, boxes = map(np.stack, zip(*(both.draw(generator(7, i)) for i in range(10000))))
+    mixed = weights < 1
     assert mixed.mean() == pytest.approx(0.5, abs=0.02)
     quantiles = np.linspace(0.1, 0.9, 9)
     expected = np.quantile(rng.beta(0.4, 0.4, 100000), quantiles)
-    np.testing.assert_allclose(np.quantile(weights.numpy()[mixed], quantiles), expected, atol=0.05)
+    np.testing.assert_allclose(np.quantile(weights[mixed], quantiles), expected, atol=0.05)
     sides = boxes[~mixed, 2:] - boxes[~mixed, :2]
     inner = ((boxes[~mixed, :2] > 0) & (boxes[~mixed, 2:] < (200, 100))).all(axis=1)
     np.testing.assert_allclose(sides[inner][:, 0] / sides[inner][:, 1], 2, rtol=0.2, atol=0.3)
@@ -70,3 +68,18 @@ def test_weights_of_mixing_are_beta(rng):
     part = lambda c, w, side: np.clip(c + w / 2, 0, side) - np.clip(c - w / 2, 0, side)
     by_formula = part(center[:, 0], high, 200) * part(center[:, 1], wide, 100) / 20000
     assert areas.mean() == pytest.approx(by_formula.mean(), abs=0.02)
+
+
+def test_parts_of_a_batch_are_mixed_as_the_whole(rng):
+    mixing = Mixing(SIZE, AugmentConfig(mixup_alpha=0.4, cutmix_alpha=1.0))
+    pictures = rng.normal(size=(8, *SIZE, 3)).astype("float32")
+    labels = rng.uniform(size=(8, 4)).astype("float32")
+    generators = lambda *pairs: [generator(1, PAIR, i) for i in pairs]
+    whole = mixing(pictures.copy(), labels, generators(0, 1, 2, 3))
+    parts = [mixing(pictures[4:].copy(), labels[4:], generators(2, 3))]
+    parts.append(mixing(np.repeat(pictures, 2, 2)[4:, :, ::2], labels[4:], generators(2, 3)))
+    for part in parts:  # also of images that do not lie one after the other in memory
+        for actual, expected in zip(part, whole):
+            np.testing.assert_array_equal(actual, expected[4:])
+    with pytest.raises(ValueError, match="zip"):
+        mixing(pictures, labels, generators(0, 1, 2))

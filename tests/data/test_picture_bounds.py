@@ -1,4 +1,4 @@
-"""Pictures that ask for too much are refused before they are decoded, on every road."""
+"""Pictures that ask for too much are refused before they are decoded."""
 
 import io
 import struct
@@ -8,13 +8,12 @@ import numpy as np
 import PIL.Image
 import pillow_heif
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from tests.data import crafted_pictures as crafted
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data import picture_bounds, pillow_images, tf_images
+from vit_keras.data import picture_bounds, pillow_images
 from vit_keras.data.origin import UnreadableImageError
 from vit_keras.models import Preprocessing
 
@@ -29,24 +28,12 @@ def stored(picture, form, **options):
     return file.getvalue()
 
 
-def by_pillow(written):
+def read(written):
     return pillow_images.read_encoded(written, 3)
 
 
-def by_tensorflow(written):
-    """Decodes as training does, where the error is TensorFlow's."""
-    try:
-        return tf_images.decode(tf.constant(written), 3).numpy()
-    except tf_images.FAULTS as error:
-        raise ValueError(tf_images.fault_message("a", error)) from error
-
-
-ROADS = pytest.mark.parametrize("read", [by_pillow, by_tensorflow])
-
-
-@ROADS
 @pytest.mark.parametrize("form", FORMS)
-def test_more_pixels_than_the_bound_are_refused(monkeypatch, read, form):
+def test_more_pixels_than_the_bound_are_refused(monkeypatch, form):
     written = stored(Image.new("RGB", (64, 48), (9, 200, 30)), form)
     monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 64 * 48)
     assert read(written).shape == (48, 64, 3)
@@ -98,9 +85,8 @@ BOMBS = {
 }
 
 
-@ROADS
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_takes_no_memory(read, name):
+def test_a_bomb_takes_no_memory(name):
     written = BOMBS[name]()
     read(stored(Image.new("RGB", (8, 8)), "PNG"))
     reset_peak()
@@ -129,14 +115,12 @@ def tiled_tiff(side):
     return head.ljust(200, b"\0") + bytes(16)
 
 
-@ROADS
-def test_the_tiles_of_a_tiff_are_bounded(read):
+def test_the_tiles_of_a_tiff_are_bounded():
     with pytest.raises(ValueError, match="60000x60000 pixels, more than"):
         read(tiled_tiff(60_000))
 
 
-@ROADS
-def test_a_jpeg_of_many_scans_is_refused_unless_it_is_small(monkeypatch, read):
+def test_a_jpeg_of_many_scans_is_refused_unless_it_is_small(monkeypatch):
     written = stored(Image.new("RGB", (64, 64)), "JPEG", progressive=True)
     scan = written[written.rindex(b"\xff\xda") : written.rindex(b"\xff\xd9")]
     written = written[:-2] + scan * 200 + b"\xff\xd9"
@@ -146,8 +130,7 @@ def test_a_jpeg_of_many_scans_is_refused_unless_it_is_small(monkeypatch, read):
         read(written)
 
 
-@ROADS
-def test_every_checksum_of_a_png_is_checked(rng, read):
+def test_every_checksum_of_a_png_is_checked(rng):
     picture = Image.fromarray(rng.integers(0, 256, (9, 7, 3), dtype="uint8"))
     written = stored(picture, "PNG", exif=b"Exif\0\0MM\0*", dpi=(72, 72))
     place = 8
@@ -163,17 +146,15 @@ def test_every_checksum_of_a_png_is_checked(rng, read):
         read(written[:-12])
 
 
-@ROADS
-def test_a_png_without_all_its_rows_is_refused(rng, read):
+def test_a_png_without_all_its_rows_is_refused(rng):
     picture = rng.integers(0, 256, (9, 7, 3), dtype="uint8")
     np.testing.assert_array_equal(read(crafted.png(7, 9, picture.tobytes())), picture)
-    with pytest.raises(ValueError, match="rows of its pixels are missing|Invalid PNG data"):
+    with pytest.raises(ValueError, match="rows of its pixels are missing"):
         read(crafted.png(7, 10, picture.tobytes()))
 
 
-@ROADS
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (3, 5), (8, 8), (17, 2), (2, 30)])
-def test_interlaced_pngs_are_read(rng, read, height, width):
+def test_interlaced_pngs_are_read(rng, height, width):
     """Seven passes of Adam7, each a smaller picture."""
     picture = rng.integers(0, 256, (height, width, 3), dtype="uint8")
     passes = [picture[y::dy, x::dx] for x, y, dx, dy in picture_bounds.ADAM7]

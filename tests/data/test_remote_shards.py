@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.data.gray_pictures import grays
 from tests.data.gray_shards import load, samples, write_tar
@@ -13,9 +12,8 @@ from tests.data.range_server import RangeServer, every_third
 from vit_keras import data
 from vit_keras.config import AugmentConfig
 from vit_keras.data.origin import UnreadableImageError
-from vit_keras.data.shards import remote
+from vit_keras.data.shards import shard_files
 from vit_keras.data.shards.formats import FORMATS
-from vit_keras.data.shards.shard_files import ShardFiles
 from vit_keras.models import Preprocessing
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache", "quick_pauses")]
@@ -24,9 +22,8 @@ pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache", "quick_pa
 @pytest.fixture
 def quick_pauses(monkeypatch):
     """Attempts follow at once, and proxies are not asked for loopback."""
-    monkeypatch.setattr(remote, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(shard_files, "PAUSES", [0.001] * 6)
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(ShardFiles, "start_copying", lambda self: None)  # in its own test alone
 
 
 @pytest.fixture
@@ -110,7 +107,7 @@ def test_patterns_name_shards_on_servers(server, tmp_path):
 def test_a_server_that_stays_away_stops_the_run(server, tmp_path):
     """No other picture stands in for one that cannot be reached, as in a run without faults."""
     message = "train-00000.tar' could not be read in 7 attempts .*goes on with the same command"
-    read_first = lambda dataset: dataset.split("train").read(tf.constant(0))
+    read_first = lambda dataset: dataset.split("train").read(0)
     for on_corrupt, attempt in {"skip": batches, "stop": read_first}.items():
         server.fails = lambda number: None
         fields = {"on_corrupt": on_corrupt, "shard_cache_gb": 0, "test_percent": 0}
@@ -169,3 +166,19 @@ def test_a_missing_package_of_a_store_is_named():
         ImportError, match=r"'s3://bucket/shards.json' cannot be read: Install s3fs"
     ):
         load("s3://bucket/x.tar")
+
+
+def test_what_an_interrupted_copy_left_is_no_copy(server, shard_cache):
+    """In the same process or another one, and a copy that is gone is read from the server."""
+    server.fails = lambda number: "cut" if server.requests[-1][0].endswith(".tar") else None
+    with pytest.raises(OSError, match="could not be read in 7 attempts"):
+        load(f"{server.url}/tar", test_percent=0)
+    assert not [path for path in shard_cache.rglob("*") if path.is_file() and path.stat().st_size]
+    server.fails = lambda number: None
+    split = load(f"{server.url}/tar", test_percent=0).split("train")
+    (copy,) = (shard_cache / "copies").iterdir()
+    copy.unlink()
+    assert grays(split) == [*range(20)]
+    assert [*(shard_cache / "copies").iterdir()] == []
+    load(f"{server.url}/tar", test_percent=0)
+    assert [*(shard_cache / "copies").iterdir()] == [copy]

@@ -14,7 +14,8 @@ from tests.data.gray_shards import load, png, samples, write_tar
 from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.shards import index
-from vit_keras.data.shards.patterns import expand_braces
+from vit_keras.data.shards.formats import example_class
+from vit_keras.data.shards.places import expand_braces
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache")]
 
@@ -87,6 +88,31 @@ def test_data_sets_of_hugging_face_are_read(tmp_path):
         load(path, label_columns="breed")
 
 
+@pytest.mark.parametrize("kind", ["tfrecord", "array_record"])
+def test_examples_have_labels_in_any_feature(tmp_path, monkeypatch, kind):
+    """A feature `label` that is no class is none, where another one is named."""
+    from vit_keras.data.shards import packing
+
+    def example(name, picture, label):
+        example = example_class()()
+        features = example.features.feature
+        features["image"].bytes_list.value.append(picture)
+        features["label"].int64_list.value.extend([1, 2, 3])
+        features["kind"].bytes_list.value.append(b"dog" if label else b"cat")
+        return example.SerializeToString()
+
+    write_tar(tmp_path / "source.tar", samples(range(5)))
+    source = load(tmp_path / "source.tar", test_percent=0)
+    monkeypatch.setattr(packing, "_example", example)
+    data.pack_shards(source, tmp_path / "packed", format=kind)
+    (tmp_path / "packed" / "shards.json").unlink()
+    named = load(tmp_path / "packed", label_columns="kind", test_percent=0)
+    train = named.split("train")
+    assert grays(train) == [*range(5)] and train.labels.tolist() == [0, 1, 0, 1, 0]
+    with pytest.raises(ValueError, match="label of its record 0 must be one class"):
+        load(tmp_path / "packed")
+
+
 def test_braces_stand_for_names():
     assert expand_braces("a-{08..11}.{x,yz}") == [
         f"a-{number}.{suffix}" for number in ("08", "09", "10", "11") for suffix in ("x", "yz")
@@ -97,7 +123,7 @@ def test_braces_stand_for_names():
 
 
 def test_names_of_no_shards_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"there is no file '.*a-000.tar'"):
+    with pytest.raises(FileNotFoundError, match=r"There is no file '.*a-000.tar'"):
         load(tmp_path / "a-{000..003}.tar")
     for names in (["a.tar.gz"], ["a.tar", "b.parquet"]):
         shutil.rmtree(tmp_path / "x", ignore_errors=True)
@@ -146,3 +172,23 @@ def test_packing_refuses_what_it_would_spoil(packed, tmp_path):
     with pytest.raises(ValueError, match="must be at least 1. Received: shard_mb=0"):
         data.pack_shards(dataset, tmp_path / "x", shard_mb=0)
     assert not (tmp_path / "x").exists()
+
+
+def test_names_stand_for_themselves_where_there_is_such_a_file(tmp_path, monkeypatch):
+    """Signs of patterns, hidden files, links and relative paths."""
+    for name, values in {"x{1,2}/a[1].tar": (1, 2), "y/.a.tar": (8, 9), "y/b.tar": (3, 4)}.items():
+        write_tar(tmp_path / name, samples(values))
+    for pattern in ("x{1,2}", "x{1,2}/a[1].tar"):
+        assert grays(load(tmp_path / pattern, test_percent=0).split("train")) == [1, 2]
+    monkeypatch.chdir(tmp_path)
+    for pattern in ("y", "y/*", "./y/b.tar", "y/[a-c].tar", "y/?.tar"):
+        split = load(pattern, test_percent=0).split("train")
+        assert grays(split) == [3, 4] and split.name(1) == f"{tmp_path}/y/b.tar record 1"
+    (tmp_path / "z").mkdir()
+    (tmp_path / "z" / "b.tar").symlink_to("../y/b.tar")
+    assert grays(load("z", test_percent=0).split("train")) == [3, 4]
+    write_tar(tmp_path / "y" / "b.tar", samples((5, 6)))  # the link is as old as before
+    assert grays(load("z", test_percent=0).split("train")) == [5, 6]
+    (tmp_path / "y" / "c.tar").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"There is no file '.*y/c.tar', but a directory"):
+        load("y")

@@ -13,9 +13,8 @@ from sklearn.datasets import load_sample_images
 from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset
-from vit_keras.data.duplicates import near_hashes
 from vit_keras.data.pillow_images import ORIENTATION
-from vit_keras.data.survey import Picture, hashes
+from vit_keras.data.survey import Picture, hashes, near_hashes
 
 pytestmark = pytest.mark.once
 pillow_heif.register_heif_opener()

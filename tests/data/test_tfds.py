@@ -78,14 +78,14 @@ def test_records_are_read_by_index(prepared):
     train, test = dataset.split("train"), dataset.split("test")
     assert (len(train), len(test)) == (17, 4)
     for i in range(17):
-        image, label = train.example(tf.constant(i))
+        image, label = train.example(i)
         np.testing.assert_array_equal(image, stored[i]["image"])
         assert label == stored[i]["label"]
     np.testing.assert_array_equal(train.labels, [stored[i]["label"] for i in range(17)])
     part = dataset.split("train[:50%]")
     np.testing.assert_array_equal(part.labels, train.labels[:8])  # 8.5, to the even one
     versioned = data.load("tfds:tiny_pictures:1.0.0", 1, config).split("validation[1:3]")
-    assert {int(versioned.read(tf.constant(i))[0, 0, 0]) for i in range(2)} < {100, 101, 102, 103}
+    assert {int(versioned.read(i)[0, 0, 0]) for i in range(2)} < {100, 101, 102, 103}
 
 
 def test_epochs_hold_every_record_once(prepared):
@@ -102,7 +102,7 @@ def test_epochs_hold_every_record_once(prepared):
         num_classes=3,
     )
     for images, labels in made:
-        numbers = np.round((images.numpy()[:, 0, 0, 0] + 1) * 127.5).astype(int)
+        numbers = np.round((images[:, 0, 0, 0] + 1) * 127.5).astype(int)
         assert sorted(numbers) == list(range(17))
         np.testing.assert_array_equal(labels, np.eye(3)[numbers % 3])
 
@@ -135,7 +135,7 @@ def test_a_damaged_record_is_named(tmp_path):
     content[start : start + size] = b"\xff" * size
     file.write_bytes(content)
     split = data.load("tfds:tiny_pictures", 3, DataConfig(data_dir=str(tmp_path))).split("train")
-    message = r"^tfds:tiny_pictures train\[5\] cannot be read"
+    message = r"^'tfds:tiny_pictures train\[5\]' cannot be read"
     with pytest.raises(UnreadableImageError, match=message):
         _ = split.labels
     options = {"image_size": (5, 4), "preprocessing": Preprocessing(), "batch": 4}

@@ -1,118 +1,186 @@
-"""The views of self-distillation: colors as formulas in NumPy say, and batches that repeat."""
-
-import colorsys
+"""The views of self-distillation: colors are torchvision's, and batches repeat."""
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from PIL import Image
+from scipy.ndimage import gaussian_filter
+from sklearn.datasets import load_sample_images
 
 from tests.helpers import assert_close
+from tests.peers import peer
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DinoConfig
-from vit_keras.data import colors, from_arrays, tf_preprocess
+from vit_keras.data import colors, from_arrays
+from vit_keras.data.order import generator
+from vit_keras.data.resize import random_window
+from vit_keras.data.views import Views
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once
 SIZE, NUMERICS = (12, 8), Preprocessing(mean=(0.4,), std=(0.3,))
-LUMA = np.array([0.299, 0.587, 0.114])
 SMALL = DinoConfig(3, 4, blur_sigma=0.7)
+NONE = {"color_jitter": 0.0, "grayscale": 0.0, "blur_sigma": 0.0, "solarize": 0.0}
+PLAIN = DinoConfig(2, 4, (0.5, 0.9), (0.2, 0.4), **NONE)
+functional = peer("torchvision.transforms.functional")
+ADJUST = {
+    "brightness": functional.adjust_brightness,
+    "contrast": functional.adjust_contrast,
+    "color": functional.adjust_saturation,
+    "hue": functional.adjust_hue,
+}
 
 
-def image_of(rng, channels=3):
-    return rng.uniform(0, 255, (9, 7, channels)).astype("float32")
+def picture_of(rng, mode="RGB", sides=(45, 60)):
+    """A part of a photograph with many edges."""
+    top, left = rng.integers(90, 120, 2)
+    pixels = load_sample_images().images[0][top : top + sides[0], left : left + sides[1]]
+    return Image.fromarray(pixels).convert(mode)
 
 
-def keys(count):
-    return [tf.constant([5, i], tf.int64) for i in range(count)]
+def streams(count):
+    """Pairs of generators with the same stream."""
+    return [(generator(5, i), generator(5, i)) for i in range(count)]
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_jitter_is_a_formula_of_four_draws(rng, channels):
-    """Each order of the changes gives another image; one of them must be the result."""
-    image, changed = image_of(rng, channels), 0
-    for key in keys(12):
-        result = colors.jitter(tf.constant(image), key, 0.8).numpy()
-        split = tf.random.split(key, 3)
-        drawn = tf.random.stateless_uniform((4,), split[0], -1, 1) * 0.8 * [0.4, 0.4, 0.2, 0.1]
-        count = 4 if channels == 3 else 2
-        order = np.argsort(tf.random.stateless_uniform((count,), split[1]).numpy())
-        if tf.random.stateless_uniform((), split[2]) >= 0.8:
-            np.testing.assert_array_equal(result, image)
-            continue
-        expected, changed = image.astype("float64"), changed + 1
-        for place in order:
-            expected = np.clip(jittered(expected, place, float(drawn[place])), 0, 255)
-        np.testing.assert_allclose(result, expected, atol=0.02)
-    assert 6 <= changed < 12
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_jitter_is_torchvisions_in_a_drawn_order(rng, mode):
+    picture, orders = picture_of(rng, mode), []
+    for stream, again in streams(60):
+        result, expected = colors.jitter(picture, stream, 0.8), picture
+        if again.random() < 0.8:
+            orders.append(tuple(again.permutation(list(ADJUST)[: 4 if mode == "RGB" else 2])))
+            for name in orders[-1]:
+                most = 0.8 * {"brightness": 0.4, "contrast": 0.4, "color": 0.2, "hue": 0.1}[name]
+                amount = again.uniform(*((-most, most) if name == "hue" else (1 - most, 1 + most)))
+                expected = ADJUST[name](expected, amount)
+        np.testing.assert_array_equal(result, expected)
+        assert result.mode == mode
+    assert 36 <= len(orders) <= 58
+    assert len(set(orders)) == 2 if mode == "L" else len(set(orders)) > 12
 
 
-def jittered(x, place, amount):
-    luma = x if x.shape[-1] == 1 else (x * LUMA).sum(-1, keepdims=True)
-    if place == 3:
-        turned = [[turn(pixel, amount) for pixel in row] for row in x / 255]
-        return 255 * np.array(turned)
-    other = (0.0, luma.mean(), luma)[place]
-    return (1 + amount) * x - amount * other
+def test_brightness_is_spread_evenly_up_to_its_limits():
+    """All else does nothing to a plain gray picture."""
+    plain = Image.new("L", (1, 1), 100)
+    levels = np.array(
+        [colors.jitter(plain, generator(i), 1.0).getpixel((0, 0)) for i in range(3000)]
+    )
+    changed = levels[levels != 100]
+    assert len(changed) / 3000 == pytest.approx(0.8, abs=5 * np.sqrt(0.16 / 3000) + 1 / 80)
+    assert changed.min() >= 59 and changed.max() <= 140
+    quantiles = np.quantile(changed, np.linspace(0.1, 0.9, 9))
+    np.testing.assert_allclose(quantiles, 100 + 80 * np.linspace(-0.4, 0.4, 9), atol=4)
+    strong = [colors.jitter(plain, generator(i), 9.0).getpixel((0, 0)) for i in range(300)]
+    assert strong.count(0) < 12  # factors are not negative, however strong the jitter is
 
 
-def turn(pixel, amount):
-    hue, saturation, value = colorsys.rgb_to_hsv(*pixel)
-    return colorsys.hsv_to_rgb((hue + amount) % 1, saturation, value)
+@pytest.mark.parametrize("circles", [-0.5, -0.31, -0.001, 0.0, 0.07, 0.5])
+def test_hues_are_turned_as_by_torchvision(rng, circles):
+    picture = picture_of(rng)
+    np.testing.assert_array_equal(
+        colors.turn(picture, circles), functional.adjust_hue(picture, circles)
+    )
 
 
-def test_blur_is_a_gaussian_with_repeated_edges(rng):
-    image, key = image_of(rng), keys(1)[0]
-    result = colors.blur(tf.constant(image), key, 1.0, 2.0).numpy()
-    sigma = float(tf.random.stateless_uniform((), tf.random.split(key, 2)[0], 0.1, 2.0))
-    weights = np.exp(-(np.arange(-6, 7) ** 2) / (2 * sigma**2))
-    expected = np.pad(image.astype("float64"), ((6, 6), (6, 6), (0, 0)), mode="edge")
-    for axis in (0, 1):
-        smooth = lambda line: np.convolve(line, weights / weights.sum(), mode="valid")
-        expected = np.apply_along_axis(smooth, axis, expected)
-    assert sigma > 0.3 and np.abs(result - image).max() > 5
-    assert_close(result, expected)
-    assert colors.blur(image, key, 1.0, 0.0) is image
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_blur_is_about_a_gaussian_with_repeated_edges(rng, mode):
+    picture, sigmas = picture_of(rng, mode), []
+    for stream, again in streams(20):
+        result = np.asarray(colors.blur(picture, stream, 1.0, 2.0)).astype(float)
+        again.random()
+        sigmas.append(again.uniform(0.1, 2.0))
+        widths = (sigmas[-1], sigmas[-1], *([0] if mode == "RGB" else []))
+        expected = gaussian_filter(np.asarray(picture).astype(float), widths, mode="nearest")
+        limit = 1.1 if sigmas[-1] > 0.5 else 2.5  # Pillow's box is 1 to 3 pixels wide there
+        assert np.abs(result - expected).mean() < limit
+    assert min(sigmas) < 0.4 and max(sigmas) > 1.7
+    assert np.abs(result - np.asarray(picture)).mean() > 4
+    assert colors.blur(picture, generator(1), 1.0, 0.0) is picture
 
 
 def test_colors_are_taken_and_bright_pixels_inverted_at_their_rates(rng):
-    image = tf.constant(image_of(rng))
-    luma = np.broadcast_to((image.numpy() * LUMA).sum(-1, keepdims=True), image.shape)
-    inverted = np.where(image.numpy() < 128, image, 255 - image)
-    for change, expected in ((colors.grayscale, luma), (colors.solarize, inverted)):
-        results = [change(image, key, 0.3).numpy() for key in keys(60)]
-        rates = [np.abs(result - expected).max() < 1e-3 for result in results]
-        assert 9 <= sum(rates) <= 27
-        for result, is_changed in zip(results, rates):
-            assert is_changed or np.array_equal(result, image)
-    gray = tf.constant(image_of(rng, 1))
-    assert colors.grayscale(gray, keys(1)[0], 1.0) is gray
+    picture = picture_of(rng)
+    luma = functional.to_grayscale(picture, num_output_channels=3)
+    inverted = functional.solarize(picture, 128)
+    blurred = colors.blur(picture, generator(0), 1.0, 0.1)
+    blur = lambda picture, stream, share: colors.blur(picture, stream, share, 0.1)
+    for change, expected in (
+        (colors.grayscale, luma),
+        (colors.solarize, inverted),
+        (blur, blurred),
+    ):
+        results = [change(picture, stream, 0.3) for stream, _ in streams(400)]
+        changed = [result for result in results if result is not picture]
+        assert len(changed) == pytest.approx(120, abs=5 * np.sqrt(400 * 0.21))
+        for result in changed:
+            np.testing.assert_allclose(
+                np.asarray(result, int), expected, atol=4 if change is blur else 0
+            )
+        assert change(picture, generator(1), 0.0) is picture
+    gray = picture_of(rng, "L")
+    np.testing.assert_array_equal(colors.grayscale(gray, generator(1), 1.0), gray)
 
 
-def test_windows_have_the_areas_and_the_sides_that_are_allowed():
-    shape = tf.constant([100, 140, 3])
-    windows = [tf_preprocess.random_window(shape, key, (0.05, 0.4)).numpy() for key in keys(50)]
-    tops, lefts, heights, widths = np.transpose(windows)
-    areas, ratios = heights * widths / 14_000, widths / heights
-    assert areas.min() > 0.04 and areas.max() < 0.41 and np.ptp(areas) > 0.2
-    assert ratios.min() > 0.72 and ratios.max() < 1.37 and np.ptp(ratios) > 0.3
-    assert (tops + heights <= 100).all() and (lefts + widths <= 140).all()
+def boxes_of(stream, sides):
+    """The windows of two global and two local views that no color changes."""
+    return [random_window(sides, stream, area) for area in [(0.5, 0.9)] * 2 + [(0.2, 0.4)] * 2]
 
 
-def test_without_changes_of_color_a_view_is_a_resized_part(rng):
-    image, key = image_of(rng), keys(1)[0]
-    config = DinoConfig(2, 4, (0.5, 0.9), (0.2, 0.4), 0.0, 0.0, 0.0, 0.0)
-    whole, local = data.Views(config, SIZE, NUMERICS).draw(tf.constant(image), key)
-    assert whole.shape == (2, *SIZE, 3) and local.shape == (2, 4, 4, 3)
-    drawn = tf.random.split(key, 4)
-    for i, view in enumerate([*whole, *local]):
-        window = tf.random.split(drawn[i], 6)[0]
-        scale = (0.5, 0.9) if i < 2 else (0.2, 0.4)
-        top, left, height, width = tf_preprocess.random_window((9, 7, 3), window, scale)
-        part = image[top : top + height, left : left + width]
-        part = tf.image.resize(part, view.shape[:2], "bicubic", antialias=True)
-        expected = (np.clip(part, 0, 255) / 255 - 0.4) / 0.3
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_without_changes_of_color_a_view_is_a_resized_part(rng, mode):
+    picture, (stream, again) = picture_of(rng, mode), streams(1)[0]
+    published = Preprocessing((0.4,), (0.3,), antialias=False, rounding="none")
+    whole, local = Views(PLAIN, SIZE, published).draw(picture, stream)
+    channels = len(mode)
+    assert whole.shape == (2, *SIZE, channels) and local.shape == (2, 4, 4, channels)
+    for view, (top, left, height, width) in zip([*whole, *local], boxes_of(again, (45, 60))):
+        sides = view.shape[:2]
+        expected = functional.resized_crop(
+            picture, top, left, height, width, sides, functional.InterpolationMode.BICUBIC
+        )
+        expected = (np.asarray(expected).reshape(view.shape) / 255 - 0.4) / 0.3
         assert_close(view, expected)
+
+
+@pytest.mark.parametrize("channels", [2, 6])
+def test_views_of_pictures_of_16_bits_and_more_channels(rng, channels):
+    pixels = rng.integers(0, 4096, (45, 60, channels)).astype("uint16")
+    for stream, again in streams(3):
+        views = Views(PLAIN, SIZE, NUMERICS).draw(pixels, stream)
+        for view, (top, left, height, width) in zip(
+            [*views[0], *views[1]], boxes_of(again, (45, 60))
+        ):
+            part = pixels[top : top + height, left : left + width].astype("float32")
+            sides, method = view.shape[1::-1], Image.Resampling.BICUBIC
+            resized = [Image.fromarray(part[..., c]).resize(sides, method) for c in range(channels)]
+            expected = np.clip(np.stack(resized, axis=-1), part.min(), part.max())
+            assert_close(view, (expected / 255 - 0.4) / 0.3)
+
+
+def test_half_of_the_views_are_mirrored(rng):
+    picture, views = picture_of(rng), []
+    for flip in (False, True):
+        views.append(
+            [
+                Views(PLAIN, SIZE, NUMERICS, flip).draw(picture, generator(i))[0][0]
+                for i in range(200)
+            ]
+        )
+    mirrored = [np.array_equal(view, plain[:, ::-1]) for plain, view in zip(*views)]
+    for plain, view, is_mirrored in zip(*views, mirrored):
+        assert is_mirrored or np.array_equal(plain, view)
+    assert sum(mirrored) == pytest.approx(100, abs=5 * np.sqrt(50))
+
+
+@pytest.mark.parametrize("field", ["color_jitter", "grayscale", "blur_sigma", "solarize"])
+@pytest.mark.parametrize(("kind", "channels"), [("uint16", 3), ("float32", 1), ("uint8", 6)])
+def test_colors_of_other_pictures_are_refused(rng, field, kind, channels):
+    config = DinoConfig(2, 4, (0.5, 0.9), (0.2, 0.4), **{**NONE, field: 0.2})
+    with pytest.raises(
+        ValueError, match=rf"8 bits with 1 or 3 channels .* {kind} with {channels} .* pretext.dino"
+    ):
+        Views(config, SIZE, NUMERICS).draw(np.zeros((9, 7, channels), kind), rng)
 
 
 @pytest.fixture
@@ -132,9 +200,9 @@ def batches(split, batch, start=0, shard=(0, 1)):
         total_steps=12 // batch,
         num_classes=2,
         shard=shard,
-        masking=data.Views(SMALL, SIZE, NUMERICS, flip=True),
+        masking=Views(SMALL, SIZE, NUMERICS, flip=True),
     )
-    return list(made.as_numpy_iterator())
+    return list(made)
 
 
 def joined(made):
@@ -158,10 +226,10 @@ def test_views_of_a_run_depend_on_nothing_but_the_number_of_the_example(split):
 
 def test_held_out_views_stay_and_padding_weighs_nothing(split):
     options = {"image_size": SIZE, "preprocessing": NUMERICS, "batch": 4}
-    options["masking"] = data.Views(SMALL, SIZE, NUMERICS)
-    one, again = (joined(data.eval_batches(split, **options).as_numpy_iterator()) for _ in "ab")
+    options["masking"] = Views(SMALL, SIZE, NUMERICS)
+    one, again = (joined(data.eval_batches(split, **options)) for _ in "ab")
     padded = data.eval_batches(split, **options, num_classes=2, pad=True)
-    padded = joined(padded.as_numpy_iterator())
+    padded = joined(padded)
     for part, same, longer in zip(one, again, padded):
         np.testing.assert_array_equal(part, same)
         np.testing.assert_array_equal(part, longer[:10])

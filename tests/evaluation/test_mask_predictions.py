@@ -128,7 +128,7 @@ def test_a_split_is_judged_at_the_size_of_each_picture(tmp_path):
     assert np.sum(tiled["confusion_matrix"]) == 4 * 40 * 32
     resized = evaluation.judge_masks(predictor, split, NAMES)
     assert 0.6 < resized["miou"] < 1  # a gray of one class lies between those of two others
-    pairs = [[x.numpy()[..., 0] for x in split.example(i)] for i in range(4)]
+    pairs = [[picture[..., 0], mask] for picture, mask in map(split.example, range(4))]
     masks = [evaluation.predict_mask(predictor, picture[..., None]) for picture, _ in pairs]
     true, predicted = (
         np.concatenate([x.ravel() for x in y]) for y in ([m for _, m in pairs], masks)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import assert_close, randomise
+from tests.exporting.builds import onnx_means
+from tests.helpers import assert_close, randomise, run_script
 from vit_keras import data, evaluation, exporting
-from vit_keras.data import tf_preprocess
 from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.models import Preprocessing, ResNet, VisionTransformer
-from vit_keras.models.preprocessing import preprocessing_from
+from vit_keras.preprocessing import preprocessing_from
 from vit_keras.weights import save_model
 
 NAMES = tuple("abcde")
@@ -88,23 +88,6 @@ def with_manifest(path, name, **known):
     return path
 
 
-def onnx_means(path, kind, batch=None, side=8):
-    """Writes an ONNX file that gives the mean of each channel, for uint8 or float images."""
-    import onnx
-
-    helper, types = onnx.helper, onnx.TensorProto
-    nodes = [
-        helper.make_node("Cast", ["images"], ["x"], to=types.FLOAT),
-        helper.make_node("ReduceMean", ["x"], ["y"], axes=[1, 2], keepdims=0),
-    ]
-    images = helper.make_tensor_value_info("images", kind, [batch or "N", side, side, 3])
-    means = helper.make_tensor_value_info("y", types.FLOAT, [batch or "N", 3])
-    graph = helper.make_graph(nodes, "g", [images], [means])
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
-    return path
-
-
 @pytest.mark.once
 @pytest.mark.parametrize("batch", [None, 1, 4])
 def test_onnx_files_see_rounded_pixels(rng, tmp_path, batch):
@@ -114,15 +97,58 @@ def test_onnx_files_see_rounded_pixels(rng, tmp_path, batch):
     assert run is None and predictor.num_classes == 3 and predictor.class_names is None
     actual, labels, _ = predictor.outputs(predictor.batches(images, 2))
     preprocessing = preprocessing_from({"crop_fraction": 0.8})  # the manifest lacks the others
-    pixels = [
-        np.round(tf_preprocess.resize(images.read(i), (8, 8), preprocessing)) for i in range(5)
-    ]
+    pixels = [np.round(data.resize(images.read(i), (8, 8), preprocessing)) for i in range(5)]
     expected = np.stack(pixels).mean(axis=(1, 2))
     np.testing.assert_allclose(actual, expected, atol=1e-3)
     np.testing.assert_array_equal(labels, images.labels)
     e = np.exp(expected - expected.max(axis=1, keepdims=True))
     probabilities = predictor.predict(predictor.batches(images, 2)).probabilities
     np.testing.assert_allclose(probabilities, e / e.sum(axis=1, keepdims=True), atol=1e-3)
+
+
+# Runs `vit-keras` where nothing but NumPy, Pillow, tqdm and the runtimes can be imported.
+ALONE = """
+import sys
+absent = "keras tensorflow torch jax scipy sklearn pandas matplotlib pyarrow h5py".split()
+sys.modules.update(dict.fromkeys(absent))
+sys.argv[0] = "vit-keras"
+from vit_keras.commands import main
+code = main()
+assert not [name for name in absent if sys.modules[name]]
+sys.exit(code)
+"""
+
+
+def predicted_alone(*arguments, cwd):
+    """The names and probabilities of each picture, as a process without Keras predicts them."""
+    command = ("-c", ALONE, "predict", *arguments, "--format", "jsonl")
+    rows = map(json.loads, run_script(*command, cwd=cwd).stdout.splitlines())
+    return [{c["name"]: c["probability"] for c in row["classes"]} for row in rows]
+
+
+@pytest.mark.once
+def test_exported_files_are_answered_without_keras(exported, rng, tmp_path):
+    for number in range(2):
+        pixels = rng.integers(0, 256, (8, 8, 3), dtype="uint8")
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+    means = onnx_means(tmp_path / "model.onnx", 2)  # uint8
+    with_manifest(means, "model.onnx", input={}, output="logits")
+    found = predicted_alone("model.onnx", "0.png", "1.png", "--top", "3", cwd=tmp_path)
+    for number, row in enumerate(found):
+        pixels = np.array(Image.open(tmp_path / f"{number}.png"), "float64")
+        e = np.exp(pixels.mean(axis=(0, 1)) - 128)
+        assert row == pytest.approx(dict(zip("012", e / e.sum())), rel=1e-4)
+
+    model = evaluation.open_predictor(exported / "model.keras")[0]
+    (expected,) = evaluation.classify(model, [tmp_path / "0.png"], top=5)
+    tflite = exported / "export" / "model.tflite"
+    for options in ([], ["--image_size", "8", "--threshold", "0"]):
+        (row,) = predicted_alone(tflite, "0.png", "--top", "5", *options, cwd=tmp_path)
+        assert row == pytest.approx(dict(expected), abs=0.01)  # whose pixels are rounded
+    (row,) = predicted_alone(tflite, "0.png", "--top", "5", "--tta", "flip", cwd=tmp_path)
+    flipped = evaluation.with_views(model, ["flip"])
+    (expected,) = evaluation.classify(flipped, [tmp_path / "0.png"], top=5)
+    assert row == pytest.approx(dict(expected), abs=0.01)
 
 
 @pytest.mark.once
@@ -136,9 +162,7 @@ def test_onnx_files_of_prepared_images(rng, tmp_path):
     with_manifest(file, "model.onnx", output="logits", preprocessing_is_inside=False)
     predictor, _ = evaluation.open_predictor(file)
     preprocessing = preprocessing_from({"crop_fraction": 0.8})  # the manifest lacks the others
-    pixels = np.stack(
-        [tf_preprocess.resize(images.read(i), (8, 8), preprocessing) for i in range(5)]
-    )
+    pixels = np.stack([data.resize(images.read(i), (8, 8), preprocessing) for i in range(5)])
     expected = (pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
     actual, _, _ = predictor.outputs(predictor.batches(images, 2))
     assert_close(actual, expected.mean(axis=(1, 2)))
@@ -204,7 +228,7 @@ def test_what_goes_wrong_is_named_before_the_images_are_read(rng, tmp_path):
 
 def test_everything_about_a_model_at_once(rng, tmp_path):
     predictor, images = model_of(), split(rng, 40)
-    named = Origin(None, lambda index: f"image {index}", None, 3, UnreadableImages())
+    named = Origin(None, lambda index: f"image {index}", 3, UnreadableImages())
     images = data.Split(images.labels, images.read, origin=named)
     randomise(predictor.model, rng, 0.6)
     lists = [[int(k) for k in rng.choice(5, rng.integers(0, 3), replace=False)] for _ in range(40)]
@@ -228,4 +252,4 @@ def test_everything_about_a_model_at_once(rng, tmp_path):
     expected = evaluation.measure_calibration(probabilities, labels)["ece"]
     assert actual["ece"] == pytest.approx(expected, abs=1e-5)
     lines = (tmp_path / "a.csv").read_text().splitlines()
-    assert len(lines) == 41 and lines[-1].startswith(f'39,"image 39",{labels[39]},{best[39]},')
+    assert len(lines) == 41 and lines[-1].startswith(f"39,image 39,{labels[39]},{best[39]},")

@@ -20,7 +20,7 @@ def test_each_image_is_held_out_once():
     held_out = []
     for number in range(5):
         train, test = data.train_and_test(dataset, DataConfig(fold=(number, 5)))
-        rows = [np.array([s.read(i).numpy().item() for i in range(len(s))]) for s in (train, test)]
+        rows = [np.array([s.read(i).item() for i in range(len(s))]) for s in (train, test)]
         assert not set(rows[0]) & set(rows[1]) and len(rows[0]) + len(rows[1]) == len(whole)
         held_out += rows[1].tolist()
         assert np.ptp(np.bincount(test.labels) - np.bincount(whole.labels) / 5) < 2

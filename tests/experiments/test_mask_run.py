@@ -100,8 +100,8 @@ def test_the_report_is_scikit_learns_at_the_size_of_each_picture(trained, photos
     split = data.load(f"folder:{photos}", 3).split("test")
     true, predicted = [], []
     for picture, mask in (split.example(index) for index in range(len(split))):
-        true.append(mask.numpy().ravel())
-        predicted.append(evaluation.predict_mask(predictor, picture.numpy()).ravel())
+        true.append(mask.ravel())
+        predicted.append(evaluation.predict_mask(predictor, picture).ravel())
     true, predicted = map(np.concatenate, (true, predicted))
     known = true != 255
     assert len(true) == 4 * 40 * 32 + 20 * 50
@@ -216,7 +216,7 @@ def test_a_segmenter_that_keras_saved_is_one_to_every_command(photos, rng, tmp_p
         commands.run(["evaluate", name, *data_set, "--out", str(out), "--ignore_class_names"])
         reports.append(json.loads((out / "report.json").read_text()))
     split = data.load(f"folder:{photos}", 3).split("test")
-    pairs = [(mask.numpy(), mask_of(image.numpy())) for image, mask in map(split.example, range(5))]
+    pairs = [(mask, mask_of(image)) for image, mask in map(split.example, range(5))]
     true, predicted = (np.concatenate([x.ravel() for x in arrays]) for arrays in zip(*pairs))
     known = true != 255
     score = jaccard_score(true[known], predicted[known], average="macro")

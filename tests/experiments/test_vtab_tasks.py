@@ -86,7 +86,7 @@ def data_dir(tmp_path_factory):
 def batch_of(split, size):
     """All images of a split as whole numbers, and their labels."""
     how = {"image_size": size, "preprocessing": Preprocessing(), "batch": len(split)}
-    ((images, labels),) = data.eval_batches(split, **how).as_numpy_iterator()
+    ((images, labels),) = data.eval_batches(split, **how)
     return np.round(127.5 * images + 127.5), labels
 
 

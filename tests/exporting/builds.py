@@ -28,3 +28,20 @@ def export_files(model, folder, images, **options):
         threads=(),
         **options,
     )
+
+
+def onnx_means(path, kind, batch=None, side=8):
+    """Writes an ONNX file that gives the mean of each channel, for uint8 or float images."""
+    import onnx
+
+    helper, types = onnx.helper, onnx.TensorProto
+    nodes = [
+        helper.make_node("Cast", ["images"], ["x"], to=types.FLOAT),
+        helper.make_node("ReduceMean", ["x"], ["y"], axes=[1, 2], keepdims=0),
+    ]
+    images = helper.make_tensor_value_info("images", kind, [batch or "N", side, side, 3])
+    means = helper.make_tensor_value_info("y", types.FLOAT, [batch or "N", 3])
+    graph = helper.make_graph(nodes, "g", [images], [means])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    return path

@@ -5,7 +5,7 @@ import pytest
 
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data import Split, tf_preprocess
+from vit_keras.data import Split
 from vit_keras.exporting import samples
 from vit_keras.models import Preprocessing
 
@@ -43,6 +43,6 @@ def test_images_and_labels_belong_together():
     indices = samples.spread(split, 70)
     np.testing.assert_array_equal(labels, split.labels[indices])
     sizes = [(16, 16), preprocessing]
-    expected = [np.round(tf_preprocess.resize(split.read(i), *sizes)) for i in indices]
+    expected = [np.round(data.resize(split.read(i), *sizes)) for i in indices]
     np.testing.assert_array_equal(images, np.stack(expected).astype("uint8"))
     assert np.bincount(labels, minlength=10).min() >= 5

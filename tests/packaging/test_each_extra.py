@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.exporting.builds import onnx_means
 from tests.helpers import randomise
 from tests.packaging import environment
 from vit_keras import weights
@@ -32,14 +33,14 @@ CASES = [
             "bench small.keras --rounds 1 --batch 1": None,
             "train --list": None,
             "predict small.keras photos/cat": "data",
-            "embed small.keras photos/cat --out features.parquet": "data",
-            "search features.parquet --rows 0": "data",
+            "embed small.keras photos/cat --out features.parquet": "tables",
+            "search features.parquet --rows 0": "tables",
             "visualize small.keras photos/cat/0.png --out figures": "data",
             "evaluate small.keras --dataset digits --out report --fewshot 1": "data",
             "evaluate small.keras --dataset digits --out report": "train",
             "check photos": "train",
             "train": "train",
-            "vtab small.keras --out vtab": "train",
+            "vtab small.keras --out vtab": "tfds,train",
             "reproduce": "train",
             "completion bash": "train",
             "info hf://ann/pets": "hub",
@@ -52,8 +53,8 @@ CASES = [
             "export small.keras --out files --format pt2": "export,torch",
             "export small.keras --out files --format openvino": "openvino",
             "export small.keras --out files --format coreml": "coreml",
-            "info empty.tflite": "export",
-            "info empty.onnx": "export",
+            "info empty.tflite": "runtimes",
+            "info empty.onnx": "runtimes",
             "info empty.xml": "openvino",
             "info empty.pt2": "torch",
             "info empty.pth": "torch",
@@ -97,18 +98,27 @@ CASES = [
         "jax",
         {
             "predict small.keras photos/cat --attention --out page.html": None,
-            "predict small.keras photos/cat --out labels.parquet": None,
+            "predict small.keras photos/cat --out labels.csv": None,
+            "predict small.keras photos/cat --out labels.parquet": "tables",
             "evaluate small.keras --dataset folder:photos --out report --fewshot 1": None,
             "evaluate small.keras --dataset folder:photos --out report": "train",
             "visualize small.keras photos/cat/0.png --out figures": "train",
-            "embed small.keras folder:photos --out features.parquet": None,
-            "search features.parquet photos/cat/0.png --rows 3 --out page.html": None,
+            "embed small.keras folder:photos --out features.parquet": "tables",
             "train": "train",
             "info small.safetensors": "weights",
         },
     ),
     (
-        ["train"],
+        ["tables", "jax"],
+        "jax",
+        {
+            "predict small.keras photos/cat --out labels.parquet": None,
+            "embed small.keras photos/cat --out features.parquet": None,
+            "search features.parquet photos/cat/0.png --rows 3 --out page.html": None,
+        },
+    ),
+    (
+        ["train", "torch"],
         None,
         {
             "check photos": None,
@@ -116,12 +126,15 @@ CASES = [
             "check hf:ann/pets": "hf",
             TRAIN: None,
             "evaluate run --predictions labels.csv": None,
+            "evaluate run --predictions labels.parquet": None,
+            "embed run photos --out features.parquet": None,
+            "vtab small.keras --out vtab": "tfds,train",
             "predict run photos": None,
             "visualize run --out figures": None,
             "reproduce": None,
             "completion bash": None,
             "export run": "export",
-            "info empty.tflite": "export",
+            "info empty.tflite": "runtimes",
         },
     ),
     (
@@ -149,6 +162,7 @@ def folder(tmp_path_factory):
     weights.save(model, folder / "small.safetensors", format="timm")
     with pytest.warns(UserWarning, match="computes with"):
         weights.save(model, folder / "small.npz", format="google")
+    onnx_means(folder / "means.onnx", 2, side=16)
     for name in model.class_names:
         (folder / "photos" / name).mkdir(parents=True)
         for number in range(5):
@@ -186,6 +200,16 @@ def test_an_extra_does_its_part_and_names_the_others(
         assert last.endswith(f'pip install "vit-keras[{extra}]"'), f"{line}: {error}"
 
 
+def test_an_exported_file_needs_no_backend(wheel, folder, tmp_path):
+    python = environment.make(wheel, ["runtimes"], tmp_path / "runtimes")
+    predict = ("-m", "vit_keras", "predict", "means.onnx", "photos/cat")
+    for options in ((), ("--tta", "flip", "--format", "csv"), ("--format", "html")):
+        done = environment.run(python, *predict, *options, cwd=folder)
+        assert all(f"{number}.png" in done.stdout for number in range(5)), done.stdout
+    done = environment.run(python, *predict, "--out", "a.parquet", cwd=folder, check=False)
+    assert done.stderr.endswith('needs pyarrow: pip install "vit-keras[tables]"\n')
+
+
 def test_a_missing_backend_is_one_line(wheel, folder, tmp_path):
     none = environment.make(wheel, ["weights"], tmp_path / "none")
     jax = environment.make(wheel, ["jax"], tmp_path / "jax")
@@ -196,9 +220,9 @@ def test_a_missing_backend_is_one_line(wheel, folder, tmp_path):
     ]
     for python, backend, message in expected:
         command = {"backend": backend, "cwd": folder, "check": False}
-        done = environment.run(python, "-m", "vit_keras", "--version", **command)
+        done = environment.run(python, "-m", "vit_keras", "info", "small.keras", **command)
         assert done.returncode == 1 and done.stdout == ""
-        assert done.stderr.startswith(f"vit-keras: error: {message}")
+        assert done.stderr.startswith(f"vit-keras info: error: {message}")
         assert len(done.stderr.splitlines()) == 1
         done = environment.run(python, "-c", "import vit_keras", **command)
         assert done.stderr.splitlines()[-1].startswith(f"ImportError: {message}")

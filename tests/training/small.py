@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from vit_keras.config import Config, ModelConfig, OptimizerConfig
+from vit_keras.data.batches import Batches
 from vit_keras.runs import open_run
 from vit_keras.training.loop import compile_model, train
 
@@ -50,8 +51,6 @@ def examples(count, seed):
 
 def small_batches(config, change=lambda images, part: images):
     """Returns `batches(start)`; `change(images, number)` may change the images of a batch."""
-    import tensorflow as tf
-
     parts = config.optimizer.accumulation_steps
     size = config.batch // parts
 
@@ -61,17 +60,19 @@ def small_batches(config, change=lambda images, part: images):
             images, labels = examples(config.batch, part // parts)
             mine = slice(part % parts * size, (part % parts + 1) * size)
             made.append((change(images[mine], part), labels[mine]))
-        if not made:
-            return None
-        return tf.data.Dataset.from_tensor_slices(tuple(map(np.stack, zip(*made))))
+        return batches_of(made)
 
     return batches
 
 
 def held_out():
-    import tensorflow as tf
+    images, labels = examples(HELD_OUT, 1000)
+    return batches_of([(images[i : i + 8], labels[i : i + 8]) for i in range(0, HELD_OUT, 8)])
 
-    return tf.data.Dataset.from_tensor_slices(examples(HELD_OUT, 1000)).batch(8)
+
+def batches_of(made):
+    """The batches of a list."""
+    return Batches(lambda number, each: made[number], len(made))
 
 
 def small_run(folder, change=lambda images, part: images, wrap=lambda batches: batches, **fields):

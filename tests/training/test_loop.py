@@ -166,13 +166,6 @@ def test_executions_that_do_not_divide_are_refused(tmp_path, name):
         small_config(tmp_path, **{"checkpoint_every": 4, name: 13}, steps_per_execution=2)
 
 
-def test_data_of_unknown_length_add_no_step(tmp_path):
-    """On TensorFlow, `fit` by itself would count one more step in each epoch."""
-    unknown = lambda batches: lambda start: batches(start).filter(lambda x, y: True)
-    model, _, _ = small_run(tmp_path, wrap=unknown)
-    assert int(to_numpy(model.optimizer.iterations)) == 12
-
-
 def test_patience(tmp_path):
     """At a tiny learning rate nothing improves: the first evaluation stays the best."""
     fields = {"patience": 2, "total_steps": 40, "optimizer": {"learning_rate": 1e-12}}

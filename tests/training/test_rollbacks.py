@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.training.small import RATE, small_config, small_model, small_run
+from vit_keras.data.batches import Batches
 from vit_keras.runs import Run
 from vit_keras.training import callbacks, checkpoints
 from vit_keras.training.rollbacks import NonFinite
@@ -14,23 +15,19 @@ from vit_keras.training.rollbacks import NonFinite
 
 def spoiling(step, *, times):
     """Puts a NaN into the images of update `step`, the first `times` times it is trained."""
-    import tensorflow as tf
-
     left = [times]
 
     def wrap(batches):
         def spoiled(start):
-            def spoil(part, images):
-                hit = int(part) == step - 1 and left[0] > 0
+            whole = batches(start)
+
+            def make(number, each):
+                images, labels = whole[number]
+                hit = start + number == step - 1 and left[0] > 0
                 left[0] -= hit
-                return np.where(hit, np.float32(np.nan), np.asarray(images))
+                return np.where(hit, np.float32(np.nan), images), labels
 
-            def change(part, batch):
-                images = tf.numpy_function(spoil, [part, batch[0]], tf.float32)
-                return tf.ensure_shape(images, batch[0].shape), batch[1]
-
-            data = tf.data.Dataset.zip(tf.data.Dataset.range(start, 10**6), batches(start))
-            return data.map(change)
+            return Batches(make, len(whole), threads=0)
 
         return spoiled
 

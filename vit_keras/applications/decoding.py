@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras.applications import imagenet_utils
 
-from vit_keras.models import check_class_names
+from vit_keras.tasks import check_class_names
 
 IMAGENET_CLASSES = 1000
 

@@ -12,7 +12,6 @@ from vit_keras.hub_address import is_address
 from vit_keras.layers import DropClassToken
 from vit_keras.models import (
     ImageModel,
-    check_class_names,
     copy_description,
     from_variant,
     preprocessing_of,
@@ -20,6 +19,7 @@ from vit_keras.models import (
 from vit_keras.models.arguments import names_arguments
 from vit_keras.models.options import OPTION_NAMES, ViTOptions
 from vit_keras.models.prefix import Prefix
+from vit_keras.tasks import check_class_names
 
 POOLINGS = {
     "avg": keras.layers.GlobalAveragePooling1D,

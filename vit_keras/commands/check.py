@@ -5,13 +5,14 @@ import difflib
 import json
 import os
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from vit_keras import config
 from vit_keras.commands import options as shared
-from vit_keras.commands.check_report import lines
 from vit_keras.config import UsageError
+from vit_keras.tasks import KINDS
 
 EXAMPLES = (
     "vit-keras check photos                                   # as folder:photos",
@@ -19,32 +20,31 @@ EXAMPLES = (
     "vit-keras check folder:photos --config finetune/pets --out sheet.png --out report.json",
 )
 FORMATS = ("text", "json")
+SHOWN = 40  # classes whose counts are printed
 
 
 class Check(shared.Command):
     """`check` takes the fields of a `Config` besides its own options."""
 
     def parse(self, arguments: Sequence[str], prog: str) -> Any:
-        options, fields = self.parser(prog).parse_known_args(arguments)
-        files = [word for name in options.config or () for word in ("--config", name)]
-        options.suffixes = {pathlib.Path(path).suffix.lower(): path for path in options.out or ()}
+        parser = self.parser(prog)
+        options, fields = parser.parse_known_args(arguments)
+        options.suffixes = {pathlib.Path(path).suffix.lower(): path for path in options.out}
         if set(options.suffixes) - {".png", ".json"}:
             raise UsageError(f"`--out` must end in .png or .json. Received: {options.out}")
         if not 0 <= options.distance <= 16:
             raise UsageError(f"`--distance` must be 0 to 16. Received: {options.distance}")
-        dataset = ["--dataset", _dataset_name(options.dataset)]
+        files = [f"--config={name}" for name in options.config]
+        fields += ["--dataset", _dataset_name(options.dataset)]
         try:
-            options.run = config.parse_config([*files, *fields, *dataset], prog, default="")
+            options.run = config.parse_config([*files, *fields], prog, default="")
         except UsageError as error:
-            raise UsageError(f"{error}{self._nearest(fields, str(error))}") from error
+            unknown = re.findall(r"unrecognized arguments: (--[\w.]+)[^?]*$", str(error))
+            names = parser._option_string_actions
+            near = [difflib.get_close_matches(word, names, 1, 0.75) for word in unknown]
+            hint = "".join(f". Did you mean {name}?" for match in near for name in match)
+            raise UsageError(f"{error}{hint}") from error
         return options
-
-    def _nearest(self, fields, message):
-        """A hint at one of the command's own options, where no field is near."""
-        names = [name for name in self.parser("")._option_string_actions if name.startswith("--")]
-        wrong = [word for word in fields if word.startswith("--") and word in message]
-        near = difflib.get_close_matches(wrong[0], names, n=1, cutoff=0.75) if wrong else []
-        return f". Did you mean {near[0]}?" if near and "Did you mean" not in message else ""
 
     def parser(self, prog):
         parser = super().parser(prog)
@@ -57,9 +57,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     names = "folder of pictures, CSV or Parquet table, or a name as in `vit-keras train --dataset`"
     add("dataset", metavar="DATASET", help=names)
     recipe = "recipe or YAML file of the run that is planned; its fields are options too"
-    add("--config", action="append", metavar="RECIPE", help=recipe)
+    add("--config", action="append", default=[], metavar="RECIPE", help=recipe)
     out = "report.json, or sheet.png, which shows the first training images; may be repeated"
-    add("--out", action="append", metavar="FILE", help=out)
+    add("--out", action="append", default=[], metavar="FILE", help=out)
     add("--format", choices=FORMATS, default="text", metavar="NAME", help="text or json (text)")
     add("--distance", type=int, default=4, metavar="BITS", help="of near-duplicates, 0 to 16 (4)")
     add("--quick", action="store_true", help="count pictures, but do not open them")
@@ -73,58 +73,51 @@ def _dataset_name(name):
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data, machine
-    from vit_keras.files import write_text
+    from vit_keras import data, experiments, machine
+    from vit_keras.files import replacing, write_text
 
     machine.prepare()
-    review, dataset = data.Review(), None
+    review, out = data.Review(), options.suffixes
     kind, _, path = options.run.dataset.partition(":")
     if kind == "folder" and os.path.isdir(path) and not data.holds_masks(path):
         layout = data.read_layout(path)
         data.review_files(review, layout)
         review.problems += layout.problems
     if not review.problems:
-        dataset = _opened(options.run, review)
-    if dataset is not None:
-        _look(options, dataset, review)
-    report = {
-        "dataset": options.run.dataset,
-        "problems": review.problems,
-        "warnings": review.warnings,
-        **review.facts,
-    }
-    text = _json(report)
-    print(text if options.format == "json" else "\n".join(lines(report)))
-    if ".json" in options.suffixes:
-        write_text(options.suffixes[".json"], text)
+        _look(options, review)
+    verdict = {"problems": review.problems, "warnings": review.warnings}
+    report = {"dataset": options.run.dataset, **verdict, **review.facts}
+    heads = {name: [text.splitlines()[0] for text in texts] for name, texts in verdict.items()}
+    text = json.dumps(report | heads, indent=1, ensure_ascii=False)  # details are beside the heads
+    print(text if options.format == "json" else "\n".join(_lines(report)))
+    for path in out.values():
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    if ".json" in out:
+        write_text(out[".json"], text)
     if review.problems:
         many = "a problem" if len(review.problems) == 1 else f"{len(review.problems)} problems"
         raise ValueError(f"{options.run.dataset!r} cannot be trained on: it has {many}, see above")
-    if ".png" in options.suffixes:
-        _draw_sheet(options.run, options.suffixes[".png"])
+    if ".png" in out:
+        images, targets, names, task = experiments.first_training_images(options.run)
+        sheet = data.draw_contact_sheet(images, data.captions_of(targets, names, task))
+        with replacing(out[".png"]) as temporary:
+            sheet.save(temporary, format="png")
+        print(f"written: {out['.png']}")
 
 
-def _opened(run_config, review):
-    """The data set; None, and a problem of the review, if it cannot be opened."""
-    from vit_keras import data
-
-    try:
-        channels = run_config.model.channels or 3
-        return data.load(run_config.dataset, channels, run_config.data, run_config.task)
-    except (ValueError, OSError) as error:
-        review.problems.append(str(error))
-        return None
-
-
-def _look(options, dataset, review):
+def _look(options, review):
     """Adds to the review what the splits and their pictures show."""
     from vit_keras import data, extras
 
+    run, splits = options.run, {}
     try:
-        splits = data.splits_of_run(dataset, options.run.data)
-    except ValueError as error:
-        review.problems.append(str(error))
+        dataset = data.load(run.dataset, run.model.channels or 3, run.data, run.task)
         splits = dataset.splits
+        splits = data.splits_of_run(dataset, run.data)
+    except (ValueError, OSError) as error:
+        review.problems.append(str(error))
+    if not splits:
+        return
     if dataset.held_out_by:
         review.facts["held_out_by"] = dataset.held_out_by
     data.review_labels(review, dataset, splits)
@@ -132,34 +125,60 @@ def _look(options, dataset, review):
         review.facts["classes"] = list(dataset.class_names)
     else:
         data.review_counts(review, data.count_classes(dataset, splits))
-    if options.quick:
-        return
-    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
-    total = sum(map(len, splits.values()))
-    looked_at = data.survey_pictures(dataset, splits)
-    pictures = list(tqdm(looked_at, total=total, unit=" pictures", disable=None, leave=False))
-    data.review_pictures(review, pictures, stop=options.run.data.on_corrupt == "stop")
-    data.review_pairs(review, data.find_pairs(pictures, options.distance))
+    if not options.quick:
+        tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
+        bar = {"total": sum(map(len, splits.values())), "unit": " pictures", "leave": False}
+        pictures = list(tqdm(data.survey_pictures(dataset, splits), disable=None, **bar))
+        data.review_pictures(review, pictures, stop=run.data.on_corrupt == "stop")
+        data.review_pairs(review, data.find_pairs(pictures, options.distance))
 
 
-def _draw_sheet(run_config, path):
-    from vit_keras import data, experiments
-    from vit_keras.files import replacing
+def _lines(report):
+    """The lines of a report as text."""
+    yield report["dataset"]
+    kind = KINDS[report.get("kind", "classes")]
+    if "pictures" in report:
+        yield from _table(report["pictures"], kind, report["images"])
+    for split, numbers in report.get("numbers", {}).items():
+        for name, row in numbers.items():
+            text = f"{_spread(row)} (least / median / most)" if row["known"] else "unknown"
+            yield f"{split} {name}: {text}, known of {row['known']:,}"
+    if "held_out_by" in report:
+        yield report["held_out_by"]
+    if ratio := report.get("imbalance"):
+        times = f"the largest {kind.one} has {ratio:.1f} times the pictures of the smallest"
+        yield f"balance: {f'the {kind.several} have equal sizes' if ratio == 1 else times}"
+    if "width" in report:
+        yield f"width: {_spread(report['width'])} pixels (least / median / most)"
+        yield f"height: {_spread(report['height'])} pixels"
+        yield f"width / height: {_spread(report['aspect'])}"
+        yield "kinds: " + ", ".join(f"{n:,} {name}" for name, n in report["kinds"].items())
+    if others := report.get("not_pictures"):
+        counts = ", ".join(f"{n:,} {suffix}" for suffix, n in others.items())
+        yield f"files that are not pictures: {counts}"
+    yield from (f"warning: {text}" for text in report["warnings"])
+    yield from (f"problem: {text}" for text in report["problems"])
+    if not report["problems"]:
+        hint = "; see the warnings above" if report["warnings"] else ""
+        yield f"It can be trained on{hint}."
 
-    images, targets, class_names, task = experiments.first_training_images(run_config)
-    sheet = data.draw_contact_sheet(images, data.captions_of(targets, class_names, task))
-    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        sheet.save(temporary, format="png")
-    print(f"written: {path}")
+
+def _spread(row):
+    return " / ".join(f"{row[name]:g}" for name in ("min", "median", "max"))
 
 
-def _json(report):
-    """The report with the first lines of problems and warnings, whose details are beside them."""
-    texts = {
-        kind: [text.splitlines()[0] for text in report[kind]] for kind in ("problems", "warnings")
-    }
-    return json.dumps({**report, **texts}, indent=1, ensure_ascii=False)
+def _table(counts, kind, images):
+    """The number of pictures of each class, in a column for each split."""
+    classes = list(next(iter(counts.values())))
+    shown = classes if len(classes) <= SHOWN else [*classes[: SHOWN - 1], "..."]
+    rows = [[name, *(of.get(name, "") for of in counts.values())] for name in shown]
+    rows = [["", *counts], *rows]
+    word = kind.one if len(classes) == 1 else kind.several
+    rows.append([f"{len(classes)} {word}", *images.values()])
+    texts = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
+    first, *widths = (max(map(len, column)) for column in zip(*texts))
+    for name, *cells in texts:
+        yield f"{name:<{first}}" + "".join(f"  {c:>{max(w, 8)}}" for c, w in zip(cells, widths))
 
 
 COMMAND = Check(

@@ -9,7 +9,7 @@ from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
 from vit_keras.weights.formats import FILES
 
-PACKAGES = ("tensorflow", "jsonargparse", "yaml", "matplotlib")
+PACKAGES = ("jsonargparse", "yaml", "matplotlib")
 EXAMPLES = (
     "vit-keras convert ViT-B_16.npz vit_b16.keras",
     "vit-keras convert runs/digits/model.keras folder --to huggingface",

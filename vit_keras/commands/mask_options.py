@@ -78,8 +78,8 @@ def write_sheet(predictor, split, chosen, path: pathlib.Path) -> None:
 
     rows = []
     for index in range(min(SHOWN, len(split))):
-        picture, mask = (x.numpy() for x in split.example(index))
+        picture, mask = split.example(index)
         predicted = evaluation.predict_mask(predictor, picture, chosen)
-        rows.append((picture, mask[..., 0], predicted))
+        rows.append((picture, mask, predicted))
     with replacing(str(path)) as temporary:
         evaluation.draw_mask_sheet(rows).save(temporary, format="png")

@@ -50,7 +50,8 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras.file_lock import claimed_output
 
     form = _check(options)
-    machine.prepare()
+    if _needs_models(options):
+        machine.prepare()
     predictor, _ = evaluation.open_predictor(
         options.model, shared.image_size(options), labels=options.labels
     )
@@ -86,6 +87,13 @@ def run(options: argparse.Namespace) -> None:
             numbers=_numbers(predictor),
         )
     _report_unreadable(len(unreadable), len(paths))
+
+
+def _needs_models(options):
+    """Whether the model is no exported file, which needs neither Keras nor a backend."""
+    from vit_keras.runtimes import format_of
+
+    return not format_of(options.model)
 
 
 def _report_unreadable(count, total):
@@ -152,4 +160,6 @@ def _watched(predictions: Iterable, total: int, unreadable: list[str], file) -> 
         yield prediction
 
 
-COMMAND = shared.Command("Predict the classes of pictures.", EXAMPLES, add_options, run)
+COMMAND = shared.Command(
+    "Predict the classes of pictures.", EXAMPLES, add_options, run, needs_models=_needs_models
+)

@@ -6,7 +6,7 @@ import pathlib
 from vit_keras import extras
 from vit_keras.commands import options as shared
 
-PACKAGES = ("tensorflow", "jsonargparse", "yaml", "PIL", "sklearn", "matplotlib")
+PACKAGES = ("jsonargparse", "yaml", "PIL", "sklearn", "matplotlib")
 EXAMPLES = (
     "vit-keras reproduce                                      # the names of all studies",
     "vit-keras reproduce table8",

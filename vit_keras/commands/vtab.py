@@ -7,7 +7,7 @@ from vit_keras import extras
 from vit_keras.commands import options as shared
 from vit_keras.config.yaml_files import read_yaml
 
-PACKAGES = ("tensorflow", "tensorflow_datasets", "jsonargparse", "yaml", "matplotlib")
+PACKAGES = ("tensorflow_datasets", "jsonargparse", "yaml", "matplotlib")
 EXAMPLES = (
     "vit-keras vtab ViT-B_16.npz --out vtab                   # all 19 tasks",
     "vit-keras vtab ViT-B_16.npz --out vtab --tasks cifar100 dtd",
@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    extras.check(*PACKAGES, extra="train", purpose="Fine-tuning on VTAB-1k")
+    extras.check(*PACKAGES, extra="tfds,train", purpose="Fine-tuning on VTAB-1k")
     from vit_keras import experiments
 
     changes = None

@@ -25,6 +25,7 @@ class DataConfig:
         label_separator: text between several labels in one cell of a table
         on_corrupt: what to do with an unreadable image: stop the run, or skip it; the next image
             then takes its place, and the run counts and names it at the end
+        workers: threads that read and change the pictures; null for one for each core
         shard_cache_gb: gigabytes on this machine for copies of shards from servers and object
             stores; 0 to read every picture from where it lies
     """
@@ -40,6 +41,7 @@ class DataConfig:
     label_columns: tuple[str, ...] | str = ()
     label_separator: str = "|"
     on_corrupt: Literal["stop", "skip"] = "stop"
+    workers: int | None = None
     shard_cache_gb: float = 20.0
 
     def __post_init__(self):
@@ -112,6 +114,7 @@ DATA_RULES: tuple[Rule, ...] = (
     ("test_percent", *_PERCENT),
     ("dev_percent", *_PERCENT),
     ("shard_cache_gb", *_NOT_NEGATIVE),
+    ("workers", *_NOT_NEGATIVE),
     ("fold", lambda fold: 0 <= fold[0] < fold[1], "[i, k] with i from 0 to k - 1, or null"),
 )
 AUGMENT_RULES: tuple[Rule, ...] = (

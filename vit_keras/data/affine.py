@@ -2,7 +2,9 @@
 
 import math
 
-import tensorflow as tf
+import numpy as np
+
+from vit_keras import extras
 
 
 def is_active(config) -> bool:
@@ -10,51 +12,39 @@ def is_active(config) -> bool:
     return bool(config.rotation_degrees or config.scale or config.shift)
 
 
-def draw(key: tf.Tensor, size: tuple[int, int], config) -> tf.Tensor:
+def draw(rng: np.random.Generator, size: tuple[int, int], config) -> np.ndarray:
     """Draws the affine map of one image.
 
-    The map follows from the key alone, so an image changes to the same bits in any batch.
-
     Args:
-        key: Two integers.
+        rng: Draws the map.
         size: Height and width in pixels.
         config: An `AugmentConfig`.
 
     Returns:
-        The map from output to input coordinates, `(8,)`, for `ImageProjectiveTransformV3`.
+        The map from output to input coordinates, `(2, 3)` float64: the pixel (y, x) of the result
+        is the image's at `map @ (y, x, 1)`.
     """
-    height, width = size
     log_scale = math.log1p(config.scale)
-    turn, shifts = config.rotation_degrees * math.pi / 180, [config.shift * side for side in size]
-    limits = (turn, log_scale, log_scale, *shifts)
-    amounts = tf.random.stateless_uniform((5,), key, -1.0, 1.0) * tf.constant(limits)
-    angle, log_y, log_x, shift_y, shift_x = tf.unstack(amounts)
-    scale_y, scale_x = tf.exp(log_y), tf.exp(log_x)
-    cos, sin = tf.cos(angle), tf.sin(angle)
-    center_y, center_x = (height - 1) / 2, (width - 1) / 2
-    a, b, c, d = cos * scale_x, -sin * scale_y, sin * scale_x, cos * scale_y
-    left = center_x + shift_x - a * center_x - b * center_y
-    top = center_y + shift_y - c * center_x - d * center_y
-    return tf.stack([a, b, left, c, d, top, 0.0, 0.0])
+    limits = (math.radians(config.rotation_degrees), log_scale, log_scale, *[config.shift] * 2)
+    angle, *amounts = rng.uniform(-1, 1, 5) * limits
+    scales, shifts = np.exp(amounts[:2]), amounts[2:] * np.array(size)
+    cos, sin = math.cos(angle), math.sin(angle)
+    turn = np.array([[cos, sin], [-sin, cos]]) * scales
+    center = (np.array(size) - 1) / 2
+    return np.column_stack([turn, center + shifts - turn @ center])
 
 
-def warp(images: tf.Tensor, maps: tf.Tensor) -> tf.Tensor:
-    """Applies the maps of `draw`, `(B, 8)`, to images `(B, H, W, C)`; edges are repeated."""
-    return _transform(images, maps, "BILINEAR")
+def warp(pixels: np.ndarray, map: np.ndarray) -> np.ndarray:
+    """Applies a map of `draw` to an image `(H, W, C)` float32; edges are repeated."""
+    planes = np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
+    return np.stack([_transform(plane, map, order=1) for plane in planes], axis=-1)
 
 
-def warp_masks(masks: tf.Tensor, maps: tf.Tensor) -> tf.Tensor:
-    """Applies the maps of `draw` to masks `(B, H, W)`: each pixel takes the nearest one's class."""
-    warped = _transform(tf.cast(masks, tf.float32)[..., None], maps, "NEAREST")
-    return tf.cast(warped[..., 0], masks.dtype)
+def warp_mask(mask: np.ndarray, map: np.ndarray) -> np.ndarray:
+    """Applies a map of `draw` to a mask `(H, W)`: each pixel takes the nearest one's class."""
+    return _transform(mask, map, order=0)
 
 
-def _transform(images, maps, interpolation):
-    return tf.raw_ops.ImageProjectiveTransformV3(
-        images=images,
-        transforms=maps,
-        output_shape=images.shape[1:3],
-        interpolation=interpolation,
-        fill_mode="NEAREST",
-        fill_value=0.0,
-    )
+def _transform(plane, map, order):
+    ndimage = extras.require("scipy.ndimage", extra="data", purpose="Turning and scaling images")
+    return ndimage.affine_transform(plane, map[:, :2], map[:, 2], order=order, mode="nearest")

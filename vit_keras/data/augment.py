@@ -1,21 +1,33 @@
-"""Random changes of training images, as functions of a key."""
+"""Random changes of training images, as functions of a random generator."""
 
 import dataclasses
+from collections.abc import Sequence
 
-import tensorflow as tf
+import numpy as np
 
-from vit_keras.data import affine, mixing, policies, tf_preprocess
+from vit_keras.data import affine, mixing, policies
 from vit_keras.data.erasing import erase
 from vit_keras.data.randaugment import randaugment
-
-ERASING = 4  # folded into the key of erasing
+from vit_keras.data.resize import (
+    as_array,
+    as_picture,
+    bit_crop,
+    cut,
+    fit,
+    mirror,
+    normalize_into,
+    random_window,
+    sides_of,
+    squeeze,
+    to_uint8,
+)
 
 
 class Augmentation:
     """Changes each example of a batch, and then the batch, as an `AugmentConfig` says.
 
-    Every random number follows from the key of an example or of its pair, so an example changes to
-    the same bits in any batch.
+    Every random number comes from the generator of an example or of its pair, so an example changes
+    to the same bits in any batch.
 
     Args:
         config: An `AugmentConfig`.
@@ -25,92 +37,85 @@ class Augmentation:
 
     def __init__(self, config, image_size, preprocessing):
         self.config, self.size, self.preprocessing = config, tuple(image_size), preprocessing
-        self.changes, self.is_resized_last = self._changes()
+        self.policies = policies.chosen(config)
+        self.layer = None
+        if config.randaugment_layers and config.library != "pillow":
+            layers, magnitude = config.randaugment_layers, config.randaugment_magnitude
+            self.layer = randaugment(config.library, layers, magnitude)
         self.mixing = mixing.Mixing(self.size, config) if mixing.is_active(config) else None
 
-    def example(self, read, key, pair_key):
-        """Reads and changes one example.
+    def example(self, picture, label, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Changes one example.
 
         Args:
-            read: `read(window)` returns an image, or the part that `window` chooses, and its label.
-            key: The example's key, two integers.
-            pair_key: The key that the example shares with its neighbor.
+            picture: A picture of `resize`.
+            label: Its label; a mask, `(H, W)` uint8, is changed as the picture is.
+            rng: The example's generator.
 
         Returns:
-            The image as the model's input, `(H, W, C)`; the label, a mask changed as the image is,
-            `(H, W, 1)` uint8; and a dictionary of what was drawn for `batch`.
+            The image's pixels, `(H, W, C)`, and the label; `finish` makes the model's input.
 
         Raises:
             ValueError: If RandAugment, another policy, or a change of colors meets an image without
                 3 channels.
         """
-        config, keys = self.config, tf.random.split(key, 4)
-        image, label = self._read_part(read, keys[0])
-        is_mask = len(label.shape) == 3
-        if config.flip:
-            image = tf_preprocess.flip(image, keys[1])
-            label = tf_preprocess.flip(label, keys[1]) if is_mask else label
-        if self.changes and image.shape[-1] != 3:
+        config, is_mask = self.config, is_a_mask(label)
+        resized = self._resize(sides_of(picture), rng)
+        picture = resized(picture, self.preprocessing)
+        mask = (
+            resized(as_picture(label[..., None]), nearest(self.preprocessing)) if is_mask else None
+        )
+        if config.flip and rng.random() < 0.5:
+            picture, mask = mirror(picture), mirror(mask) if is_mask else None
+        pixels = as_array(self._change(picture, rng))
+        if affine.is_active(config):
+            drawn = affine.draw(rng, self.size, config)
+            pixels = affine.warp(pixels.astype("float32"), drawn)
+            mask = affine.warp_mask(np.asarray(mask), drawn) if is_mask else None
+        return pixels, np.asarray(mask) if is_mask else label
+
+    def finish(self, image: np.ndarray, pixels: np.ndarray, rng: np.random.Generator) -> None:
+        """Writes the model's input into `image`, `(H, W, C)` float32, from what `example` made."""
+        normalize_into(image, pixels, self.preprocessing)
+        if self.config.erasing:
+            erase(image, rng, self.config.erasing)
+
+    def batch(self, images, targets, generators: Sequence[np.random.Generator]):
+        """Mixes images `(B, H, W, C)` and targets `(B, K)`, given a generator for each pair."""
+        return self.mixing(images, targets, generators) if self.mixing else (images, targets)
+
+    def _resize(self, sides, rng):
+        """Draws how a picture of some sides, and its mask, come to the model's size."""
+        if self.config.crop == "inception":
+            window = random_window(sides, rng)
+            return lambda picture, how: squeeze(cut(picture, window), self.size, how)
+        if self.config.crop == "bit":
+            resized, window = bit_crop(sides, self.size, rng)
+            return lambda picture, how: cut(squeeze(picture, resized, how), window)
+        return lambda picture, how: fit(picture, self.size, how)
+
+    def _change(self, picture, rng):
+        """Changes colors and shapes by policies, which are made for whole levels of RGB."""
+        if not self.policies and self.layer is None:
+            return picture
+        pixels = as_array(picture)
+        if pixels.shape[-1] != 3:
             raise ValueError(
                 "RandAugment, `augment.policy`, and `augment.color_jitter` need 3 channels. "
-                f"Received: {image.shape[-1]}. Leave them out, or set model.channels to 3"
+                f"Received: {pixels.shape[-1]}. Leave them out, or set model.channels to 3"
             )
-        for change in self.changes:
-            image = change(image, keys[2])
-        image, drawn = self.preprocessing.normalize(image), {}
-        if config.erasing:
-            key = tf.random.experimental.stateless_fold_in(keys[2], ERASING)
-            image = erase(image, key, config.erasing)
-        if affine.is_active(config):
-            drawn["map"] = affine.draw(keys[3], self.size, config)
-        if self.mixing:
-            drawn["weight"], drawn["box"] = self.mixing.draw(pair_key)
-        return image, label, drawn
+        if self.layer is not None:
+            picture = self.layer(pixels.astype("float32"), rng)
+        if self.policies:
+            if isinstance(picture, np.ndarray):
+                picture = as_picture(to_uint8(picture))
+            picture = policies.apply(self.policies, picture, rng)
+        return picture
 
-    def batch(self, images, labels, drawn):
-        """Warps and mixes images `(B, H, W, C)` and one-hot labels `(B, K)`, or warps masks."""
-        if "map" in drawn:
-            images = affine.warp(images, drawn["map"])
-            if len(labels.shape) == 3:  # masks
-                labels = affine.warp_masks(labels, drawn["map"])
-        if self.mixing and "weight" in drawn:
-            images, labels = self.mixing(images, labels, drawn["weight"], drawn["box"])
-        return images, labels
 
-    def _changes(self):
-        """Makes the functions that change a whole image; says whether they resize its crop."""
-        config, made = self.config, []
-        if config.randaugment_layers and config.library != "pillow":
-            layers, magnitude = config.randaugment_layers, config.randaugment_magnitude
-            made.append(randaugment(config.library, layers, magnitude))
-        chosen = policies.chosen(config)
-        if not chosen:
-            return made, False
-        cropped = not made and config.crop == "inception"
-        is_last = cropped and policies.resizes(self.preprocessing)
-        method = self.preprocessing.interpolation if is_last else "bilinear"
-        return [*made, policies.change(chosen, self.size, method)], is_last
-
-    def _read_part(self, read, key):
-        window = None
-        if self.config.crop == "inception":
-            window = lambda shape: tf_preprocess.inception_window(shape, key)
-        image, label = read(window)
-        if len(label.shape) == 3:
-            label = self._resize(label, nearest(self.preprocessing), key)
-            label = tf.cast(tf.ensure_shape(label, (*self.size, 1)), tf.uint8)
-        if not self.is_resized_last:
-            image = self._resize(image, self.preprocessing, key)
-            image = tf.ensure_shape(image, (*self.size, image.shape[-1]))
-        return image, label
-
-    def _resize(self, image, preprocessing, key):
-        """Brings an image or a mask to the model's size, both in the same way for one key."""
-        if self.config.crop == "inception":
-            return tf_preprocess.squeeze(image, self.size, preprocessing)
-        if self.config.crop == "bit":
-            return tf_preprocess.bit_crop(image, self.size, preprocessing, key)
-        return tf_preprocess.resize(image, self.size, preprocessing)
+def is_a_mask(label) -> bool:
+    """Whether a label is a mask `(H, W)`, rather than a class or labels `(K,)`."""
+    return np.ndim(label) == 2
 
 
 def nearest(preprocessing):
@@ -119,8 +124,7 @@ def nearest(preprocessing):
 
 
 def resized_label(label, image_size, preprocessing):
-    """A mask `(H, W, 1)` at another size, as `preprocessing` resizes its picture; others as is."""
-    if len(label.shape) != 3:
+    """A mask `(H, W)` at another size, as `preprocessing` resizes its picture; others as is."""
+    if not is_a_mask(label):
         return label
-    label = tf_preprocess.resize(label, image_size, nearest(preprocessing))
-    return tf.cast(tf.ensure_shape(label, (*image_size, 1)), tf.uint8)
+    return np.asarray(fit(as_picture(label[..., None]), image_size, nearest(preprocessing)))

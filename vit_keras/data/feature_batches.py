@@ -5,14 +5,13 @@ import pathlib
 from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
+from vit_keras.data.batches import Batches
 from vit_keras.data.label_kinds import LABEL_KINDS
-from vit_keras.data.parallel import parallel_map, prefetch_untuned
+from vit_keras.data.order import shuffled
 from vit_keras.tasks import CLASSES, Task
 
 FILES = ("features.npy", "labels.npy")
-PAD = 498247692  # what TensorFlow's `index_shuffle`, which takes no vectors, puts before its seeds
 
 
 class StoredFeatures:
@@ -30,7 +29,8 @@ class StoredFeatures:
         batches = data.eval_batches(split, **feed.eval_options)
         data.StoredFeatures.write("features", backbone.predict_on_batch, batches, len(split))
         stored = data.StoredFeatures("features")
-        head.fit(stored.training(batch=64, seed=0, start=0, stop=100, num_classes=10))
+        batches = stored.training(batch=64, seed=0, start=0, stop=100, num_classes=10)
+        head.fit(batches, shuffle=False)
         ```
     """
 
@@ -40,9 +40,7 @@ class StoredFeatures:
         self.labels = np.load(labels)
 
     @classmethod
-    def write(
-        cls, folder: str | os.PathLike, run: Callable, batches: tf.data.Dataset, count: int
-    ) -> None:
+    def write(cls, folder: str | os.PathLike, run: Callable, batches: Batches, count: int) -> None:
         """Computes the features of all pictures and writes them, a batch at a time.
 
         Args:
@@ -56,7 +54,7 @@ class StoredFeatures:
         """
         features, labels = (pathlib.Path(folder) / name for name in FILES)
         file, row, size, all_labels = None, 0, None, []
-        for images, classes in batches.as_numpy_iterator():
+        for images, classes in batches:
             size = size or len(images)
             whole = images[np.minimum(np.arange(size), len(images) - 1)]  # one shape to compile for
             outputs = np.asarray(run(whole), "float32")[: len(images)]
@@ -84,38 +82,33 @@ class StoredFeatures:
         stop: int,
         num_classes: int,
         task: Task = CLASSES,
-    ) -> tf.data.Dataset:
+    ) -> Batches:
         """Makes the batches `start` to `stop` of the sequence that `train_batches` makes.
 
         Returns:
             Features `(B, ...)` and targets `(B, K)` float32.
         """
-        size, places = len(self.labels), tf.range(batch, dtype=tf.int64)
+        index_of = shuffled(len(self.labels), seed)
 
-        def make(step):
-            rows = _shuffled(step * batch + places, size, seed)
-            return self._batch(tf.ensure_shape(rows, (batch,)), num_classes, task)
+        def make(step, each):
+            first = (start + step) * batch
+            rows = [index_of(number) for number in range(first, first + batch)]
+            return self._batch(rows, num_classes, task)
 
-        return prefetch_untuned(parallel_map(tf.data.Dataset.range(start, stop), make))
+        return Batches(make, stop - start)
 
-    def held_out(self, *, batch: int, num_classes: int, task: Task = CLASSES) -> tf.data.Dataset:
+    def held_out(self, *, batch: int, num_classes: int, task: Task = CLASSES) -> Batches:
         """Makes batches of all features once, in order, as `eval_batches` does."""
-        rows = tf.data.Dataset.range(len(self.labels)).batch(batch)
-        return prefetch_untuned(
-            parallel_map(rows, lambda rows: self._batch(rows, num_classes, task))
-        )
+        size = len(self.labels)
+
+        def make(number, each):
+            rows = range(number * batch, min((number + 1) * batch, size))
+            return self._batch(list(rows), num_classes, task)
+
+        return Batches(make, -(-size // batch), whole=size % batch == 0)
 
     def _batch(self, rows, num_classes, task):
         """Reads the rows of a batch from the disk."""
-        read = lambda rows: self.features[rows]
-        features = tf.numpy_function(read, [rows], tf.float32, stateful=False)
-        features = tf.ensure_shape(features, (rows.shape[0], *self.features.shape[1:]))
-        labels = tf.gather(self.labels, rows)
-        return features, LABEL_KINDS[task.kind].target(labels, task, num_classes)
-
-
-def _shuffled(numbers, size, seed):
-    """Does what the pipeline does for a number of the endless sequence, for a vector of them."""
-    epochs, places = (tf.cast(x, tf.int32) for x in (numbers // size, numbers % size))
-    orders = tf.stack([tf.fill(tf.shape(epochs), PAD), tf.fill(tf.shape(epochs), seed), epochs], 1)
-    return tf.raw_ops.RandomIndexShuffle(index=places, seed=orders, max_index=size - 1, rounds=4)
+        target = LABEL_KINDS[task.kind].target
+        targets = [target(label, task, num_classes) for label in self.labels[rows]]
+        return self.features[rows], np.stack(targets)

@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from vit_keras.data.batches import Batches
 from vit_keras.data.dataset import Dataset
 from vit_keras.data.held_out import train_and_test
 from vit_keras.data.label_kinds import LABEL_KINDS
@@ -36,7 +36,8 @@ class Feed:
     Example:
         ```python
         feed = data.Feed(dataset, config, model.input_shape[1:3], model.preprocessing)
-        model.fit(feed.training(start=0), validation_data=feed.validation(pad=False))
+        training, validation = feed.training(start=0), feed.validation(pad=False)
+        model.fit(training, validation_data=validation, shuffle=False)
         ```
     """
 
@@ -49,12 +50,12 @@ class Feed:
         shard: tuple[int, int] = (0, 1),
         task: Task = CLASSES,
     ):
-        self.config, self.shard = config, shard
+        self.config, self.shard, self.threads = config, shard, config.data.workers
         self.train, self.test = train_and_test(dataset, config.data)
         self.num_classes = len(dataset.class_names)
         self.targets: dict[str, Any] = {"num_classes": max(self.num_classes, 1), "task": task}
         self.images: dict[str, Any] = {"image_size": image_size, "preprocessing": preprocessing}
-        self.eval_options = {"batch": config.batch_eval, **self.images}
+        self.eval_options = {"batch": config.batch_eval, "threads": self.threads, **self.images}
         self.masking: Masking | Views | None = None
         if config.pretext.is_dino:
             dino, flip = config.pretext.dino, config.augment.flip
@@ -63,7 +64,7 @@ class Feed:
             sizes = image_size, config.model.patch
             self.masking = Masking(config.pretext, *sizes, preprocessing)
 
-    def training(self, start: int) -> tf.data.Dataset:
+    def training(self, start: int) -> Batches:
         """Returns batches of training images and targets, from batch `start` of `fit` on.
 
         With gradient accumulation, each batch is a part of an update. With a pretext task, batches
@@ -81,11 +82,12 @@ class Feed:
             shard=self.shard,
             masking=self.masking,
             is_balanced=config.balance == "sampling",
+            threads=self.threads,
             **self.targets,
             **self.images,
         )
 
-    def validation(self, pad: bool) -> tf.data.Dataset:
+    def validation(self, pad: bool) -> Batches:
         """Returns batches of held-out images and targets for `fit`.
 
         With `pad`, all batches are whole and have weights, as in `eval_batches`. With a pretext
@@ -100,7 +102,7 @@ class Feed:
             **self.eval_options,
         )
 
-    def held_out(self) -> tf.data.Dataset:
+    def held_out(self) -> Batches:
         """Returns batches of all held-out images once, with labels as in `Split.labels`."""
         return eval_batches(self.test, **self.eval_options)
 

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset
 from vit_keras.data.label_kinds import LABEL_KINDS
+from vit_keras.data.order import HELD_OUT, generator
 from vit_keras.data.splits import Split
-
-HELD_OUT_KEY = -1  # of the order of `hold_out_by_number`, beside `data.split_seed`
 
 
 def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
@@ -136,11 +134,8 @@ def hold_out_by_number(
         The splits "train" and "test", and a sentence; the training split alone, and an empty
         sentence, if no picture is held out.
     """
-    size = len(split)
-    ranks = tf.random.experimental.index_shuffle(
-        tf.range(size), tf.constant([config.split_seed, HELD_OUT_KEY]), size - 1
-    )
-    order = np.lexsort((ranks.numpy(), split.labels))  # class by class, mixed in each
+    ranks = generator(config.split_seed, HELD_OUT).permutation(len(split))
+    order = np.lexsort((ranks, split.labels))  # class by class, mixed in each
     chosen = _first_of_each(order, np.bincount(split.labels), config.test_percent)
     if not chosen.any():
         return {"train": split}, ""

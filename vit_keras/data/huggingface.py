@@ -6,16 +6,14 @@ import re
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data import tf_images
 from vit_keras.data.dataset import Dataset, without_held_out
 from vit_keras.data.held_out import hold_out_by_number
 from vit_keras.data.origin import Origin, UnreadableImages
-from vit_keras.data.shards.records import MOST_CLASSES
-from vit_keras.data.splits import Split
+from vit_keras.data.shards.formats import MOST_CLASSES
+from vit_keras.data.splits import Split, as_labels
 
 NAME = re.compile(r"(?P<path>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<variant>.+))?")
 SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
@@ -180,10 +178,10 @@ def _classes(name, opened, column) -> tuple[tuple[str, ...], dict[str, np.ndarra
 def _split(name, split, image, labels, channels, unreadable) -> Split:
     """The pictures of a split, whose names begin with `name`."""
     pictures = split.select_columns([image]).cast_column(image, _library().Image(decode=False))
-    label_tensor = tf.constant(labels, tf.int32)
+    labels = as_labels(labels)
 
     def picture(i):
-        value = pictures[int(i)][image] or {}
+        value = pictures[i][image] or {}
         if value.get("bytes") is not None:
             return value["bytes"]
         if not value.get("path"):
@@ -191,17 +189,13 @@ def _split(name, split, image, labels, channels, unreadable) -> Split:
         with open(value["path"], "rb") as file:
             return file.read()
 
-    def encoded(i):
-        return tf_images.in_python(picture, i, tf.string, ()), tf.gather(label_tensor, i)
-
-    name_of = lambda i: f"{name}[{int(i)}]"
+    name_of = lambda i: f"{name}[{i}]"
     origin = Origin(
         files=lambda: [
             (os.path.basename(file["filename"]), file["filename"]) for file in split.cache_files
         ],
         name=name_of,
-        reason=lambda i: tf_images.reason(name_of(i), lambda: tf.constant(picture(i)), channels),
         channels=channels,
         unreadable=unreadable,
     )
-    return Split(labels, encoded=encoded, origin=origin)
+    return Split(labels, encoded=lambda i: (picture(i), labels[i]), origin=origin)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from vit_keras.tasks import VOID, Task
 
@@ -24,7 +23,7 @@ class LabelKind(NamedTuple):
 
     counts: Callable[[np.ndarray, Sequence[str]], dict[str, int]]
     strata: Callable[[np.ndarray], Sequence]
-    target: Callable[[tf.Tensor, Task, int], tf.Tensor]
+    target: Callable[[np.ndarray, Task, int], np.ndarray]
     text: Callable[[np.ndarray, Sequence[str]], str]
     least: int
     unit: str
@@ -53,7 +52,14 @@ def _rarest_label(labels):
 def _standardized(label, task, outputs):
     if task.mean is None:
         return label
-    return (label - tf.constant(task.mean, tf.float32)) / tf.constant(task.std, tf.float32)
+    mean, std = (np.asarray(values, "float32") for values in (task.mean, task.std))
+    return (label - mean) / std
+
+
+def _one_hot(label, task, outputs):
+    target = np.zeros(outputs, "float32")
+    target[label] = 1
+    return target
 
 
 def _name_labels(label, names):
@@ -79,7 +85,7 @@ LABEL_KINDS = {
     "classes": LabelKind(
         counts=_count_classes,
         strata=lambda labels: labels.tolist(),
-        target=lambda label, task, outputs: tf.one_hot(label, outputs),
+        target=_one_hot,
         text=lambda label, names: names[int(label)],
         least=2,
         unit="each class",
@@ -103,7 +109,7 @@ LABEL_KINDS = {
     "masks": LabelKind(
         counts=_count_labels,
         strata=_rarest_label,
-        target=lambda label, task, outputs: tf.cast(label[..., 0], tf.int32),
+        target=lambda label, task, outputs: label.astype("int32"),
         text=_name_masks,
         least=2,
         unit="the pictures",

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 
-import tensorflow as tf
+import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Label:
     """
 
     reads: dict
-    derive: Callable[[dict], tf.Tensor]
+    derive: Callable[[dict], int]
 
 
 def feature(name: str = "label") -> Label:
@@ -26,31 +26,28 @@ def feature(name: str = "label") -> Label:
 
 def grouped(name: str, classes: int, groups: int) -> Label:
     """Merges neighboring classes: floor(class · groups / classes)."""
-    return Label({name: True}, lambda example: tf.cast(example[name], tf.int32) * groups // classes)
+    return Label({name: True}, lambda example: int(example[name]) * groups // classes)
 
 
 def _count(example):
-    return tf.size(example["objects"]["size"]) - 3  # there are 3 to 10 objects
+    return len(example["objects"]["size"]) - 3  # there are 3 to 10 objects
 
 
 def _closest_object(example):
-    return interval(
-        tf.reduce_min(example["objects"]["pixel_coords"][:, 2]), (0, 8, 8.5, 9, 9.5, 10, 100)
-    )
+    nearest = min(place[2] for place in example["objects"]["pixel_coords"])
+    return interval(nearest, (0, 8, 8.5, 9, 9.5, 10, 100))
 
 
 def _closest_vehicle(example):
     """Types 0 to 2 are cars, vans, and trucks; the last class means that there is no vehicle."""
-    objects = example["objects"]
-    distances = tf.boolean_mask(objects["location"][:, 2], objects["type"] < 3)
-    nearest = tf.reduce_min(tf.concat([distances, [1000.0]], axis=0))
+    objects = zip(example["objects"]["location"], example["objects"]["type"])
+    nearest = min([1000.0, *(place[2] for place, kind in objects if kind < 3)])
     return interval(nearest, (-100, 8, 20, 999))
 
 
-def interval(value: tf.Tensor, bounds: tuple[float, ...]) -> tf.Tensor:
+def interval(value: float, bounds: tuple[float, ...]) -> int:
     """Returns the index of the last of the ascending `bounds` that is below `value`."""
-    above = tf.constant(bounds, tf.float32) < tf.cast(value, tf.float32)
-    return tf.reduce_sum(tf.cast(above, tf.int32)) - 1
+    return int(np.sum(np.asarray(bounds, "float32") < value)) - 1
 
 
 COUNT = Label({"objects": {"size": True}}, _count)

@@ -1,17 +1,14 @@
 """Reads masks: picture files whose pixels are the numbers of classes."""
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from vit_keras.data.image_files import path_constant
-from vit_keras.data.origin import Origin, UnreadableImages
+from vit_keras.data.image_files import read_file
+from vit_keras.data.origin import Origin, UnreadableImages, WholeFault
 from vit_keras.data.pillow_images import open_encoded
 from vit_keras.data.read_ahead import read_ahead
 from vit_keras.data.splits import Split
-from vit_keras.data.tf_images import FAULTS, Window, cut, decode, fault_message, in_python
 from vit_keras.tasks import VOID
 
 MODES = ("P", "L", "1", "I;16", "I")  # of Pillow, whose values are the numbers of classes
@@ -76,7 +73,7 @@ def from_mask_files(
     channels: int,
     unreadable: UnreadableImages,
 ) -> Split:
-    """Makes a split of pictures whose labels are masks `(H, W, 1)` uint8.
+    """Makes a split of pictures whose labels are masks `(H, W)` uint8.
 
     Args:
         images: The picture files.
@@ -85,48 +82,32 @@ def from_mask_files(
         channels: 1 for grayscale or 3 for RGB.
         unreadable: Collects the pictures that cannot be read, or whose masks cannot.
     """
-    image_tensor, mask_tensor = path_constant(images), path_constant(masks)
 
-    def encoded(index):
-        paths = (tf.gather(tensor, index) for tensor in (image_tensor, mask_tensor))
-        data, mask = map(tf.io.read_file, paths)
-        return data, mask
-
-    def decode_mask(data: tf.Tensor, window: Window | None = None) -> tf.Tensor:
-        read = lambda data: read_encoded_mask(data, num_classes)[..., None]
-        return cut(in_python(read, data, tf.uint8, (None, None, 1)), window)
-
-    def reason(index):
+    def decode_mask(index: int, data: bytes, sides: tuple[int, int]) -> np.ndarray:
         try:
-            image = decode(tf.io.read_file(os.fsencode(images[index])), channels)
-        except FAULTS as error:
-            return fault_message(repr(images[index]), error)
-        try:
-            mask = decode_mask(tf.io.read_file(os.fsencode(masks[index])))
-        except FAULTS as error:
-            return _mask_fault(masks[index], error)
-        return _size_fault(images[index], masks[index], image, mask)
+            mask = read_encoded_mask(data, num_classes)
+        except (OSError, ValueError) as error:
+            reason = str(error) or type(error).__name__
+            raise WholeFault(f"{masks[index]!r} cannot be read as a mask ({reason})") from error
+        if mask.shape != sides:
+            (height, width), (rows, columns) = sides, mask.shape
+            raise WholeFault(
+                "A picture and its mask must have the same size. Received: "
+                f"{images[index]!r} with {width}x{height} pixels and {masks[index]!r} with "
+                f"{columns}x{rows}"
+            )
+        return mask
 
     origin = Origin(
         files=lambda: [(path, path) for pair in zip(images, masks) for path in pair],
-        name=lambda index: images[index],
-        reason=reason,
+        name=images.__getitem__,
         channels=channels,
         unreadable=unreadable,
     )
-    present = lambda: classes_in(masks, num_classes)[:, :num_classes]
-    return Split(present, encoded=encoded, origin=origin, size=len(images), mask=decode_mask)
-
-
-def _mask_fault(path, error):
-    text = fault_message(repr(path), error)
-    reason = text[text.index("(") + 1 : text.rindex(")")]
-    return f"{path!r} cannot be read as a mask ({reason})"
-
-
-def _size_fault(image_path, mask_path, image, mask):
-    sizes = [f"{x.shape[1]}x{x.shape[0]}" for x in (image, mask)]
-    return (
-        f"A picture and its mask must have the same size. Received: {image_path!r} with "
-        f"{sizes[0]} pixels and {mask_path!r} with {sizes[1]}"
+    return Split(
+        lambda: classes_in(masks, num_classes)[:, :num_classes],
+        encoded=lambda i: (read_file(images[i]), read_file(masks[i])),
+        origin=origin,
+        size=len(images),
+        mask=decode_mask,
     )

@@ -1,6 +1,6 @@
 """Chooses the patches that a pretext task corrupts, and computes what a model predicts of them."""
 
-import tensorflow as tf
+import numpy as np
 
 from vit_keras.config import PretextConfig
 from vit_keras.models import Preprocessing
@@ -13,7 +13,7 @@ VARIANCE_EPSILON = 1e-6  # as in MAE
 class Masking:
     """Makes the inputs and targets of a pretext task from images.
 
-    What is drawn for an image follows from its key alone, so it is the same in any batch.
+    What is drawn for an image follows from its generator alone, so it is the same in any batch.
 
     Args:
         config: The task.
@@ -35,24 +35,19 @@ class Masking:
         self.patches = self.grid[0] * self.grid[1]
         self.corrupted = config.corrupted(self.patches)
 
-    def draw(self, key: tf.Tensor) -> dict[str, tf.Tensor]:
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draws the corruption of one image; exactly `config.corrupted(N)` patches are corrupted.
-
-        Args:
-            key: Two integers.
 
         Returns:
             `source`, `(N,)` int32, as `layers.masking` takes it, and `corrupted`, `(N,)` bool.
         """
-        keys, places = tf.random.split(key, 8)[5:], tf.range(self.patches)
-        order = tf.argsort(tf.random.stateless_uniform((self.patches,), keys[0]))
-        corrupted = tf.argsort(order) < self.corrupted
-        kind = tf.random.stateless_uniform((self.patches,), keys[1])
-        steps = tf.random.stateless_uniform((self.patches,), keys[2], 1, self.patches, tf.int32)
+        places = np.arange(self.patches, dtype="int32")
+        corrupted = rng.permutation(self.patches) < self.corrupted
+        kind, steps = rng.random(self.patches), rng.integers(1, self.patches, self.patches, "int32")
         masked, other = SHARES[self.config.objective]
-        source = tf.where(kind < masked + other, (places + steps) % self.patches, places)
-        source = tf.where(kind < masked, self.patches, source)
-        return {"source": tf.where(corrupted, source, places), "corrupted": corrupted}
+        source = np.where(kind < masked + other, (places + steps) % self.patches, places)
+        source[kind < masked] = self.patches
+        return {"source": np.where(corrupted, source, places), "corrupted": corrupted}
 
     def batch(self, images, drawn, weights=None):
         """Makes a batch for `fit`.
@@ -68,16 +63,15 @@ class Masking:
         Returns:
             ((images, source), targets, weights).
         """
-        loss_weights = tf.cast(drawn["corrupted"], tf.float32) * (self.patches / self.corrupted)
+        loss_weights = drawn["corrupted"] * np.float32(self.patches / self.corrupted)
         if weights is not None:
             loss_weights *= weights[:, None]
         targets = self.targets(images)
         if self.config.predicts_colours:
-            per_patch = targets.shape[1] // self.patches
-            loss_weights = tf.repeat(loss_weights, per_patch, axis=1)
+            loss_weights = np.repeat(loss_weights, targets.shape[1] // self.patches, axis=1)
         return (images, drawn["source"]), targets, loss_weights
 
-    def targets(self, images: tf.Tensor) -> tf.Tensor:
+    def targets(self, images: np.ndarray) -> np.ndarray:
         """Computes the targets of all patches of the model's images `(B, H, W, C)`.
 
         Returns:
@@ -89,33 +83,32 @@ class Masking:
             patches = self._cells(images, self.grid)  # (B, N, p²·C)
             if self.config.predicted == "patch":
                 return patches
-            count = patches.shape[-1]
-            mean, variance = tf.nn.moments(patches, axes=[-1], keepdims=True)
-            variance *= count / max(count - 1, 1)  # unbiased, as in torch.var
-            return (patches - mean) / tf.sqrt(variance + VARIANCE_EPSILON)
+            unbiased = min(patches.shape[-1] - 1, 1)  # as in torch.var
+            variance = patches.var(axis=-1, keepdims=True, ddof=unbiased)
+            mean = patches.mean(axis=-1, keepdims=True)
+            return (patches - mean) / np.sqrt(variance + np.float32(VARIANCE_EPSILON))
         side = 4 if self.config.predicted == "colours_4x4" else 1
         rows, columns = self.grid
         means = self._means(images, (rows * side, columns * side))  # (B, rows·s, columns·s, C)
         levels = 2**self.config.bits
-        digits = tf.clip_by_value(tf.cast(tf.floor(means * levels), tf.int32), 0, levels - 1)
-        classes = 0
-        for channel in range(images.shape[-1]):
-            classes = classes * levels + digits[..., channel]
-        classes = tf.reshape(classes, (-1, rows, side, columns, side))
-        classes = tf.transpose(classes, (0, 1, 3, 2, 4))
-        return tf.reshape(classes, (-1, self.patches * side * side))
+        digits = np.clip(np.floor(means * levels), 0, levels - 1).astype("int32")
+        powers = levels ** np.arange(images.shape[-1], dtype="int32")[::-1]
+        classes = (digits @ powers).reshape(-1, rows, side, columns, side)
+        return classes.swapaxes(2, 3).reshape(-1, self.patches * side * side)
 
     def _means(self, images, grid):
         """Computes the mean pixel in [0, 1] of each cell of a grid (rows, columns)."""
-        mean, std = (tf.constant(v) for v in (self.preprocessing.mean, self.preprocessing.std))
-        cells, channels = self._cells(images * std + mean, grid), images.shape[-1]
-        cells = tf.reshape(cells, (-1, *grid, cells.shape[-1] // channels, channels))
-        return tf.reduce_mean(cells, axis=3)
+        mean, std = (
+            np.array(v, "float32") for v in (self.preprocessing.mean, self.preprocessing.std)
+        )
+        (rows, columns), (batch, height, width, channels) = grid, images.shape
+        x = images.reshape(batch, rows, height // rows, width * channels).mean(axis=2)
+        x = x.reshape(batch, rows, columns, width // columns, channels).mean(axis=3)
+        return x * std + mean
 
     def _cells(self, images, grid):
         """Cuts images into the cells of a grid, `(B, rows·columns, pixels·C)`."""
         (rows, columns), (_, height, width, channels) = grid, images.shape
         cell = height // rows, width // columns
-        x = tf.reshape(images, (-1, rows, cell[0], columns, cell[1], channels))
-        x = tf.transpose(x, (0, 1, 3, 2, 4, 5))
-        return tf.reshape(x, (-1, rows * columns, cell[0] * cell[1] * channels))
+        x = images.reshape(-1, rows, cell[0], columns, cell[1], channels).swapaxes(2, 3)
+        return x.reshape(-1, rows * columns, cell[0] * cell[1] * channels)

@@ -8,14 +8,19 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-import numpy as np
-import tensorflow as tf
-
 from vit_keras.files import read_text
 
 
 class UnreadableImageError(ValueError):
     """An image cannot be read, and none may replace it; the message names the image."""
+
+
+class UnreachableError(OSError):
+    """A file could not be read, however often that was tried; no other may stand in for it."""
+
+
+class WholeFault(ValueError):
+    """An image cannot be read; the message names it."""
 
 
 class UnreadableImages:
@@ -57,29 +62,22 @@ class UnreadableImages:
                 with open(self.file, "a", encoding="utf-8") as file:
                     file.write(f"{one_line(name)}\n")
 
-    def fail(self, message: str, known: bool = True) -> NoReturn:
-        """Raises an `UnreadableImageError`, and keeps it for `reading`.
-
-        With `known` False it does not replace an error that names a picture. Behind a batch that is
-        dropped, other threads miss the batches that follow it as well.
-        """
-        error = UnreadableImageError(message)
-        if known or self.error is None:
-            self.error = error
-        raise error
+    def fail(self, message: str) -> NoReturn:
+        """Raises an `UnreadableImageError`, and keeps it for `reading`."""
+        self.error = UnreadableImageError(message)
+        raise self.error
 
     @contextlib.contextmanager
     def reading(self):
         """Raises the `UnreadableImageError` itself, where batches are read inside the block.
 
-        tf.data decodes in threads of its own. What fails there arrives as an error of TensorFlow,
-        which holds the message between two tracebacks.
+        On TensorFlow, `fit` raises an error of its own instead, whose message holds a traceback.
         """
         self.error = None
         try:
             yield
-        except tf.errors.OpError:
-            if self.error is None:
+        except Exception as error:
+            if self.error is None or error is self.error:
                 raise
             raise self.error from None
 
@@ -103,7 +101,6 @@ class Origin:
     Attributes:
         files: Returns the name and the path of each file of the whole split.
         name: Maps an index to the name of an image, such as its path.
-        reason: Maps an index to the reason why the image cannot be read.
         channels: The number of channels, 1 or 3.
         unreadable: Collects the images that cannot be read.
         pixel_scale: The factor that brings the stored pixels to [0, 255].
@@ -111,15 +108,6 @@ class Origin:
 
     files: Callable[[], Sequence[tuple[str, str | os.PathLike]]]
     name: Callable[[int], str]
-    reason: Callable[[int], str]
     channels: int
     unreadable: UnreadableImages
     pixel_scale: int = 1
-
-    def part(self, indices: np.ndarray) -> "Origin":
-        """Returns the origin of the images at `indices`."""
-        return dataclasses.replace(
-            self,
-            name=lambda i: self.name(int(indices[i])),
-            reason=lambda i: self.reason(int(indices[i])),
-        )

@@ -1,7 +1,7 @@
 """What a picture may ask for: its header is looked at before anything of it is decoded.
 
 A few bytes of header can ask for gigabytes, and a few bytes of data for hours. Pillow refuses such
-files at twice `PIL.Image.MAX_IMAGE_PIXELS`, and TensorFlow not at all.
+files at twice `PIL.Image.MAX_IMAGE_PIXELS` alone.
 """
 
 import struct
@@ -43,12 +43,6 @@ def check_pixels(width: int, height: int) -> None:
         raise ValueError(f"it has {width}x{height} pixels, more than {most}; {LARGER}")
 
 
-def is_modest(pixels, size):
-    """Whether a JPEG of some pixels and bytes, numbers or tensors, may have any scans."""
-    most = min(MODEST_PIXELS, _most_pixels() or MODEST_PIXELS)
-    return (pixels <= most) & (pixels * size <= MODEST_WORK)
-
-
 def check_opened(picture, data: bytes) -> None:
     """Checks an open `PIL.Image.Image`, whose pixels are not yet read, and its encoded bytes.
 
@@ -57,9 +51,11 @@ def check_opened(picture, data: bytes) -> None:
     """
     width, height = picture.size
     check_pixels(width, height)
-    scans = 0 if is_modest(width * height, len(data)) else data.count(b"\xff\xda")
-    if data.startswith(JPEG) and scans > MOST_JPEG_SCANS:
-        raise ValueError(f"it has {scans} scans, more than {MOST_JPEG_SCANS}; save it again")
+    pixels, most = width * height, min(MODEST_PIXELS, _most_pixels() or MODEST_PIXELS)
+    if data.startswith(JPEG) and (pixels > most or pixels * len(data) > MODEST_WORK):
+        scans = data.count(b"\xff\xda")
+        if scans > MOST_JPEG_SCANS:
+            raise ValueError(f"it has {scans} scans, more than {MOST_JPEG_SCANS}; save it again")
     tags = getattr(picture, "tag_v2", {})  # of a TIFF, whose tiles may be larger than itself
     if all(tag in tags for tag in TIFF_TILE):
         check_pixels(*(tags[tag] for tag in TIFF_TILE))
@@ -73,8 +69,8 @@ def _most_pixels() -> int | None:
 def check_encoded(data: bytes) -> None:
     """Checks the bytes of a picture before it is opened.
 
-    A WebP is opened with memory for its pixels. A PNG has checksums, of which Pillow and TensorFlow
-    check some, so all of them are checked here.
+    A WebP is opened with memory for its pixels. A PNG has checksums, of which Pillow checks some,
+    so all of them are checked here.
 
     Raises:
         ValueError: If the picture is damaged or too large.
@@ -88,7 +84,7 @@ def check_encoded(data: bytes) -> None:
 def check_png_rows(data: bytes) -> None:
     """Checks that a PNG, which `check_encoded` has seen, holds as many rows as its header says.
 
-    Pillow would fill the missing ones with zeros; TensorFlow refuses such a file itself.
+    Pillow would fill the missing ones with zeros.
 
     Raises:
         ValueError: If rows are missing, or the pixels cannot be unpacked.

@@ -1,4 +1,4 @@
-"""Reads picture files with Pillow, which gives the pixels that `tf_images` gives to training."""
+"""Reads picture files with Pillow."""
 
 import contextlib
 import io
@@ -17,7 +17,6 @@ SUFFIXES = (
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")  # Pillow's names of these
 TURNED_BY_PILLOW = ("TIFF", "AVIF", "HEIF")  # whose orientation is no EXIF tag alone
 BOX_MARK = b"ftyp"  # at byte 4 of AVIF and HEIF files
-EXIF_MARKS = (b"Exif\x00\x00", b"eXIf", b"EXIF")  # in JPEG, PNG, and WebP files
 STRIP = 2**20  # pixels that are converted at once
 ORIENTATION = 0x0112  # the EXIF tag; 1 means upright, and 2 to 8 are turned or mirrored
 
@@ -80,13 +79,26 @@ def read_encoded(data: bytes, channels: int) -> np.ndarray:
         ValueError: If the bytes are not a whole picture, or ask for too much.
         ImportError: As `read_image`.
     """
+    pixels = np.array(decode(data, channels))
+    return pixels if channels == 3 else pixels[..., None]
+
+
+def decode(data: bytes, channels: int):
+    """Decodes a picture file and turns it upright: a `PIL.Image.Image` in mode L or RGB.
+
+    Raises:
+        ValueError: If the bytes are not a whole picture, or ask for too much.
+        ImportError: As `read_image`.
+    """
     with open_encoded(data) as picture, _as_value_errors():
         if picture.format == "PNG":
             check_png_rows(data)
         if picture.format in TURNED_BY_PILLOW:
-            return np.ascontiguousarray(_pixels(_upright(picture), channels))
-        pixels = _pixels(picture, channels)
-    return np.ascontiguousarray(turn_upright(pixels, exif_orientation(data)))
+            return _converted(_upright(picture), channels)
+        picture.load()
+        orientation = _exif_orientation(picture)
+        picture = _converted(picture, channels)
+        return picture if orientation == 1 else picture.transpose(_turn(orientation))
 
 
 def open_encoded(data: bytes):
@@ -98,7 +110,7 @@ def open_encoded(data: bytes):
     """
     formats = list(FORMATS)
     if data[4:8] == BOX_MARK and data[8:12] not in (b"avif", b"avis"):
-        heif = extras.require("pillow_heif", extra="data", purpose="Reading HEIC pictures")
+        heif = extras.require("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
         heif.register_heif_opener()
         formats.append("HEIF")
     image = pillow_image()
@@ -122,6 +134,29 @@ def _as_value_errors():
         raise ValueError(str(error) or type(error).__name__) from error
 
 
+def thumbnail(picture: np.ndarray, side: int) -> np.ndarray:
+    """Shrinks a picture until its longer side has `side` pixels; a smaller one stays as it is.
+
+    Args:
+        picture: Pixels as uint8, `(H, W, C)` with 1 or 3 channels, as `read_image` gives them.
+        side: The most pixels of the longer side.
+
+    Returns:
+        The pixels as uint8, `(h, w, 3)`.
+
+    Raises:
+        ImportError: If Pillow is not installed.
+
+    Example:
+        >>> thumbnail(np.zeros((300, 400, 1), "uint8"), side=100).shape
+        (75, 100, 3)
+    """
+    gray = picture.shape[-1] == 1
+    image = pillow_image().fromarray(picture[..., 0] if gray else picture)
+    image.thumbnail((side, side))
+    return np.asarray(image.convert("RGB"))
+
+
 def unreadable_message(name: str, reason: str) -> str:
     """Says that a picture cannot be read, why, and which files can."""
     kinds, reason = ", ".join(suffix[1:] for suffix in SUFFIXES), " ".join(reason.split())
@@ -129,27 +164,24 @@ def unreadable_message(name: str, reason: str) -> str:
     return f"{name} cannot be read as an image ({reason}). It must be a whole {kinds} file"
 
 
-def exif_orientation(data: bytes) -> int:
-    """Reads the EXIF orientation, from 1 to 8, of an encoded picture; 1 if it is unreadable."""
-    if not any(mark in data for mark in EXIF_MARKS):
+def _exif_orientation(picture) -> int:
+    """The EXIF orientation, from 1 to 8, of a picture that is loaded; 1 if it is unreadable."""
+    if "exif" not in picture.info:
         return 1
     try:
-        with open_encoded(data) as picture, _as_value_errors():
-            orientation = picture.getexif().get(ORIENTATION, 1)
-    except ValueError:  # the decoder says what is wrong with the file
+        orientation = picture.getexif().get(ORIENTATION, 1)
+    except Exception:  # whatever Pillow raises for a damaged record; the pixels are whole
         return 1
     return orientation if orientation in range(1, 9) else 1
 
 
-def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Turns and mirrors pixels `(H, W, C)` as an EXIF orientation requires."""
-    if orientation >= 5:
-        pixels = pixels.transpose(1, 0, 2)
-    if orientation in (2, 3, 6, 7):
-        pixels = pixels[:, ::-1]
-    if orientation in (3, 4, 7, 8):
-        pixels = pixels[::-1]
-    return pixels
+def _turn(orientation: int):
+    """Pillow's transposition that turns a picture upright, for an EXIF orientation from 2 to 8."""
+    names = (
+        *("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE"),
+        *("ROTATE_270", "TRANSVERSE", "ROTATE_90"),
+    )
+    return pillow_image().Transpose[names[orientation - 2]]
 
 
 def _upright(picture):
@@ -159,23 +191,19 @@ def _upright(picture):
     return ops.exif_transpose(picture)
 
 
-def _pixels(picture, channels):
-    """The pixels `(H, W, channels)`, converted strip by strip, which takes half the memory."""
-    picture.load()
-    width, height = picture.size
-    pixels, rows = np.empty((height, width, channels), "uint8"), max(1, STRIP // width)
-    for top in range(0, height, rows):
-        bottom = min(top + rows, height)
-        strip = picture if rows >= height else picture.crop((0, top, width, bottom))
-        pixels[top:bottom] = _converted(strip, channels)
-    return pixels
-
-
 def _converted(picture, channels):
-    if picture.mode.startswith("I;16"):  # gray; of colors, Pillow keeps the high 8 bits
-        gray = (np.asarray(picture) >> 8).astype("uint8")
-        return np.repeat(gray[..., None], channels, axis=-1)
+    """The picture in RGB, or in L; strip by strip, which takes half the memory."""
+    mode = {1: "L", 3: "RGB"}[channels]
+    if picture.mode in (mode, "L"):  # of gray, RGB has the same values
+        return picture if picture.mode == mode else picture.convert(mode)
     if picture.mode in ("I", "F"):
         raise ValueError("32 bits per channel have no known range; save it with 8 or 16 bits")
-    rgb = picture.convert("RGB")  # first, since grayscale is computed from RGB, not from CMYK
-    return np.asarray(rgb) if channels == 3 else np.asarray(rgb.convert("L"))[..., None]
+    width, height = picture.size
+    converted, rows = pillow_image().new(mode, picture.size), max(1, STRIP // width)
+    for top in range(0, height, rows):
+        strip = picture.crop((0, top, width, min(top + rows, height)))
+        if strip.mode.startswith("I;16"):  # gray; of colors, Pillow keeps the high 8 bits
+            strip = pillow_image().fromarray((np.asarray(strip) >> 8).astype("uint8"))
+        rgb = strip.convert("RGB")  # first, since grayscale is computed from RGB, not from CMYK
+        converted.paste(rgb if channels == 3 else rgb.convert("L"), (0, top))
+    return converted

@@ -1,24 +1,21 @@
-"""Makes batches from a split; every batch is a pure function of the seed and the step."""
+"""Makes batches from a split; every batch is a pure function of the seed and its number."""
 
+import keras
 import numpy as np
-import tensorflow as tf
 
 from vit_keras.config import DataConfig
 from vit_keras.data import mixing
 from vit_keras.data.augment import Augmentation, resized_label
+from vit_keras.data.batches import Batches
 from vit_keras.data.datasets import load
 from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.masking import Masking
-from vit_keras.data.numpy_preprocess import to_uint8
-from vit_keras.data.order import balanced, shuffled
-from vit_keras.data.parallel import parallel_map, prefetch_untuned
+from vit_keras.data.order import EXAMPLE, HELD_OUT, PAIR, balanced, generator, shuffled
+from vit_keras.data.resize import as_array, as_picture, fit, normalize_into, to_uint8
 from vit_keras.data.splits import Split
-from vit_keras.data.tf_preprocess import resize
 from vit_keras.data.views import Views
 from vit_keras.models import Preprocessing
 from vit_keras.tasks import CLASSES, Task
-
-HELD_OUT = -1  # replaces a run's seed in the keys of held-out images
 
 
 def train_batches(
@@ -36,7 +33,8 @@ def train_batches(
     shard: tuple[int, int] = (0, 1),
     masking: Masking | Views | None = None,
     is_balanced: bool = False,
-) -> tf.data.Dataset:
+    threads: int | None = None,
+) -> Batches:
     """Makes batches to train on.
 
     Step m holds the examples m * batch up to (m + 1) * batch of an endless sequence, in which each
@@ -59,6 +57,7 @@ def train_batches(
         masking: Makes the inputs and targets of a pretext task instead, or its views.
         is_balanced: Whether images of all classes are drawn equally often; of pictures with several
             labels, the rarest one counts.
+        threads: The number of threads that compute images: see `Batches`.
 
     Returns:
         Images `(B, H, W, C)` and targets `(B, K)` float32: one-hot or mixed classes, labels, or
@@ -76,27 +75,29 @@ def train_batches(
     else:
         index_of = shuffled(len(split), seed)
 
-    def example(i, replace):
-        i = i // count * batch + first + i % count  # the number in the whole sequence
-        index = index_of(i)
-        key, pair = (tf.stack([tf.constant(seed, tf.int64), n]) for n in (i, -1 - i // 2))
-        read = lambda window: split.example(index, window, replace)
+    def example(number):
+        picture, label = split.picture(index_of(number))
+        rng = generator(seed, EXAMPLE, number)
         if isinstance(masking, Views):
-            return (masking.draw(read(None)[0], key),)
-        image, label, drawn = change.example(read, key, pair)
-        drawn |= masking.draw(key) if masking else {}
-        return image, kind.target(label, task, num_classes), *([drawn] if drawn else [])
+            return (masking.draw(picture, rng),)
+        pixels, label = change.example(picture, label, rng)
+        drawn = [masking.draw(rng)] if masking else []
+        return (pixels, rng), kind.target(label, task, num_classes), *drawn
 
-    def whole(images, labels, drawn):
-        images, labels = change.batch(images, labels, drawn)
-        return masking.batch(images, drawn) if masking else (images, labels)
+    def make(step, each):
+        start = (start_step + step) * batch + first
+        examples = [*each(example, range(start, start + count))]
+        if isinstance(masking, Views):
+            return masking.batch(*stacked(examples))
+        unfinished, *columns = zip(*examples)
+        images = finished(change.finish, unfinished, each)
+        targets, *drawn = stacked(zip(*columns))
+        if masking:
+            return masking.batch(images, *drawn)
+        pairs = range(start // 2, (start + count) // 2)
+        return change.batch(images, targets, [generator(seed, PAIR, pair) for pair in pairs])
 
-    numbers = tf.data.Dataset.range(start_step * count, total_steps * count)
-    batches = _batched(numbers, example, count, split)
-    if len(batches.element_spec) != 2:
-        batches = parallel_map(batches, masking.batch if isinstance(masking, Views) else whole)
-    batches = batches.apply(tf.data.experimental.assert_cardinality(total_steps - start_step))
-    return prefetch_untuned(batches)
+    return Batches(make, total_steps - start_step, threads)
 
 
 def eval_batches(
@@ -110,7 +111,8 @@ def eval_batches(
     task: Task = CLASSES,
     pad: bool = False,
     masking: Masking | Views | None = None,
-) -> tf.data.Dataset:
+    threads: int | None = None,
+) -> Batches:
     """Makes batches of all images of a split once, in order and without augmentation.
 
     Args:
@@ -125,6 +127,7 @@ def eval_batches(
             images have equal weights, and weights are 1 on average, since Keras divides a weighted
             loss by the number of images in a batch.
         masking: Makes the inputs and targets of a pretext task, or its views, the same each time.
+        threads: The number of threads that compute images: see `Batches`.
 
     Returns:
         Images `(B, H, W, C)` and labels, `(B,)` int32 or `(B, K)` float32, or targets `(B, K)`.
@@ -144,27 +147,28 @@ def eval_batches(
     rows = np.arange(total).reshape(-1, batch)[:, first : first + count]
     rows = rows.reshape(-1) if pad else rows[rows < size]
 
-    def example(row, replace):
-        image, label = split.example(tf.minimum(row, size - 1), None, replace)
-        weights = [tf.cast(row < size, tf.float32) * weight] if pad else []
+    def example(row):
+        picture, label = split.picture(min(int(row), size - 1))
+        rng = generator(HELD_OUT, int(row))
+        weights = [np.float32(weight * (row < size))] if pad else []
         if isinstance(masking, Views):
-            return masking.draw(image, tf.stack([HELD_OUT, row])), *weights
-        image = preprocessing.normalize(resize(image, image_size, preprocessing))
-        image = tf.ensure_shape(image, (*image_size, image.shape[-1]))
+            return masking.draw(picture, rng), *weights
+        pixels = as_array(fit(picture, image_size, preprocessing))
         label = resized_label(label, image_size, preprocessing)
         label = label if num_classes is None else target(label, task, num_classes)
-        drawn = [masking.draw(tf.stack([HELD_OUT, row]))] if masking else []
-        return image, label, *weights, *drawn
+        drawn = [masking.draw(rng)] if masking else []
+        return (pixels, preprocessing), label, *weights, *drawn
 
-    examples = tf.data.Dataset.from_tensor_slices(rows)
-    batches = _batched(examples, example, count, split)
-    if isinstance(masking, Views):
-        batches = parallel_map(batches, masking.batch)
-    elif masking:
-        batches = parallel_map(batches, lambda images, _, *more: masking.batch(images, *more[::-1]))
-    steps = -(-len(rows) // count)
-    batches = batches.apply(tf.data.experimental.assert_cardinality(steps))
-    return prefetch_untuned(batches)
+    def make(number, each):
+        examples = [*each(example, rows[number * count : (number + 1) * count])]
+        if isinstance(masking, Views):
+            return masking.batch(*stacked(examples))
+        unfinished, *columns = zip(*examples)
+        images = finished(normalize_into, unfinished, each)
+        labels, *more = stacked(zip(*columns))
+        return masking.batch(images, *more[::-1]) if masking else (images, labels, *more)
+
+    return Batches(make, -(-len(rows) // count), threads, whole=len(rows) % count == 0)
 
 
 def sample_images(
@@ -194,48 +198,21 @@ def sample_images(
         return np.random.default_rng(0).integers(0, 256, (count, *shape), dtype="uint8")
     config = config or DataConfig()
     split = load(name, shape[-1], config).split(config.test_split)
-    images = [
-        resize(split.read(tf.constant(i)), shape[:2], preprocessing)
-        for i in range(min(count, len(split)))
-    ]
-    return to_uint8(np.stack(images))
+    pictures = (as_picture(split.read(i)) for i in range(min(count, len(split))))
+    return to_uint8(np.stack([as_array(fit(p, shape[:2], preprocessing)) for p in pictures]))
 
 
-def _batched(numbers, example, count, split):
-    """Batches `example(number, replace)` in order, computed in parallel.
-
-    If an unreadable picture stops the run, its batch is dropped, and the numbers of the next batch
-    show the gap. Catching an error at each picture would cost a third of the decoding.
-    """
-    whole = numbers.cardinality().numpy() % count == 0
-    batched = lambda dataset: dataset.batch(count, drop_remainder=whole)
-    if split.origin is None or not split.origin.unreadable.stop:
-        return batched(parallel_map(numbers, lambda i: example(i, True)))
-    quick = batched(parallel_map(numbers, lambda i: (i, example(i, False))))
-    nothing = tf.data.Dataset.range(1).repeat().map(lambda _: _without_rows(quick.element_spec))
-    readable = quick.ignore_errors(log_warning=False).concatenate(nothing)
-    steps = tf.data.Dataset.zip(batched(numbers), readable)
-
-    def check(expected, received):
-        if not np.array_equal(expected, received):
-            for number in expected:
-                example(tf.constant(number), True)  # raises an error that names the picture
-            split.origin.unreadable.fail(
-                f"Images {expected} of the run could only be read the second time", known=False
-            )
-        return np.int32(0)
-
-    def checked(expected, numbered_batch):
-        received, batch = numbered_batch
-        with tf.control_dependencies([tf.numpy_function(check, [expected, received], tf.int32)]):
-            static = lambda x: tf.ensure_shape(tf.identity(x), (expected.shape[0], *x.shape[1:]))
-            return tf.nest.map_structure(static, batch)
-
-    return parallel_map(steps, checked)
+def finished(finish, unfinished, each) -> np.ndarray:
+    """Calls `finish(image, pixels, more)` for each image of a batch: `(B, H, W, C)` float32."""
+    images = np.empty((len(unfinished), *unfinished[0][0].shape), "float32")
+    for _ in each(lambda i: finish(images[i], *unfinished[i]), range(len(images))):
+        pass
+    return images
 
 
-def _without_rows(specs):
-    return tf.nest.map_structure(lambda spec: tf.zeros((0, *spec.shape[1:]), spec.dtype), specs)
+def stacked(examples):
+    """Stacks examples, tuples of arrays and dictionaries of them, along a new first axis."""
+    return keras.tree.map_structure(lambda *values: np.stack(values), *examples)
 
 
 def _rows(batch, shard):

@@ -1,6 +1,6 @@
-"""RandAugment, AutoAugment, TrivialAugment, and ColorJitter as functions of a key.
+"""RandAugment, AutoAugment, TrivialAugment, and ColorJitter.
 
-A policy turns numbers that were drawn by a key into the operations on one picture.
+A policy turns numbers that were drawn for a picture into the operations on it.
 """
 
 import dataclasses
@@ -8,17 +8,14 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from vit_keras.data.operations import OPERATIONS
-from vit_keras.data.pillow_images import pillow_image
 from vit_keras.data.strengths import AUTOAUGMENT, IMAGENET, RANDAUGMENT, STRONGEST, TRIVIALAUGMENT
 
 COLUMNS = 4  # numbers that are drawn for a row
 MAX_LEVEL = 10  # the magnitude of RandAugment for which the published amounts are stated
 BINS = 31  # strengths of TrivialAugment
 JITTERED = ("brightness", "contrast", "color")
-RESAMPLINGS = ("bilinear", "bicubic")  # that TensorFlow and Pillow compute alike
 ORDERS = tuple(itertools.permutations(range(len(JITTERED))))
 
 
@@ -100,52 +97,13 @@ def chosen(config) -> list[Policy]:
     return made
 
 
-def resizes(preprocessing) -> bool:
-    """Whether Pillow resizes as `preprocessing` says, but for the rounding of pixels.
-
-    Policies change whole levels, which `Preprocessing.rounding` makes as Pillow does.
-    """
-    return preprocessing.antialias and preprocessing.interpolation in RESAMPLINGS
-
-
-def change(
-    policies: Sequence[Policy], size: tuple[int, int], interpolation: str = "bilinear"
-) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Makes a function that resizes an image, and changes it by policies in their order.
-
-    Pillow computes in Python, since that takes less time than TensorFlow's graph does.
-
-    Args:
-        policies: The policies.
-        size: Height and width of the result in pixels.
-        interpolation: How to resize: "bilinear" or "bicubic", averaging the pixels of larger
-            images.
-
-    Returns:
-        `(image, key) -> image`: the first image is `(h, w, 3)` in [0, 255], and is rounded unless
-        it is uint8; the second is `(H, W, 3)` float32. The key is two integers.
-    """
-    pillow = pillow_image("RandAugment")
-    method = pillow.Resampling[interpolation.upper()]
-    ends = list(itertools.accumulate(policy.rows for policy in policies))
-
-    def changed(pixels, drawn):
-        picture = pillow.fromarray(pixels)
-        if pixels.shape[:2] != size:
-            picture = picture.resize(size[::-1], method)
-        for policy, rows in zip(policies, np.split(drawn, ends[:-1])):
-            for name, *amounts in policy.steps(rows, size):
-                picture = OPERATIONS[name](picture, *amounts)
-        return np.asarray(picture)
-
-    def apply(image, key):
-        drawn = tf.random.stateless_uniform((ends[-1], COLUMNS), key)
-        if image.dtype != tf.uint8:
-            image = tf.cast(tf.round(image), tf.uint8)
-        made = tf.numpy_function(changed, [image, drawn], tf.uint8, stateful=False)
-        return tf.cast(tf.ensure_shape(made, (*size, 3)), tf.float32)
-
-    return apply
+def apply(policies: Sequence[Policy], picture, rng: np.random.Generator):
+    """Changes a picture in RGB by policies in their order, as the numbers that `rng` draws say."""
+    for policy in policies:
+        drawn = rng.random((policy.rows, COLUMNS))
+        for name, *amounts in policy.steps(drawn, picture.size[::-1]):
+            picture = OPERATIONS[name](picture, *amounts)
+    return picture
 
 
 def _sign(number):

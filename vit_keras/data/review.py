@@ -1,24 +1,35 @@
-"""What speaks against training on a data set, from its files and pictures."""
+"""What is known of a data set before training: what speaks against it, and its first images."""
 
 import collections
 import dataclasses
+import math
 import os
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
 
-from vit_keras.data.duplicates import Pair
+from vit_keras.data.dataset import Dataset
+from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.layout import Layout
-from vit_keras.data.survey import Picture
+from vit_keras.data.pillow_images import pillow_image
+from vit_keras.data.splits import Split
+from vit_keras.data.survey import Pair, Picture
+from vit_keras.tasks import CLASSES, KINDS, Task
 
 SKEWED = 3.0  # a ratio of the largest class to the smallest
 FEW = 10  # training pictures of a class
+UNKNOWN = 0.5  # a share of unknown values that is worth a warning
+NAMES, LINES = 5, 10  # that a warning shows
 # Pictures that are not read; most of them are one command or one export away.
 UNSUPPORTED = (
     *(".jxl", ".jp2", ".j2k", ".psd", ".svg", ".tga", ".ppm", ".pgm", ".pbm", ".ico", ".eps"),
     *(".pdf", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2", ".xcf"),
 )
+SIDE = 112  # pixels of a contact sheet: smaller images are enlarged by a whole factor
+CAPTION = 18  # pixels below an image
+GAP = 6
 
 
 @dataclasses.dataclass
@@ -35,41 +46,33 @@ class Review:
     warnings: list[str] = dataclasses.field(default_factory=list)
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
+    def warn(self, names: Sequence[str], what: str, advice: str = "") -> None:
+        """Adds a warning of what is wrong with some names, unless there are none."""
+        if names:
+            more = f" and {len(names) - NAMES:,} more" if len(names) > NAMES else ""
+            self.warnings.append(f"{what}: {', '.join(names[:NAMES])}{more}{advice}")
+
 
 def review_files(review: Review, layout: Layout) -> None:
     """Adds what the names of a folder's files show."""
     unsupported = [path for path in layout.others if path.lower().endswith(UNSUPPORTED)]
-    suffixes = collections.Counter(
-        os.path.splitext(path)[1].lower() or "no suffix"
-        for path in layout.others
-        if path not in set(unsupported)
-    )
+    others = set(layout.others).difference(unsupported)
+    suffixes = collections.Counter(os.path.splitext(p)[1].lower() or "no suffix" for p in others)
+    names = collections.Counter(map(str.casefold, layout.classes))
+    alike = [name for name in layout.classes if names[name.casefold()] > 1]
     review.facts |= {
         "unsupported": unsupported,
         "not_pictures": dict(sorted(suffixes.items())),
         "in_no_class": layout.loose,
         "unused_folders": layout.unused,
     }
-    if unsupported:
-        review.warnings.append(
-            f"unsupported pictures are left out: {listed(unsupported)}. Convert them to JPEG or PNG"
-        )
-    if layout.loose and layout.classes:
-        review.warnings.append(
-            f"pictures in no folder of a class are left out: {listed(layout.loose)}. Move "
-            "them into one"
-        )
-    names = collections.Counter(name.casefold() for name in layout.classes)
-    if alike := [name for name in layout.classes if names[name.casefold()] > 1]:
-        review.warnings.append(
-            f"classes whose names differ in upper and lower case alone: {listed(alike)}. Rename "
-            "one of them, or join them: some systems take them for one folder"
-        )
-    if layout.unused:
-        review.warnings.append(
-            f"folders that are no splits are left out: {listed(layout.unused)}. The splits are "
-            f"{', '.join(layout.roots)}"
-        )
+    loose = layout.classes and layout.loose
+    rename = ". Rename one of them, or join them: some systems take them for one folder"
+    splits = f". The splits are {', '.join(layout.roots)}"
+    review.warn(unsupported, "unsupported pictures are left out", ". Convert them to JPEG or PNG")
+    review.warn(loose, "pictures in no folder of a class are left out", ". Move them into one")
+    review.warn(alike, "classes whose names differ in upper and lower case alone", rename)
+    review.warn(layout.unused, "folders that are no splits are left out", splits)
 
 
 def review_counts(review: Review, counts: dict[str, dict[str, int]]) -> None:
@@ -79,58 +82,98 @@ def review_counts(review: Review, counts: dict[str, dict[str, int]]) -> None:
         review: Is added to.
         counts: By split, training images first, and by class.
     """
-    train, *held_out = counts
-    of_train = counts[train]
-    review.facts |= {"classes": list(of_train), "pictures": counts}
-    ranked = sorted(of_train, key=lambda name: of_train[name])
+    (_, train), *held_out = counts.items()
+    review.facts |= {"classes": list(train), "pictures": counts}
+    ranked = sorted(train, key=train.__getitem__)
     least, most = ranked[0], ranked[-1]
-    if of_train[least]:
-        ratio = of_train[most] / of_train[least]
+    if train[least]:
+        ratio = train[most] / train[least]
         review.facts["imbalance"] = round(ratio, 3)
         if ratio >= SKEWED:
             review.warnings.append(
                 f"imbalance: {most!r} has {ratio:.1f} times the pictures of {least!r} "
-                f"({of_train[most]:,} and {of_train[least]:,}). Add pictures of the small classes, "
+                f"({train[most]:,} and {train[least]:,}). Add pictures of the small classes, "
                 "and judge by the accuracy of each class, which `vit-keras evaluate` prints"
             )
-    if few := [name for name in ranked if of_train[name] < FEW]:
-        review.warnings.append(
-            f"classes with fewer than {FEW} training pictures: {listed(few)}. Add pictures"
-        )
-    for split in held_out:
-        if absent := [name for name, count in counts[split].items() if not count]:
-            review.warnings.append(
-                f"classes without pictures in {split!r}, whose accuracy stays unknown: "
-                f"{listed(absent)}"
-            )
+    few = [name for name in ranked if train[name] < FEW]
+    review.warn(few, f"classes with fewer than {FEW} training pictures", ". Add pictures")
+    for split, count in held_out:
+        what = f"classes without pictures in {split!r}, whose accuracy stays unknown"
+        review.warn([name for name in count if not count[name]], what)
+
+
+def review_labels(review: Review, dataset: Dataset, splits: dict[str, Split]) -> None:
+    """Adds what the labels of a data set show.
+
+    Args:
+        review: Is added to: the kind of the labels, the pictures of each split, and for labels and
+            numbers, what is known of them.
+        dataset: The data set.
+        splits: Its splits, training images first.
+
+    Example:
+        ```python
+        review = data.Review()
+        dataset = data.load("table:ages.csv", channels=3)
+        data.review_labels(review, dataset, dataset.splits)
+        review.facts["numbers"]["train"]["age"]  # {"known": 600, "min": 18.0, ...}
+        ```
+    """
+    kind, names = dataset.kind, dataset.class_names
+    review.facts |= {"kind": kind, "images": {name: len(split) for name, split in splits.items()}}
+    if kind not in ("labels", "numbers"):
+        return
+    describe = _describe_labels if kind == "labels" else _describe_numbers
+    review.facts[kind] = {name: describe(split.labels, names) for name, split in splits.items()}
+    labels = next(iter(splits.values())).labels  # of training pictures, (N, K)
+    unknown = np.isnan(labels).mean(axis=0) > UNKNOWN
+    what = f"{kind} that are unknown of more than half of the training pictures"
+    review.warn(list(compress(names, unknown)), what, ". They are learned from the others alone")
+    if kind == "numbers":
+        same = [len(np.unique(values[~np.isnan(values)])) < 2 for values in labels.T]
+        what = "numbers that are the same for all training pictures"
+        review.warn(list(compress(names, same)), what, ". Leave them out")
+
+
+def _describe_labels(labels, names):
+    present = np.nansum(labels, axis=1)
+    return {
+        "with_none": int((present == 0).sum()),
+        "mean_per_picture": round(float(present.mean()), 3),
+        "unknown": dict(zip(names, np.isnan(labels).sum(axis=0).tolist())),
+    }
+
+
+def _describe_numbers(labels, names):
+    known = {name: v[~np.isnan(v)].astype("float64") for name, v in zip(names, labels.T)}
+    return {
+        name: {"known": len(values)} | (_figures(values, np.std) if len(values) else {})
+        for name, values in known.items()
+    }
+
+
+def _figures(values, *more):
+    figures = (np.min, np.median, np.max, *more)
+    return {function.__name__: round(function(values).item(), 6) for function in figures}
 
 
 def review_pictures(review: Review, pictures: Sequence[Picture], stop: bool) -> None:
     """Adds what the pictures show; `stop` says whether an unreadable one stops a run."""
-    unreadable = {picture.name: picture.error for picture in pictures if picture.error}
-    review.facts["unreadable"] = unreadable
-    if unreadable:
-        list_ = review.problems if stop else review.warnings
-        remedy = "which stops a run. Repair or remove them, or set data.on_corrupt to skip"
-        replaced = "which the next picture replaces"
-        list_.append(
-            f"{len(unreadable):,} unreadable, {remedy if stop else replaced}:\n"
-            + "\n".join(shortened(list(unreadable.values()), "  "))
-        )
+    review.facts["unreadable"] = errors = {p.name: p.error for p in pictures if p.error}
+    if errors:
+        stops = "stops a run. Repair or remove them, or set data.on_corrupt to skip"
+        head = f"{len(errors):,} unreadable, which {stops if stop else 'the next picture replaces'}"
+        texts = review.problems if stop else review.warnings
+        texts.append(_block(f"{head}:", [*errors.values()]))
     readable = [picture for picture in pictures if not picture.error]
-    lost = {(p.split, p.class_name) for p in pictures} - {(p.split, p.class_name) for p in readable}
-    review.problems += [
-        f"no picture of {name!r} in {split!r} can be read" for split, name in sorted(lost)
-    ]
-    if not readable:
-        return
-    size = np.array([(picture.width, picture.height) for picture in readable])
-    review.facts |= {
-        "width": _spread(size[:, 0]),
-        "height": _spread(size[:, 1]),
-        "aspect": _spread(np.round(size[:, 0] / size[:, 1], 3)),
-        "kinds": dict(collections.Counter(picture.kind for picture in readable).most_common()),
-    }
+    left = {(p.split, p.class_name) for p in readable}
+    lost = sorted({(p.split, p.class_name) for p in pictures} - left)
+    review.problems += [f"no picture of {name!r} in {split!r} can be read" for split, name in lost]
+    if readable:
+        width, height = np.array([(p.width, p.height) for p in readable]).T
+        sides = {"width": width, "height": height, "aspect": np.round(width / height, 3)}
+        review.facts |= {name: _figures(values) for name, values in sides.items()}
+        review.facts["kinds"] = dict(collections.Counter(p.kind for p in readable).most_common())
 
 
 def review_pairs(review: Review, pairs: Sequence[Pair]) -> None:
@@ -146,43 +189,142 @@ def review_pairs(review: Review, pairs: Sequence[Pair]) -> None:
         }
         for pair in pairs
     ]
-    leak = lambda pair: pair.first.split != pair.second.split
-    conflict = lambda pair: pair.first.class_name != pair.second.class_name
+    leaks = lambda pair: pair.first.split != pair.second.split
+    conflicts = lambda pair: pair.first.class_name != pair.second.class_name
     for spoils, what in (
-        (leak, "in two splits, so that the measured accuracy is too high: keep one of each"),
-        (conflict, "with two labels: compare them, and keep the right one"),
-        (lambda pair: not (leak(pair) or conflict(pair)), "twice in a class: keep one of each"),
+        (leaks, "in two splits, so that the measured accuracy is too high: keep one of each"),
+        (conflicts, "with two labels: compare them, and keep the right one"),
+        (lambda pair: not (leaks(pair) or conflicts(pair)), "twice in a class: keep one of each"),
     ):
         if chosen := [pair for pair in pairs if spoils(pair)]:
-            names = {pair.second.name for pair in chosen}
-            lines = [_line(pair) for pair in chosen]
-            review.warnings.append(
-                f"pictures that look alike, {what} ({len(names):,})\n"
-                + "\n".join(shortened(lines, "  "))
-            )
+            count = len({pair.second.name for pair in chosen})
+            head = f"pictures that look alike, {what} ({count:,})"
+            review.warnings.append(_block(head, [*map(_line, chosen)]))
 
 
 def _line(pair):
     same = "the same file" if pair.is_exact else f"{pair.distance} of 64 bits differ"
-    first, second = (f"{p.name} ({p.split}, {p.class_name})" for p in (pair.first, pair.second))
-    return f"{first} and {second}: {same}"
+    both = (f"{p.name} ({p.split}, {p.class_name})" for p in (pair.first, pair.second))
+    return f"{' and '.join(both)}: {same}"
 
 
-def _spread(values):
-    return {
-        "min": values.min().item(),
-        "median": np.median(values).item(),
-        "max": values.max().item(),
-    }
+def _block(head, lines):
+    """Writes lines below a head: the first few, and how many more there are."""
+    more = [f"and {len(lines) - LINES:,} more"] if len(lines) > LINES else []
+    return "\n  ".join([head, *lines[:LINES], *more])
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Joins names, and counts those after the first few."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(map(str, names[:most])) + more
+def count_classes(dataset: Dataset, splits: dict[str, Split]) -> dict[str, dict[str, int]]:
+    """Returns the number of pictures by split and class.
+
+    Example:
+        >>> dataset = data.load("digits", channels=1)
+        >>> count_classes(dataset, dataset.splits)["test"]["7"]
+        36
+    """
+    count = LABEL_KINDS[dataset.kind].counts
+    return {name: count(split.labels, dataset.class_names) for name, split in splits.items()}
 
 
-def shortened(lines: Sequence[str], indent: str, most: int = 10) -> list[str]:
-    """Indents lines, and counts those after the first few."""
-    more = [f"and {len(lines) - most:,} more"] if len(lines) > most else []
-    return [indent + line for line in [*lines[:most], *more]]
+def describe_splits(dataset: Dataset, train: Split, test: Split) -> list[str]:
+    """Describes the pictures and classes of a run.
+
+    Args:
+        dataset: The data set.
+        train: The images that the run trains on.
+        test: The images that it is judged on.
+
+    Returns:
+        A line with the numbers of pictures and classes, the held-out share, and the smallest and
+        the largest class; and a line that says how the images were held out, if that was chosen
+        here. Classes whose sizes are not known without reading the images are left out, and so
+        are pictures without labels.
+    """
+    kind, count = KINDS[dataset.kind], len(dataset.class_names)
+    outputs = f"of {count} {kind.one if count == 1 else kind.several}"
+    line = (
+        f"{dataset.name}: {len(train):,} pictures {outputs if count else 'without labels'}, and "
+        f"{len(test):,} ({len(test) / (len(train) + len(test)):.1%}) held out"
+    )
+    if train.labels_are_known and count:
+        (counts,) = count_classes(dataset, {"train": train}).values()
+        least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+        if counts[least] == counts[most]:
+            line += f"; each {kind.one} has {counts[most]:,}"
+        else:
+            line += f"; a {kind.one} has {counts[least]:,} ({least}) to {counts[most]:,} ({most})"
+    return [line, *filter(None, [dataset.held_out_by])]
+
+
+def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CLASSES) -> list[str]:
+    """Names what a model learns of N images: "cat", "cat 70 % dog 30 %", or "age 34".
+
+    Args:
+        targets: One-hot or mixed classes, labels, or standardized numbers, `(N, K)`.
+        class_names: The K names.
+        task: What the targets are.
+
+    Example:
+        >>> captions_of(np.array([[1.0, 0.0], [0.3, 0.7]]), ["cat", "dog"])
+        ['cat', 'dog 70 % cat 30 %']
+    """
+    targets = np.asarray(targets)
+    if task.kind != "classes":
+        mean, std = (0.0, 1.0) if task.mean is None else (np.array(task.mean), np.array(task.std))
+        return [LABEL_KINDS[task.kind].text(row, class_names) for row in targets * std + mean]
+    percent = lambda row, k: f" {100 * row[k]:.0f} %" if (row >= 0.005).sum() > 1 else ""
+    return [
+        " ".join(class_names[k] + percent(row, k) for k in np.argsort(-row) if row[k] >= 0.005)
+        for row in targets
+    ]
+
+
+def draw_contact_sheet(images: np.ndarray, captions: Sequence[str]):
+    """Draws images in rows, with a line of text below each.
+
+    Args:
+        images: `(N, H, W, C)` uint8, with 1 or 3 channels.
+        captions: N lines; a line that is wider than its image is cut.
+
+    Returns:
+        A `PIL.Image.Image` in RGB. Image i stands at `place(i, N, H, W)`, and is enlarged by
+        `scale_of(H, W)`.
+
+    Example:
+        ```python
+        images, *described = experiments.first_training_images(config)
+        sheet = data.draw_contact_sheet(images, data.captions_of(*described))
+        sheet.save("sheet.png")
+        ```
+    """
+    pillow = pillow_image("Drawing a contact sheet")
+    from PIL import ImageDraw, ImageFont
+
+    count, height, width = images.shape[:3]
+    scale = scale_of(height, width)
+    large = images.repeat(scale, axis=1).repeat(scale, axis=2)  # (N, h, w, C)
+    height, width = large.shape[1:3]
+    places = [place(i, count, *images.shape[1:3]) for i in range(count)]
+    right, bottom = np.max(places, axis=0) + (width + GAP, height + CAPTION + GAP)
+    sheet = np.full((bottom, right, 3), 255, "uint8")
+    for image, (left, top) in zip(large, places):
+        sheet[top : top + height, left : left + width] = image
+    picture = pillow.fromarray(sheet)
+    font, draw = ImageFont.load_default(size=13), ImageDraw.Draw(picture)
+    for (left, top), caption in zip(places, captions, strict=True):
+        while draw.textlength(caption, font=font) > width:
+            caption = f"{caption.removesuffix('…')[:-1]}…"
+        draw.text((left, top + height + 1), caption, fill="black", font=font)
+    return picture
+
+
+def scale_of(height: int, width: int) -> int:
+    """Returns the whole factor by which images are enlarged."""
+    return max(1, -(-SIDE // min(height, width)))
+
+
+def place(i: int, count: int, height: int, width: int) -> tuple[int, int]:
+    """Returns the left and top pixel of image i of a sheet of `count` images."""
+    row, column = divmod(i, math.ceil(math.sqrt(count)))
+    scale = scale_of(height, width)
+    return GAP + column * (width * scale + GAP), GAP + row * (height * scale + CAPTION + GAP)

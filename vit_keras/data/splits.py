@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
-from vit_keras.data.origin import Origin
-from vit_keras.data.tf_images import FAULTS, cut, decode
+from vit_keras.data.origin import Origin, UnreachableError, WholeFault
+from vit_keras.data.pillow_images import decode, unreadable_message
+from vit_keras.data.resize import Picture, as_array, as_picture, sides_of
 
 
 class Split:
@@ -18,13 +18,14 @@ class Split:
     Args:
         labels: `(N,)` integers, or `(N, K)` floats with NaN for unknown ones; or a function that
             returns integers, called when they are first needed.
-        read: Returns the image at a scalar int64 index, `(H, W, C)` uint8, in TensorFlow's graph.
-        encoded: Replaces `read` for encoded pictures, which can be decoded in part or be
-            unreadable: returns the bytes and the label at an index.
+        read: Returns the image at an index, `(H, W, C)` uint8.
+        encoded: Replaces `read` for encoded pictures, which may be unreadable: returns the bytes
+            and the label at an index.
         origin: The source of encoded pictures.
         size: N, if `labels` is a function.
-        mask: Makes the label a mask: decodes what `encoded` returns in its place, and cuts the same
-            part out of it as out of the picture. `labels` then says which classes it has, `(N, K)`.
+        mask: Makes the label a mask: decodes what `encoded` returns in its place to `(H, W)` uint8,
+            given the index, the bytes, and the picture's height and width. `labels` then says which
+            classes it has, `(N, K)`.
 
     Example:
         >>> split = data.load("digits", channels=1).split("test")
@@ -64,48 +65,60 @@ class Split:
         """Returns the context to read batches in: see `UnreadableImages.reading`."""
         return self.origin.unreadable.reading() if self.origin else contextlib.nullcontext()
 
-    def read(self, index: tf.Tensor) -> tf.Tensor:
+    def read(self, index: int) -> np.ndarray:
         """Returns the image at an index, `(H, W, C)` uint8."""
         return self.example(index)[0]
 
     def encoded(self, index: int) -> tuple[bytes, np.ndarray] | None:
         """Returns the bytes of the picture at an index and its label; None for images in memory."""
-        if self._encoded is None:
-            return None
-        data, label = self._encoded(tf.constant(index, tf.int64))
-        return data.numpy(), label.numpy()
+        return None if self._encoded is None else self._encoded(index)
 
-    def example(self, index: tf.Tensor, window=None, replace=True) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns an image and its label.
-
-        Args:
-            index: A scalar integer.
-            window: Chooses a part of the image, as in `tf_images.decode`.
-            replace: Whether the next readable image replaces one that cannot be read. If not,
-                TensorFlow's error is raised, which is cheaper to prepare for.
+    def example(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns an image and its label; the next readable image replaces an unreadable one.
 
         Returns:
             The image, `(H, W, C)` uint8, and the label: a scalar int32, `(K,)` float32, or a mask
-            `(H, W, 1)` uint8.
+            `(H, W)` uint8.
+
+        Raises:
+            UnreadableImageError: If an unreadable image stops the run, or if none is readable.
         """
+        picture, label = self.picture(index)
+        return as_array(picture), label
+
+    def picture(self, index: int) -> tuple[Picture, np.ndarray]:
+        """Does what `example` does, but returns the image as a picture of `resize`."""
         if self._encoded is None:
-            return cut(self._read(index), window), tf.gather(self.labels, index)
-        if tf.executing_eagerly():
-            return self._eager_example(int(index), window)
-        index = tf.cast(index, tf.int64)
-        return (self._replaced if replace else self._decoded)(index, window)
+            return as_picture(self._read(index)), self.labels[index]
+        while True:
+            try:
+                return self.decoded(index)
+            except (ImportError, MemoryError):
+                raise
+            except Exception as error:  # libraries for files raise errors of their own
+                index = self._skip(index, error)
+
+    def decoded(self, index: int) -> tuple[Picture, np.ndarray]:
+        """Does what `picture` does, but raises the error of an image that cannot be read."""
+        data, label = self._encoded(index)
+        picture = decode(data, self.origin.channels)
+        if (scale := self.origin.pixel_scale) != 1:
+            picture = picture.point(lambda level: level * scale)
+        if self._mask is None:
+            return picture, label
+        return picture, self._mask(index, label, sides_of(picture))
 
     def part(self, indices: np.ndarray) -> "Split":
         """Returns the images at `indices`, in that order, without copying."""
         indices = np.asarray(indices, "int64")
-        chosen = tf.constant(indices)
+        chosen = lambda function: function and (lambda i, *more: function(int(indices[i]), *more))
         return Split(
             self.labels[indices] if self.labels_are_known else (lambda: self.labels[indices]),
-            self._read and (lambda index: self._read(tf.gather(chosen, index))),
-            encoded=self._encoded and (lambda index: self._encoded(tf.gather(chosen, index))),
-            origin=self.origin and self.origin.part(indices),
+            chosen(self._read),
+            encoded=chosen(self._encoded),
+            origin=self.origin and dataclasses.replace(self.origin, name=chosen(self.origin.name)),
             size=len(indices),
-            mask=self._mask,
+            mask=chosen(self._mask),
         )
 
     def with_origin(self, origin: Origin) -> "Split":
@@ -114,58 +127,18 @@ class Split:
         options = {"encoded": self._encoded, "origin": origin, "mask": self._mask}
         return Split(labels, self._read, size=len(self), **options)
 
-    def _eager_example(self, index, window):
-        while True:
-            try:
-                return self._decoded(tf.constant(index, tf.int64), window)
-            except FAULTS:
-                index = int(self._skip(index))
+    def fault(self, index: int, error: Exception) -> str:
+        """Says which image cannot be read, and why."""
+        if isinstance(error, WholeFault):
+            return str(error)
+        return unreadable_message(repr(self.origin.name(index)), str(error) or type(error).__name__)
 
-    def _decoded(self, index, window):
-        data, label = self._encoded(index)
-        image, scale = decode(data, self.origin.channels, window), self.origin.pixel_scale
-        image = image if scale == 1 else image * tf.constant(scale, image.dtype)
-        if self._mask is None:
-            return image, label
-        mask = self._mask(label, window)
-        tf.debugging.assert_equal(tf.shape(image)[:2], tf.shape(mask)[:2])
-        return image, mask
-
-    def _replaced(self, index, window):
-        """Returns the first readable example from `index` on."""
-        if self._mask is not None:
-            label, label_shape = tf.zeros((0, 0, 1), tf.uint8), tf.TensorShape((None, None, 1))
-        else:
-            label = tf.gather(self.labels, index) if self.labels_are_known else tf.constant(0)
-            label_shape = label.shape
-        nothing = tf.zeros((0, 0, self.origin.channels), tf.uint8), tf.zeros_like(label)
-
-        def attempt(index):
-            example = tf.data.Dataset.from_tensors(index)
-            example = example.map(lambda index: self._decoded(index, window))
-            blank = tf.data.Dataset.from_tensors(nothing)
-            example = example.ignore_errors(log_warning=False).concatenate(blank)
-            return example.take(
-                1
-            ).get_single_element()  # the one way to go on after an error in a graph
-
-        def go_on(index, image, label):
-            index = tf.ensure_shape(tf.numpy_function(self._skip, [index], tf.int64), ())
-            return index, *attempt(index)
-
-        any_size = (None, None, self.origin.channels)
-        _, image, label = tf.while_loop(
-            lambda index, image, label: tf.equal(tf.shape(image)[0], 0),
-            go_on,
-            (index, *attempt(index)),
-            shape_invariants=tuple(map(tf.TensorShape, ((), any_size, label_shape))),
-        )
-        return image, label
-
-    def _skip(self, index):
+    def _skip(self, index, error):
         """Records an unreadable image, and returns the next index."""
         name, unreadable = self.origin.name(index), self.origin.unreadable
-        unreadable.add(name, self.origin.reason(index))
+        if isinstance(error, UnreachableError):  # no other picture may stand in for it
+            unreadable.fail(str(error))
+        unreadable.add(name, self.fault(index, error))
         if len(unreadable.names) >= len(self) and all(
             self.origin.name(i) in unreadable.names for i in range(len(self))
         ):
@@ -173,7 +146,7 @@ class Split:
                 f"At least one image must be readable. None of {len(self)} images can be read, "
                 f"such as {name}"
             )
-        return np.int64((index + 1) % len(self))
+        return (index + 1) % len(self)
 
 
 def as_labels(labels) -> np.ndarray:
@@ -185,26 +158,24 @@ def as_labels(labels) -> np.ndarray:
 def joined(first: Split, second: Split) -> Split:
     """Joins two splits of one data set, one after the other."""
     count = len(first)
-    either = lambda one, two: lambda i: one(i) if i < count else two(i - count)
 
-    def branch(one, two):
+    def either(one, two):
         if one is None:
             return None
-        return lambda i: tf.cond(i < count, lambda: one(i), lambda: two(i - count))
+        return lambda i, *more: one(i, *more) if i < count else two(i - count, *more)
 
     origin = first.origin and dataclasses.replace(
         first.origin,
         files=lambda: [*first.origin.files(), *second.origin.files()],
         name=either(first.origin.name, second.origin.name),
-        reason=either(first.origin.reason, second.origin.reason),
     )
     return Split(
         lambda: np.concatenate([first.labels, second.labels]),
-        branch(first._read, second._read),
-        encoded=branch(first._encoded, second._encoded),
+        either(first._read, second._read),
+        encoded=either(first._encoded, second._encoded),
         origin=origin,
         size=count + len(second),
-        mask=first._mask,
+        mask=either(first._mask, second._mask),
     )
 
 
@@ -220,5 +191,4 @@ def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
         >>> from_arrays(images, [0, 1, 0, 1, 0, 1]).part([1, 2]).labels
         array([1, 0], dtype=int32)
     """
-    images = tf.constant(images)
-    return Split(labels, lambda index: tf.gather(images, index))
+    return Split(labels, lambda index: images[index])

@@ -1,25 +1,28 @@
-"""Looks at every picture of a data set: whether it can be read, its size, and its hashes."""
+"""Looks at every picture of a data set: whether it can be read, its size, and what is like it."""
 
+import collections
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, base_split
 from vit_keras.data.held_out import train_and_test
 from vit_keras.data.label_kinds import LABEL_KINDS
-from vit_keras.data.pillow_images import open_encoded, pillow_image
+from vit_keras.data.pillow_images import open_encoded, pillow_image, read_encoded
 from vit_keras.data.read_ahead import read_ahead
 from vit_keras.data.splits import Split
-from vit_keras.data.tf_images import FAULTS, decode, fault_message
 
 AHEAD = 256  # pictures that are looked at in advance
 # Pixels: pictures are reduced to one or two times this side before their hashes are computed.
 PHASHED, COLORHASHED = 128, 64
+BITS = 64  # of a phash
+SMALLEST = 32  # pixels, the side from which a phash is computed: smaller pictures only look alike
+COLOR_DISTANCE = 4  # bits of a colorhash that a copy of other size or quality may change
 KINDS = {  # of pictures, by Pillow's modes; all others have palettes
     **dict.fromkeys(("1", "L"), "grayscale"),
     **dict.fromkeys(("I;16", "I;16B", "I;16L"), "16 bits of gray"),
@@ -90,8 +93,6 @@ def survey_pictures(dataset: Dataset, splits: dict[str, Split]) -> Iterator[Pict
     Raises:
         ImportError: If a package of the extra `data` is not installed.
     """
-    for name in ("imagehash", "PIL"):
-        extras.require(name, extra="data", purpose="Comparing pictures")
     jobs = ((name, split, i) for name, split in splits.items() for i in range(len(split)))
     text = LABEL_KINDS[dataset.kind].text
     return read_ahead(
@@ -104,8 +105,10 @@ def _look(split_name, split, index, text):
     try:
         pixels, data, label = _read(split, index)
         kind = _kind(data) if isinstance(data, bytes) else "in memory"
-    except FAULTS as error:
-        reason = fault_message(repr(name), error)
+    except ImportError:
+        raise
+    except Exception as error:  # libraries for files raise errors of their own
+        reason = split.fault(index, error)
         return Picture(name, split_name, text(split.labels[index]), error=reason)
     height, width = pixels.shape[:2]
     digest = hashlib.sha256(data).hexdigest()
@@ -117,12 +120,12 @@ def _read(split, index):
     """Returns the pixels `(H, W, 3)`, the bytes that they come from, and the label."""
     encoded = split.encoded(index)
     if encoded is None:
-        image = split.read(tf.constant(index)).numpy()  # (H, W, 1 or 3)
+        image = split.read(index)  # (H, W, 1 or 3)
         return np.repeat(image, 3 // image.shape[-1], axis=-1), image, split.labels[index]
     data, label = encoded
     if split.has_masks:
-        label = split.example(tf.constant(index), replace=False)[1].numpy()
-    return decode(tf.constant(data), 3).numpy(), data, label
+        label = split.decoded(index)[1]
+    return read_encoded(data, 3), data, label
 
 
 def _kind(data):
@@ -144,9 +147,98 @@ def hashes(pixels: np.ndarray) -> tuple[int, int]:
     picture = pillow_image().fromarray(pixels)
     picture = picture.reduce(max(1, min(picture.size) // PHASHED))
     colors = picture.reduce(max(1, min(picture.size) // COLORHASHED))
-    return _bits(imagehash.phash(picture)), _bits(imagehash.colorhash(colors))
+    bits = lambda hash_: np.packbits(hash_.hash.astype(bool)).tobytes()
+    phash, colorhash = bits(imagehash.phash(picture)), bits(imagehash.colorhash(colors))
+    return int.from_bytes(phash, "big"), int.from_bytes(colorhash, "big")
 
 
-def _bits(image_hash):
-    bits = np.packbits(np.asarray(image_hash.hash, bool).ravel())
-    return int.from_bytes(bits.tobytes(), "big")
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two pictures that look alike.
+
+    Attributes:
+        first: The earlier one.
+        second: The later one.
+        distance: The number of bits in which their `imagehash.phash` differs, 0 to 64.
+    """
+
+    first: Picture
+    second: Picture
+    distance: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether both have the same bytes."""
+        return self.first.digest == self.second.digest
+
+
+def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
+    """Finds near-duplicates; among pictures of fewer than 32 pixels a side, the same files alone.
+
+    Each picture is paired with the most similar earlier one: of the same split and class, of
+    another split, of another class, and of both others. A picture that occurs n times thus gives
+    n - 1 pairs, not n²/2.
+
+    Args:
+        pictures: From `survey_pictures`, the training images first.
+        distance: The largest number of bits of the hash, 0 to 16, in which a pair differs.
+
+    Returns:
+        The pairs, the most similar first.
+
+    Raises:
+        ValueError: If `distance` is out of range.
+    """
+    if not 0 <= distance <= 16:
+        raise ValueError(f"`distance` must be 0 to 16 of 64 bits. Received: distance={distance}")
+    readable = [picture for picture in pictures if picture.error is None]
+    rows = np.array([_hashes(picture) for picture in readable], "uint64").reshape(-1, 2)
+    unique, inverse = np.unique(rows, axis=0, return_inverse=True)
+    alike = collections.defaultdict(list)  # by row of `unique`, the other ones
+    for first, second, bits in near_hashes(unique[:, 0], distance):
+        if np.bitwise_count(unique[first, 1] ^ unique[second, 1]) <= COLOR_DISTANCE:
+            alike[first].append((bits, second))
+            alike[second].append((bits, first))
+    earliest: dict[int, dict[tuple, int]] = {}  # by row of `unique`, and by split and class
+    pairs = []
+    for place, (picture, row) in enumerate(zip(readable, inverse.ravel().tolist())):
+        best: dict[tuple, tuple[int, int]] = {}
+        for bits, other in [(0, row), *alike.get(row, ())]:
+            for group, first in earliest.get(other, {}).items():
+                kind = group[0] == picture.split, group[1] == picture.class_name
+                best[kind] = min(best.get(kind, (BITS, 0)), (bits, first))
+        pairs += [Pair(readable[first], picture, bits) for bits, first in best.values()]
+        earliest.setdefault(row, {}).setdefault((picture.split, picture.class_name), place)
+    return sorted(pairs, key=lambda pair: pair.distance)
+
+
+def _hashes(picture):
+    if min(picture.width, picture.height) < SMALLEST:
+        return int(picture.digest[:16], 16), 0
+    return picture.phash, picture.colorhash
+
+
+def near_hashes(hashes: np.ndarray, distance: int) -> list[tuple[int, int, int]]:
+    """Finds all pairs of 64-bit hashes `(N,)` that differ in at most `distance` bits.
+
+    If two hashes differ in d bits, at least one of d + 1 bands of bits is the same in both. So
+    hashes are sorted by each band, and compared with those of the same band alone.
+
+    Returns:
+        The pairs as (first index, second index, bits), each once.
+    """
+    hashes, pairs = np.asarray(hashes, "uint64"), set[tuple[int, int, int]]()
+    edges = np.linspace(0, BITS, distance + 2).astype(int).tolist()
+    for low, high in itertools.pairwise(edges):
+        bands = (hashes >> np.uint64(low)) & np.uint64(2 ** (high - low) - 1)
+        order = np.argsort(bands, kind="stable")
+        places, step = np.arange(len(order) - 1), 1
+        while len(places):
+            one, two = order[places], order[places + step]
+            bits = np.bitwise_count(hashes[one] ^ hashes[two])
+            near = bits <= distance
+            ends = np.sort([one[near], two[near]], axis=0).tolist()
+            pairs.update(zip(*ends, bits[near].tolist()))
+            step += 1
+            places = places[(bands[one] == bands[two]) & (places + step < len(order))]
+    return list(pairs)

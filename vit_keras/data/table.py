@@ -90,7 +90,7 @@ def _needed(columns, config: DataConfig, task: str) -> tuple[str, ...]:
 def _columns(path: str, config: DataConfig, task: str):
     """Reads the columns of a table as lists, by name, and says which ones it needs."""
     pyarrow, csv, parquet = (
-        extras.require(name, extra="data", purpose="Reading tables of images")
+        extras.require(name, extra="tables", purpose="Reading tables of images")
         for name in ("pyarrow", "pyarrow.csv", "pyarrow.parquet")
     )
     readers = {".csv": csv.read_csv, ".parquet": parquet.read_table}

@@ -6,17 +6,17 @@ import re
 from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data import tf_images
 from vit_keras.data.dataset import Dataset
 from vit_keras.data.labels import Label, feature
 from vit_keras.data.origin import Origin, UnreadableImages
-from vit_keras.data.parallel import parallel_map, prefetch_untuned
+from vit_keras.data.pillow_images import unreadable_message
+from vit_keras.data.read_ahead import read_ahead
 from vit_keras.data.splits import Split
 
+AHEAD = 256  # records whose labels are read in advance
 HEADER, FOOTER = 12, 4  # bytes around a TFRecord: length and its checksum; record's checksum
 
 
@@ -51,7 +51,7 @@ def load(name: str, channels: int, config: DataConfig, label: Label | None = Non
 
 def _tfds():
     purpose = "Reading TensorFlow Datasets"
-    return extras.require("tensorflow_datasets", extra="data", purpose=purpose)
+    return extras.require("tensorflow_datasets", extra="tfds", purpose=purpose)
 
 
 def _prepared(name, config):
@@ -111,31 +111,25 @@ def _split(builder, split, image, label, channels, unreadable):
     info = builder.info.splits[split]
     get = _reader(builder, split)
     skip = {image: tfds.decode.SkipDecoding()}
-    partial = tfds.decode.PartialDecoding({image: True, **label.reads})
-    features = partial.extract_features(builder.info.features)
+    read = {key: builder.info.features[key] for key in (image, *label.reads)}
+    features = tfds.features.FeaturesDict(read)
 
     def encoded(index):
-        record = tf_images.in_python(get, index, tf.string, ())
-        example = features.deserialize_example(record, decoders=skip)
-        return example[image], tf.cast(label.derive(example), tf.int32)
+        example = features.deserialize_example_np(get(index), decoders=skip)
+        return example[image], np.int32(label.derive(example))
 
     def labels():
-        indices = tf.data.Dataset.range(info.num_examples)
-        batches = prefetch_untuned(parallel_map(indices, lambda i: encoded(i)[1]))
         classes: list[int] = []
         try:
-            classes.extend(batches.as_numpy_iterator())
-        except tf_images.FAULTS as error:
-            unreadable.fail(tf_images.fault_message(name(len(classes)), error))
+            classes.extend(read_ahead(lambda i: encoded(i)[1], range(info.num_examples), AHEAD))
+        except Exception as error:  # protobuf's own, and TensorFlow Datasets'
+            unreadable.fail(unreadable_message(repr(name(len(classes))), str(error)))
         return np.array(classes, "int32")
 
     name = lambda index: f"tfds:{builder.name} {split}[{index}]"
     origin = Origin(
         files=lambda: [(file.name, file) for file in info.filepaths],
         name=name,
-        reason=lambda index: tf_images.reason(
-            name(index), lambda: encoded(tf.constant(index))[0], channels
-        ),
         channels=channels,
         unreadable=unreadable,
     )

@@ -7,13 +7,16 @@ import itertools
 import os
 import pathlib
 from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
 
-from vit_keras import data, inspection
+from vit_keras import data
 from vit_keras.data.pillow_images import check_channels
 from vit_keras.evaluation.predictors import Predictor, make_predictor
+
+if TYPE_CHECKING:
+    import keras
 
 ON_ERROR = ("raise", "skip")
 AHEAD = 2  # batches that are read while one is computed
@@ -112,7 +115,7 @@ def predict_files(
 
 
 def classify(
-    source: keras.Model | Predictor, paths: Sequence[str | os.PathLike], top: int = 3
+    source: "keras.Model | Predictor", paths: Sequence[str | os.PathLike], top: int = 3
 ) -> list[list[tuple[str, float]]]:
     """Returns the `top` most likely classes and their probabilities for each picture.
 
@@ -137,6 +140,8 @@ def _rollout_function(predictor):
             "Attention needs a Keras model with EncoderBlock layers. Received: an exported file, "
             "which keeps no attention weights, or --tta; give the run or checkpoint without --tta"
         )
+    from vit_keras import inspection
+
     return inspection.rollout_function(predictor.model)
 
 

@@ -140,8 +140,8 @@ def judge_masks(
 def _pictures(split, masks):
     """Yields the pictures of a split, and appends their masks `(H, W)` to a list."""
     for index in range(len(split)):
-        picture, mask = (x.numpy() for x in split.example(index))
-        masks.append(mask[..., 0])
+        picture, mask = split.example(index)
+        masks.append(mask)
         yield picture
 
 

@@ -44,7 +44,7 @@ def write_file_predictions(
         numbers: The names of the numbers that a model predicts instead of classes.
 
     Raises:
-        ImportError: If PyArrow is not installed, for "csv" and "parquet".
+        ImportError: If PyArrow is not installed, for "parquet".
 
     Example:
         ```python

@@ -1,5 +1,7 @@
 """Writes tables of predictions, one row per image."""
 
+import csv
+import io
 import itertools
 import os
 import pathlib
@@ -20,20 +22,39 @@ TYPES = {
 }
 
 
-def _pyarrow(module):
-    return extras.require(module, extra="data", purpose="Writing predictions to a file")
+def _write_csv(file, types, rows):
+    """Writes each row as it comes. Numbers have the digits of their type, and null is empty."""
+    text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+    try:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(types)
+        for row in rows:
+            writer.writerow(_csv_text(row.get(name), kind) for name, kind in types.items())
+    finally:
+        text.detach()
 
 
-def _parquet_writer(file, schema):
-    return _pyarrow("pyarrow.parquet").ParquetWriter(file, schema)
+def _csv_text(value, kind):
+    if value is None:
+        return ""
+    if kind == "bool":
+        return str(bool(value)).lower()
+    return str(value if kind == "string" else np.dtype(kind).type(value))
 
 
-def _csv_writer(file, schema):
-    return _pyarrow("pyarrow.csv").CSVWriter(file, schema)
+def _write_parquet(file, types, rows):
+    """Writes 4096 rows at a time."""
+    purpose = {"extra": "tables", "purpose": "Writing predictions to a Parquet file"}
+    parquet = extras.require("pyarrow.parquet", **purpose)
+    arrow = extras.require("pyarrow", **purpose)
+    schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in types.items()])
+    rows = iter(rows)
+    with parquet.ParquetWriter(file, schema) as writer:
+        while chunk := list(itertools.islice(rows, 4096)):
+            writer.write_batch(arrow.RecordBatch.from_pylist(chunk, schema))
 
 
-# How a file is opened, and the rows that are written at a time.
-WRITERS = {".parquet": (_parquet_writer, 4096), ".csv": (_csv_writer, 1)}
+WRITERS = {".parquet": _write_parquet, ".csv": _write_csv}
 
 
 def check_suffix(path: str | os.PathLike) -> str:
@@ -63,14 +84,9 @@ def write_table(
         rows: A value for each column; a missing one is null.
 
     Raises:
-        ImportError: If PyArrow is not installed.
+        ImportError: If PyArrow is not installed, for ".parquet".
     """
-    arrow, (open_writer, count) = _pyarrow("pyarrow"), WRITERS[suffix]
-    schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in types.items()])
-    rows = iter(rows)
-    with open_writer(file, schema) as writer:
-        while chunk := list(itertools.islice(rows, count)):
-            writer.write_batch(arrow.RecordBatch.from_pylist(chunk, schema))
+    WRITERS[suffix](file, types, rows)
 
 
 def write_predictions(
@@ -99,7 +115,7 @@ def write_predictions(
 
     Raises:
         ValueError: If the suffix is neither .parquet nor .csv.
-        ImportError: If PyArrow is not installed.
+        ImportError: If PyArrow is not installed, for .parquet.
 
     Example:
         ```python

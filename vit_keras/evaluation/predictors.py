@@ -3,24 +3,19 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import keras
 import numpy as np
 
 from vit_keras import data
+from vit_keras.annotated import pair
 from vit_keras.evaluation.disagreement import Disagreement
 from vit_keras.evaluation.labels import sigmoid
-from vit_keras.layers.base import pair
-from vit_keras.models import (
-    Preprocessing,
-    check_class_names,
-    ends_in_softmax,
-    preprocessing_of,
-    task_of,
-    with_image_size,
-)
-from vit_keras.tasks import CLASSES, Task
+from vit_keras.preprocessing import Preprocessing
+from vit_keras.tasks import CLASSES, Task, check_class_names
+
+if TYPE_CHECKING:
+    import keras
 
 NO_IMAGES = "An evaluation needs at least one image. Received: none"
 
@@ -73,7 +68,7 @@ class Predictor:
     preprocessing: Preprocessing
     gives_probabilities: bool
     class_names: tuple[str, ...] | None = None
-    model: keras.Model | None = None
+    model: "keras.Model | None" = None
     task: Task = CLASSES
     gives_masks: bool = False
     disagreement: Disagreement = dataclasses.field(default_factory=Disagreement)
@@ -153,7 +148,7 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def make_predictor(
-    model: keras.Model, image_size: int | tuple[int, int] | None = None
+    model: "keras.Model", image_size: int | tuple[int, int] | None = None
 ) -> Predictor:
     """Makes a predictor from a Keras model.
 
@@ -171,9 +166,11 @@ def make_predictor(
         evaluation.classify(predictor, ["cat.jpg"])
         ```
     """
+    from vit_keras import models
+
     size = None if image_size is None else pair(image_size, "image_size")
     if size is not None and None not in model.input_shape[1:]:
-        model = with_image_size(model, size)
+        model = models.with_image_size(model, size)
     shape = (*(size or model.input_shape[1:3]), *model.input_shape[3:])
     if None in shape:
         raise ValueError(
@@ -185,9 +182,9 @@ def make_predictor(
         model.predict_on_batch,
         shape,
         model.output_shape[-1],
-        preprocessing_of(model),
-        ends_in_softmax(model),
+        models.preprocessing_of(model),
+        models.ends_in_softmax(model),
         tuple(names) if names else None,
         model,
-        task_of(model),
+        models.task_of(model),
     )

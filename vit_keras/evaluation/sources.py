@@ -2,22 +2,23 @@
 
 import os
 import pathlib
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 
-from vit_keras import runs
+from vit_keras.annotated import pair
 from vit_keras.data import to_uint8
 from vit_keras.embedded_task import read_task
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.files import read_text
+from vit_keras.hub_address import is_address
 from vit_keras.json_files import read_json
-from vit_keras.layers.base import pair
-from vit_keras.models import Preprocessing
-from vit_keras.models.preprocessing import preprocessing_from, with_tuples
+from vit_keras.preprocessing import Preprocessing, preprocessing_from, with_tuples
 from vit_keras.runtimes import format_of, open_file
 from vit_keras.tasks import Task
-from vit_keras.weights import local_path, with_text_head
+
+if TYPE_CHECKING:
+    from vit_keras import runs
 
 # An exported file that scales pixels itself takes them in [0, 255].
 UNSCALED = {"mean": (0.0,), "std": (1 / 255,)}
@@ -56,7 +57,7 @@ def open_predictor(
     image_size: int | tuple[int, int] | None = None,
     features: bool = False,
     labels: str | os.PathLike | None = None,
-) -> tuple[Predictor, runs.Run | None]:
+) -> tuple[Predictor, "runs.Run | None"]:
     """Opens a run, a checkpoint, or an exported file.
 
     The preprocessing and the classes of an exported file come from `manifest.json` and `labels.txt`
@@ -87,7 +88,10 @@ def open_predictor(
         predictor, run = evaluation.open_predictor("runs/mine")
         ```
     """
-    path = local_path(path)
+    if is_address(os.fspath(path)):
+        from vit_keras import weights
+
+        path = weights.local_path(path)
     if format_of(path):
         if labels is not None:
             raise ValueError(
@@ -95,8 +99,10 @@ def open_predictor(
                 f"{os.fspath(path)!r}, an exported file; give --labels to `vit-keras export`"
             )
         return _open_exported(pathlib.Path(path), image_size, features), None
+    from vit_keras import runs, weights
+
     model, run = runs.open_source(path)
-    model = model if labels is None else with_text_head(model, labels)
+    model = model if labels is None else weights.with_text_head(model, labels)
     return make_predictor(model, image_size), run
 
 

@@ -57,5 +57,5 @@ def first_training_images(
             one_batch = dataclasses.replace(one_batch, pretext=config.pretext)
             (((views, _), _),) = feed(one_batch).training(0)
             images = views[:, 0]
-    pixels = data.pixels_of(images.numpy(), model.preprocessing)
-    return pixels, labels.numpy(), dataset.class_names, task
+    pixels = data.pixels_of(images, model.preprocessing)
+    return pixels, labels, dataset.class_names, task

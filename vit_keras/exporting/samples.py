@@ -60,7 +60,7 @@ def from_dataset(
         batch=64,
     )
     with split.reading():
-        images, labels = map(np.concatenate, zip(*batches.as_numpy_iterator()))
+        images, labels = map(np.concatenate, zip(*batches))
     return data.to_uint8(images), labels
 
 

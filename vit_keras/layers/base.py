@@ -1,30 +1,17 @@
 """What the layers share: checks of arguments, layer normalization, and seeds."""
 
 import numbers
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
 import keras
 from keras import ops
 
+from vit_keras.annotated import check_choice as check_choice
+from vit_keras.annotated import pair as pair
 from vit_keras.initializers import default_seed, fold_in
 from vit_keras.layers import kernels
 from vit_keras.layers.quantization import policies
 from vit_keras.layers.remat import Dropout
-
-
-def pair(value, name: str) -> tuple[int, int]:
-    """Returns `value` as (height, width); an int stands for both.
-
-    Raises:
-        ValueError: If `value` is neither a positive int nor a pair of positive ints.
-    """
-    both = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    if len(both) != 2 or not all(isinstance(v, int) and v > 0 for v in both):
-        raise ValueError(
-            f"`{name}` must be a positive int or a pair (height, width) of them. "
-            f"Received: {name}={value!r}"
-        )
-    return both
 
 
 def check_positive(**sizes) -> None:
@@ -53,13 +40,6 @@ def check_kept(**rates) -> None:
 
 def _is_number(value) -> bool:
     return isinstance(value, numbers.Real)
-
-
-def check_choice(value, choices, name: str) -> None:
-    """Raises ValueError unless `value` is one of `choices`, whatever its type is."""
-    if not isinstance(value, Hashable) or value not in choices:
-        allowed = ", ".join(map(repr, choices))
-        raise ValueError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}")
 
 
 def check_tokens(layer: keras.layers.Layer, shape: tuple, built: tuple) -> None:

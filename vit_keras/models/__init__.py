@@ -5,7 +5,6 @@ Models know nothing of files: `vit_keras.weights` reads and writes their weights
 
 from vit_keras.models.constructors import from_model_config, from_variant
 from vit_keras.models.description import (
-    check_class_names,
     class_names_of,
     copy_description,
     ends_in_softmax,
@@ -21,7 +20,6 @@ from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import add_lora, lora_layers, merge_lora
 from vit_keras.models.options import ViTOptions
 from vit_keras.models.position_embeddings import positions_of
-from vit_keras.models.preprocessing import Preprocessing
 from vit_keras.models.pretext import copy_encoder, pretext_model
 from vit_keras.models.pyramid import feature_pyramid
 from vit_keras.models.resized import with_image_size, with_patch_size
@@ -32,6 +30,7 @@ from vit_keras.models.self_distillation import SelfDistillation
 from vit_keras.models.surgery import attention_maps, intermediates, patch_grid
 from vit_keras.models.vit import VisionTransformer
 from vit_keras.models.zero_shot import head_from_text
+from vit_keras.preprocessing import Preprocessing
 
 __all__ = [
     "HybridViT",
@@ -44,7 +43,6 @@ __all__ = [
     "add_lora",
     "attention_maps",
     "attention_rollout",
-    "check_class_names",
     "class_names_of",
     "copy_description",
     "copy_encoder",

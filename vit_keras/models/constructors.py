@@ -7,9 +7,9 @@ from vit_keras import families, variants
 from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.options import OPTION_NAMES
-from vit_keras.models.preprocessing import Preprocessing
 from vit_keras.models.resnet import ResNet
 from vit_keras.models.vit import VisionTransformer
+from vit_keras.preprocessing import Preprocessing
 from vit_keras.resizing import Resizing
 
 CONSTRUCTORS: dict[type, Callable[..., ImageModel]] = {

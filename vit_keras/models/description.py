@@ -1,11 +1,9 @@
 """What a model carries beside its weights, read from any Keras model."""
 
-from collections.abc import Sequence
-
 import keras
 
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing
+from vit_keras.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing
 from vit_keras.resizing import Resizing
 from vit_keras.tasks import Task
 
@@ -95,35 +93,6 @@ def class_names_of(model: keras.Model) -> list[str]:
     """
     names = getattr(model, "class_names", None)
     return list(names) if names else [str(i) for i in range(model.output_shape[-1])]
-
-
-def check_class_names(class_names: Sequence[str], num_classes: int) -> tuple[str, ...]:
-    """Checks that there is one name for each class.
-
-    Args:
-        class_names: The names, in the order of the logits.
-        num_classes: The number of classes.
-
-    Returns:
-        The names as a tuple.
-
-    Raises:
-        ValueError: There are more or fewer names than classes, or `class_names` is one string.
-
-    Example:
-        >>> check_class_names(["cat", "dog"], num_classes=2)
-        ('cat', 'dog')
-    """
-    if isinstance(class_names, str):
-        raise ValueError(
-            f"`class_names` must be a sequence of names. Received: class_names={class_names!r}"
-        )
-    if len(class_names) != num_classes:
-        raise ValueError(
-            "`class_names` must have one name for each class. "
-            f"Received: {len(class_names)} names for {num_classes} classes"
-        )
-    return tuple(class_names)
 
 
 def ends_in_softmax(model: keras.Model) -> bool:

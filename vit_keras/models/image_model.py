@@ -11,7 +11,7 @@ from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
 from vit_keras.layers import kernels
 from vit_keras.models.compile_checks import check_compile
 from vit_keras.models.input_shapes import check_images
-from vit_keras.models.preprocessing import Preprocessing, preprocessing_from, with_tuples
+from vit_keras.preprocessing import Preprocessing, preprocessing_from, with_tuples
 from vit_keras.resizing import Resizing
 from vit_keras.tasks import CLASSES, Task
 

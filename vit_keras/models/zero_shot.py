@@ -7,9 +7,9 @@ import numpy as np
 
 from vit_keras.keras_internals import operation_of
 from vit_keras.layers.base import check_choice
-from vit_keras.models.description import check_class_names, copy_description
+from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
-from vit_keras.tasks import Task
+from vit_keras.tasks import Task, check_class_names
 
 TASKS = {"softmax": Task("classes"), "sigmoid": Task("labels")}
 

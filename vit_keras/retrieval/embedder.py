@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from vit_keras.evaluation import make_predictor, open_predictor
-from vit_keras.models import Preprocessing
+from vit_keras.preprocessing import Preprocessing
 from vit_keras.retrieval.embedding_model import embedding_model
 
 

@@ -194,7 +194,7 @@ class EmbeddingJob:
 
 
 def _check(batch, dtype, on_error, out):
-    extras.check("pyarrow", "PIL", extra="data", purpose="Embedding pictures")
+    extras.check("pyarrow", "PIL", extra="tables", purpose="Embedding pictures")
     check_options(batch, on_error)
     if dtype not in tables.DTYPES:
         raise ValueError(

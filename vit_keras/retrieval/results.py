@@ -43,7 +43,7 @@ def write_answers(
         folder: Where relative paths of pictures begin that are not in the working directory.
 
     Raises:
-        ImportError: If PyArrow is not installed, for "csv" and "parquet".
+        ImportError: If PyArrow is not installed, for "parquet".
 
     Example:
         ```python

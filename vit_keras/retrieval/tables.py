@@ -25,7 +25,7 @@ class Description(TypedDict):
 
 def arrow(module: str = "pyarrow"):
     """Imports a module of PyArrow; ImportError names the extra to install."""
-    return extras.require(module, extra="data", purpose="Reading and writing embeddings")
+    return extras.require(module, extra="tables", purpose="Reading and writing embeddings")
 
 
 def schema(shape: Sequence[int], dtype: str, description: dict[str, Any]):

@@ -140,8 +140,8 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     images = None if start or run.config.cache_features else _images(next(iter(batches(0))))
     shown = []
     if topology.is_chief:
-        board = callbacks.TensorBoard(run, recorder, validation, images)
-        shown = [progress, board, *callbacks.tracker_callbacks(run)]
+        boards = callbacks.tensorboard_callbacks(run, recorder, validation, images)
+        shown = [progress, *boards, *callbacks.tracker_callbacks(run)]
     signals = StopSignals()
     with signals.collected(), contextlib.closing(progress), CheckpointWriter(topology) as writer:
         loss_check = callbacks.StopOnNonFinite(run, start)

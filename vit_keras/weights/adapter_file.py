@@ -8,7 +8,7 @@ import numpy as np
 
 from vit_keras.annotated import check_annotated, short
 from vit_keras.models.options import ViTOptions
-from vit_keras.models.preprocessing import with_tuples
+from vit_keras.preprocessing import with_tuples
 from vit_keras.tasks import Task
 from vit_keras.weights.architectures import class_for
 from vit_keras.weights.containers.checks import DamagedFile

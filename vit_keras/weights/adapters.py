@@ -15,7 +15,7 @@ from vit_keras.layers.low_rank import LORA, lora_shapes
 from vit_keras.models.description import task_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_variables
-from vit_keras.models.preprocessing import with_tuples
+from vit_keras.preprocessing import with_tuples
 from vit_keras.tasks import Task
 from vit_keras.weights import first_use
 from vit_keras.weights.adapter_file import NOTE, SETTINGS, SUFFIX, AdapterFile, open_adapters

@@ -11,7 +11,7 @@ import keras
 
 from vit_keras.layers.base import pair
 from vit_keras.models import lora_layers, with_image_size
-from vit_keras.models.preprocessing import PUBLISHED_PREPROCESSING
+from vit_keras.preprocessing import PUBLISHED_PREPROCESSING
 from vit_keras.weights import first_use, strict_copy
 from vit_keras.weights.architectures import check_plausible, class_for
 from vit_keras.weights.containers.keras_h5 import KerasTensors

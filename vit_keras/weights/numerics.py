@@ -10,7 +10,7 @@ from vit_keras.layers.base import check_choice
 from vit_keras.layers.dense import GELUS
 from vit_keras.layers.std_conv import STANDARDIZATIONS
 from vit_keras.models import ImageModel, Preprocessing
-from vit_keras.models.preprocessing import PUBLISHED_PREPROCESSING, preprocessing_from, with_tuples
+from vit_keras.preprocessing import PUBLISHED_PREPROCESSING, preprocessing_from, with_tuples
 from vit_keras.resizing import Resizing, patch_rule
 from vit_keras.tasks import CLASSES, Task
 

@@ -18,8 +18,8 @@ from vit_keras import extras
 from vit_keras.annotated import check_types
 from vit_keras.files import replacing
 from vit_keras.layers.base import check_choice
-from vit_keras.models import check_class_names
 from vit_keras.models.zero_shot import TASKS, head_from_text
+from vit_keras.tasks import check_class_names
 from vit_keras.weights import text_tower
 from vit_keras.weights.containers.checks import fits
 from vit_keras.weights.containers.npz import NpzTensors

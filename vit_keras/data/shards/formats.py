@@ -1,17 +1,279 @@
-"""The kinds of shards: one row for each."""
+"""The kinds of shards: one row for each, and how their records are found and read.
 
+What a scan raises says what is wrong with a file; who calls it adds which file.
+"""
+
+import functools
+import itertools
+import json
+import os
+import pathlib
 import re
+import struct
+import tarfile
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from vit_keras.data.shards.examples import (
-    array_record_reader,
-    scan_array_record,
-    scan_tfrecord,
-)
-from vit_keras.data.shards.parquet import class_names, parquet_reader, scan_parquet
-from vit_keras.data.shards.records import Files, Reader, Record
-from vit_keras.data.shards.tar import scan_tar
+import numpy as np
+
+from vit_keras import extras
+from vit_keras.data.pillow_images import SUFFIXES
+from vit_keras.data.shards.shard_files import ShardFiles
+from vit_keras.data.tfds import FOOTER, HEADER
+
+require = functools.partial(extras.require, purpose="Reading or writing such shards")
+MOST_CLASSES = 2**20  # whose names fill no memory
+IMAGE, LABEL = "image", "label"
+
+# Tar
+MOST_LABEL_BYTES = 32
+MOST_PADDING = 2**20  # zeros after the last member
+
+# Examples
+IMAGES = (IMAGE, "image/encoded")  # of TensorFlow Datasets, and of TensorFlow's older scripts
+LABELS = (LABEL, "image/class/label")
+CHECKSUM_MASK = 0xA282EAD8  # of TFRecord: added to a CRC-32C that is rotated by 15 bits
+READ_AT_ONCE = 64
+
+# Parquet
+NOTE = b"huggingface"  # the key of the schema's metadata that says the names of the classes
+ROWS_AT_ONCE = 2**16
+# A group is read as a whole. Few of them are kept, and none that takes more than it should.
+MOST_GROUP_BYTES, KEPT_GROUP_BYTES, KEPT_GROUPS, KEPT_FOOTERS = 2**30, 2**24, 32, 64
+
+
+class Record(NamedTuple):
+    """A picture in a shard.
+
+    Attributes:
+        offset: The first byte of the picture, or the number of the record in the shard.
+        length: Its number of bytes; 0 where `offset` is a number.
+        label: The number or the name of its class; None without one. The index checks it.
+    """
+
+    offset: int
+    length: int
+    label: int | str | None
+
+
+# From the number of a record in all files, the number of its file, its offset and its length.
+Reader = Callable[[int, int, int, int], bytes]
+
+
+def scan_tar(path: str, column: str | None) -> Iterator[Record]:
+    """Yields a record for each picture in WebDataset's tar file.
+
+    Members with the same name before the first dot are one record; `.cls` holds its class, if any.
+    Members of other kinds are passed over. Nothing is extracted.
+    """
+    with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
+        members = _tar_members(archive, os.path.getsize(path))
+        for key, group in itertools.groupby(members, key=lambda member: _tar_name(member)[0]):
+            if (record := _tar_record(key.lstrip("/"), file, list(group))) is not None:
+                yield record
+        # Python's reader takes a damaged header for the end, so zeros alone must follow.
+        file.seek(archive.offset)
+        rest = file.read(MOST_PADDING + 1)
+        if not rest or len(rest) > MOST_PADDING or rest.strip(b"\0"):
+            raise ValueError(f"it is truncated or damaged at byte {archive.offset}")
+
+
+def _tar_members(archive, size):
+    while (member := archive.next()) is not None:
+        archive.members = []  # which would otherwise hold all members in memory
+        if not member.isfile():
+            continue
+        name, where = pathlib.PurePosixPath(member.name), f"its member {member.name!r}"
+        if name.is_absolute() or ".." in name.parts:
+            raise ValueError(f"{where} leads out of it")
+        if member.issparse():
+            raise ValueError(f"{where} is sparse")
+        if member.size < 0 or member.offset_data + member.size > size:
+            raise ValueError(f"{where} ends behind the end of the file")
+        yield member
+
+
+def _tar_name(member):
+    """The name of the record of a member, and which part of it the member has, such as ".jpg"."""
+    folder, _, name = member.name.rpartition("/")
+    stem, _, suffix = name.partition(".")
+    return f"{folder}/{stem}", f".{suffix.lower()}"
+
+
+def _tar_record(key, file, members) -> Record | None:
+    """The record that some members are; None for members without a picture."""
+    by_suffix = {_tar_name(member)[1]: member for member in members}
+    pictures = [member for suffix, member in by_suffix.items() if suffix in SUFFIXES]
+    if len(by_suffix) < len(members) or len(pictures) > 1:
+        raise ValueError(f"its record {key!r} has two members of a kind")
+    if not pictures:
+        return None
+    label = None
+    if (member := by_suffix.get(".cls")) is not None:
+        file.seek(member.offset_data)
+        text = file.read(min(member.size, MOST_LABEL_BYTES + 1))
+        if len(text) > MOST_LABEL_BYTES or not text.strip().isdigit():
+            raise ValueError(f"its member {member.name!r} must hold the number of a class")
+        label = int(text)
+    return Record(pictures[0].offset_data, pictures[0].size, label)
+
+
+def scan_tfrecord(path: str, column: str | None) -> Iterator[Record]:
+    """Yields the place of each picture in a TFRecord file, and its label."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        for number in itertools.count():
+            if not (header := file.read(HEADER)):
+                return
+            start, length = file.tell(), int.from_bytes(header[:8], "little")
+            record = file.read(min(length, size))  # a length may lie
+            if header[8:] != checksum(header[:8]) or file.read(FOOTER) != checksum(record):
+                raise ValueError(f"its record {number} is truncated or its checksum differs")
+            picture, label = _parsed(number, record, column)
+            yield Record(start + record.index(picture), len(picture), label)
+
+
+def framed(record: bytes) -> bytes:
+    """Returns a record as a TFRecord file holds it: its length and bytes, each with a checksum."""
+    length = struct.pack("<Q", len(record))
+    return length + checksum(length) + record + checksum(record)
+
+
+def checksum(data: bytes) -> bytes:
+    """Returns the checksum of TFRecord files."""
+    crc = require("google_crc32c", extra="tfds").value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + CHECKSUM_MASK) & 0xFFFFFFFF)
+
+
+def example_class() -> Any:
+    """Returns `tf.train.Example`, as TensorFlow Datasets has it without TensorFlow."""
+    return require("tensorflow_datasets.proto", extra="tfds").tf_example_pb2.Example
+
+
+def scan_array_record(path: str, column: str | None) -> Iterator[Record]:
+    """Yields the number and the label of each record of an ArrayRecord file."""
+    source = _array_records([path])
+    for start in range(0, len(source), READ_AT_ONCE):
+        numbers = range(start, min(start + READ_AT_ONCE, len(source)))
+        for number, record in zip(numbers, source.__getitems__(list(numbers)), strict=True):
+            yield Record(number, 0, _parsed(number, record, column)[1])
+
+
+def array_record_reader(files: ShardFiles) -> Reader:
+    """Returns a function that reads a picture by its number in all files together."""
+    source = _array_records([files.path(number) for number in range(len(files.shards))])
+    # The index has the labels.
+    return lambda number, shard, offset, length: _parsed(offset, source[number], column="")[0]
+
+
+def _array_records(paths):
+    module = require("array_record.python.array_record_data_source", extra="tfds")
+    return module.ArrayRecordDataSource(paths)
+
+
+def _parsed(number, record, column) -> tuple[bytes, int | str | None]:
+    """The bytes of the picture in an example, and its label."""
+    where = f"its record {number}"
+    features = example_class().FromString(record).features.feature
+    first = lambda names: next((features[name] for name in names if name in features), None)
+    image, label = first(IMAGES), first(LABELS if column is None else [column])
+    if image is None or len(image.bytes_list.value) != 1:
+        has = ", ".join(sorted(features)[:5]) or "nothing"
+        raise ValueError(f"{where} must have a picture in one of {IMAGES}, but has {has}")
+    (picture,) = image.bytes_list.value
+    if label is None:
+        return picture, None
+    values = [*label.int64_list.value, *label.bytes_list.value]
+    if len(values) != 1:
+        raise ValueError(f"the label of {where} must be one class")
+    return picture, values[0].decode() if isinstance(values[0], bytes) else values[0]
+
+
+def parquet() -> Any:
+    """Returns PyArrow's module for Parquet files."""
+    return require("pyarrow.parquet", extra="tables")
+
+
+def scan_parquet(path: str, column: str | None) -> Iterator[Record]:
+    """Yields the number and the label of each row of a Parquet file of Hugging Face's form."""
+    with parquet().ParquetFile(path) as file:
+        rows, size = file.metadata.num_rows, os.path.getsize(path)
+        groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+        names = file.schema_arrow.names
+        _picture_column(file.schema_arrow)
+        if rows > size or rows != sum(group.num_rows for group in groups):
+            raise ValueError(f"it cannot hold {rows} pictures in {size} bytes")
+        if any(group.total_byte_size > MOST_GROUP_BYTES for group in groups):
+            raise ValueError(
+                f"a group of its rows takes more than {MOST_GROUP_BYTES} bytes; write smaller ones"
+            )
+        if column and column not in names:
+            raise ValueError(f"it has no column {column!r} but {', '.join(names)}")
+        column = column or (LABEL if LABEL in names else None)
+        if column is None:
+            yield from (Record(row, 0, None) for row in range(rows))
+            return
+        batches = file.iter_batches(ROWS_AT_ONCE, columns=[column], use_threads=False)
+        labels = (label for batch in batches for label in batch.column(0).to_pylist())
+        for row, label in zip(range(rows), labels, strict=True):
+            yield Record(row, 0, label)
+
+
+def parquet_class_names(files: ShardFiles, column: str | None) -> tuple[str, ...]:
+    """Returns the names of the classes in the note of Hugging Face's data sets; empty without."""
+    note = (parquet().read_schema(files.path(0)).metadata or {}).get(NOTE, b"{}")
+    try:
+        names = json.loads(note)["info"]["features"][column or LABEL]["names"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ()
+    is_text = lambda name: isinstance(name, str)
+    return tuple(names) if isinstance(names, list) and all(map(is_text, names)) else ()
+
+
+def parquet_reader(files: ShardFiles) -> Reader:
+    """Returns a function that reads the picture in a row of a file."""
+    for number in range(len(files.shards)):
+        files.path(number)  # says now rather than in the midst of a batch that there is no room
+
+    @functools.lru_cache(KEPT_FOOTERS)
+    def footer(shard):
+        metadata = parquet().read_metadata(files.path(shard))
+        sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        column = _picture_column(metadata.schema.to_arrow_schema())
+        return metadata, column, np.cumsum([0, *sizes])
+
+    def group(shard, number):
+        metadata, column, _ = footer(shard)
+        with parquet().ParquetFile(files.path(shard), metadata=metadata) as file:
+            return file.read_row_group(number, columns=[column], use_threads=False).column(0)
+
+    kept = functools.lru_cache(KEPT_GROUPS)(group)
+
+    def read(number, shard, offset, length):
+        metadata, _, starts = footer(shard)
+        group_number = int(np.searchsorted(starts, offset, side="right")) - 1
+        small = metadata.row_group(group_number).total_byte_size <= KEPT_GROUP_BYTES
+        pictures = (kept if small else group)(shard, group_number)
+        picture = pictures[offset - int(starts[group_number])].as_py()
+        picture = picture["bytes"] if isinstance(picture, dict) else picture
+        if picture is None:
+            raise ValueError("it has no bytes, but a path at most")
+        return picture
+
+    return read
+
+
+def _picture_column(schema):
+    """The column of the pictures' bytes, as `read_row_group` takes it."""
+    types = require("pyarrow.types", extra="tables")
+    is_bytes = lambda kind: types.is_binary(kind) or types.is_large_binary(kind)
+    for field in sorted(schema, key=lambda field: field.name != IMAGE):  # `image` comes first
+        if is_bytes(field.type):
+            return field.name
+        inner = field.type if types.is_struct(field.type) else ()
+        if any(part.name == "bytes" and is_bytes(part.type) for part in inner):
+            return f"{field.name}.bytes"
+    raise ValueError(f"no column of {', '.join(schema.names)} holds the bytes of pictures")
 
 
 class ShardFormat(NamedTuple):
@@ -21,36 +283,31 @@ class ShardFormat(NamedTuple):
         names: Matches the names of such files.
         scan: Takes a file and the column of the labels, and yields its records.
         reader: Takes the files of a data set, and returns what reads pictures from them.
-        class_names: Takes a file and the column; returns the names of the classes that it says;
-            None for formats that say none.
+        class_names: Takes the files and the column; returns the names of the classes that they say.
     """
 
-    names: re.Pattern
+    names: str
     scan: Callable[[str, str | None], Iterator[Record]]
-    reader: Callable[[Files], Reader]
-    class_names: Callable[[str, str | None], tuple[str, ...]] | None = None
+    reader: Callable[[ShardFiles], Reader]
+    class_names: Callable[[ShardFiles, str | None], tuple[str, ...]] = lambda files, column: ()
 
 
-def ranges(files: Files) -> Reader:
+def ranges(files: ShardFiles) -> Reader:
     """Returns a function that reads bytes of a file."""
     return lambda number, shard, offset, length: files.read(shard, offset, length)
 
 
-FORMATS: dict[str, ShardFormat] = {
-    "tar": ShardFormat(
-        re.compile(r"\.tar$"),
-        lambda path, column: scan_tar(path),
-        ranges,
-    ),
-    "parquet": ShardFormat(re.compile(r"\.parquet$"), scan_parquet, parquet_reader, class_names),
+FORMATS = {
+    "tar": ShardFormat(r"\.tar$", scan_tar, ranges),
+    "parquet": ShardFormat(r"\.parquet$", scan_parquet, parquet_reader, parquet_class_names),
     # TensorFlow Datasets number files behind the suffix.
-    "tfrecord": ShardFormat(re.compile(r"\.tfrecords?(-\d+-of-\d+)?$"), scan_tfrecord, ranges),
+    "tfrecord": ShardFormat(r"\.tfrecords?(-\d+-of-\d+)?$", scan_tfrecord, ranges),
     "array_record": ShardFormat(
-        re.compile(r"\.array_?record(-\d+-of-\d+)?$"), scan_array_record, array_record_reader
+        r"\.array_?record(-\d+-of-\d+)?$", scan_array_record, array_record_reader
     ),
 }
 
 
 def format_of(name: str) -> str | None:
     """Returns the kind of shard that a name says, or None."""
-    return next((kind for kind, row in FORMATS.items() if row.names.search(name)), None)
+    return next((kind for kind, row in FORMATS.items() if re.search(row.names, name)), None)

@@ -1,26 +1,26 @@
 """Packs a data set into shards."""
 
+import contextlib
 import io
+import itertools
 import json
 import os
-import pathlib
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-import tensorflow as tf
-
-from vit_keras import extras
 from vit_keras.data.dataset import Dataset
 from vit_keras.data.pillow_images import SUFFIXES, pillow_image, read_encoded, unreadable_message
 from vit_keras.data.read_ahead import read_ahead
-from vit_keras.data.shards.manifest import FILE, Entry, Manifest
-from vit_keras.data.shards.writers import WRITERS, Writer
+from vit_keras.data.shards.formats import IMAGE, LABEL, NOTE, example_class, framed, require
+from vit_keras.data.shards.places import FILE, Entry, Manifest
 from vit_keras.data.splits import Split
 from vit_keras.files import replacing_folder, sha256
 
 MEGABYTE = 10**6
 AHEAD = 64  # pictures that are read in advance
 QUALITY = 95  # of JPEGs that are written
+ROWS_IN_GROUP = 16  # of Parquet, which are read together
 HEADS = {  # the first bytes of pictures without a suffix
     b"\x89PNG": ".png",
     b"GIF8": ".gif",
@@ -30,19 +30,10 @@ HEADS = {  # the first bytes of pictures without a suffix
     b"MM\0*": ".tif",
 }
 
-
-class Packed(NamedTuple):
-    """A picture as it goes into a shard.
-
-    Attributes:
-        suffix: The suffix of such files, such as ".jpg".
-        picture: The bytes of the file.
-        label: The number of its class; None without one.
-    """
-
-    suffix: str
-    picture: bytes
-    label: int | None
+# A picture as it goes into a shard: the suffix of such files, the bytes, and its class if any.
+Packed = tuple[str, bytes, int | None]
+# Adds a picture to a shard; its name replaces the suffix, in which it ends.
+Write = Callable[[str, bytes, int | None], object]
 
 
 def pack_shards(
@@ -84,17 +75,22 @@ def pack_shards(
         360
     """
     _check(dataset, folder, format, image_size, shard_mb)
-    manifest = Manifest(
-        format=format, image_size=image_size, classes=list(dataset.class_names), splits={}
-    )
+    classes = list(dataset.class_names)
+    manifest = Manifest(format=format, image_size=image_size, classes=classes, splits={})
     with replacing_folder(folder) as partial:
         for name, split in dataset.splits.items():
-            pictures = _pictures(split, bool(dataset.class_names), image_size)
-            of_split = _Shards(partial, name, manifest, shard_mb * MEGABYTE)
-            for packed in pictures:
-                of_split.add(packed)
-                progress(1)
-            manifest["splits"][name] = of_split.entries()
+            entries = manifest["splits"].setdefault(name, [])
+            pictures = _numbered(_pictures(split, bool(classes), image_size), shard_mb * MEGABYTE)
+            for shard, in_shard in itertools.groupby(pictures, key=lambda numbered: numbered[0]):
+                path = partial / f"{name}-{shard:05}.{format}"
+                count = 0
+                with WRITERS[format](str(path), classes) as write:
+                    for _, number, (suffix, picture, label) in in_shard:
+                        write(f"{number:08}{suffix}", picture, label)
+                        count += 1
+                        progress(1)
+                size, digest = path.stat().st_size, sha256(path)
+                entries.append(Entry(file=path.name, images=count, bytes=size, sha256=digest))
         text = json.dumps(manifest, indent=1, ensure_ascii=False)
         (partial / FILE).write_text(text, encoding="utf-8")
     return manifest
@@ -122,71 +118,34 @@ def _check(dataset, folder, format, image_size, shard_mb):
         )
 
 
-class _Shards:
-    """The shards of a split, of which the last one is open."""
-
-    def __init__(self, folder: pathlib.Path, split, manifest: Manifest, most_bytes):
-        self.folder, self.split, self.manifest = folder, split, manifest
-        self.most_bytes, self.counts = most_bytes, list[int]()
-        self.writer: Writer | None = None
-        self.bytes = 0
-
-    def add(self, packed: Packed) -> None:
-        writer = self.writer
-        if writer is None or self.bytes + len(packed.picture) > self.most_bytes:
-            writer = self._begin()
-        number = sum(self.counts)
-        writer.write(f"{number:08}{packed.suffix}", packed.picture, packed.label)
-        self.counts[-1] += 1
-        self.bytes += len(packed.picture)
-
-    def entries(self) -> list[Entry]:
-        """Closes the last shard, and describes all."""
-        if self.writer is not None:
-            self.writer.close()
-        return [self._entry(*numbered) for numbered in enumerate(self.counts)]
-
-    def _begin(self) -> Writer:
-        if self.writer is not None:
-            self.writer.close()
-        path = self.folder / self._file(len(self.counts))
-        self.writer = WRITERS[self.manifest["format"]](str(path), self.manifest["classes"])
-        self.counts.append(0)
-        self.bytes = 0
-        return self.writer
-
-    def _file(self, number):
-        return f"{self.split}-{number:05}.{self.manifest['format']}"
-
-    def _entry(self, number, count):
-        path = self.folder / self._file(number)
-        size = path.stat().st_size
-        return Entry(file=path.name, images=count, bytes=size, sha256=sha256(path))
+def _numbered(pictures: Iterable[Packed], most_bytes) -> Iterator[tuple[int, int, Packed]]:
+    """Yields the number of the shard of each picture, the picture's own number, and the picture."""
+    shard, size = 0, 0
+    for number, packed in enumerate(pictures):
+        length = len(packed[1])
+        if size and size + length > most_bytes:
+            shard, size = shard + 1, 0
+        size += length
+        yield shard, number, packed
 
 
 def _pictures(split: Split, has_classes: bool, image_size) -> Iterator[Packed]:
     def read(i):
-        encoded = split.encoded(i)
-        if encoded is None:
-            picture, label = _as_png(split.read(tf.constant(i)).numpy()), split.labels[i]
-        else:
-            picture, label = encoded
+        picture, label = split.encoded(i) or (_as_png(split.read(i)), split.labels[i])
         name = split.name(i) if split.name else f"picture {i}"
         suffix = os.path.splitext(name)[1].lower()
         if image_size is not None:
             picture, suffix = _reduced(name, picture, suffix, image_size)
         if suffix not in SUFFIXES:
             suffix = next((HEADS[head] for head in HEADS if picture.startswith(head)), ".jpg")
-        return Packed(suffix, picture, int(label) if has_classes else None)
+        return suffix, picture, int(label) if has_classes else None
 
     return read_ahead(read, range(len(split)), AHEAD)
 
 
 def _as_png(pixels):
-    image = pillow_image("Writing pictures").fromarray(
-        pixels[..., 0] if pixels.shape[-1] == 1 else pixels
-    )
-    return _encoded(image, format="png")
+    pixels = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+    return _encoded(pillow_image("Writing pictures").fromarray(pixels), format="png")
 
 
 def _reduced(name, picture, suffix, side):
@@ -200,8 +159,8 @@ def _reduced(name, picture, suffix, side):
     if scale >= 1:
         return picture, suffix
     size = tuple(max(side, round(length * scale)) for length in (width, height))
-    filters = extras.require("PIL.Image", extra="data", purpose="Writing pictures").Resampling
-    image = pillow_image("Writing pictures").fromarray(pixels).resize(size, filters.BICUBIC)
+    pillow = pillow_image("Writing pictures")
+    image = pillow.fromarray(pixels).resize(size, pillow.Resampling.BICUBIC)
     return _encoded(image, format="jpeg", quality=QUALITY, subsampling=0), ".jpg"
 
 
@@ -209,3 +168,84 @@ def _encoded(image, **options):
     file = io.BytesIO()
     image.save(file, **options)
     return file.getvalue()
+
+
+@contextlib.contextmanager
+def tar_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
+    """WebDataset's form: members NAME.jpg and NAME.cls. Equal pictures give equal bytes."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
+
+        def add(name, content):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+        def write(name, picture, label):
+            add(name, picture)
+            if label is not None:
+                add(f"{name.partition('.')[0]}.cls", str(label).encode())
+
+        yield write
+
+
+@contextlib.contextmanager
+def parquet_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
+    """The form of Hugging Face's data sets: `image` with bytes and path, and `label`."""
+    arrow, parquet = (require(name, extra="tables") for name in ("pyarrow", "pyarrow.parquet"))
+    fields = [(IMAGE, arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())]))]
+    features: dict[str, Any] = {IMAGE: {"_type": "Image"}}
+    if classes:
+        fields.append((LABEL, arrow.int64()))
+        features[LABEL] = {"names": list(classes), "_type": "ClassLabel"}
+    note = json.dumps({"info": {"features": features}})
+    schema = arrow.schema(fields, metadata={NOTE: note})
+    # Pictures are compressed already.
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    rows: list[dict[str, Any]] = []
+    with parquet.ParquetWriter(path, schema, **options) as file:
+
+        def flush():
+            file.write_table(arrow.Table.from_pylist(rows, schema))
+            rows.clear()
+
+        def write(name, picture, label):
+            rows.append({IMAGE: {"bytes": picture, "path": name}, LABEL: label})
+            if len(rows) == ROWS_IN_GROUP:
+                flush()
+
+        yield write
+        if rows:
+            flush()
+
+
+def _example(name, picture, label) -> bytes:
+    """`tf.train.Example` with the features of TensorFlow Datasets, `image` and `label`."""
+    example = example_class()()
+    example.features.feature[IMAGE].bytes_list.value.append(picture)
+    if label is not None:
+        example.features.feature[LABEL].int64_list.value.append(label)
+    return example.SerializeToString(deterministic=True)
+
+
+@contextlib.contextmanager
+def tfrecord_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
+    """Records of examples, each with its checksums. Equal pictures give equal bytes."""
+    with open(path, "wb") as file:
+        yield lambda *packed: file.write(framed(_example(*packed)))
+
+
+@contextlib.contextmanager
+def array_record_writer(path: str, classes: Sequence[str]) -> Iterator[Write]:
+    """Records of examples, each of which can be read alone."""
+    module = require("array_record.python.array_record_module", extra="tfds")
+    file = module.ArrayRecordWriter(path, "group_size:1")
+    yield lambda *packed: file.write(_example(*packed))
+    file.close()
+
+
+WRITERS: dict[str, Callable[[str, Sequence[str]], Any]] = {
+    "tar": tar_writer,
+    "parquet": parquet_writer,
+    "tfrecord": tfrecord_writer,
+    "array_record": array_record_writer,
+}

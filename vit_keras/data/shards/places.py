@@ -2,26 +2,42 @@
 
 import glob
 import itertools
+import math
 import os
+import pathlib
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypedDict
 
 from vit_keras.data.dataset import HELD_OUT
+from vit_keras.data.read_ahead import read_ahead
 from vit_keras.data.shards.formats import FORMATS, format_of
-from vit_keras.data.shards.manifest import FILE, Manifest, read_manifest
-from vit_keras.data.shards.patterns import expand_braces
-from vit_keras.data.shards.records import damaged
-from vit_keras.data.shards.remote import (
-    is_remote,
-    list_folder,
-    list_remote,
-    read_small,
-    stat_remote,
-)
-from vit_keras.data.shards.shard_files import Shard
+from vit_keras.data.shards.shard_files import Shard, ask, is_remote, size_and_stamp
+from vit_keras.json_files import LARGEST_JSON_BYTES, parse_json
 
 SPLITS = ("train", *HELD_OUT)
+MOST_SHARDS = 10**6
+AT_ONCE = 16  # answers that are awaited together
+FILE = "shards.json"
+REMEDY = "Restore it; without it, the shards are read by their names, and classes have numbers"
+
+
+class Entry(TypedDict):
+    """A shard."""
+
+    file: str
+    images: int
+    bytes: int
+    sha256: str
+
+
+class Manifest(TypedDict):
+    """What `shards.json` must hold, which `pack_shards` writes beside the shards."""
+
+    format: str
+    image_size: int | None
+    classes: list[str]
+    splits: dict[str, list[Entry]]
 
 
 class Shards(NamedTuple):
@@ -53,54 +69,112 @@ def find_shards(pattern: str) -> Shards:
         ValueError: If the files have no known format, or several, or if `shards.json` is
             damaged or says other files.
     """
-    listed, folder = list_remote(pattern) if is_remote(pattern) else _listed(pattern)
-    manifest = _manifest(folder)
+    is_folder = os.path.isdir(pattern)
+    if is_remote(pattern):
+        pattern = pattern.rstrip("/")
+        last = pattern.rpartition("/")[2]
+        is_folder = format_of(last) is None and not set("*{") & set(last)
+    else:
+        pattern = pathlib.Path(pattern).absolute().as_posix()
+    paths = [] if is_folder else _named(pattern)
+    folder = pattern if is_folder else paths[0].rpartition("/")[0]
+    manifest = _manifest(f"{folder}/{FILE}")
     entries = {
-        f"{folder}/{entry['file']}" if folder else entry["file"]: (split, entry)
-        for split, of_split in (manifest["splits"].items() if manifest else ())
+        f"{folder}/{entry['file']}": (split, entry)
+        for split, of_split in manifest["splits"].items()
         for entry in of_split
     }
-    if not listed:  # the pattern is a folder
-        listed = list(entries) or (list_folder if is_remote(pattern) else _in_folder)(folder)
-    kind = _kind(pattern, listed)
+    paths = paths or list(entries) or _in_folder(folder)
     splits: dict[str, list[Shard]] = {}
-    for shard in _described(listed, entries, f"{folder}/{FILE}"):
+    for shard in _described(paths, entries):
         split, _ = entries.get(shard.path, (_split_of(shard.path), None))
         splits.setdefault(split, []).append(shard)
-    return Shards(splits, kind, tuple(manifest["classes"] if manifest else ()))
+    return Shards(splits, _kind(pattern, paths), tuple(manifest["classes"]))
 
 
-def _listed(pattern: str) -> tuple[list[str], str]:
-    """The files that a pattern names, in order, and their folder; no files for a folder."""
-    if os.path.isdir(pattern):
-        return [], pattern.rstrip(os.sep) or os.sep
-    if os.path.exists(pattern):  # whatever signs its name has
-        paths = [pattern]
-    else:
-        expanded = [sorted(glob.glob(name)) or [name] for name in expand_braces(pattern)]
-        paths = list(dict.fromkeys(itertools.chain(*expanded)))
-    if missing := [path for path in paths if not os.path.isfile(path)]:
-        raise FileNotFoundError(
-            f"`dataset` shards:PATTERN needs files. Received: {pattern!r}, and there is no file "
-            f"{missing[0]!r}"
+def _named(pattern) -> list[str]:
+    """The files that a pattern names, in order."""
+    if not is_remote(pattern) and os.path.exists(pattern):  # whatever signs its name has
+        return [pattern]
+    return list(dict.fromkeys(itertools.chain(*map(_matching, expand_braces(pattern)))))
+
+
+def _matching(path):
+    if "*" in path or (glob.has_magic(path) and not is_remote(path) and not os.path.exists(path)):
+        return _listed(path, lambda files, name: files.glob(name)) or [path]
+    return [path]
+
+
+def _in_folder(folder) -> list[str]:
+    paths = _listed(folder, lambda files, name: files.ls(name, detail=False))
+    return [path for path in paths if format_of(path)]
+
+
+def _listed(path, names: Callable[[Any, str], list[str]]) -> list[str]:
+    """The files that a file system lists, sorted; not the hidden ones."""
+    whole = lambda files, name: files.unstrip_protocol(name) if is_remote(path) else name
+    paths = ask(path, lambda files, name: [whole(files, one) for one in names(files, name)])
+    return sorted(path for path in paths if not path.rpartition("/")[2].startswith("."))
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Returns the names that `{a,b}` and `{000..127}` stand for.
+
+    Raises:
+        ValueError: If there are more than a million, or none.
+    """
+    texts = re.split(r"\{([^{}]*)\}", pattern)
+    choices = [_choices(text) if i % 2 else [text] for i, text in enumerate(texts)]
+    if not 0 < math.prod(map(len, choices)) <= MOST_SHARDS:
+        raise ValueError(
+            f"A range in a pattern must ascend, and a pattern must name {MOST_SHARDS} shards at "
+            f"most. Received: {pattern!r}"
         )
-    return paths, os.path.dirname(paths[0])
+    return ["".join(chosen) for chosen in itertools.product(*choices)]
 
 
-def _in_folder(folder):
-    return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if format_of(name)]
+def _choices(text):
+    if not (bounds := re.fullmatch(r"(\d+)\.\.(\d+)", text)):
+        return text.split(",")
+    first, last = map(int, bounds.groups())
+    numbers = range(first, min(last, first + MOST_SHARDS) + 1)  # one too many is refused
+    return [f"{number:0{len(bounds[1])}}" for number in numbers]
 
 
-def _manifest(folder) -> Manifest | None:
-    """What `shards.json` in a folder says, if there is one."""
-    path = f"{folder}/{FILE}" if folder else FILE
-    if not is_remote(path):
-        return read_manifest(path) if os.path.isfile(path) else None
-    data = read_small(path)
-    return None if data is None else read_manifest(path, data)
+def _manifest(path) -> Manifest:
+    """What `shards.json` says; nothing if there is none."""
+    end = LARGEST_JSON_BYTES + 1  # of a larger file, that is too much to be JSON
+    try:
+        data = ask(path, lambda files, name: files.cat_file(name, start=0, end=end))
+    except FileNotFoundError:
+        return Manifest(format="", image_size=None, classes=[], splits={})
+    manifest = parse_json(data, repr(path), Manifest, REMEDY)
+    for entry in itertools.chain(*manifest["splits"].values()):
+        name = entry["file"]
+        if name in ("", ".", "..") or set("/\\") & set(name):
+            raise ValueError(
+                f"{path!r} must name files of its folder. Received: {name!r}. {REMEDY}"
+            )
+    return manifest
 
 
-def _kind(pattern, paths: Sequence[str]) -> str:
+def _described(paths, entries):
+    """Yields the shards. What `shards.json` says of those on servers is not asked for again."""
+    ask_for = [path for path in paths if not (is_remote(path) and path in entries)]
+    statuses = dict(zip(ask_for, read_ahead(size_and_stamp, ask_for, AT_ONCE)))
+    for path in paths:
+        _, entry = entries.get(path, (None, None))
+        size, stamp = statuses[path] if path in statuses else (entry["bytes"], "")
+        known = (entry["images"], entry["sha256"]) if entry else ()
+        shard = Shard(path, size, stamp, *known)
+        if size <= 0:
+            raise shard.damaged("it is empty")
+        if entry and size != entry["bytes"]:
+            raise shard.damaged(f"it has {size} bytes, and {FILE} says {entry['bytes']}")
+        yield shard
+
+
+def _kind(pattern, paths) -> str:
     kinds = {format_of(path) for path in paths}
     if len(kinds) != 1 or None in kinds:
         names = ", ".join(sorted(filter(None, kinds))) or "none"
@@ -114,30 +188,6 @@ def _kind(pattern, paths: Sequence[str]) -> str:
 
 def _split_of(path: str) -> str:
     """The split that a word of a file's name, or else its folder's name, says."""
-    folder, name = os.path.split(path)
-    words = [*re.split(r"[^a-z]+", name.lower()), os.path.basename(folder).lower()]
+    *_, folder, name = path.split("/")
+    words = [*re.split(r"[^a-z]+", name.lower()), folder.lower()]
     return next((word for word in words if word in SPLITS), "train")
-
-
-def _described(paths, entries, note) -> Iterator[Shard]:
-    """The shards at some paths. Of those on servers, what `shards.json` says need not be asked."""
-    unknown = [path for path in paths if is_remote(path) and path not in entries]
-    statuses = dict(zip(unknown, stat_remote(unknown)))
-    for path in paths:
-        _, entry = entries.get(path, (None, None))
-        if path in statuses:
-            size, stamp = statuses[path]
-        elif is_remote(path):
-            size, stamp = entry["bytes"], ""
-        elif os.path.isfile(path):
-            size, stamp = os.path.getsize(path), str(os.stat(path).st_mtime_ns)
-        else:
-            raise FileNotFoundError(f"There is no file {path!r}, which {note!r} names. Restore it")
-        if size <= 0:
-            raise damaged(path, "it is empty")
-        if entry is None:
-            yield Shard(path, size, stamp)
-        elif size != entry["bytes"]:
-            raise damaged(path, f"it has {size} bytes, and {note!r} says {entry['bytes']}")
-        else:
-            yield Shard(path, size, stamp, entry["images"], entry["sha256"])

@@ -1,22 +1,32 @@
-"""Reads shards where they are, or from copies of them on this machine."""
+"""The bytes of shards: where they are, through fsspec, or in copies on this machine.
+
+What fails is tried again, after longer and longer pauses.
+"""
 
 import contextlib
 import hashlib
 import os
 import pathlib
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from vit_keras.data.shards import remote
-from vit_keras.data.shards.manifest import check_sha256
-from vit_keras.data.shards.records import damaged
+from vit_keras import extras
+from vit_keras.data.origin import UnreachableError
+from vit_keras.data.read_ahead import read_ahead
 from vit_keras.file_lock import exclusive_lock
-from vit_keras.files import replacing
+from vit_keras.files import replacing, sha256
 
+PAUSES = (0.5, 1, 2, 4, 8, 16)  # seconds between attempts
+FINAL = (  # what no other attempt can change
+    *(FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError),
+    *(ImportError, NotImplementedError),
+)
+STAMPS = ("ETag", "etag", "md5Hash", "blob_id", "mtime", "LastModified", "Last-Modified")
+CHUNK, CHUNKS = 2**24, 4  # bytes of one answer, and answers that are awaited together
 GIGABYTE = 10**9
-LOOK, LONGEST_LOOK = "look-", 86_400  # copies for one look, and the seconds that it may take
+
+Result = TypeVar("Result")
 
 
 class Shard(NamedTuple):
@@ -36,6 +46,90 @@ class Shard(NamedTuple):
     images: int | None = None
     sha256: str | None = None
 
+    def damaged(self, reason: object) -> ValueError:
+        """The error for a shard that cannot be read."""
+        reason = " ".join(str(reason).split())
+        return ValueError(
+            f"{self.path!r} is no whole shard ({reason}). Restore it, or leave it out"
+        )
+
+    @contextlib.contextmanager
+    def naming(self) -> Iterator[None]:
+        """Turns what is wrong with the content into an error that names the shard."""
+        try:
+            yield
+        except (FileNotFoundError, ImportError, MemoryError, PermissionError):
+            raise
+        except Exception as error:  # libraries for files raise errors of their own
+            raise self.damaged(str(error) or type(error).__name__) from error
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is a URL such as `s3://bucket/name`."""
+    return "://" in path
+
+
+def ask(path: str, question: Callable[[Any, str], Result]) -> Result:
+    """Calls `question(file_system, path)` until it succeeds.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        UnreachableError: If it fails again and again.
+    """
+    files, name = _opened(path)
+    for pause in (*PAUSES, 0):
+        try:
+            return question(files, name)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"There is no file {path!r}") from error
+        except FINAL:
+            raise
+        except Exception as error:  # each kind of store has errors of its own
+            last = error
+            time.sleep(pause)
+    raise UnreachableError(
+        f"{path!r} could not be read in {len(PAUSES) + 1} attempts ({last!r:.200}). The run goes "
+        "on with the same command when it can be read again"
+    ) from last
+
+
+def _opened(path) -> tuple[Any, str]:
+    purpose = "Reading shards"
+    fsspec = extras.require("fsspec", extra="data", purpose=purpose)
+    if not is_remote(path):  # where a name may have `::`, which chains URLs
+        return fsspec.filesystem("file"), path
+    if path.startswith(("http://", "https://")):
+        extras.check("aiohttp", extra="shards", purpose=purpose)
+    try:
+        return fsspec.url_to_fs(path)
+    except ImportError as error:  # each kind of store has a package of its own
+        raise ImportError(f"{path!r} cannot be read: {error}") from error
+
+
+def size_and_stamp(path: str) -> tuple[int, str]:
+    """Returns the size of a file in bytes, and what changes when the file does."""
+    info = ask(path, lambda files, name: files.info(name))
+    if info["type"] != "file":
+        raise FileNotFoundError(f"There is no file {path!r}, but a {info['type']}")
+    if not isinstance(info.get("size"), int):
+        raise ValueError(
+            f"{path!r} must say its size. Received: {info.get('size')}. Use a server "
+            "that sends Content-Length and takes ranges"
+        )
+    return info["size"], next((str(info[key]) for key in STAMPS if info.get(key)), "")
+
+
+def read_range(url: str, offset: int, length: int) -> bytes:
+    """Reads some bytes of a file."""
+
+    def read(files, name):
+        data = files.cat_file(name, start=offset, end=offset + length) if length else b""
+        if len(data) != length:
+            raise OSError(f"{len(data)} bytes came instead of {length}")
+        return data
+
+    return ask(url, read)
+
 
 def cache_folder() -> pathlib.Path:
     """Returns the folder of indexes and copies."""
@@ -52,21 +146,19 @@ class ShardFiles:
     Args:
         shards: The shards.
         cache_gb: The room for copies, in 10^9 bytes.
-
-    Attributes:
-        failure: Why a file could not be reached; empty if all could. A run must then stop, since no
-            other picture may stand in.
     """
 
     def __init__(self, shards: Sequence[Shard], cache_gb: float):
-        self.shards, self.failure = shards, ""
-        self.copies = [
-            _copy_of(shard) if remote.is_remote(shard.path) else None for shard in shards
-        ]
-        self.room = int(cache_gb * GIGABYTE)
-        for copy in filter(None, self.copies):
-            with contextlib.suppress(OSError):
-                os.utime(copy)  # it was opened now
+        self.shards, self.room = shards, int(cache_gb * GIGABYTE)
+        self.folder = cache_folder() / "copies"
+        self.copies: dict[int, pathlib.Path] = {}  # those that have room, by the number of a shard
+        free = self.room
+        for number, shard in enumerate(shards):
+            if is_remote(shard.path) and shard.size <= free:
+                free -= shard.size
+                key = hashlib.sha256(repr(shard).encode()).hexdigest()[:32]
+                name = shard.path.rpartition("/")[2][-80:]
+                self.copies[number] = self.folder / f"{key}-{name}"
 
     def read(self, number: int, offset: int, length: int) -> bytes:
         """Reads some bytes of a shard.
@@ -75,17 +167,18 @@ class ShardFiles:
             ValueError: If the shard ends before.
             UnreachableError: If a server cannot be reached.
         """
-        shard, copy = self.shards[number], self.copies[number]
-        try:
-            with open(copy or shard.path, "rb", buffering=0) as file:  # there may be thousands
+        shard, elsewhere = self.shards[number], is_remote(self.shards[number].path)
+        try:  # there may be no copy, or one whose room another data set needed
+            path = self.copies.get(number, "") if elsewhere else shard.path
+            with open(path, "rb", buffering=0) as file:  # there may be thousands
                 file.seek(offset)
                 data = file.read(length)
         except FileNotFoundError:
-            if copy is None:
-                raise
-            return self._noting(lambda: remote.read_range(shard.path, offset, length))
+            if elsewhere:
+                return read_range(shard.path, offset, length)
+            raise
         if len(data) != length:
-            raise damaged(shard.path, f"it ends at byte {offset + len(data)}")
+            raise shard.damaged(f"it ends at byte {offset + len(data)}")
         return data
 
     def path(self, number: int) -> str:
@@ -96,103 +189,78 @@ class ShardFiles:
                 `shards.json` says.
             UnreachableError: If a server cannot be reached.
         """
-        shard, copy = self.shards[number], self.copies[number]
-        if copy is None:
+        shard, copy = self.shards[number], self.copies.get(number)
+        if not is_remote(shard.path):
             return shard.path
-        if not self._noting(lambda: self._copied(number)):
+        if copy is None:
             raise ValueError(
                 f"{shard.path!r} must be copied to be read by index, and data.shard_cache_gb "
                 f"leaves no room for its {shard.size} bytes. Raise it, or pack the shards as tar "
                 "or tfrecord, which can be read where they are"
             )
+        if not copy.exists():
+            with self._copying():
+                if not copy.exists():  # another process may have copied it meanwhile
+                    self._make_room(shard.size)
+                    _copy(shard, copy)
         return str(copy)
+
+    def copy_all(self) -> None:
+        """Copies what there is room for, and marks it as opened now."""
+        for number in self.copies:
+            path = self.path(number)
+            with contextlib.suppress(OSError):  # the cache may be another user's
+                os.utime(path)
 
     @contextlib.contextmanager
     def scanning(self, number: int) -> Iterator[str]:
-        """Yields a file that has the content of a shard, for one look at all of it.
-
-        Errors that name this file name the shard instead.
-        """
-        shard, copy = self.shards[number], self.copies[number]
-        if copy is None:
-            check_sha256(shard.path, shard.path, shard.sha256)
-            yield shard.path
+        """Yields a file that has the content of a shard, for one look at all of it."""
+        shard = self.shards[number]
+        if not is_remote(shard.path) or number in self.copies:
+            path = self.path(number)
+            check_sha256(shard, path)
+            yield path
             return
-        is_kept = self._copied(number)
-        look = copy if is_kept else copy.with_name(f"{LOOK}{os.getpid()}-{copy.name}")
-        try:
-            if not is_kept:
-                _download(shard, look)
-            yield str(look)
-        except ValueError as error:
-            raise ValueError(str(error).replace(repr(str(look)), repr(shard.path))) from error
-        finally:
-            if not is_kept:
+        look = self.folder / "look"
+        with self._copying():
+            try:
+                _copy(shard, look)
+                yield str(look)
+            finally:
                 look.unlink(missing_ok=True)
 
-    def start_copying(self) -> None:
-        """Copies in a thread what there is room for."""
-        missing = [i for i, copy in enumerate(self.copies) if copy and not copy.exists()]
-        if missing and self.room:
-            threading.Thread(target=self._copy_all, args=(missing,), daemon=True).start()
+    @contextlib.contextmanager
+    def _copying(self):
+        """Lets one process at a time change the copies."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with exclusive_lock(f"{self.folder}.lock", lambda: None):
+            yield
 
-    def _copy_all(self, numbers):
-        with contextlib.suppress(OSError, ValueError):  # what is not copied is read where it is
-            for number in numbers:
-                self._copied(number)
-
-    def _noting(self, function):
-        try:
-            return function()
-        except remote.UnreachableError as error:
-            self.failure = str(error)
-            raise
-
-    def _copied(self, number) -> bool:
-        """Whether there is a copy of a shard, which is made if there is room."""
-        shard, copy = self.shards[number], self.copies[number]
-        if copy.exists():
-            return True
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive_lock(copy.parent / "copying.lock", lambda: None):
-            if not copy.exists() and self._make_room(copy.parent, shard.size):
-                _download(shard, copy)
-            return copy.exists()
-
-    def _make_room(self, folder, size) -> bool:
-        """Removes copies of other data sets until `size` bytes fit; returns whether they do."""
-        files = [path for path in folder.iterdir() if path.is_file() and not _is_in_use(path)]
-        sizes = {path: path.stat().st_size for path in files}
-        mine = set(self.copies)
-        if size + sum(sizes[path] for path in files if path in mine) > self.room:
-            return False
-        others = [path for path in files if path not in mine]
-        for path in sorted(others, key=lambda path: path.stat().st_mtime):
-            if size + sum(sizes.values()) <= self.room:
-                break
-            path.unlink(missing_ok=True)
-            del sizes[path]
-        return True
+    def _make_room(self, size):
+        """Removes copies of other data sets until `size` bytes fit."""
+        files = {path: path.stat() for path in self.folder.iterdir() if path.is_file()}
+        total = size + sum(status.st_size for status in files.values())
+        others = files.keys() - self.copies.values()
+        for path in sorted(others, key=lambda path: files[path].st_mtime):
+            if total > self.room:
+                path.unlink()
+                total -= files[path].st_size
 
 
-def _is_in_use(path):
-    """Whether a file beside the copies is a lock, or is being looked at by a process."""
-    if not path.name.startswith(LOOK):
-        return path.suffix == ".lock"
-    try:
-        return time.time() - path.stat().st_mtime < LONGEST_LOOK
-    except FileNotFoundError:  # the look ended meanwhile
-        return True
-
-
-def _copy_of(shard: Shard) -> pathlib.Path:
-    key = hashlib.sha256("\n".join(map(str, shard)).encode()).hexdigest()[:32]
-    return cache_folder() / "copies" / f"{key}-{shard.path.rpartition('/')[2][-80:]}"
-
-
-def _download(shard: Shard, path: pathlib.Path) -> None:
+def _copy(shard: Shard, path: pathlib.Path) -> None:
+    # fsspec's `filecache` would take what an interrupted download left for the file.
+    read = lambda start: read_range(shard.path, start, min(CHUNK, shard.size - start))
     with replacing(path) as temporary:
         with open(temporary, "wb") as file:
-            for chunk in remote.read_chunks(shard.path, shard.size):
-                file.write(chunk)
-        check_sha256(shard.path, temporary, shard.sha256)
+            file.writelines(read_ahead(read, range(0, shard.size, CHUNK), CHUNKS))
+        check_sha256(shard, temporary)
+
+
+def check_sha256(shard: Shard, path: str) -> None:
+    """Compares a file that has the content of a shard with the hash in `shards.json`, if any.
+
+    Raises:
+        ValueError: If they differ.
+    """
+    if shard.sha256 is not None and (actual := sha256(path)) != shard.sha256:
+        raise shard.damaged(f"its SHA-256 is {actual}, and shards.json says {shard.sha256!r:.70}")

@@ -2,32 +2,20 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data import tf_images
 from vit_keras.data.dataset import Dataset, without_held_out
 from vit_keras.data.held_out import hold_out_by_number
 from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.data.shards.formats import FORMATS
 from vit_keras.data.shards.index import NO_LABEL, Index, open_index
 from vit_keras.data.shards.places import Shards, find_shards
-from vit_keras.data.shards.records import Reader, damaged
-from vit_keras.data.shards.remote import is_remote
-from vit_keras.data.shards.shard_files import Shard, ShardFiles
+from vit_keras.data.shards.shard_files import Shard, ShardFiles, is_remote
 from vit_keras.data.splits import Split
-
-
-@dataclasses.dataclass(frozen=True)
-class Records:
-    """What reads the records of a data set: their places, their files, and the format's reader."""
-
-    index: Index
-    files: ShardFiles
-    read: Reader
 
 
 def load(
@@ -54,20 +42,28 @@ def load(
         ImportError: If a package for the format is not installed.
     """
     extras.check("PIL", extra="data", purpose="Reading pictures")
+    if len(config.label_columns) > 1:
+        raise ValueError(
+            "Shards have one column of labels. "
+            f"Received: data.label_columns={list(config.label_columns)}"
+        )
+    column = config.label_columns[0] if config.label_columns else None
     shards = find_shards(pattern)
-    column = _column(config)
     flat = [shard for of_split in shards.splits.values() for shard in of_split]
     files = ShardFiles(flat, config.shard_cache_gb)
     index = open_index(files, shards.kind, column)
+    files.copy_all()
     names = _class_names(shards, files, index, column, labeled)
-    labels = np.array(index.labels) if names else np.zeros(len(index.labels), "int32")
+    labels = index.labels if names else np.zeros_like(index.labels)
+    read = FORMATS[shards.kind].reader(files)
+    encoded = lambda number: (read(number, *index.place(number)), labels[number])
     unreadable = UnreadableImages(config.on_corrupt == "stop")
-    records = Records(index, files, FORMATS[shards.kind].reader(files))
-    files.start_copying()
+    name = lambda number: _name(index, flat, number)
+    origin = Origin(lambda: [*map(_name_and_path, flat)], name, channels, unreadable)
     splits, first = {}, 0
-    for name, of_split in shards.splits.items():
-        bounds = index.starts[[first, first + len(of_split)]].tolist()
-        splits[name] = _split(records, labels, bounds, of_split, channels, unreadable)
+    for key, of_split in shards.splits.items():
+        start, stop = index.starts[[first, first + len(of_split)]].tolist()
+        splits[key] = _part(labels, encoded, origin, start, stop, of_split)
         first += len(of_split)
     held_out_by = ""
     lacks_test = "train" in splits and without_held_out(splits, config.test_split)
@@ -76,13 +72,17 @@ def load(
     return Dataset(f"shards:{pattern}", splits, names, unreadable, held_out_by)
 
 
-def _column(config):
-    if len(config.label_columns) > 1:
-        raise ValueError(
-            "Shards have one column of labels. "
-            f"Received: data.label_columns={list(config.label_columns)}"
-        )
-    return config.label_columns[0] if config.label_columns else None
+def _part(labels, encoded, origin, start, stop, shards) -> Split:
+    """The records of some shards, from `start` up to `stop`."""
+    return Split(
+        labels[start:stop],
+        encoded=lambda i: encoded(start + i),
+        origin=dataclasses.replace(
+            origin,
+            files=lambda: [*map(_name_and_path, shards)],
+            name=lambda i: origin.name(start + i),
+        ),
+    )
 
 
 def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[str, ...]:
@@ -98,59 +98,28 @@ def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[
         return ()
     if not len(index.labels):
         return shards.classes
-    names = shards.classes or index.classes or ()
-    names = names or _names_in_file(shards.kind, files, column)
-    highest = int(index.labels.max())
-    if names and highest >= len(names):
-        where = int(np.argmax(index.labels))
-        raise damaged(
-            files.shards[index.place(where)[0]].path,
-            f"it has the class {highest}, and there are names of {len(names)} classes",
-        )
     if index.classes and shards.classes and index.classes != shards.classes:
         raise ValueError(
             f"Names of classes in shards must be those of shards.json. Received: "
             f"{list(index.classes)[:5]} and {list(shards.classes)[:5]}"
         )
+    names = shards.classes or index.classes
+    names = names or FORMATS[shards.kind].class_names(files, column)
+    highest = int(index.labels.max())
+    if names and highest >= len(names):
+        shard, _, _ = index.place(int(np.argmax(index.labels)))
+        raise files.shards[shard].damaged(
+            f"it has the class {highest}, and there are names of {len(names)} classes"
+        )
     return tuple(names or map(str, range(highest + 1)))
 
 
-def _names_in_file(kind, files, column):
-    read = FORMATS[kind].class_names
-    return () if read is None else read(files.path(0), column)
-
-
-def _name(index, shards, number):
+def _name(index: Index, shards: Sequence[Shard], number) -> str:
     shard, _, _ = index.place(number)
     return f"{shards[shard].path} record {number - int(index.starts[shard])}"
 
 
-def _split(records: Records, labels, bounds, shards: list[Shard], channels, unreadable) -> Split:
-    """The records from the first of `bounds` up to the second."""
-    start, stop = bounds
-    labels = labels[start:stop]
-    label_tensor = tf.constant(labels)
-    picture = lambda i: records.read(start + i, *records.index.place(start + i))
-    name = lambda i: _name(records.index, records.files.shards, start + i)
-
-    def encoded(i):
-        return tf_images.in_python(picture, i, tf.string, ()), tf.gather(label_tensor, i)
-
-    def reason(i):
-        if records.files.failure:  # no other picture may stand in for what could not be reached
-            unreadable.fail(records.files.failure)
-        return tf_images.reason(repr(name(i)), lambda: tf.constant(picture(i)), channels)
-
-    stamped = lambda shard: shard.stamp + (shard.sha256 or "")
-    origin = Origin(
-        files=lambda: [
-            (f"{name} {stamped(shard)}" if is_remote(shard.path) else name, shard.path)
-            for shard in shards
-            for name in [os.path.basename(shard.path)]
-        ],
-        name=name,
-        reason=reason,
-        channels=channels,
-        unreadable=unreadable,
-    )
-    return Split(labels, encoded=encoded, origin=origin)
+def _name_and_path(shard: Shard) -> tuple[str, str]:
+    name = os.path.basename(shard.path)
+    stamp = f" {shard.stamp}{shard.sha256 or ''}" if is_remote(shard.path) else ""
+    return name + stamp, shard.path

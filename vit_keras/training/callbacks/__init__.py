@@ -10,7 +10,7 @@ from vit_keras.training.callbacks.recorder import Recorder
 from vit_keras.training.callbacks.state_saver import StateSaver
 from vit_keras.training.callbacks.steps import CallbackList, StepCounter
 from vit_keras.training.callbacks.stop_on_nonfinite import StopOnNonFinite
-from vit_keras.training.callbacks.tensorboard import TensorBoard
+from vit_keras.training.callbacks.tensorboard import TensorBoard, tensorboard_callbacks
 from vit_keras.training.callbacks.trackers import tracker_callbacks
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "StepCounter",
     "StopOnNonFinite",
     "TensorBoard",
+    "tensorboard_callbacks",
     "tracker_callbacks",
 ]

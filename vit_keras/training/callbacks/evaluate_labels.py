@@ -35,7 +35,7 @@ class EvaluateLabels(keras.callbacks.Callback):
             build_loss(config, task_of(model)),
             topology.batches(validation),
         )
-        images = int(validation.cardinality()) * config.batch_eval // topology.process_count
+        images = len(validation) * config.batch_eval // topology.process_count
         with topology.scope():
             self.judge = type(model)(model.input, model.output)
             self.rows = _Rows(images, model.output.shape[-1])

@@ -1,15 +1,41 @@
 """Writes records, training images and attention maps for TensorBoard."""
 
-from typing import Any
+import io
+import os
+import pathlib
+import socket
+import sys
+import time
 
 import keras
 import numpy as np
 
+from vit_keras import extras
+from vit_keras.data import to_uint8
 from vit_keras.models import attention_maps, attention_rollout, patch_grid
 from vit_keras.runs import Run
 from vit_keras.training.callbacks.recorder import Recorder
 
 PICTURES = 8
+PACKAGE = {"extra": "tensorboard", "purpose": "Writing files for TensorBoard"}
+
+
+def tensorboard_callbacks(run: Run, *arguments) -> list[keras.callbacks.Callback]:
+    """Returns a `TensorBoard` of these arguments in a list.
+
+    Without the package `tensorboard`, the list is empty, and one line on standard error says so.
+
+    Raises:
+        ImportError: The run asks for pictures by `watch_every`, and the package is not installed.
+    """
+    try:
+        extras.check("tensorboard", **PACKAGE)
+    except ImportError as error:
+        if run.config.watch_every:
+            raise
+        print(error, file=sys.stderr)
+        return []
+    return [TensorBoard(run, *arguments)]
 
 
 class TensorBoard(keras.callbacks.Callback):
@@ -29,45 +55,84 @@ class TensorBoard(keras.callbacks.Callback):
         super().__init__()
         self.folder, self.recorder, self.images = run.folder / "tensorboard", recorder, images
         self.watch_every, self.validation = run.config.watch_every, validation
-        self.writers: dict[str, Any] = {}
+        self.files: dict[str, EventFile] = {}
 
     def on_train_begin(self, logs=None):
-        import tensorflow as tf
-
-        self.tf = tf
-        for name in ("train", "validation"):
-            if name not in self.writers:
-                self.writers[name] = tf.summary.create_file_writer(str(self.folder / name))
+        if not self.files:
+            self.files = {n: EventFile(self.folder / n) for n in ("train", "validation")}
         if self.watch_every and not hasattr(self, "maps"):
             self.maps = attention_maps(self.model)
             self.pictures = np.array(next(iter(self.validation))[0][:PICTURES])
         if self.images is not None:
-            self._write_images("augmented", to_unit(self.images[:PICTURES]), self.recorder.step)
+            images = to_unit(self.images[:PICTURES])
+            self.files["train"].write_images(self.recorder.step, "augmented", images)
             self.images = None
 
     def on_epoch_end(self, epoch, logs=None):
         row = dict(self.recorder.rows[-1])
-        step = row.pop("step")
-        for name, value in row.items():
-            held_out = name.startswith("val_")
-            with self.writers["validation" if held_out else "train"].as_default():
-                self.tf.summary.scalar(name.removeprefix("val_"), value, step)
+        step = int(row.pop("step"))
+        held_out = {name[4:]: value for name, value in row.items() if name.startswith("val_")}
+        trained = {name: value for name, value in row.items() if not name.startswith("val_")}
+        self.files["train"].write_numbers(step, trained)
+        self.files["validation"].write_numbers(step, held_out)
         if self.watch_every and len(self.recorder.rows) % self.watch_every == 0:
             self._write_attention(step)
-        for writer in self.writers.values():
-            writer.flush()
-
-    def _write_images(self, name, images, step):
-        with self.writers["train"].as_default():
-            self.tf.summary.image(name, images, step, max_outputs=PICTURES)
 
     def _write_attention(self, step):
         maps = keras.ops.convert_to_numpy(self.maps(self.pictures))
         heat = attention_rollout(maps)[:, 0]  # the first token represents the image
         heat = heat[:, -np.prod(patch_grid(self.model)) :]  # without a class token
-        heat = heat.reshape(-1, *patch_grid(self.model), 1)  # (B, h, w, 1)
-        heat = self.tf.image.resize(to_unit(heat), self.pictures.shape[1:3]).numpy()
-        self._write_images("attention", to_unit(self.pictures) * heat, step)
+        heat = to_unit(heat.reshape(-1, *patch_grid(self.model), 1))  # (B, h, w, 1)
+        size = self.pictures.shape[1:3]
+        heat = keras.ops.image.resize(heat, size, data_format="channels_last")
+        images = to_unit(self.pictures) * keras.ops.convert_to_numpy(heat)
+        self.files["train"].write_images(step, "attention", images)
+
+
+class EventFile:
+    """A new file of events in a folder, which TensorBoard reads.
+
+    TensorBoard's own `EventFileWriter` imports TensorFlow where that is installed.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        started = f"{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}"
+        self.path = folder / f"events.out.tfevents.{started}"
+        self._write(file_version="brain.Event:2")
+
+    def write_numbers(self, step: int, numbers: dict[str, float]) -> None:
+        """Writes numbers by their names."""
+        values = [{"tag": name, "simple_value": value} for name, value in numbers.items()]
+        self._write(step=step, summary={"value": values})
+
+    def write_images(self, step: int, tag: str, images: np.ndarray) -> None:
+        """Writes images `(B, H, W, C)` in [0, 1]: three channels of them, or one."""
+        metadata = extras.require("tensorboard.plugins.image.metadata", **PACKAGE)
+        height, width, channels = images.shape[1:]
+        pixels = to_uint8(255 * images[..., : 3 if channels >= 3 else 1])
+        strings = [str(width).encode(), str(height).encode(), *map(_png, pixels)]
+        shape = {"dim": [{"size": len(strings)}]}
+        tensor = {"dtype": "DT_STRING", "string_val": strings, "tensor_shape": shape}
+        described = metadata.create_summary_metadata(display_name=None, description="")
+        self._write(
+            step=step, summary={"value": [{"tag": tag, "tensor": tensor, "metadata": described}]}
+        )
+
+    def _write(self, **fields):
+        events = extras.require("tensorboard.compat.proto.event_pb2", **PACKAGE)
+        records = extras.require("tensorboard.summary.writer.record_writer", **PACKAGE)
+        event = events.Event(wall_time=time.time(), **fields)
+        with open(self.path, "ab") as file:
+            records.RecordWriter(file).write(event.SerializeToString())
+
+
+def _png(pixels):
+    """A picture `(H, W, C)` of uint8 as the bytes of a PNG file."""
+    pillow = extras.require("PIL.Image", extra="data", purpose="Writing pictures")
+    file = io.BytesIO()
+    pillow.fromarray(pixels if pixels.shape[-1] > 1 else pixels[..., 0]).save(file, "PNG")
+    return file.getvalue()
 
 
 def to_unit(images: np.ndarray) -> np.ndarray:

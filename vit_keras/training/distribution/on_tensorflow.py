@@ -35,8 +35,9 @@ class TensorFlowTopology(Topology):
         """Stops Keras from building the model from a batch's mean over processes (keras#20585)."""
         keras_internals.skip_building(model)  # compile_model has built everything
 
-    def batches(self, dataset):
+    def batches(self, batches):
         """Keras splits a batch over the devices of one machine; processes feed their own parts."""
+        dataset = batches.as_dataset()
         if self.process_count == 1:
             return dataset
         local = self.replicas // self.process_count

@@ -44,9 +44,9 @@ class Topology:
     def prepare(self, model: keras.Model) -> None:
         """Prepares a compiled model for training here. Call it after every restore."""
 
-    def batches(self, dataset):
-        """Returns this process' batches in the form that `fit` and `evaluate` take."""
-        return dataset
+    def batches(self, batches):
+        """Returns this process's `data.Batches` in the form that `fit` and `evaluate` take."""
+        return batches.as_dataset()
 
     def read_replicas(self, variables: list) -> list[np.ndarray]:
         """Reads metrics' variables as each replica holds them; all processes must call it.

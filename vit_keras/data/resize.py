@@ -1,0 +1,308 @@
+"""Cuts and resizes pictures, for training and for every model's input: Pillow's resize.
+
+A picture is a `PIL.Image.Image` in mode RGB or L where it has 8 bits and three channels or one, and
+an array `(H, W, C)` otherwise.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vit_keras.data.pillow_images import pillow_image
+
+if TYPE_CHECKING:
+    from vit_keras.preprocessing import Preprocessing
+
+Picture = Any  # a `PIL.Image.Image` or an array `(H, W, C)`
+Window = tuple[int, int, int, int]  # top, left, height, and width in pixels
+
+SMALL = 96 * 96  # pixels; the BiT-HyperRule crops 128 from 160 below this, 480 from 512 above
+SHARES = (128 / 160, 480 / 512)
+INCEPTION_AREA = (0.05, 1.0)
+ASPECT = (0.75, 1.33)  # width divided by height
+ATTEMPTS = 100
+
+
+def as_picture(pixels: np.ndarray) -> Picture:
+    """Returns pixels `(H, W, C)` as a picture."""
+    if pixels.dtype != np.uint8 or pixels.shape[-1] not in (1, 3):
+        return pixels
+    return pillow_image().fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+
+
+def as_array(picture: Picture) -> np.ndarray:
+    """Returns the pixels of a picture, `(H, W, C)`."""
+    pixels = np.asarray(picture)
+    return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+def sides_of(picture: Picture) -> tuple[int, int]:
+    """Returns the height and width of a picture in pixels."""
+    return picture.shape[:2] if isinstance(picture, np.ndarray) else picture.size[::-1]
+
+
+def cut(picture: Picture, window: Window) -> Picture:
+    """Cuts a part out of a picture."""
+    top, left, height, width = window
+    if isinstance(picture, np.ndarray):
+        return picture[top : top + height, left : left + width]
+    return picture.crop((left, top, left + width, top + height))
+
+
+def mirror(picture: Picture) -> Picture:
+    """Mirrors a picture left to right."""
+    if isinstance(picture, np.ndarray):
+        return picture[:, ::-1]
+    return picture.transpose(pillow_image().Transpose.FLIP_LEFT_RIGHT)
+
+
+def squeeze(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessing") -> Picture:
+    """Resizes a whole picture to `size` (height, width), whatever its shape.
+
+    Pillow computes it, and rounds levels where `preprocessing` does. Where it does not, and for
+    pictures that are arrays, each channel is resized in float32. Without antialiasing, a pixel is
+    interpolated from the 2 or 4 nearest ones along each axis.
+    """
+    size = (int(size[0]), int(size[1]))
+    if sides_of(picture) == size:
+        return picture
+    method = pillow_image().Resampling[preprocessing.interpolation.upper()]
+    is_pillow = preprocessing.antialias or preprocessing.interpolation == "nearest"
+    whole_levels = preprocessing.rounds_levels or preprocessing.interpolation == "nearest"
+    if is_pillow and whole_levels and not isinstance(picture, np.ndarray):
+        return picture.resize(size[::-1], method)
+    pixels = as_array(picture)
+    highest = 255.0 if pixels.dtype == np.uint8 else None
+    if is_pillow:
+        kind = "uint8" if whole_levels and highest else "float32"
+        resized = _by_channel(pixels.astype(kind), size, method)
+    else:
+        resized = pixels.astype("float32")
+        for axis in (1, 0):  # Pillow's order
+            resized = _sampled(resized, size[axis], axis, preprocessing.interpolation)
+    if preprocessing.interpolation == "bicubic":  # overshoots
+        resized = np.clip(resized, 0.0 if highest else pixels.min(), highest or pixels.max())
+    if preprocessing.rounds_levels and highest:
+        return as_picture(to_uint8(resized))
+    return resized
+
+
+def fit(picture: Picture, size: tuple[int, int], preprocessing: "Preprocessing") -> Picture:
+    """Resizes a picture as a model's preprocessing says: see `resize`."""
+    if preprocessing.crop_fraction is None:
+        return squeeze(picture, size, preprocessing)
+    scaled, (top, left) = _crop(sides_of(picture), size, preprocessing)
+    picture = squeeze(picture, tuple(scaled), preprocessing)
+    return cut(picture, (int(top), int(left), *size))
+
+
+def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.ndarray:
+    """Resizes an image or a batch of images as a model's preprocessing says.
+
+    Without a `crop_fraction`, the whole image is squeezed to `size`. With one, the central part is
+    cut out: that fraction of the shorter side, in the aspect ratio of `size`. Levels that are
+    rounded have the bits of `PIL.Image.resize`.
+
+    Args:
+        images: Pixels in [0, 255], `(..., H, W, C)`; floats are rounded where levels are.
+        size: The new height and width in pixels.
+        preprocessing: The interpolation, antialiasing, `crop_fraction`, and `rounding`.
+
+    Returns:
+        Float32 pixels in [0, 255], `(..., height, width, C)`.
+    """
+    images = np.asarray(images)
+    if images.dtype != np.uint8 and preprocessing.rounds_levels:
+        images = to_uint8(images)
+    flat = images.reshape(-1, *images.shape[-3:])
+    resized = np.empty((len(flat), *size, images.shape[-1]), "float32")
+    for image, pixels in zip(resized, flat):
+        image[...] = as_array(fit(as_picture(pixels), size, preprocessing))
+    return resized.reshape(*images.shape[:-3], *size, images.shape[-1])
+
+
+def seen_part(
+    sides: tuple[int, int], size: tuple[int, int], preprocessing: "Preprocessing"
+) -> tuple[float, float, float, float]:
+    """Returns the part of a picture that `resize` leaves: (top, left, height, width).
+
+    Args:
+        sides: The picture's height and width in pixels.
+        size: The new height and width in pixels, as for `resize`.
+        preprocessing: The `crop_fraction` and the `rounding`.
+
+    Returns:
+        Fractions of the picture's sides; (0, 0, 1, 1) without a `crop_fraction`.
+
+    Example:
+        >>> seen_part((224, 448), (224, 224), Preprocessing(crop_fraction=1.0))  # the middle
+        (0.0, 0.25, 1.0, 0.5)
+    """
+    if preprocessing.crop_fraction is None:
+        return 0.0, 0.0, 1.0, 1.0
+    scaled, corner = _crop(sides, size, preprocessing)
+    top, left, height, width = np.concatenate([corner / scaled, size / scaled])
+    return float(top), float(left), float(height), float(width)
+
+
+def normalize(images, preprocessing: "Preprocessing"):
+    """Maps pixels from [0, 255] to the model's input, by default to [-1, 1].
+
+    Args:
+        images: Float pixels, `(..., C)`, as an array or tensor.
+        preprocessing: The mean and standard deviation.
+
+    Returns:
+        An array or tensor like `images`.
+    """
+    return preprocessing.normalize(images)
+
+
+def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
+    """Turns a model's inputs `(..., C)` back into pixels as uint8.
+
+    Example:
+        >>> pixels_of(np.array([-1.0, 0.0, 1.0]), Preprocessing())
+        array([  0, 128, 255], dtype=uint8)
+    """
+    mean, std = (
+        np.asarray(values, "float32") for values in (preprocessing.mean, preprocessing.std)
+    )
+    return to_uint8((np.asarray(images) * std + mean) * 255)
+
+
+def normalize_into(image: np.ndarray, pixels: np.ndarray, preprocessing: "Preprocessing") -> None:
+    """Writes what `Preprocessing.normalize` makes of pixels `(H, W, C)` into a float32 image.
+
+    The values of the 256 levels are looked up, which takes less time.
+    """
+    if pixels.dtype != np.uint8:
+        image[...] = preprocessing.normalize(pixels)
+        return
+    levels = np.arange(256, dtype="float32")[:, None].repeat(pixels.shape[-1], axis=1)
+    table = preprocessing.normalize(levels)  # (256, C)
+    if (table == table[:, :1]).all():
+        np.take(table[:, 0], pixels, out=image, mode="clip")
+    else:
+        for c in range(pixels.shape[-1]):
+            image[..., c] = table[:, c][pixels[..., c]]
+
+
+def to_uint8(images) -> np.ndarray:
+    """Rounds pixels to whole numbers from 0 to 255.
+
+    Args:
+        images: Pixels in [0, 255] of any shape, which a resize or a mean may have put outside.
+
+    Returns:
+        The pixels as uint8, in the same shape.
+
+    Example:
+        >>> to_uint8([-0.4, 12.6, 300.0])
+        array([  0,  13, 255], dtype=uint8)
+    """
+    return np.clip(np.round(images), 0, 255).astype("uint8")
+
+
+def random_window(
+    sides: tuple[int, int], rng: np.random.Generator, area: tuple[float, float] = INCEPTION_AREA
+) -> Window:
+    """Draws a part of a picture with an aspect ratio from 0.75 to 1.33.
+
+    By default the part has 5 to 100 % of the area, as in big_vision's `inception_crop`. As in
+    `tf.image.sample_distorted_bounding_box`, the ratio is uniform, and so is the height among those
+    that the area allows. After 100 draws that do not fit, the whole picture is taken.
+
+    Args:
+        sides: The picture's height and width in pixels.
+        rng: Draws the part.
+        area: The smallest and the largest fraction of the picture's area.
+    """
+    rows, columns = sides
+    least, most = (share * rows * columns for share in area)
+    for _ in range(ATTEMPTS):
+        ratio, place, y, x = rng.random(4).tolist()
+        aspect = ASPECT[0] + (ASPECT[1] - ASPECT[0]) * ratio
+        highest = min(
+            round(math.sqrt(most / aspect)), math.ceil((columns + 0.5) / aspect) - 1, rows
+        )
+        lowest = min(round(math.sqrt(least / aspect)), highest)
+        height = lowest + int(place * (highest - lowest + 1))
+        if round(height * aspect) * height < least:  # sides are rounded
+            height += 1
+        elif round(height * aspect) * height > most:
+            height -= 1
+        width = round(height * aspect)
+        if least <= width * height <= most and 0 < width <= columns and 0 < height <= rows:
+            return int(y * (rows - height + 1)), int(x * (columns - width + 1)), height, width
+    return 0, 0, rows, columns
+
+
+def bit_crop(
+    sides: tuple[int, int], size: tuple[int, int], rng: np.random.Generator
+) -> tuple[tuple[int, int], Window]:
+    """Draws a resize and a crop by the BiT-HyperRule (arXiv 1912.11370, Section 4.1).
+
+    Args:
+        sides: The picture's height and width in pixels.
+        size: The height and width of the crop.
+        rng: Draws the place of the crop.
+
+    Returns:
+        The height and width to resize to, 160/128 of `size` for a picture with fewer than 96 x 96
+        pixels and 512/480 otherwise, and the part to cut out then.
+    """
+    share = SHARES[sides[0] * sides[1] >= SMALL]
+    resized = round(size[0] / share), round(size[1] / share)
+    top, left = rng.integers(0, np.subtract(resized, size) + 1)
+    return resized, (int(top), int(left), *size)
+
+
+def _crop(sides, size, preprocessing):
+    """Returns the height and width to resize to, and the corner (top, left) to crop from."""
+    sides, crop = np.array(sides), np.array(size)
+    if preprocessing.rounding == "none":
+        smallest = crop / preprocessing.crop_fraction
+        scaled = np.floor(sides * (smallest / sides).max() + 1e-6).astype(int)
+    else:
+        smallest = np.array([preprocessing.side_before_crop(side) for side in size])
+        tight = (smallest / sides).argmax()  # the shorter side, if the crop is square
+        scaled = smallest[tight] * sides // sides[tight]
+    if preprocessing.rounding == "transformers":
+        return scaled, (scaled - crop) // 2
+    return scaled, np.round((scaled - crop) / 2).astype(int)
+
+
+def _by_channel(pixels, size, method):
+    """Resizes each channel of `(H, W, C)` uint8 or float32 by Pillow."""
+    fromarray = pillow_image().fromarray
+    channels = [
+        np.asarray(fromarray(pixels[..., c]).resize(size[::-1], method))
+        for c in range(pixels.shape[-1])
+    ]
+    return np.stack(channels, axis=-1)
+
+
+def _sampled(pixels, length, axis, interpolation):
+    """Interpolates one axis of `(H, W, C)` without antialiasing, as `tf.image.resize` does."""
+    taps, kernel = KERNELS[interpolation]
+    old = pixels.shape[axis]
+    centers = (np.arange(length) + 0.5) * (old / length) - 0.5  # in old pixels
+    places = np.floor(centers).astype(int)[:, None] + np.arange(1 - taps // 2, 1 + taps // 2)
+    weights = kernel(np.abs(places - centers[:, None])) * ((places >= 0) & (places < old))
+    weights = (weights / weights.sum(axis=1, keepdims=True)).astype("float32")
+    pixels = np.moveaxis(pixels, axis, 0)
+    taps_of = zip(places.clip(0, old - 1).T, weights.T)
+    total = np.sum([pixels[place] * weight[:, None, None] for place, weight in taps_of], axis=0)
+    return np.moveaxis(total, 0, axis)
+
+
+def _keys_cubic(x):
+    """The cubic convolution kernel with a = -0.5 (Keys 1981)."""
+    near = (1.5 * x - 2.5) * x**2 + 1
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return np.where(x < 1, near, np.where(x < 2, far, 0.0))
+
+
+KERNELS = {"bilinear": (2, lambda x: np.maximum(1 - x, 0)), "bicubic": (4, _keys_cubic)}
