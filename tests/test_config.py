@@ -83,7 +83,7 @@ def test_every_field_is_explained():
         ("model: {representation_size: 0}", "`model.representation_size` must be at least 1, or"),
         ("augment: {scale: -0.1}", "`augment.scale` must be at least 0. Received: -0.1"),
         ("data: {dev_percent: 100}", "`data.dev_percent` must be at least 0 and below 100"),
-        ("model: {channels: 2}", "`model.channels` must be 1 or 3. Received: 2"),
+        ("model: {channels: 0}", "`model.channels` must be at least 1. Received: 0"),
         ("batch: 0", "`batch` must be at least 1. Received: 0"),
         ("total_steps: -1", "`total_steps` must be at least 0"),
     ],

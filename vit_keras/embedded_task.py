@@ -22,10 +22,14 @@ class Note(TypedDict):
     task: NotRequired[Task]
     names: NotRequired[list[str] | None]
     output: NotRequired[str]
+    levels: NotRequired[float]
+    bands: NotRequired[list[int]]
 
 
-def write_task(path: str | os.PathLike, task: Task, names: Sequence[str], output: str) -> None:
-    """Writes what the outputs mean into a TFLite, ONNX or SavedModel file.
+def write_task(
+    path: str | os.PathLike, task: Task, names: Sequence[str], output: str, **depth: Any
+) -> None:
+    """Writes what the outputs mean into a TFLite, ONNX or SavedModel file, and what its pixels are.
 
     Files of other formats are left as they are.
 
@@ -34,9 +38,11 @@ def write_task(path: str | os.PathLike, task: Task, names: Sequence[str], output
         task: What the outputs mean.
         names: The names of the outputs.
         output: What the file returns, such as "softmax" or "logits".
+        **depth: The "levels" of pixels and the "bands" of files, as in `Preprocessing`.
     """
     if (format := format_of(path)) in FORMATS:
-        text = json.dumps({"task": dataclasses.asdict(task), "names": names, "output": output})
+        note = {"task": dataclasses.asdict(task), "names": names, "output": output, **depth}
+        text = json.dumps(note)
         FORMATS[format][0](pathlib.Path(path), text)
 
 

@@ -20,7 +20,7 @@ class Preprocessing:
     resize, which other projects have as well. The resize of published weights is their own.
 
     Attributes:
-        mean: Subtracted from pixels in [0, 1]: one value, or one for each channel.
+        mean: Subtracted from pixels divided by `levels`: one value, or one for each channel.
         std: Divides the difference: one value, or one for each channel.
         interpolation: The method of the resize, "bilinear" or "bicubic".
         antialias: Whether the resize averages the pixels that it would skip in a larger picture.
@@ -31,6 +31,10 @@ class Preprocessing:
             before a crop is rounded down, and the longer side follows from it. "transformers" also
             rounds the corner of a crop down, where the others round half a pixel to the even side.
             "none" rounds no levels, and the longer side follows from the exact shorter side.
+        levels: The level that is white: 255 for 8 bits, 4095 or 65535 for 12 or 16, and 1 for
+            floats.
+        bands: The channels of a file that the model takes, in its order, counted from 1; empty for
+            all of them.
 
     Raises:
         ValueError: If a field has another value.
@@ -46,6 +50,8 @@ class Preprocessing:
     antialias: bool = True
     crop_fraction: float | None = None
     rounding: str = "torchvision"
+    levels: float = 255.0
+    bands: tuple[int, ...] = ()
 
     def __post_init__(self):
         check_types(self)
@@ -53,6 +59,11 @@ class Preprocessing:
             raise ValueError(
                 "`mean` and `std` must hold numbers below 1e6, and `std` none that is 0. "
                 f"Received: mean={short(self.mean)}, std={short(self.std)}"
+            )
+        if self.levels <= 0 or min(self.bands, default=1) < 1:
+            raise ValueError(
+                "`levels` must be above 0, and `bands` be counted from 1. "
+                f"Received: levels={self.levels}, bands={self.bands}"
             )
         for name, choices in (("interpolation", METHODS), ("rounding", ROUNDINGS)):
             if getattr(self, name) not in choices:
@@ -69,12 +80,22 @@ class Preprocessing:
     @property
     def rounds_levels(self) -> bool:
         """Whether a resize rounds pixels to whole levels from 0 to 255, as Pillow does."""
-        return self.rounding != "none" and self.interpolation != "nearest"
+        is_whole = self.rounding != "none" and self.interpolation != "nearest"
+        return is_whole and self.levels == 255
+
+    @property
+    def input_type(self) -> str:
+        """The type of the pixels that an exported model takes: uint8 for 8 bits, or float32."""
+        return "uint8" if self.levels == 255 else "float32"
 
     def normalize(self, pixels):
-        """Turns float pixels `(..., C)` in [0, 255] into the model's input, `(..., C)`."""
-        mean, std = (255 * np.asarray(v, "float32") for v in (self.mean, self.std))
+        """Turns float pixels `(..., C)` in [0, levels] into the model's input, `(..., C)`."""
+        mean, std = (self.levels * np.asarray(v, "float32") for v in (self.mean, self.std))
         return (pixels - mean) / std
+
+    def unscaled(self) -> "Preprocessing":
+        """Returns this preprocessing without the normalization: pixels stay in [0, levels]."""
+        return dataclasses.replace(self, mean=(0.0,), std=(1 / self.levels,))
 
     def for_channels(self, channels: int) -> "Preprocessing":
         """Returns this preprocessing with one mean and std, or one for each of `channels`.
@@ -102,7 +123,7 @@ class Preprocessing:
 
     def rescaling(self) -> tuple[list[float], list[float]]:
         """Returns the normalization as the `scale` and `offset` of `keras.layers.Rescaling`."""
-        scale = [1 / (255 * std) for std in self.std]
+        scale = [1 / (self.levels * std) for std in self.std]
         return scale, [-mean / std for mean, std in zip(self.mean, self.std)]
 
 

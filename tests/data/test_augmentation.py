@@ -12,7 +12,7 @@ from vit_keras.config import AugmentConfig
 from vit_keras.data import from_arrays
 from vit_keras.data.augment import Augmentation
 from vit_keras.data.order import generator
-from vit_keras.data.resize import as_picture, bit_crop, random_window
+from vit_keras.data.transforms import as_picture, bit_crop, random_window
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once
@@ -169,5 +169,7 @@ def test_wrong_augmentation_is_named(split):
     with pytest.raises(ValueError, match=r"Only one of `augment.policy`.*: autoaugment and 2"):
         AugmentConfig(policy="autoaugment", randaugment_layers=2)
     gray = from_arrays(np.zeros((4, 8, 8, 1), "uint8"), np.arange(4))
-    with pytest.raises(ValueError, match="RandAugment, .* need 3 channels. Received: 1"):
+    with pytest.raises(
+        ValueError, match="RandAugment, .* need 3 channels of 8 bits. Received: 1 of 255"
+    ):
         batches(gray, AugmentConfig(randaugment_layers=1))

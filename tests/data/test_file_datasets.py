@@ -189,8 +189,10 @@ def test_faults_of_a_folder_are_named(plain, tmp_path):
     for name in ("train/ant", "train/bee", "test/ant", "test/wasp"):
         write(tmp_path / "own" / name / "1.png", 1)
     refused(r"Every class of 'test' must be one of 'train'. Received: \['wasp'\]", tmp_path / "own")
-    with pytest.raises(ValueError, match="must be 1 .* or 3 .*Received: channels=4"):
-        data.load(f"folder:{plain}", 4)
+    with pytest.raises(
+        ValueError, match="must be 1 .*, 3 .* positive number. Received: channels=0"
+    ):
+        data.load(f"folder:{plain}", 0)
     with pytest.raises(ValueError, match="`data.test_percent` must be at least 0 and below 100"):
         DataConfig(test_percent=100)
 

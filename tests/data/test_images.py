@@ -120,32 +120,28 @@ def test_pictures_whose_encoder_turns_them_stand_upright(picture, read, form, or
     assert np.abs(actual.astype(int) - np.asarray(turned)).mean() < 12  # of 85 if it lay otherwise
 
 
-def test_of_sixteen_bits_of_gray_the_high_eight_are_kept(rng, read):
+def test_sixteen_bits_of_gray_are_kept(rng, read):
     deep = rng.integers(0, 65536, (20, 30), dtype="uint16")
     deep[0, :2] = 0, 65535
     for form in ("PNG", "TIFF"):
         for channels in (1, 3):
             actual = read(stored(Image.fromarray(deep), form), channels)
-            np.testing.assert_array_equal(actual, (deep >> 8)[..., None].repeat(channels, axis=-1))
+            np.testing.assert_array_equal(actual, deep[..., None].repeat(channels, axis=-1))
 
 
 @pytest.mark.parametrize(("samples", "color"), [(2, 4), (3, 2), (4, 6)])
-def test_of_sixteen_bits_of_colors_the_high_eight_are_kept(rng, read, samples, color):
+def test_sixteen_bits_of_colors_are_kept(rng, read, samples, color):
     """Gray with transparency, RGB, and RGB with transparency, which Pillow cannot write."""
     deep = rng.integers(0, 65536, (20, 30, samples), dtype="uint16")
     deep[0, 0], deep[0, 1] = 0, 65535
     written = crafted.png(30, 20, deep.astype(">u2").tobytes(), depth=16, color=color)
-    colors = (deep >> 8)[..., :3] if samples > 2 else (deep >> 8)[..., [0, 0, 0]]
+    colors = deep[..., :3] if samples > 2 else deep[..., [0, 0, 0]]
     np.testing.assert_array_equal(read(written, 3), colors)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "float32"])
-def test_values_without_a_known_range_are_refused(tmp_path, dtype):
-    deep = Image.fromarray(np.full((4, 5), 70_000, dtype))
-    deep.save(tmp_path / "deep.tiff")
-    with pytest.raises(
-        ValueError, match=r"deep.tiff' cannot be read .*32 bits per channel have no"
-    ):
+def test_whole_numbers_above_sixteen_bits_are_refused(tmp_path):
+    Image.fromarray(np.full((4, 5), 70_000, "int32")).save(tmp_path / "deep.tiff")
+    with pytest.raises(ValueError, match=r"deep.tiff' cannot be read .*from 0 to 65535, not 70000"):
         data.read_image(tmp_path / "deep.tiff", 3)
 
 
@@ -183,5 +179,5 @@ def test_a_truncated_picture_is_named(tmp_path, picture, way):
 def test_wrong_arguments_of_a_reader_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no image at 'nowhere\.png'"):
         data.read_image("nowhere.png", 3)
-    with pytest.raises(ValueError, match="must be 1 .* or 3 .*Received: channels=2"):
-        data.read_image(tmp_path, 2)
+    with pytest.raises(ValueError, match="must be 1 .*, 3 .*Received: channels=0"):
+        data.read_image(tmp_path, 0)

@@ -35,7 +35,8 @@ def test_images_are_the_same_in_any_order_and_thread(rng, library):
     np.testing.assert_array_equal(actual, expected)
     assert np.min(actual) >= 0 and np.max(actual) <= 255
     assert len({x.tobytes() for x in actual}) > 20
-    assert actual[0].dtype == np.float32 and actual[0].flags.writeable
+    assert actual[0].dtype == np.float32
+    actual[0] += 1  # it may be changed
 
 
 def test_equalization_is_keras_own(rng):

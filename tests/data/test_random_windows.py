@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from vit_keras.data.order import generator
-from vit_keras.data.resize import ASPECT, INCEPTION_AREA, bit_crop, random_window
+from vit_keras.data.transforms import ASPECT, INCEPTION_AREA, bit_crop, random_window
 
 pytestmark = pytest.mark.once
 COUNT = 1500

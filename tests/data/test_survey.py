@@ -64,8 +64,8 @@ def test_every_picture_is_described(tmp_path, rng):
         assert (p.width, p.height, p.kind) == (width, height, kind), name
         assert (p.split, p.class_name, p.error) == ("train", name[0], None)
         assert p.digest == hashlib.sha256(path.read_bytes()).hexdigest()
-        pixels = Image.fromarray(data.read_image(path, 3))
         if "deep" not in name:  # noise, whose hash hangs on the last bit
+            pixels = Image.fromarray(data.read_image(path, 3))
             assert p.phash == integer(imagehash.phash(pixels))
             assert f"{p.colorhash:048b}"[:42] == "".join(
                 str(int(bit)) for bit in imagehash.colorhash(pixels).hash.ravel()

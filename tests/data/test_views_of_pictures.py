@@ -13,7 +13,7 @@ from vit_keras import data
 from vit_keras.config import AugmentConfig, DinoConfig
 from vit_keras.data import colors, from_arrays
 from vit_keras.data.order import generator
-from vit_keras.data.resize import random_window
+from vit_keras.data.transforms import random_window
 from vit_keras.data.views import Views
 from vit_keras.models import Preprocessing
 

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 from PIL import Image
 
+from tests.data.deep_pictures import tiff
 from tests.helpers import randomise
 from vit_keras import applications, config, models, variants, weights
 
@@ -99,6 +100,12 @@ def write_pictures(folder: pathlib.Path, rng: np.random.Generator) -> None:
         low = 128 if "dog" in place else 0
         pixels = rng.integers(low, low + 128, (40, 48, 3), dtype="uint8")
         Image.fromarray(pixels).save(path)
+    for name in CLASSES:
+        for i in range(12):
+            path = folder / "fields" / "train" / name / f"{i}.tif"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            bands = rng.integers(0, 60_000, (20, 24, 6)).astype("uint16")
+            path.write_bytes(tiff(bands, photometric="minisblack", planarconfig="contig"))
     for copy in ("pets", "imagenet", "others", "labeled"):
         shutil.copytree(folder / "photos", folder / copy)
 

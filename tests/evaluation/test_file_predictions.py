@@ -108,7 +108,7 @@ def test_pictures_are_read_while_the_model_computes(pictures, monkeypatch):
     paths, _ = pictures
     third_is_read, read = threading.Event(), data.read_image
 
-    def noting(path, channels):
+    def noting(path, channels, **options):
         if path == paths[2]:
             third_is_read.set()
         return read(path, channels)
@@ -204,7 +204,7 @@ def test_outputs_that_are_not_finite_are_an_error(pictures):
 
 @pytest.mark.once
 def test_a_file_that_may_not_be_opened_is_unreadable(pictures, monkeypatch):
-    def denied(path, channels):
+    def denied(path, channels, **options):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(data, "read_image", denied)

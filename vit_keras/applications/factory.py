@@ -47,6 +47,8 @@ def preprocess_input(x, data_format=None, model=None):
         model: Optional model of this package. Pixels are then scaled as the source of its weights
             does, which is another scale for torchvision's weights, for example.
 
+    Warns of pixels that seem to lie in [0, 1], or above the range.
+
     Returns:
         The preprocessed images. Without a `model`, pixels are scaled to [-1, 1].
 
@@ -56,6 +58,9 @@ def preprocess_input(x, data_format=None, model=None):
         logits = model(preprocess_input(images, model=model))
         ```
     """
+    from vit_keras.data.depth import warn_of_range  # whose room is imported where it is used
+
+    warn_of_range(x, 255.0 if model is None else preprocessing_of(model).levels)
     if model is None:
         return _preprocess_input(x, data_format=data_format, mode="tf")
     return preprocessing_of(model).normalize(keras.ops.cast(x, "float32"))

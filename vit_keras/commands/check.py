@@ -125,12 +125,21 @@ def _look(options, review):
         review.facts["classes"] = list(dataset.class_names)
     else:
         data.review_counts(review, data.count_classes(dataset, splits))
-    if not options.quick:
-        tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
-        bar = {"total": sum(map(len, splits.values())), "unit": " pictures", "leave": False}
-        pictures = list(tqdm(data.survey_pictures(dataset, splits), disable=None, **bar))
-        data.review_pictures(review, pictures, stop=run.data.on_corrupt == "stop")
-        data.review_pairs(review, data.find_pairs(pictures, options.distance))
+    if options.quick:
+        return
+    config = data.complete_levels(run.data, dataset)
+    review.facts["white"] = config.levels
+    splits = {name: split.read_as(config.white) for name, split in splits.items()}
+    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
+    bar = {"total": sum(map(len, splits.values())), "unit": " pictures", "leave": False}
+    pictures = list(tqdm(data.survey_pictures(dataset, splits), disable=None, **bar))
+    data.review_pictures(review, pictures, stop=run.data.on_corrupt == "stop")
+    if run.model.weights and run.model.channels not in (None, 1, 3):
+        review.warnings.append(
+            "weights of RGB have 3 channels: their patch kernels are repeated in turn, and "
+            f"scaled, for the {run.model.channels} of model.channels"
+        )
+    data.review_pairs(review, data.find_pairs(pictures, options.distance))
 
 
 def _lines(report):
@@ -152,6 +161,8 @@ def _lines(report):
         yield f"width: {_spread(report['width'])} pixels (least / median / most)"
         yield f"height: {_spread(report['height'])} pixels"
         yield f"width / height: {_spread(report['aspect'])}"
+        low, high = (f"{level:g}" for level in report["levels"])
+        yield f"levels: {low} to {high}, of which data.levels makes {report['white']} white"
         yield "kinds: " + ", ".join(f"{n:,} {name}" for name, n in report["kinds"].items())
     if others := report.get("not_pictures"):
         counts = ", ".join(f"{n:,} {suffix}" for suffix, n in others.items())

@@ -1,6 +1,7 @@
 """`vit-keras embed`: the features of pictures as a table, which a stopped command goes on with."""
 
 import argparse
+import dataclasses
 import os
 import sys
 
@@ -50,7 +51,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from vit_keras import machine, retrieval
-    from vit_keras.config import DataConfig
 
     _check(options)
     machine.prepare()
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
     pictures = retrieval.list_pictures(
         streams.arguments(options.pictures),
         embedder.input_shape[-1],
-        DataConfig(data_dir=options.data_dir),
+        dataclasses.replace(embedder.pixels, data_dir=options.data_dir),
     )
     job = retrieval.EmbeddingJob(
         embedder,

@@ -39,13 +39,14 @@ def predict_to_folder(predictor, paths: Sequence[pathlib.Path], options, folder:
     Returns:
         The number of pictures that could not be read, with `--skip_unreadable`.
     """
-    from vit_keras import data, evaluation
+    from vit_keras import evaluation
+    from vit_keras.evaluation.file_predictions import read_picture
 
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
     chosen, unreadable = mask_options(options, options.batch), 0
     for path, name in zip(tqdm(paths, unit=" pictures", disable=None), names_in(paths)):
         try:
-            picture = data.read_image(path, predictor.input_shape[-1])
+            picture = read_picture(predictor, path)
         except (OSError, ValueError) as error:
             if not options.skip_unreadable:
                 raise
@@ -76,6 +77,7 @@ def write_sheet(predictor, split, chosen, path: pathlib.Path) -> None:
     from vit_keras import evaluation
     from vit_keras.files import replacing
 
+    split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
     rows = []
     for index in range(min(SHOWN, len(split))):
         picture, mask = split.example(index)

@@ -29,7 +29,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     import numpy as np
 
-    from vit_keras import data, evaluation, inspection, machine, models, runs
+    from vit_keras import evaluation, inspection, machine, models, runs
+    from vit_keras.data.depth import to_levels, viewable
     from vit_keras.files import replacing
     from vit_keras.layers.base import check_positive
 
@@ -43,9 +44,10 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError(f"{options.model} takes images of any size, so give an --image_size")
     preprocessing = models.preprocessing_of(model)
     pictures = _pictures(options, trained, model.input_shape[1:], preprocessing)
-    images = np.asarray(data.normalize(pictures.astype("float32"), preprocessing))
+    images = preprocessing.normalize(pictures.astype("float32"))
 
     shown = slice(options.show)
+    shown_pictures = viewable(to_levels(pictures[shown], preprocessing.levels))
     titles = [pathlib.Path(path).stem for path in options.images] or range(len(images))
     titles = [str(title) for title in titles[shown]]
     if names := model.class_names:
@@ -53,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
         titles = [f"{names[row.argmax()]}  {100 * row.max():.0f}\u00a0%" for row in rows]
     name, _ = shared.dataset_of(options, trained)
     source = "" if options.images else shared.dataset_label(name or "")
-    subject = inspection.Subject(model, images, pictures[shown], titles, options.heads, source)
+    subject = inspection.Subject(model, images, shown_pictures, titles, options.heads, source)
     drawn = inspection.draw_views(subject, options.out, views)
     arrays: dict[str, Any] = {
         f"{view}/{key}": array for view in drawn for key, array in drawn[view].items()
@@ -74,7 +76,8 @@ def _pictures(options, trained, shape, preprocessing):
     from vit_keras import data
 
     if options.images:
-        pictures = [data.read_image(path, shape[-1]) for path in options.images]
+        depth = {"levels": preprocessing.levels, "bands": preprocessing.bands}
+        pictures = [data.read_image(path, shape[-1], **depth) for path in options.images]
         return np.stack([data.resize(picture, shape[:2], preprocessing) for picture in pictures])
     name, source = shared.dataset_of(options, trained)
     if name is None:

@@ -26,6 +26,12 @@ class DataConfig:
         on_corrupt: what to do with an unreadable image: stop the run, or skip it; the next image
             then takes its place, and the run counts and names it at the end
         workers: threads that read and change the pictures; null for one for each core
+        levels: level that is white, to which pictures of other depths are brought: 255, 4095,
+            65535, or float for values as they are, in 0..1; auto for what the whole data set holds:
+            float if any picture has floats; else 4095 or 65535, whichever holds the highest level,
+            if any has more than 8 bits; else 255
+        bands: channels of the pictures in the order of the model's, counted from 1, such as
+            4 3 2; empty for all
         shard_cache_gb: gigabytes on this machine for copies of shards from servers and object
             stores; 0 to read every picture from where it lies
     """
@@ -42,6 +48,8 @@ class DataConfig:
     label_separator: str = "|"
     on_corrupt: Literal["stop", "skip"] = "stop"
     workers: int | None = None
+    levels: Literal["auto", 255, 4095, 65535, "float"] = "auto"
+    bands: tuple[int, ...] = ()
     shard_cache_gb: float = 20.0
 
     def __post_init__(self):
@@ -54,6 +62,11 @@ class DataConfig:
         if isinstance(self.label_columns, str):
             names = filter(None, map(str.strip, self.label_columns.split(",")))
             object.__setattr__(self, "label_columns", tuple(names))
+
+    @property
+    def white(self) -> float | None:
+        """The level that is white, as `Preprocessing.levels`; None while it is not known."""
+        return {"auto": None, "float": 1.0}.get(str(self.levels), self.levels)  # type: ignore
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +128,7 @@ DATA_RULES: tuple[Rule, ...] = (
     ("dev_percent", *_PERCENT),
     ("shard_cache_gb", *_NOT_NEGATIVE),
     ("workers", *_NOT_NEGATIVE),
+    ("bands", lambda bands: min(bands, default=1) >= 1, "counted from 1"),
     ("fold", lambda fold: 0 <= fold[0] < fold[1], "[i, k] with i from 0 to k - 1, or null"),
 )
 AUGMENT_RULES: tuple[Rule, ...] = (

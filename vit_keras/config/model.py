@@ -40,7 +40,8 @@ class ModelConfig:
             sizes below are given
         image_size: pixels, one number or [height, width]; null for the variant's, which is 224 but
             in some families
-        channels: channels of the images, 1 or 3; null for 3
+        channels: channels of the images: 1, 3, or any other number; null for 3. Weights of RGB are
+            adapted: the kernels of red, green and blue are repeated in turn and scaled by 3 / N
         patch_size: height and width in pixels, one number or [height, width]; null for the
             variant's
         hidden_size: width D of the tokens; null for the variant's
@@ -186,9 +187,8 @@ _SIDES = (_is_positive, "a side of at least 1 pixel, or [height, width]")
 _RATE = (lambda value: 0 <= value < 1, "at least 0 and below 1")
 RULES: tuple[Rule, ...] = (
     ("image_size", *_SIDES),
-    ("channels", lambda value: value in (1, 3), "1 or 3"),
     ("patch_size", *_SIDES),
-    *((name, *_SIZE) for name in ("hidden_size", "num_layers", "num_heads", "mlp_dim")),
+    *((name, *_SIZE) for name in ("channels", "hidden_size", "num_layers", "num_heads", "mlp_dim")),
     ("resnet_layers", _is_positive, "units of at least 1 in each stage"),
     ("resnet_width", lambda value: value > 0, "above 0"),
     ("representation_size", _is_positive, "at least 1, or null for no such layer"),

@@ -51,6 +51,9 @@ SYNONYMS = {
 }
 
 
+BANDS = "--data.bands"  # whose numbers need no brackets
+
+
 class UsageError(ValueError):
     """A command line or a configuration file that cannot be read as options.
 
@@ -139,10 +142,16 @@ def parse_config(
 
 
 def _spell_out(arguments: Sequence[str]) -> Iterator[str]:
-    """`--sweep` as `--sweep=true`, as for every bool field."""
-    flags = set(_bool_fields(Config, "--"))
+    """`--sweep` as `--sweep=true`, as for every bool field, and `--data.bands 4 3` as a list."""
+    flags, bands = set(_bool_fields(Config, "--")), list[str]()
     for argument, following in zip(arguments, [*arguments[1:], "--"]):
         is_flag = argument in flags and following.startswith("--")
+        if argument == BANDS or (bands and argument.isdecimal()):
+            bands.append(argument)
+            if not following.isdecimal():
+                yield f"{BANDS}=[{', '.join(bands[1:])}]" if bands[1:] else argument
+                bands = []
+            continue
         yield f"{argument}=true" if is_flag else argument
 
 

@@ -9,7 +9,7 @@ from vit_keras.data.fingerprints import check_unchanged, recorded_classes
 from vit_keras.data.picture_paths import expand_pictures
 from vit_keras.data.pillow_images import read_image, thumbnail
 from vit_keras.data.read_ahead import read_ahead
-from vit_keras.data.resize import normalize, pixels_of, resize, seen_part, to_uint8
+from vit_keras.data.transforms import normalize, pixels_of, resize, seen_part, to_uint8
 from vit_keras.lazy_names import lazy_names
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vit_keras.data.feed import Feed, learned_task
     from vit_keras.data.held_out import train_and_test
     from vit_keras.data.layout import read_layout
+    from vit_keras.data.levels import complete_levels
     from vit_keras.data.masking import Masking
     from vit_keras.data.masks import holds_masks
     from vit_keras.data.pipeline import eval_batches, sample_images, train_batches
@@ -49,6 +50,7 @@ MODULES = {  # where these names are defined
     "StoredFeatures": "feature_batches",
     "Views": "views",
     "captions_of": "review",
+    "complete_levels": "levels",
     "count_classes": "review",
     "describe_splits": "review",
     "draw_contact_sheet": "review",
@@ -83,6 +85,7 @@ __all__ = [
     "Views",
     "captions_of",
     "check_unchanged",
+    "complete_levels",
     "count_classes",
     "describe_splits",
     "draw_contact_sheet",

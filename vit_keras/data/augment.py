@@ -8,7 +8,7 @@ import numpy as np
 from vit_keras.data import affine, mixing, policies
 from vit_keras.data.erasing import erase
 from vit_keras.data.randaugment import randaugment
-from vit_keras.data.resize import (
+from vit_keras.data.transforms import (
     as_array,
     as_picture,
     bit_crop,
@@ -48,7 +48,7 @@ class Augmentation:
         """Changes one example.
 
         Args:
-            picture: A picture of `resize`.
+            picture: A picture of `transforms`.
             label: Its label; a mask, `(H, W)` uint8, is changed as the picture is.
             rng: The example's generator.
 
@@ -85,24 +85,29 @@ class Augmentation:
         return self.mixing(images, targets, generators) if self.mixing else (images, targets)
 
     def _resize(self, sides, rng):
-        """Draws how a picture of some sides, and its mask, come to the model's size."""
+        """Draws preprocessing a picture of some sides, and its mask, come to the model's size."""
         if self.config.crop == "inception":
             window = random_window(sides, rng)
-            return lambda picture, how: squeeze(cut(picture, window), self.size, how)
+            return lambda picture, preprocessing: squeeze(
+                cut(picture, window), self.size, preprocessing
+            )
         if self.config.crop == "bit":
             resized, window = bit_crop(sides, self.size, rng)
-            return lambda picture, how: cut(squeeze(picture, resized, how), window)
-        return lambda picture, how: fit(picture, self.size, how)
+            return lambda picture, preprocessing: cut(
+                squeeze(picture, resized, preprocessing), window
+            )
+        return lambda picture, preprocessing: fit(picture, self.size, preprocessing)
 
     def _change(self, picture, rng):
         """Changes colors and shapes by policies, which are made for whole levels of RGB."""
         if not self.policies and self.layer is None:
             return picture
         pixels = as_array(picture)
-        if pixels.shape[-1] != 3:
+        if pixels.shape[-1] != 3 or self.preprocessing.levels != 255:
             raise ValueError(
-                "RandAugment, `augment.policy`, and `augment.color_jitter` need 3 channels. "
-                f"Received: {pixels.shape[-1]}. Leave them out, or set model.channels to 3"
+                "RandAugment, `augment.policy`, and `augment.color_jitter` need 3 channels of 8 "
+                f"bits. Received: {pixels.shape[-1]} of {self.preprocessing.levels:g} levels. "
+                "Leave them out, or set model.channels to 3 and data.levels to 255"
             )
         if self.layer is not None:
             picture = self.layer(pixels.astype("float32"), rng)

@@ -1,5 +1,6 @@
 """Opens data sets by name: one row for each kind."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -64,9 +65,9 @@ def load(
     Args:
         name: `digits`, `folder:PATH`, `table:FILE`, `shards:PATTERN`, `hf:NAME`, `tfds:NAME`, or
             `vtab:TASK`.
-        channels: 1 for grayscale or 3 for RGB images.
-        config: Says where TensorFlow Datasets keeps its files, which images are held out, and what
-            happens to unreadable ones.
+        channels: 1 for grayscale, 3 for RGB images, or another number.
+        config: Says to which levels and in which bands pictures are read, where TensorFlow Datasets
+            keeps its files, which images are held out, and what happens to unreadable ones.
         task: What the labels are: a name in `vit_keras.tasks.KINDS`, or "auto" for what the data
             set says. Folders and tables may have several labels; tables may have numbers.
         labeled: Whether the pictures must have labels. Without, a folder may hold pictures in no
@@ -103,6 +104,9 @@ def load(
         dataset = CLASSES_ALONE[kind](rest, channels, config)
     else:
         dataset = DATASETS[kind](channels, config)
+    if config.white or config.bands:
+        splits = {k: v.read_as(config.white, config.bands) for k, v in dataset.splits.items()}
+        dataset = dataclasses.replace(dataset, splits=splits)
     if labeled or dataset.class_names:
         _check_task(dataset, name, task)
     empty = [key for key, split in dataset.splits.items() if not len(split)]

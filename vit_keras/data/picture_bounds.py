@@ -15,6 +15,7 @@ MOST_JPEG_SCANS = 100
 # A JPEG of fewer pixels, and of less work, is decoded whatever its scans: at 10 bytes a scan and
 # 0.5 ns a pixel and scan, its decoding ends in a few seconds.
 MODEST_PIXELS, MODEST_WORK = 2**24, 2**36  # work: pixels times bytes
+BYTES = 12  # a pixel of RGB in float32
 LARGER = "make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS"
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -41,6 +42,21 @@ def check_pixels(width: int, height: int) -> None:
         raise ValueError(f"it has {width}x{height} pixels")
     if most is not None and width * height > most:
         raise ValueError(f"it has {width}x{height} pixels, more than {most}; {LARGER}")
+
+
+def check_array(height: int, width: int, channels: int, itemsize: int) -> None:
+    """Checks the pixels, and the bytes of an array: up to `BYTES` a pixel of the bound of pixels.
+
+    Raises:
+        ValueError: If there are more, or none.
+    """
+    check_pixels(width, height)
+    most, size = _most_pixels(), width * height * channels * itemsize
+    if channels < 1 or (most is not None and size > BYTES * most):
+        raise ValueError(
+            f"its {channels} channels take {size} bytes, and must take 1 to {BYTES * (most or 0)}; "
+            f"{LARGER}"
+        )
 
 
 def check_opened(picture, data: bytes) -> None:

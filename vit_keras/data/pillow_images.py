@@ -4,18 +4,22 @@ import contextlib
 import io
 import os
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
 from vit_keras import extras
+from vit_keras.data.deep_images import is_deep_png, read_deep, read_png
+from vit_keras.data.depth import as_array, as_picture, at_levels, choose_channels, viewable
 from vit_keras.data.picture_bounds import LARGER, check_encoded, check_opened, check_png_rows
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp"),
-    *(".tif", ".tiff", ".avif", ".heic", ".heif"),
+    *(".tif", ".tiff", ".avif", ".heic", ".heif", ".npy"),
 )
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")  # Pillow's names of these
 TURNED_BY_PILLOW = ("TIFF", "AVIF", "HEIF")  # whose orientation is no EXIF tag alone
+GRAY_MODES, ALPHA_MODES = ("1", "L", "LA", "La"), ("LA", "La", "PA", "RGBA", "RGBa")
 BOX_MARK = b"ftyp"  # at byte 4 of AVIF and HEIF files
 STRIP = 2**20  # pixels that are converted at once
 ORIENTATION = 0x0112  # the EXIF tag; 1 means upright, and 2 to 8 are turned or mirrored
@@ -23,9 +27,10 @@ ORIENTATION = 0x0112  # the EXIF tag; 1 means upright, and 2 to 8 are turned or 
 
 def check_channels(channels: int) -> None:
     """Raises ValueError unless pictures can have that number of channels."""
-    if channels not in (1, 3):
+    if channels < 1:
         raise ValueError(
-            f"`channels` must be 1 (grayscale) or 3 (RGB). Received: channels={channels}"
+            "`channels` must be 1 (grayscale), 3 (RGB), or another positive number. "
+            f"Received: channels={channels}"
         )
 
 
@@ -34,18 +39,28 @@ def pillow_image(purpose: str = "Reading pictures"):
     return extras.require("PIL.Image", extra="data", purpose=purpose)
 
 
-def read_image(path: str | os.PathLike, channels: int) -> np.ndarray:
+def read_image(
+    path: str | os.PathLike,
+    channels: int | None,
+    *,
+    levels: float | None = None,
+    bands: Sequence[int] = (),
+) -> np.ndarray:
     """Reads a picture and turns it upright as its EXIF orientation says.
 
-    Reads JPEG, PNG, GIF (the first frame), WebP, BMP, TIFF (the first page), AVIF, and HEIC. Drops
-    transparency, and of 16 bits per channel keeps the high 8.
+    Reads JPEG, PNG, GIF (the first frame), WebP, BMP, TIFF (the first page, or pages that are
+    channels), AVIF, HEIC, and NumPy's `.npy`, `(H, W)` or `(H, W, C)`.
 
     Args:
         path: The file.
-        channels: 1 for grayscale or 3 for RGB.
+        channels: 1 for grayscale, 3 for RGB, or the number of channels that the file has. Drops
+            transparency unless it is one of them. None for all colors of the file.
+        levels: The level that is white, as in `Preprocessing`, to which pictures of other depths
+            are brought; None keeps the file's levels.
+        bands: The channels of the file in their new order, counted from 1; empty for all.
 
     Returns:
-        The pixels as uint8, `(H, W, channels)`.
+        The pixels, `(H, W, channels)`: uint8 of 8 bits, uint16 of up to 16, and float32 of floats.
 
     Raises:
         FileNotFoundError: If there is no file at `path`.
@@ -60,45 +75,68 @@ def read_image(path: str | os.PathLike, channels: int) -> np.ndarray:
         images = data.normalize(pixels, model.preprocessing)[None]  # (1, 224, 224, 3)
         ```
     """
-    check_channels(channels)
+    if channels is not None:
+        check_channels(channels)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no image at {os.fspath(path)!r}.")
     with open(path, "rb") as file:
         data = file.read()
     try:
-        return read_encoded(data, channels)
+        return read_encoded(data, channels, levels, bands)
     except ValueError as error:
         reason = str(error) if data else "the file is empty"
         raise ValueError(unreadable_message(repr(os.fspath(path)), reason)) from error
 
 
-def read_encoded(data: bytes, channels: int) -> np.ndarray:
+def read_encoded(
+    data: bytes, channels: int | None, levels: float | None = None, bands: Sequence[int] = ()
+) -> np.ndarray:
     """Reads the bytes of a picture file as `read_image` reads the file.
 
     Raises:
         ValueError: If the bytes are not a whole picture, or ask for too much.
         ImportError: As `read_image`.
     """
-    pixels = np.array(decode(data, channels))
-    return pixels if channels == 3 else pixels[..., None]
+    return np.array(as_array(decode(data, channels, levels, bands)))
 
 
-def decode(data: bytes, channels: int):
-    """Decodes a picture file and turns it upright: a `PIL.Image.Image` in mode L or RGB.
+def decode(
+    data: bytes, channels: int | None, levels: float | None = None, bands: Sequence[int] = ()
+):
+    """Decodes a picture file and turns it upright: a picture of `transforms`.
+
+    Args:
+        data: The bytes of the file.
+        channels: As for `read_image`; None for all colors.
+        levels: As for `read_image`.
+        bands: As for `read_image`.
 
     Raises:
         ValueError: If the bytes are not a whole picture, or ask for too much.
         ImportError: As `read_image`.
     """
-    with open_encoded(data) as picture, _as_value_errors():
+    with _as_value_errors():
+        if deep := read_deep(data):
+            picture = choose_channels(*deep, channels, bands)
+        else:
+            picture = _decode_by_pillow(data, channels, bands)
+        picture = at_levels(picture, levels)
+    return as_picture(picture) if isinstance(picture, np.ndarray) else picture
+
+
+def _decode_by_pillow(data, channels, bands):
+    with open_encoded(data) as picture:
         if picture.format == "PNG":
             check_png_rows(data)
         if picture.format in TURNED_BY_PILLOW:
-            return _converted(_upright(picture), channels)
+            return _converted(_upright(picture), channels, bands)
+        if is_deep_png(data):
+            samples = read_png(data, picture, _exif_orientation(picture))
+            return choose_channels(*samples, channels, bands)
         picture.load()
         orientation = _exif_orientation(picture)
-        picture = _converted(picture, channels)
-        return picture if orientation == 1 else picture.transpose(_turn(orientation))
+        turned = picture if orientation == 1 else picture.transpose(_turn(orientation))
+        return _converted(turned, channels, bands)
 
 
 def open_encoded(data: bytes):
@@ -138,7 +176,8 @@ def thumbnail(picture: np.ndarray, side: int) -> np.ndarray:
     """Shrinks a picture until its longer side has `side` pixels; a smaller one stays as it is.
 
     Args:
-        picture: Pixels as uint8, `(H, W, C)` with 1 or 3 channels, as `read_image` gives them.
+        picture: Pixels `(H, W, C)`, as `read_image` gives them. Of more than 8 bits, and of other
+            channels than gray or RGB, what is shown is as in `depth.viewable`.
         side: The most pixels of the longer side.
 
     Returns:
@@ -151,8 +190,7 @@ def thumbnail(picture: np.ndarray, side: int) -> np.ndarray:
         >>> thumbnail(np.zeros((300, 400, 1), "uint8"), side=100).shape
         (75, 100, 3)
     """
-    gray = picture.shape[-1] == 1
-    image = pillow_image().fromarray(picture[..., 0] if gray else picture)
+    image = as_picture(viewable(picture))
     image.thumbnail((side, side))
     return np.asarray(image.convert("RGB"))
 
@@ -161,11 +199,12 @@ def unreadable_message(name: str, reason: str) -> str:
     """Says that a picture cannot be read, why, and which files can."""
     kinds, reason = ", ".join(suffix[1:] for suffix in SUFFIXES), " ".join(reason.split())
     reason = re.sub(r" <\S+ object at 0x\w+>", "", reason)  # the bytes, as Python shows them
-    return f"{name} cannot be read as an image ({reason}). It must be a whole {kinds} file"
+    remedy = "" if "--data." in reason else f". It must be a whole {kinds} file"
+    return f"{name} cannot be read as an image ({reason}){remedy}"
 
 
 def _exif_orientation(picture) -> int:
-    """The EXIF orientation, from 1 to 8, of a picture that is loaded; 1 if it is unreadable."""
+    """The EXIF orientation, from 1 to 8, of a picture; 1 if it is unreadable or not yet read."""
     if "exif" not in picture.info:
         return 1
     try:
@@ -191,19 +230,23 @@ def _upright(picture):
     return ops.exif_transpose(picture)
 
 
-def _converted(picture, channels):
+def _converted(picture, channels, bands):
     """The picture in RGB, or in L; strip by strip, which takes half the memory."""
+    is_gray = picture.mode in GRAY_MODES
+    if channels is None:
+        channels = 1 if is_gray else 3
+    if bands or channels not in (1, 3):
+        has_alpha = picture.mode in ALPHA_MODES or "transparency" in picture.info
+        mode, colors = ("L", 1) if is_gray else ("RGB", 3)
+        pixels = as_array(picture.convert(f"{mode}A" if has_alpha else mode))
+        return choose_channels(pixels, colors, channels, bands)
     mode = {1: "L", 3: "RGB"}[channels]
     if picture.mode in (mode, "L"):  # of gray, RGB has the same values
         return picture if picture.mode == mode else picture.convert(mode)
-    if picture.mode in ("I", "F"):
-        raise ValueError("32 bits per channel have no known range; save it with 8 or 16 bits")
     width, height = picture.size
     converted, rows = pillow_image().new(mode, picture.size), max(1, STRIP // width)
     for top in range(0, height, rows):
         strip = picture.crop((0, top, width, min(top + rows, height)))
-        if strip.mode.startswith("I;16"):  # gray; of colors, Pillow keeps the high 8 bits
-            strip = pillow_image().fromarray((np.asarray(strip) >> 8).astype("uint8"))
         rgb = strip.convert("RGB")  # first, since grayscale is computed from RGB, not from CMYK
         converted.paste(rgb if channels == 3 else rgb.convert("L"), (0, top))
     return converted

@@ -8,11 +8,12 @@ from vit_keras.data import mixing
 from vit_keras.data.augment import Augmentation, resized_label
 from vit_keras.data.batches import Batches
 from vit_keras.data.datasets import load
+from vit_keras.data.depth import as_array, at_levels, to_levels
 from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.masking import Masking
 from vit_keras.data.order import EXAMPLE, HELD_OUT, PAIR, balanced, generator, shuffled
-from vit_keras.data.resize import as_array, as_picture, fit, normalize_into, to_uint8
 from vit_keras.data.splits import Split
+from vit_keras.data.transforms import fit, normalize_into
 from vit_keras.data.views import Views
 from vit_keras.models import Preprocessing
 from vit_keras.tasks import CLASSES, Task
@@ -66,6 +67,7 @@ def train_batches(
     Raises:
         ValueError: If n does not divide `batch`, or if mixing would split a pair.
     """
+    split = split.read_as(preprocessing.levels, preprocessing.bands)
     first, count = _rows(batch, shard)
     mixing.check_pairs(augment_config, batch, shard[1])
     change = Augmentation(augment_config, image_size, preprocessing)
@@ -136,6 +138,7 @@ def eval_batches(
     Raises:
         ValueError: If n does not divide `batch`, or if `pad` is given without `num_classes`.
     """
+    split = split.read_as(preprocessing.levels, preprocessing.bands)
     first, count = _rows(batch, shard)
     if pad and num_classes is None:
         raise ValueError(
@@ -188,18 +191,21 @@ def sample_images(
         config: Says which images are held out.
 
     Returns:
-        `(N, H, W, C)` uint8.
+        `(N, H, W, C)`: uint8 for models of 8 bits, uint16 for more, and float32 for floats.
 
     Example:
         >>> sample_images("digits", (32, 32, 1), Preprocessing(), count=8).shape
         (8, 32, 32, 1)
     """
     if name is None:
-        return np.random.default_rng(0).integers(0, 256, (count, *shape), dtype="uint8")
+        noise = np.random.default_rng(0).integers(0, 256, (count, *shape), dtype="uint8")
+        return as_array(at_levels(noise, preprocessing.levels))
     config = config or DataConfig()
     split = load(name, shape[-1], config).split(config.test_split)
-    pictures = (as_picture(split.read(i)) for i in range(min(count, len(split))))
-    return to_uint8(np.stack([as_array(fit(p, shape[:2], preprocessing)) for p in pictures]))
+    split = split.read_as(preprocessing.levels, preprocessing.bands)
+    pictures = (split.picture(i)[0] for i in range(min(count, len(split))))
+    images = np.stack([as_array(fit(p, shape[:2], preprocessing)) for p in pictures])
+    return to_levels(images, preprocessing.levels)
 
 
 def finished(finish, unfinished, each) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.data.dataset import Dataset
+from vit_keras.data.depth import viewable
 from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.layout import Layout
 from vit_keras.data.pillow_images import pillow_image
@@ -173,6 +174,9 @@ def review_pictures(review: Review, pictures: Sequence[Picture], stop: bool) -> 
         width, height = np.array([(p.width, p.height) for p in readable]).T
         sides = {"width": width, "height": height, "aspect": np.round(width / height, 3)}
         review.facts |= {name: _figures(values) for name, values in sides.items()}
+        review.facts["levels"] = [
+            f(p.levels[i] for p in readable) for i, f in enumerate((min, max))
+        ]
         review.facts["kinds"] = dict(collections.Counter(p.kind for p in readable).most_common())
 
 
@@ -283,7 +287,7 @@ def draw_contact_sheet(images: np.ndarray, captions: Sequence[str]):
     """Draws images in rows, with a line of text below each.
 
     Args:
-        images: `(N, H, W, C)` uint8, with 1 or 3 channels.
+        images: `(N, H, W, C)`, shown as `viewable` does.
         captions: N lines; a line that is wider than its image is cut.
 
     Returns:
@@ -300,6 +304,7 @@ def draw_contact_sheet(images: np.ndarray, captions: Sequence[str]):
     pillow = pillow_image("Drawing a contact sheet")
     from PIL import ImageDraw, ImageFont
 
+    images = viewable(images)
     count, height, width = images.shape[:3]
     scale = scale_of(height, width)
     large = images.repeat(scale, axis=1).repeat(scale, axis=2)  # (N, h, w, C)

@@ -1,15 +1,17 @@
 """Labeled images by index: the common form of all data sets' splits, and their sums."""
 
 import contextlib
+import copy
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from vit_keras.data.depth import at_levels, choose_channels
 from vit_keras.data.origin import Origin, UnreachableError, WholeFault
 from vit_keras.data.pillow_images import decode, unreadable_message
-from vit_keras.data.resize import Picture, as_array, as_picture, sides_of
+from vit_keras.data.transforms import Picture, as_array, as_picture, sides_of
 
 
 class Split:
@@ -18,7 +20,7 @@ class Split:
     Args:
         labels: `(N,)` integers, or `(N, K)` floats with NaN for unknown ones; or a function that
             returns integers, called when they are first needed.
-        read: Returns the image at an index, `(H, W, C)` uint8.
+        read: Returns the image at an index, `(H, W, C)` of uint8, uint16, or floats.
         encoded: Replaces `read` for encoded pictures, which may be unreadable: returns the bytes
             and the label at an index.
         origin: The source of encoded pictures.
@@ -39,6 +41,8 @@ class Split:
         self._labels = labels if callable(labels) else as_labels(labels)
         self._size = len(labels) if size is None else size
         self._read, self._encoded, self.origin, self._mask = read, encoded, origin, mask
+        self.levels: float | None = None
+        self.bands: tuple[int, ...] = ()
 
     def __len__(self):
         return self._size
@@ -61,12 +65,24 @@ class Split:
         """Whether the labels are masks."""
         return self._mask is not None
 
+    def read_as(self, levels: float | None, bands: Sequence[int] = ()) -> "Split":
+        """Returns the same images at the levels of a model, and in its channels.
+
+        Args:
+            levels: The level that is white, as in `Preprocessing`; None for those of each file.
+            bands: The channels of a file in the model's order, counted from 1; empty for those that
+                were chosen before.
+        """
+        split = copy.copy(self)
+        split.levels, split.bands = levels, tuple(bands) or self.bands
+        return split
+
     def reading(self):
         """Returns the context to read batches in: see `UnreadableImages.reading`."""
         return self.origin.unreadable.reading() if self.origin else contextlib.nullcontext()
 
     def read(self, index: int) -> np.ndarray:
-        """Returns the image at an index, `(H, W, C)` uint8."""
+        """Returns the image at an index, `(H, W, C)`."""
         return self.example(index)[0]
 
     def encoded(self, index: int) -> tuple[bytes, np.ndarray] | None:
@@ -77,8 +93,8 @@ class Split:
         """Returns an image and its label; the next readable image replaces an unreadable one.
 
         Returns:
-            The image, `(H, W, C)` uint8, and the label: a scalar int32, `(K,)` float32, or a mask
-            `(H, W)` uint8.
+            The image, `(H, W, C)` of uint8, uint16, or float32, and the label: a scalar int32,
+            `(K,)` float32, or a mask `(H, W)` uint8.
 
         Raises:
             UnreadableImageError: If an unreadable image stops the run, or if none is readable.
@@ -87,9 +103,12 @@ class Split:
         return as_array(picture), label
 
     def picture(self, index: int) -> tuple[Picture, np.ndarray]:
-        """Does what `example` does, but returns the image as a picture of `resize`."""
+        """Does what `example` does, but returns the image as a picture of `transforms`."""
         if self._encoded is None:
-            return as_picture(self._read(index)), self.labels[index]
+            pixels = self._read(index)
+            if self.bands:
+                pixels = choose_channels(pixels, pixels.shape[-1], len(self.bands), self.bands)
+            return as_picture(as_array(at_levels(pixels, self.levels))), self.labels[index]
         while True:
             try:
                 return self.decoded(index)
@@ -101,9 +120,11 @@ class Split:
     def decoded(self, index: int) -> tuple[Picture, np.ndarray]:
         """Does what `picture` does, but raises the error of an image that cannot be read."""
         data, label = self._encoded(index)
-        picture = decode(data, self.origin.channels)
-        if (scale := self.origin.pixel_scale) != 1:
-            picture = picture.point(lambda level: level * scale)
+        if (scale := self.origin.pixel_scale) == 1:
+            picture = decode(data, self.origin.channels, self.levels, self.bands)
+        else:
+            picture = decode(data, self.origin.channels, None, self.bands)
+            picture = at_levels(picture.point(lambda level: level * scale), self.levels)
         if self._mask is None:
             return picture, label
         return picture, self._mask(index, label, sides_of(picture))
@@ -119,13 +140,14 @@ class Split:
             origin=self.origin and dataclasses.replace(self.origin, name=chosen(self.origin.name)),
             size=len(indices),
             mask=chosen(self._mask),
-        )
+        ).read_as(self.levels, self.bands)
 
     def with_origin(self, origin: Origin) -> "Split":
         """Returns the same images with another origin."""
         labels = self.labels if self.labels_are_known else (lambda: self.labels)
         options = {"encoded": self._encoded, "origin": origin, "mask": self._mask}
-        return Split(labels, self._read, size=len(self), **options)
+        split = Split(labels, self._read, size=len(self), **options)
+        return split.read_as(self.levels, self.bands)
 
     def fault(self, index: int, error: Exception) -> str:
         """Says which image cannot be read, and why."""
@@ -176,14 +198,14 @@ def joined(first: Split, second: Split) -> Split:
         origin=origin,
         size=count + len(second),
         mask=either(first._mask, second._mask),
-    )
+    ).read_as(first.levels, first.bands)
 
 
 def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
     """Makes a split of images in memory.
 
     Args:
-        images: `(N, H, W, C)` uint8.
+        images: `(N, H, W, C)` of uint8, uint16, or floats.
         labels: `(N,)` integers, or `(N, K)` floats.
 
     Example:

@@ -1,6 +1,7 @@
 """Looks at every picture of a data set: whether it can be read, its size, and what is like it."""
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -11,9 +12,10 @@ import numpy as np
 from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, base_split
+from vit_keras.data.depth import as_array, as_picture, at_levels, viewable
 from vit_keras.data.held_out import train_and_test
 from vit_keras.data.label_kinds import LABEL_KINDS
-from vit_keras.data.pillow_images import open_encoded, pillow_image, read_encoded
+from vit_keras.data.pillow_images import decode, open_encoded
 from vit_keras.data.read_ahead import read_ahead
 from vit_keras.data.splits import Split
 
@@ -23,9 +25,9 @@ PHASHED, COLORHASHED = 128, 64
 BITS = 64  # of a phash
 SMALLEST = 32  # pixels, the side from which a phash is computed: smaller pictures only look alike
 COLOR_DISTANCE = 4  # bits of a colorhash that a copy of other size or quality may change
+DEPTHS = {"uint8": "8 bits", "uint16": "16 bits", "float32": "floats"}
 KINDS = {  # of pictures, by Pillow's modes; all others have palettes
     **dict.fromkeys(("1", "L"), "grayscale"),
-    **dict.fromkeys(("I;16", "I;16B", "I;16L"), "16 bits of gray"),
     **dict.fromkeys(("RGB", "YCbCr"), "RGB"),
     **dict.fromkeys(("RGBA", "LA", "PA", "RGBa", "La"), "with transparency"),
     "CMYK": "CMYK",
@@ -43,10 +45,11 @@ class Picture:
         error: Why training cannot read it, or None.
         width: In pixels, upright.
         height: In pixels, upright.
-        kind: Such as "RGB", "grayscale", or "with transparency".
+        kind: Such as "RGB", "grayscale", "with transparency", or "16 bits of 6 channels".
         digest: A SHA-256 of its bytes.
         phash: The 64 bits of `imagehash.phash`.
         colorhash: The 42 bits of `imagehash.colorhash`.
+        levels: The lowest and the highest level of its file.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Picture:
     digest: str = ""
     phash: int = 0
     colorhash: int = 0
+    levels: tuple[float, float] = (0, 0)
 
 
 def splits_of_run(dataset: Dataset, config: DataConfig) -> dict[str, Split]:
@@ -104,7 +108,8 @@ def _look(split_name, split, index, text):
     name = split.name(index) if split.name else f"{split_name}[{index}]"
     try:
         pixels, data, label = _read(split, index)
-        kind = _kind(data) if isinstance(data, bytes) else "in memory"
+        at_levels(pixels, split.levels)
+        kind = _kind(data, pixels) if isinstance(data, bytes) else "in memory"
     except ImportError:
         raise
     except Exception as error:  # libraries for files raise errors of their own
@@ -113,38 +118,43 @@ def _look(split_name, split, index, text):
     height, width = pixels.shape[:2]
     digest = hashlib.sha256(data).hexdigest()
     known = (name, split_name, text(label), None, width, height, kind, digest)
-    return Picture(*known, *hashes(pixels))
+    return Picture(*known, *hashes(pixels), (pixels.min().item(), pixels.max().item()))
 
 
 def _read(split, index):
-    """Returns the pixels `(H, W, 3)`, the bytes that they come from, and the label."""
+    """Returns the pixels `(H, W, C)` of the file, its bytes, and the label."""
     encoded = split.encoded(index)
     if encoded is None:
-        image = split.read(index)  # (H, W, 1 or 3)
-        return np.repeat(image, 3 // image.shape[-1], axis=-1), image, split.labels[index]
+        image = split.read(index)
+        return image, image, split.labels[index]
     data, label = encoded
     if split.has_masks:
         label = split.decoded(index)[1]
-    return read_encoded(data, 3), data, label
+    channels = split.origin.channels
+    if channels == 1 and not split.bands:
+        channels = 3  # which the hash of colors needs
+    return as_array(decode(data, channels, None, split.bands)), data, label
 
 
-def _kind(data):
-    if data[:4] == b"\x89PNG" and data[24] == 16:  # which Pillow's modes do not tell of colors
-        return "16 bits of gray" if data[25] in (0, 4) else "16 bits of RGB"
-    with open_encoded(data) as picture:
-        if "transparency" in picture.info:
-            return KINDS["RGBA"]
-        return KINDS.get(picture.mode, "with a palette")
+def _kind(data, pixels):
+    if pixels.dtype == np.uint8:
+        with contextlib.suppress(ValueError), open_encoded(data) as picture:
+            if "transparency" in picture.info:
+                return KINDS["RGBA"]
+            return KINDS.get(picture.mode, "with a palette")
+    count = as_array(decode(data, None)).shape[-1]
+    color = {1: "gray", 3: "RGB"}.get(count, f"{count} channels")
+    return f"{DEPTHS[str(pixels.dtype)]} of {color}"
 
 
 def hashes(pixels: np.ndarray) -> tuple[int, int]:
-    """Computes `imagehash.phash` and `imagehash.colorhash` of pixels `(H, W, 3)` as integers.
+    """Computes `imagehash.phash` and `imagehash.colorhash` of pixels `(H, W, C)` as integers.
 
     The first one tells shapes and the second one colors. The picture is reduced by a whole factor
     first, which changes few bits and takes less time.
     """
     imagehash = extras.require("imagehash", extra="data", purpose="Comparing pictures")
-    picture = pillow_image().fromarray(pixels)
+    picture = as_picture(viewable(pixels)).convert("RGB")
     picture = picture.reduce(max(1, min(picture.size) // PHASHED))
     colors = picture.reduce(max(1, min(picture.size) // COLORHASHED))
     bits = lambda hash_: np.packbits(hash_.hash.astype(bool)).tobytes()

@@ -6,7 +6,7 @@ import numpy as np
 
 from vit_keras.config import DinoConfig
 from vit_keras.data import colors
-from vit_keras.data.resize import as_array, cut, mirror, random_window, sides_of, squeeze
+from vit_keras.data.transforms import as_array, cut, mirror, random_window, sides_of, squeeze
 from vit_keras.models import Preprocessing
 
 GLOBAL_VIEWS = 2

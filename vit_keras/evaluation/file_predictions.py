@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vit_keras import data
-from vit_keras.data.pillow_images import check_channels
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 
 if TYPE_CHECKING:
@@ -107,11 +106,22 @@ def predict_files(
         raise ValueError(f"`batch` and `top` must be positive. Received: batch={batch}, top={top}")
     if threshold is not None and not 0 <= threshold <= 1:
         raise ValueError(f"`threshold` must lie in [0, 1]. Received: threshold={threshold}")
-    check_channels(predictor.input_shape[-1])
     rollout = _rollout_function(predictor) if attention else None
     read = functools.partial(_read, predictor, on_error == "skip", picture_px)
     rows = data.read_ahead(read, map(pathlib.Path, paths), AHEAD * batch)
     return _predict(predictor, rows, rollout, batch, top, threshold)
+
+
+def read_picture(predictor: Predictor, path: str | os.PathLike) -> np.ndarray:
+    """Reads a picture `(H, W, C)` at the levels and in the bands of a predictor.
+
+    Raises:
+        FileNotFoundError, ValueError: As `data.read_image`.
+    """
+    pixels = predictor.preprocessing
+    return data.read_image(
+        path, predictor.input_shape[-1], levels=pixels.levels, bands=pixels.bands
+    )
 
 
 def classify(
@@ -147,9 +157,9 @@ def _rollout_function(predictor):
 
 def _read(predictor, skip, picture_px, path):
     """Reads one file: its prediction without classes, and the image for the model or None."""
-    height, width, channels = predictor.input_shape
+    height, width, _ = predictor.input_shape
     try:
-        picture = data.read_image(path, channels)
+        picture = read_picture(predictor, path)
     except (OSError, ValueError) as error:
         if not skip:
             raise
@@ -157,7 +167,7 @@ def _read(predictor, skip, picture_px, path):
     pixels = data.resize(picture, (height, width), predictor.preprocessing)
     small = None if picture_px is None else data.thumbnail(picture, picture_px)
     seen = data.seen_part(picture.shape[:2], (height, width), predictor.preprocessing)
-    image = data.normalize(pixels, predictor.preprocessing)
+    image = predictor.preprocessing.normalize(pixels)
     return FilePrediction(path, picture=small, seen=seen), image
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras import data
+from vit_keras.data.depth import at_levels
 from vit_keras.evaluation.masks import pixel_matrix, report_matrix
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, softmax
 from vit_keras.resizing import INTERPOLATIONS
@@ -51,7 +52,7 @@ def predict_mask(
 
     Args:
         predictor: A `Predictor` of masks.
-        picture: Pixels from 0 to 255, `(H, W, C)`.
+        picture: Pixels `(H, W, C)`, as `data.read_image` gives them.
         options: `MaskOptions`; None resizes the picture.
 
     Returns:
@@ -81,7 +82,10 @@ def predict_masks(
     check_masks(predictor)
     options = options or MaskOptions()
     predict, remaining = _mirrored if predictor.unmirrored else _plain, iter(pictures)
-    while chunk := list(itertools.islice(remaining, options.batch)):
+    levels = predictor.preprocessing.levels
+    while chunk := [
+        at_levels(picture, levels) for picture in itertools.islice(remaining, options.batch)
+    ]:
         for scores in predict(predictor, chunk, options):
             yield scores.argmax(axis=-1).astype("uint8")
 
@@ -127,6 +131,7 @@ def judge_masks(
     check_masks(predictor)
     if not len(split):
         raise ValueError(NO_IMAGES)
+    split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
     matrix = np.zeros((len(class_names),) * 2, "int64")
     true: list[np.ndarray] = []
     with split.reading():
@@ -206,7 +211,7 @@ def starts(side: int, tile: int, overlap: float) -> list[int]:
 
 def _logits(predictor, pixels, size):
     """Logits `(N, H, W, K)` of images of the model's size; log-probabilities for probabilities."""
-    images = np.asarray(data.normalize(pixels, predictor.preprocessing), "float32")
+    images = np.asarray(predictor.preprocessing.normalize(pixels), "float32")
     filled = np.concatenate([images, np.repeat(images[-1:], size - len(images), axis=0)])
     outputs = np.asarray(predictor.run(filled), "float32")[: len(images)]
     if not np.isfinite(outputs).all():

@@ -9,6 +9,7 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.data import thumbnail
+from vit_keras.data.depth import viewable
 from vit_keras.files import replacing
 from vit_keras.tasks import VOID
 
@@ -39,7 +40,7 @@ def draw_overlay(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Lays the colors of a mask over a picture.
 
     Args:
-        picture: Pixels from 0 to 255, `(H, W, 1 or 3)`.
+        picture: Pixels `(H, W, C)`, as `data.read_image` gives them.
         mask: The classes, `(H, W)`. Class 0 and pixels without a class stay as they are.
 
     Returns:
@@ -51,7 +52,7 @@ def draw_overlay(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
         PIL.Image.fromarray(evaluation.draw_overlay(picture, mask)).save("overlay.png")
         ```
     """
-    picture = np.broadcast_to(picture, (*picture.shape[:2], 3)).astype("float32")
+    picture = np.broadcast_to(viewable(picture), (*picture.shape[:2], 3)).astype("float32")
     covered = ((mask != 0) & (mask != VOID))[..., None] * OPACITY
     mixed = picture * (1 - covered) + palette()[mask] * covered
     return np.round(mixed).astype("uint8")
@@ -65,7 +66,7 @@ def write_mask(
     Args:
         folder: The folder.
         name: The picture's file name, whose suffix is replaced.
-        picture: Pixels from 0 to 255, `(H, W, 1 or 3)`.
+        picture: Pixels `(H, W, C)`, as `data.read_image` gives them.
         mask: The classes, `(H, W)` uint8. The PNG holds these numbers, and a palette to look at.
 
     Returns:

@@ -2,12 +2,13 @@
 
 import os
 import pathlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 
 from vit_keras.annotated import pair
-from vit_keras.data import to_uint8
+from vit_keras.data.depth import to_levels
 from vit_keras.embedded_task import read_task
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.files import read_text
@@ -20,8 +21,6 @@ from vit_keras.tasks import Task
 if TYPE_CHECKING:
     from vit_keras import runs
 
-# An exported file that scales pixels itself takes them in [0, 255].
-UNSCALED = {"mean": (0.0,), "std": (1 / 255,)}
 REMEDY = "Restore it, or export the model again"
 NEEDS_CLASSES = "Predictions need a classifier. Received: {!r}, which gives features"
 NEEDS_FEATURES = (
@@ -62,8 +61,8 @@ def open_predictor(
 
     The preprocessing and the classes of an exported file come from `manifest.json` and `labels.txt`
     beside it. Without a manifest, the file must take uint8 pixels. TFLite, ONNX and SavedModel
-    files then say themselves what their outputs are; other files show by their outputs for noise
-    whether they give probabilities or logits.
+    files then say themselves what their outputs and, of classes, the levels of their pixels are;
+    other files show by their outputs for noise whether they give probabilities or logits.
 
     Args:
         path: A run's folder, a checkpoint of any format, or an exported file.
@@ -110,7 +109,9 @@ def _open_exported(path, image_size, features):
     exported, (folder, manifest), inside = open_file(path), _manifest_of(path), read_task(path)
     source = manifest.get("input", {})
     prepared = not source.get("preprocessing_is_inside", True)
-    shape, dtype = exported.input_shape, "float32" if prepared else "uint8"
+    depth = {name: inside[name] for name in ("levels", "bands") if name in inside}
+    preprocessing = preprocessing_from(depth | source.get("preprocessing", {}))
+    shape, dtype = exported.input_shape, "float32" if prepared else preprocessing.input_type
     if exported.dtype != dtype or len(shape) != 3:
         raise ValueError(
             f"An exported file {'with this' if manifest else 'without a'} manifest.json must take "
@@ -129,8 +130,11 @@ def _open_exported(path, image_size, features):
     names = None if features else inside.get("names")
     if labels.is_file() and not features:
         names = read_text(labels, REMEDY).splitlines()
-    preprocessing = source.get("preprocessing", {}) | ({} if prepared else UNSCALED)
-    run = exported if prepared else lambda images: exported(to_uint8(images))
+    if not prepared:  # the file scales pixels itself
+        preprocessing = preprocessing.unscaled()
+    run: Callable[[np.ndarray], np.ndarray] = exported
+    if dtype == "uint8":
+        run = lambda images: exported(to_levels(images, 255))
     num_outputs = exported.num_outputs
     if output == "mask" and names is not None:
         num_outputs, run = len(names), _one_hot(run, len(names))
@@ -140,7 +144,7 @@ def _open_exported(path, image_size, features):
         run,
         shape,
         num_outputs,
-        preprocessing_from(preprocessing),
+        preprocessing,
         final or task.kind == "numbers",
         names and tuple(names),
         task=task,

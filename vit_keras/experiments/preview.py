@@ -20,8 +20,8 @@ def first_training_images(
         count: The number of images, even; fewer if there are fewer to train on.
 
     Returns:
-        The images, `(N, H, W, C)` uint8; what the model learns of them, `(N, K)`, such as one-hot
-        or mixed classes; the names of the outputs; and the task.
+        The images, `(N, H, W, C)` uint8, or float32 of more than 8 bits; what the model learns of
+        them, `(N, K)`, such as one-hot or mixed classes; the names of the outputs; and the task.
 
     Raises:
         ValueError: If the configuration does not suit the data set, or if an image cannot be read.
@@ -36,6 +36,7 @@ def first_training_images(
     """
     config = complete_model(config)
     dataset = data.load(config.dataset, config.model.channels, config.data, config.task)
+    config = dataclasses.replace(config, data=data.complete_levels(config.data, dataset))
     train, _ = data.train_and_test(dataset, config.data)
     task = data.learned_task(dataset, train, config)
     model = initial_model(config, dataset.class_names, task)

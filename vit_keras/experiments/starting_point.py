@@ -36,7 +36,8 @@ def initial_model(config: Config, class_names: Sequence[str], task: Task = CLASS
         path = runs.find_weights(config.model.weights, config.model.variant)
         weights.load(model, path, head="drop")  # the run's own head starts at zero
     resize = {name: getattr(config.model, name) for name in ("antialias", "rounding")}
-    chosen = {name: value for name, value in resize.items() if value is not None}
+    chosen: dict[str, Any] = {n: value for n, value in resize.items() if value is not None}
+    chosen |= {"levels": config.data.white or 255.0, "bands": config.data.bands}
     model.preprocessing = dataclasses.replace(model.preprocessing, **chosen)
     if has_masks:
         decoder, bias = config.model.decoder, config.model.head_bias

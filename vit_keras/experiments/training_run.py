@@ -1,6 +1,7 @@
 """A training run from its configuration to its report; every command and study trains by it."""
 
 import contextlib
+import dataclasses
 import json
 import math
 from typing import Any
@@ -60,6 +61,7 @@ def _train_run(config, held):
         dataset = data.load(
             config.dataset, config.model.channels, config.data, config.task, config.learns_labels
         )
+        config = dataclasses.replace(config, data=data.complete_levels(config.data, dataset))
         train_split, _ = data.train_and_test(dataset, config.data)
         config = pin_weights(config.complete_task(dataset.kind).count_steps(len(train_split)))
         config = runs.continued(config)

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from vit_keras import files
+from vit_keras.data.depth import to_levels
 from vit_keras.exporting import attention_output, jobs, manifest, samples, verification
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan
@@ -39,7 +40,8 @@ def export(
         model: A Keras model of any backend that maps images `(B, H, W, C)` to `(B, K)`. What its
             outputs are, classes, labels or numbers, decides what the files return.
         folder: A new folder, or the folder of an earlier export.
-        images: Images to compare on, `(N, H, W, C)` uint8; crops of two photographs by default.
+        images: Images to compare on, `(N, H, W, C)` of the model's depth: uint8, uint16 for more
+            than 255 levels, or float32; crops of two photographs by default.
         labels: The classes of `images`, `(N,)`, or their labels, `(N, K)`. With them, accuracy is
             measured as well.
         calibration: Images that give static int8 its ranges, shaped as `images`; by default the
@@ -80,7 +82,7 @@ def export(
 def _export(model, folder, plan, images, labels, calibration, threads, sensitivity):
     """`export` of a model of the right size, by a process that has the folder."""
     source = "given images" if images is not None else "crops of photographs"
-    images = samples.photographs(model.input_shape[1:]) if images is None else images
+    images = samples.photographs_for(model) if images is None else images
     inputs = _prepare(images, model, plan)
     expected, measured = _reference(model, plan, inputs, labels)
     reference = {"source": source, **measured}
@@ -116,12 +118,15 @@ def _with_output(model, options):
 
 def _prepare(images, model, plan):
     """The images as the exported graph takes them."""
-    if images.shape[1:] != model.input_shape[1:] or images.dtype != np.uint8:
+    preprocessing = preprocessing_of(model)
+    dtype = to_levels(images[:0], preprocessing.levels).dtype
+    if images.shape[1:] != model.input_shape[1:] or images.dtype != dtype:
         raise ValueError(
-            f"Images to compare on must be uint8 of shape (N, *{model.input_shape[1:]}). "
+            f"Images to compare on must be {dtype} of shape (N, *{model.input_shape[1:]}). "
             f"Received: {images.dtype} of shape {images.shape}"
         )
-    return preprocessing_of(model).normalize(images).astype("float32") if plan.raw else images
+    prepared = preprocessing.normalize(images) if plan.raw else images
+    return prepared.astype("float32" if plan.raw else preprocessing.input_type)
 
 
 def _reference(model, plan, inputs, labels):

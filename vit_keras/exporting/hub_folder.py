@@ -164,6 +164,8 @@ def _preprocessing(model):
         "resizing": source.interpolation + (", antialiased" if source.antialias else ""),
         "central crop": source.crop_fraction,
         "rounding": source.rounding,
+        "levels": None if source.levels == 255 else f"{source.levels:g}",
+        "bands": list(source.bands) or None,
     }
 
 

@@ -89,10 +89,17 @@ def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> li
             _attach_metadata(job, path)
         if job.plan.graph_output != "features":
             task, names = task_of(job.model), class_names_of(job.model)
-            write_task(path, task, names, job.plan.graph_output)
+            write_task(path, task, names, job.plan.graph_output, **_depth(job))
     rows = _verify(job, folder, requested, layer_reports)
     _time(job, requested, rows, threads)
     return rows
+
+
+def _depth(job):
+    """The levels and bands of a file that takes pixels, where they are not those of 8 bits."""
+    pixels = preprocessing_of(job.model)
+    fields = {"levels": pixels.levels, "bands": list(pixels.bands)}
+    return fields if not job.plan.raw and (pixels.levels != 255 or pixels.bands) else {}
 
 
 def _sources(requested, scratch):
@@ -157,11 +164,12 @@ def _derive(job, precision, recipe, source, path, calibration):
 
 def _attach_metadata(job, path):
     names = None if job.plan.graph_output == "features" else class_names_of(job.model)
-    normalization = None
+    normalization, preprocessing = None, preprocessing_of(job.model)
     if job.plan.raw:
-        preprocessing = preprocessing_of(job.model)
         statistics = (preprocessing.mean, preprocessing.std)
         normalization = [[255 * value for value in values] for values in statistics]
+    elif preprocessing.levels != 255:  # for clients that give floats up to 255
+        normalization = [[0.0], [255 / preprocessing.levels]]
     about = (names, job.model.input_shape[-1], normalization)
     description = output_text(job.model, job.plan.graph_output)
     tflite_metadata.attach(path, job.model.name, *about, description)

@@ -63,7 +63,7 @@ def describe(model: keras.Model, plan, reference: dict, rows: list[dict]) -> dic
         "model": model.name,
         "input": {
             "shape": list(model.input_shape[1:]),
-            "type": "float32" if plan.raw else "uint8",
+            "type": "float32" if plan.raw else preprocessing_of(model).input_type,
             "preprocessing": dataclasses.asdict(preprocessing_of(model)),
             "preprocessing_is_inside": not plan.raw,
         },

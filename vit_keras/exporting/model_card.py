@@ -45,9 +45,10 @@ def card(model: keras.Model, manifest: dict) -> str:
 def _input(model, manifest):
     source, preprocessing = manifest["input"], preprocessing_of(model)
     height, width, channels = source["shape"]
-    pixels = "pixels from 0 to 255, which the graph rescales"
+    levels = f"{preprocessing.levels:g}"
+    pixels = f"pixels from 0 to {levels}, which the graph rescales"
     if not source["preprocessing_is_inside"]:
-        pixels = f"(pixel / 255 - {list(preprocessing.mean)}) / {list(preprocessing.std)}"
+        pixels = f"(pixel / {levels} - {list(preprocessing.mean)}) / {list(preprocessing.std)}"
     crop = preprocessing.crop_fraction
     fit = "are resized to it"
     if crop is not None:

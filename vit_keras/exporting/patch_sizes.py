@@ -41,7 +41,7 @@ def export_patch_sizes(
         model: A model that cuts images itself into patches, such as a FlexiViT.
         folder: A new folder, or the folder of an earlier export.
         patch_sizes: Pixels, the size to compare with first.
-        images: Images to compare on, `(N, H, W, C)` uint8; crops of two photographs by default.
+        images: Images to compare on, `(N, H, W, C)`, as for `export`.
         labels: The classes of `images`, `(N,)`, with which accuracy is measured as well.
         calibration: As in `export`.
         **options: The other arguments of `export`.
@@ -63,7 +63,7 @@ def export_patch_sizes(
     check_folder(folder)
     models = {size: with_patch_size(model, size) for size in dict.fromkeys(patch_sizes)}
     if images is None:
-        images = samples.photographs(model.input_shape[1:])
+        images = samples.photographs_for(model)
     rows, first = [], None
     with claimed_output(folder, "an export"), files.replacing_folder(folder) as new:
         for size, resized in models.items():

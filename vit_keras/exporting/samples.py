@@ -1,10 +1,10 @@
 """Real images to compare exported files on."""
 
-import dataclasses
-
 import numpy as np
 
 from vit_keras import extras
+from vit_keras.data.depth import as_array, at_levels, to_levels
+from vit_keras.models import preprocessing_of
 
 
 def photographs(shape: tuple[int, int, int], count: int = 128) -> np.ndarray:
@@ -26,18 +26,24 @@ def photographs(shape: tuple[int, int, int], count: int = 128) -> np.ndarray:
     pictures = [Image.fromarray(picture) for picture in datasets.load_sample_images().images]
     crops = []
     for i in range(count):
-        picture = pictures[i % len(pictures)].convert({1: "L", 4: "RGBA"}.get(channels, "RGB"))
+        picture = pictures[i % len(pictures)].convert("L" if channels == 1 else "RGB")
         side = rng.integers(64, min(picture.size) + 1)
         left, top = (rng.integers(0, length - side + 1) for length in picture.size)
         box = (left, top, left + side, top + side)
         crops.append(np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, box)))
-    return np.stack(crops).reshape(count, *shape)
+    return np.stack(crops).reshape(count, height, width, -1)[..., np.arange(channels) % 3]
+
+
+def photographs_for(model) -> np.ndarray:
+    """The crops of `photographs` at the size, the channels, and the levels of a model."""
+    pictures = photographs(model.input_shape[1:])
+    return as_array(at_levels(pictures, preprocessing_of(model).levels))
 
 
 def from_dataset(
     name: str, shape, preprocessing, count: int, config, train: bool = False, task: str = "auto"
 ):
-    """Images of a data set, `(count, H, W, C)` uint8, and their labels, `(count,)` or `(count, K)`.
+    """Images of a data set, `(count, H, W, C)` of the model's depth, and their labels.
 
     Args:
         name: The data set's name.
@@ -56,12 +62,12 @@ def from_dataset(
     batches = data.eval_batches(
         split.part(spread(split, count)),
         image_size=tuple(shape[:2]),
-        preprocessing=dataclasses.replace(preprocessing, mean=(0.0,), std=(1 / 255,)),  # pixels
+        preprocessing=preprocessing.unscaled(),
         batch=64,
     )
     with split.reading():
         images, labels = map(np.concatenate, zip(*batches))
-    return data.to_uint8(images), labels
+    return to_levels(images, preprocessing.levels), labels
 
 
 def spread(split, count: int, seed: int = 0) -> np.ndarray:

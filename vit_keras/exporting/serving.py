@@ -1,4 +1,4 @@
-"""The model as a server or a phone calls it: uint8 pixels -> probabilities, in float32."""
+"""The model as a server or a phone calls it: pixels -> probabilities, in float32."""
 
 import keras
 
@@ -43,7 +43,9 @@ def in_float32(model: keras.Model) -> keras.Model:
 
 
 def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False) -> keras.Model:
-    """Returns `model` with its preprocessing inside: `(B, H, W, C)` uint8 -> `(B, K)` float32.
+    """Returns `model` with its preprocessing inside: `(B, H, W, C)` pixels -> `(B, K)`.
+
+    Pixels of 8 bits are uint8, and those of other depths float32 up to `Preprocessing.levels`.
 
     Args:
         model: A model in float32. If it has a second output, so has the result.
@@ -52,7 +54,7 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
             the input of the head.
         raw: Whether images are float32 and preprocessed already.
     """
-    dtype = "float32" if raw else "uint8"
+    dtype = "float32" if raw else preprocessing_of(model).input_type
     x = images = keras.Input(model.input_shape[1:], dtype=dtype, name="images")
     if not raw:
         scale, offset = preprocessing_of(model).rescaling()

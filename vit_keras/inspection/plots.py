@@ -16,13 +16,14 @@ LINE = 0.14  # inches: the height of a line of a title
 
 
 def draw_filters(components: np.ndarray, shares: np.ndarray, path: Path) -> None:
-    """Draws filters `(K, h, w, C)` of 1 or 3 channels, each scaled about gray, with its share."""
+    """Draws up to 3 channels of filters `(K, h, w, C)`, scaled about gray, with their shares."""
     columns = min(7, len(components))
     rows = math.ceil(len(components) / columns)
     figure, axes = _pictures(rows, columns, components.shape[1:3], top=0.3)
     largest = np.abs(components).max(axis=(1, 2, 3), keepdims=True)
     for axis, picture, share in zip(axes.flat, 0.5 + 0.5 * components / largest, shares):
-        axis.imshow(picture.squeeze(-1) if picture.shape[-1] == 1 else picture, **GREY_SCALE)
+        shown = picture[..., :3] if picture.shape[-1] >= 3 else picture[..., 0]
+        axis.imshow(shown, **GREY_SCALE)
         axis.set_title(f"{100 * share:.1f} %", fontsize=8, pad=3)
     figure.suptitle("Filters: principal components and their shares of the variance", fontsize=10)
     save_figure(figure, path)

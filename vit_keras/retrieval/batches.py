@@ -87,7 +87,7 @@ def _prepare(embedder, read, skip, numbered):
             raise
         return picture, None, str(error)
     pixels = data.resize(pixels, (height, width), embedder.preprocessing)
-    return picture, data.normalize(pixels, embedder.preprocessing), None
+    return picture, embedder.preprocessing.normalize(pixels), None
 
 
 def _run(embedder, pictures: Sequence[Picture], images, size):

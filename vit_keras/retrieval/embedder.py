@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from vit_keras.config import DataConfig
 from vit_keras.evaluation import make_predictor, open_predictor
 from vit_keras.preprocessing import Preprocessing
 from vit_keras.retrieval.embedding_model import embedding_model
@@ -39,6 +40,14 @@ class Embedder:
     shape: tuple[int, ...]
     preprocessing: Preprocessing
     description: dict[str, Any]
+
+    @property
+    def pixels(self) -> DataConfig:
+        """The levels and the bands by which pictures are read."""
+        levels: Any = {1: "float"}.get(
+            int(self.preprocessing.levels), int(self.preprocessing.levels)
+        )
+        return DataConfig(levels=levels, bands=self.preprocessing.bands)
 
 
 def open_embedder(

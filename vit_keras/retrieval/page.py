@@ -65,7 +65,7 @@ def _picture(folder, picture: Picture):
 def _image(folder, picture):
     path = picture.path if os.path.exists(picture.path) else os.path.join(folder, picture.path)
     try:
-        pixels = data.thumbnail(data.read_image(path, 3), PICTURE_PX)
+        pixels = data.thumbnail(data.read_image(path, None), PICTURE_PX)
     except (OSError, ValueError):
         return '<div class="none">no picture</div>\n'
     sides = np.array(pixels.shape[:2])

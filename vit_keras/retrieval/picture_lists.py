@@ -44,7 +44,7 @@ class PictureList(NamedTuple):
     Attributes:
         pictures: The pictures, which may be listed once, and come as they are found.
         read: Maps the number of a picture, its path, and a number of channels to its pixels,
-            `(H, W, C)` uint8; raises OSError or ValueError for one that cannot be read.
+            `(H, W, C)`; raises OSError or ValueError for one that cannot be read.
 
     Example:
         ```python
@@ -68,8 +68,9 @@ def list_pictures(
             set: `folder:PATH`, `table:FILE`, `shards:PATTERN`, `hf:NAME`, `tfds:NAME`,
             `vtab:TASK` or `digits`. The images of a data set have labels and splits. A
             `folder:PATH` without folders of classes is listed as the folder PATH.
-        channels: 1 for grayscale or 3 for RGB, for a data set.
-        config: Says where TensorFlow Datasets keeps its files, and which images are held out.
+        channels: 1 for grayscale, 3 for RGB, or another number, for a data set.
+        config: Says where TensorFlow Datasets keeps its files, which images are held out, and the
+            levels and bands of pictures.
 
     Returns:
         A `PictureList`. The paths of files and folders come one by one, so that memory grows with
@@ -100,12 +101,13 @@ def list_pictures(
         names = [datasets[0].partition(":")[2]]
     paths = itertools.chain.from_iterable(map(expand_argument, names))
     pictures = (Picture(path, size=_size(path)) for path in _once(paths, len(names)))
-    return PictureList(pictures, read_file)
+    return PictureList(pictures, file_reader(config or DataConfig()))
 
 
-def read_file(number: int, path: str, channels: int) -> np.ndarray:
-    """Reads a picture's file, as `PictureList.read` does."""
-    return data.read_image(path, channels)
+def file_reader(config: DataConfig) -> Callable[[int, str, int], np.ndarray]:
+    """Returns a function that reads a picture's file, as `PictureList.read` does."""
+    depth: dict[str, Any] = {"levels": config.white, "bands": config.bands}
+    return lambda number, path, channels: data.read_image(path, channels, **depth)
 
 
 def _is_dataset(name):
@@ -144,6 +146,8 @@ def _of_dataset(name, channels, config):
     def read(number, path, channels):
         place = int(np.searchsorted(ends, number, side="right"))
         split = splits[place][1]
+        if os.path.isfile(path):
+            return file_reader(config)(number, path, channels)
         return _read_from(split, number - int(ends[place] - len(split)), path, channels)
 
     return PictureList(pictures(), read)
@@ -160,12 +164,10 @@ def _size(path):
 
 
 def _read_from(split, index, path, channels):
-    if os.path.isfile(path):
-        return data.read_image(path, channels)
     encoded = split.encoded(index)
     if encoded is None:
         return np.asarray(split.read(index))
     try:
-        return read_encoded(encoded[0], channels) * split.origin.pixel_scale
+        return read_encoded(encoded[0], channels, None, split.bands) * split.origin.pixel_scale
     except (OSError, SyntaxError, ValueError) as error:
         raise ValueError(unreadable_message(path, str(error))) from error

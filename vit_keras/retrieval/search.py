@@ -9,7 +9,7 @@ import numpy as np
 from vit_keras.retrieval.batches import embed_batches
 from vit_keras.retrieval.embedder import Embedder, open_embedder
 from vit_keras.retrieval.neighbors import NeighborIndex, Neighbors, exact_neighbors
-from vit_keras.retrieval.picture_lists import Picture, read_file
+from vit_keras.retrieval.picture_lists import Picture, file_reader
 from vit_keras.retrieval.tables import EmbeddingTable
 
 DECIDES = ("weights", "layer", "tokens", "image_size", "channels", "preprocessing")
@@ -182,7 +182,7 @@ def search_pictures(
     check_searchable(table)
     pictures = enumerate(Picture(os.fspath(path)) for path in paths)
     batches = embed_batches(
-        embedder, pictures, read_file, batch=batch, size=batch, on_error=on_error
+        embedder, pictures, file_reader(embedder.pixels), batch=batch, size=batch, on_error=on_error
     )
     return _search(table, index, batches, count)
 

@@ -7,7 +7,7 @@ import numpy as np
 from vit_keras.models import Preprocessing
 from vit_keras.weights.formats.base import Format
 
-COLORS, METHODS = ("mean", "std"), ("interpolation", "antialias")
+COLORS, METHODS = ("mean", "std"), ("interpolation", "antialias", "levels", "bands")
 CALLER = 4  # the caller of `save`
 
 

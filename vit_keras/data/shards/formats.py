@@ -103,7 +103,10 @@ def _tar_name(member):
 def _tar_record(key, file, members) -> Record | None:
     """The record that some members are; None for members without a picture."""
     by_suffix = {_tar_name(member)[1]: member for member in members}
-    pictures = [member for suffix, member in by_suffix.items() if suffix in SUFFIXES]
+    suffixes = [suffix for suffix in by_suffix if suffix in SUFFIXES]
+    if len(suffixes) > 1:  # an array says something about the picture
+        suffixes = [suffix for suffix in suffixes if suffix != ".npy"]
+    pictures = [by_suffix[suffix] for suffix in suffixes]
     if len(by_suffix) < len(members) or len(pictures) > 1:
         raise ValueError(f"its record {key!r} has two members of a kind")
     if not pictures:

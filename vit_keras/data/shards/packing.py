@@ -9,7 +9,10 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from vit_keras.data.dataset import Dataset
+from vit_keras.data.depth import as_picture
 from vit_keras.data.pillow_images import SUFFIXES, pillow_image, read_encoded, unreadable_message
 from vit_keras.data.read_ahead import read_ahead
 from vit_keras.data.shards.formats import IMAGE, LABEL, NOTE, example_class, framed, require
@@ -28,6 +31,7 @@ HEADS = {  # the first bytes of pictures without a suffix
     b"BM": ".bmp",
     b"II*\0": ".tif",
     b"MM\0*": ".tif",
+    b"\x93NUMPY": ".npy",
 }
 
 # A picture as it goes into a shard: the suffix of such files, the bytes, and its class if any.
@@ -131,7 +135,7 @@ def _numbered(pictures: Iterable[Packed], most_bytes) -> Iterator[tuple[int, int
 
 def _pictures(split: Split, has_classes: bool, image_size) -> Iterator[Packed]:
     def read(i):
-        picture, label = split.encoded(i) or (_as_png(split.read(i)), split.labels[i])
+        picture, label = split.encoded(i) or (_as_file(split.read(i)), split.labels[i])
         name = split.name(i) if split.name else f"picture {i}"
         suffix = os.path.splitext(name)[1].lower()
         if image_size is not None:
@@ -143,15 +147,20 @@ def _pictures(split: Split, has_classes: bool, image_size) -> Iterator[Packed]:
     return read_ahead(read, range(len(split)), AHEAD)
 
 
-def _as_png(pixels):
-    pixels = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
-    return _encoded(pillow_image("Writing pictures").fromarray(pixels), format="png")
+def _as_file(pixels):
+    """The bytes of a PNG, or of a `.npy` for other pictures than gray and RGB of 8 bits."""
+    picture = as_picture(pixels)
+    if not isinstance(picture, np.ndarray):
+        return _encoded(picture, format="png")
+    file = io.BytesIO()
+    np.save(file, picture, allow_pickle=False)
+    return file.getvalue()
 
 
 def _reduced(name, picture, suffix, side):
     """A picture whose shorter side is `side` pixels at most, and its suffix."""
     try:
-        pixels = read_encoded(picture, 3)
+        pixels = read_encoded(picture, None)
     except ValueError as error:
         raise ValueError(unreadable_message(repr(name), str(error))) from error
     height, width = pixels.shape[:2]
@@ -159,8 +168,13 @@ def _reduced(name, picture, suffix, side):
     if scale >= 1:
         return picture, suffix
     size = tuple(max(side, round(length * scale)) for length in (width, height))
-    pillow = pillow_image("Writing pictures")
-    image = pillow.fromarray(pixels).resize(size, pillow.Resampling.BICUBIC)
+    if isinstance(as_picture(pixels), np.ndarray):
+        raise ValueError(
+            "Pictures of gray and RGB of 8 bits alone are reduced. Received: "
+            f"{name!r} of {pixels.dtype} with {pixels.shape[-1]} channels. Leave out --image_size"
+        )
+    filters = pillow_image("Writing pictures").Resampling
+    image = as_picture(pixels).convert("RGB").resize(size, filters.BICUBIC)
     return _encoded(image, format="jpeg", quality=QUALITY, subsampling=0), ".jpg"
 
 

@@ -136,7 +136,7 @@ def _png(pixels):
 
 
 def to_unit(images: np.ndarray) -> np.ndarray:
-    """Stretches the values of each image of `(B, H, W, C)` to [0, 1]."""
-    images = np.asarray(images, "float32")
+    """Stretches the values of each image of `(B, H, W, C)` to [0, 1]; three channels, or one."""
+    images = np.asarray(images, "float32")[..., : 3 if np.shape(images)[-1] >= 3 else 1]
     low, high = (f(images, axis=(1, 2, 3), keepdims=True) for f in (np.min, np.max))
     return (images - low) / np.maximum(high - low, 1e-12)

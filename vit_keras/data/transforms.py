@@ -5,16 +5,16 @@ an array `(H, W, C)` otherwise.
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vit_keras.data.depth import Picture, as_array, as_picture, at_levels, to_levels, warn_of_range
 from vit_keras.data.pillow_images import pillow_image
 
 if TYPE_CHECKING:
     from vit_keras.preprocessing import Preprocessing
 
-Picture = Any  # a `PIL.Image.Image` or an array `(H, W, C)`
 Window = tuple[int, int, int, int]  # top, left, height, and width in pixels
 
 SMALL = 96 * 96  # pixels; the BiT-HyperRule crops 128 from 160 below this, 480 from 512 above
@@ -22,19 +22,6 @@ SHARES = (128 / 160, 480 / 512)
 INCEPTION_AREA = (0.05, 1.0)
 ASPECT = (0.75, 1.33)  # width divided by height
 ATTEMPTS = 100
-
-
-def as_picture(pixels: np.ndarray) -> Picture:
-    """Returns pixels `(H, W, C)` as a picture."""
-    if pixels.dtype != np.uint8 or pixels.shape[-1] not in (1, 3):
-        return pixels
-    return pillow_image().fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-
-
-def as_array(picture: Picture) -> np.ndarray:
-    """Returns the pixels of a picture, `(H, W, C)`."""
-    pixels = np.asarray(picture)
-    return pixels[..., None] if pixels.ndim == 2 else pixels
 
 
 def sides_of(picture: Picture) -> tuple[int, int]:
@@ -105,14 +92,18 @@ def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.
     rounded have the bits of `PIL.Image.resize`.
 
     Args:
-        images: Pixels in [0, 255], `(..., H, W, C)`; floats are rounded where levels are.
+        images: Pixels in [0, levels], `(..., H, W, C)`; floats are rounded where levels are. uint8
+            and uint16 of another depth than the model's are brought to its levels.
         size: The new height and width in pixels.
         preprocessing: The interpolation, antialiasing, `crop_fraction`, and `rounding`.
 
     Returns:
-        Float32 pixels in [0, 255], `(..., height, width, C)`.
+        Float32 pixels in [0, levels], `(..., height, width, C)`.
+
+    Raises:
+        ValueError: If the model cannot take the depth of the pixels.
     """
-    images = np.asarray(images)
+    images = at_levels(np.asarray(images), preprocessing.levels)
     if images.dtype != np.uint8 and preprocessing.rounds_levels:
         images = to_uint8(images)
     flat = images.reshape(-1, *images.shape[-3:])
@@ -147,7 +138,9 @@ def seen_part(
 
 
 def normalize(images, preprocessing: "Preprocessing"):
-    """Maps pixels from [0, 255] to the model's input, by default to [-1, 1].
+    """Maps pixels from [0, levels] to the model's input, by default to [-1, 1].
+
+    Warns of pixels that seem to have another range.
 
     Args:
         images: Float pixels, `(..., C)`, as an array or tensor.
@@ -156,11 +149,12 @@ def normalize(images, preprocessing: "Preprocessing"):
     Returns:
         An array or tensor like `images`.
     """
+    warn_of_range(images, preprocessing.levels, is_resized=True)
     return preprocessing.normalize(images)
 
 
 def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
-    """Turns a model's inputs `(..., C)` back into pixels as uint8.
+    """Turns a model's inputs `(..., C)` back into pixels: uint8, or float32 of more levels.
 
     Example:
         >>> pixels_of(np.array([-1.0, 0.0, 1.0]), Preprocessing())
@@ -169,7 +163,8 @@ def pixels_of(images: np.ndarray, preprocessing: "Preprocessing") -> np.ndarray:
     mean, std = (
         np.asarray(values, "float32") for values in (preprocessing.mean, preprocessing.std)
     )
-    return to_uint8((np.asarray(images) * std + mean) * 255)
+    pixels = (np.asarray(images) * std + mean) * preprocessing.levels
+    return to_uint8(pixels) if preprocessing.levels == 255 else pixels
 
 
 def normalize_into(image: np.ndarray, pixels: np.ndarray, preprocessing: "Preprocessing") -> None:
@@ -202,7 +197,7 @@ def to_uint8(images) -> np.ndarray:
         >>> to_uint8([-0.4, 12.6, 300.0])
         array([  0,  13, 255], dtype=uint8)
     """
-    return np.clip(np.round(images), 0, 255).astype("uint8")
+    return to_levels(images, 255)
 
 
 def random_window(

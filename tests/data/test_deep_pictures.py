@@ -1,0 +1,527 @@
+"""Pictures of 8, 12, and 16 bits and of floats, with any number of channels."""
+
+import contextlib
+import dataclasses
+import io
+import struct
+import sys
+import tarfile
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from tests.data.deep_pictures import npy, png, tiff, write_textures
+from tests.helpers import assert_close
+from vit_keras import applications, data
+from vit_keras.config import AugmentConfig, DataConfig, parse_config
+from vit_keras.data.augment import Augmentation
+from vit_keras.data.pillow_images import decode, read_encoded
+from vit_keras.models import Preprocessing
+
+pytestmark = pytest.mark.once
+
+SIDES = (17, 23)
+BANDS = {"photometric": "minisblack", "planarconfig": "contig"}
+
+
+def levels(rng, *shape, dtype="uint16"):
+    if np.dtype(dtype).kind == "f":
+        return rng.normal(size=(*SIDES, *shape)).astype(dtype)
+    return rng.integers(0, np.iinfo(dtype).max, (*SIDES, *shape)).astype(dtype)
+
+
+# How pixels `(H, W, C)` are written, and their number of channels and type.
+WRITTEN = {
+    "png of gray": (lambda x: png(x[..., 0]), 1, "uint16"),
+    **{f"png of {n}": (png, n, "uint16") for n in (2, 3, 4)},
+    "tiff of gray": (lambda x: tiff(x[..., 0]), 1, "uint16"),
+    "tiff from a big-endian machine": (lambda x: tiff(x[..., 0], byteorder=">"), 1, "uint16"),
+    **{
+        f"tiff of RGB, {name}": (
+            lambda x, name=name: tiff(x, photometric="rgb", compression=name, predictor=True),
+            *(3, "uint16"),
+        )
+        for name in ("lzw", "zlib", "zstd")
+    },
+    "tiff of RGB and alpha": (
+        lambda x: tiff(x, photometric="rgb", extrasamples=["unassalpha"]),
+        *(4, "uint16"),
+    ),
+    "tiff of 6": (lambda x: tiff(x, **BANDS), 6, "uint16"),
+    "tiff of 6, 8 bits": (lambda x: tiff(x, **BANDS), 6, "uint8"),
+    "tiff of 2, 8 bits": (lambda x: tiff(x, **BANDS), 2, "uint8"),
+    "tiff of 4, 8 bits": (lambda x: tiff(x, **BANDS), 4, "uint8"),
+    "tiff of 13 floats": (
+        lambda x: tiff(x, **BANDS, compression="zlib", predictor=True),
+        *(13, "float32"),
+    ),
+    "tiff of a float": (lambda x: tiff(x[..., 0]), 1, "float32"),
+    "tiff in planes": (
+        lambda x: tiff(np.moveaxis(x, -1, 0), photometric="minisblack", planarconfig="separate"),
+        *(6, "uint16"),
+    ),
+    "tiff in tiles": (
+        lambda x: tiff(x, **BANDS, tile=(16, 16), bigtiff=True, compression="zlib"),
+        *(5, "uint16"),
+    ),
+    "tiff of pages that are channels": (
+        lambda x: tiff(np.moveaxis(x, -1, 0), photometric="minisblack", metadata={"axes": "CYX"}),
+        *(6, "uint16"),
+    ),
+    "tiff of ImageJ": (
+        lambda x: tiff(np.moveaxis(x, -1, 0), imagej=True, metadata={"axes": "CYX"}),
+        *(6, "uint16"),
+    ),
+    "tiff of OME": (
+        lambda x: tiff(np.moveaxis(x, -1, 0), ome=True, metadata={"axes": "CYX"}),
+        *(6, "uint16"),
+    ),
+    "tiff of an array, channels last": (lambda x: tiff(x), 6, "uint16"),
+    "tiff of an array, channels first": (lambda x: tiff(np.moveaxis(x, -1, 0)), 6, "uint16"),
+    "npy of gray": (lambda x: npy(x[..., 0]), 1, "uint16"),
+    **{
+        f"npy of {kind}": (lambda x, kind=kind: npy(x.astype(kind)), 5, dtype)
+        for kind, dtype in (
+            *(("uint8", "uint8"), ("<u2", "uint16"), (">u2", "uint16"), ("int64", "uint16")),
+            *(("float32", "float32"), ("float64", "float32"), (">f4", "float32")),
+        )
+    },
+    "npy in Fortran's order": (lambda x: npy(np.asfortranarray(x)), 3, "float32"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_levels_and_channels_are_those_of_the_file(tmp_path, rng, name):
+    write, channels, dtype = WRITTEN[name]
+    pixels = levels(rng, channels, dtype=dtype)
+    path = tmp_path / f"picture.{name[:4].strip()}"
+    path.write_bytes(write(pixels))
+    np.testing.assert_array_equal(data.read_image(path, channels), pixels, strict=True)
+    bands = tuple(rng.permutation(channels)[:3] + 1)
+    chosen = data.read_image(path, len(bands), bands=bands)
+    np.testing.assert_array_equal(chosen, pixels[..., np.array(bands) - 1], strict=True)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_deep_pictures_stand_upright(rng, orientation):
+    pixels = levels(rng, 3)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    chunk = b"eXIf" + exif.tobytes().removeprefix(b"Exif\0\0")
+    chunk = struct.pack(">I", len(chunk) - 4) + chunk
+    chunk += struct.pack(">I", __import__("zlib").crc32(chunk[4:]))
+    written = png(pixels)
+    turned = [  # Pillow turns each plane
+        np.asarray(as_pillow_turns(pixels[..., c], orientation)) for c in range(3)
+    ]
+    expected = np.stack(turned, axis=-1)
+    np.testing.assert_array_equal(read_encoded(written[:33] + chunk + written[33:], 3), expected)
+    written = tiff(pixels, photometric="rgb", extratags=[(274, 3, 1, orientation, True)])
+    np.testing.assert_array_equal(read_encoded(written, 3), expected)
+
+
+def as_pillow_turns(plane, orientation):
+    from PIL import ImageOps
+
+    picture = Image.fromarray(plane)
+    picture.getexif()[0x0112] = orientation
+    return ImageOps.exif_transpose(picture)
+
+
+def test_the_first_page_is_the_picture_unless_pages_are_channels(rng):
+    pages = levels(rng, 4).transpose(2, 0, 1)
+    file = io.BytesIO()
+    with tifffile.TiffWriter(file) as writer:
+        for page in pages:
+            writer.write(page, contiguous=False, metadata=None)
+    np.testing.assert_array_equal(read_encoded(file.getvalue(), 1)[..., 0], pages[0])
+    stack = tiff(pages, imagej=True, metadata={"axes": "ZYX"})
+    np.testing.assert_array_equal(read_encoded(stack, 1)[..., 0], pages[0])
+
+
+def test_white_may_be_zero(rng):
+    pixels = levels(rng)
+    written = tiff(pixels, photometric="miniswhite")
+    np.testing.assert_array_equal(read_encoded(written, 1)[..., 0], 65535 - pixels)
+
+
+def test_pictures_of_8_bits_have_all_their_channels(rng):
+    pixels = levels(rng, 4, dtype="uint8")
+    for form in ("PNG", "WEBP", "TIFF"):
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, form, lossless=True, exact=True)
+        written = file.getvalue()
+        np.testing.assert_array_equal(read_encoded(written, 4), pixels)
+        np.testing.assert_array_equal(read_encoded(written, 3), pixels[..., :3])
+        chosen = read_encoded(written, 2, None, (3, 1))
+        np.testing.assert_array_equal(chosen, pixels[..., [2, 0]])
+
+
+def test_gray_becomes_rgb_and_rgb_gray_but_nothing_else_is_guessed(rng):
+    gray, rgb = levels(rng, 1), levels(rng, 3)
+    np.testing.assert_array_equal(read_encoded(npy(gray), 3), gray.repeat(3, axis=-1))
+    expected = np.rint(rgb @ (0.299, 0.587, 0.114))[..., None]
+    np.testing.assert_array_equal(read_encoded(png(rgb), 1), expected)
+    remedy = "it has 6 channels, and the model takes 3. .*--data.bands 1 2 3, or set model.channels"
+    with pytest.raises(ValueError, match=remedy):
+        read_encoded(tiff(levels(rng, 6), **BANDS), 3)
+    with pytest.raises(ValueError, match="it has 3 channels, and the model takes 5"):
+        read_encoded(png(rgb), 5)
+    with pytest.raises(ValueError, match="it has 3 channels, and `data.bands` asks for 4"):
+        read_encoded(png(rgb), 2, None, (4, 1))
+
+
+@pytest.mark.parametrize("white", [255, 4095, 65535, 1])
+def test_pictures_of_other_depths_keep_their_white(rng, white):
+    for top, dtype in ((255, "uint8"), (65535, "uint16")):
+        pixels = levels(rng, 3, dtype=dtype)
+        pixels[0, 0], pixels[0, 1] = 0, top
+        if (top, white) == (65535, 4095):  # which holds levels as they are
+            pixels = pixels // 16
+            expected = pixels
+        else:
+            expected = pixels.astype("float64") * white / top
+            expected = expected if white == 1 else np.rint(expected)
+        actual = read_encoded(npy(pixels), 3, white)
+        assert_close(actual.astype("float32"), expected.astype("float32"))
+        assert actual.dtype == {255: "uint8", 1: "float32"}.get(white, "uint16")
+
+
+@pytest.mark.parametrize(
+    ("highest", "white", "message"),
+    [
+        (4095, 255, "16 bits hold levels up to 4095, .*dark or of 12 bits.*--data.levels 4095"),
+        (7, 1, "16 bits hold levels up to 7,"),
+        (4096, 4095, "its levels reach 4096, above the 4095 of the model"),
+    ],
+)
+def test_a_depth_that_is_not_certain_is_refused(tmp_path, highest, white, message):
+    pixels = np.zeros((5, 6, 1), "uint16")
+    np.save(tmp_path / "deep.npy", pixels)  # black in every depth
+    assert not data.read_image(tmp_path / "deep.npy", 1, levels=white).any()
+    pixels[3, 2] = highest
+    np.save(tmp_path / "deep.npy", pixels)
+    with pytest.raises(ValueError, match=f"deep.npy' cannot be read as an image .*{message}"):
+        data.read_image(tmp_path / "deep.npy", 1, levels=white)
+
+
+def refused():
+    """Files by what is said of them."""
+    header = lambda text: b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text
+    huge = b"{'descr': '<u2', 'fortran_order': False, 'shape': (%d, %d), }\n"
+    whole = tiff(np.ones((20, 30, 6), "uint16"), **BANDS)
+    wide = bytearray(tiff(np.ones((20, 30, 6), "uint16"), **BANDS))
+    place = whole.index(struct.pack("<HHI", 256, 4, 1)) + 8  # the width
+    wide[place : place + 4] = struct.pack("<I", 10**9)
+    return {
+        "a.npy it has 1000000x1000000 pixels": header(huge % (10**6, 10**6)),
+        "b.npy 600000 channels take": header(b"{'descr': '<f8', 'fortran_order': False, "
+                                             b"'shape': (20, 30, 600000), }\n"),
+        "c.npy the file is truncated": npy(np.ones((20, 30, 3), "uint16"))[:-1],
+        "d.npy Object arrays|must hold numbers": npy(np.array([[{}, print]])),
+        "e.npy must hold numbers .H, W. or .H, W, C.": npy(np.ones((2, 3, 4, 5))),
+        "f.npy whole levels must be from 0 to 65535, not -1 to 3. Save it as float32": npy(
+            np.array([[-1, 3]])
+        ),
+        "g.npy its values must be finite": npy(np.array([[0.5, np.nan]])),
+        "h.npy its values must be finite": npy(np.array([[0.5, 1e300]])),
+        "i.tif pixels": bytes(wide),
+        "j.tif the file is truncated|EXIF|page": whole[: len(whole) // 2],
+        "k.tif .": b"II*\0" + bytes(4),
+        "l.png truncated": png(np.ones((20, 30, 3), "uint16"))[:-20],
+        "m.npy .": b"\x93NUMPY",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", refused())
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+def test_hostile_and_damaged_files_are_refused_by_name(tmp_path, case):
+    name, message = case.split(" ", 1)
+    (tmp_path / name).write_bytes(refused()[case])
+    with pytest.raises(ValueError, match=f"{name}' cannot be read as an image .*(?:{message})"):
+        data.read_image(tmp_path / name, 3)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
+@pytest.mark.parametrize("name", [*WRITTEN][::3])
+def test_damage_is_a_value_error(rng, name):
+    write, channels, dtype = WRITTEN[name]
+    written = write(levels(rng, channels, dtype=dtype))
+    for _ in range(25):
+        changed = bytearray(written)
+        for place in rng.integers(0, min(len(changed), 500), 3):
+            changed[place] = rng.integers(256)
+        for damaged in (changed, written[: rng.integers(len(written))]):
+            with contextlib.suppress(ValueError):
+                assert read_encoded(bytes(damaged), channels).shape[-1] == channels
+
+
+def save(path, pixels):
+    np.save(f"{path}.npy", pixels)
+
+
+@pytest.mark.parametrize(
+    ("found", "files"),
+    [
+        (255, {"a.jpg": None, "b.png": "uint8"}),
+        (4095, {"a.jpg": None, "b.png": 4095, "c.tif": 300}),
+        (65535, {"a.png": 4096, "b.png": 12}),
+        (65535, {"a.jpg": None, "b.tif": 60_000}),
+        ("float", {"a.npy": "float64", "b.png": 60_000}),
+        ("float", {"a.tif": "float32", "b.jpg": None}),
+        (255, {"a.npy": "uint8", "b.png": None}),
+    ],
+)
+def test_levels_are_what_the_whole_data_set_holds(tmp_path, rng, found, files):
+    for name, kind in files.items():
+        (tmp_path / "train" / name[0]).mkdir(parents=True)
+        path = tmp_path / "train" / name[0] / name
+        if kind is None:  # unreadable, which the run says
+            path.write_bytes(b"\xff\xd8\xff nothing")
+            continue
+        pixels = np.zeros((4, 5), "uint16" if isinstance(kind, int) else kind)
+        pixels[1, 2] = kind if isinstance(kind, int) else 1
+        if path.suffix == ".png" and pixels.dtype == np.uint8:
+            Image.fromarray(pixels).save(path)
+            continue
+        path.write_bytes({".png": png, ".tif": tiff, ".npy": npy}[path.suffix](pixels))
+    config = DataConfig(test_percent=0)
+    dataset = data.load(f"folder:{tmp_path}", 1, config)
+    assert data.complete_levels(config, dataset).levels == found
+    explicit = dataclasses.replace(config, levels=255)
+    assert data.complete_levels(explicit, dataset) == explicit
+
+
+def test_levels_of_shards_are_found_as_those_of_the_folder(tmp_path, rng):
+    write = lambda path, pixels: path.with_suffix(".png").write_bytes(png(pixels[..., 0]))
+    write_textures(tmp_path / "folder", rng, 3, write)
+    folder = data.load(f"folder:{tmp_path / 'folder'}", 1)
+    data.pack_shards(folder, tmp_path / "shards", format="tar")
+    shards = data.load(f"shards:{tmp_path / 'shards'}", 1)
+    assert data.complete_levels(DataConfig(), shards).levels == 4095
+    for name in ("train", "test"):
+        for i in range(6):
+            pixels = shards.split(name).read(i)
+            np.testing.assert_array_equal(pixels, folder.split(name).read(i), strict=True)
+
+
+@pytest.mark.parametrize("crop", [None, 0.8])
+def test_deep_pictures_are_resized_in_float_channel_by_channel(rng, crop):
+    pixels = rng.integers(0, 65536, (60, 41, 6)).astype("uint16")
+    how = Preprocessing(levels=65535, crop_fraction=crop)
+    part, side = pixels, 20
+    if crop:  # the shorter side becomes 25, and the middle is cut out
+        part, side = pixels, 25
+    size = (side, side) if not crop else (round(60 * 25 / 41 // 1), 25)
+    planes = [
+        np.asarray(
+            Image.fromarray(part[..., c].astype("float32")).resize(size[::-1], Image.BILINEAR)
+        )
+        for c in range(6)
+    ]
+    expected = np.stack(planes, axis=-1)
+    if crop:
+        top, left = (int(np.round((length - 20) / 2)) for length in size)
+        expected = expected[top : top + 20, left : left + 20]
+    assert_close(data.resize(pixels, (20, 20), how), expected)
+
+
+def test_8_bits_of_6_channels_have_the_bits_of_pillow(rng):
+    pixels = rng.integers(0, 256, (60, 41, 6)).astype("uint8")
+    planes = [
+        np.asarray(Image.fromarray(pixels[..., c]).resize((19, 20), Image.BICUBIC))
+        for c in range(6)
+    ]
+    actual = data.resize(pixels, (20, 19), Preprocessing(interpolation="bicubic"))
+    np.testing.assert_array_equal(actual, np.stack(planes, axis=-1))
+
+
+@pytest.mark.parametrize("white", [4095, 65535])
+def test_batches_and_the_lines_of_code_agree(tmp_path, rng, white):
+    """Batches of `eval_batches` are what `read_image`, `resize` and `normalize` give."""
+    write = lambda path, pixels: path.with_suffix(".tif").write_bytes(tiff(pixels, **BANDS))
+    write_textures(tmp_path, rng, 2, write, channels=7)
+    how = Preprocessing(levels=white, bands=(5, 1, 7), mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+    split = data.load(f"folder:{tmp_path}", 3).split("test")
+    (batch,) = data.eval_batches(split, image_size=(16, 16), preprocessing=how, batch=4)
+    for i, image in enumerate(batch[0]):
+        pixels = data.read_image(split.name(i), 7)[..., [4, 0, 6]]
+        assert_close(image, (pixels / white - [0.1, 0.2, 0.3]) / [0.5, 0.6, 0.7])
+        picture = data.read_image(split.name(i), 3, levels=how.levels, bands=how.bands)
+        lines = data.normalize(data.resize(picture, (16, 16), how), how)
+        assert_close(image, lines)
+
+
+def test_a_jpeg_and_a_deep_copy_of_it_are_one_image(tmp_path, rng):
+    """A model of 16 bits sees a picture of 8 bits, and one of 8 bits a picture of 16, as one."""
+    shallow = rng.integers(0, 256, (16, 16, 3)).astype("uint8")
+    shallow[0, 0] = 255  # a dark picture of 16 bits would be refused
+    deep = shallow.astype("uint16") * 257
+    for how in (Preprocessing(levels=65535), Preprocessing(), Preprocessing(levels=1)):
+        images = [
+            data.normalize(data.resize(pixels, (8, 8), how), how) for pixels in (shallow, deep)
+        ]
+        assert_close(images[0], images[1])
+
+
+def test_augmentation_of_rgb_is_refused_by_name_for_other_pictures(rng):
+    how = Preprocessing(levels=65535)
+    picture = levels(rng, 3)
+    for config in (AugmentConfig(randaugment_layers=2), AugmentConfig(color_jitter=0.3)):
+        change = Augmentation(config, (8, 8), how)
+        with pytest.raises(ValueError, match="need 3 channels of 8 bits. Received: 3 of 65535"):
+            change.example(picture, 0, rng)
+    config = AugmentConfig(flip=True, crop="inception", rotation_degrees=20, scale=0.1)
+    pixels, _ = Augmentation(config, (8, 8), how).example(levels(rng, 6), 0, rng)
+    assert pixels.max() > 4096 and pixels.shape == (8, 8, 6)  # no level is lost on the way
+
+
+WARNED = {
+    "Received: floats up to 1. Multiply them by 255": (lambda x: x, Preprocessing()),
+    "Received: floats up to 1. Multiply them by 65535": (lambda x: x, Preprocessing(levels=65535)),
+    "Received: levels above 1. Divide them": (lambda x: 255 * x, Preprocessing(levels=1)),
+    "Received: levels above 255. Divide them": (lambda x: 65535 * x, Preprocessing()),
+    "Received: floats up to 1. Multiply": (lambda x: 2 * x - 1, Preprocessing()),
+}
+
+
+@pytest.mark.parametrize("case", [*WARNED])
+@pytest.mark.parametrize("kind", ["numpy", "backend"])
+def test_pixels_of_another_range_are_warned_of(rng, case, kind):
+    change, how = WARNED[case]
+    images = change(rng.random((2, 8, 8, 3))).astype("float32")
+    tensor = keras.ops.convert_to_tensor(images) if kind == "backend" else images
+    with pytest.warns(UserWarning, match=case):
+        data.normalize(tensor, how)
+    if kind == "numpy":
+        with pytest.warns(UserWarning, match=case):
+            data.resize(images, (4, 4), how)
+    if how.levels == 255:
+        with pytest.warns(UserWarning, match=case):
+            applications.preprocess_input(keras.ops.copy(tensor))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
+def test_black_and_right_pixels_are_not_warned_of(rng, dtype):
+    how = Preprocessing()
+    black = rng.integers(0, 2, (8, 8, 3))
+    for pixels in (0 * black, black, 255 * black):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if dtype != "float32" or pixels.max() != 1:
+                resized = data.resize(pixels.astype(dtype), (4, 4), how)
+                applications.preprocess_input(pixels.astype(dtype).astype("int64"))
+                data.normalize(resized, how)
+            data.normalize(pixels.astype(dtype), how)
+            data.normalize(rng.random((2, 2, 3)), Preprocessing(levels=1))
+
+
+def test_bands_are_given_without_brackets():
+    words = ["--data.bands", "4", "3", "2", "--data.levels", "65535", "--model.channels", "3"]
+    config = parse_config(words, default="")
+    assert config.data.bands == (4, 3, 2) and config.data.levels == 65535
+    assert parse_config(["--data.bands", "[1, 7]"], default="").data.bands == (1, 7)
+    assert parse_config(["--data.levels=float"], default="").data.white == 1
+    for words, message in (
+        (["--data.bands", "0", "1"], "`data.bands` must be counted from 1"),
+        (["--data.levels", "1000"], "data.levels"),
+        (["--model.channels", "0"], "`model.channels` must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            parse_config(words, default="")
+
+
+def test_the_survey_names_depth_range_and_channels(tmp_path, rng):
+    write = lambda path, pixels: path.with_suffix(".tif").write_bytes(tiff(pixels, **BANDS))
+    write_textures(tmp_path, rng, 2, write, channels=6)
+    dataset = data.load(f"folder:{tmp_path}", 6)
+    for picture in data.survey_pictures(dataset, dataset.splits):
+        pixels = tifffile.imread(picture.name)
+        assert picture.error is None and picture.kind == "16 bits of 6 channels"
+        assert picture.levels == (pixels.min(), pixels.max())
+    unfit = data.load(f"folder:{tmp_path}", 3)
+    for picture in data.survey_pictures(unfit, unfit.splits):
+        assert "it has 6 channels, and the model takes 3" in picture.error
+    shallow = {name: split.read_as(255) for name, split in dataset.splits.items()}
+    for picture in data.survey_pictures(dataset, shallow):
+        assert "may be dark or of 12 bits" in picture.error
+
+
+@pytest.mark.parametrize(("channels", "shown"), [(1, 1), (2, 1), (3, 3), (6, 3)])
+def test_what_is_shown_is_stretched(rng, channels, shown):
+    picture = (300 + rng.integers(0, 500, (9, 7, channels))).astype("uint16")
+    part = picture[..., :shown].astype("float64")
+    expected = np.rint(255 * (part - part.min()) / (part.max() - part.min()))
+    expected = np.broadcast_to(expected, (9, 7, 3))
+    np.testing.assert_array_equal(data.thumbnail(picture, 100), expected)
+    sheet = np.asarray(data.draw_contact_sheet(picture[None], ["a"]))
+    scale = -(-112 // 7)
+    np.testing.assert_array_equal(
+        sheet[6 : 6 + 9 * scale : scale, 6 : 6 + 7 * scale : scale], expected
+    )
+
+
+def test_arrays_of_memory_are_read_as_files_are(rng):
+    images = rng.integers(0, 65536, (3, 8, 8, 6)).astype("uint16")
+    split = data.from_arrays(images, [0, 1, 0]).read_as(1.0, (6, 2)).part([2, 0])
+    for i, index in enumerate((2, 0)):
+        assert_close(split.read(i), images[index][..., [5, 1]] / 65535)
+
+
+def test_decode_gives_pillow_what_pillow_holds(rng):
+    """A TIFF of 8 bits and three of its bands go the way of all 8-bit pictures."""
+    pixels = levels(rng, 5, dtype="uint8")
+    picture = decode(tiff(pixels, **BANDS), 3, 255, (5, 4, 1))
+    np.testing.assert_array_equal(np.asarray(picture), pixels[..., [4, 3, 0]])
+    assert picture.mode == "RGB"
+
+
+def test_deep_pictures_are_packed_whole_or_not_at_all(tmp_path, rng):
+    images = rng.integers(0, 65536, (4, 30, 20, 6)).astype("uint16")
+    split = data.from_arrays(images, [0, 1, 0, 1])
+    dataset = dataclasses.replace(data.load("digits", 1), splits={"train": split})
+    data.pack_shards(dataset, tmp_path / "tar")
+    config = DataConfig(test_percent=0)
+    packed = data.load(f"shards:{tmp_path / 'tar'}", 6, config).split("train")
+    for i, image in enumerate(images):
+        np.testing.assert_array_equal(packed.read(i), image, strict=True)
+    write = lambda path, pixels: path.with_suffix(".png").write_bytes(png(pixels[..., 0]))
+    write_textures(tmp_path / "folder", rng, 1, write)
+    folder = data.load(f"folder:{tmp_path / 'folder'}", 1)
+    with pytest.raises(ValueError, match=r"8 bits alone are reduced. Received: '.*0.png' of uin"):
+        data.pack_shards(folder, tmp_path / "small", image_size=8)
+
+
+def test_an_array_beside_a_picture_is_no_second_picture(tmp_path, rng):
+    pixels, features = levels(rng, 3, dtype="uint8"), rng.normal(size=8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    with tarfile.open(tmp_path / "train-0.tar", "w") as tar:
+        for i in range(2):
+            for suffix, content in (
+                ("png", file.getvalue()),
+                ("npy", npy(features)),
+                ("cls", str(i).encode()),
+            ):
+                member = tarfile.TarInfo(f"{i}.{suffix}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    config = DataConfig(test_percent=0)
+    split = data.load(f"shards:{tmp_path}/train-0.tar", 3, config).split("train")
+    np.testing.assert_array_equal(split.read(1), pixels)
+
+
+def test_arrays_are_read_in_many_threads(rng):
+    """Python's parser of headers fails in threads that switch often."""
+    written = npy(levels(rng, 3))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        pictures = data.read_ahead(lambda i: read_encoded(written, 3), range(4000), 64)
+        assert sum(picture.shape == (*SIDES, 3) for picture in pictures) == 4000
+    finally:
+        sys.setswitchinterval(interval)

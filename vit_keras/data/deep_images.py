@@ -1,0 +1,209 @@
+"""Reads pictures that Pillow cuts to 8 bits or does not know: PNG, TIFF, and NumPy's arrays."""
+
+import io
+import math
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+from vit_keras import extras
+from vit_keras.data.picture_bounds import PNG, TIFF_TILE, check_array, check_pixels
+
+HEADERS = threading.Lock()  # Python's parser, which NumPy calls, may fail in several threads
+NPY = b"\x93NUMPY"
+TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+# Tags of a TIFF, and what Pillow reads by them: samples of a color, by its photometric number.
+BITS, PHOTOMETRIC, DESCRIPTION, ORIENTATION, SAMPLES = 258, 262, 270, 274, 277
+EXTRA_SAMPLES, SAMPLE_FORMAT, FLOATS = 338, 339, 3
+COLORS = {0: 1, 1: 1, 2: 3, 3: 1, 5: 4, 6: 3, 8: 3}
+ALPHA = (1, 2)  # extra samples that are transparency
+AXES = ("ImageJ=", "<OME", '"shape"')  # in a description that says what the pages are
+
+
+class Samples(NamedTuple):
+    """A picture as its file holds it.
+
+    Attributes:
+        pixels: `(H, W, C)` of uint8, uint16 or float32.
+        colors: The number of first channels that are no transparency.
+    """
+
+    pixels: np.ndarray
+    colors: int
+
+
+def read_deep(data: bytes) -> Samples | None:
+    """Reads a TIFF that Pillow cannot read whole, or an array of NumPy.
+
+    Of a TIFF with several pages, the first one is the picture, unless the file says that pages are
+    channels. An array that tifffile wrote without axes has its channels along the shortest one. An
+    array of NumPy is `(H, W)` or `(H, W, C)`. Memory stays within three times the larger of the
+    pixels and the file.
+
+    Args:
+        data: The bytes of a file.
+
+    Returns:
+        The upright picture; None for one that Pillow reads.
+
+    Raises:
+        ValueError, or another Exception of a library: If the file is damaged or asks for too much.
+        ImportError: If tifffile or imagecodecs is needed and not installed.
+    """
+    if data.startswith(NPY):
+        pixels = _read_npy(data)
+        return Samples(pixels, pixels.shape[-1])
+    return _read_tiff(data) if data.startswith(TIFF) and not _is_plain(_tags(data)) else None
+
+
+def is_deep_png(data: bytes) -> bool:
+    """Whether the bytes are a PNG of 16 bits."""
+    return data.startswith(PNG) and data[24:25] == b"\x10"
+
+
+def type_in_header(data: bytes) -> str:
+    """Returns the type of a file's pixels by its header: uint8, uint16, or float32."""
+    if data.startswith(NPY):
+        kind = _npy_header(io.BytesIO(data))[2]
+        is_float, bits = kind.kind == "f", 8 * kind.itemsize
+    elif data.startswith(TIFF):
+        tags = _tags(data)
+        is_float = FLOATS in _numbers(tags, SAMPLE_FORMAT, 1)
+        bits = max(_numbers(tags, BITS, 1))
+    else:
+        is_float, bits = False, 16 if is_deep_png(data) else 8
+    return "float32" if is_float else "uint16" if bits > 8 else "uint8"
+
+
+def _numbers(tags, tag, default) -> tuple:
+    value = tags.get(tag, default)
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _tags(data):
+    """The tags of the first page of a TIFF."""
+    module = extras.require("PIL.TiffImagePlugin", extra="data", purpose="Reading pictures")
+    tags, file = (
+        module.ImageFileDirectory_v2(data[: 16 if 43 in data[2:4] else 8]),
+        io.BytesIO(data),
+    )
+    file.seek(tags.next)
+    tags.load(file)
+    return tags
+
+
+def _is_plain(tags) -> bool:
+    """Whether Pillow reads all of a TIFF: 8 bits, and one or three colors, perhaps with alpha."""
+    if max(_numbers(tags, BITS, 1)) > 8 or {*_numbers(tags, SAMPLE_FORMAT, 1)} - {1, 4}:
+        return False
+    extra = _numbers(tags, EXTRA_SAMPLES, ())
+    colors = COLORS.get(tags.get(PHOTOMETRIC, 0), 0)
+    is_known = tags.get(SAMPLES, 1) - len(extra) == colors and {*extra} <= {*ALPHA}
+    return is_known and not any(text in str(tags.get(DESCRIPTION, "")) for text in AXES)
+
+
+def read_png(data: bytes, picture, orientation: int) -> Samples:
+    """Reads a PNG of 16 bits that Pillow has opened, and turns it upright."""
+    if picture.mode.startswith("I"):  # gray, of which Pillow keeps 16 bits
+        pixels = np.asarray(picture).astype("uint16")[..., None]
+    else:
+        codecs = extras.require("imagecodecs", extra="deep", purpose="Reading PNG of 16 bits")
+        pixels = codecs.png_decode(data)
+    colors = 3 if pixels.shape[-1] > 2 else 1
+    return Samples(_upright(pixels, orientation), colors)
+
+
+def _upright(pixels, orientation):
+    """Turns `(H, W, C)` as an EXIF orientation says."""
+    if orientation not in range(2, 9):
+        return pixels
+    pixels = pixels.swapaxes(0, 1) if orientation > 4 else pixels
+    rows, columns = ((1, 1), (1, -1), (-1, -1), (-1, 1))[(orientation - 1) % 4]
+    return pixels[::rows, ::columns]
+
+
+def _read_tiff(data):
+    tifffile = extras.require("tifffile", extra="deep", purpose="Reading TIFF of this kind")
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        series = file.series[0]
+        source = series if {*"CQ"} & {*series.axes} else series.keyframe
+        page = series.keyframe
+        if TIFF_TILE[0] in page.tags:
+            samples = page.samplesperpixel
+            check_array(page.tilelength, page.tilewidth, samples, page.dtype.itemsize)
+        for part in series.pages if source is series else [page]:
+            _check_bytes(part or page, len(data))
+        axes, shape = source.axes, source.shape
+        if axes == "QYX":  # an array, whose axes nobody named
+            shortest = int(np.argmin(shape))
+            axes = f"{'YX'[:shortest]}C{'YX'[shortest:]}"
+        if not {*"YX"} <= {*axes}:
+            raise ValueError(f"its axes {axes} are no picture's")
+        height, width = (shape[axes.index(axis)] for axis in "YX")
+        check_pixels(width, height)
+        channels = math.prod(shape) // (height * width)
+        check_array(height, width, channels, page.dtype.itemsize)
+        pixels = source.asarray()
+    for axis in {*axes} - {*"YXCS"}:  # the first of several pictures
+        pixels, axes = pixels.take(0, axes.index(axis)), axes.replace(axis, "")
+    order = sorted(range(len(axes)), key=lambda i: "YXCS".index(axes[i]))
+    pixels = pixels.transpose(order).reshape(*(pixels.shape[i] for i in order[:2]), -1)
+    if page.photometric == 0:  # white is zero
+        pixels = (2**page.bitspersample - 1 - pixels).astype(pixels.dtype)
+    alpha = sum(extra in ALPHA for extra in page.extrasamples)
+    colors = pixels.shape[-1] - alpha
+    if page.photometric == 2 and "C" not in axes:  # RGB, perhaps with something else
+        colors = min(3, colors)
+    orientation = page.tags.valueof(ORIENTATION, default=1)
+    return Samples(_upright(_in_known_type(pixels), orientation), colors)
+
+
+def _check_bytes(page, size):
+    """Checks that a TIFF of some bytes has those of a page."""
+    strips = zip(page.dataoffsets, page.databytecounts)
+    if len(page.dataoffsets) != len(page.databytecounts) or any(a + n > size for a, n in strips):
+        raise ValueError("the file is truncated")
+
+
+def _npy_header(file):
+    major, minor = np.lib.format.read_magic(file)
+    read = getattr(np.lib.format, f"read_array_header_{major}_{minor}", None)
+    if read is None:
+        raise ValueError(f"its version {major}.{minor} of NumPy's format is unknown")
+    with HEADERS:
+        return read(file)
+
+
+def _read_npy(data):
+    file = io.BytesIO(data)
+    shape, is_fortran, kind = _npy_header(file)
+    if kind.kind not in set("biuf") or len(shape) not in (2, 3):
+        raise ValueError(f"it must hold numbers (H, W) or (H, W, C), not {kind} of {shape}")
+    check_array(shape[0], shape[1], math.prod(shape[2:]), kind.itemsize)
+    count = math.prod(shape)
+    if len(data) - file.tell() < count * kind.itemsize:
+        raise ValueError("the file is truncated")
+    pixels = np.frombuffer(data, kind, count, file.tell())
+    pixels = pixels.reshape(shape, order="F" if is_fortran else "C")
+    return _in_known_type(pixels.reshape(*shape[:2], -1))
+
+
+def _in_known_type(pixels):
+    """Returns pixels as uint8, uint16, or finite float32; whole numbers of more bits as uint16."""
+    if pixels.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            pixels = pixels.astype("float32")
+        if not np.isfinite(pixels).all():
+            raise ValueError("its values must be finite")
+        return pixels
+    if pixels.dtype.kind not in set("biu"):
+        raise ValueError(f"its values must be whole numbers or floats, not {pixels.dtype}")
+    if pixels.dtype.itemsize == 1 and pixels.dtype.kind != "i":
+        return pixels.astype("uint8") * (255 if pixels.dtype.kind == "b" else 1)
+    low, high = int(pixels.min()), int(pixels.max())
+    if low < 0 or high > 65535:
+        raise ValueError(
+            f"whole levels must be from 0 to 65535, not {low} to {high}. Save it as float32"
+        )
+    return pixels.astype("uint16")

@@ -1,0 +1,166 @@
+"""The depth and the channels of pictures: levels, bands, and what to look at."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vit_keras import extras
+
+Picture = Any  # a `PIL.Image.Image` or an array `(H, W, C)`
+WHOLE = {"uint8": 255, "uint16": 65535}  # types of whole levels, and the highest level
+LEAST_OF_16 = 4096  # the first level that 12 bits do not have
+GRAY = (0.299, 0.587, 0.114)  # shares of red, green, and blue in a gray level, as Pillow has them
+
+
+def as_picture(pixels: np.ndarray) -> Picture:
+    """Returns pixels `(H, W, C)` as a picture."""
+    if pixels.dtype != np.uint8 or pixels.shape[-1] not in (1, 3):
+        return pixels
+    image = extras.require("PIL.Image", extra="data", purpose="Reading pictures")
+    return image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+
+
+def as_array(picture: Picture) -> np.ndarray:
+    """Returns the pixels of a picture, `(H, W, C)`."""
+    pixels = np.asarray(picture)
+    return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
+def choose_channels(
+    pixels: np.ndarray, colors: int, channels: int | None, bands: Sequence[int] = ()
+) -> np.ndarray:
+    """Returns the channels of a picture that a model takes.
+
+    Args:
+        pixels: `(H, W, C)`.
+        colors: The first channels, which are no transparency.
+        channels: The number of channels of the model; None for all colors.
+        bands: The channels of the file in the order of the model's, counted from 1 as in GDAL;
+            empty for all of them.
+
+    Raises:
+        ValueError: If the picture does not have these channels. Gray becomes RGB and RGB gray, and
+            transparency is dropped, but nothing else is guessed.
+    """
+    count = pixels.shape[-1]
+    if bands:
+        if max(bands) > count:
+            raise ValueError(f"it has {count} channels, and `data.bands` asks for {max(bands)}")
+        pixels = pixels[..., np.array(bands) - 1]
+        count = colors = len(bands)
+    if channels == count:
+        return pixels
+    pixels = pixels[..., :colors]
+    if channels in (None, colors):
+        return pixels
+    if (colors, channels) == (1, 3):
+        return pixels.repeat(3, axis=-1)
+    if (colors, channels) == (3, 1):
+        gray = (pixels @ np.array(GRAY))[..., None]
+        return (gray if pixels.dtype == np.float32 else np.rint(gray)).astype(pixels.dtype)
+    raise ValueError(
+        f"it has {count} channels, and the model takes {channels}. Choose them, such as by "
+        f"--data.bands {' '.join(map(str, range(1, (channels or 1) + 1)))}, or set "
+        f"model.channels to {count}"
+    )
+
+
+def at_levels(picture: Picture, levels: float | None) -> Picture:
+    """Brings a picture to the levels of a model.
+
+    Pictures of 8 bits are scaled, so that white stays white. Levels of 16 bits are kept by a model
+    of 12 or 16 bits, and are scaled for a model of 8 bits or of floats. Floats are kept.
+
+    Args:
+        picture: A picture, or an array of any shape.
+        levels: The level that is white, as in `Preprocessing`; None keeps all levels.
+
+    Returns:
+        The picture itself, or an array: uint8 for 255 levels, uint16 for more, float32 for fewer.
+
+    Raises:
+        ValueError: If a level is above `levels`, or if 16 bits may hold 12.
+    """
+    kind = str(picture.dtype) if isinstance(picture, np.ndarray) else "uint8"
+    if levels is None or WHOLE.get(kind) == levels:
+        return picture
+    if kind not in WHOLE:
+        warn_of_range(picture, levels)
+        return picture
+    pixels = as_array(picture)
+    if kind == "uint16":
+        highest = int(pixels.max(initial=0))
+        if levels > WHOLE["uint8"]:
+            if highest > levels:
+                raise ValueError(
+                    f"its levels reach {highest}, above the {levels:g} of the model. Scale them, "
+                    "or train with --data.levels 65535"
+                )
+            return pixels
+        if 0 < highest < LEAST_OF_16:
+            raise ValueError(
+                f"its 16 bits hold levels up to {highest}, which may be dark or of 12 bits, and "
+                "the model does not take 16 bits. Save it with 8 bits, or train with "
+                "--data.levels 4095 or 65535"
+            )
+    scaled = pixels * np.float64(levels / WHOLE[kind])
+    return scaled.astype("float32") if levels < 255 else to_levels(scaled, levels)
+
+
+def to_levels(images, levels: float) -> np.ndarray:
+    """Rounds pixels to whole levels: uint8 for 255, uint16 for more; with fewer, float32 as is."""
+    if levels < WHOLE["uint8"]:
+        return np.asarray(images, "float32")
+    kind = "uint8" if levels == WHOLE["uint8"] else "uint16"
+    return np.clip(np.round(images), 0, levels).astype(kind)
+
+
+def warn_of_range(pixels, levels: float, is_resized: bool = False) -> None:
+    """Warns of pixels in 0..1 where 0 to `levels` are meant, and of the reverse.
+
+    Whole numbers, such as the pixels of a black picture, are left alone, and so are tensors without
+    values, which a compiled function gets.
+
+    Args:
+        pixels: An array or tensor of any shape.
+        levels: The level that is white.
+        is_resized: Whether floats of whole levels may be a picture of whole numbers.
+    """
+    try:
+        values = pixels if hasattr(pixels, "min") else np.asarray(pixels)
+        low, high = float(values.min()), float(values.max())
+        kind = str(values.dtype)
+        is_small = "float" in kind and high <= 1 < levels and (low < 0 or high > 0)
+        is_small = is_small and not (is_resized and bool((values == values.round()).all()))
+    except Exception:  # of any backend
+        return
+    if is_small:
+        text = f"floats up to 1. Multiply them by {levels:g}"
+    elif high > levels + 1:
+        text = f"levels above {levels:g}. Divide them, or use a model of more levels"
+    elif kind.endswith("uint8") and levels > WHOLE["uint8"]:
+        text = f"8 bits. Multiply them by {levels / WHOLE['uint8']:g}"
+    else:
+        return
+    warnings.warn(f"Pixels must lie in [0, {levels:g}]. Received: {text}", stacklevel=2)
+
+
+def viewable(pixels: np.ndarray) -> np.ndarray:
+    """Returns a picture to look at: gray or RGB of 8 bits.
+
+    Of other numbers of channels, the first three are shown, or the first. Other types than uint8
+    are stretched from their lowest value to their highest.
+
+    Args:
+        pixels: `(..., H, W, C)`; each picture is stretched by itself.
+
+    Returns:
+        `(..., H, W, 1 or 3)` uint8.
+    """
+    shown = pixels[..., : 3 if pixels.shape[-1] >= 3 else 1]
+    if shown.dtype == np.uint8:
+        return shown
+    low, high = (f(shown, axis=(-3, -2, -1), keepdims=True) for f in (np.min, np.max))
+    return np.rint((shown - low) * (255 / np.maximum(high - low, 1e-30))).astype("uint8")
