@@ -6,9 +6,7 @@ import io
 import struct
 import sys
 import tarfile
-import warnings
 
-import keras
 import numpy as np
 import pytest
 import tifffile
@@ -16,7 +14,7 @@ from PIL import Image
 
 from tests.data.deep_pictures import npy, png, tiff, write_textures
 from tests.helpers import assert_close
-from vit_keras import applications, data
+from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig, parse_config
 from vit_keras.data.augment import Augmentation
 from vit_keras.data.pillow_images import decode, read_encoded
@@ -378,46 +376,6 @@ def test_augmentation_of_rgb_is_refused_by_name_for_other_pictures(rng):
     config = AugmentConfig(flip=True, crop="inception", rotation_degrees=20, scale=0.1)
     pixels, _ = Augmentation(config, (8, 8), how).example(levels(rng, 6), 0, rng)
     assert pixels.max() > 4096 and pixels.shape == (8, 8, 6)  # no level is lost on the way
-
-
-WARNED = {
-    "Received: floats up to 1. Multiply them by 255": (lambda x: x, Preprocessing()),
-    "Received: floats up to 1. Multiply them by 65535": (lambda x: x, Preprocessing(levels=65535)),
-    "Received: levels above 1. Divide them": (lambda x: 255 * x, Preprocessing(levels=1)),
-    "Received: levels above 255. Divide them": (lambda x: 65535 * x, Preprocessing()),
-    "Received: floats up to 1. Multiply": (lambda x: 2 * x - 1, Preprocessing()),
-}
-
-
-@pytest.mark.parametrize("case", [*WARNED])
-@pytest.mark.parametrize("kind", ["numpy", "backend"])
-def test_pixels_of_another_range_are_warned_of(rng, case, kind):
-    change, how = WARNED[case]
-    images = change(rng.random((2, 8, 8, 3))).astype("float32")
-    tensor = keras.ops.convert_to_tensor(images) if kind == "backend" else images
-    with pytest.warns(UserWarning, match=case):
-        data.normalize(tensor, how)
-    if kind == "numpy":
-        with pytest.warns(UserWarning, match=case):
-            data.resize(images, (4, 4), how)
-    if how.levels == 255:
-        with pytest.warns(UserWarning, match=case):
-            applications.preprocess_input(keras.ops.copy(tensor))
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
-def test_black_and_right_pixels_are_not_warned_of(rng, dtype):
-    how = Preprocessing()
-    black = rng.integers(0, 2, (8, 8, 3))
-    for pixels in (0 * black, black, 255 * black):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            if dtype != "float32" or pixels.max() != 1:
-                resized = data.resize(pixels.astype(dtype), (4, 4), how)
-                applications.preprocess_input(pixels.astype(dtype).astype("int64"))
-                data.normalize(resized, how)
-            data.normalize(pixels.astype(dtype), how)
-            data.normalize(rng.random((2, 2, 3)), Preprocessing(levels=1))
 
 
 def test_bands_are_given_without_brackets():

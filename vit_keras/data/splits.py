@@ -144,10 +144,9 @@ class Split:
 
     def with_origin(self, origin: Origin) -> "Split":
         """Returns the same images with another origin."""
-        labels = self.labels if self.labels_are_known else (lambda: self.labels)
-        options = {"encoded": self._encoded, "origin": origin, "mask": self._mask}
-        split = Split(labels, self._read, size=len(self), **options)
-        return split.read_as(self.levels, self.bands)
+        split = copy.copy(self)
+        split.origin = origin
+        return split
 
     def fault(self, index: int, error: Exception) -> str:
         """Says which image cannot be read, and why."""

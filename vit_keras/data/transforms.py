@@ -4,6 +4,7 @@ A picture is a `PIL.Image.Image` in mode RGB or L where it has 8 bits and three 
 an array `(H, W, C)` otherwise.
 """
 
+import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -175,13 +176,19 @@ def normalize_into(image: np.ndarray, pixels: np.ndarray, preprocessing: "Prepro
     if pixels.dtype != np.uint8:
         image[...] = preprocessing.normalize(pixels)
         return
-    levels = np.arange(256, dtype="float32")[:, None].repeat(pixels.shape[-1], axis=1)
-    table = preprocessing.normalize(levels)  # (256, C)
+    table = _normalized_levels(preprocessing, pixels.shape[-1])
     if (table == table[:, :1]).all():
         np.take(table[:, 0], pixels, out=image, mode="clip")
     else:
         for c in range(pixels.shape[-1]):
             image[..., c] = table[:, c][pixels[..., c]]
+
+
+@functools.lru_cache
+def _normalized_levels(preprocessing, channels):
+    """What `Preprocessing.normalize` makes of the 256 levels, `(256, C)`."""
+    levels = np.arange(256, dtype="float32")[:, None].repeat(channels, axis=1)
+    return preprocessing.normalize(levels)
 
 
 def to_uint8(images) -> np.ndarray:
