@@ -18,6 +18,11 @@ from vit_keras import file_lock
 from vit_keras.disk_errors import naming
 from vit_keras.file_system import exchange, flush, link_missing, rename
 
+PLACEHOLDERS = {  # by the first bytes, in small letters
+    b"version https://git-lfs": "a pointer of Git LFS. Run `git lfs pull` in its folder",
+    b"<!doctype html": "a web page. Download the file itself",
+}
+
 PARTIAL = ".partial-"  # begins the name of what is incomplete or no longer needed
 COMPLETE = ".new-"  # begins the name of a complete folder that is about to replace another
 
@@ -70,6 +75,19 @@ def read_text(path: str | os.PathLike, remedy: str) -> str:
                 f"{os.fspath(path)!r} is damaged (it is not UTF-8 from byte {error.start} on). "
                 f"{remedy}"
             ) from error
+
+
+def check_arrived(path: str | os.PathLike) -> None:
+    """Checks that a file is not what a clone or a download leaves in place of large files.
+
+    Raises:
+        ValueError: If it is. The message names it, and says how to get the file.
+    """
+    with open(path, "rb") as file:
+        head = file.read(32).lower()
+    for first, what in PLACEHOLDERS.items():
+        if head.startswith(first):
+            raise ValueError(f"{os.fspath(path)!r} is {what}")
 
 
 def sha256(path: str | os.PathLike) -> str:

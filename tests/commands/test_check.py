@@ -69,7 +69,7 @@ def test_a_clean_folder_is_counted(clean, report, capsys):
     assert found["aspect"]["median"] == 1.333
     assert found["kinds"] == {"RGB": 52}
     assert found["duplicates"] == [] and found["unreadable"] == {}
-    assert found["held_out_by"].startswith("no folder test: 20 % of each class, 10 pictures, are")
+    assert found["notes"][0].startswith("no folder test: 20 % of each class, 10 pictures, are")
     imbalance, few = found["warnings"]
     assert imbalance.startswith(
         "imbalance: 'ant' has 3.0 times the pictures of 'cat' (24 and 8). Add pictures of the small"

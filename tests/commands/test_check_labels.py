@@ -63,7 +63,9 @@ def test_numbers_are_described(check):
     assert report["kind"] == "numbers" and report["classes"] == ["age", "dose"]
     row = report["numbers"]["train"]["age"]
     assert row == {"known": 16, "min": 20.5, "median": 28.0, "max": 35.5, "std": 4.609772}
-    (warning,) = report["warnings"]
-    assert warning == "numbers that are the same for all training pictures: dose. Leave them out"
+    assert report["warnings"] == [
+        f"numbers that are the same in all of {split!r}, which have no R²: dose. Leave them out"
+        for split in ("train", "test")
+    ]
     printed = check(columns, form="text")
     assert "test dose: 0.5 / 0.5 / 0.5 (least / median / most), known of 8" in printed

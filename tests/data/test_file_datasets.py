@@ -172,11 +172,11 @@ def test_a_training_folder_without_a_held_out_share_names_the_remedy(train_alone
 
 
 def test_faults_of_a_folder_are_named(plain, tmp_path):
-    def refused(message, root=tmp_path):
-        with pytest.raises(ValueError, match=message):
+    def refused(message, root=tmp_path, error=ValueError):
+        with pytest.raises(error, match=message):
             data.load(f"folder:{root}", 3)
 
-    refused("needs a folder. Received: '.*nowhere'", root=tmp_path / "nowhere")
+    refused("needs a folder. Received: '.*nowhere'", tmp_path / "nowhere", FileNotFoundError)
     refused("must hold CLASS/x with a suffix of .jpg.*none")
     write(tmp_path / "1.png", 1)
     refused("must hold CLASS/x .* which has pictures in no folder of a class .1.")
@@ -247,3 +247,39 @@ def test_changed_data_are_refused(plain, tmp_path):
     refused("train/bee: 10 images then, 9 now.*begin another run with another --workdir")
     (root / "cat").rename(root / "dog")
     refused("classes added: 'dog'; classes removed: 'cat'.*train/cat: 5 images then, 0 now")
+
+
+def test_junk_links_upward_and_empty_held_out_classes_do_no_harm(tmp_path):
+    """As archives of macOS, Synology's disks and notebooks leave them behind."""
+    for value, name in enumerate(("Training/a", "Training/b", "Testing/a")):
+        for i in range(3):
+            write(tmp_path / name / f"{i}.png", 10 * value + i)
+        for junk in ("__MACOSX", "@eaDir", ".ipynb_checkpoints"):
+            write(tmp_path / name / junk / "0.png", 99)
+        write(tmp_path / name / "._0.png", 99)
+    for junk in ("__MACOSX/Training", "Training/.ipynb_checkpoints", "Training/@eaDir"):
+        write(tmp_path / junk / "x.png", 99)
+    (tmp_path / "Testing" / "b").mkdir()
+    (tmp_path / "Training" / "a" / "up").symlink_to(tmp_path, target_is_directory=True)
+    dataset = data.load(f"folder:{tmp_path}", 1)
+    assert dataset.class_names == ("a", "b") and [*dataset.splits] == ["train", "test"]
+    assert sorted(grays(dataset.split("train"))) == [0, 1, 2, 10, 11, 12]
+    assert sorted(grays(dataset.split("test"))) == [20, 21, 22]
+
+
+def test_classes_may_be_in_the_names_of_files(tmp_path):
+    for value, name in enumerate(("cat_1", "cat_2", "great_dane_1", "great_dane_2")):
+        write(tmp_path / "deep" / f"{name}.png", value)
+    config = DataConfig(label_pattern=r"^(.+)_\d+\.", test_percent=0)
+    dataset = data.load(f"folder:{tmp_path}", 1, config)
+    train = dataset.split("train")
+    assert dataset.class_names == ("cat", "great_dane")
+    assert {g: int(k) for g, k in zip(grays(train), train.labels)} == {0: 0, 1: 0, 2: 1, 3: 1}
+
+
+def test_a_folder_that_is_one_level_too_high_is_told(tmp_path):
+    for name in ("Plants/rose", "Plants/tulip"):
+        write(tmp_path / name / "1.png", 1)
+    message = f"nothing but the folder 'Plants'. .*give folder:{tmp_path / 'Plants'}$"
+    with pytest.raises(ValueError, match=message):
+        data.load(f"folder:{tmp_path}", 1)

@@ -1,6 +1,7 @@
 """Which images are held out, against the rule in plain Python."""
 
 import hashlib
+import itertools
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset
-from vit_keras.data.held_out import choose_held_out, train_and_test
+from vit_keras.data.held_out import divide, train_and_test
 
 pytestmark = pytest.mark.once
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.once
 def ranked(paths, classes, seed):
     """The images of each class, the first class first, by the SHA-256 of the seed and the path."""
     key = lambda i: hashlib.sha256(f"{seed}/{paths[i]}".encode()).digest()
-    for name in dict.fromkeys(classes):
+    for name in sorted({*classes}):
         yield sorted((i for i, other in enumerate(classes) if other == name), key=key)
 
 
@@ -28,10 +29,10 @@ def share(paths, classes, seed, percent):
 
 @pytest.mark.parametrize("percent", [0, 1, 12.5, 50, 99])
 def test_a_share_of_each_class_is_held_out(rng, percent):
-    classes = [["cat", "dog", "ölm"][i] for i in rng.integers(0, 3, 200)] + ["alone"]
-    paths = [f"{name}/{rng.integers(1000)}.png" for name in classes]
-    chosen = choose_held_out(paths, classes, DataConfig(test_percent=percent, split_seed=3))
-    assert chosen.nonzero()[0].tolist() == sorted(share(paths, classes, 3, percent))
+    classes = np.array([*rng.integers(0, 3, 200), 3])
+    paths = [f"{name}/{i}.png" for i, name in enumerate(classes)]
+    chosen = divide(paths, "classes", classes, seed=3, percent=percent)
+    assert chosen.nonzero()[0].tolist() == sorted(share(paths, classes.tolist(), 3, percent))
     assert not chosen[-1] and chosen.any() == (percent > 0)
 
 
@@ -47,3 +48,73 @@ def test_parts_of_the_training_images_are_held_out(rng):
         train, test = train_and_test(dataset, DataConfig(split_seed=5, **options))
         assert numbers(test) == sorted(held_out)
         assert numbers(train) == sorted({*range(101)} - held_out)
+
+
+def random_table(rng):
+    """The kind and labels of some images, which units they belong to, and those of each label."""
+    count, outputs = rng.integers(2, 90), rng.integers(1, 8)
+    kind = str(rng.choice(["classes", "labels", "numbers"]))
+    if kind == "classes":
+        labels = rng.choice(outputs, count, p=rng.dirichlet(np.full(outputs, 0.4)))
+        has = labels[:, None] == range(outputs)
+    elif kind == "labels":
+        labels = (rng.random((count, outputs)) < rng.random(outputs) ** 2).astype("float32")
+        labels[rng.random(labels.shape) < 0.1] = np.nan
+        yes, no = labels == 1, labels == 0
+        has = np.where(yes.sum(axis=0) <= no.sum(axis=0), yes, no)
+    else:
+        labels = rng.normal(size=(count, outputs))
+        has = np.ones((count, 1), bool)
+    groups = [str(g) if g < 40 else "" for g in rng.integers(0, rng.integers(2, 60), count)]
+    groups = groups if rng.random() < 0.7 else None
+    units = [f"group {g}" if g else f"image {i}" for i, g in enumerate(groups or [""] * count)]
+    return kind, labels, groups, units, [{units[i] for i in np.flatnonzero(k)} for k in has.T]
+
+
+def can_be_parted(of_label):
+    """Whether a part of the units meets each label that has two, and leaves one of it."""
+    of_label = [of for of in of_label if len(of) > 1]
+    units = sorted({unit for of in of_label for unit in of})
+    sides = (
+        {*chosen} for n in range(len(units)) for chosen in itertools.combinations(units, n + 1)
+    )
+    return any(all(of & side and of - side for of in of_label) for side in sides)
+
+
+def test_no_division_parts_a_group_or_loses_a_label():
+    """1 000 random tables; a label of one unit is trained on, and others lie on both sides."""
+    rng, kept = np.random.default_rng(0), 0
+    for seed in range(1000):
+        kind, labels, groups, units, of_label = random_table(rng)
+        folds = int(rng.integers(2, 7)) if seed % 2 else 0
+        share = {"folds": folds} if folds else {"percent": float(rng.choice([5, 10, 50]))}
+        parts = divide([*range(len(units))], kind, labels, groups, seed=seed, **share)
+        assert len({*zip(units, parts)}) == len({*units}), "a group is in two parts"
+        inside = [{u for u, p in zip(units, parts) if p == part} for part in range(folds or 2)]
+        for of in of_label:
+            if not folds:
+                assert not of or of & inside[0], "a label is never trained on"
+        several = [of for of in of_label if len(of) > 1]
+        held_out = inside if folds else inside[1:]
+        lost = any(
+            of <= part or (not folds and not of & part) for of in several for part in held_out
+        )
+        kept += not lost
+        if lost and len({*units}) < 14 and not folds:
+            assert not can_be_parted(of_label), "a label could be on both sides"
+    assert kept >= 990
+
+
+def test_groups_have_their_share_and_their_place_follows_from_the_seed(rng):
+    """Of 100 patients of 1 to 9 pictures, 20 % of the pictures, by SHA-256 on every machine."""
+    sizes = rng.integers(1, 10, 100)
+    groups = np.repeat([f"p{i}" for i in range(100)], sizes).tolist()
+    labels = np.repeat(rng.integers(0, 3, 100), sizes)
+    held_out = divide(range(len(groups)), "classes", labels, groups, seed=1, percent=20.0)
+    for label in range(3):
+        assert abs(held_out[labels == label].mean() - 0.2) < 0.05
+    key = lambda g: hashlib.sha256(f"1/group {g}".encode()).digest()
+    first = min({g for g, label in zip(groups, labels) if label == 0}, key=key)
+    assert held_out[groups.index(first)] == 1
+    other = divide(range(len(groups)), "classes", labels, groups, seed=2, percent=20.0)
+    assert (other != held_out).any()

@@ -125,6 +125,7 @@ def test_names_of_classes_are_text_on_one_line(root):
 def test_classes_that_differ_in_case_alone_are_told(root):
     write(root / "A" / "1.png", 7)
     review = data.Review()
-    data.review_files(review, data.read_layout(str(root)))
+    dataset = data.load(f"folder:{root}", 1)
+    data.review_labels(review, dataset, dataset.splits)
     assert "upper and lower case alone: A, a. Rename" in review.warnings[0]
     assert load(root).class_names == ("A", "a", "b")

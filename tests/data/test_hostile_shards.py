@@ -21,8 +21,14 @@ HOSTILE = {
     "'/etc/x.png' leads out": [*GOOD, ("/etc/x.png", png(1))],
     "two members of a kind": [*GOOD, ("a.png", png(1)), ("a.png", png(1))],
     "'a' has two members": [*GOOD, ("a.png", png(1)), ("a.jpg", png(1))],
-    "must hold the number of a class": [*GOOD, ("a.png", png(1)), ("a.cls", b"cat")],
-    "'a.cls' must hold the number": [*GOOD, ("a.png", png(1)), ("a.cls", b"1" * 100)],
+    "all be names, and that of its record 3 is 'cat'": [
+        *GOOD,
+        ("a.png", png(1)),
+        ("a.cls", b"cat"),
+    ],
+    "'a.cls' must hold the number": [*GOOD, ("a.png", png(1)), ("a.cls", b"cat\ndog")],
+    "'a.cls' holds more than 256 bytes": [*GOOD, ("a.png", png(1)), ("a.cls", b"1" * 1000)],
+    "'a.json' is damaged": [*GOOD, ("a.png", png(1)), ("a.json", b"{")],
     "class 99999999, not one of": [*GOOD, ("a.png", png(1)), ("a.cls", b"99999999")],
 }
 

@@ -134,16 +134,12 @@ def test_faults_are_named(library, tmp_path):
     several = saved("several", a=(number, [0, 1, 2]), b=(real, [0, 1, 2]))
     for fields, message in {
         (): r"One column must hold the classes. Received: hf:.* with \{.*'a': 'int64'.*Name it in",
-        ("c",): "must be one column of the data set. Received: .'c'.*'a': 'int64'",
-        ("a", "b"): "must be one column of the data set. Received: .'a', 'b'",
-        ("b",): "Classes must be numbers or texts. Received: hf:.* with .'b': 'float32'",
+        ("c",): "must be columns of the data set. Received: .'c'.*'a': 'int64'",
     }.items():
         with pytest.raises(ValueError, match=message):
             load(several, label_columns=fields)
     with pytest.raises(ValueError, match=r"train\[1\] without one, and 1 in all"):
         load(saved("missing", label=(number, [0, None, 2])))
-    with pytest.raises(ValueError, match="from 0 to 1048575, .* with 1048576 in 'label'"):
-        load(saved("absurd", label=(number, [0, 1, 2**20])))
     library.Dataset.from_dict({"label": [0, 1]}).save_to_disk(tmp_path / "texts")
     with pytest.raises(ValueError, match="needs a column of images. Received: hf:.*'int64'"):
         load(tmp_path / "texts")

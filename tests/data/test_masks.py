@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - rows of tables of cases
 """Pictures and masks: what is read, how both are changed alike, and what is refused."""
 
 import csv
@@ -153,13 +154,21 @@ def test_pairs_that_do_not_match_are_all_named(folder):
     with pytest.raises(ValueError, match=message):
         data.load(f"folder:{folder}", 3)
     shutil.rmtree(folder / "test" / "masks")
-    with pytest.raises(ValueError, match=r"folders images and masks.*test' without masks"):
+    shutil.rmtree(folder / "train")
+    shutil.copytree(folder / "test", folder / "train" / "images")
+    with pytest.raises(ValueError, match=r"folders images and masks.*train' without masks"):
         data.load(f"folder:{folder}", 3, task="masks")
 
 
 FAULTS = {
-    "colors": (np.zeros((40, 32, 3), "uint8"), r"p00.png' cannot be read as a mask.*not colors"),
-    "numbers": (np.full((40, 32), 9, "uint8"), r"classes from 0 to 2, or 255 for no class.*\[9\]"),
+    "colors": (
+        np.eye(3, dtype="uint8")[make_mask(np.random.default_rng(1))],
+        r"p00.png' cannot be read as a mask.*not colors",
+    ),
+    "numbers": (
+        np.full((40, 32), 9, "uint8"),
+        r"classes from 0 to 2, or 255 for no class.*it holds 9\b",
+    ),
     "size": (np.zeros((40, 30), "uint8"), r"must have the same size.*32x40 pixels.*with 30x40"),
 }
 
@@ -176,3 +185,104 @@ def test_a_mask_that_cannot_be_used_stops_a_run_or_is_skipped(folder, fault):
     made = batches(dataset.split("train"), AugmentConfig())
     assert [name.rsplit("/", 1)[-1] for name in dataset.unreadable.names] == ["p00.png"]
     assert len(made) == 3 and all(np.isfinite(images).all() for images, _ in made)
+
+
+def painted(numbers, colors):
+    return np.array(colors, "uint8")[numbers]
+
+
+COLORS = [(0, 0, 0), (255, 0, 0), (0, 128, 255)]
+CODES = {  # how masks of three classes are written, how they are described, and classes.txt
+    "levels": (lambda n: n * 127, {"mask_values": "0,127,254"}, None),
+    "levels with 255": (lambda n: n * 85 + 85, {"mask_values": (85, 170, 255)}, "a\nb\nc"),
+    "levels in RGB": (lambda n: painted(n, [(9, 9, 9), (0, 0, 0), (7, 7, 7)]), {"mask_values": "9,0,7"}, None),
+    "numbers in RGB": (lambda n: painted(n, [(k, k, k) for k in range(3)]), {}, None),
+    "colors": (lambda n: painted(n, COLORS), {"mask_colors": "#000000,#ff0000,#0080FF"}, None),
+    "colors in classes.txt": (lambda n: painted(n, COLORS), {}, "a 0 0 0\nb,255,0,0\n#0080ff\tc\n"),
+    "names after colors": (lambda n: painted(n, COLORS), {}, "0 0 0 sky\n255 0 0\thouse\n0;128;255;tree\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_masks_of_levels_and_colors_are_read(tmp_path, code):
+    write_as, fields, names = CODES[code]
+    masks = write_split(tmp_path, 6, seed=3)
+    for name, mask in masks.items():
+        Image.fromarray(write_as(mask).astype("uint8")).save(tmp_path / "masks" / f"{name}.png")
+    if names:
+        (tmp_path / "classes.txt").write_text(names)
+    dataset = data.load(f"folder:{tmp_path}", 3, DataConfig(test_percent=0, **fields))
+    for name, mask in masks_of(dataset.split("train")).items():
+        np.testing.assert_array_equal(mask, masks[name[:3]])
+    expected = {
+        "levels": ("0", "127", "254"),
+        "colors": ("#000000", "#ff0000", "#0080ff"),
+        "levels in RGB": ("9", "0", "7"),
+        "numbers in RGB": ("0", "1", "2"),
+        "names after colors": ("sky", "house", "tree"),
+    }
+    assert dataset.class_names == expected.get(code, ("a", "b", "c"))
+    np.testing.assert_array_equal(dataset.split("train").labels, np.ones((6, 3)))
+
+
+@pytest.mark.parametrize(
+    ("image", "mask"),
+    [
+        ("{}.jpg", "{}_mask.png"),
+        ("p/{0}/{0}.jpg", "p/{0}/{0}_mask.png"),
+        ("train/{}.jpg", "train/{}-seg.bmp"),
+        ("images/{}.jpg", "masks/{}_segmentation.png"),
+        ("Images/{}.jpg", "Masks/{}.gif"),
+        ("imgs/a/{}.jpg", "mask/a/{}_mask.tif"),
+    ],
+)
+def test_masks_lie_where_people_put_them(tmp_path, image, mask):
+    written = write_split(tmp_path / "made", 5, seed=3)
+    for name in written:
+        for pattern, folder in ((image, "images"), (mask, "masks")):
+            place = tmp_path / "photos" / pattern.format(name)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.open(tmp_path / "made" / folder / f"{name}.png").save(place)
+    (tmp_path / "photos" / "__MACOSX").mkdir()
+    dataset = data.load(f"folder:{tmp_path / 'photos'}", 3, DataConfig(test_percent=0))
+    assert dataset.kind == "masks" and dataset.class_names == ("0", "1", "2")
+    for name, read in masks_of(dataset.split("train")).items():
+        np.testing.assert_array_equal(read, written[name[:3]])
+
+
+WRONG = {  # how masks are written, options, and what is said
+    "0 and 255": (lambda n: (n > 0) * 255, {}, r"from 0 on without gaps, or 255 .*the levels 0, 255\. If each .*--data.mask_values 0,255; or name"),
+    "0, 128 and 255": (lambda n: n * 127, {}, "the levels 0, 127, 254. If each .*--data.mask_values 0,127,254"),
+    "from 1 on": (lambda n: n + 1, {}, "the levels 1, 2, 3. If each"),
+    "one level": (lambda n: n * 0, {}, "the levels 0. If each"),
+    "soft edges": (lambda n: np.arange(n.size).reshape(n.shape) % 200 + n * 0, {"mask_values": "0,255"}, "the levels of a mask must be 0, 255.*it holds 1, 2, 3.* and 191 more"),
+    "colors": (lambda n: painted(n, COLORS), {}, "not colors, such as #000000, #0080ff, #ff0000. Give .* data.mask_colors, or beside"),
+    "a color that is no class": (lambda n: painted(n, COLORS), {"mask_colors": "#000000,#ff0000"}, "the colors of a mask must be #000000, #ff0000; it holds #0080ff"),
+    "a color twice": (lambda n: n, {"mask_colors": "#000000,0 0 0"}, "needs a level or a color of its own"),
+    "no color": (lambda n: n, {"mask_colors": "red,blue"}, "A color must be such as #ff0000 or 255 0 0. Received: 'red'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_masks_hold_is_said(tmp_path, case):
+    write_as, fields, message = WRONG[case]
+    for name, mask in write_split(tmp_path, 4, seed=3).items():
+        Image.fromarray(write_as(mask).astype("uint8")).save(tmp_path / "masks" / f"{name}.png")
+    with pytest.raises(ValueError, match=message):
+        dataset = data.load(f"folder:{tmp_path}", 3, DataConfig(test_percent=0, **fields))
+        dataset.split("train").example(0)
+
+
+@pytest.mark.parametrize(
+    "options", [{"format": "JPEG"}, {"format": "WEBP"}, {"format": "TIFF", "compression": "jpeg"}]
+)
+def test_a_mask_that_loses_levels_is_refused(tmp_path, options):
+    for name, mask in write_split(tmp_path, 4, seed=3).items():
+        Image.fromarray(mask).save(tmp_path / "masks" / f"{name}.png", **options)
+    with pytest.raises(ValueError, match="must be a PNG or another file that keeps every level"):
+        data.load(f"folder:{tmp_path}", 3)
+    lossless = {"format": "WEBP", "lossless": True}
+    for name, mask in write_split(tmp_path, 4, seed=3).items():
+        picture = Image.fromarray(np.repeat(mask[..., None], 3, axis=-1))
+        picture.save(tmp_path / "masks" / f"{name}.png", **lossless)
+    assert data.load(f"folder:{tmp_path}", 3).class_names == ("0", "1", "2")

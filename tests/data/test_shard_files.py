@@ -125,12 +125,100 @@ def test_braces_stand_for_names():
 def test_names_of_no_shards_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"There is no file '.*a-000.tar'"):
         load(tmp_path / "a-{000..003}.tar")
-    for names in (["a.tar.gz"], ["a.tar", "b.parquet"]):
+    for pattern, remedy in {
+        "a.tar.gz": "with a.tar.gz. Unpack compressed files: gunzip a.tar.gz",
+        "a.tar b.tgz": "with b.tgz. Unpack compressed files: gunzip b.tgz",
+        "a.tar b.parquet": "with (tar, parquet|parquet, tar). Name files of one",
+        "a.zip README.md": "with README.md, a.zip. Name files of one, such as shards:FOLDER/",
+    }.items():
         shutil.rmtree(tmp_path / "x", ignore_errors=True)
-        for name in names:
+        for name in pattern.split():
             write_tar(tmp_path / "x" / name, samples([1]))
-        with pytest.raises(ValueError, match=r"must be files of one format.*Unpack"):
-            load(tmp_path / "x" / "*")
+        for folder in ("x", "x/*"):
+            with pytest.raises(ValueError, match=f"must be files of one format.*{remedy}"):
+                load(tmp_path / folder)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match="must be files of one format.*/none' with no files"):
+        load(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("members", "column", "names", "labels"),
+    [
+        ([{"cls": "dog"}, {"cls": " cat\n"}, {"cls": "dog"}], (), ("cat", "dog"), [1, 0, 1]),
+        ([{"cls": "\ufeffK\u00e4fer"}, {"cls": "2a"}], (), ("2a", "K\u00e4fer"), [1, 0]),
+        ([{"cls.txt": "2"}, {"cls.txt": "0"}], (), ("0", "1", "2"), [2, 0]),
+        ([{"label": "b", "json": "{"}, {"label.txt": "a"}], (), ("a", "b"), [1, 0]),
+        ([{"json": '{"label": 3}'}, {"json": '{"label": 1.0}'}], (), tuple("0123"), [3, 1]),
+        ([{"json": '{"label": "cat"}'}, {"json": '{"cls": "ant"}'}], (), ("ant", "cat"), [1, 0]),
+        ([{"meta.json": '{"class": "b", "id": 7}'}, {"class": "a"}], (), ("a", "b"), [1, 0]),
+        ([{"json": '{"breed": "b"}', "cls": "9"}, {"breed": "a"}], "breed", ("a", "b"), [1, 0]),
+        ([{"txt": "b c"}, {"TXT": "a"}], "txt", ("a", "b c"), [1, 0]),
+    ],
+)
+def test_members_of_tar_files_say_the_class(tmp_path, members, column, names, labels):
+    files = []
+    for number, of_record in enumerate(members):
+        files.append((f"{number}.png", png(number)))
+        files += [(f"{number}.{suffix}", text.encode()) for suffix, text in of_record.items()]
+    write_tar(tmp_path / "a.tar", files)
+    dataset = load(tmp_path, test_percent=0, label_columns=column)
+    assert dataset.class_names == names
+    assert dataset.split("train").labels.tolist() == labels
+    assert grays(dataset.split("train")) == [*range(len(members))]
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([("a.png", png(1)), ("a.txt", b"a cat")], r"class.*the shard has members .png, .txt\."),
+        (
+            [("a.png", png(1)), ("a.json", b'{"kind": 3, "label": [1, 2]}')],
+            r"the shard has members .png, .json with the keys kind, label\. Name the labels in",
+        ),
+        ([("a.v2.png", png(1)), ("a.cls", b"1")], "hold pictures.*none, but members .v2.png, .cls"),
+    ],
+)
+def test_what_a_shard_has_instead_of_classes_is_said(tmp_path, members, message):
+    write_tar(tmp_path / "a.tar", members)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path)
+
+
+def test_the_root_of_a_repository_stands_for_its_shards(tmp_path):
+    write_tar(tmp_path / "data" / "train-00000-of-00001.tar", samples(range(4)))
+    write_tar(tmp_path / "data" / "test-00000-of-00001.tar", samples(range(4, 6)))
+    for name in ("README.md", ".gitattributes", ".git/x.tar", "docs/index.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    dataset = load(tmp_path)
+    assert grays(dataset.split("train")) == [*range(4)] and grays(dataset.split("test")) == [4, 5]
+    (tmp_path / "data").rename(tmp_path / "train")
+    write_tar(tmp_path / "val" / "0.tar", samples((7, 8)))
+    assert grays(load(tmp_path).split("val")) == [7, 8]
+    (tmp_path / "train").rename(tmp_path / "cats")
+    with pytest.raises(
+        ValueError, match=r"in cats, val. Give one of them, such as shards:.*/cats$"
+    ):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid",
+            "is a pointer of Git LFS. Run `git lfs",
+        ),
+        (b"\x1f\x8b\x08\0" + bytes(600), r"is no whole shard \(it is compressed: unpack it"),
+        (b"<!DOCTYPE html><html>", "is a web page. Download the file itself"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["tar", "parquet", "tfrecord", "array_record"])
+def test_what_came_in_place_of_a_shard_is_named(tmp_path, kind, content, message):
+    (tmp_path / f"a.{kind}").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"a.{kind}' {message}"):
+        load(tmp_path)
 
 
 def test_an_index_is_built_once(packed, shard_cache, monkeypatch):

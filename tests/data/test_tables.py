@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - rows of tables of cases
 """Tables of images: their contents, held-out images, and errors."""
 
 import numpy as np
@@ -81,11 +82,11 @@ def test_faults_of_a_table_are_named(tmp_path):
         f"names 7 that do not, such as {first}. Paths are relative to",
         {"path": [*gone, there[0]], "label": labels},
     )
-    refused(r"needs the columns path and label. Received: \['path', 'class'\], without label",
-            {"path": there, "class": [0, 1]})  # fmt: skip
-    refused("needs a label. Received: 1 without one, such as row 1",
+    refused(r"needs a column of labels. Received: \['path', 'x', 'y'\]. Name one, or several, in",
+            {"path": there, "x": [0, 1], "y": [1, 0]})  # fmt: skip
+    refused("needs a label. Received: 1 without one, such as row 2",
             {"path": there, "label": [0, None]})  # fmt: skip
-    refused(r"needs rows of the split train. Received: \['test'\]",
+    refused(r"needs pictures of the split train. Received: \['test'\]",
             {"path": there, "label": [0, 1], "split": ["test", "test"]})  # fmt: skip
     refused(r"must have training images. Received: .*which has \['b'\]",
             {"path": there, "label": ["a", "b"], "split": ["train", "test"]})  # fmt: skip
@@ -93,4 +94,196 @@ def test_faults_of_a_table_are_named(tmp_path):
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 is not enough")
     refused("bad.parquet' cannot be read as a .parquet table", None, tmp_path / "bad.parquet")
     refused("no table at 'nowhere.csv'", None, "nowhere.csv", FileNotFoundError)
-    refused("needs a .csv or .parquet file. Received: 'rows.txt'", None, "rows.txt")
+    refused("needs a .csv, .tsv, .txt or .parquet file. Received: 'a.xlsx'", None, "a.xlsx")
+
+
+def pictures(root, *names):
+    """Pictures whose gray level is their place in `names`, and classes by turns."""
+    for value, name in enumerate(names):
+        write(root / name, value)
+    return root
+
+
+def opened(path, task="auto", **fields):
+    return data.load(f"table:{path}", 1, DataConfig(**{"test_percent": 0, **fields}), task)
+
+
+NAMES = ("007.png", "07.png", "7.png", "8.png")
+FORMS = {  # a text, its encoding, options, and the classes of the four pictures
+    "text stays text": ("path,label\n" + "{0},007\n{1},07\n{2},7\n{3},007 ", "utf-8", {}, "007 07 7 007"),
+    "numbers in their order": ("path,label\n{0},10\n{1},9\n{2},10\n{3},9", "utf-8", {}, "10 9 10 9"),
+    "cp1252": ("path,label\n{0},Käfer\n{1},b\n{2},b\n{3},Käfer", "cp1252", {}, "Käfer b b Käfer"),
+    "given encoding": ("path,label\n{0},Жук\n{1},b\n{2},b\n{3},b", "koi8-r", {"encoding": "koi8-r"}, "Жук b b b"),
+    "UTF-16": ("path;label\n{0};Käfer\n{1};b\n{2};b\n{3};b", "utf-16", {}, "Käfer b b b"),
+    "UTF-16 without its mark": ("path;label\n{0};a\n{1};b\n{2};b\n{3};b", "utf-16-le", {}, "a b b b"),
+    "a mark of UTF-8": ("path,label\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8-sig", {}, "a b b b"),
+    "two forms of Unicode": ("path,label\n{0},ä\n{1},a\u0308\n{2},b\n{3},b", "utf-8", {}, "ä ä b b"),
+    "semicolons and spaces": (" path ; label \n{0};cat \n{1}; cat\n{2};dog\n{3};dog", "utf-8", {}, "cat cat dog dog"),
+    "tabs": ("path\tlabel\n{0}\ta,b\n{1}\tc\n{2}\tc\n{3}\tc", "utf-8", {}, "a,b c c c"),
+    "Excel's line": ("sep=;\npath;label\n{0};a\n{1};b\n{2};b\n{3};b", "utf-8", {}, "a b b b"),
+    "given separator": ("path~label\n{0}~a\n{1}~b\n{2}~b\n{3}~b", "utf-8", {"separator": "~"}, "a b b b"),
+    "blank lines and Windows' ends": ("path,label\r\n{0},a\r\n\r\n{1},b\r\n{2},b\r\n{3},b\r\n\r\n", "utf-8", {}, "a b b b"),
+    "quoted line breaks elsewhere": ('path,note,label\n{0},"x\ny, z",a\n{1},,b\n{2},,b\n{3},,b', "utf-8", {}, "a b b b"),
+    "an index of pandas": (",file_name,label\n0,{0},a\n1,{1},b\n2,{2},b\n3,{3},b", "utf-8", {}, "a b b b"),
+    "Filename": ("Filename,Class\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8", {}, "a b b b"),
+    "a column by its files": ("number,scan,label\n1,{0},a\n2,{1},b\n3,{2},b\n4,{3},b", "utf-8", {}, "a b b b"),
+    "a given column": ("image,other,label\nx,{0},a\ny,{1},b\nz,{2},b\nw,{3},b", "utf-8", {"path_column": "other"}, "a b b b"),
+    "the one column left": ("id_code,diagnosis\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8", {}, "a b b b"),
+    "classes in names": ("image\n{0}\n{1}\n{2}\n{3}", "utf-8", {"label_pattern": r"^(\d+)\."}, "007 07 7 8"),
+    "unknown classes": ("path,label\n{0},a\n{1},?\n{2},b\n{3},b", "utf-8", {"unknown": "?"}, "a b b"),
+    "one column is 1": ("path,nv,mel\n{0},1,0\n{1},0.0,1.0\n{2},0,1\n{3},0,1", "utf-8", {"label_columns": "nv,mel"}, "nv mel mel mel"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_table_is_read_as_people_write_it(tmp_path, form):
+    text, encoding, fields, classes = FORMS[form]
+    pictures(tmp_path, *NAMES)
+    (tmp_path / "rows.csv").write_bytes(text.format(*NAMES).encode(encoding))
+    task = "classes" if form == "one column is 1" else "auto"
+    dataset = opened(tmp_path / "rows.csv", task, **fields)
+    train = dataset.split("train")
+    assert [dataset.class_names[k] for k in train.labels] == classes.split()
+    assert grays(train) == ([0, 2, 3] if form == "unknown classes" else [0, 1, 2, 3])
+    assert form != "numbers in their order" or dataset.class_names == ("9", "10")
+
+
+FILES = {  # files, the cell that means the first of them, and what else the table says
+    "no suffix": (("train_images/0a1b.png", "other/0a1c.png"), "0a1b"),
+    "backslashes": (("a/b/1.png", "a/c/1.png"), "a\\b\\1.png"),
+    "a drive": (("b/1.png", "c/1.png"), "C:\\data\\a\\b\\1.png"),
+    "a folder above": (("train/p1/view1.png", "train/p2/view1.png"), "Small/train/p1/view1.png"),
+    "the other form of Unicode": (("Ka\u0308fer.png", "b.png"), "Käfer.png"),
+    "other case": (("Scan.PNG", "b.png"), "scan.png"),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_the_one_file_that_fits_is_taken_and_said(tmp_path, case):
+    names, cell = FILES[case]
+    pictures(tmp_path, *names)
+    (tmp_path / "__MACOSX").mkdir()
+    write(tmp_path / "__MACOSX" / names[0].replace("/", "_"), 9)
+    (tmp_path / "rows.csv").write_text(f"path,label\n{cell},a\n{names[1]},b\n")
+    dataset = opened(tmp_path / "rows.csv")
+    assert grays(dataset.split("train")) == [0, 1]
+    note = f"1 of 2 files have other names than the table says, such as {names[0]!r} for {cell!r}"
+    assert note in dataset.notes
+
+
+TASKS = {  # columns, options, the task, and what is said of it
+    "fractions": ({"label": ["1.5", "2", ""]}, {}, "numbers", "'label' holds fractions"),
+    "decimal commas": ({"label": ["1,5", "2", "0,25"]}, {}, "numbers", "decimal points, such as in '1,5'"),
+    "many whole numbers": ({"label": [*map(str, range(30))]}, {}, "classes", "--task numbers if they are"),
+    "several in one": ({"label": ["a|b", "a", "b"]}, {}, "classes", "--task labels if '|' separates"),
+    "0 and 1": ({"a": ["1", "0", "1"], "b": ["1", "", "0"]}, {}, "labels", "hold 0 and 1"),
+    "yes and no": ({"a": ["True", "False", "1"], "b": ["no", "yes", "0"]}, {}, "labels", "hold 0 and 1"),
+    "exactly one": ({"a": ["1", "0", "0"], "b": ["0", "1", "1"]}, {}, "labels", "--task classes makes"),
+    "CheXpert": ({"a": ["1", "-1.0", "0"], "b": ["0", "", "1"]}, {}, "numbers", "'a' holds '-1.0' in row 2; if it stands for unknown, give --task labels --data.unknown=-1.0"),
+    "unknown": ({"a": ["1", "-1.0", "0"], "b": ["0", "", "1"]}, {"unknown": "-1.0"}, "labels", "hold 0 and 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TASKS)
+def test_the_task_that_was_guessed_is_said(tmp_path, case):
+    columns, fields, kind, said = TASKS[case]
+    count = len(next(iter(columns.values())))
+    pictures(tmp_path, *(f"{i}.png" for i in range(count)))
+    lines = [";".join(["path", *columns])]
+    lines += [";".join([f"{i}.png", *row]) for i, row in enumerate(zip(*columns.values()))]
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    dataset = opened(tmp_path / "rows.csv", label_columns=list(columns), **fields)
+    assert dataset.kind == kind
+    assert any(said in note for note in dataset.notes), dataset.notes
+    assert any(note.startswith(f"task: {kind}, since ") for note in dataset.notes)
+    if kind in ("labels", "numbers"):
+        known = {"true": 1, "yes": 1, "false": 0, "no": 0, "": np.nan}
+        known |= {"-1.0": np.nan} if fields else {}
+        number = lambda cell: float(known.get(cell.casefold(), cell.replace(",", ".")))
+        expected = np.array([[*map(number, row)] for row in zip(*columns.values())], "float32")
+        np.testing.assert_array_equal(dataset.split("train").labels, expected)
+
+
+SPLITS = {
+    "Training and Testing": ("split", ["Training", "Testing", "Training", "training"], [0, 2, 3]),
+    "0 and 1": ("split", ["0", "1", "0", "0"], [0, 2, 3]),
+    "0, 1 and 2": ("Split", ["0", "2", "1", "0"], [0, 3]),
+    "another column": ("subset", ["train", "test", "train", "train"], [0, 2, 3]),
+    "no split": ("set", ["easy", "hard", "easy", "hard"], [0, 1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("case", SPLITS)
+def test_splits_are_found_by_their_names(tmp_path, case):
+    column, cells, train = SPLITS[case]
+    pictures(tmp_path, *NAMES)
+    rows = zip(NAMES, "abab" if case == "no split" else "abbb", cells)
+    text = "\n".join([f"path,label,{column}", *map(",".join, rows)])
+    (tmp_path / "rows.csv").write_text(text)
+    dataset = opened(
+        tmp_path / "rows.csv", test_split="train[:0]" if case == "no split" else "test"
+    )
+    assert grays(dataset.split("train")) == train
+    assert case == "no split" or grays(dataset.split("test")) == [1]
+
+
+BROKEN = {
+    "no rows": ("path,label\n", {}, r"needs rows below its header.*\['path', 'label'\] and no row"),
+    "nothing": ("", {}, "needs rows below its header"),
+    "an open quote": ('path,label\n{0},a\n{1},"b\n{2},a\n{3},b\n', {}, r"from line 3 on \(a quote that opens there is not closed\)"),
+    "two open quotes": ('path,label\n{0},"a\n{1},b"\n{2},a\n{3},b\n', {}, r"text on one line. Received: \['a\\n07.png,b'\].*quote that is not closed"),
+    "a cell too many": ("path,label\n{0},a\n{1},b,c\n", {}, r"from line 3 on \(it has 3 cells, and the header 2\).*data.separator"),
+    "no header": ("{0},a\n{1},b\n{2},a\n", {}, "needs a header, such as path,label.*first line is"),
+    "a column twice": ("path,label,label\n{0},a,b\n", {}, r"need different names.*\['label'\] twice"),
+    "no paths": ("a,b\n1,2\n3,4\n", {}, "needs a column of paths.*Name it in data.path_column"),
+    "no such column": ("path,label\n{0},a\n", {"group_column": "who"}, "`data.group_column` must name a column. Received: 'who'"),
+    "two files": ("path,label\nscan,a\n{1},b\n", {}, r"must name one file in each row.*'scan', which may be any of \['x/scan.png', 'y/scan.png'\]"),
+    "an encoding that does not fit": ("path,label\n{0},é\n", {"encoding": "ascii"}, "must be text in .* with data.encoding='ascii'"),
+    "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"which has \['a'\] nowhere. Leave out its column"),
+    "a pattern that does not match": ("path\n{0}\n{1}\n", {"label_pattern": "^x(.)"}, r"must match the name of each file.*2 names .*'007.png'"),
+    "a pattern without a group": ("path\n{0}\n{1}\n", {"label_pattern": "."}, "with the class in brackets"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_wrong_with_a_table_is_said(tmp_path, case):
+    text, fields, message = BROKEN[case]
+    pictures(tmp_path, *NAMES, "x/scan.png", "y/scan.png")
+    (tmp_path / "rows.csv").write_text(text.format(*NAMES))
+    with pytest.raises(ValueError, match=message):
+        opened(tmp_path / "rows.csv", **fields)
+
+
+def test_groups_stay_whole_and_columns_that_look_like_them_are_told(tmp_path):
+    names = [f"{i:02}.png" for i in range(40)]
+    pictures(tmp_path, *names)
+    rows = [f"{name},{'ab'[i % 2]},p{i // 4}" for i, name in enumerate(names)]
+    (tmp_path / "rows.csv").write_text("\n".join(["path,label,Patient_ID", *rows]))
+    dataset = opened(tmp_path / "rows.csv", test_percent=20)
+    (warning,) = dataset.warnings
+    assert warning.startswith("the column 'Patient_ID' looks like groups: 10 for 40 pictures")
+    assert warning.endswith("give data.group_column Patient_ID")
+    patients = lambda split: {gray // 4 for gray in grays(split)}
+    fields = {"group_column": "Patient_ID", "test_percent": 20}
+    dataset = opened(tmp_path / "rows.csv", **fields)
+    train, test = dataset.split("train"), dataset.split("test")
+    assert not patients(train) & patients(test) and len(train) == 32 and not dataset.warnings
+    for options in ({"dev_percent": 25.0}, {"fold": (1, 3)}):
+        parts = data.train_and_test(dataset, DataConfig(**fields, **options))
+        assert not patients(parts[0]) & patients(parts[1])
+        assert sum(map(len, parts)) == 32 and len(parts[1]) >= 8
+    given = [f"{row},{'test' if i < 2 else 'train'}" for i, row in enumerate(rows)]
+    (tmp_path / "rows.csv").write_text("\n".join(["path,label,Patient_ID,split", *given]))
+    dataset = opened(tmp_path / "rows.csv", **fields)
+    lines = data.describe_splits(dataset, dataset.split("train"), dataset.split("test"))
+    assert "warning: groups in 'train' and in 'test'" in lines[-1] and lines[-1].endswith(": p0")
+
+
+def test_a_picture_in_several_rows_is_in_one_part(tmp_path):
+    names = [f"{i}.png" for i in range(10)]
+    pictures(tmp_path, *names)
+    rows = [f"{name},{'ab'[k]}" for i, name in enumerate(names) for k in (i % 2, i % 2)]
+    (tmp_path / "rows.csv").write_text("\n".join(["path,label", *rows]))
+    dataset = opened(tmp_path / "rows.csv", test_percent=30)
+    train, test = (set(grays(dataset.split(name))) for name in ("train", "test"))
+    assert train | test == {*range(10)} and not train & test

@@ -197,3 +197,20 @@ def test_brackets_without_end_are_not_json(rng, tmp_path):
     (tmp_path / "folder" / "config.json").write_text("[" * 100_000)
     with pytest.raises(ValueError, match=r"config.json' is not JSON"):
         weights.from_checkpoint(tmp_path / "folder")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("model.safetensors", "pytorch_model.bin", "a.npz", "a.weights.h5", "a.keras"),
+        "model-00001-of-00001.safetensors",
+    ],
+)
+def test_what_a_clone_left_in_place_of_weights_is_named(tmp_path, name):
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    path = tmp_path / name
+    if name.startswith("model-"):
+        path = tmp_path / "model.safetensors.index.json"
+        path.write_text(json.dumps({"weight_map": {"cls_token": name}}))
+    with pytest.raises(ValueError, match=rf"{name}' is a pointer of Git LFS\. Run `git lfs pull`"):
+        weights.from_checkpoint(path)

@@ -118,8 +118,6 @@ def _look(options, review):
         review.problems.append(str(error))
     if not splits:
         return
-    if dataset.held_out_by:
-        review.facts["held_out_by"] = dataset.held_out_by
     data.review_labels(review, dataset, splits)
     if dataset.kind == "numbers":
         review.facts["classes"] = list(dataset.class_names)
@@ -152,8 +150,7 @@ def _lines(report):
         for name, row in numbers.items():
             text = f"{_spread(row)} (least / median / most)" if row["known"] else "unknown"
             yield f"{split} {name}: {text}, known of {row['known']:,}"
-    if "held_out_by" in report:
-        yield report["held_out_by"]
+    yield from report.get("notes", ())
     if ratio := report.get("imbalance"):
         times = f"the largest {kind.one} has {ratio:.1f} times the pictures of the smallest"
         yield f"balance: {f'the {kind.several} have equal sizes' if ratio == 1 else times}"

@@ -1,6 +1,7 @@
 """The configuration of a run's images and their augmentation."""
 
 import dataclasses
+import re
 from typing import Literal
 
 from vit_keras.config.rules import Rule, check_rules
@@ -20,9 +21,20 @@ class DataConfig:
         dev_percent: percentage of the training images that are held out instead of the test split
         fold: fold of the training images that is held out instead of the test split, such as [0, 5]
             for the first of five; null for none
+        path_column: column of a table that names the pictures; null for the one that is found
+        separator: text between the columns of a CSV table, or tab; null for the one that is found
+        encoding: encoding of a CSV table, such as cp1252; null for the one that is found
+        group_column: column of a table that says which pictures belong together, such as those of a
+            patient; no division splits a group
         label_columns: columns of a table that hold the labels, as a list or with commas between
             them; empty for the column label
         label_separator: text between several labels in one cell of a table
+        label_pattern: regular expression of which the first group is the class, in the name of each
+            picture, such as '^(.+)_[0-9]+'
+        unknown: cells of a table that stand for unknown, such as -1, as a list or with commas
+            between them
+        mask_values: level of each class in masks, such as 0,255, as a list or with commas
+        mask_colors: color of each class in masks, such as '#000000,#ff0000', likewise
         on_corrupt: what to do with an unreadable image: stop the run, or skip it; the next image
             then takes its place, and the run counts and names it at the end
         workers: threads that read and change the pictures; null for one for each core
@@ -44,8 +56,16 @@ class DataConfig:
     split_seed: int = 0
     dev_percent: float = 0.0
     fold: tuple[int, int] | None = None
+    path_column: str | None = None
+    separator: str | None = None
+    encoding: str | None = None
+    group_column: str | None = None
     label_columns: tuple[str, ...] | str = ()
     label_separator: str = "|"
+    label_pattern: str | None = None
+    unknown: tuple[str, ...] | str | int = ()
+    mask_values: tuple[int, ...] | str = ()
+    mask_colors: tuple[str, ...] | str = ()
     on_corrupt: Literal["stop", "skip"] = "stop"
     workers: int | None = None
     levels: Literal["auto", 255, 4095, 65535, "float"] = "auto"
@@ -59,9 +79,14 @@ class DataConfig:
                 "Only one of `data.fold` and `data.dev_percent` may be given. "
                 f"Received: {list(self.fold)} and {self.dev_percent:g}"
             )
-        if isinstance(self.label_columns, str):
-            names = filter(None, map(str.strip, self.label_columns.split(",")))
-            object.__setattr__(self, "label_columns", tuple(names))
+        types = {"label_columns": str, "unknown": str, "mask_colors": str, "mask_values": int}
+        for field, kind in types.items():
+            if isinstance(value := getattr(self, field), str | int):
+                parts = map(str.strip, str(value).split(","))
+                values = tuple(kind(part) for part in parts if part)
+                object.__setattr__(self, field, values)
+        if self.mask_values and self.mask_colors:
+            raise ValueError("Only one of `data.mask_values` and `data.mask_colors` may be given.")
 
     @property
     def white(self) -> float | None:
@@ -128,6 +153,11 @@ DATA_RULES: tuple[Rule, ...] = (
     ("dev_percent", *_PERCENT),
     ("shard_cache_gb", *_NOT_NEGATIVE),
     ("workers", *_NOT_NEGATIVE),
+    (
+        "mask_values",
+        lambda values: bool(re.fullmatch("[(, 0-9)]*", str(values))),
+        "levels, as 0,255",
+    ),
     ("bands", lambda bands: min(bands, default=1) >= 1, "counted from 1"),
     ("fold", lambda fold: 0 <= fold[0] < fold[1], "[i, k] with i from 0 to k - 1, or null"),
 )

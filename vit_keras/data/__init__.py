@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from vit_keras.data.datasets import DATASETS, load
     from vit_keras.data.feature_batches import StoredFeatures
     from vit_keras.data.feed import Feed, learned_task
+    from vit_keras.data.folder import read_layout
     from vit_keras.data.held_out import train_and_test
-    from vit_keras.data.layout import read_layout
     from vit_keras.data.levels import complete_levels
     from vit_keras.data.masking import Masking
     from vit_keras.data.masks import holds_masks
@@ -61,7 +61,7 @@ MODULES = {  # where these names are defined
     "holds_masks": "masks",
     "load": "datasets",
     "pack_shards": "shards.packing",
-    "read_layout": "layout",
+    "read_layout": "folder",
     "review_counts": "review",
     "review_files": "review",
     "review_labels": "review",

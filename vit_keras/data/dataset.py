@@ -12,6 +12,7 @@ from vit_keras.data.splits import Split, joined
 
 VALIDATION = ("validation", "val", "valid", "dev")  # names of one thing
 HELD_OUT = ("test", *VALIDATION)  # "test" stands for the first that exists
+OTHER_NAMES = {"training": "train", "trainset": "train", "testing": "test", "testset": "test"}
 SLICE = re.compile(r"([^\[\]]+)(?:\[(-?[\d.]+%?)?:(-?[\d.]+%?)?\])?")
 
 
@@ -26,6 +27,8 @@ class Dataset:
         unreadable: Collects the images that cannot be read.
         held_out_by: Says how the held-out images were chosen, if not by the data set itself.
         kind: What the labels are: a name in `vit_keras.tasks.KINDS`.
+        notes: What was found or guessed about the files, a sentence each.
+        warnings: What may spoil a result, a sentence each.
 
     Example:
         >>> dataset = data.load("digits", channels=1)
@@ -39,6 +42,8 @@ class Dataset:
     unreadable: UnreadableImages = dataclasses.field(default_factory=UnreadableImages)
     held_out_by: str = ""
     kind: str = "classes"
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def split(self, name: str) -> Split:
         """Returns a split, a slice of one, or a sum of several.
@@ -89,6 +94,13 @@ class Dataset:
         from vit_keras.data.fingerprints import fingerprint
 
         return fingerprint(self)
+
+
+def split_name(text: str) -> str:
+    """A name of a split as it is used here, such as "train" for "Training"; others stay."""
+    name = text.strip().casefold()
+    name = OTHER_NAMES.get(name, name)
+    return name if name in ("train", *HELD_OUT) else text
 
 
 def base_split(name: str, splits) -> str | None:

@@ -45,8 +45,8 @@ LABELS_OPTIONAL: dict[str, Callable[[str, int, DataConfig, str, bool], Dataset]]
     "folder": folder.load,
     "hf": huggingface.load,
     "shards": shards.load,
+    "table": table.load,
 }
-SEVERAL_TASKS: dict[str, Callable[[str, int, DataConfig, str], Dataset]] = {"table": table.load}
 CLASSES_ALONE: dict[str, Callable[[str, int, DataConfig], Dataset]] = {
     "tfds": tfds.load,
     "vtab": vtab.load,
@@ -87,9 +87,9 @@ def load(
     """
     check_channels(channels)
     kind, colon, rest = name.partition(":")
-    if kind not in (
-        {**LABELS_OPTIONAL, **SEVERAL_TASKS, **CLASSES_ALONE} if colon else DATASETS
-    ) or (colon and not rest):
+    if kind not in ({**LABELS_OPTIONAL, **CLASSES_ALONE} if colon else DATASETS) or (
+        colon and not rest
+    ):
         raise ValueError(
             f"`dataset` must be one of {', '.join(map(repr, DATASETS))}, or folder:PATH, "
             f"table:FILE, shards:PATTERN, hf:NAME, tfds:NAME or vtab:TASK. "
@@ -98,8 +98,6 @@ def load(
     config = config or DataConfig()
     if kind in LABELS_OPTIONAL:
         dataset = LABELS_OPTIONAL[kind](rest, channels, config, task, labeled)
-    elif kind in SEVERAL_TASKS:
-        dataset = SEVERAL_TASKS[kind](rest, channels, config, task)
     elif kind in CLASSES_ALONE:
         dataset = CLASSES_ALONE[kind](rest, channels, config)
     else:

@@ -1,18 +1,17 @@
 """Chooses the images that a run is judged on."""
 
-import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset
+from vit_keras.data.dataset import Dataset, without_held_out
 from vit_keras.data.label_kinds import LABEL_KINDS
-from vit_keras.data.order import HELD_OUT, generator
 from vit_keras.data.splits import Split
+
+TRIES = 16  # orders of the units, of which the first that loses no label is taken
 
 
 def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
@@ -20,7 +19,8 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
 
     With `config.dev_percent`, both are parts of the training split (the paper's development split,
     Table 4): that share of each class is held out by `config.split_seed`, and the test split is
-    not used. With `config.fold`, one of several equal parts is held out in the same way.
+    not used. With `config.fold`, one of several equal parts is held out in the same way. A group
+    stays whole: see `divide`.
 
     Example:
         >>> train, test = train_and_test(data.load("digits", 1), DataConfig(dev_percent=10.0))
@@ -30,127 +30,193 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
     train = dataset.split(config.train_split)
     if not config.dev_percent and config.fold is None:
         return train, dataset.split(config.test_split)
-    strata, names = LABEL_KINDS[dataset.kind].strata(train.labels), range(len(train))
-    if config.fold is not None:
-        number, folds = config.fold
-        held_out = _folds(names, strata, folds, config.split_seed) == number
-    else:
-        options = dataclasses.replace(config, test_percent=config.dev_percent)
-        held_out = choose_held_out(names, strata, options)
+    number, folds = config.fold or (1, 0)
+    known = range(len(train)), dataset.kind, train.labels, train.groups
+    share = {"folds": folds} if folds else {"percent": config.dev_percent}
+    held_out = divide(*known, seed=config.split_seed, **share) == number
     return train.part(np.flatnonzero(~held_out)), train.part(np.flatnonzero(held_out))
 
 
-def choose_held_out(
-    paths: Sequence[str] | range, classes: Sequence, config: DataConfig
+def divide(
+    names: Sequence[str] | range,
+    kind: str,
+    labels: np.ndarray,
+    groups: Sequence[str] | None = None,
+    *,
+    seed: int,
+    folds: int = 0,
+    percent: float = 0.0,
 ) -> np.ndarray:
-    """Chooses `config.test_percent` of each class to hold out.
+    """Divides images so that each part has its share of each label, and a group stays whole.
 
-    An image's rank within its class follows from its path and `config.split_seed` alone, so new
-    images do not reshuffle the old ones.
+    This is iterative stratification (Sechidis et al., 2011) with groups: the rarest label is dealt
+    out first, its groups in an order that follows from their names and the seed alone. As long as a
+    label has two groups, one of them stays outside of each part, so that what is trained on the
+    others knows it.
 
     Args:
-        paths: The names of the images, or their numbers.
-        classes: One value for each image.
-        config: The share, and the seed.
+        names: The images' names, or their numbers.
+        kind: What the labels are: a name in `vit_keras.tasks.KINDS`.
+        labels: As `Split.labels`.
+        groups: The group of each image, empty for an image of its own; None without groups.
+        seed: Decides the order.
+        folds: The number of equal parts; 0 for two parts.
+        percent: The share of part 1 of two, which gets an image of each label that has two groups;
+            part 0 is the rest.
 
     Returns:
-        Whether each image is held out, `(N,)` bool.
+        The part of each image, `(N,)` int.
     """
-    order, sizes = _ranked(paths, classes, config.split_seed)
-    return _first_of_each(order, sizes, config.test_percent)
+    if groups is not None:
+        names = [f"group {group}" if group else str(name) for group, name in zip(groups, names)]
+    numbers: dict[str | int, int] = {}
+    unit = np.array([numbers.setdefault(name, len(numbers)) for name in names], int)
+    image, label = LABEL_KINDS[kind].members(labels)
+    best, fewest = np.zeros(len(numbers), int), len(labels) + 1
+    for attempt in range(TRIES if folds or percent else 0):
+        ranks = _ranks(numbers, f"{seed}/{attempt}" if attempt else seed)
+        part, lost = _deal(ranks[unit[image]], label, len(numbers), folds, percent)
+        if lost < fewest:
+            best, fewest = part[ranks], lost
+        if not lost:
+            break
+    return best[unit]
 
 
-def _ranked(paths, classes, seed) -> tuple[np.ndarray, np.ndarray]:
-    """The order of the images class by class, in each by their paths and the seed alone.
-
-    Returns:
-        The images' numbers in this order, and the sizes of the classes, as these first occur.
-    """
-    numbers: dict[Any, int] = {}
-    codes = np.fromiter((numbers.setdefault(c, len(numbers)) for c in classes), int, len(classes))
-    digests = bytearray()
-    for path in paths:
-        digests += path_hash(f"{seed}/{path}")[:16]
+def _ranks(names, seed) -> np.ndarray:
+    """The place of each name in an order that follows from the names and the seed alone."""
+    digests = b"".join(path_hash(f"{seed}/{name}")[:16] for name in names)
     high, low = np.frombuffer(digests, ">u8").astype("u8").reshape(-1, 2).T
-    return np.lexsort((low, high, codes)), np.bincount(codes)
+    ranks = np.empty(len(high), int)
+    ranks[np.lexsort((low, high))] = np.arange(len(high))
+    return ranks
 
 
-def _first_of_each(order, sizes, percent) -> np.ndarray:
-    """Marks a share of each class: the first ones in an order that goes class by class."""
-    counts = np.minimum(np.round(sizes * percent / 100).astype(int), sizes - 1)
-    if percent:
-        counts = np.where(counts > 0, counts, sizes > 1)
-    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # within its class
-    chosen = np.zeros(len(order), bool)
-    chosen[order] = place < np.repeat(counts, sizes)
-    return chosen
+def _deal(unit, label, count, folds, percent) -> tuple[np.ndarray, int]:
+    """Deals units 0 to `count` - 1, of whose images each row of `unit` and `label` is one label.
+
+    Returns:
+        The part of each unit, and how many labels of two units or more lie in no part, or in one
+        part alone, where they would be missed.
+    """
+    pairs, images = np.unique(label.astype("int64") * count + unit, return_counts=True)
+    label, unit = np.divmod(pairs, count)  # in the order of the labels, then of the units
+    part, units = np.zeros(count, int), np.bincount(label)
+    if len(pairs) == count and images.max(initial=1) == 1:  # the same as below, for millions
+        if folds:
+            part[unit] = np.arange(count) % folds
+        else:
+            place = np.arange(count) - np.repeat(np.cumsum(units) - units, units)
+            part[unit] = place < np.repeat(_wanted(units, units, 1, percent), units)
+        return part, 0
+    of_unit: list[list] = [[] for _ in range(count)]
+    of_label: list[list] = [[] for _ in units]
+    for pair in zip(label.tolist(), unit.tolist(), images.tolist()):
+        of_label[pair[0]].append(pair[1:])
+        of_unit[pair[1]].append((pair[0], pair[2]))
+    table = _Table(of_label, folds, percent)
+    dealt = np.zeros(count, bool)
+    for label in np.argsort(units, kind="stable").tolist():
+        for unit, size in of_label[label]:
+            if not dealt[unit]:
+                dealt[unit], part[unit] = True, table.add(label, size, of_unit[unit])
+    return part, table.lost()
 
 
-def _folds(paths, classes, count, seed):
-    """The fold of each image: those of a class are dealt out in turn, and the classes go on."""
-    order, _ = _ranked(paths, classes, seed)
-    folds = np.empty(len(order), int)
-    folds[order] = np.arange(len(order)) % count
-    return folds
+def _wanted(images, units, least, percent):
+    """The number of a label's images to hold out: at least one unit if there are two."""
+    share = np.round(images * percent / 100).astype(int)
+    return np.where(units > 1, np.clip(share, least, images - 1), 0)
+
+
+class _Table:
+    """How many units of each label lie in each part, and how many images are still wanted there."""
+
+    def __init__(self, of_label, folds, percent):
+        sizes = [[size for _, size in of] or [0] for of in of_label]
+        images, self.units, self.folds = [*map(sum, sizes)], [*map(len, of_label)], folds
+        least = np.array([*map(min, sizes)])
+        out = _wanted(np.array(images), np.array(self.units), least, percent).tolist()
+        rest = [n - held_out for n, held_out in zip(images, out)]
+        self.wanted = [[n / folds for n in images] for _ in range(folds)] or [rest, out]
+        self.holds = [[0] * len(images) for _ in self.wanted]
+        self.left = [*self.units]
+        self.sizes = [0] * len(self.holds)
+
+    def add(self, label, size, labels) -> int:
+        """Chooses a part for a unit with some labels, dealt out for one of them."""
+        if self.folds:
+            rank = lambda part: (-self.wanted[part][label], self.sizes[part])
+            order = sorted(range(len(self.holds)), key=rank)
+        else:
+            order = [1, 0] if self.wanted[1][label] >= size / 2 else [0, 1]
+        fits = (part for part in order if self._fits(part, labels))
+        part = next(fits, order[0] if self.folds else 0)
+        for label, size in labels:
+            self.left[label] -= 1
+            self.holds[part][label] += 1
+            self.wanted[part][label] -= size
+            self.sizes[part] += size
+        return part
+
+    def _fits(self, part, labels):
+        """Whether each label of a unit that goes into a part can still lie in another one."""
+        for label, _ in labels:
+            outside = self.units[label] - self.left[label] - self.holds[part][label]
+            if not outside and self.left[label] < 2 and not (self.folds and self.units[label] == 1):
+                return False
+        return True
+
+    def lost(self) -> int:
+        return sum(
+            count > 1 and any(holds[label] == count for holds in self.holds)
+            for label, count in enumerate(self.units)
+        )
 
 
 def hold_out(
-    lacks: str,
-    paths: Sequence[str],
-    classes: Sequence,
-    config: DataConfig,
-    unit: str = "each class",
+    lacks: str, names, kind: str, labels, groups, config: DataConfig, has_labels: bool = True
 ) -> tuple[np.ndarray, str]:
-    """Chooses as `choose_held_out` for a data set that `lacks` a split, and says so.
+    """Holds out `config.test_percent` of a data set that `lacks` a split, and says so.
 
     Args:
         lacks: What the data set has not, such as "no folder test".
-        paths: The names of the pictures.
-        classes: One value for each picture.
-        config: The share that is held out.
-        unit: What the share is taken of.
+        names, kind, labels, groups: As in `divide`.
+        config: The share, and the seed.
+        has_labels: Whether the labels mean something.
 
     Returns:
         Whether each image is held out, `(N,)` bool; and a sentence, empty if none is.
     """
-    chosen = choose_held_out(paths, classes, config)
-    if not chosen.any():
-        return chosen, ""
-    return chosen, held_out_note(lacks, int(chosen.sum()), config, unit)
+    percent = config.test_percent
+    held_out = divide(names, kind, labels, groups, seed=config.split_seed, percent=percent) == 1
+    if not held_out.any():
+        return held_out, ""
+    unit = LABEL_KINDS[kind].unit if has_labels else "the pictures"
+    whole = "" if groups is None else ", in whole groups"
+    return held_out, (
+        f"{lacks}: {percent:g} % of {unit}, {int(held_out.sum()):,} pictures, are held out{whole}. "
+        f"Give data.test_percent, or a {lacks.removeprefix('no ')}"
+    )
 
 
-def hold_out_by_number(
-    lacks: str, split: Split, config: DataConfig, class_names: Sequence[str]
+def hold_out_of(
+    splits: dict[str, Split], lacks: str, kind: str, config: DataConfig, has_labels: bool
 ) -> tuple[dict[str, Split], str]:
-    """Parts a training split of pictures without paths, by the numbers of its pictures.
-
-    Args:
-        lacks: What the data set has not, such as "no shard test".
-        split: The pictures; their labels are classes.
-        config: The share of each class that is held out, and the seed that chooses it.
-        class_names: The names of the classes; empty without labels.
+    """Parts the split train by the numbers of its pictures, where nothing is held out.
 
     Returns:
-        The splits "train" and "test", and a sentence; the training split alone, and an empty
-        sentence, if no picture is held out.
+        The splits with "train" and "test", and what `hold_out` says; or `splits` and no sentence.
     """
-    ranks = generator(config.split_seed, HELD_OUT).permutation(len(split))
-    order = np.lexsort((ranks, split.labels))  # class by class, mixed in each
-    chosen = _first_of_each(order, np.bincount(split.labels), config.test_percent)
-    if not chosen.any():
-        return {"train": split}, ""
-    unit = "each class" if class_names else "the pictures"
-    note = held_out_note(lacks, int(chosen.sum()), config, unit)
-    members = {"train": ~chosen, "test": chosen}
-    return {name: split.part(np.flatnonzero(mask)) for name, mask in members.items()}, note
-
-
-def held_out_note(lacks: str, count: int, config: DataConfig, unit: str) -> str:
-    """Says that a data set which `lacks` a split has some pictures held out, and of what."""
-    return (
-        f"{lacks}: {config.test_percent:g} % of {unit}, {count:,} pictures, are held "
-        f"out. Give data.test_percent, or a {lacks.removeprefix('no ')}"
-    )
+    train = splits.get("train")
+    if not train or not without_held_out(splits, config.test_split):
+        return splits, ""
+    known = range(len(train)), kind, train.labels, train.groups
+    held_out, note = hold_out(lacks, *known, config, has_labels)
+    if not note:
+        return splits, ""
+    parts = {"train": ~held_out, "test": held_out}
+    return splits | {n: train.part(np.flatnonzero(mask)) for n, mask in parts.items()}, note
 
 
 def path_hash(text: str) -> bytes:

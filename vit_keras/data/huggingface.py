@@ -1,5 +1,6 @@
 """`hf:NAME`: data sets of the Hugging Face hub, read by index with the library `datasets`."""
 
+import dataclasses
 import os
 import pathlib
 import re
@@ -9,16 +10,16 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset, without_held_out
-from vit_keras.data.held_out import hold_out_by_number
+from vit_keras.data.columns import NO_CLASS, Labels, read_labels
+from vit_keras.data.dataset import Dataset
+from vit_keras.data.held_out import hold_out_of
 from vit_keras.data.origin import Origin, UnreadableImages
-from vit_keras.data.shards.formats import MOST_CLASSES
 from vit_keras.data.splits import Split, as_labels
 
 NAME = re.compile(r"(?P<path>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<variant>.+))?")
 SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
-IMAGE, LABELS, TEXTS = "image", ("label", "labels"), ("string", "large_string")
-NO_LABEL = -1
+IMAGE, LABELS = "image", ("label", "labels")
+NOTHING = "\0"  # no cell holds it
 
 
 def load(
@@ -48,20 +49,36 @@ def load(
     extras.check("PIL", extra="data", purpose="Reading pictures")
     opened = _opened(name)
     features = next(iter(opened.values())).features
-    image, column = _image_column(name, features), _label_column(name, features, config, labeled)
-    names, labels = _labels(name, opened, column, labeled)
-    unreadable = UnreadableImages(config.on_corrupt == "stop")
-    splits = {
-        key: _split(f"hf:{name} {key}", opened[key], image, labels[key], channels, unreadable)
-        for key in labels
-    }
-    held_out_by = ""
-    lacks_test = "train" in splits and without_held_out(splits, config.test_split)
-    if lacks_test and len(splits["train"]):
-        splits, held_out_by = hold_out_by_number(
-            "no held-out split", splits["train"], config, names
+    image, columns = _image_column(name, features), _label_columns(name, features, config, labeled)
+    sizes = [len(split) for split in opened.values()]
+    if config.group_column and config.group_column not in features:
+        raise ValueError(
+            f"`data.group_column` must be a column of the data set. {_received(name, features)}"
         )
-    return Dataset(f"hf:{name}", splits, names, unreadable, held_out_by)
+    labels = _labels(name, opened, columns, config, task, labeled)
+    unreadable = UnreadableImages(config.on_corrupt == "stop")
+    splits = {}
+    for (key, rows), values in zip(opened.items(), np.split(labels.values, np.cumsum(sizes)[:-1])):
+        known = values != NO_CLASS if values.ndim == 1 else ~np.isnan(values).all(axis=1)
+        if labeled and not known.any():
+            continue  # a test split whose labels are kept back
+        if labeled and not known.all():
+            (without,) = np.nonzero(~known)
+            raise ValueError(
+                f"Every picture must have a label. Received: hf:{name} {key}[{without[0]}] without "
+                f"one, and {len(without)} in all. Name the column of the labels in "
+                "data.label_columns, or learn without labels"
+            )
+        groups = config.group_column and [
+            str(cell or "") for cell in _cells(rows, config.group_column)
+        ]
+        splits[key] = _split(f"hf:{name} {key}", rows, image, values, channels, unreadable, groups)
+    splits, held_out_by = hold_out_of(
+        splits, "no held-out split", labels.kind, config, bool(labels.names)
+    )
+    return Dataset(
+        f"hf:{name}", splits, labels.names, unreadable, held_out_by, labels.kind, labels.notes
+    )
 
 
 def _library() -> Any:
@@ -99,23 +116,22 @@ def _image_column(name, features):
     return IMAGE if IMAGE in images else images[0]
 
 
-def _label_column(name, features, config, labeled):
-    """The column of the classes; None without one."""
-    columns = config.label_columns
-    if len(columns) > 1 or (columns and columns[0] not in features):
+def _label_columns(name, features, config, labeled) -> tuple[str, ...]:
+    """The columns of the labels; empty without one."""
+    columns = tuple(config.label_columns)
+    if not {*columns} <= {*features}:
         raise ValueError(
-            "`data.label_columns` must be one column of the data set. Received: "
+            "`data.label_columns` must be columns of the data set. Received: "
             f"{list(columns)}. {_received(name, features)}"
         )
     classes = [key for key, kind in features.items() if isinstance(kind, _library().ClassLabel)]
     usual = [key for key in LABELS if key in features]
-    chosen = [*columns, *usual, *classes][:1]
-    if labeled and (not chosen or (not columns and not usual and len(classes) > 1)):
+    if labeled and not columns and not usual and len(classes) != 1:
         raise ValueError(
             f"One column must hold the classes. {_received(name, features)}. Name it in "
             "data.label_columns"
         )
-    return chosen[0] if chosen else None
+    return columns or (*usual, *classes)[:1]
 
 
 def _received(name, features):
@@ -123,59 +139,37 @@ def _received(name, features):
     return f"Received: hf:{name} with {kinds}"
 
 
-def _labels(name, opened, column, labeled) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
-    """The names of the classes, and by split the class of each picture."""
-    values = {key: np.full(len(split), NO_LABEL) for key, split in opened.items()}
-    names: tuple[str, ...] = ()
-    if column is not None:
-        names, values = _classes(name, opened, column)
-    if labeled:
-        values = {key: labels for key, labels in values.items() if (labels != NO_LABEL).any()}
-    for key, labels in values.items():
-        (without,) = np.nonzero(labels == NO_LABEL)
-        if len(without) and labeled:
-            raise ValueError(
-                f"Every picture must have a class. Received: hf:{name} {key}[{without[0]}] without "
-                f"one, and {len(without)} in all. Name the column of the labels in "
-                "data.label_columns, or learn without labels"
-            )
-        if len(without):
-            return (), {key: np.zeros(len(split), "int32") for key, split in opened.items()}
-    return names, values
+def _element(feature):
+    """What a column holds, or its lists."""
+    return getattr(feature, "feature", feature)
 
 
-def _classes(name, opened, column) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
-    """As `_labels`, with `NO_LABEL` for pictures without a class."""
-    feature = next(iter(opened.values())).features[column]
-    cells = {
-        key: split.select_columns([column]).with_format("arrow")[:].column(0)
-        for key, split in opened.items()
-    }
-    if getattr(feature, "dtype", "") in TEXTS:
-        texts = {key: column.to_pylist() for key, column in cells.items()}
-        names = tuple(sorted({text for of_split in texts.values() for text in of_split if text}))
-        numbers = {text: number for number, text in enumerate(names)}
-        number = lambda text: numbers.get(text, NO_LABEL)
-        return names, {key: np.array([*map(number, texts[key])], "int64") for key in texts}
+def _cells(rows, column) -> list:
+    """The cells of a column; of numbers that stand for names, these, and None for -1."""
+    cells = rows.select_columns([column]).with_format("arrow")[:].column(0).to_pylist()
+    feature = _element(rows.features[column])
     if not str(getattr(feature, "dtype", "")).startswith(("int", "uint")):
-        raise ValueError(
-            f"Classes must be numbers or texts. {_received(name, {column: feature})}. Name another "
-            "column in data.label_columns"
-        )
-    values = {key: column.fill_null(NO_LABEL).to_numpy() for key, column in cells.items()}
-    lowest = min(int(labels.min(initial=0)) for labels in values.values())
-    highest = max(int(labels.max(initial=NO_LABEL)) for labels in values.values())
-    names = tuple(getattr(feature, "names", None) or ())
-    if lowest < NO_LABEL or highest >= (len(names) or MOST_CLASSES):
-        raise ValueError(
-            f"A class must be a number from 0 to {(len(names) or MOST_CLASSES) - 1}, or -1 for "
-            f"none. Received: hf:{name} with {lowest if lowest < NO_LABEL else highest} in "
-            f"{column!r}. Name another column in data.label_columns"
-        )
-    return names or tuple(map(str, range(highest + 1))), values
+        return cells
+    names = getattr(feature, "names", None)
+    text = lambda k: None if k is None or k < 0 else names[k] if names else k
+    return [[*map(text, cell)] if isinstance(cell, list) else text(cell) for cell in cells]
 
 
-def _split(name, split, image, labels, channels, unreadable) -> Split:
+def _labels(name, opened, columns, config, task, labeled) -> Labels:
+    """The labels of all splits, one after the other; of classes, none if one is not known."""
+    none = Labels("classes", (), np.zeros(sum(map(len, opened.values())), "int32"))
+    if not columns:
+        return none
+    cells = {c: [v for rows in opened.values() for v in _cells(rows, c)] for c in columns}
+    order = getattr(_element(next(iter(opened.values())).features[columns[0]]), "names", None)
+    config = dataclasses.replace(config, unknown=config.unknown or (NOTHING,))
+    labels = read_labels(f"hf:{name}", cells, config, task, order)
+    if not labeled and labels.kind == "classes" and (labels.values == NO_CLASS).any():
+        return none
+    return labels
+
+
+def _split(name, split, image, labels, channels, unreadable, groups) -> Split:
     """The pictures of a split, whose names begin with `name`."""
     pictures = split.select_columns([image]).cast_column(image, _library().Image(decode=False))
     labels = as_labels(labels)

@@ -13,7 +13,10 @@ class LabelKind(NamedTuple):
 
     Attributes:
         counts: Maps labels and the names of the outputs to numbers of pictures by name.
-        strata: Maps labels to one value for each picture; a share of each value is held out.
+        strata: Maps labels to one value for each picture; each value is drawn equally often where
+            sampling is balanced.
+        members: Maps labels to the numbers of pictures and, beside each, of a label that it has; a
+            share of each label is held out.
         target: Maps one picture's label to what a model learns from, `(K,)` float32 or, of a mask,
             `(H, W)` int32, given a `Task` and K.
         text: Says what one picture's label is, given the names of the outputs.
@@ -23,6 +26,7 @@ class LabelKind(NamedTuple):
 
     counts: Callable[[np.ndarray, Sequence[str]], dict[str, int]]
     strata: Callable[[np.ndarray], Sequence]
+    members: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
     target: Callable[[np.ndarray, Task, int], np.ndarray]
     text: Callable[[np.ndarray, Sequence[str]], str]
     least: int
@@ -47,6 +51,13 @@ def _rarest_label(labels):
     numbers = np.where(present.any(axis=0), present.sum(axis=0), len(labels) + 1)
     rank = np.where(present, numbers, len(labels) + 2)
     return np.where(present.any(axis=1), rank.argmin(axis=1), labels.shape[1]).tolist()
+
+
+def _rarer_values(labels):
+    """The labels of each picture that has them or, of labels that most have, has them not."""
+    yes, no = (labels == 1), (labels == 0)
+    rarer = np.where(yes.sum(axis=0) <= no.sum(axis=0), yes, no)
+    return np.nonzero(np.column_stack([rarer, ~rarer.any(axis=1)]))
 
 
 def _standardized(label, task, outputs):
@@ -85,6 +96,7 @@ LABEL_KINDS = {
     "classes": LabelKind(
         counts=_count_classes,
         strata=lambda labels: labels.tolist(),
+        members=lambda labels: (np.arange(len(labels)), labels),
         target=_one_hot,
         text=lambda label, names: names[int(label)],
         least=2,
@@ -93,6 +105,7 @@ LABEL_KINDS = {
     "labels": LabelKind(
         counts=_count_labels,
         strata=_rarest_label,
+        members=_rarer_values,
         target=lambda label, task, outputs: label,
         text=_name_labels,
         least=1,
@@ -101,6 +114,7 @@ LABEL_KINDS = {
     "numbers": LabelKind(
         counts=_count_numbers,
         strata=lambda labels: [0] * len(labels),
+        members=lambda labels: (np.arange(len(labels)), np.zeros(len(labels), int)),
         target=_standardized,
         text=_name_numbers,
         least=1,
@@ -109,6 +123,7 @@ LABEL_KINDS = {
     "masks": LabelKind(
         counts=_count_labels,
         strata=_rarest_label,
+        members=_rarer_values,
         target=lambda label, task, outputs: label.astype("int32"),
         text=_name_masks,
         least=2,

@@ -1,75 +1,294 @@
-"""Data sets of pictures and masks, in a folder or a table."""
+"""Masks: picture files whose pixels stand for classes, by number, by level, or by color."""
 
+import dataclasses
 import os
+import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import HELD_OUT, Dataset, without_held_out
-from vit_keras.data.held_out import hold_out, path_hash
-from vit_keras.data.mask_files import classes_in, from_mask_files
-from vit_keras.data.origin import UnreadableImages
-from vit_keras.data.picture_paths import walk_once
-from vit_keras.data.pillow_images import SUFFIXES
+from vit_keras.data.origin import Origin, WholeFault, read_file
+from vit_keras.data.picture_paths import is_junk, walk_once
+from vit_keras.data.pillow_images import SUFFIXES, open_encoded
+from vit_keras.data.read_ahead import read_ahead
+from vit_keras.data.splits import Split
 from vit_keras.tasks import VOID
 
-IMAGES, MASKS, NAMES = "images", "masks", "classes.txt"
-UNIT = "the pictures"
+IMAGES, MASKS, NAMES = ("images", "image", "imgs", "jpegimages"), ("masks", "mask"), "classes.txt"
+# Ends of the names of masks that have those of their pictures otherwise.
+ENDS = re.compile("[-_. ](mask|masks|seg|segmentation|gt|label|labels|labelids)$", re.IGNORECASE)
+MODES = ("P", "L", "1", "I;16", "I")  # of Pillow, whose values are numbers or levels
+LOSSY = ("JPEG", "MPO", "WEBP", "HEIF", "AVIF")  # formats that change levels
+COLOR = re.compile(
+    r"#[0-9a-f]{6}\b|(?<!\d)\d{1,3}[\s,;]+\d{1,3}[\s,;]+\d{1,3}(?!\d)", re.IGNORECASE
+)
+AHEAD = 256  # masks that are read in advance
+SHOWN = 8  # levels or colors that a message names
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskCode:
+    """What the pixels of masks stand for.
+
+    Attributes:
+        names: The names of the K classes.
+        values: The level of each class, or its color as a number 0xRRGGBB; None for its number.
+        has_colors: Whether `values` are colors.
+    """
+
+    names: tuple[str, ...]
+    values: tuple[int, ...] | None = None
+    has_colors: bool = False
+
+    def __call__(self, data: bytes) -> np.ndarray:
+        """Reads the bytes of a mask.
+
+        Returns:
+            The numbers of the classes, `(H, W)` uint8; `VOID`, 255, where there is none.
+
+        Raises:
+            ValueError: The file loses levels, or holds a color or a level that is no class.
+            OSError: The file is no whole picture.
+        """
+        known = self.values or range(len(self.names))
+        numbers = {value: k for k, value in enumerate(known)}
+        if not self.has_colors:
+            numbers.setdefault(VOID, VOID)
+        values, places = np.unique(pixel_values(data, self.has_colors), return_inverse=True)
+        if wrong := [value for value in values.tolist() if value not in numbers]:
+            rule = f"the numbers of a mask must be classes from 0 to {len(known) - 1}"
+            if self.values:
+                what = "colors" if self.has_colors else "levels"
+                rule = f"the {what} of a mask must be {_listed(known, self.has_colors)}"
+            void = "" if self.has_colors else f", or {VOID} for no class"
+            raise ValueError(f"{rule}{void}; it holds {_listed(wrong, self.has_colors)}")
+        return np.array([numbers[v] for v in values.tolist()], "uint8")[places]
+
+
+def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
+    """The levels of a mask, or its colors as numbers 0xRRGGBB, `(H, W)` int64.
+
+    Raises:
+        ValueError: The file loses levels, or has colors where there should be levels.
+        OSError: The file is no whole picture.
+    """
+    with open_encoded(data) as picture:
+        packed = picture.info.get("compression") == "jpeg"  # in a TIFF
+        lossless = picture.format == "WEBP" and b"VP8L" in data[:64]
+        if (picture.format in LOSSY or packed) and not lossless:
+            raise ValueError(
+                f"a mask must be a PNG or another file that keeps every level, not {picture.format}"
+            )
+        if picture.mode in MODES and not has_colors:
+            return np.asarray(picture).astype("int64")
+        red, green, blue = np.moveaxis(np.asarray(picture.convert("RGB")).astype("int64"), -1, 0)
+    if has_colors:
+        return red << 16 | green << 8 | blue
+    if (red != green).any() or (green != blue).any():
+        found = np.unique(red << 16 | green << 8 | blue).tolist()
+        raise ValueError(
+            "a mask must hold the number of a class for each pixel, in gray or with a palette, "
+            f"not colors, such as {_listed(found, True)}. Give the color of each class in "
+            f"data.mask_colors, or beside its name in {NAMES}"
+        )
+    return red
+
+
+def _listed(values, are_colors):
+    texts = [f"#{value:06x}" if are_colors else str(value) for value in values]
+    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return f"{', '.join(texts[:SHOWN])}{more}"
+
+
+def mask_code(root: str, masks: Sequence[str], config: DataConfig) -> MaskCode:
+    """Finds what the pixels of masks stand for.
+
+    `root`/classes.txt names the classes, one a line, and may give the color of each, as `#ff0000`
+    or `255 0 0`. Without it, and without `config.mask_values` and `config.mask_colors`, the masks
+    must hold the numbers of the classes without gaps.
+
+    Raises:
+        ValueError: If that does not fit together, or if levels have gaps; the message names them.
+    """
+    names, colors = _named_classes(os.path.join(root, NAMES))
+    colors = tuple(_number_of(color) for color in config.mask_colors) or colors
+    values = tuple(map(int, config.mask_values)) or colors
+    if not names and not values:
+        names = tuple(map(str, range(_count_levels(root, masks))))
+    names = names or tuple(_listed([v], not config.mask_values) for v in values)
+    if values and (len(values) != len(names) or len({*values}) < len(values)):
+        raise ValueError(
+            "Each class needs a level or a color of its own. Received: "
+            f"{len(values)} of them, {_listed(values, not config.mask_values)}, for the classes "
+            f"{list(names)[:SHOWN]}"
+        )
+    return MaskCode(names, values or None, bool(values) and not config.mask_values)
+
+
+def _number_of(color) -> int:
+    """0xRRGGBB of "#rrggbb", "rrggbb" or "r g b"."""
+    digits = color.strip().removeprefix("#")
+    if re.fullmatch("[0-9a-fA-F]{6}", digits):
+        return int(digits, 16)
+    parts = [int(part) for part in re.split(r"[\s,;]+", digits) if part.isdigit()]
+    if len(parts) != 3 or max(parts) > 255:
+        raise ValueError(f"A color must be such as #ff0000 or 255 0 0. Received: {color!r}")
+    return parts[0] << 16 | parts[1] << 8 | parts[2]
+
+
+def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The names of the classes in classes.txt, if it exists, and their colors if it has them."""
+    if not os.path.isfile(file):
+        return (), ()
+    with open(file, encoding="utf-8-sig") as opened:
+        lines = [line.strip() for line in opened if line.strip()]
+    found = [COLOR.search(line) for line in lines]
+    colors: tuple[int, ...] = ()
+    if lines and all(found):
+        colors = tuple(_number_of(match[0]) for match in found if match)
+        lines = [
+            COLOR.sub("", line).strip(" \t,;:=") or match[0]
+            for line, match in zip(lines, found)
+            if match
+        ]
+    if len({*lines}) < len(lines) or not 0 < len(lines) <= VOID:
+        raise ValueError(
+            f"{file!r} must name up to {VOID} classes, each on a line and once. "
+            f"Received: {len(lines)} lines, such as {lines[:5]}"
+        )
+    return tuple(lines), colors
+
+
+def _count_levels(root, masks) -> int:
+    """The number of classes, where masks hold their numbers."""
+    present = np.flatnonzero(levels_in(masks).any(axis=0))
+    levels = present[present != VOID]
+    if not len(present):  # whoever opens the first one says why it cannot be read
+        pixel_values(read_file(masks[0]))
+    if len(levels) > 1 and levels[-1] == len(levels) - 1:
+        return len(levels)
+    soft = "; so many come of soft edges, or of a JPEG in between" if len(present) > 32 else ""
+    raise ValueError(
+        "The masks must hold the numbers of the classes, from 0 on without gaps, or "
+        f"{VOID} for no class. Received: {root!r}, whose masks hold the levels "
+        f"{_listed(present.tolist(), False)}{soft}. If each level is a class, give "
+        f"--data.mask_values {','.join(map(str, present[:SHOWN]))}; or name all classes in {NAMES}"
+    )
+
+
+def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
+    """Finds the levels in the masks of N files, or the classes by their code.
+
+    Returns:
+        Whether each is in each mask, `(N, 256)` float32; nothing where a file is unreadable.
+    """
+
+    def look(path):
+        present = np.zeros(256, "float32")
+        try:
+            data = read_file(path)
+            found = np.unique(code(data) if code else pixel_values(data))
+            present[found[found < len(present)]] = 1
+        except (OSError, ValueError, SyntaxError):
+            pass  # whoever reads the picture says so
+        return present
+
+    return np.stack([*read_ahead(look, masks, AHEAD)])
+
+
+def mask_split(
+    images: Sequence[str],
+    masks: Sequence[str],
+    code: MaskCode,
+    origin: Origin,
+    groups: Sequence[str] | None,
+) -> Split:
+    """Makes a split of picture files whose labels are masks `(H, W)` uint8."""
+
+    def decode_mask(index: int, data: bytes, sides: tuple[int, int]) -> np.ndarray:
+        try:
+            mask = code(data)
+        except (OSError, ValueError) as error:
+            reason = str(error) or type(error).__name__
+            raise WholeFault(f"{masks[index]!r} cannot be read as a mask ({reason})") from error
+        if mask.shape != sides:
+            (height, width), (rows, columns) = sides, mask.shape
+            raise WholeFault(
+                "A picture and its mask must have the same size. Received: "
+                f"{images[index]!r} with {width}x{height} pixels and {masks[index]!r} with "
+                f"{columns}x{rows}"
+            )
+        return mask
+
+    return Split(
+        lambda: levels_in(masks, code)[:, : len(code.names)],
+        encoded=lambda i: (read_file(images[i]), read_file(masks[i])),
+        origin=origin,
+        size=len(images),
+        mask=decode_mask,
+        groups=groups,
+    )
 
 
 def holds_masks(path: str) -> bool:
-    """Whether a folder, or its folder train, has the folders images and masks.
+    """Whether a folder, or its folder train, holds pictures and their masks.
+
+    They lie in the folders images and masks, or beside each other, as `a.jpg` and `a_mask.png`.
 
     Example:
         >>> holds_masks("photos")  # which has a folder for each class
         False
     """
     return any(
-        os.path.isdir(os.path.join(root, IMAGES)) and os.path.isdir(os.path.join(root, MASKS))
+        _is_pair_of_folders(root) or _has_masks_beside(root)
         for root in (path, os.path.join(path, "train"))
+        if os.path.isdir(root)
     )
 
 
-def load_folder(path: str, channels: int, config: DataConfig) -> Dataset:
-    """Opens `path`/train/images/x.jpg and `path`/train/masks/x.png, or the same without train.
+def _folders(root) -> tuple[str | None, str | None]:
+    """The folders of the pictures and of the masks in `root`."""
+    known = {name.lower(): os.path.join(root, name) for name in sorted(os.listdir(root))}
+    known = {name: place for name, place in known.items() if os.path.isdir(place)}
+    images, masks = (next((known[n] for n in of if n in known), None) for of in (IMAGES, MASKS))
+    return images, masks
 
-    A held-out split is a folder beside train, as for classes; without one, `config.test_percent` of
-    the pictures are held out. A picture and its mask have the same name, but for the suffix.
-    `path`/classes.txt names the classes, one a line; without it, their numbers do, up to the
-    largest one in the training masks.
+
+def _is_pair_of_folders(root):
+    return all(_folders(root))
+
+
+def _has_masks_beside(root):
+    """Whether the pictures in the first folder below `root` that has any have masks beside."""
+    for _, names in walk_once(root):
+        stems = {os.path.splitext(name)[0] for name in names if _is_picture(name)}
+        if stems:
+            return 2.1 * sum(ENDS.sub("", s) in stems - {s} for s in stems) >= len(stems)
+    return False
+
+
+def find_masks(root: str) -> list[tuple[str, str]]:
+    """Finds the picture and the mask of each name.
 
     Raises:
         ValueError: There are no such folders, or not one mask for each picture.
     """
-    roots = _roots(path)
-    pairs = {split: _pairs(root) for split, root in roots.items()}
-    held_out_by = ""
-    if len(pairs) == 1 and without_held_out(pairs, config.test_split):
-        pairs, held_out_by = _hold_out(pairs["train"], path, "no folder test", config)
-    return _dataset(f"folder:{path}", path, pairs, channels, config, held_out_by)
-
-
-def _roots(path):
-    """The folder of each split, that of train first."""
-    known = {name.lower(): os.path.join(path, name) for name in sorted(os.listdir(path))}
-    roots = {name: known[name] for name in ("train", *HELD_OUT) if name in known}
-    roots = {name: root for name, root in roots.items() if os.path.isdir(root)}
-    if "train" not in roots:
-        roots = {"train": path, **roots}
-    for root in roots.values():
-        if missing := [n for n in (IMAGES, MASKS) if not os.path.isdir(os.path.join(root, n))]:
-            raise ValueError(
-                f"A folder of pictures and masks must hold the folders {IMAGES} and {MASKS}. "
-                f"Received: {root!r} without {' and '.join(missing)}"
-            )
-    return roots
-
-
-def _pairs(root) -> list[tuple[str, str]]:
-    """The picture and the mask of each name, in an order that follows from the names alone."""
-    images, masks = (_by_stem(os.path.join(root, name)) for name in (IMAGES, MASKS))
+    folders = _folders(root)
+    if all(folders):
+        images, masks = (_by_stem(folder) for folder in folders)
+        named = {stem: ENDS.sub("", stem) for stem in masks.keys() - images.keys()}
+    elif _has_masks_beside(root):
+        images = _by_stem(root)
+        named = {s: ENDS.sub("", s) for s in images if ENDS.sub("", s) in images.keys() - {s}}
+        masks = {stem: images.pop(stem) for stem in named}
+    else:
+        missing = [name for name, of in zip(("images", "masks"), folders) if not of]
+        raise ValueError(
+            "A folder of pictures and masks must hold the folders images and masks, or a_mask.png "
+            f"beside a.jpg. Received: {root!r} without {' and '.join(missing)}"
+        )
+    masks = {named.get(stem, stem): path for stem, path in masks.items()}
     problems = [
         f"{len(names)} {what}, such as {names[:5]}"
         for names, what in (
@@ -85,99 +304,25 @@ def _pairs(root) -> list[tuple[str, str]]:
         )
     if not images:
         kinds = ", ".join(SUFFIXES)
-        raise ValueError(
-            f"{os.path.join(root, IMAGES)!r} must hold pictures ({kinds}). Received: none"
-        )
-    stems = sorted(images, key=path_hash)
-    return [(images[stem], masks[stem]) for stem in stems]
+        raise ValueError(f"{folders[0]!r} must hold pictures ({kinds}). Received: none")
+    return [(images[stem], masks[stem]) for stem in images]
+
+
+def _is_picture(name):
+    return name.lower().endswith(SUFFIXES) and not is_junk(name)
 
 
 def _by_stem(folder) -> dict[str, str]:
     """The pictures in a folder by their paths below it, without suffixes."""
     files: dict[str, str] = {}
     for place, names in walk_once(folder):
-        for name in sorted(names):
-            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
-                path = os.path.join(place, name)
-                stem = os.path.splitext(os.path.relpath(path, folder))[0]
-                if stem in files:
-                    raise ValueError(
-                        "Names of pictures must differ in more than the suffix. "
-                        f"Received: {files[stem]!r} and {path!r}"
-                    )
-                files[stem] = path
+        for name in filter(_is_picture, names):
+            path = os.path.join(place, name)
+            stem = os.path.splitext(os.path.relpath(path, folder))[0]
+            if stem in files:
+                raise ValueError(
+                    "Names of pictures must differ in more than the suffix. "
+                    f"Received: {files[stem]!r} and {path!r}"
+                )
+            files[stem] = path
     return files
-
-
-def load_rows(
-    path: str, columns: dict[str, Any], split_of_rows: np.ndarray, channels: int, config: DataConfig
-) -> Dataset:
-    """Opens the rows of a table with the columns path and mask, both relative to the table.
-
-    Args:
-        path: The table.
-        columns: Its columns by name.
-        split_of_rows: The split of each row, `(N,)` strings; all "train" without a column split.
-        channels: 1 for grayscale or 3 for RGB.
-        config: Says what is held out where the table does not.
-
-    Raises:
-        ValueError: Files do not exist.
-    """
-    root = os.path.dirname(os.path.abspath(path))
-    places = {
-        name: [os.path.join(root, str(file)) for file in columns[name]] for name in ("path", "mask")
-    }
-    missing = [f for files in places.values() for f in files if not os.path.isfile(f)]
-    if missing:
-        raise ValueError(
-            f"The files of a table must exist. Received: {path!r}, which names {len(missing)} that "
-            f"do not, such as {missing[:5]}"
-        )
-    rows = [*zip(places["path"], places["mask"])]
-    names = sorted({*split_of_rows.tolist()})
-    pairs = {name: [row for row, of in zip(rows, split_of_rows) if of == name] for name in names}
-    held_out_by = ""
-    if "train" in pairs and without_held_out(pairs, config.test_split):
-        train, held_out_by = _hold_out(pairs["train"], root, "no column split", config)
-        pairs |= train
-    return _dataset(f"table:{path}", root, pairs, channels, config, held_out_by)
-
-
-def _hold_out(pairs, root, lacks, config):
-    """The pairs of "train" and "test", and how they were chosen."""
-    paths = [os.path.relpath(image, root) for image, _ in pairs]
-    chosen, held_out_by = hold_out(lacks, paths, [0] * len(pairs), config, UNIT)
-    members = {
-        name: [pair for pair, held_out in zip(pairs, chosen) if held_out == is_test]
-        for name, is_test in (("train", False), ("test", True))
-    }
-    return {name: of_split for name, of_split in members.items() if of_split}, held_out_by
-
-
-def _dataset(name, root, pairs, channels, config, held_out_by) -> Dataset:
-    unreadable = UnreadableImages(config.on_corrupt == "stop")
-    class_names = _class_names(root, [mask for _, mask in pairs["train"]])
-    splits = {}
-    for split, of_split in pairs.items():
-        images, masks = ([pair[i] for pair in of_split] for i in (0, 1))
-        splits[split] = from_mask_files(images, masks, len(class_names), channels, unreadable)
-    return Dataset(name, splits, class_names, unreadable, held_out_by, "masks")
-
-
-def _class_names(root: str, masks: Sequence[str]) -> tuple[str, ...]:
-    """The lines of classes.txt, or the numbers up to the largest one in the masks."""
-    file = os.path.join(root, NAMES)
-    if not os.path.isfile(file):
-        present = classes_in(masks)[:, :VOID].any(axis=0)
-        return tuple(
-            str(number) for number in range(int(np.flatnonzero(present).max(initial=0)) + 1)
-        )
-    with open(file, encoding="utf-8") as lines:
-        names = [line.strip() for line in lines if line.strip()]
-    if len({*names}) < len(names) or len(names) > VOID:
-        raise ValueError(
-            f"{file!r} must name up to {VOID} classes, each on a line and once. "
-            f"Received: {len(names)} lines, such as {names[:5]}"
-        )
-    return tuple(names)

@@ -111,3 +111,9 @@ class Origin:
     channels: int
     unreadable: UnreadableImages
     pixel_scale: int = 1
+
+
+def read_file(path: str) -> bytes:
+    """Returns the bytes of a file."""
+    with open(path, "rb") as file:
+        return file.read()

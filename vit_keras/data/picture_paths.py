@@ -1,5 +1,6 @@
 """Finds the picture files that a command's arguments name."""
 
+import fnmatch
 import glob
 import os
 import pathlib
@@ -7,13 +8,25 @@ from collections.abc import Iterable, Iterator
 
 from vit_keras.data.pillow_images import SUFFIXES
 
+JUNK = {  # what systems and network drives leave among pictures, in small letters
+    *("__macosx", "icon\r", "network trash folder", "temporary items", "thevolumesettingsfolder"),
+    *("thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "picasa.ini"),
+    *("$recycle.bin", "system volume information", "lost+found", "__pycache__"),
+    *("@eadir", "@tmp", "@sharebin", "#recycle", "#snapshot", "~snapshot"),
+    *("@recycle", "@recently-snapshot", "@__thumb", "zbthumbnail.info"),
+}
+JUNK_ENDINGS = ("@synoeastream", "@synoresource")
+
+Seen = set[tuple[int, int]]  # the devices and numbers of folders
+
 
 def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path]:
     """Expands files, folders, and glob patterns into the paths of pictures.
 
     A file is kept as it is, whatever its suffix. A folder stands for all pictures in it and in its
     subfolders, and a pattern such as `photos/**/*.jpg` for the pictures and folders that it
-    matches. Hidden files and folders are left out.
+    matches. What is hidden or a system's own, such as `__MACOSX`, is left out. Links to folders are
+    followed, but not upward, and each folder is read once.
 
     Args:
         arguments: Paths and patterns.
@@ -23,6 +36,7 @@ def expand_pictures(arguments: Iterable[str | os.PathLike]) -> list[pathlib.Path
 
     Raises:
         FileNotFoundError: If an argument is neither a file, a folder, nor a pattern.
+        PermissionError: If a folder cannot be read.
         ValueError: If a folder holds no pictures, or if no picture matches a pattern.
 
     Example:
@@ -42,85 +56,129 @@ def expand_argument(argument: str) -> Iterator[str]:
     Memory grows with the number of names in the largest folder, not with the number of pictures.
 
     Raises:
-        FileNotFoundError, ValueError: As `expand_pictures` does, once no path has come.
+        FileNotFoundError, PermissionError, ValueError: As `expand_pictures` does, the second also
+            after some paths.
     """
     path, kinds = pathlib.Path(argument), ", ".join(SUFFIXES)
     if path.is_file():
         yield str(path)
-    elif path.is_dir():
-        pictures = _pictures_in(str(path))
-        first = next(pictures, None)
-        if first is None:
-            raise ValueError(
-                f"A folder of pictures must hold {kinds} files. Received: {argument!r}, with none"
-            )
-        yield first
-        yield from pictures
-    else:
-        yield from _matching(argument, kinds)
-
-
-def _matching(argument, kinds):
-    if not glob.has_magic(argument):
-        raise FileNotFoundError(f"There is no picture and no folder at {argument!r}.")
-    matches = [str(pathlib.Path(match)) for match in sorted(glob.glob(argument, recursive=True))]
-    pictures = [
-        picture
-        for match in matches
-        for picture in (_pictures_in(match) if os.path.isdir(match) else [match])
-        if _is_picture(os.path.basename(picture))
-    ]
-    if not pictures:
-        raise ValueError(
-            f"A pattern must match pictures ({kinds}). Received: {argument!r}, which matches none"
-        )
-    return pictures
-
-
-def _pictures_in(folder: str) -> Iterator[str]:
-    """Yields the pictures in a folder and its subfolders, sorted by the parts of their paths."""
-    try:
-        with os.scandir(folder) as entries:
-            kinds = {entry.name: is_folder(entry) for entry in entries if _is_shown(entry)}
-    except OSError:  # as `os.walk`, which leaves out what it may not list
         return
-    for name in sorted(kinds):
-        path = name if folder == os.curdir else os.path.join(folder, name)
-        if kinds[name]:
-            yield from _pictures_in(path)
-        else:
+    if path.is_dir():
+        pictures, rule = _pictures_in(str(path), set()), f"A folder must hold pictures ({kinds})"
+    elif glob.has_magic(argument):
+        pictures, rule = _matching(path.parts), f"A pattern must match pictures ({kinds})"
+    else:
+        raise FileNotFoundError(f"There is no picture and no folder at {argument!r}.")
+    first = next(pictures, None)
+    if first is None:
+        raise ValueError(f"{rule}. Received: {argument!r}, with none")
+    yield first
+    yield from pictures
+
+
+def _matching(names) -> Iterator[str]:
+    """The pictures that the names in a pattern match, and those in the folders that they match."""
+    seen: Seen = set()
+    pictures = (
+        picture
+        for match in sorted(set(_matches(os.curdir, names)))
+        for picture in (_pictures_in(match, seen) if os.path.isdir(match) else [match])
+        if _is_picture(os.path.basename(picture))
+    )
+    return iter(dict.fromkeys(pictures))
+
+
+def _matches(folder, names) -> Iterator[str]:
+    """Yields the files and folders below a folder that the names in a pattern match."""
+    if not names:
+        yield folder
+        return
+    first, *rest = names
+    if first == "**":
+        for place, _ in walk_once(folder):
+            yield from _matches(place, rest)
+    elif _exists(path := _join(folder, first)):  # whatever signs its name has
+        yield from _matches(path, rest)
+    elif glob.has_magic(first):
+        for path, entry in _entries(folder, set()).items():
+            takes = is_folder(entry) or (not rest and _may_be_file(entry))
+            if takes and fnmatch.fnmatch(entry.name, first):
+                yield from _matches(path, rest)
+
+
+def _exists(path):
+    try:
+        return bool(os.lstat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _pictures_in(folder: str, seen: Seen) -> Iterator[str]:
+    """Yields the pictures in a folder and its subfolders, sorted by the parts of their paths."""
+    for path, entry in _entries(folder, seen).items():
+        if is_folder(entry):
+            yield from _pictures_in(path, seen)
+        elif _is_picture(entry.name):
             yield path
 
 
 def walk_once(top: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields each folder below `top` and the names of its files, also of folders that are linked.
+    """Yields each folder from `top` on that holds anything, and the names of its files.
 
     A folder that several links lead to comes once, so that links to folders above them end.
-    Whatever is no file, such as a pipe, is left out; a link that leads nowhere stays.
+    Junk and whatever is no file, such as a pipe, is left out; a link that leads nowhere stays.
+
+    Raises:
+        PermissionError: If a folder cannot be read. The message names it.
     """
-    seen, waiting = set(), [top]
+    seen: Seen = set()
+    waiting = [top]
     while waiting:
         folder = waiting.pop()
-        try:
-            status = os.stat(folder)
-            with os.scandir(folder) as entries:
-                inside = sorted(entries, key=lambda entry: entry.name)
-        except OSError:  # as `os.walk`, which leaves out what it may not list
-            continue
-        if (status.st_dev, status.st_ino) in seen:
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders = [entry.path for entry in inside if is_folder(entry)]
+        inside = _entries(folder, seen)
+        folders = [path for path, entry in inside.items() if is_folder(entry)]
         waiting.extend(reversed(folders))
-        yield folder, [e.name for e in inside if e.path not in set(folders) and _may_be_file(e)]
+        if inside:
+            files = (inside[path] for path in inside.keys() - folders)
+            yield folder, sorted(entry.name for entry in files if _may_be_file(entry))
+
+
+def _entries(folder: str, seen: Seen) -> dict[str, os.DirEntry]:
+    """What a folder holds, by path, sorted; nothing if the folder has been `seen`."""
+    try:
+        status = os.stat(folder)
+        with os.scandir(folder) as entries:
+            inside = sorted(entries, key=lambda entry: entry.name)
+    except PermissionError as error:
+        raise PermissionError(
+            f"A folder of pictures must be readable. Received: {folder!r}, which this user may not "
+            "read. Change its permissions, or move it elsewhere"
+        ) from error
+    if (status.st_dev, status.st_ino) in seen:
+        return {}
+    seen.add((status.st_dev, status.st_ino))
+    return {_join(folder, entry.name): entry for entry in inside if not is_junk(entry.name)}
+
+
+def _join(folder, name):
+    return name if folder == os.curdir else os.path.join(folder, name)
 
 
 def is_folder(entry: os.DirEntry) -> bool:
-    """Whether a directory's entry is a folder or leads to one; a link in a circle does not."""
+    """Whether a directory's entry is a folder, or a link to one that is not above the link.
+
+    Raises:
+        PermissionError: If a link leads to where this user may not look.
+    """
     try:
-        return entry.is_dir()
-    except OSError:
+        if not entry.is_dir():
+            return False
+    except PermissionError:
+        raise
+    except OSError:  # a link in a circle
         return False
+    place = pathlib.Path(entry.path)
+    return not (entry.is_symlink() and place.parent.resolve().is_relative_to(place.resolve()))
 
 
 def _may_be_file(entry):
@@ -131,11 +189,11 @@ def _may_be_file(entry):
         return True
 
 
-def _is_shown(entry):
-    if is_folder(entry):
-        return not entry.name.startswith(".") and not entry.is_symlink()
-    return _is_picture(entry.name)
+def is_junk(name: str) -> bool:
+    """Whether a file or folder of this name is hidden, or a system's own, such as `__MACOSX`."""
+    name = name.lower()
+    return name.startswith((".", "~$")) or name in JUNK or name.endswith(JUNK_ENDINGS)
 
 
 def _is_picture(name):
-    return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
+    return os.path.splitext(name)[1].lower() in SUFFIXES and not is_junk(name)

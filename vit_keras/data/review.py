@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 import math
 import os
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ import numpy as np
 
 from vit_keras.data.dataset import Dataset
 from vit_keras.data.depth import viewable
+from vit_keras.data.folder import Layout
 from vit_keras.data.label_kinds import LABEL_KINDS
-from vit_keras.data.layout import Layout
 from vit_keras.data.pillow_images import pillow_image
 from vit_keras.data.splits import Split
 from vit_keras.data.survey import Pair, Picture
@@ -59,8 +60,6 @@ def review_files(review: Review, layout: Layout) -> None:
     unsupported = [path for path in layout.others if path.lower().endswith(UNSUPPORTED)]
     others = set(layout.others).difference(unsupported)
     suffixes = collections.Counter(os.path.splitext(p)[1].lower() or "no suffix" for p in others)
-    names = collections.Counter(map(str.casefold, layout.classes))
-    alike = [name for name in layout.classes if names[name.casefold()] > 1]
     review.facts |= {
         "unsupported": unsupported,
         "not_pictures": dict(sorted(suffixes.items())),
@@ -68,11 +67,9 @@ def review_files(review: Review, layout: Layout) -> None:
         "unused_folders": layout.unused,
     }
     loose = layout.classes and layout.loose
-    rename = ". Rename one of them, or join them: some systems take them for one folder"
     splits = f". The splits are {', '.join(layout.roots)}"
     review.warn(unsupported, "unsupported pictures are left out", ". Convert them to JPEG or PNG")
     review.warn(loose, "pictures in no folder of a class are left out", ". Move them into one")
-    review.warn(alike, "classes whose names differ in upper and lower case alone", rename)
     review.warn(layout.unused, "folders that are no splits are left out", splits)
 
 
@@ -122,6 +119,12 @@ def review_labels(review: Review, dataset: Dataset, splits: dict[str, Split]) ->
     """
     kind, names = dataset.kind, dataset.class_names
     review.facts |= {"kind": kind, "images": {name: len(split) for name, split in splits.items()}}
+    review.facts["notes"] = [*filter(None, [dataset.held_out_by]), *dataset.notes]
+    review.warnings += spoilers(dataset, splits)
+    folded = collections.Counter(map(str.casefold, names))
+    alike = [name for name in names if folded[name.casefold()] > 1]
+    rename = ". Rename one of them, or join them: some systems take them for one folder"
+    review.warn(alike, f"{kind} whose names differ in upper and lower case alone", rename)
     if kind not in ("labels", "numbers"):
         return
     describe = _describe_labels if kind == "labels" else _describe_numbers
@@ -130,10 +133,20 @@ def review_labels(review: Review, dataset: Dataset, splits: dict[str, Split]) ->
     unknown = np.isnan(labels).mean(axis=0) > UNKNOWN
     what = f"{kind} that are unknown of more than half of the training pictures"
     review.warn(list(compress(names, unknown)), what, ". They are learned from the others alone")
-    if kind == "numbers":
-        same = [len(np.unique(values[~np.isnan(values)])) < 2 for values in labels.T]
-        what = "numbers that are the same for all training pictures"
-        review.warn(list(compress(names, same)), what, ". Leave them out")
+
+
+def spoilers(dataset: Dataset, splits: dict[str, Split]) -> list[str]:
+    """Says what may spoil the results on some splits: groups in several, and constant numbers."""
+    review = Review(warnings=[*dataset.warnings])
+    groups = {name: {*(split.groups or ())} - {""} for name, split in splits.items()}
+    for one, other in itertools.combinations(groups, 2):
+        what = f"groups in {one!r} and in {other!r}, so that the measured result is too good"
+        review.warn(sorted(groups[one] & groups[other]), what)
+    for name, split in splits.items() if dataset.kind == "numbers" else ():
+        same = [len(np.unique(values[~np.isnan(values)])) < 2 for values in split.labels.T]
+        what = f"numbers that are the same in all of {name!r}, which have no R²"
+        review.warn(list(compress(dataset.class_names, same)), what, ". Leave them out")
+    return review.warnings
 
 
 def _describe_labels(labels, names):
@@ -240,9 +253,9 @@ def describe_splits(dataset: Dataset, train: Split, test: Split) -> list[str]:
 
     Returns:
         A line with the numbers of pictures and classes, the held-out share, and the smallest and
-        the largest class; and a line that says how the images were held out, if that was chosen
-        here. Classes whose sizes are not known without reading the images are left out, and so
-        are pictures without labels.
+        the largest class; and lines that say how the images were held out, what was found or
+        guessed about the files, and what may spoil the result. Classes whose sizes are not known
+        without reading the images are left out, and so are pictures without labels.
     """
     kind, count = KINDS[dataset.kind], len(dataset.class_names)
     outputs = f"of {count} {kind.one if count == 1 else kind.several}"
@@ -257,7 +270,9 @@ def describe_splits(dataset: Dataset, train: Split, test: Split) -> list[str]:
             line += f"; each {kind.one} has {counts[most]:,}"
         else:
             line += f"; a {kind.one} has {counts[least]:,} ({least}) to {counts[most]:,} ({most})"
-    return [line, *filter(None, [dataset.held_out_by])]
+    warnings = spoilers(dataset, {"train": train, "test": test})
+    notes = [*filter(None, [dataset.held_out_by]), *dataset.notes]
+    return [line, *notes, *(f"warning: {text}" for text in warnings)]
 
 
 def captions_of(targets: np.ndarray, class_names: Sequence[str], task: Task = CLASSES) -> list[str]:

@@ -28,6 +28,8 @@ class Split:
         mask: Makes the label a mask: decodes what `encoded` returns in its place to `(H, W)` uint8,
             given the index, the bytes, and the picture's height and width. `labels` then says which
             classes it has, `(N, K)`.
+        groups: The group of each image, such as a patient, which no division splits; empty for an
+            image of its own. None without groups.
 
     Example:
         >>> split = data.load("digits", channels=1).split("test")
@@ -36,11 +38,14 @@ class Split:
         (360, 3)
     """
 
-    def __init__(self, labels, read=None, *, encoded=None, origin=None, size=None, mask=None):
+    def __init__(
+        self, labels, read=None, *, encoded=None, origin=None, size=None, mask=None, groups=None
+    ):
         self.labels_are_known = not callable(labels)
         self._labels = labels if callable(labels) else as_labels(labels)
         self._size = len(labels) if size is None else size
         self._read, self._encoded, self.origin, self._mask = read, encoded, origin, mask
+        self.groups: Sequence[str] | None = groups
         self.levels: float | None = None
         self.bands: tuple[int, ...] = ()
 
@@ -140,6 +145,7 @@ class Split:
             origin=self.origin and dataclasses.replace(self.origin, name=chosen(self.origin.name)),
             size=len(indices),
             mask=chosen(self._mask),
+            groups=self.groups and [self.groups[i] for i in indices],
         ).read_as(self.levels, self.bands)
 
     def with_origin(self, origin: Origin) -> "Split":
@@ -197,6 +203,7 @@ def joined(first: Split, second: Split) -> Split:
         origin=origin,
         size=count + len(second),
         mask=either(first._mask, second._mask),
+        groups=first.groups and [*first.groups, *(second.groups or [""] * len(second))],
     ).read_as(first.levels, first.bands)
 
 

@@ -1,130 +1,353 @@
 """Data sets in a CSV or Parquet table of paths and labels."""
 
+import collections
+import csv
+import functools
+import io
 import os
 import pathlib
+import re
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import HELD_OUT, Dataset, without_held_out
-from vit_keras.data.held_out import hold_out
-from vit_keras.data.image_files import from_files
-from vit_keras.data.label_kinds import LABEL_KINDS
-from vit_keras.data.masks import load_rows
-from vit_keras.data.origin import UnreadableImages
-from vit_keras.data.table_labels import Labels, check_filled, label_columns, read_labels
+from vit_keras.data.columns import Labels, check_filled, read_labels, text_of
+from vit_keras.data.dataset import Dataset, split_name
+from vit_keras.data.picture_paths import is_junk, walk_once
+from vit_keras.data.pillow_images import SUFFIXES
+from vit_keras.data.rows import Rows, labels_in_names, open_rows, with_masks
 
-SPLITS = ("train", *HELD_OUT)
+TEXTS, PARQUET = (".csv", ".tsv", ".txt"), ".parquet"
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+# What columns are called, without signs and in lower case, the most usual first.
+PATHS = (
+    *("path", "filepath", "filename", "file", "imagepath", "imagefile", "image", "imagename"),
+    *("imgpath", "imgname", "img", "imageid", "idcode", "picture", "photo", "id", "name"),
+)
+MASKS = ("mask", "maskpath", "maskfile", "masks", "segmentation")
+LABELS = ("label", "labels", "class", "classname", "category", "target")
+SPLITS = ("split", "splits", "subset", "partition", "usage", "phase", "set")
+NUMBERED = {"0": "train", "1": "test"}, {"0": "train", "1": "validation", "2": "test"}
+GROUPS = (
+    *("patient", "subject", "person", "participant", "animal", "individual", "scene", "video"),
+    *("clip", "sequence", "session", "case", "study", "lesion", "slide", "specimen", "plot"),
+    *("site", "hospital", "camera", "location", "burst", "series", "group", "user", "owner"),
+)
+LOOKED_AT = 20  # rows whose cells show which column names files
 
 
-def load(path: str, channels: int, config: DataConfig, task: str = "auto") -> Dataset:
-    """Opens a CSV or Parquet file with the columns path, label, and optionally split.
+class Table(NamedTuple):
+    """A table as it was read: the cells by column, and what was found of its form."""
 
-    Paths are relative to the table, and rows keep their order. `config.label_columns` names other
-    columns than label, and a column mask instead holds masks: see `masks.load_rows`. Without a
-    column split, or where that has no held-out rows, `config.test_percent` of each class is held
-    out.
+    path: str
+    columns: dict[str, list]
+    notes: list[str]
+
+    def named(self, names: tuple[str, ...]) -> list[str]:
+        """The columns with one of some names, in the order of these."""
+        known = {re.sub(r"[\W_]", "", column).casefold(): column for column in self.columns}
+        return [known[name] for name in names if name in known]
+
+    def column(self, name: str, field: str) -> list:
+        """The cells of a column that a field of the configuration names."""
+        if name not in self.columns:
+            raise ValueError(
+                f"`data.{field}` must name a column. Received: {name!r}, and {self.path!r} has "
+                f"{list(self.columns)}"
+            )
+        return self.columns[name]
+
+
+def load(
+    path: str, channels: int, config: DataConfig, task: str = "auto", labeled: bool = True
+) -> Dataset:
+    """Opens a CSV or Parquet file with columns of paths, labels and, optionally, splits.
+
+    Cells are text until a task says otherwise. Paths are relative to the table, and rows keep their
+    order. `config` may name the columns. Columns path, label, mask and split are found by their
+    usual names too, in letters of either case, and what was found is in the data set's notes. A
+    file that a table spells otherwise is taken if just one fits. A column mask without one of
+    labels holds masks: see `masks.mask_code`. Without a column split, or where that has no held-out
+    rows, `config.test_percent` of each class is held out.
 
     Raises:
         FileNotFoundError: If there is no table at `path`.
         ValueError: If the table cannot be read, lacks a column or a value, names files that do not
             exist, or has classes without training images.
-        ImportError: If PyArrow is not installed.
+        ImportError: If it is a Parquet file, and PyArrow is not installed.
     """
-    columns, needed = _columns(path, config, task)
-    if "mask" in needed:
-        return load_rows(path, columns, _split_of_rows(columns), channels, config)
-    root = os.path.dirname(os.path.abspath(path))
-    files = [str(file) for file in columns["path"]]
-    missing = [file for file in files if not os.path.isfile(os.path.join(root, file))]
-    if missing:
-        raise ValueError(
-            f"The files of a table must exist. Received: {path!r}, which names "
-            f"{len(missing)} that do not, such as {missing[:5]}. Paths are relative to {root!r}"
-        )
-    labels = read_labels(path, columns, config, task)
-    membership, held_out_by = _membership(columns, labels, config)
-    _check_trained(path, membership, labels)
-    unreadable = UnreadableImages(config.on_corrupt == "stop")
-    splits = {}
-    for split in sorted(set(membership.tolist())):
-        rows = [i for i, name in enumerate(membership) if name == split]
-        paths = [files[i] for i in rows]
-        splits[split] = from_files(root, paths, labels.values[rows], channels, unreadable)
-    name = f"table:{path}"
-    return Dataset(name, splits, labels.names, unreadable, held_out_by, labels.kind)
-
-
-def _membership(columns, labels: Labels, config):
-    """Returns each row's split, `(N,)` strings, and how held-out rows were chosen."""
-    files, membership = list(map(str, columns["path"])), _split_of_rows(columns)
-    if "split" not in columns:
-        lacks = "no column split"
-    elif "train" in membership and without_held_out(set(membership.tolist()), config.test_split):
-        lacks = "no row of the split test"
-    else:
-        return membership, ""
-    (rows,) = np.nonzero(membership == "train")
-    kind = LABEL_KINDS[labels.kind]
-    strata = kind.strata(labels.values[rows])
-    held_out, held_out_by = hold_out(lacks, [files[i] for i in rows], strata, config, kind.unit)
-    membership[rows[held_out]] = "test"
-    return membership, held_out_by
-
-
-def _split_of_rows(columns) -> np.ndarray:
-    """The split of each row, `(N,)` strings; "train" without a column split."""
-    names = map(str, columns.get("split", ["train"] * len(columns["path"])))
-    return np.array([name.lower() if name.lower() in SPLITS else name for name in names])
-
-
-def _needed(columns, config: DataConfig, task: str) -> tuple[str, ...]:
-    """The columns that a table must have: path and mask, or path and the columns of labels."""
-    labels = label_columns(config)
-    if task == "masks" or (task == "auto" and "mask" in columns and not {*labels} & {*columns}):
-        return "path", "mask"
-    return "path", *labels
-
-
-def _columns(path: str, config: DataConfig, task: str):
-    """Reads the columns of a table as lists, by name, and says which ones it needs."""
-    pyarrow, csv, parquet = (
-        extras.require(name, extra="tables", purpose="Reading tables of images")
-        for name in ("pyarrow", "pyarrow.csv", "pyarrow.parquet")
+    table = read_table(path, config)
+    files = _Files(os.path.dirname(os.path.abspath(path)))
+    path_column = _path_column(table, config, files)
+    paths = files.paths(table, path_column)
+    splits, split_column = _splits(table)
+    used = {path_column, split_column, config.group_column}
+    masks = table.named(MASKS)[:1]
+    labels, groups = _labels(table, paths, config, task, labeled, used, masks), None
+    if config.group_column:
+        groups = [
+            str(text_of(cell) or "") for cell in table.column(config.group_column, "group_column")
+        ]
+    looking = _look_like_groups(table, used | {*config.label_columns})
+    rows = Rows(
+        name=f"table:{path}",
+        root=files.root,
+        files=paths,
+        labels=labels,
+        splits=splits,
+        lacks="no row of the split test" if split_column else "no column split",
+        groups=groups,
+        notes=(*table.notes, *labels.notes),
+        warnings=() if groups else tuple(looking),
     )
-    readers = {".csv": csv.read_csv, ".parquet": parquet.read_table}
+    if labels.kind == "masks":
+        rows = with_masks(rows, files.paths(table, masks[0]), config)
+    return open_rows(rows, channels, config)
+
+
+def read_table(path: str, config: DataConfig) -> Table:
+    """Reads the cells of a file, all of them text but those of Parquet."""
     suffix = pathlib.Path(path).suffix.lower()
-    if suffix not in readers:
-        raise ValueError(f"`dataset` table:FILE needs a .csv or .parquet file. Received: {path!r}")
+    if suffix not in (*TEXTS, PARQUET):
+        raise ValueError(
+            "`dataset` table:FILE needs a .csv, .tsv, .txt or .parquet file. "
+            f"Received: {path!r}. Other programs save their tables as CSV"
+        )
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no table at {path!r}.")
+    table = _parquet(path) if suffix == PARQUET else _csv(path, config)
+    if not table.columns or not len(next(iter(table.columns.values()))):
+        raise ValueError(
+            f"A table needs rows below its header. Received: {path!r} with the columns "
+            f"{list(table.columns)} and no row"
+        )
+    return table
+
+
+def _parquet(path):
+    pyarrow, parquet = (
+        extras.require(name, extra="tables", purpose="Reading Parquet tables of images")
+        for name in ("pyarrow", "pyarrow.parquet")
+    )
     try:
-        columns = readers[suffix](path).to_pydict()
+        return Table(path, parquet.read_table(path).to_pydict(), [])
     except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path!r} cannot be read as a {suffix} table ({error})") from error
-    needed = _needed(columns, config, task)
-    lacking = [name for name in needed if name not in columns]
-    if lacking:
-        raise ValueError(
-            f"{path!r} needs the columns {' and '.join(needed)}. Received: {list(columns)}, "
-            f"without {' and '.join(lacking)}. Name other columns of labels in data.label_columns"
-        )
-    for name in {"path", "split", *({"mask"} & {*needed})} & set(columns):
-        check_filled(path, name, columns[name])
-    return columns, needed
+        raise ValueError(f"{path!r} cannot be read as a .parquet table ({error})") from error
 
 
-def _check_trained(path, membership, labels: Labels):
-    """Raises ValueError unless there is a split train that has all classes."""
-    if "train" not in membership:
+def _csv(path, config):
+    text, notes = _decoded(path, config.encoding)
+    first = text.split("\n", 1)[0].rstrip("\r")
+    separator = {"tab": "\t", "\\t": "\t"}.get(config.separator or "", config.separator)
+    if first.casefold().startswith("sep=") and len(first) == 5:  # Excel's own line
+        separator, text = first[4], text.split("\n", 1)[1]
+    if not separator:
+        separator = max(SEPARATORS, key=lambda sign: len(next(csv.reader([first], delimiter=sign))))
+        if separator != ",":
+            notes.append(f"columns are separated by {SEPARATORS[separator]}")
+    header, *lines = _records(path, text, separator)
+    header = [*map(text_of, header)]
+    if any(name.lower().endswith(SUFFIXES) for name in header):
         raise ValueError(
-            f"{path!r} needs rows of the split train. Received: {sorted(set(membership.tolist()))}"
+            "A table needs a header, such as path,label. "
+            f"Received: {path!r}, whose first line is {first!r}"
         )
-    counts = LABEL_KINDS[labels.kind].counts(labels.values[membership == "train"], labels.names)
-    untrained = [name for name, count in counts.items() if not count]
-    if untrained:
+    if twice := [name for name, count in collections.Counter(header).items() if name and count > 1]:
+        raise ValueError(f"Columns need different names. Received: {path!r} with {twice} twice")
+    columns = {n: [line[k] for line in lines] for k, n in enumerate(header) if n}
+    for name, cells in columns.items():
+        if separator != "," and (commas := [c for c in cells if DECIMAL_COMMA.fullmatch(c)]):
+            columns[name] = [c.replace(",", ".") if c in {*commas} else c for c in cells]
+            notes.append(f"commas in {name!r} are decimal points, such as in {commas[0]!r}")
+    return Table(path, columns, notes)
+
+
+def _decoded(path, encoding):
+    """The text of a file, and how it was decoded if not as UTF-8."""
+    data = pathlib.Path(path).read_bytes()
+    marks = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+    found = next((name for mark, name in marks.items() if data.startswith(mark)), None)
+    if found is None and data[1:2] == b"\0":
+        found = "utf-16-le"
+    for name in (encoding,) if encoding else (found or "utf-8", "cp1252"):
+        try:
+            text = data.decode(name)
+        except (UnicodeError, LookupError):
+            continue
+        said = f"read as {name}; data.encoding may say another"
+        return text, [] if name.startswith("utf-8") else [said]
+    raise ValueError(
+        f"A table must be text in UTF-8, UTF-16 or cp1252, or in data.encoding. Received: {path!r}"
+        + (f" with data.encoding={encoding!r}" if encoding else "")
+    )
+
+
+def _records(path, text, separator):
+    """The lines of a table as lists of cells; the first one is the header."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    records, begins = [], 1
+    try:
+        for record in reader:
+            if any(record):
+                records.append(record)
+                if len(record) != len(records[0]):
+                    raise csv.Error(f"it has {len(record)} cells, and the header {len(records[0])}")
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        reason = str(error)
+        if "unexpected end" in reason or "field larger" in reason:
+            reason = "a quote that opens there is not closed"
         raise ValueError(
-            f"All {labels.kind} must have training images. Received: {path!r}, which has "
-            f"{untrained} only in other splits"
+            f"{path!r} cannot be read as a table from line {begins} on ({reason}). Repair the "
+            "line, or give data.separator"
+        ) from error
+    return records or [[]]
+
+
+def _path_column(table: Table, config: DataConfig, files: "_Files") -> str:
+    """The column that names the pictures: by the configuration, its name, or its files."""
+    if name := config.path_column:
+        table.column(name, "path_column")
+        return name
+    exists = lambda name: all(files.find(cell) for cell in table.columns[name][:LOOKED_AT])
+    named = table.named(PATHS)
+    found = next((name for name in (*named, *table.columns) if exists(name)), None)
+    found = found or next(iter(named), None)
+    if found is None:
+        raise ValueError(
+            f"A table needs a column of paths, relative to {files.root!r}. Received: "
+            f"{table.path!r} with {list(table.columns)}. Name it in data.path_column"
         )
+    if found != "path":
+        table.notes.append(f"column of the paths: {found}")
+    return found
+
+
+class _Files:
+    """The files of a table, also of one that spells their names in another way."""
+
+    def __init__(self, root: str):
+        self.root = root
+
+    @functools.cached_property
+    def known(self) -> dict[str, list[tuple[list[str], str]]]:
+        """By name with and without suffix, the parts of the paths of pictures, and these paths."""
+        known = collections.defaultdict(list)
+        for folder, names in walk_once(self.root):
+            for name in names:
+                if name.lower().endswith(SUFFIXES) and not is_junk(name):
+                    path = os.path.relpath(os.path.join(folder, name), self.root)
+                    last = (parts := self._parts(path))[-1]
+                    for key in {last, os.path.splitext(last)[0]}:
+                        known[key].append((parts, path))
+        return known
+
+    @staticmethod
+    def _parts(path):
+        return [str(text_of(p)).casefold() for p in re.split(r"[\\/]+", path) if p not in ("", ".")]
+
+    def find(self, cell: Any) -> list[str]:
+        """The files that a cell may mean, relative to the root: one, unless there is doubt.
+
+        Of a file's path and the cell's, one is the end of the other.
+        """
+        path = str(cell)
+        if path and os.path.isfile(os.path.join(self.root, path)):
+            return [path]
+        parts = self._parts(path)
+        found = []
+        for known, place in self.known.get(parts[-1], ()) if parts else ():
+            length = min(len(known), len(parts))
+            if known[-length:-1] == parts[-length:-1]:
+                found.append((length, len(known) == len(parts), place))
+        return [place for *fit, place in found if fit == [*max(found)[:2]]]
+
+    def paths(self, table: Table, column: str) -> list[str]:
+        """The file of each row.
+
+        Raises:
+            ValueError: If a file does not exist, or if more than one may be meant.
+        """
+        cells = [*map(text_of, table.columns[column])]
+        check_filled(table.path, column, cells)
+        found = [self.find(cell) for cell in table.columns[column]]
+        if missing := [cell for cell, paths in zip(cells, found) if not paths]:
+            raise ValueError(
+                f"The files of a table must exist. Received: {table.path!r}, which names "
+                f"{len(missing)} that do not, such as {missing[:5]}. Paths are relative to "
+                f"{self.root!r}; data.path_column names another column than {column!r}"
+            )
+        if doubt := [(cell, paths) for cell, paths in zip(cells, found) if len(paths) > 1]:
+            cell, paths = doubt[0]
+            raise ValueError(
+                "A table must name one file in each row. "
+                f"Received: {table.path!r} with {cell!r}, which may be any of {sorted(paths)[:5]}"
+            )
+        paths = [path for (path,) in found]
+        if other := [(cell, path) for cell, path in zip(cells, paths) if path != cell]:
+            table.notes.append(
+                f"{len(other):,} of {len(paths):,} files have other names than the table says, "
+                "such as {1!r} for {0!r}".format(*other[0])
+            )
+        return paths
+
+
+def _splits(table: Table) -> tuple[np.ndarray, str | None]:
+    """The split of each row, `(N,)` strings, and the column that says it; "train" without one."""
+    for column in table.named(SPLITS):
+        cells = [text_of(cell) for cell in table.columns[column]]
+        numbered = next((names for names in NUMBERED if {*map(str, cells)} <= {*names}), {})
+        names = [numbered.get(str(cell)) or split_name(str(cell)) for cell in cells]
+        if column.casefold() == "split":
+            check_filled(table.path, column, cells)
+        elif not {*names} <= {"train", "test", "validation", "val", "valid", "dev"}:
+            continue
+        if numbered or column != "split":
+            pairs = sorted({*zip(map(str, cells), names)})
+            said = ", ".join(f"{old} is {new}" for old, new in pairs)
+            table.notes.append(f"column of the splits: {column}, where {said}")
+        return np.array(names), column
+    return np.array(["train"] * len(next(iter(table.columns.values())))), None
+
+
+def _labels(table, paths, config, task, labeled, used, masks) -> Labels:
+    """The labels of the rows; of masks, the kind alone."""
+    named = list(config.label_columns)
+    if config.label_pattern:
+        return labels_in_names(paths, config.label_pattern)
+    left = [name for name in table.columns if name not in used]
+    named = named or table.named(LABELS)[:1]
+    if task == "masks" or (task == "auto" and masks and not named):
+        if not masks:
+            raise ValueError(
+                f"{table.path!r} needs the column mask. Received: {list(table.columns)}"
+            )
+        return Labels("masks", (), np.zeros((len(paths), 1)))
+    if not named and not labeled:
+        return Labels("classes", (), np.zeros(len(paths), "int32"))
+    named = named or (left if len(left) == 1 else [])
+    if not named:
+        raise ValueError(
+            f"{table.path!r} needs a column of labels. Received: {list(table.columns)}. Name one, "
+            "or several, in data.label_columns"
+        )
+    if not config.label_columns and named != ["label"]:
+        table.notes.append(f"column of the labels: {named[0]}")
+    columns = {name: table.column(name, "label_columns") for name in named}
+    return read_labels(table.path, columns, config, task)
+
+
+def _look_like_groups(table: Table, used):
+    """Says which columns that nothing uses may hold groups, such as the patient of each picture."""
+    for name, cells in table.columns.items():
+        words = {*re.split(r"[\W_\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold())}
+        count = len({*map(str, cells)})
+        if name not in used and words & {*GROUPS} and 1 < count < len(cells):
+            yield (
+                f"the column {name!r} looks like groups: {count:,} for {len(cells):,} pictures. If "
+                "pictures of one are alike, held-out ones are easier than new ones: give "
+                f"data.group_column {name}"
+            )

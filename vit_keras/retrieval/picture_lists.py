@@ -9,7 +9,7 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data.picture_paths import expand_argument, is_folder
+from vit_keras.data.picture_paths import expand_argument, is_folder, is_junk
 from vit_keras.data.pillow_images import read_encoded, unreadable_message
 
 PREFIXES = ("folder", "table", "shards", "hf", "tfds", "vtab")  # of data sets, for `data.load`
@@ -121,7 +121,7 @@ def _is_flat(name):
     return (
         kind == "folder"
         and os.path.isdir(path)
-        and not any(is_folder(e) and not e.name.startswith(".") for e in os.scandir(path))
+        and not any(is_folder(e) and not is_junk(e.name) for e in os.scandir(path))
     )
 
 

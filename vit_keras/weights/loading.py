@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from vit_keras.files import check_arrived
 from vit_keras.layers.base import pair
 from vit_keras.models import lora_layers, with_image_size
 from vit_keras.preprocessing import PUBLISHED_PREPROCESSING
@@ -180,6 +181,7 @@ def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
     path = local_path(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no model file at {path!r}.")
+    check_arrived(path)
     if zipfile.is_zipfile(path):
         _verify_keras(path)
     try:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 from vit_keras.annotated import check_annotated
+from vit_keras.files import check_arrived
 from vit_keras.models.options import ViTOptions
 from vit_keras.weights.architectures import class_for
 from vit_keras.weights.config_fields import check_fields
@@ -165,6 +166,7 @@ def open_weight_file(path: str | os.PathLike, source: str | None = None) -> Iter
     reader = next((READERS[end] for end in READERS if path.endswith(end)), None)
     if reader is None:
         raise ValueError(f"Weights are read from {', '.join(READERS)} files. Received: {path!r}")
+    check_arrived(path)
     config = read_config(folder)
     with contextlib.closing(reader(path)) as tensors:
         format_row, names = registry.choose(tensors.shapes, source, path)

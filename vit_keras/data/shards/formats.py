@@ -20,13 +20,16 @@ from vit_keras import extras
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.data.shards.shard_files import ShardFiles
 from vit_keras.data.tfds import FOOTER, HEADER
+from vit_keras.json_files import LARGEST_JSON_BYTES, parse_json
 
 require = functools.partial(extras.require, purpose="Reading or writing such shards")
 MOST_CLASSES = 2**20  # whose names fill no memory
 IMAGE, LABEL = "image", "label"
 
 # Tar
-MOST_LABEL_BYTES = 32
+CLASS_MEMBERS = ("cls", "class", "label")  # whose text is a class, also as `.cls.txt`
+CLASS_KEYS = ("label", "cls", "class", "class_name", "target", "category")  # of `.json`
+MOST_LABEL_BYTES = 256
 MOST_PADDING = 2**20  # zeros after the last member
 
 # Examples
@@ -63,14 +66,28 @@ Reader = Callable[[int, int, int, int], bytes]
 def scan_tar(path: str, column: str | None) -> Iterator[Record]:
     """Yields a record for each picture in WebDataset's tar file.
 
-    Members with the same name before the first dot are one record; `.cls` holds its class, if any.
-    Members of other kinds are passed over. Nothing is extracted.
+    Members with the same name before the first dot are one record. Its class, if any, is the text
+    of its `.cls` or `.cls.txt`, or a value in its `.json`. `column` names another such member or
+    key. Members of other kinds are passed over. Nothing is extracted.
     """
+    for key, file, members in _tar_groups(path):
+        by_suffix = {_tar_name(member)[1]: member for member in members}
+        suffixes = [suffix for suffix in by_suffix if suffix in SUFFIXES]
+        if len(suffixes) > 1:  # an array says something about the picture
+            suffixes = [suffix for suffix in suffixes if suffix != ".npy"]
+        if len(by_suffix) < len(members) or len(suffixes) > 1:
+            raise ValueError(f"its record {key!r} has two members of a kind")
+        for suffix in suffixes:
+            picture = by_suffix[suffix]
+            yield Record(picture.offset_data, picture.size, _tar_label(file, by_suffix, column))
+
+
+def _tar_groups(path):
+    """Yields the name of each record, the open file, and the record's members."""
     with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
         members = _tar_members(archive, os.path.getsize(path))
         for key, group in itertools.groupby(members, key=lambda member: _tar_name(member)[0]):
-            if (record := _tar_record(key.lstrip("/"), file, list(group))) is not None:
-                yield record
+            yield key.lstrip("/"), file, list(group)
         # Python's reader takes a damaged header for the end, so zeros alone must follow.
         file.seek(archive.offset)
         rest = file.read(MOST_PADDING + 1)
@@ -100,25 +117,49 @@ def _tar_name(member):
     return f"{folder}/{stem}", f".{suffix.lower()}"
 
 
-def _tar_record(key, file, members) -> Record | None:
-    """The record that some members are; None for members without a picture."""
-    by_suffix = {_tar_name(member)[1]: member for member in members}
-    suffixes = [suffix for suffix in by_suffix if suffix in SUFFIXES]
-    if len(suffixes) > 1:  # an array says something about the picture
-        suffixes = [suffix for suffix in suffixes if suffix != ".npy"]
-    pictures = [by_suffix[suffix] for suffix in suffixes]
-    if len(by_suffix) < len(members) or len(pictures) > 1:
-        raise ValueError(f"its record {key!r} has two members of a kind")
-    if not pictures:
-        return None
-    label = None
-    if (member := by_suffix.get(".cls")) is not None:
-        file.seek(member.offset_data)
-        text = file.read(min(member.size, MOST_LABEL_BYTES + 1))
-        if len(text) > MOST_LABEL_BYTES or not text.strip().isdigit():
-            raise ValueError(f"its member {member.name!r} must hold the number of a class")
-        label = int(text)
-    return Record(pictures[0].offset_data, pictures[0].size, label)
+def _tar_label(file, by_suffix, column) -> int | str | None:
+    """The class that the members of a record say, if any."""
+    names = (column.lower(),) if column else CLASS_MEMBERS
+    for suffix in (f".{name}{end}" for name in names for end in ("", ".txt")):
+        if (member := by_suffix.get(suffix)) is not None:
+            text = _tar_bytes(file, member, MOST_LABEL_BYTES).decode("utf-8-sig").strip()
+            if not text or not text.isprintable():
+                raise ValueError(
+                    f"its member {member.name!r} must hold the number or the name of one class"
+                )
+            return int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else text
+    fields = _tar_fields(file, by_suffix)
+    keys = (column,) if column else CLASS_KEYS
+    label = next((fields[key] for key in keys if key in fields), None)
+    if isinstance(label, float) and label.is_integer():
+        return int(label)
+    return label if type(label) in (int, str) else None
+
+
+def _tar_fields(file, by_suffix) -> dict:
+    """What the JSON of a record says."""
+    fields: dict = {}
+    for suffix, member in by_suffix.items():
+        if suffix.endswith(".json"):
+            content = _tar_bytes(file, member, LARGEST_JSON_BYTES)
+            fields |= parse_json(content, f"its member {member.name!r}")
+    return fields
+
+
+def _tar_bytes(file, member, most):
+    if member.size > most:
+        raise ValueError(f"its member {member.name!r} holds more than {most} bytes")
+    file.seek(member.offset_data)
+    return file.read(member.size)
+
+
+def contents_of_tar(path: str) -> str:
+    """Says what the first record of a tar file has."""
+    for _, file, members in _tar_groups(path):
+        by_suffix = {_tar_name(member)[1]: member for member in members}
+        fields = ", ".join(_tar_fields(file, by_suffix))
+        return f"members {', '.join(by_suffix)}" + (f" with the keys {fields}" if fields else "")
+    return "no members"
 
 
 def scan_tfrecord(path: str, column: str | None) -> Iterator[Record]:
@@ -287,12 +328,14 @@ class ShardFormat(NamedTuple):
         scan: Takes a file and the column of the labels, and yields its records.
         reader: Takes the files of a data set, and returns what reads pictures from them.
         class_names: Takes the files and the column; returns the names of the classes that they say.
+        contents: Takes a file, and says where a label may be in it.
     """
 
     names: str
     scan: Callable[[str, str | None], Iterator[Record]]
     reader: Callable[[ShardFiles], Reader]
     class_names: Callable[[ShardFiles, str | None], tuple[str, ...]] = lambda files, column: ()
+    contents: Callable[[str], str] = lambda path: "no feature 'label'"
 
 
 def ranges(files: ShardFiles) -> Reader:
@@ -301,8 +344,11 @@ def ranges(files: ShardFiles) -> Reader:
 
 
 FORMATS = {
-    "tar": ShardFormat(r"\.tar$", scan_tar, ranges),
-    "parquet": ShardFormat(r"\.parquet$", scan_parquet, parquet_reader, parquet_class_names),
+    "tar": ShardFormat(r"\.tar$", scan_tar, ranges, contents=contents_of_tar),
+    "parquet": ShardFormat(
+        *(r"\.parquet$", scan_parquet, parquet_reader, parquet_class_names),
+        contents=lambda path: f"the columns {', '.join(parquet().read_schema(path).names)}",
+    ),
     # TensorFlow Datasets number files behind the suffix.
     "tfrecord": ShardFormat(r"\.tfrecords?(-\d+-of-\d+)?$", scan_tfrecord, ranges),
     "array_record": ShardFormat(

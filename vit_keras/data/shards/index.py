@@ -19,7 +19,7 @@ from vit_keras.file_lock import exclusive_lock
 from vit_keras.files import replacing_folder, sha256
 from vit_keras.json_files import read_json, with_checksums
 
-VERSION = 2  # of the table and of what is read out of shards
+VERSION = 3  # of the table and of what is read out of shards
 META, TABLE = "index.json", "records.bin"
 PLACE = np.dtype([("offset", "<i8"), ("length", "<i8"), ("label", "<i4")])
 NO_LABEL = -1
@@ -88,7 +88,7 @@ def _scanned(files, kind, column, classes) -> Iterator[np.ndarray]:
     kinds: set[type] = set()  # of labels
     bar = tqdm(files.shards, desc="indexing shards", unit="", disable=None, leave=False)
     for number, shard in enumerate(bar):
-        with files.scanning(number) as path, shard.naming():
+        with files.scanning(number) as path, shard.naming(path):
             records = enumerate(FORMATS[kind].scan(path, column))
             places = ((*place, _number(i, label, classes, kinds)) for i, (*place, label) in records)
             table = np.fromiter(places, PLACE)

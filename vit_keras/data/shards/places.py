@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypedDict
 
 from vit_keras.data.dataset import HELD_OUT
+from vit_keras.data.picture_paths import is_junk
 from vit_keras.data.read_ahead import read_ahead
-from vit_keras.data.shards.formats import FORMATS, format_of
+from vit_keras.data.shards.formats import format_of
 from vit_keras.data.shards.shard_files import Shard, ask, is_remote, size_and_stamp
 from vit_keras.json_files import LARGEST_JSON_BYTES, parse_json
 
@@ -19,6 +20,9 @@ SPLITS = ("train", *HELD_OUT)
 MOST_SHARDS = 10**6
 AT_ONCE = 16  # answers that are awaited together
 FILE = "shards.json"
+# Whose records have no places of their own.
+COMPRESSED = re.compile(r"\.(t[gbx]z2?|(tar|parquet|tfrecords?)\.(gz|bz2|xz|zst|lz4))$")
+REMEDY_OF_KINDS = "Name files of one, such as shards:FOLDER/*.tar, or folder:FOLDER for pictures"
 REMEDY = "Restore it; without it, the shards are read by their names, and classes have numbers"
 
 
@@ -57,6 +61,9 @@ class Shards(NamedTuple):
 def find_shards(pattern: str) -> Shards:
     """Lists shards.
 
+    A folder without shards stands for the one folder in it that has some, such as `data` of a hub's
+    repository, or for those of the splits.
+
     A shard whose name has one of the words train, test, validation, val, valid, or dev, or whose
     folder has this name, belongs to that split, and others to train, unless `shards.json` says.
 
@@ -85,11 +92,12 @@ def find_shards(pattern: str) -> Shards:
         for entry in of_split
     }
     paths = paths or list(entries) or _in_folder(folder)
+    kind = _kind(pattern, paths)
     splits: dict[str, list[Shard]] = {}
     for shard in _described(paths, entries):
         split, _ = entries.get(shard.path, (_split_of(shard.path), None))
         splits.setdefault(split, []).append(shard)
-    return Shards(splits, _kind(pattern, paths), tuple(manifest["classes"]))
+    return Shards(splits, kind, tuple(manifest["classes"]))
 
 
 def _named(pattern) -> list[str]:
@@ -106,15 +114,31 @@ def _matching(path):
 
 
 def _in_folder(folder) -> list[str]:
-    paths = _listed(folder, lambda files, name: files.ls(name, detail=False))
-    return [path for path in paths if format_of(path)]
+    """The shards in a folder or, if it has none, in the folders of a split or the one in it."""
+    listed = lambda path: _listed(path, lambda files, name: files.ls(name, detail=False))
+    shards = lambda paths: [path for path in paths if format_of(path) or COMPRESSED.search(path)]
+    paths = listed(folder)
+    if any(shards(paths)) or folder.startswith("http"):
+        return shards(paths)
+    inside = [path for path in paths if ask(path, lambda files, name: files.isdir(name))]
+    below = {path: of_path for path in inside if (of_path := shards(listed(path)))}
+    if len(below) > 1 and not {_name(path) for path in below} <= {*SPLITS}:
+        raise ValueError(
+            f"A folder must hold shards of one data set. Received: {folder!r} with shards in "
+            f"{', '.join(map(_name, below))}. Give one of them, such as shards:{next(iter(below))}"
+        )
+    return [*itertools.chain(*below.values())] or [path for path in paths if path not in inside]
+
+
+def _name(path):
+    return path.rpartition("/")[2]
 
 
 def _listed(path, names: Callable[[Any, str], list[str]]) -> list[str]:
     """The files that a file system lists, sorted; not the hidden ones."""
     whole = lambda files, name: files.unstrip_protocol(name) if is_remote(path) else name
     paths = ask(path, lambda files, name: [whole(files, one) for one in names(files, name)])
-    return sorted(path for path in paths if not path.rpartition("/")[2].startswith("."))
+    return sorted(path for path in paths if not is_junk(_name(path)))
 
 
 def expand_braces(pattern: str) -> list[str]:
@@ -177,11 +201,13 @@ def _described(paths, entries):
 def _kind(pattern, paths) -> str:
     kinds = {format_of(path) for path in paths}
     if len(kinds) != 1 or None in kinds:
-        names = ", ".join(sorted(filter(None, kinds))) or "none"
+        others = [_name(path) for path in paths if format_of(path) is None]
+        names = ", ".join(others[:3] or map(str, kinds)) or "no files"
+        compressed = next(filter(COMPRESSED.search, others), None)
         raise ValueError(
             "Shards must be files of one format, with a suffix .tar, .parquet, .tfrecord or "
-            f".array_record: {', '.join(FORMATS)}. Received: {pattern!r} with {names}. Unpack "
-            "compressed files"
+            f".array_record. Received: {pattern!r} with {names}. "
+            + (f"Unpack compressed files: gunzip {compressed}" if compressed else REMEDY_OF_KINDS)
         )
     return str(kinds.pop())
 

@@ -15,7 +15,7 @@ from vit_keras import extras
 from vit_keras.data.origin import UnreachableError
 from vit_keras.data.read_ahead import read_ahead
 from vit_keras.file_lock import exclusive_lock
-from vit_keras.files import replacing, sha256
+from vit_keras.files import check_arrived, replacing, sha256
 
 PAUSES = (0.5, 1, 2, 4, 8, 16)  # seconds between attempts
 FINAL = (  # what no other attempt can change
@@ -25,6 +25,7 @@ FINAL = (  # what no other attempt can change
 STAMPS = ("ETag", "etag", "md5Hash", "blob_id", "mtime", "LastModified", "Last-Modified")
 CHUNK, CHUNKS = 2**24, 4  # bytes of one answer, and answers that are awaited together
 GIGABYTE = 10**9
+COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"(\xb5/\xfd")  # the first bytes of such files
 
 Result = TypeVar("Result")
 
@@ -54,14 +55,18 @@ class Shard(NamedTuple):
         )
 
     @contextlib.contextmanager
-    def naming(self) -> Iterator[None]:
-        """Turns what is wrong with the content into an error that names the shard."""
+    def naming(self, path: str) -> Iterator[None]:
+        """Turns what is wrong with the content, in the file `path`, into an error that names it."""
         try:
             yield
         except (FileNotFoundError, ImportError, MemoryError, PermissionError):
             raise
         except Exception as error:  # libraries for files raise errors of their own
-            raise self.damaged(str(error) or type(error).__name__) from error
+            check_arrived(path)
+            with open(path, "rb") as file:
+                is_compressed = file.read(8).startswith(COMPRESSED)
+            reason = "it is compressed: unpack it" if is_compressed else str(error)
+            raise self.damaged(reason or type(error).__name__) from error
 
 
 def is_remote(path: str) -> bool:

@@ -8,8 +8,8 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset, without_held_out
-from vit_keras.data.held_out import hold_out_by_number
+from vit_keras.data.dataset import Dataset
+from vit_keras.data.held_out import hold_out_of
 from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.data.shards.formats import FORMATS
 from vit_keras.data.shards.index import NO_LABEL, Index, open_index
@@ -52,6 +52,11 @@ def load(
     flat = [shard for of_split in shards.splits.values() for shard in of_split]
     files = ShardFiles(flat, config.shard_cache_gb)
     index = open_index(files, shards.kind, column)
+    if not len(index.labels):
+        raise ValueError(
+            "Shards must hold pictures. "
+            f"Received: {pattern!r} with none, but {_contents(files, shards.kind, 0)}"
+        )
     files.copy_all()
     names = _class_names(shards, files, index, column, labeled)
     labels = index.labels if names else np.zeros_like(index.labels)
@@ -65,10 +70,7 @@ def load(
         start, stop = index.starts[[first, first + len(of_split)]].tolist()
         splits[key] = _part(labels, encoded, origin, start, stop, of_split)
         first += len(of_split)
-    held_out_by = ""
-    lacks_test = "train" in splits and without_held_out(splits, config.test_split)
-    if lacks_test and len(splits["train"]):
-        splits, held_out_by = hold_out_by_number("no shard test", splits["train"], config, names)
+    splits, held_out_by = hold_out_of(splits, "no shard test", "classes", config, bool(names))
     return Dataset(f"shards:{pattern}", splits, names, unreadable, held_out_by)
 
 
@@ -88,16 +90,15 @@ def _part(labels, encoded, origin, start, stop, shards) -> Split:
 def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[str, ...]:
     """The names of the classes: as the shards or `shards.json` say, or numbers."""
     (without,) = np.nonzero(index.labels == NO_LABEL)
-    if len(without):
-        if labeled:
-            raise ValueError(
-                "Every picture must have a class. Received: "
-                f"{_name(index, files.shards, without[0])} without one, and {len(without)} in all. "
-                "Name the column of the labels in data.label_columns, or learn without labels"
-            )
+    if len(without) and not labeled:
         return ()
-    if not len(index.labels):
-        return shards.classes
+    if len(without):
+        raise ValueError(
+            "Every picture must have a class. Received: "
+            f"{_name(index, files.shards, without[0])} without one, and {len(without)} in all; "
+            f"the shard has {_contents(files, shards.kind, index.place(without[0])[0])}. Name the "
+            "labels in data.label_columns, or learn without labels"
+        )
     if index.classes and shards.classes and index.classes != shards.classes:
         raise ValueError(
             f"Names of classes in shards must be those of shards.json. Received: "
@@ -112,6 +113,12 @@ def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[
             f"it has the class {highest}, and there are names of {len(names)} classes"
         )
     return tuple(names or map(str, range(highest + 1)))
+
+
+def _contents(files, kind, number) -> str:
+    """Says what a shard has."""
+    with files.scanning(number) as path:
+        return FORMATS[kind].contents(path)
 
 
 def _name(index: Index, shards: Sequence[Shard], number) -> str:

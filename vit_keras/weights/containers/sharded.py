@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from vit_keras.annotated import is_text, short
+from vit_keras.files import check_arrived
 from vit_keras.hub_address import is_plain
 from vit_keras.weights.containers.checks import DamagedFile
 from vit_keras.weights.containers.pytorch import TorchTensors
@@ -90,6 +91,8 @@ class ShardedTensors:
                 f"The {len(shards)} shards that {self.path!r} names must be in its folder. "
                 f"Missing: {some(missing)}. Copy or download them as well"
             )
+        for shard in shards:
+            check_arrived(shard)
 
     def _check_names(self):
         faults = list(self._faults())
