@@ -1,6 +1,7 @@
 """The way from a picture's pixels to a model's input, which models carry."""
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -90,6 +91,11 @@ class Preprocessing:
 
     def normalize(self, pixels):
         """Turns float pixels `(..., C)` in [0, levels] into the model's input, `(..., C)`."""
+        if self.levels <= 255 and str(getattr(pixels, "dtype", "")).endswith("uint16"):
+            raise ValueError(
+                f"Pixels must have levels up to {self.levels:g}. Received: uint16. Bring them to "
+                "these levels: data.normalize(pixels, preprocessing)"
+            )
         mean, std = (self.levels * np.asarray(v, "float32") for v in (self.mean, self.std))
         return (pixels - mean) / std
 
@@ -129,6 +135,62 @@ class Preprocessing:
 
 def _are_colors(*values) -> bool:
     return all(abs(number) < 1e6 for several in values for number in several)
+
+
+def as_numbers(values: Any, name: str = "Pixels") -> Any:
+    """Returns lists and arrays as an array of finite numbers in the byte order of the machine.
+
+    Args:
+        values: What a user hands over. Tensors and other things are returned as they are.
+        name: What the numbers are, for messages.
+
+    Raises:
+        ValueError: If parts have different sizes, or if a value is no finite number.
+    """
+    if not isinstance(values, (np.ndarray, list, tuple)):
+        return values
+    try:
+        array = np.asarray(values)
+    except ValueError:  # parts of different sizes
+        array = np.array(None)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must be real numbers in one array. Received: {short(values)}. Resize pictures "
+            "one by one to one size, then join them: np.stack(pictures)"
+        )
+    if array.size and not np.isfinite([array.min(), array.max()]).all():
+        raise ValueError(f"{name} must be finite. Received: NaN or infinity. Replace them")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def as_inputs(images: Any, preprocessing: Preprocessing, warns: bool = True) -> Any:
+    """Returns lists and arrays of prepared pictures as an array, and warns of unprepared ones.
+
+    Args:
+        images: What a model is called with. Lists of other things than pictures, such as of a
+            model's inputs, are returned as they are, and so are tensors.
+        preprocessing: The model's preprocessing.
+        warns: Whether to warn of pictures in 0..1 as well, which may be bright ones.
+
+    Raises:
+        ValueError: As `as_numbers`.
+    """
+    first = images[0] if isinstance(images, (list, tuple)) and images else []
+    if isinstance(first, (list, tuple)) or getattr(first, "ndim", 4) == 3:
+        images = as_numbers(images)
+    if not isinstance(images, np.ndarray) or not images.size:
+        return images
+    black, white = preprocessing.normalize(np.array([[0.0], [preprocessing.levels]], "float32"))
+    black, white, low, high = map(float, (black.min(), white.max(), images.min(), images.max()))
+    is_small = warns and 0 <= low < high <= 1 and (black < -0.1 or white > 8)
+    if is_small or max(high, -low) > 8 * max(white, -black):
+        warnings.warn(
+            f"This model takes pictures in which black is {black:.3g} and white is {white:.3g}. "
+            f"Received: values from {low:.3g} to {high:.3g}. Prepare them by data.normalize(pixels,"
+            " model.preprocessing), or let model.preprocessing say how you prepare them",
+            stacklevel=3,
+        )
+    return images
 
 
 # The resize of the original code, `vit_jax`: of its files, and of files that do not say their own.

@@ -13,6 +13,7 @@ from vit_keras import extras, variants
 from vit_keras.config import Config, UsageError, dump_config, read_config
 from vit_keras.config.addresses import change_addresses
 from vit_keras.config.earlier_versions import as_begun, as_recorded, option_to_continue, unused
+from vit_keras.config.model import REQUIRED
 from vit_keras.config.sources import flat_fields
 from vit_keras.config.yaml_files import read_yaml
 from vit_keras.environment import Environment, describe_environment, read_environment
@@ -220,9 +221,15 @@ def find_weights(weights: str, variant: str | None, option: str = "model.weights
         option: The name of the field that holds `weights`, for messages.
 
     Raises:
-        ValueError: There is no published file of that name.
+        ValueError: There is no published file of that name, or a recipe needs one to be named.
         OSError: There is no such file, or the published file cannot be downloaded.
     """
+    if weights == REQUIRED:
+        raise ValueError(
+            f"This recipe fine-tunes weights, so `{option}` must name them. Received: none. Give "
+            f"--{option} with a run's folder, a checkpoint, or a published name, or null to begin "
+            "with random numbers"
+        )
     weights = local_path(weights)
     if os.path.isfile(os.path.join(weights, "config.yaml")):
         return str(find_run(weights).model_file)

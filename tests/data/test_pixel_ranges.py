@@ -1,8 +1,9 @@
-"""Pixels of another range than the model's are warned of."""
+"""Arrays of another range, depth, order of axes or type than the model's."""
 
 import warnings
 
 import keras
+import numpy as np
 import pytest
 
 from vit_keras import applications, data
@@ -16,6 +17,7 @@ WARNED = {
     "Received: levels above 1. Divide them": (lambda x: 255 * x, Preprocessing(levels=1)),
     "Received: levels above 255. Divide them": (lambda x: 65535 * x, Preprocessing()),
     "Received: floats up to 1. Multiply": (lambda x: 2 * x - 1, Preprocessing()),
+    "Received: values below 0, as a model": (lambda x: 4 * x - 2, Preprocessing()),
 }
 
 
@@ -48,3 +50,89 @@ def test_black_and_right_pixels_are_not_warned_of(rng, dtype):
                 data.normalize(resized, how)
             data.normalize(pixels.astype(dtype), how)
             data.normalize(rng.random((2, 2, 3)), Preprocessing(levels=1))
+
+
+def both_steps(pixels, how):
+    resized = data.normalize(data.resize(pixels, (8, 12), how), how)
+    np.testing.assert_allclose(data.normalize(pixels, how), resized, atol=1e-6)
+    if how == Preprocessing():
+        copy = np.array(pixels)
+        np.testing.assert_allclose(applications.preprocess_input(copy), resized, atol=1e-3)
+    return resized
+
+
+@pytest.mark.parametrize("levels", [255, 65535, 1])
+@pytest.mark.parametrize("dtype", ["bool", "<u2", ">u2", "int32", "int64", "uint32"])
+def test_whole_numbers_are_brought_to_the_levels_of_a_model(rng, dtype, levels):
+    pixels = rng.integers(0, 2 if dtype == "bool" else 65536, (2, 8, 12, 3))
+    pixels[0, 0, 0] = 0 if dtype == "bool" else 65535
+    actual = both_steps(pixels.astype(dtype), Preprocessing(levels=levels))
+    white = 1 if dtype == "bool" else 65535
+    step = 1 / 255 if levels == 255 else 1e-6
+    np.testing.assert_allclose(actual, 2 * pixels / white - 1, atol=1.01 * step)
+
+
+def test_lists_and_other_byte_orders_are_arrays(rng):
+    pixels = rng.integers(0, 256, (2, 8, 12, 3)).astype("float32")
+    expected = pixels / np.float32(127.5) - 1
+    for given in ([*pixels], pixels.tolist(), pixels.astype(">f4"), pixels.astype("float16")):
+        np.testing.assert_allclose(both_steps(given, Preprocessing()), expected, atol=1e-3)
+    assert both_steps(pixels[:0], Preprocessing()).shape == (0, 8, 12, 3)
+
+
+AXES = r"must have the axes \(height, width, channels\)"
+TYPES = "must be real numbers in one array"
+REFUSED = {
+    "one picture, channels first": (lambda x: x[0].transpose(2, 0, 1), f"{AXES}.*moveaxis"),
+    "channels first": (lambda x: x.transpose(0, 3, 1, 2), f"{AXES}.*moveaxis"),
+    "one channel first": (lambda x: x[..., :1].transpose(0, 3, 1, 2), f"{AXES}.*moveaxis"),
+    "no channels": (lambda x: x[0, :, :, 0], f"{AXES}.*images\\[..., None\\]"),
+    "gray pictures": (lambda x: np.zeros((7, 28, 28), "uint8"), f"{AXES}.*None"),
+    "a row": (lambda x: x[0, 0, :, 0], f"{AXES}.*None"),
+    "no pixels": (lambda x: x[:, :0], f"{AXES}.*at least one pixel"),
+    "NaN": (lambda x: np.where(x < 9, np.nan, x), "Pixels must be finite"),
+    "infinity": (lambda x: np.where(x < 9, np.inf, x), "Pixels must be finite"),
+    "objects": (lambda x: x.astype(object), TYPES),
+    "complex numbers": (lambda x: x * 1j, TYPES),
+    "texts": (lambda x: x.astype(str), TYPES),
+    "several sizes": (lambda x: [x[0], x[1, :5]], f"{TYPES}.*np.stack"),
+    "12 bits in 16": (lambda x: 15 * x.astype("uint16"), "dark or of 12 bits.*level that is white"),
+    "negative levels": (lambda x: x.astype("int16") - 128, "from 0 to 65535, not -128"),
+    "32 bits": (lambda x: x.astype("uint32") << 24, "from 0 to 65535, not 0"),
+}
+
+
+@pytest.mark.parametrize("case", [*REFUSED])
+def test_what_are_no_pixels_is_refused(rng, case):
+    change, message = REFUSED[case]
+    pixels = rng.integers(0, 256, (2, 8, 12, 3)).astype("uint8")
+    pixels[:, :2, 0] = [[[0], [255]]]
+    given = change(pixels)
+    with pytest.raises(ValueError, match=message):
+        data.resize(given, (4, 4), Preprocessing())
+    with pytest.raises(ValueError, match=message):
+        applications.preprocess_input(given)
+    if case not in ("no channels", "a row"):  # which need no axes
+        with pytest.raises(ValueError, match=message):
+            data.normalize(given, Preprocessing())
+
+
+def test_a_preprocessing_with_colors_names_its_channels(rng):
+    how = Preprocessing(mean=(0.4, 0.5, 0.6))
+    for shape in ((3, 3, 6), (2, 3, 9, 5), (2, 6, 6, 4)):
+        with pytest.raises(ValueError, match=f"{AXES}.*Received: shape"):
+            data.normalize(rng.integers(0, 256, shape).astype("uint8"), how)
+    with pytest.raises(ValueError, match="Received: uint16. Bring them"):
+        how.normalize(np.ones((2, 2, 3), "uint16"))
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ([[0.1, np.nan]], "Predictions must be finite"),
+        ([[0.1], [0.1, 0.2]], "Predictions must be real numbers in one array"),
+    ],
+)
+def test_faults_of_predictions_are_named(scores, message):
+    with pytest.raises(ValueError, match=message):
+        applications.decode_predictions(scores, class_names=["cat", "dog"])

@@ -1,15 +1,18 @@
 """Cross-validation: every training image judges one run, and the reports are averaged."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from vit_keras import data
+from vit_keras import data, evaluation
 from vit_keras.config import Config, DataConfig, ModelConfig
 from vit_keras.experiments import cross_validate
 
 pytestmark = pytest.mark.once
+
+SIZES = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
 
 
 def test_each_image_is_held_out_once():
@@ -28,9 +31,8 @@ def test_each_image_is_held_out_once():
 
 
 def test_the_table_holds_each_run_and_their_mean(tmp_path):
-    sizes = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
     config = Config(
-        model=ModelConfig(image_size=8, patch_size=4, channels=1, **sizes),
+        model=ModelConfig(image_size=8, patch_size=4, channels=1, **SIZES),
         data=DataConfig(train_split="train[:60]"),
         batch=16,
         total_steps=6,
@@ -49,6 +51,43 @@ def test_the_table_holds_each_run_and_their_mean(tmp_path):
     assert (tmp_path / "cross_validation.md").read_text() == table
 
 
+def test_a_development_part_of_the_others_chooses(tmp_path):
+    config = Config(
+        model=ModelConfig(image_size=8, patch_size=4, channels=1, **SIZES),
+        data=DataConfig(train_split="train[:90]", dev_percent=25.0),
+        batch=16,
+        total_steps=6,
+        eval_every=2,
+        folds=3,
+        patience=5,
+        calibrate=True,
+        kernels="default",
+        workdir=str(tmp_path),
+    )
+    assert "which chose the weights" not in cross_validate(config)
+    dataset = data.load("digits", 1)
+    for number in range(3):
+        chosen = dataclasses.replace(config.data, fold=(number, 3))
+        train, dev, test = data.train_dev_test(dataset, chosen)
+        rows = [
+            {split.read(i).tobytes() for i in range(len(split))} for split in (train, dev, test)
+        ]
+        assert not (rows[0] & rows[1] or rows[0] & rows[2] or rows[1] & rows[2])
+        assert len(train) + len(dev) + len(test) == 90 and len(dev) < len(test)
+
+        folder = tmp_path / f"fold-{number}"
+        report = json.loads((folder / "report.json").read_text())
+        assert report["images"] == len(test) and "images_chose" not in report
+        predictor, _ = evaluation.open_predictor(folder)
+        outputs, labels, _ = predictor.outputs(predictor.batches(test, 64))
+        told = evaluation.report(outputs, labels, dataset.class_names, predictor.task)
+        assert told["log_loss"] == pytest.approx(report["log_loss"], rel=1e-4)
+        warm, labels, _ = predictor.outputs(predictor.batches(dev, 64))
+        assert evaluation.fit_temperature(warm, labels) == pytest.approx(1, abs=0.01)
+        figures = json.loads((folder / "metrics.json").read_text())
+        assert figures[-1]["step"] == 6
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -65,7 +104,6 @@ def test_faults_are_named(fields, message):
     ("fields", "message"),
     [
         ({"fold": (5, 5)}, r"`data.fold` must be \[i, k\] with i from 0 to k - 1, or null"),
-        ({"fold": (0, 5), "dev_percent": 10.0}, "Only one of `data.fold` and `data.dev_percent`"),
     ],
 )
 def test_faults_of_a_fold_are_named(fields, message):

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from tests.helpers import assert_close, randomise, to_numpy
-from vit_keras import runs
+from vit_keras import experiments, runs
 from vit_keras.commands import run
-from vit_keras.config import Config, ModelConfig, parse_config
+from vit_keras.config import Config, DataConfig, ModelConfig, parse_config
 from vit_keras.experiments.starting_point import complete_model
 from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
 from vit_keras.weights import open_model, save
@@ -133,3 +133,43 @@ def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, r
     with pytest.raises(ValueError, match=r"do not say the model's `model\.gelu`\. Give `model\.g"):
         complete_model(parse_config(bare))
     assert complete_model(parse_config([*bare, "--model.gelu", "exact"])).model.gelu == "exact"
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("recipe", ["", "/full", "/linear", "/lora", "/probe"])
+@pytest.mark.parametrize("more", [[], ["--folds", "3"], ["--model.variant", "Ti/16"]])
+def test_recipes_that_fine_tune_ask_for_weights(tmp_path, recipe, more):
+    arguments = ["--config", f"finetune{recipe}", "--dataset", "digits", *more]
+    config = parse_config([*arguments, "--workdir", str(tmp_path)])
+    learn = experiments.cross_validate if config.folds else experiments.train_run
+    with pytest.raises(ValueError, match="so `model.weights` must name them.*--model.weights"):
+        learn(config)
+    assert not [*tmp_path.rglob("config.yaml")]
+    random = parse_config([*arguments, "--model.weights", "null", "--model.variant", "Ti/16"])
+    assert random.model.weights is None and random.model.is_complete
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("batch", "images"), [(100_000, 1437), (320, 20), (321, 10)])
+def test_a_batch_above_the_images_is_said_or_refused(tmp_path, capsys, batch, images):
+    sizes = {"patch_size": 4, "hidden_size": 8, "num_layers": 1, "num_heads": 1, "mlp_dim": 8}
+    config = Config(
+        model=ModelConfig(image_size=8, channels=1, **sizes),
+        data=DataConfig(train_split=f"train[:{images}]"),
+        batch=batch,
+        total_steps=1,
+        kernels="default",
+        workdir=str(tmp_path),
+    )
+    if batch > 32 * images:
+        with pytest.raises(ValueError, match=f"at most 32 times.*batch={batch} for {images} i"):
+            experiments.train_run(config)
+        assert not [*tmp_path.iterdir()]
+    else:
+        experiments.train_run(config)
+        said = f"batch: {batch} images an update, more than the {images} to train on"
+        assert capsys.readouterr().out.count(said) == 1
+    sizes["patch_size"] = 2**18
+    large = ModelConfig(image_size=2**20, channels=1, **sizes)  # 4 TB for each picture
+    with pytest.raises(ValueError, match="fit in memory.*GB as floats. Give a smaller --batch"):
+        experiments.train_run(dataclasses.replace(config, batch=2, model=large))

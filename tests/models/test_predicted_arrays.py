@@ -1,11 +1,14 @@
 """`predict` of an array does what Keras' loop over batches does, in less time."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
 
 from tests.helpers import assert_close, randomise
-from vit_keras.models import VisionTransformer
+from vit_keras.models import Preprocessing, VisionTransformer
+from vit_keras.retrieval import open_embedder
 
 
 @pytest.fixture
@@ -80,3 +83,70 @@ def test_eager_models_predict_eagerly(model, images):
     model.compile(run_eagerly=True)
     expected = by_keras(model, images)
     assert_close(model.predict(images, verbose=0), expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_no_images_have_no_outputs(model, images, verbose):
+    outputs = model.predict(images[:0], verbose=verbose)
+    np.testing.assert_array_equal(outputs, model.predict(images, verbose=0)[:0], strict=True)
+    embedder = open_embedder(model)
+    assert embedder.run(images[:0]).shape == (0, 16)
+    model.compile("sgd", "mse")
+    for learn in (model.fit, model.evaluate):
+        with pytest.raises(ValueError, match="need at least one image. Received: none"):
+            learn(images[:0], np.zeros((0, 3)))
+    assert_close(model.predict(images, verbose=0), by_keras(model, images), rtol=2e-6)
+
+
+def test_lists_and_other_byte_orders_are_predicted(model, images):
+    expected, features = model.predict(images, verbose=0), open_embedder(model).run(images)
+    for given in ([*images], images.tolist(), images.astype(">f4"), images.astype("float64")):
+        assert_close(model.predict(given, verbose=0), expected, rtol=1e-5)
+        assert_close(model.predict_on_batch(given), expected, rtol=1e-5)
+        assert_close(open_embedder(model).run(given), features, rtol=1e-5)
+    assert_close(model.predict([images], verbose=0), expected, rtol=1e-5)  # Keras' list of inputs
+
+
+UNPREPARED = {
+    "0 to 1": lambda x: x,
+    "0 to 255": lambda x: 255 * x,
+    "0 to 255 ": lambda x: (255 * x).astype("uint8"),
+    "0 to 6.55e\\+04": lambda x: (65535 * x).astype("uint16"),
+}
+
+
+@pytest.mark.parametrize("case", [*UNPREPARED])
+def test_unprepared_pictures_are_warned_of(rng, model, case):
+    pixels = rng.random((2, 8, 8, 3)).astype("float32")
+    pixels[0, 0, 0, :2] = 0, 1
+    given, message = UNPREPARED[case](pixels), f"Received: values from {case.strip()}. Prepare"
+    for call in (lambda x: model.predict(x, verbose=0), open_embedder(model).run):
+        with pytest.warns(UserWarning, match=message):
+            call(given)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "This model takes")
+        prepared = model.preprocessing.normalize(255 * pixels)
+        for right in (prepared, 0 * prepared, rng.normal(size=(2, 8, 8, 3))):
+            model.predict(right, verbose=0)
+        model.preprocessing = Preprocessing(mean=(0.0,), std=(1.0,))
+        model.predict(pixels, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: np.where(x > 1, np.nan, x), "Pixels must be finite"),
+        (lambda x: x.astype(object), "must be real numbers in one array"),
+        (lambda x: [x[0], x[1, :5]], "must be real numbers in one array"),
+        (lambda x: x.transpose(0, 3, 1, 2), "np.moveaxis"),
+        (lambda x: x[0].transpose(2, 0, 1), "Give them the axes"),
+        (lambda x: x[0, ..., 0], "Give them the axes"),
+        (lambda x: np.concatenate([x, x[..., :1]], -1), "Convert them to 3 channel"),
+        (lambda x: [], "Give them the axes"),
+    ],
+)
+def test_faults_of_images_are_named(model, images, change, message):
+    predict = lambda x: model.predict(x, verbose=0)
+    for call in (predict, model.predict_on_batch, open_embedder(model).run):
+        with pytest.raises(ValueError, match=message):
+            call(change(images))

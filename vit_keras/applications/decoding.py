@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import keras
-import numpy as np
 from keras.applications import imagenet_utils
 
+from vit_keras.preprocessing import as_numbers
 from vit_keras.tasks import check_class_names
 
 IMAGENET_CLASSES = 1000
@@ -44,7 +44,9 @@ def decode_predictions(
             _, name, probability = row[0]
         ```
     """
-    preds = np.asarray(keras.ops.convert_to_numpy(preds))
+    if not isinstance(preds, (list, tuple)):
+        preds = keras.ops.convert_to_numpy(preds)
+    preds = as_numbers(preds, "Predictions")
     if preds.ndim != 2:
         raise ValueError(
             f"`preds` must be a batch of predictions, (B, classes). Received: shape {preds.shape}"

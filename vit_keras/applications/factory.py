@@ -47,7 +47,12 @@ def preprocess_input(x, data_format=None, model=None):
         model: Optional model of this package. Pixels are then scaled as the source of its weights
             does, which is another scale for torchvision's weights, for example.
 
-    Warns of pixels that seem to lie in [0, 1], or above the range.
+    Warns of pixels that seem to lie in [0, 1], or below or above the range. Arrays of bool or of 16
+    bits are brought to the range first.
+
+    Raises:
+        ValueError: If the channels are not last, if a value is not finite, or if the level that is
+            white is not known.
 
     Returns:
         The preprocessed images. Without a `model`, pixels are scaled to [-1, 1].
@@ -58,9 +63,17 @@ def preprocess_input(x, data_format=None, model=None):
         logits = model(preprocess_input(images, model=model))
         ```
     """
-    from vit_keras.data.depth import warn_of_range  # whose room is imported where it is used
+    from vit_keras.data.depth import check_axes, pixels_at  # a room imported where it is used
 
-    warn_of_range(x, 255.0 if model is None else preprocessing_of(model).levels)
+    x = pixels_at(x, 255.0 if model is None else preprocessing_of(model).levels)
+    data_format = data_format or keras.config.image_data_format()
+    if data_format == "channels_last":
+        check_axes(x, None if model is None else model.inputs[0].shape[-1])
+    elif model is not None:
+        raise ValueError(
+            "The models take images with channels last. Received: "
+            f"data_format={data_format!r}; move the channels: np.moveaxis(images, 1, -1)"
+        )
     if model is None:
         return _preprocess_input(x, data_format=data_format, mode="tf")
     return preprocessing_of(model).normalize(keras.ops.cast(x, "float32"))

@@ -18,7 +18,9 @@ class DataConfig:
         test_split: held-out split, or a slice of it
         test_percent: percentage held out of image folders and tables without a split
         split_seed: decides which images those are
-        dev_percent: percentage of the training images that are held out instead of the test split
+        dev_percent: percentage of the training images that are held out instead of the test split;
+            with a fold, which judges the run, percentage of the others that choose its weights,
+            temperature and thresholds
         fold: fold of the training images that is held out instead of the test split, such as [0, 5]
             for the first of five; null for none
         path_column: column of a table that names the pictures; null for the one that is found
@@ -74,11 +76,6 @@ class DataConfig:
 
     def __post_init__(self):
         check_rules(self, "data", DATA_RULES)
-        if self.fold is not None and self.dev_percent:
-            raise ValueError(
-                "Only one of `data.fold` and `data.dev_percent` may be given. "
-                f"Received: {list(self.fold)} and {self.dev_percent:g}"
-            )
         types = {"label_columns": str, "unknown": str, "mask_colors": str, "mask_values": int}
         for field, kind in types.items():
             if isinstance(value := getattr(self, field), str | int):

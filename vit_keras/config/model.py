@@ -197,6 +197,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+REQUIRED = "REQUIRED"  # weights of a recipe that a command must name
+
+
 def of_family(variant: str | None, names: Iterable[str]) -> dict[str, Any]:
     """The arguments called `names` of a family's variant; empty for variants of the paper."""
     row = variants.VARIANTS.get(variant or "")

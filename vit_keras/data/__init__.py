@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vit_keras.data.feature_batches import StoredFeatures
     from vit_keras.data.feed import Feed, learned_task
     from vit_keras.data.folder import read_layout
-    from vit_keras.data.held_out import train_and_test
+    from vit_keras.data.held_out import train_and_test, train_dev_test
     from vit_keras.data.levels import complete_levels
     from vit_keras.data.masking import Masking
     from vit_keras.data.masks import holds_masks
@@ -71,6 +71,7 @@ MODULES = {  # where these names are defined
     "splits_of_run": "survey",
     "survey_pictures": "survey",
     "train_and_test": "held_out",
+    "train_dev_test": "held_out",
     "train_batches": "pipeline",
 }
 
@@ -117,6 +118,7 @@ __all__ = [
     "to_uint8",
     "train_and_test",
     "train_batches",
+    "train_dev_test",
 ]
 
 __getattr__ = lazy_names(__name__, {k: f"{__name__}.{home}:{k}" for k, home in MODULES.items()})

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vit_keras import extras
+from vit_keras.data.depth import known_type
 from vit_keras.data.picture_bounds import PNG, TIFF_TILE, check_array, check_pixels
 
 HEADERS = threading.Lock()  # Python's parser, which NumPy calls, may fail in several threads
@@ -156,7 +157,7 @@ def _read_tiff(data):
     if page.photometric == 2 and "C" not in axes:  # RGB, perhaps with something else
         colors = min(3, colors)
     orientation = page.tags.valueof(ORIENTATION, default=1)
-    return Samples(_upright(_in_known_type(pixels), orientation), colors)
+    return Samples(_upright(known_type(pixels), orientation), colors)
 
 
 def _check_bytes(page, size):
@@ -186,24 +187,4 @@ def _read_npy(data):
         raise ValueError("the file is truncated")
     pixels = np.frombuffer(data, kind, count, file.tell())
     pixels = pixels.reshape(shape, order="F" if is_fortran else "C")
-    return _in_known_type(pixels.reshape(*shape[:2], -1))
-
-
-def _in_known_type(pixels):
-    """Returns pixels as uint8, uint16, or finite float32; whole numbers of more bits as uint16."""
-    if pixels.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            pixels = pixels.astype("float32")
-        if not np.isfinite(pixels).all():
-            raise ValueError("its values must be finite")
-        return pixels
-    if pixels.dtype.kind not in set("biu"):
-        raise ValueError(f"its values must be whole numbers or floats, not {pixels.dtype}")
-    if pixels.dtype.itemsize == 1 and pixels.dtype.kind != "i":
-        return pixels.astype("uint8") * (255 if pixels.dtype.kind == "b" else 1)
-    low, high = int(pixels.min()), int(pixels.max())
-    if low < 0 or high > 65535:
-        raise ValueError(
-            f"whole levels must be from 0 to 65535, not {low} to {high}. Save it as float32"
-        )
-    return pixels.astype("uint16")
+    return known_type(pixels.reshape(*shape[:2], -1))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras import extras
+from vit_keras.preprocessing import as_numbers
 
 Picture = Any  # a `PIL.Image.Image` or an array `(H, W, C)`
 WHOLE = {"uint8": 255, "uint16": 65535}  # types of whole levels, and the highest level
@@ -109,6 +110,81 @@ def at_levels(picture: Picture, levels: float | None) -> Picture:
     return scaled.astype("float32") if levels < 255 else to_levels(scaled, levels)
 
 
+def known_type(pixels):
+    """Returns pixels as uint8, uint16, or finite float32; whole numbers of more bits as uint16."""
+    if pixels.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            pixels = pixels.astype("float32")
+    pixels = as_numbers(pixels, "its values")
+    if pixels.dtype.kind == "f":
+        return pixels
+    if pixels.dtype.itemsize == 1 and pixels.dtype.kind != "i":
+        return pixels.astype("uint8") * (255 if pixels.dtype.kind == "b" else 1)
+    low, high = int(pixels.min(initial=0)), int(pixels.max(initial=0))
+    if low < 0 or high > 65535:
+        raise ValueError(
+            f"whole levels must be from 0 to 65535, not {low} to {high}. Save it as float32"
+        )
+    return pixels.astype("uint16")
+
+
+def check_axes(images: Any, channels: int | None = None) -> None:
+    """Checks that pixels `(..., H, W, C)` have their channels last.
+
+    Args:
+        images: An array or tensor. A shape that is not wholly known passes.
+        channels: The number of channels, if it is known. If not, one, three or four rows of more
+            than four channels are taken for channels that come first.
+
+    Raises:
+        ValueError: If they do not, or if a picture is empty.
+    """
+    shape = getattr(images, "shape", None)
+    if shape is None or getattr(shape, "rank", 0) is None or None in (shape := tuple(shape)):
+        return
+    first, last = (shape[-3], shape[-1]) if len(shape) > 2 else (0, 0)
+    if 4 < last != channels and first in ((1, 3, 4) if channels is None else (channels,)):
+        remedy = "Move the channels to the last axis: np.moveaxis(images, -3, -1)"
+    elif len(shape) < 3 or (len(shape) == 3 and 4 < last == shape[-2]):
+        remedy = "Add the axis of the channels: images[..., None]"
+    elif 0 in shape[-3:] or (channels and last not in (1, channels)):
+        remedy = f"Give pictures of {channels or 1} channels and at least one pixel"
+    else:
+        return
+    raise ValueError(
+        "Pixels must have the axes (height, width, channels), after a batch axis if any. Received: "
+        f"shape {shape}. {remedy}"
+    )
+
+
+def pixels_at(images: Any, levels: float, is_resized: bool = False) -> Any:
+    """Returns the pixels of an array or list at the levels of a model; a tensor stays as it is.
+
+    Args:
+        images: `(..., H, W, C)`. Floats and whole numbers up to 255 are taken to have the levels of
+            the model; bool, uint8, and whole numbers of more bits are brought to these levels.
+        levels: The level that is white, as in `Preprocessing`.
+        is_resized: As in `warn_of_range`.
+
+    Raises:
+        ValueError: If these are no pixels, or if the level that is white is not known.
+    """
+    pixels = as_numbers(images)
+    if not isinstance(pixels, np.ndarray) or pixels.dtype.kind == "f":
+        warn_of_range(pixels, levels, is_resized)
+        return pixels
+    is_wide = pixels.dtype.kind != "b" and str(pixels.dtype) not in WHOLE
+    if is_wide and pixels.min(initial=0) >= 0 and pixels.max(initial=0) <= levels == 255:
+        return pixels.astype("uint8")
+    try:
+        return at_levels(known_type(pixels), levels)
+    except ValueError as error:
+        raise ValueError(
+            f"Pixels of type {pixels.dtype} cannot be brought to the levels of a model: {error}. "
+            "Or scale the array by 255 divided by its level that is white"
+        ) from error
+
+
 def to_levels(images, levels: float) -> np.ndarray:
     """Rounds pixels to whole levels: uint8 for 255, uint16 for more; with fewer, float32 as is."""
     if levels < WHOLE["uint8"]:
@@ -118,7 +194,7 @@ def to_levels(images, levels: float) -> np.ndarray:
 
 
 def warn_of_range(pixels, levels: float, is_resized: bool = False) -> None:
-    """Warns of pixels in 0..1 where 0 to `levels` are meant, and of the reverse.
+    """Warns of pixels in 0..1 where 0 to `levels` are meant, of the reverse, and below 0.
 
     Whole numbers, such as the pixels of a black picture, are left alone, and so are tensors without
     values, which a compiled function gets.
@@ -136,7 +212,9 @@ def warn_of_range(pixels, levels: float, is_resized: bool = False) -> None:
         is_small = is_small and not (is_resized and bool((values == values.round()).all()))
     except Exception:  # of any backend
         return
-    if is_small:
+    if not is_small and "float" in kind and low < -levels / 255:
+        text = "values below 0, as a model takes them. Give pixels, or leave this step out"
+    elif is_small:
         text = f"floats up to 1. Multiply them by {levels:g}"
     elif high > levels + 1:
         text = f"levels above {levels:g}. Divide them, or use a model of more levels"

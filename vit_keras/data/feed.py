@@ -6,7 +6,7 @@ import numpy as np
 
 from vit_keras.data.batches import Batches
 from vit_keras.data.dataset import Dataset
-from vit_keras.data.held_out import train_and_test
+from vit_keras.data.held_out import train_dev_test
 from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.masking import Masking
 from vit_keras.data.pipeline import eval_batches, train_batches
@@ -29,7 +29,8 @@ class Feed:
 
     Attributes:
         train: The training split.
-        test: The split that the run is judged on.
+        dev: The split that the run is watched on, and that chooses what is not trained.
+        test: The split that the run is judged on; mostly the same.
         num_classes: The number of classes.
         eval_options: The arguments of `eval_batches` that the model and the run determine.
 
@@ -51,7 +52,7 @@ class Feed:
         task: Task = CLASSES,
     ):
         self.config, self.shard, self.threads = config, shard, config.data.workers
-        self.train, self.test = train_and_test(dataset, config.data)
+        self.train, self.dev, self.test = train_dev_test(dataset, config.data)
         self.num_classes = len(dataset.class_names)
         self.targets: dict[str, Any] = {"num_classes": max(self.num_classes, 1), "task": task}
         self.images: dict[str, Any] = {"image_size": image_size, "preprocessing": preprocessing}
@@ -88,13 +89,13 @@ class Feed:
         )
 
     def validation(self, pad: bool) -> Batches:
-        """Returns batches of held-out images and targets for `fit`.
+        """Returns batches of development images and targets for `fit`.
 
         With `pad`, all batches are whole and have weights, as in `eval_batches`. With a pretext
         task, `Masking.batch` or `Views.batch` makes the batches.
         """
         return eval_batches(
-            self.test,
+            self.dev,
             shard=self.shard,
             pad=pad,
             masking=self.masking,
@@ -102,9 +103,9 @@ class Feed:
             **self.eval_options,
         )
 
-    def held_out(self) -> Batches:
-        """Returns batches of all held-out images once, with labels as in `Split.labels`."""
-        return eval_batches(self.test, **self.eval_options)
+    def held_out(self, split: Split | None = None) -> Batches:
+        """Returns batches of all images of `test`, or of `split`, with labels as in `Split`."""
+        return eval_batches(self.test if split is None else split, **self.eval_options)
 
 
 def learned_task(dataset: Dataset, train: Split, config) -> Task:

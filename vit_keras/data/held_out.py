@@ -1,5 +1,6 @@
 """Chooses the images that a run is judged on."""
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
@@ -19,8 +20,8 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
 
     With `config.dev_percent`, both are parts of the training split (the paper's development split,
     Table 4): that share of each class is held out by `config.split_seed`, and the test split is
-    not used. With `config.fold`, one of several equal parts is held out in the same way. A group
-    stays whole: see `divide`.
+    not used. With `config.fold`, one of several equal parts is held out in the same way, and
+    `train_dev_test` parts the others by `config.dev_percent`. A group stays whole: see `divide`.
 
     Example:
         >>> train, test = train_and_test(data.load("digits", 1), DataConfig(dev_percent=10.0))
@@ -35,6 +36,22 @@ def train_and_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split]:
     share = {"folds": folds} if folds else {"percent": config.dev_percent}
     held_out = divide(*known, seed=config.split_seed, **share) == number
     return train.part(np.flatnonzero(~held_out)), train.part(np.flatnonzero(held_out))
+
+
+def train_dev_test(dataset: Dataset, config: DataConfig) -> tuple[Split, Split, Split]:
+    """Returns the splits that a run trains on, chooses by, and is judged on.
+
+    With `config.fold` and `config.dev_percent`, the fold judges the run, and that share of the
+    other training images chooses its weights, temperature and thresholds. Otherwise, the last two
+    splits are the second one of `train_and_test`.
+    """
+    if config.fold is None or not config.dev_percent:
+        train, test = train_and_test(dataset, config)
+        return train, test, test
+    rest, test = train_and_test(dataset, dataclasses.replace(config, dev_percent=0.0))
+    inner = dataclasses.replace(dataset, splits={"train": rest})
+    config = dataclasses.replace(config, fold=None, train_split="train")
+    return *train_and_test(inner, config), test
 
 
 def divide(

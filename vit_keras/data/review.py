@@ -243,13 +243,16 @@ def count_classes(dataset: Dataset, splits: dict[str, Split]) -> dict[str, dict[
     return {name: count(split.labels, dataset.class_names) for name, split in splits.items()}
 
 
-def describe_splits(dataset: Dataset, train: Split, test: Split) -> list[str]:
+def describe_splits(
+    dataset: Dataset, train: Split, test: Split, dev: Split | None = None
+) -> list[str]:
     """Describes the pictures and classes of a run.
 
     Args:
         dataset: The data set.
         train: The images that the run trains on.
         test: The images that it is judged on.
+        dev: The images that it chooses by; None for the same.
 
     Returns:
         A line with the numbers of pictures and classes, the held-out share, and the smallest and
@@ -259,10 +262,12 @@ def describe_splits(dataset: Dataset, train: Split, test: Split) -> list[str]:
     """
     kind, count = KINDS[dataset.kind], len(dataset.class_names)
     outputs = f"of {count} {kind.one if count == 1 else kind.several}"
+    more = 0 if dev is None or dev is test else len(dev)
     line = (
         f"{dataset.name}: {len(train):,} pictures {outputs if count else 'without labels'}, and "
-        f"{len(test):,} ({len(test) / (len(train) + len(test)):.1%}) held out"
+        f"{len(test):,} ({len(test) / (len(train) + more + len(test)):.1%}) held out"
     )
+    line += f", and {more:,} to choose by" if more else ""
     if train.labels_are_known and count:
         (counts,) = count_classes(dataset, {"train": train}).values()
         least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vit_keras.data.depth import Picture, as_array, as_picture, at_levels, to_levels, warn_of_range
+from vit_keras.data.depth import Picture, as_array, as_picture, check_axes, pixels_at, to_levels
 from vit_keras.data.pillow_images import pillow_image
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.
     rounded have the bits of `PIL.Image.resize`.
 
     Args:
-        images: Pixels in [0, levels], `(..., H, W, C)`; floats are rounded where levels are. uint8
-            and uint16 of another depth than the model's are brought to its levels.
+        images: Pixels in [0, levels], `(..., H, W, C)`; floats are rounded where levels are. Bool,
+            uint8 and uint16 of another depth than the model's are brought to its levels.
         size: The new height and width in pixels.
         preprocessing: The interpolation, antialiasing, `crop_fraction`, and `rounding`.
 
@@ -102,9 +102,12 @@ def resize(images, size: tuple[int, int], preprocessing: "Preprocessing") -> np.
         Float32 pixels in [0, levels], `(..., height, width, C)`.
 
     Raises:
-        ValueError: If the model cannot take the depth of the pixels.
+        ValueError: If the channels are not last, if a value is not finite, or if the model cannot
+            take the depth of the pixels.
     """
-    images = at_levels(np.asarray(images), preprocessing.levels)
+    listed = isinstance(images, (list, tuple))
+    images = pixels_at(images if listed else np.asarray(images), preprocessing.levels)
+    check_axes(images)
     if images.dtype != np.uint8 and preprocessing.rounds_levels:
         images = to_uint8(images)
     flat = images.reshape(-1, *images.shape[-3:])
@@ -141,16 +144,20 @@ def seen_part(
 def normalize(images, preprocessing: "Preprocessing"):
     """Maps pixels from [0, levels] to the model's input, by default to [-1, 1].
 
-    Warns of pixels that seem to have another range.
+    Warns of pixels that seem to have another range. Arrays of whole numbers of another depth than
+    the model's are brought to its levels, as by `resize`.
 
     Args:
-        images: Float pixels, `(..., C)`, as an array or tensor.
+        images: Pixels, `(..., C)`, as an array or tensor.
         preprocessing: The mean and standard deviation.
 
     Returns:
         An array or tensor like `images`.
     """
-    warn_of_range(images, preprocessing.levels, is_resized=True)
+    channels = max(len(preprocessing.mean), len(preprocessing.std))
+    images = pixels_at(images, preprocessing.levels, is_resized=True)
+    if np.ndim(images) > 2:
+        check_axes(images, channels if channels > 1 else None)
     return preprocessing.normalize(images)
 
 

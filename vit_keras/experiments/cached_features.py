@@ -95,7 +95,7 @@ def _features(backbone, feed, run):
 
 
 def _compute(folder, source, backbone, feed):
-    splits, began = dict(zip(SPLITS, (feed.train, feed.test))), time.perf_counter()
+    splits, began = dict(zip(SPLITS, (feed.train, feed.dev))), time.perf_counter()
     with replacing_folder(folder) as new:
         for name, split in splits.items():
             (new / name).mkdir()

@@ -17,8 +17,9 @@ def cross_validate(config: Config) -> str:
     """Trains `config.folds` runs, each of which is judged by another part of the training images.
 
     The parts have equal shares of each class, and follow from `config.data.split_seed`. The test
-    split is not used. Each run has a folder inside the folder of the cross-validation, which
-    therefore continues with the run that it had reached.
+    split is not used. With `config.data.dev_percent`, that share of the other parts chooses the
+    weights, the temperature and the thresholds of a run. Each run has a folder inside the folder of
+    the cross-validation, which therefore continues with the run that it had reached.
 
     Args:
         config: The run that all others are variations of; its `workdir` is the folder.
@@ -42,7 +43,8 @@ def cross_validate(config: Config) -> str:
     folder = pathlib.Path(config.workdir or default_workdir(config))
     with claimed(folder, "a cross-validation", REMEDY):
         reports = _train_folds(config, folder)
-        chosen = ", which chose the weights" if config.patience is not None else ""
+        chooses = config.patience is not None and not config.data.dev_percent
+        chosen = ", which chose the weights" if chooses else ""
         lines = [f"| fold | figures on the images of the fold{chosen} |", "|--:|---|"]
         figures = map(evaluation.summary_line, reports)
         lines += [f"| {number} | {line} |" for number, line in enumerate(figures)]

@@ -37,7 +37,7 @@ def first_training_images(
     config = complete_model(config)
     dataset = data.load(config.dataset, config.model.channels, config.data, config.task)
     config = dataclasses.replace(config, data=data.complete_levels(config.data, dataset))
-    train, _ = data.train_and_test(dataset, config.data)
+    train, *_ = data.train_dev_test(dataset, config.data)
     task = data.learned_task(dataset, train, config)
     model = initial_model(config, dataset.class_names, task)
     count = min(count, max(2, len(train) // 2 * 2))  # whole pairs, which are mixed

@@ -14,7 +14,7 @@ from vit_keras.models import task_of
 from vit_keras.runs import Run, find_run
 
 # What decides which pictures a run leaves out.
-LEFT_OUT = ("train_split", "test_percent", "split_seed", "dev_percent")
+LEFT_OUT = ("train_split", "test_percent", "split_seed", "dev_percent", "fold")
 
 
 def development_judge(
@@ -64,7 +64,7 @@ def development_judge(
     def judge(model):
         task = task_of(model)
         loaded = data.load(name, model.input_shape[-1], config, task.kind)
-        images = loaded.split(split) if split else data.train_and_test(loaded, config)[1]
+        images = loaded.split(split) if split else data.train_dev_test(loaded, config)[1]
         predictor = evaluation.make_predictor(model)
         with loaded.unreadable.reading():
             outputs, labels, _ = predictor.outputs(predictor.batches(images, batch))

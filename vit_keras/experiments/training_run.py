@@ -4,12 +4,14 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 from typing import Any
 
 import keras
 
 from vit_keras import data, evaluation, figures, machine, models, runs, weights
 from vit_keras.config import Config
+from vit_keras.config.model import both_sides
 from vit_keras.experiments.cached_features import train_head
 from vit_keras.experiments.final_outputs import fit_to_development
 from vit_keras.experiments.pinned_weights import pin_weights
@@ -20,6 +22,8 @@ from vit_keras.files import write_text
 from vit_keras.layers import kernels
 from vit_keras.training import distribution
 from vit_keras.training.loop import train
+
+MOST_REPEATED = 32  # times that an update may repeat the training images
 
 
 def train_run(config: Config) -> dict[str, Any] | None:
@@ -62,7 +66,8 @@ def _train_run(config, held):
             config.dataset, config.model.channels, config.data, config.task, config.learns_labels
         )
         config = dataclasses.replace(config, data=data.complete_levels(config.data, dataset))
-        train_split, _ = data.train_and_test(dataset, config.data)
+        train_split, *_ = data.train_dev_test(dataset, config.data)
+        _check_batch(config, len(train_split), topology)
         config = pin_weights(config.complete_task(dataset.kind).count_steps(len(train_split)))
         config = runs.continued(config)
         described = dataset.class_names, data.learned_task(dataset, train_split, config)
@@ -82,7 +87,7 @@ def _train_run(config, held):
         few_shot = _few_shot(config, encoder, feed)
         if topology.is_chief:
             _announce(run, encoder if config.distill.is_active else model)
-            print("\n".join(data.describe_splits(dataset, feed.train, feed.test)))
+            print("\n".join(data.describe_splits(dataset, feed.train, feed.test, feed.dev)))
         with dataset.unreadable.reading():
             if config.cache_features:
                 rows = train_head(model, feed, run)
@@ -94,6 +99,26 @@ def _train_run(config, held):
         return None
     with dataset.unreadable.reading():
         return _finish(model, run, rows, described, feed, few_shot, dataset.unreadable)
+
+
+def _check_batch(config, images, topology):
+    """Says that a batch holds more than all images, and refuses one that no run can mean."""
+    height, width = both_sides(config.model.image_size)
+    divisor = config.optimizer.accumulation_steps * topology.shard[1]
+    size = 4 * config.batch // divisor * height * width * config.model.channels  # bytes
+    system = getattr(os, "sysconf", lambda name: math.inf)  # which Windows lacks
+    memory = system("SC_PAGE_SIZE") * system("SC_PHYS_PAGES")
+    if config.batch > MOST_REPEATED * images or size > memory:
+        raise ValueError(
+            f"`batch` must be at most {MOST_REPEATED} times the training images and fit in memory. "
+            f"Received: batch={config.batch} for {images} images, {size / 1e9:.3g} GB as floats. "
+            "Give a smaller --batch"
+        )
+    if config.batch > images and topology.is_chief:
+        print(
+            f"batch: {config.batch:,} images an update, more than the {images:,} to train on, so "
+            f"an update repeats some. A smaller --batch, such as {min(32, images)}, repeats none"
+        )
 
 
 def _announce(run, model):
@@ -142,16 +167,21 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
         predictor = evaluation.make_predictor(model)
         report = evaluation.judge_masks(predictor, feed.test, described[0], options)
     elif config.learns_labels:
-        outputs, labels = evaluation.predict(model, feed.held_out())
+        outputs, labels = evaluation.predict(
+            model, data.eval_batches(feed.dev, **feed.eval_options)
+        )
         if config.data.dev_percent:
             outputs = fit_to_development(model, outputs, labels, config.calibrate)
             _save(model, run)
+        if feed.dev is not feed.test:
+            outputs, labels = evaluation.predict(model, feed.held_out())
         report = evaluation.report(outputs, labels, described[0], model.task)
     elif few_shot:
         report = few_shot[0].gain(initial_model(config, *described), model)
     else:
         report = {}
-    if config.learns_labels and (chose := _chosen(config, model.task)):
+    judges = config.learns_labels and feed.dev is feed.test
+    if judges and (chose := _chosen(config, model.task)):
         report["images_chose"] = " and ".join(chose)
     write_text(run.folder / "report.json", json.dumps(report, indent=1))
     print(evaluation.headline(report))

@@ -5,12 +5,13 @@ import dataclasses
 from collections.abc import Sequence
 
 import keras
+import numpy as np
 
 from vit_keras.annotated import fits, short
 from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
 from vit_keras.layers import kernels
 from vit_keras.models.compile_checks import check_compile
-from vit_keras.models.input_shapes import check_images
+from vit_keras.models.input_shapes import check_images, check_inputs
 from vit_keras.preprocessing import Preprocessing, preprocessing_from, with_tuples
 from vit_keras.resizing import Resizing
 from vit_keras.tasks import CLASSES, Task
@@ -93,15 +94,19 @@ class ImageModel(keras.Model):
     # Steps are compiled, where TensorFlow generalizes the sizes that it has seen, and an error on
     # JAX leaves the model without weights. So these three look before the first step.
     def fit(self, x=None, *args, **kwargs):
-        check_images(self, x)
-        return super().fit(x, *args, **kwargs)
+        return super().fit(check_inputs(self, x, least=1), *args, **kwargs)
 
     def evaluate(self, x=None, *args, **kwargs):
-        check_images(self, x)
-        return super().evaluate(x, *args, **kwargs)
+        return super().evaluate(check_inputs(self, x, least=1), *args, **kwargs)
+
+    def predict_on_batch(self, x):
+        return super().predict_on_batch(check_inputs(self, x, warns=False))
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
-        check_images(self, x)
+        x = check_inputs(self, x)
+        if isinstance(x, np.ndarray) and not len(x):  # which Keras cannot predict
+            one = self.predict(np.zeros((1, *x.shape[1:]), "float32"), verbose=0)
+            return keras.tree.map_structure(lambda outputs: outputs[:0], one)
         if verbose == 0 and steps is None and callbacks is None:
             outputs = predict_array(self, x, batch_size)
             if outputs is not None:

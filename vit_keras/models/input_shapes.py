@@ -8,6 +8,8 @@ from typing import Any
 
 import keras
 
+from vit_keras.preprocessing import as_inputs
+
 
 def check_images(model: keras.Model, images: Any) -> None:
     """Checks that a model takes images of this shape.
@@ -31,6 +33,26 @@ def check_images(model: keras.Model, images: Any) -> None:
             f"This model takes images of {_written(expected)}. Received: {_written(shape)}. "
             + remedy.format(channels=expected[-1])
         )
+
+
+def check_inputs(model: Any, images: Any, least: int = 0, warns: bool = True) -> Any:
+    """Returns what `fit`, `evaluate` or `predict` got, lists of pictures as an array, checked.
+
+    Args:
+        model: An `ImageModel`.
+        images: As for `check_images`, or a list of pictures `(H, W, C)`.
+        least: The least number of images.
+        warns: As in `as_inputs`.
+
+    Raises:
+        ValueError: As `check_images` and `as_inputs`, or if there are fewer images.
+    """
+    if len(model.inputs) == 1:
+        images = as_inputs(images, model.preprocessing, warns)
+    check_images(model, images)
+    if least and (_shape_of(images) or (None,))[0] == 0:
+        raise ValueError("Training and evaluation need at least one image. Received: none")
+    return images
 
 
 def _shape_of(images):

@@ -12,7 +12,7 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.evaluation import make_predictor, open_predictor
-from vit_keras.preprocessing import Preprocessing
+from vit_keras.preprocessing import Preprocessing, as_inputs
 from vit_keras.retrieval.embedding_model import embedding_model
 
 
@@ -107,7 +107,9 @@ def open_embedder(
     }
     scale = unit_length if normalize else (lambda x: x)
     return Embedder(
-        lambda images: scale(np.asarray(run(images), "float32")),
+        lambda images: scale(
+            np.asarray(run(as_inputs(images, predictor.preprocessing)), "float32")
+        ),
         predictor.input_shape,
         shape,
         predictor.preprocessing,
