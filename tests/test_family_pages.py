@@ -5,8 +5,8 @@ import re
 import pytest
 
 from tests.helpers import ROOT, shapes_only
-from tools.family_tables import PAGES, TABLE, filled
-from vit_keras import families, variants
+from tools.family_tables import PAGES, TABLE, WEIGHTS, filled
+from vit_keras import families, list_weights, variants
 from vit_keras.families import FAMILIES
 from vit_keras.models import from_variant
 
@@ -20,6 +20,9 @@ def test_every_family_has_a_page_with_the_table_of_its_row():
         assert filled(text) == text, f"{page.name}: run python -m tools.family_tables"
         shown += [match[2] for match in TABLE.finditer(text)]
     assert sorted(shown) == sorted(FAMILIES)
+    text = WEIGHTS.read_text()
+    assert filled(text) == text, "weights.md: run python -m tools.family_tables"
+    assert text.count("\n| `") == len(list_weights())
 
 
 def test_every_page_is_linked_and_every_link_leads_to_a_page():

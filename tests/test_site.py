@@ -1,6 +1,8 @@
 """The site of the pages is built without a warning, is whole, and fetches nothing elsewhere."""
 
+import html
 import html.parser
+import json
 import re
 import urllib.parse
 
@@ -8,7 +10,7 @@ import pytest
 
 from tests import test_public_names
 from tests.helpers import ROOT, run_script
-from tools.site_hooks import OUTSIDE, ROOMS, public_names
+from tools.site_hooks import OUTSIDE, ROOMS, colab_link, public_names
 
 pytestmark = pytest.mark.once
 # Attributes by which a browser fetches something, and links that are only followed by readers.
@@ -102,6 +104,69 @@ def test_cells_with_much_text_have_room(site):
     roomy = [len(re.sub("<[^>]*>", "", text)) for tags, text in cells if "data-long" in tags]
     others = [len(re.sub("<[^>]*>", "", text)) for tags, text in cells if "data-long" not in tags]
     assert min(roomy) > max(others) and len(roomy) > 50 and len(others) > 20
+
+
+EXAMPLE = re.compile(r'<details class="example".*?</details>', re.DOTALL)
+BLOCK = re.compile(r'<div class="[^"]*highlight"><pre>.*?<code>(.*?)</code></pre></div>', re.DOTALL)
+
+
+def test_every_example_of_the_api_is_a_block_of_code(site):
+    examples = [x for path in site.glob("api/*.html") for x in EXAMPLE.findall(path.read_text())]
+    quoted = [x for x in examples if "<blockquote>" in x or "&gt;&gt;&gt;" in BLOCK.sub("", x)]
+    assert len(examples) > 250 and not quoted
+    assert not [x for x in examples if not BLOCK.search(x)]
+
+
+def test_copying_a_console_block_takes_the_commands_alone(site):
+    """The button reads the visible text, and hides prompts and what was printed before it."""
+    style = (site / "assets" / "site.css").read_text()
+    assert ".highlight code[data-md-copying] :is(.gp, .go) { display: none; }" in style
+    sources = [path.read_text() for path in (ROOT / "docs").rglob("*.md")]
+    shown = [x for text in sources for x in re.findall(r"^\$ (.*)$", text, re.MULTILINE)]
+    copied = []
+    for path in site.glob("*.html"):
+        for block in BLOCK.findall(path.read_text()):
+            if '<span class="gp">$ ' in block:
+                block = re.sub(r'<span class="g[po]">.*?</span>', "", block, flags=re.DOTALL)
+                text = html.unescape(re.sub("<[^>]*>", "", block))
+                copied += [line for line in text.splitlines() if line]
+    assert len(copied) > 5 and sorted(copied) == sorted(shown)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("overfit", "your_own_pictures.html#overfitting"),
+        ("unreadable picture", "data.html#unreadable-pictures"),
+        ("published weights", "weights.html"),
+        ("demo-data", "your_own_pictures.html#the-pictures"),
+    ],
+)
+def test_a_search_finds_the_page_of_a_matter(site, words, expected):
+    """As the site searches: all words, by their beginnings; titles count more than texts."""
+    found = []
+    for part in json.loads((site / "search" / "search_index.json").read_text())["docs"]:
+        title, text = (f" {part[name].lower()}" for name in ("title", "text"))
+        starts = [re.compile(rf"\W{re.escape(word)}") for word in words.split()]
+        if all(start.search(title + text) for start in starts):
+            points = sum(100 * len(x.findall(title)) + len(x.findall(text)) for x in starts)
+            found.append((points, part["location"]))
+    assert expected in [place for _, place in sorted(found, reverse=True)[:3]]
+
+
+@pytest.mark.parametrize(
+    ("repository", "address"),
+    [
+        ("ann/vit", "https://colab.research.google.com/github/ann/vit/blob/main/examples/a.ipynb"),
+        (None, "https://colab.research.google.com/"),
+    ],
+)
+def test_a_notebook_opens_in_colab(repository, address, site):
+    assert f"]({address})" in colab_link("examples/a.ipynb", repository)
+    pages = [path.read_text() for path in site.glob("*.html")]
+    notebooks = sorted(path.name for path in (ROOT / "examples").glob("*.ipynb"))
+    beside = r'<a href="examples/(\w+\.ipynb)">[^<]*</a> \(<a href="https://colab\.'
+    assert sorted({x for page in pages for x in re.findall(beside, page)}) == notebooks
 
 
 @pytest.mark.parametrize("room", ROOMS)

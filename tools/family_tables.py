@@ -1,17 +1,21 @@
-"""Writes the tables in docs/families from the rows of `vit_keras.families`.
+"""Writes the tables in docs/families from the rows of `vit_keras.families`, and in docs/weights.md.
 
     python -m tools.family_tables
 
-A table stands between `<!-- family NAME -->` and `<!-- end -->`.
+A table stands between `<!-- family NAME -->` and `<!-- end -->`; that of `list_weights()`
+between `<!-- published weights -->` and `<!-- end -->`.
 """
 
 import pathlib
 import re
 
+from vit_keras import list_weights
 from vit_keras.families import FAMILIES
 from vit_keras.families.family import PLAIN
 
 PAGES = pathlib.Path(__file__).parents[1] / "docs" / "families"
+WEIGHTS = PAGES.parent / "weights.md"
+PUBLISHED = re.compile(r"(<!-- published weights -->\n).*?(<!-- end -->)", re.DOTALL)
 TABLE = re.compile(r"(<!-- family (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -45,13 +49,25 @@ def _values(arguments):
     return ", ".join(f"`{name}={value!r}`" for name, value in arguments.items())
 
 
+def published() -> str:
+    """Returns the table of the published weights, as `list_weights()` has them."""
+    lines = ["| variant | name | pixels | top-1 | source of the accuracy | license |"]
+    lines.append("|---|---|--:|--:|---|---|")
+    for row in list_weights():
+        top1 = "" if row["top1_percent"] is None else f"{row['top1_percent']:g} %"
+        cells = f"`{row['variant']}`", f"[`{row['name']}`]({row['url']})", row["image_size"], top1
+        lines.append(f"| {' | '.join(map(str, cells))} | {row['source']} | {row['license']} |")
+    return "\n".join(lines) + "\n"
+
+
 def filled(text: str) -> str:
     """Returns a page with its tables as the rows have them."""
+    text = PUBLISHED.sub(lambda match: f"{match[1]}{published()}{match[2]}", text)
     return TABLE.sub(lambda match: f"{match[1]}{table(match[2])}{match[3]}", text)
 
 
 def main() -> None:
-    for page in sorted(PAGES.glob("*.md")):
+    for page in (WEIGHTS, *sorted(PAGES.glob("*.md"))):
         page.write_text(filled(page.read_text()))
 
 

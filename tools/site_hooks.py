@@ -4,6 +4,7 @@ MkDocs calls these functions by their names (`hooks` in mkdocs.yml).
 """
 
 import ast
+import os
 import pathlib
 import re
 
@@ -24,6 +25,8 @@ TAG = re.compile(r"<[^>]*>")
 CELL = re.compile(r"<td((?: [^>]*)?>(.*?)</td>)", re.DOTALL)
 INLINE = re.compile(r"<code>[^<]*</code>")  # blocks have tags inside
 OPTION = re.compile(r"--\w[\w.-]*")
+NOTEBOOK = re.compile(r"\[[^\]]*\]\((?:\.\./)*(examples/\w+\.ipynb)\)")
+COLAB = "https://colab.research.google.com/"
 CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 
 
@@ -46,9 +49,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turns the links of a checkout into links of the site."""
+    repository = os.environ.get("GITHUB_REPOSITORY")  # "owner/name" where GitHub builds the site
+    markdown = NOTEBOOK.sub(lambda link: link[0] + colab_link(link[1], repository), markdown)
     pieces = CODE.split(markdown)
     pieces[::2] = [site_links(piece, page.file.src_uri) for piece in pieces[::2]]
     return "".join(pieces)
+
+
+def colab_link(notebook: str, repository: str | None) -> str:
+    """A link that opens a notebook in Colab: of a repository of GitHub, or to upload the file."""
+    if repository:
+        return f" ([open in Colab]({COLAB}github/{repository}/blob/main/{notebook}))"
+    return f" ([Colab]({COLAB}) takes it by *File*, *Upload notebook*)"
 
 
 def site_links(text: str, page: str) -> str:

@@ -13,6 +13,7 @@ from vit_keras.lazy_names import lazy_names
 if TYPE_CHECKING:
     from vit_keras import applications, layers, legacy, models, training, variants, weights
     from vit_keras.legacy import utils, visualize, vit
+    from vit_keras.weights import list_weights
 
 __version__ = "1.0.0"
 # Beside the rooms of models, the modules whose import registers what saved files name.
@@ -23,6 +24,7 @@ IMPORTED = (
 )
 MODULES = {
     "legacy": "vit_keras.legacy",
+    "list_weights": "vit_keras.weights:list_weights",
     "utils": "vit_keras.legacy.utils",
     "visualize": "vit_keras.legacy.visualize",
     "vit": "vit_keras.legacy.vit",
@@ -53,6 +55,7 @@ __all__ = [
     "applications",
     "layers",
     "legacy",
+    "list_weights",
     "models",
     "training",
     "utils",

@@ -5,6 +5,7 @@ import urllib.parse
 
 import pytest
 
+import vit_keras
 from vit_keras import variants
 from vit_keras.weights.published import catalog, table
 
@@ -194,3 +195,18 @@ def test_unknown_weights_name_the_nearest():
         catalog.lookup("B/32", "imagnet-384")
     with pytest.raises(ValueError, match="no checkpoint of variant 'b/32' is published"):
         catalog.lookup("b/32", "imagenet")
+
+
+def test_the_list_has_a_row_for_each_file_with_the_accuracy_and_who_stated_it():
+    rows = vit_keras.list_weights()
+    assert [(row["variant"], row["name"]) for row in rows] == list(table.PUBLISHED_FILES)
+    assert all((row["top1_percent"] is None) == (row["source"] == "") for row in rows)
+    assert {row["license"] for row in rows} >= {"Apache-2.0", "MIT"}
+    of_b = {row["name"]: row for row in vit_keras.list_weights("B/16")}
+    assert list(of_b) == vit_keras.weights.names("B/16")
+    assert of_b["augreg-imagenet"]["top1_percent"] == TIMM[224]["B/16"][0]
+    assert of_b["augreg-imagenet-384"]["top1_percent"] == README_384["B/16"]
+    assert of_b["augreg-imagenet-384"]["image_size"] == 384
+    assert of_b["imagenet21k"]["top1_percent"] is None
+    (deit,) = vit_keras.list_weights("DeiT-S/16")  # timm states 79.856
+    assert deit["top1_percent"] == 79.856 and deit["classes"] == 1000

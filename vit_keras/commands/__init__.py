@@ -22,7 +22,7 @@ __all__ = ["COMMANDS", "command", "main", "run"]
 COMMANDS = (
     *("check", "plan", "train", "evaluate", "predict", "embed", "search", "export", "visualize"),
     *("convert", "pack", "labels", "info", "push", "soup", "vtab", "reproduce", "bench"),
-    "completion",
+    *("demo-data", "completion"),
 )
 ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 
@@ -99,7 +99,7 @@ def command(name: str) -> Command:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"The commands are {', '.join(COMMANDS)}."
         raise UsageError(f"There is no command {name!r}. {hint}")
-    return importlib.import_module(f"vit_keras.commands.{name}").COMMAND
+    return importlib.import_module(f"vit_keras.commands.{name.replace('-', '_')}").COMMAND
 
 
 def version() -> str:

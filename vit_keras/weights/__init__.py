@@ -7,7 +7,7 @@ formats would take longer to import than the models.
 from typing import TYPE_CHECKING
 
 from vit_keras.lazy_names import lazy_names
-from vit_keras.weights.published.catalog import lookup, names
+from vit_keras.weights.published.catalog import list_weights, lookup, names
 
 if TYPE_CHECKING:
     from vit_keras.weights.adapter_file import describe_adapters
@@ -56,6 +56,7 @@ __all__ = [
     "embed_labels",
     "fetch",
     "from_checkpoint",
+    "list_weights",
     "load",
     "load_adapters",
     "local_path",

@@ -2,10 +2,12 @@
 
 import difflib
 import os
+from typing import Any
 
 from vit_keras.weights.published.rows import HUGGING_FACE, PublishedFile
 from vit_keras.weights.published.table import PUBLISHED_FILES
 
+LISTED = ("variant", "name", "image_size", "classes", "top1_percent", "source", "license", "url")
 SIZE_TOLERANCE = 0.02  # published sizes are rounded to MiB
 
 
@@ -24,6 +26,34 @@ def names(variant: str) -> list[str]:
         ```
     """
     return [weights for name, weights in PUBLISHED_FILES if name == variant]
+
+
+def list_weights(variant: str | None = None) -> list[dict[str, Any]]:
+    """The published weights, with the accuracies that others state for these very files.
+
+    Args:
+        variant: The name of a variant, such as "B/16"; None lists those of all variants.
+
+    Returns:
+        A list of `{"variant", "name", "image_size", "classes", "top1_percent", "source", "license",
+        "url"}`. `name` is what `weights=` of a constructor and `--model.weights` take, the latter
+        beside `--model.variant`. `classes` are the outputs of the head, and None without one.
+        `top1_percent` is the top-1 accuracy on ImageNet, and None where `source` is "": nobody
+        published it.
+
+    Example:
+        ```python
+        best = max(vit_keras.list_weights("B/16"), key=lambda row: row["top1_percent"] or 0)
+        best["name"], best["top1_percent"]  # ("augreg-timm-imagenet-384", 86.01)
+        ```
+    """
+    rows = []
+    for row in PUBLISHED_FILES.values():
+        best = row.accuracies[0] if row.accuracies else None
+        top1, source = (best.top1, best.source) if best else (None, "")
+        facts = row.weights, row.resolution, row.num_classes, top1, source, row.license, row.url
+        rows.append(dict(zip(LISTED, (row.variant, *facts))))
+    return [row for row in rows if variant in (None, row["variant"])]
 
 
 def lookup(variant: str, weights: str) -> PublishedFile:

@@ -5,6 +5,7 @@ import urllib.parse
 
 BASE_URL = "https://storage.googleapis.com"
 HUGGING_FACE = "https://huggingface.co"
+TIMM = "timm's results, with its bicubic resize and crop"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,11 +19,10 @@ ones. The files of other families are in `family_files`.
 """
 
 from vit_keras.weights.published import family_files
-from vit_keras.weights.published.rows import Accuracy, PublishedFile
+from vit_keras.weights.published.rows import TIMM, Accuracy, PublishedFile
 
 README = "README of google-research/vision_transformer"
 BIT_README = "README of google-research/big_transfer"
-TIMM = "timm's results, with its bicubic resize and crop"
 
 
 def _google(variant, weights, folder, resolution=224, num_classes=1000, suffix="", **facts):

@@ -1,0 +1,41 @@
+"""`vit-keras demo-data`: small data sets of real photographs to try the commands on."""
+
+import argparse
+
+from vit_keras.commands import options as shared
+
+EXAMPLES = (
+    "vit-keras demo-data photos pictures",
+    "vit-keras demo-data tables data/tables --count 300 --test_count 100",
+)
+NOTE = """The pictures are crops of the two photographs that come with scikit-learn, in seconds and
+without network. No place of a photograph is in both training and test pictures."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    from vit_keras.data import demo
+
+    text = "; ".join(f"{name}: {row[1]}" for name, row in demo.KINDS.items())
+    parser.add_argument("name", choices=demo.KINDS, metavar="NAME", help=text)
+    parser.add_argument("folder", metavar="FOLDER", help="the folder to make")
+    parser.add_argument("--count", type=int, metavar="N", help="training pictures (as NAME has)")
+    parser.add_argument("--test_count", type=int, metavar="N", help="test pictures (as NAME has)")
+    parser.add_argument("--seed", type=int, default=0, help="decides everything random (0)")
+
+
+def run(options: argparse.Namespace) -> None:
+    from vit_keras.data import demo
+
+    sizes = options.count, options.test_count
+    made = demo.make(options.name, options.folder, *sizes, options.seed)
+    print(f"{options.folder}: {made} pictures; {demo.KINDS[options.name][1]}")
+
+
+COMMAND = shared.Command(
+    "Make a small data set of real photographs, to try the commands on.",
+    EXAMPLES,
+    add_options,
+    run,
+    note=NOTE,
+    needs_models=lambda options: False,
+)

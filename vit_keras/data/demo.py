@@ -1,0 +1,153 @@
+"""Makes small data sets of crops of two photographs, which come with scikit-learn.
+
+What each pixel shows is known: the outlines in demo_outlines.json were drawn by hand. Each
+photograph is cut into tiles. A crop lies within one tile, and every tile belongs either to training
+or to test, so that no pixel is in both. A crop follows from the seed, its split and its number.
+"""
+
+import csv
+import functools
+import itertools
+import json
+import pathlib
+
+import numpy as np
+
+from vit_keras import extras, files
+
+SIDE = 64  # pixels of a picture
+ROWS, COLUMNS, HEIGHT, WIDTH = 7, 10, 61, 64  # tiles of a photograph, and pixels of a tile
+SPLITS = ("train", "test")
+PHOTOGRAPHS = ("china", "flower")
+REGIONS = ("flower", "leaves", "sky", "temple", "trees", "water")
+COLORS = "fa8c3c 005050 a0c8fa aa1e1e 3c781e 6e8ca0"  # of regions in a mask
+PRESENT, MOST = 0.1, 0.75  # the share of a crop from which it shows a region, or hardly another
+
+
+@functools.cache
+def photographs() -> dict[str, tuple]:
+    """`{name: (picture, picture of the numbers of its regions)}`."""
+    require = functools.partial(extras.require, extra="data", purpose="Making demo data")
+    image, draw, datasets = map(require, ("PIL.Image", "PIL.ImageDraw", "sklearn.datasets"))
+    outlines = json.loads(pathlib.Path(__file__).with_name("demo_outlines.json").read_text())
+    pictures = {}
+    for name in PHOTOGRAPHS:
+        picture = image.fromarray(datasets.load_sample_image(f"{name}.jpg"))
+        regions = image.new("L", picture.size)
+        for region, text in outlines[name]:  # later ones over earlier ones
+            corners = [tuple(map(int, corner.split(","))) for corner in text.split()]
+            pen = draw.Draw(regions)  # two corners are the box of an ellipse
+            shape = pen.ellipse if len(corners) == 2 else pen.polygon
+            shape(corners, fill=REGIONS.index(region))
+        pictures[name] = picture, regions
+    return pictures
+
+
+def tiles(split: str) -> list[tuple[str, int, int]]:
+    """Photograph, row and column of each tile of a split; a quarter is for the test."""
+    whole = itertools.product(PHOTOGRAPHS, range(ROWS), range(COLUMNS))
+    return [tile for tile in whole if ((tile[2] + 2 * tile[1]) % 4 == 1) == (split == "test")]
+
+
+def _crop(tile, rng):
+    """A random crop of a tile: the picture, its regions `(SIDE, SIDE)`, their shares, the tile."""
+    side = rng.integers(HEIGHT // 2, HEIGHT, endpoint=True)
+    left = tile[2] * WIDTH + rng.integers(WIDTH - side, endpoint=True)
+    top = tile[1] * HEIGHT + rng.integers(HEIGHT - side, endpoint=True)
+    box = (left, top, left + side, top + side)
+    picture, regions = (whole.crop(box) for whole in photographs()[tile[0]])
+    regions = np.asarray(regions.resize((SIDE, SIDE), 0))  # the nearest pixels
+    shares = np.bincount(regions.ravel(), minlength=len(REGIONS)) / regions.size
+    return picture.resize((SIDE, SIDE), 3), regions, shares, "-".join(map(str, tile))  # bicubic
+
+
+def _crops(counts, seed, fits=lambda shares, number: True):
+    """Yields split, number and crop: for each number, the first random crop that fits."""
+    for split, count in zip(SPLITS, counts):
+        places = tiles(split)
+        for number in range(count):
+            rng = np.random.default_rng([seed, SPLITS.index(split), number])
+            while not fits((crop := _crop(places[rng.integers(len(places))], rng))[2], number):
+                pass
+            yield split, f"{number:05d}", *crop
+
+
+def _save(picture, path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(path, **({"quality": 90} if path.suffix == ".jpg" else {}))
+
+
+def _photos(folder, counts, seed):
+    fits = lambda shares, number: shares[number % len(REGIONS)] >= MOST
+    for split, number, picture, _, shares, _ in _crops(counts, seed, fits):
+        _save(picture, folder / split / REGIONS[shares.argmax()] / f"{number}.jpg")
+
+
+def _tables(folder, counts, seed):
+    fits = lambda shares, number: number % 2 == 0 or (shares >= PRESENT).sum() > 1
+    rows = [["path", *REGIONS, "sky_percent", "place", "split"]]
+    for split, number, picture, _, shares, place in _crops(counts, seed, fits):
+        path = f"pictures/{split}{number}.jpg"
+        _save(picture, folder / path)
+        sky = f"{100 * shares[REGIONS.index('sky')]:.1f}"
+        rows.append([path, *(shares >= PRESENT).astype(int), sky, place, split])
+    with open(folder / "labels.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def _masks(folder, counts, seed):
+    image = extras.require("PIL.Image", extra="data", purpose="Making demo data")
+    fits = lambda shares, number: (shares >= PRESENT).sum() > 1
+    for split, number, picture, regions, *_ in _crops(counts, seed, fits):
+        mask = image.fromarray(regions)
+        mask.putpalette(bytes.fromhex(COLORS))
+        _save(picture, folder / split / "images" / f"{number}.jpg")
+        _save(mask, folder / split / "masks" / f"{number}.png")
+    (folder / "classes.txt").write_text("\n".join([*REGIONS, ""]))
+
+
+def _places(folder, counts, seed):
+    for _, number, picture, *_, place in _crops(counts[:1], seed):
+        _save(picture, folder / place / f"{number}.jpg")
+
+
+def _photographs(folder, counts, seed):
+    for name, (picture, _) in photographs().items():
+        _save(picture, folder / f"{name}.jpg")
+
+
+KINDS = {  # what writes them, what they hold, and how many pictures of each split
+    "photos": (_photos, "a folder for each of six classes", (240, 120)),
+    "tables": (_tables, "labels.csv: six labels, a number, and the place of a picture", (600, 200)),
+    "masks": (_masks, "pictures, and masks of six classes", (400, 100)),
+    "places": (_places, "a folder for each place, to pre-train on", (4000, 0)),
+    "photographs": (_photographs, "the two whole photographs", (0, 0)),
+}
+
+
+def make(kind: str, folder: str, count: int | None, test_count: int | None, seed: int) -> int:
+    """Makes a folder of demo data, and returns how many pictures it holds.
+
+    Args:
+        kind: One of `KINDS`.
+        folder: The folder, which is new or empty.
+        count: Training pictures; None for the kind's own number.
+        test_count: Test pictures; None for the kind's own number.
+        seed: Decides everything random.
+
+    Raises:
+        ValueError: The folder holds something, or a number is negative.
+    """
+    write, _, sizes = KINDS[kind]
+    counts = [size if n is None else n for size, n in zip(sizes, (count, test_count))]
+    if min(counts) < 0:
+        raise ValueError(f"--count and --test_count must be 0 or more. Received: {counts}")
+    path = pathlib.Path(folder)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(
+            f"The folder must be new or empty, so that nothing is lost. Received: {folder!r}. Give "
+            "another name, or remove it"
+        )
+    with files.replacing_folder(path) as new:
+        write(new, counts, seed)
+        return sum(1 for _ in new.rglob("*.jpg"))
