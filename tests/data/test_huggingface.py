@@ -145,6 +145,13 @@ def test_faults_are_named(library, tmp_path):
         load(tmp_path / "texts")
     with pytest.raises(FileNotFoundError, match=r"hf:/none cannot be opened \(.*Give hf:USER/NAME"):
         load("/none")
+    (tmp_path / "clone" / "data").mkdir(parents=True)
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    (tmp_path / "clone" / "data" / "train-00000.parquet").write_text(pointer)
+    with pytest.raises(ValueError, match=r"train-00000.parquet' is .*git lfs pull"):
+        load(tmp_path / "clone")
+    with pytest.raises(ValueError, match=r"It holds '.*parquet': give shards:"):
+        data.load(f"folder:{tmp_path / 'clone'}", 1)
     table = made(library, range(3), label=(number, [0, 1, 0]))
     broken = {"image": [{"bytes": b"none", "path": None}] * 3, "label": [0, 1, 0]}
     library.Dataset.from_dict(broken, features=table.features).save_to_disk(tmp_path / "broken")

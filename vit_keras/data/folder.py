@@ -16,6 +16,8 @@ from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, wa
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.data.rows import Rows, is_one_line, labels_in_names, open_rows, with_masks
 
+SHARDS = (".parquet", ".tar", ".tfrecord", ".array_record")
+
 
 def load(
     path: str, channels: int, config: DataConfig, task: str = "auto", labeled: bool = True
@@ -177,6 +179,8 @@ def read_layout(path: str, trains: bool = True) -> Layout:
         if _is_picture(name) and os.path.isfile(os.path.join(root, name))
     ]
     problems = [*_problems(path, roots, pictures, loose)]
+    if shards := [file for file in others if file.lower().endswith(SHARDS)]:
+        problems = [f"{text}. It holds {shards[0]!r}: give shards:{path}" for text in problems]
     classes, unused = list(pictures["train"]), [] if in_path else beside
     return Layout(roots, classes, pictures, sorted(others), loose, unused, problems)
 

@@ -15,6 +15,7 @@ from vit_keras.data.dataset import Dataset
 from vit_keras.data.held_out import hold_out_of
 from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.data.splits import Split, as_labels
+from vit_keras.files import check_arrived
 
 NAME = re.compile(r"(?P<path>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<variant>.+))?")
 SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
@@ -100,6 +101,8 @@ def _opened(name):
         else:
             opened = library.load_dataset(path, variant, revision=revision)
     except Exception as error:  # each kind of file, and the network, have errors of their own
+        for file in pathlib.Path(path).rglob("*.parquet"):
+            check_arrived(file)
         reason = " ".join(str(error).split())
         kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
         raise kind(
