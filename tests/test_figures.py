@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from vit_keras import figures
+from vit_keras import data, figures
 
 pytestmark = pytest.mark.once
 
@@ -101,3 +101,61 @@ def test_a_long_title_is_broken_into_lines_that_fit():
     assert len(lines) <= 3 and max(map(len, lines)) <= 15
     assert lines[0] == "American" and lines[-1].endswith("98 %")
     assert figures.wrap("cat  98 %", 15) == "cat  98 %"
+
+
+def font_with(folder, characters):
+    """Writes a font in which each character is a square of other size, and makes it known."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+    from matplotlib import font_manager
+
+    names = [".notdef", *(f"glyph{i}" for i in range(len(characters)))]
+    builder = FontBuilder(1000)
+    builder.setupGlyphOrder(names)
+    builder.setupCharacterMap(dict(zip(map(ord, characters), names[1:])))
+    glyphs = {}
+    for side, name in enumerate(names, 2):
+        pen = TTGlyphPen(None)
+        pen.moveTo((0, 0))
+        for corner in ((0, 100 * side), (100 * side, 100 * side), (100 * side, 0)):
+            pen.lineTo(corner)
+        pen.closePath()
+        glyphs[name] = pen.glyph()
+    builder.setupGlyf(glyphs)
+    builder.setupHorizontalMetrics(dict.fromkeys(names, (1000, 0)))
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": f"Test {folder.name}", "styleName": "Regular"})
+    builder.setupOS2(sTypoAscender=800, usWinAscent=800, usWinDescent=200)
+    builder.setupPost()
+    builder.save(folder / "font.ttf")
+    font_manager.fontManager.addfont(folder / "font.ttf")
+    figures.font_of.cache_clear()
+    return str(folder / "font.ttf")
+
+
+NOWHERE = "\U000f0001\U000f0002"  # for private use: in no font of a machine
+
+
+def test_a_name_that_no_font_can_draw_is_written_in_escapes(tmp_path):
+    with pytest.warns(UserWarning, match="No font on this machine can draw"):
+        assert figures.drawable(f"cat {NOWHERE[0]}") == r"cat \U000f0001"
+    assert figures.drawable("Käfer … собака") == "Käfer … собака"  # DejaVu Sans has it
+
+
+def test_a_name_is_drawn_by_the_font_that_has_its_characters(tmp_path, recwarn):
+    path = font_with(tmp_path, NOWHERE)
+    assert figures.font_of(NOWHERE[1]) == path and figures.drawable(NOWHERE) == NOWHERE
+    drawn = []
+    for name in NOWHERE:
+        figures.confusion([[3, 1], [0, 2]], [name, "$5$"], tmp_path / "a.png")
+        drawn.append((tmp_path / "a.png").read_bytes())
+    assert drawn[0] != drawn[1]  # two boxes for a missing character would be the same
+    assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
+
+
+def test_a_contact_sheet_draws_a_caption_by_the_font_that_has_its_characters(tmp_path):
+    font_with(tmp_path, NOWHERE)
+    image = np.zeros((1, 112, 112, 3), "uint8")
+    sheets = [np.asarray(data.draw_contact_sheet(image, [f"{c} 70 %"])) for c in NOWHERE]
+    dark = [(sheet[124:] < 128).sum() for sheet in sheets]
+    assert dark[0] < dark[1]  # the second square is the larger one

@@ -1,5 +1,6 @@
 """Chooses an installed backend before Keras is imported, which then cannot change it."""
 
+import difflib
 import os
 import pathlib
 import sys
@@ -23,11 +24,17 @@ def choose() -> None:
     A backend that the user names in `KERAS_BACKEND` stays, and so does one that Keras uses already.
 
     Raises:
+        ValueError: If it is another than these three.
         ImportError: If the backend that `KERAS_BACKEND` names is not installed, or none is.
     """
-    requested = os.environ.get("KERAS_BACKEND")
-    if "keras" in sys.modules or (requested or _default()) not in BACKENDS:
+    if "keras" in sys.modules:
         return
+    requested = os.environ.get("KERAS_BACKEND")
+    if name() not in BACKENDS:
+        near = difflib.get_close_matches(name(), BACKENDS, n=1)
+        place = "`KERAS_BACKEND`, or else `backend` in Keras' keras.json,"
+        hint = f". Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"{place} must be tensorflow, jax or torch. Received: {name()!r}{hint}")
     if requested:
         extras.check(requested, extra=requested, purpose=f"KERAS_BACKEND={requested}")
     elif not extras.is_installed(_default()):

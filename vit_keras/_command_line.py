@@ -12,17 +12,23 @@ import importlib.machinery
 import os
 import pathlib
 import re
+import shlex
+import shutil
 import signal
 import sys
 import tempfile
 import threading
+import warnings
 from ctypes import CDLL
+from typing import Any
 
 from vit_keras import _backend
 
 INTERRUPTED = 128 + signal.SIGINT  # the exit code that a shell reports after Ctrl-C
 # What TensorFlow logs as it is imported, whatever level the environment sets.
-_GREETING = re.compile(rb"WARNING: All log messages before absl::InitializeLog|I\d{4} [\d:.]+ ")
+_GREETING = re.compile(
+    rb"WARNING: All log messages before absl::InitializeLog|I\d{4} [\d:.]+ |INFO: Created Tensor"
+)
 _M_ARENA_MAX = -8  # of glibc's malloc.h
 OPTIONAL = ("matplotlib", "pandas", "sklearn")  # packages that Keras imports where it finds them
 _ROOT = pathlib.Path(__file__).parents[1]  # of the checkout, where the scripts stand
@@ -36,6 +42,23 @@ def is_command() -> bool:
     python = sys.orig_argv  # while a package is imported for -m, sys.argv does not name it
     module = program.name == "-m" and python[python.index("-m") + 1] == "vit_keras"
     return program.name in ("vit-keras", "vit-keras.exe") or module or script
+
+
+def spelled(command: str) -> str:
+    """How a user of this interpreter writes a command line that begins with `vit-keras`."""
+    program = shutil.which("vit-keras")
+    if program and os.path.samefile(os.path.dirname(program), os.path.dirname(sys.executable)):
+        return command
+    return command.replace("vit-keras", f"{shlex.quote(sys.executable)} -m vit_keras", 1)
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None):
+    """Prints a warning of this package in a line; nobody can do anything about a library's."""
+    frame: Any = sys._getframe(1)
+    while frame.f_globals.get("__name__") == "warnings":
+        frame = frame.f_back
+    if frame.f_globals.get("__name__", "").startswith("vit_keras"):
+        print(f"vit-keras: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 class _Inside(importlib.abc.MetaPathFinder):
@@ -96,6 +119,11 @@ def without_greetings(package="tensorflow"):
             stderr.writelines(line for line in written if not _GREETING.match(line))
 
 
+def quiet() -> contextlib.AbstractContextManager:
+    """`without_greetings` in a command, and nothing in a library user's process."""
+    return without_greetings() if is_command() else contextlib.nullcontext()
+
+
 def set_exit_code(code: int) -> int:
     """Notes the code that this process ends with if it is a command's; returns it."""
     global _exit_code
@@ -152,6 +180,8 @@ def _share_one_heap():
 
 if is_command():
     atexit.register(_leave)  # the first function is the last to be called
+    if not sys.warnoptions:  # PYTHONWARNINGS and -W ask for what Python prints
+        warnings.showwarning = _show_warning
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
         sys.unraisablehook = _interrupt_again
@@ -167,7 +197,7 @@ if is_command():
 
 try:
     _backend.choose()
-except ImportError:
+except (ImportError, ValueError):
     if not is_command():  # which answers an exported file without a backend
         raise
 if is_command() and _backend.name() != "torch":  # whose threads would wait for each other

@@ -1,7 +1,10 @@
 """Figures of training and evaluation, drawn with matplotlib."""
 
+import contextlib
+import functools
 import os
 import textwrap
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +16,47 @@ from vit_keras.files import replacing
 BLUE, ORANGE, GRAY = "#2a6fbb", "#d9822b", "#8a8f98"
 
 
+def is_latin(character: str) -> bool:
+    """Whether every font has a character: letters of Europe, punctuation, and invisible ones."""
+    return ord(character) < 0x250 or 0x2000 <= ord(character) < 0x2070 or character == "\ufe0f"
+
+
+@functools.cache
+def font_of(character: str) -> str | None:
+    """The file of a font on this machine that can draw a character; None without one."""
+    if not extras.is_installed("matplotlib"):  # which lists the fonts
+        return None
+    manager = extras.require("matplotlib.font_manager", extra="train", purpose="Drawing figures")
+    default = manager.findfont(manager.FontProperties())
+    for path in [default, *sorted({font.fname for font in manager.fontManager.ttflist})]:
+        if "LastResort" in path:  # which has a box for every character
+            continue
+        with contextlib.suppress(OSError, RuntimeError):  # a file that FreeType cannot read
+            font = manager.get_font(path)
+            if font.scalable and font.get_char_index(ord(character)):
+                return path
+    return None
+
+
+def drawable(text: str) -> str:
+    """A text with an escape, such as `\\u732b`, for each character that no font here can draw."""
+    escape = lambda c: c.encode("ascii", "backslashreplace").decode()
+    lacking = dict.fromkeys(c for c in text if not (is_latin(c) or font_of(c)))
+    if lacking:
+        names = "".join(lacking)
+        warnings.warn(f"No font on this machine can draw {names!r}. Install one", stacklevel=2)
+    return "".join(escape(c) if c in lacking else c for c in text)
+
+
 def save_figure(figure, path: str | os.PathLike) -> None:
     """Writes a matplotlib figure as a PNG file, which replaces an old one in a single step."""
+    manager = extras.require("matplotlib.font_manager", extra="train", purpose="Drawing figures")
+    for text in figure.findobj(lambda artist: hasattr(artist, "set_parse_math")):
+        text.set_parse_math(False)  # a class may be named "$5$"
+        text.set_text(drawable(text.get_text()))
+        fonts = {font_of(c) for c in text.get_text() if not is_latin(c)}
+        names = [manager.get_font(font).family_name for font in sorted(filter(None, fonts))]
+        text.set_fontfamily([*text.get_fontfamily(), *names])
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150, format="png", facecolor="white")
 
@@ -91,7 +133,7 @@ def shorten(name: str, longest: int = LONGEST_NAME) -> str:
         >>> shorten("American Staffordshire terrier 3", 16)
         'American …rier 3'
     """
-    if len(name) <= longest:
+    if len(name := drawable(name)) <= longest:
         return name
     end = (longest - 1) * 2 // 5
     return f"{name[: longest - 1 - end]}…{name[len(name) - end :]}"

@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 import pathlib
+import shlex
 
 import keras
 
-from vit_keras import extras, variants
+from vit_keras import _command_line, extras, variants
 from vit_keras.config import Config, UsageError, dump_config, read_config
 from vit_keras.config.addresses import change_addresses
 from vit_keras.config.earlier_versions import as_begun, as_recorded, option_to_continue, unused
@@ -265,7 +266,22 @@ def _check_same(folder, begun, config):
         if recorded.get(name) != requested.get(name)
     ]
     if differences:
+        free = shlex.quote(f"{folder}-2")
         raise ValueError(
-            f"{str(folder)!r} belongs to another run ({'; '.join(differences)}). "
-            f"Give another --workdir{option_to_continue(recorded, requested)}"
+            f"{str(folder)!r} belongs to another run ({'; '.join(differences)}). Give another "
+            f"--workdir, such as {free}{option_to_continue(recorded, requested)}"
+            f"{_longer_run(folder, requested['total_steps'] - recorded['total_steps'], free)}"
         )
+
+
+def _longer_run(folder, more, free):
+    """The end of a message that refuses `more` updates than a complete run had, or nothing."""
+    if more <= 0 or not Run(folder, Config()).model_file.is_file():
+        return ""
+    file, run = (shlex.quote(str(path)) for path in (folder / "config.yaml", folder))
+    options = f"--model.weights {run} --total_steps {more} --workdir {free}"
+    return (
+        ". The learning rate follows the number of updates, so a complete run cannot go on to more "
+        "of them; a new run can start from its weights: "
+        + _command_line.spelled(f"vit-keras train --config {file} {options}")
+    )

@@ -206,7 +206,7 @@ def open_file(path: str | os.PathLike, threads: int | None = None) -> ExportedMo
         An `ExportedModel`, a function of images.
 
     Raises:
-        ValueError: If `path` is no such file.
+        ValueError: If `path` is no such file, or is damaged.
         ImportError: If the runtime is not installed.
 
     Example:
@@ -222,7 +222,15 @@ def open_file(path: str | os.PathLike, threads: int | None = None) -> ExportedMo
             f"An exported file must be an existing {suffixes} file or the folder of a SavedModel. "
             f"Received: {os.fspath(path)!r}"
         )
-    return RUNTIMES[key](path, threads)
+    try:
+        return RUNTIMES[key](path, threads)
+    except ImportError:
+        raise
+    except Exception as error:  # each runtime has its own
+        raise ValueError(
+            f"{os.fspath(path)!r} cannot be opened: it is damaged, or no exported model "
+            f"({' '.join(str(error).split())})"
+        ) from error
 
 
 def milliseconds(run, images: np.ndarray, rounds: int = 20) -> float:

@@ -1,7 +1,10 @@
 """The command as such: help, versions, spelling, exit codes, completion."""
 
 import os
+import shlex
+import shutil
 import subprocess
+import sys
 
 import keras
 import pytest
@@ -42,6 +45,48 @@ def test_the_help_lists_every_command(capsys):
         assert f"  {name} " in text and commands.command(name).summary in text
 
 
+def test_the_help_begins_with_the_commands_of_today(capsys):
+    commands.run([])
+    assert "0.x" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "hint"), [("jx", "Did you mean jax?"), ("numpy", "'numpy'")])
+@pytest.mark.parametrize(
+    "program", [("-m", "vit_keras", "info", "B/16"), ("-c", "import vit_keras")]
+)
+def test_an_unknown_backend_is_one_sentence(name, hint, program):
+    done = run_script(*program, check=False, backend=name)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert "must be tensorflow, jax or torch. Received: " in last and hint in last
+    assert done.stderr.count("\n") == 1 or program[0] == "-c"
+
+
+WARN = """
+import sys, warnings
+sys.argv[0] = "vit-keras"
+import vit_keras
+from vit_keras.weights import licenses
+warnings.warn("a library's")
+exec("import warnings; warnings.warn('ours,' + chr(10) + ' in two lines')", {"__name__": "vit_keras.weights"})
+"""
+
+
+def test_a_command_prints_warnings_of_this_package_alone_each_in_a_line():
+    assert run_script("-c", WARN).stderr == "vit-keras: warning: ours, in two lines\n"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_hints_are_command_lines_that_run(is_there, tmp_path, monkeypatch):
+    program = f"{sys.prefix}/bin/vit-keras" if is_there else None
+    monkeypatch.setattr(shutil, "which", lambda name: program)
+    monkeypatch.setattr(sys, "executable", f"{sys.prefix}/bin/python")
+    written = _command_line.spelled("vit-keras evaluate runs/a")
+    python = shlex.quote(sys.executable)
+    expected = "vit-keras" if is_there else f"{python} -m vit_keras"
+    assert written == f"{expected} evaluate runs/a"
+
+
 def test_versions_are_printed(capsys):
     assert commands.main(["--version"]) == 0
     expected = f"vit-keras {vit_keras.__version__} (Keras {keras.__version__} on "
@@ -64,11 +109,26 @@ def test_options_are_written_with_underscores_or_dashes():
         (["evaluate", "a", "--batch-evl", "3"], "Did you mean --batch_eval?"),
         (["evaluate"], "the following arguments are required: MODEL"),
         (["train", "--total_step", "5"], "Did you mean --total_steps"),
-        (["evaluate", "a", "--image_size", "1", "2", "3"], "one positive side, or height and"),
+        (["evaluate", "a", "--image_size", "1", "2", "3"], "one side, or height and width"),
         (["train", "--lr", "5"], "Did you mean --optimizer.learning_rate?"),
         (["export", "a", "--format", "tflite"], "Did you mean litert?"),
         (["predict", "a", "b", "--out", "c.doc"], "must end in .csv, .jsonl, .parquet or .html"),
-        (["bench", "a", "--rounds", "0"], "--batch, --rounds and --threads must be positive"),
+        (["bench", "a", "--rounds", "0"], "`--rounds` must be a whole number, at least 1. Rec"),
+        (["pack", "a", "--out", "b", "--image_size", "0"], "`--image_size` must be a whole number"),
+        (["export", "a", "--num_images", "0"], "`--num_images` must be a whole number, at least 1"),
+        (["export", "a", "--merging_schedule", "fast"], "invalid choice: 'fast'"),
+        (["visualize", "a", "--out", "b", "--show", "-1"], "`--show` must be a whole number"),
+        (["evaluate", "a", "--overlap", "x"], "`--overlap` must be a number. Received: x"),
+        (["evaluate", "a", "--out"], "`--out` needs a value"),
+        (["evaluate", "a", "--image_size"], "`--image_size` needs a value"),
+        (["evaluate", "a", "--tiles=3"], "`--tiles` takes no value. Received: 3"),
+        (["evaluate", "a", "--knn", "1", "--fewshot", "1"], "cannot be given beside --knn"),
+        (["check", "a", "--epochs", "three"], "`epochs` must be a number or null. Received: three"),
+        (["visualize", "a", "--out", __file__], "`--out` must be a folder. Received: "),
+        (["train", "--lits"], "Did you mean --list"),
+        (["train", "digits"], "unrecognized arguments: digits. Fields are given as --FIELD VALUE"),
+        (["train", "--config"], "`--config` needs a value"),
+        (["train", "--config", "--epochs", "3"], "`--config` needs a value"),
         (["completion", "fish"], "invalid choice: 'fish'"),
     ],
 )
@@ -85,6 +145,13 @@ def test_wrong_command_lines_exit_with_2(arguments, message, capsys, monkeypatch
     ("arguments", "message"),
     [
         (["train", "--dataset", "mnist"], "`dataset` must be one of 'digits'"),
+        (["train", "--dataset", "birds.csv"], "Did you mean table:birds.csv?"),
+        (["train", "--dataset", "ylecun/mnist"], "Did you mean hf:ylecun/mnist?"),
+        (["train", "--dataset", "a-{0..3}.tar"], "Did you mean shards:a-{0..3}.tar?"),
+        (["train", "--dataset", "https://a/b.tar"], "Did you mean shards:https://a/b.tar?"),
+        (["pack", "Folder:a", "--out", "b"], "Did you mean folder:a?"),
+        (["pack", "digit", "--out", "b"], "Did you mean digits?"),
+        (["train", "--config", "x.yaml"], "'x.yaml'. `vit-keras train --list` prints the recipes"),
         (["train", "--config", "digit"], "no recipe 'digit'. Did you mean digits"),
         (["evaluate", "nowhere"], "no run and no checkpoint at 'nowhere'"),
         (["export", "nowhere"], "no run and no checkpoint at 'nowhere'"),

@@ -7,6 +7,7 @@ after Ctrl-C, and 143 after SIGTERM. A training run has then written its checkpo
 import difflib
 import importlib
 import importlib.metadata
+import itertools
 import sys
 from collections.abc import Sequence
 
@@ -19,11 +20,15 @@ from vit_keras.visible import visible
 __all__ = ["COMMANDS", "command", "main", "run"]
 
 # In the order of the help; a command is the module of its name.
-COMMANDS = (
-    *("check", "plan", "train", "evaluate", "predict", "embed", "search", "export", "visualize"),
-    *("convert", "pack", "labels", "info", "push", "soup", "vtab", "reproduce", "bench"),
-    *("demo-data", "completion"),
-)
+GROUPS = {
+    "a model of your own": ("check", "train", "evaluate", "predict", "export", "visualize"),
+    "plans and data": ("demo-data", "plan", "pack", "info", "bench"),
+    "features and texts": ("embed", "search", "labels"),
+    "files of weights": ("convert", "soup", "push"),
+    "experiments of papers": ("vtab", "reproduce"),
+    "the shell": ("completion",),
+}
+COMMANDS = tuple(itertools.chain(*GROUPS.values()))
 ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 
 
@@ -47,7 +52,7 @@ def _exit_code(program, arguments):
     try:
         run(arguments)
     except UsageError as error:
-        return _fail(program, f"{error}\nusage: {program} --help", 2)
+        return _fail(program, f"{error}\nusage: {_command_line.spelled(program)} --help", 2)
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has gone
         sys.stderr.close()
         return 1
@@ -111,11 +116,9 @@ def version() -> str:
 
 
 def _help():
-    rows = "\n".join(f"  {name:<11} {command(name).summary}" for name in COMMANDS)
-    return (
-        "usage: vit-keras COMMAND [options]\n\n"
-        f"{vit_keras.__doc__}\n\n"
-        f"commands:\n{rows}\n\n"
-        "`vit-keras COMMAND --help` explains a command. KERAS_BACKEND chooses the backend: "
-        "jax, tensorflow or torch."
-    )
+    row = lambda name: f"  {name:<11} {command(name).summary}"
+    groups = ["\n".join([f"{title}:", *map(row, names)]) for title, names in GROUPS.items()]
+    explained = "`vit-keras COMMAND --help` explains a command. KERAS_BACKEND chooses the backend"
+    about = str(vit_keras.__doc__).splitlines()[0]
+    head = ["usage: vit-keras COMMAND [options]", about]
+    return "\n\n".join([*head, *groups, f"{explained}: jax, tensorflow or torch."])

@@ -23,11 +23,13 @@ HEAD = "batch  ms a call    CPU ms  images/s   ratio  by CPU time"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_model(parser, several=True)
-    sizes: dict[str, Any] = {"type": int, "nargs": "+", "default": [1, 16], "metavar": "N"}
+    sizes: dict[str, Any] = {"type": shared.count, "nargs": "+", "default": [1, 16], "metavar": "N"}
     parser.add_argument("--batch", help="images a call (1 16)", **sizes)
-    parser.add_argument("--rounds", type=int, default=20, metavar="N", help="timed calls (20)")
+    parser.add_argument(
+        "--rounds", type=shared.count, default=20, metavar="N", help="timed calls (20)"
+    )
     threads = "threads of LiteRT, ONNX Runtime, OpenVINO and torch (each one's default)"
-    parser.add_argument("--threads", type=int, metavar="N", help=threads)
+    parser.add_argument("--threads", type=shared.count, metavar="N", help=threads)
     text = "compare each run and checkpoint with itself in int8, by Keras' quantize"
     parser.add_argument("--int8", action="store_true", help=text)
     shared.add_image_size(parser)
@@ -38,11 +40,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from vit_keras import machine
 
-    if min(*options.batch, options.rounds, 1 if options.threads is None else options.threads) < 1:
-        raise UsageError(
-            "--batch, --rounds and --threads must be positive. "
-            f"Received: batch={options.batch}, rounds={options.rounds}, threads={options.threads}"
-        )
     machine.prepare()
     sources = _sources(options)
     width = max(map(len, [*sources, "model"]))

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from typing import Any
 
 from vit_keras import extras
@@ -50,9 +51,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _open(options):
-    from vit_keras import weights
+    from vit_keras import runs, weights
     from vit_keras.training.checkpoint_files import is_checkpoint
 
+    if os.path.isfile(os.path.join(options.input, "config.yaml")):
+        options.input = str(runs.find_run(options.input).model_file)
     if options.adapters:
         return _with_adapters(options)
     if is_checkpoint(options.input):

@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--normalize", action="store_true", help="divide each vector by its length")
     add("--dtype", choices=DTYPES, default="float32", metavar="NAME", help="or float16 (float32)")
     shared.add_image_size(parser)
-    add("--batch", type=int, default=32, metavar="N", help="pictures per step (32)")
+    add("--batch", type=shared.count, default=32, metavar="N", help="pictures per step (32)")
     add("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")
     skip = "write an unreadable picture's row without an embedding instead of stopping"
     add("--skip_unreadable", action="store_true", help=skip)
@@ -102,8 +102,6 @@ def _watch(job) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    if options.batch < 1:
-        raise UsageError(f"--batch must be positive. Received: --batch {options.batch}")
     if not options.out.lower().endswith(".parquet"):
         raise UsageError(f"--out must end in .parquet. Received: {options.out}")
 

@@ -28,18 +28,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_image_size(parser)
     shared.add_labels(parser)
     shared.add_views(parser)
-    parser.add_argument("--batch_eval", type=int, default=256, metavar="N", help="per step (256)")
-    shared.add_out(parser, "folder of the report (the run's)")
+    parser.add_argument(
+        "--batch_eval", type=shared.count, default=256, metavar="N", help="per step (256)"
+    )
+    shared.add_out(parser, "folder of the report (the run's)", kind=shared.folder)
     parser.add_argument("--predictions", metavar="FILE", help="also write a .csv or .parquet")
     parser.add_argument("--real", metavar="FILE", help="labels of ImageNet-ReaL, real.json")
     parser.add_argument("--ignore_class_names", action="store_true", help="compare by order alone")
     add_mask_options(parser)
     few = parser.add_argument_group("probes of the features instead of the accuracy")
     probe = few.add_mutually_exclusive_group()
-    probe.add_argument("--fewshot", type=int, nargs="+", metavar="SHOTS", help="such as 1 5 10")
-    probe.add_argument("--knn", type=int, nargs="+", metavar="K", help="neighbors, such as 10 20")
+    probe.add_argument(
+        "--fewshot", type=shared.count, nargs="+", metavar="SHOTS", help="such as 1 5 10"
+    )
+    probe.add_argument(
+        "--knn", type=shared.count, nargs="+", metavar="K", help="neighbors, such as 10 20"
+    )
     few.add_argument("--l2", type=float, nargs="+", default=[2.0**10], help="penalties (1024)")
-    few.add_argument("--seeds", type=int, default=3, metavar="N", help="draws of the shots (3)")
+    few.add_argument(
+        "--seeds", type=shared.count, default=3, metavar="N", help="draws of the shots (3)"
+    )
     few.add_argument("--representation", metavar="LAYER", help="features (the head's input)")
 
 

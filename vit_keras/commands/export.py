@@ -27,24 +27,43 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--format", default=["savedmodel", "litert"], help=formats, choices=FORMATS, **several)
     precisions = f"{' '.join(PRECISIONS)} (by format)"
     add("--precision", help=precisions, choices=PRECISIONS, **several)
-    shared.add_out(parser, "folder of the files (MODEL/export)")
+    shared.add_out(parser, "folder of the files (MODEL/export)", kind=shared.folder)
     add(
         "--output",
         metavar="NAME",
         help="logits, features or mask instead of probabilities or numbers",
     )
     add("--raw", action="store_true", help="prepared float images in, logits out")
-    add("--static_batch", type=int, metavar="N", help="images a call (1 on phones, else any)")
+    add(
+        "--static_batch",
+        type=shared.count,
+        metavar="N",
+        help="images a call (1 on phones, else any)",
+    )
     add("--dynamic_batch", action="store_true", help="any number of images a call, everywhere")
     shared.add_image_size(parser)
-    add("--patch_sizes", type=int, nargs="+", metavar="P", help="a FlexiViT at several costs")
+    add(
+        "--patch_sizes",
+        type=shared.count,
+        nargs="+",
+        metavar="P",
+        help="a FlexiViT at several costs",
+    )
     add("--token_merging", type=int, default=0, metavar="R", help="token pairs merged a block (0)")
-    add("--merging_schedule", default="constant", help="constant or decreasing (constant)")
+    schedules = ("constant", "decreasing")
+    text = "or decreasing (constant)"
+    add("--merging_schedule", choices=schedules, default="constant", metavar="NAME", help=text)
     shared.add_labels(parser)
     add("--attention", action="store_true", help="add an output: attention over the patches")
     add("--sensitivity", action="store_true", help="report what each layer loses in fewer bits")
     shared.add_dataset(parser)
-    add("--num_images", type=int, default=512, metavar="N", help="held-out images compared (512)")
+    add(
+        "--num_images",
+        type=shared.count,
+        default=512,
+        metavar="N",
+        help="held-out images compared (512)",
+    )
 
 
 def run(options: argparse.Namespace) -> None:

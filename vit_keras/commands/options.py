@@ -3,12 +3,14 @@
 import argparse
 import dataclasses
 import difflib
+import os
 import pathlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from vit_keras.config import DataConfig, UsageError
+from vit_keras.config.parsing import plain
 
 # What other projects call the choices of an option.
 SYNONYMS = {
@@ -104,7 +106,14 @@ class Parser(argparse.ArgumentParser):
             near = near or difflib.get_close_matches(choice[1], names, n=1)
         else:
             near = []
-        raise UsageError(message + (f". Did you mean {near[0]}?" if near else ""))
+        raise UsageError(plain(message) + (f". Did you mean {near[0]}?" if near else ""))
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1, as argparse reads an option's value."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1. Received: {text}")
+    return int(text)
 
 
 def spell_out(arguments: Sequence[str]) -> list[str]:
@@ -169,7 +178,7 @@ def add_image_size(parser: argparse.ArgumentParser) -> None:
     """`--image_size`: one side, or height and width."""
     parser.add_argument(
         "--image_size",
-        type=int,
+        type=count,
         nargs="+",
         metavar="PIXELS",
         help="side of the images, or height and width (the model's)",
@@ -181,11 +190,9 @@ def image_size(options: argparse.Namespace) -> tuple[int, int] | None:
     sizes = options.image_size
     if sizes is None:
         return None
-    if len(sizes) > 2 or min(sizes) < 1:
-        raise UsageError(
-            "--image_size takes one positive side, or height and width. "
-            f"Received: {' '.join(map(str, sizes))}"
-        )
+    if len(sizes) > 2:
+        received = " ".join(map(str, sizes))
+        raise UsageError(f"--image_size takes one side, or height and width. Received: {received}")
     return sizes[0], sizes[-1]
 
 
@@ -201,6 +208,15 @@ def add_views(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tta", nargs="+", choices=("flip", "crops"), metavar="VIEW", help=text)
 
 
-def add_out(parser: argparse.ArgumentParser, text: str, required: bool = False) -> None:
-    """`--out`: where the results are written."""
-    parser.add_argument("--out", metavar="PATH", required=required, help=text)
+def folder(text: str) -> str:
+    """A folder that is there or can be made, as argparse reads an option's value."""
+    if os.path.isfile(text):
+        raise argparse.ArgumentTypeError(f"must be a folder. Received: {text}, a file")
+    return text
+
+
+def add_out(
+    parser: argparse.ArgumentParser, text: str, required: bool = False, kind: Any = str
+) -> None:
+    """`--out`: where the results are written; `kind` may be `folder`."""
+    parser.add_argument("--out", metavar="PATH", required=required, type=kind, help=text)

@@ -3,7 +3,7 @@
 import argparse
 
 from vit_keras.commands import options as shared
-from vit_keras.config import DataConfig, UsageError
+from vit_keras.config import DataConfig
 
 EXAMPLES = (
     "vit-keras pack folder:photos --out shards",
@@ -16,11 +16,13 @@ FORMATS = ("tar", "parquet", "tfrecord", "array_record")
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("dataset", metavar="DATASET", help="a name as in `vit-keras train --dataset`")
-    shared.add_out(parser, "a new folder for the shards and shards.json", required=True)
+    shared.add_out(
+        parser, "a new folder for the shards and shards.json", required=True, kind=shared.folder
+    )
     add("--format", choices=FORMATS, default="tar", metavar="NAME", help=f"{', '.join(FORMATS)}")
     side = "reduce larger pictures to this shorter side, as JPEG (files are copied as they are)"
-    add("--image_size", type=int, metavar="PIXELS", help=side)
-    add("--shard_mb", type=int, default=256, metavar="MB", help="size of a shard (256)")
+    add("--image_size", type=shared.count, metavar="PIXELS", help=side)
+    add("--shard_mb", type=shared.count, default=256, metavar="MB", help="size of a shard (256)")
     percent = "held out of each class, where the data set has no held-out split (10)"
     add("--test_percent", type=float, default=10.0, metavar="PERCENT", help=percent)
     add("--unlabeled", action="store_true", help="pictures need no classes")
@@ -32,8 +34,6 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras import data, extras, machine
     from vit_keras.file_lock import claimed_output
 
-    if min(options.shard_mb, options.image_size or 1) < 1:
-        raise UsageError("`--shard_mb` and `--image_size` must be at least 1")
     machine.prepare()
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
     config = DataConfig(

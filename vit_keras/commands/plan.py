@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vit_keras import config
+from vit_keras.commands import options as shared
 from vit_keras.commands.options import Command
 
 GB = 10**9
@@ -33,12 +34,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     recipe: dict[str, Any] = {"action": "append", "default": [], "metavar": "RECIPE"}
     add("--config", help="recipe's name or YAML file of the run (none)", **recipe)
     add("--device", required=True, metavar="NAME", help="a100, h100, h200, tpu_v3, ... or cpu")
-    add("--devices", type=int, default=1, metavar="N", help="how many share each batch (1)")
+    add(
+        "--devices", type=shared.count, default=1, metavar="N", help="how many share each batch (1)"
+    )
     add("--price", type=float, metavar="PRICE", help="of a device for an hour, in any currency")
     add("--utilization", type=float, metavar="SHARE", help="of the peak rate of products (0.4)")
-    add("--accumulation_steps", type=int, metavar="N", help="(the fewest that fit)")
+    add("--accumulation_steps", type=shared.count, metavar="N", help="(the fewest that fit)")
     add("--num_classes", type=int, default=1000, metavar="N", help="size of the head (1000)")
-    add("--epoch_images", type=int, metavar="N", help="training images, for a run of `epochs`")
+    add(
+        "--epoch_images",
+        type=shared.count,
+        metavar="N",
+        help="training images, for a run of `epochs`",
+    )
     add("--json", action="store_true", help="print JSON")
 
 

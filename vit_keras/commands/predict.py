@@ -28,7 +28,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="run, checkpoint of any format, or exported file")
     pictures = "files, folders, patterns, or - for a list of paths on standard input"
     add("pictures", nargs="+", metavar="PICTURE", help=pictures)
-    add("--top", type=int, default=3, metavar="N", help="most classes for each picture (3)")
+    add(
+        "--top", type=shared.count, default=3, metavar="N", help="most classes for each picture (3)"
+    )
     threshold = "leave out what is less probable (0, or each label's own threshold)"
     add("--threshold", type=float, metavar="P", help=threshold)
     out = ".csv, .jsonl, .parquet or .html file, or a folder of masks, not standard output"
@@ -39,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_image_size(parser)
     shared.add_labels(parser)
     shared.add_views(parser)
-    add("--batch", type=int, default=32, metavar="N", help="pictures per step (32)")
+    add("--batch", type=shared.count, default=32, metavar="N", help="pictures per step (32)")
     skip = "report an unreadable picture in its row instead of stopping"
     add_mask_options(parser)
     add("--skip_unreadable", action="store_true", help=skip)
@@ -109,11 +111,6 @@ def _numbers(predictor):
 
 def _check(options: argparse.Namespace) -> str:
     """Checks the options, and returns the format."""
-    if options.top < 1 or options.batch < 1:
-        raise UsageError(
-            "--top and --batch must be positive. "
-            f"Received: --top {options.top} --batch {options.batch}"
-        )
     if options.threshold is not None and not 0 <= options.threshold <= 1:
         raise UsageError(
             f"--threshold must lie between 0 and 1. Received: --threshold {options.threshold}"

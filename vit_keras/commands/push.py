@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--license", metavar="NAME", help=text)
     parser.add_argument("--private", action="store_true", help="for you alone, if it is new")
     parser.add_argument("--dry_run", action="store_true", help="print the card, upload nothing")
-    shared.add_out(parser, "write the folder here, and upload nothing")
+    shared.add_out(parser, "write the folder here, and upload nothing", kind=shared.folder)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -31,14 +31,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("pictures", nargs="*", metavar="PICTURE", help=pictures)
     rows = "rows of the table to search for, from 0, besides pictures"
     add("--rows", type=int, nargs="+", default=[], metavar="N", help=rows)
-    add("--top", type=int, default=5, metavar="N", help="most neighbors of each (5)")
+    add("--top", type=shared.count, default=5, metavar="N", help="most neighbors of each (5)")
     add("--model", metavar="MODEL", help="the model of the table, if it is no longer in its place")
     add("--exact", action="store_true", help="compare with all rows, without an index")
     add("--build", action="store_true", help="build the index again")
     shared.add_out(parser, ".csv, .jsonl, .parquet or .html file instead of standard output")
     formats = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} (by --out, table)"
     add("--format", choices=FORMATS, metavar="NAME", help=formats)
-    add("--batch", type=int, default=32, metavar="N", help="pictures per step (32)")
+    add("--batch", type=shared.count, default=32, metavar="N", help="pictures per step (32)")
     skip = "report an unreadable picture in its row instead of stopping"
     add("--skip_unreadable", action="store_true", help=skip)
 
@@ -86,11 +86,6 @@ def _of_pictures(options, table, index, stack):
 
 def _check(options: argparse.Namespace) -> str:
     """Checks the options, and returns the format."""
-    if options.top < 1 or options.batch < 1:
-        raise UsageError(
-            "--top and --batch must be positive. "
-            f"Received: --top {options.top} --batch {options.batch}"
-        )
     if not (options.pictures or options.rows or options.build):
         raise UsageError("a search needs pictures, --rows or --build. Received: none of them")
     if options.build and options.exact:

@@ -23,7 +23,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_dataset(parser)
     split = "split that chooses, which no model trained on (the runs' development split)"
     parser.add_argument("--split", help=split)
-    parser.add_argument("--batch_eval", type=int, default=256, metavar="N", help="per step (256)")
+    parser.add_argument(
+        "--batch_eval", type=shared.count, default=256, metavar="N", help="per step (256)"
+    )
 
 
 def run(options: argparse.Namespace) -> None:

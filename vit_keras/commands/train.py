@@ -41,8 +41,8 @@ class Train(Command):
     """`train` reads a `Config` instead of a few options."""
 
     def parse(self, arguments: Sequence[str], prog: str) -> Any:
-        if arguments in (["--help_all"], ["--list"]):
-            return arguments[0]
+        for name in {"--help_all", "--list"}.intersection(arguments):
+            return name
         return config.parse_config(arguments, prog)
 
     def parser(self, prog):

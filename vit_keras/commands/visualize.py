@@ -17,10 +17,14 @@ EXAMPLES = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     shared.add_model(parser)
     parser.add_argument("images", nargs="*", metavar="IMAGE", help="pictures (of the data set)")
-    shared.add_out(parser, "folder of the figures and arrays", required=True)
+    shared.add_out(parser, "folder of the figures and arrays", required=True, kind=shared.folder)
     shared.add_dataset(parser)
-    parser.add_argument("--count", type=int, default=128, metavar="N", help="images read (128)")
-    parser.add_argument("--show", type=int, default=10, metavar="N", help="images drawn (10)")
+    parser.add_argument(
+        "--count", type=shared.count, default=128, metavar="N", help="images read (128)"
+    )
+    parser.add_argument(
+        "--show", type=shared.count, default=10, metavar="N", help="images drawn (10)"
+    )
     parser.add_argument("--views", nargs="+", metavar="VIEW", help="figures to draw (all)")
     shared.add_image_size(parser)
     parser.add_argument("--heads", default="mean", help="rollout: mean or max over heads (mean)")
@@ -32,10 +36,8 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras import evaluation, inspection, machine, models, runs
     from vit_keras.data.depth import to_levels, viewable
     from vit_keras.files import replacing
-    from vit_keras.layers.base import check_positive
 
     machine.prepare()
-    check_positive(count=options.count, show=options.show)
     model, trained = runs.open_source(options.model)
     if size := shared.image_size(options):
         model = models.with_image_size(model, size)

@@ -16,7 +16,7 @@ EXAMPLES = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", help="file or folder of any format")
-    shared.add_out(parser, "folder of the runs and the results", required=True)
+    shared.add_out(parser, "folder of the runs and the results", required=True, kind=shared.folder)
     parser.add_argument("--tasks", nargs="+", metavar="TASK", help="(all 19)")
     parser.add_argument("--setting", default="paper", help="paper, or bit for the BiT-HyperRule")
     parser.add_argument("--data_dir", metavar="DIR", help="folder of TensorFlow Datasets")

@@ -9,7 +9,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 from vit_keras import extras
 from vit_keras.config import sources
@@ -52,6 +53,17 @@ SYNONYMS = {
 
 
 BANDS = "--data.bands"  # whose numbers need no brackets
+TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+TYPES |= {NoneType: "null"}
+# What argparse says of a wrong option, and the same in plain words.
+PLAIN = (
+    (r"expected (?:at least )?one argument", r"needs a value"),
+    (r"invalid int value: '(.*)'", rf"must be {TYPES[int]}. Received: \2"),
+    (r"invalid float value: '(.*)'", rf"must be {TYPES[float]}. Received: \2"),
+    (r"ignored explicit argument '(.*)'", r"takes no value. Received: \2"),
+    (r"not allowed with argument (\S+)", r"cannot be given beside \2"),
+    (r"(must be .*)", r"\2"),
+)
 
 
 class UsageError(ValueError):
@@ -80,12 +92,57 @@ def parser(prog: str):
 
     class Parser(ArgumentParser):
         def error(self, message, ex=None):
-            raise UsageError(f"{message.strip()}{_nearest(message, self)}") from ex
+            raise UsageError(_wrong_value(message, self) or _wrong_option(message, self)) from ex
 
     config_parser = Parser(prog=prog, description=Config.__doc__, allow_abbrev=False)
     config_parser.add_argument("--config", action="config", help="a recipe's name or a YAML file")
     config_parser.add_class_arguments(Config)
     return config_parser
+
+
+def plain(message: str) -> str:
+    """What argparse says of an option, as a plain sentence."""
+    for pattern, sentence in PLAIN:
+        message = re.sub(rf"^argument (\S+?)(?:/\S+)?: {pattern}$", rf"`\1` {sentence}", message)
+    return message.strip()
+
+
+def _wrong_value(message, parser):
+    """What a field must be, and what it is instead; None for another message."""
+    field = re.search(r'Parser key "([\w.]+)":', message)
+    value = re.search(r"(?:Got value:|Given value:|Unable to load config) (.*)", message)
+    actions = {action.dest: action for action in parser._actions}
+    if not (field and value and field[1] in actions):
+        return None
+    name, received = field[1], value[1].strip("'\"")
+    kind = getattr(actions[name], "_typehint", None)
+    if kind is None:  # a group
+        first = SYNONYMS.get(name) or next(n for n in actions if n.startswith(f"{name}."))
+        return f"`{name}` is a group of fields, such as --{first}. Received: {received}"
+    words = _in_words(kind)
+    near = difflib.get_close_matches(received, re.findall(r"\w+", words), 1)
+    hint = f". Did you mean {near[0]}?" if near else ""
+    return f"`{name}` must be {words}. Received: {received}{hint}"
+
+
+def _in_words(kind):
+    """What a value of a field's type is: "a whole number or null"."""
+    arguments = get_args(kind)
+    words = [str(part) if get_origin(kind) is Literal else _in_words(part) for part in arguments]
+    if get_origin(kind) is tuple:
+        count = "" if arguments[-1] is ... else f"{len(arguments)} "
+        several = "" if get_origin(arguments[0]) is Literal else "s"
+        return f"a list in brackets of {count}{words[0].removeprefix('a ')}{several}"
+    if arguments and get_origin(kind) is not dict:
+        return f"{', '.join(words[:-1])} or {words[-1]}"
+    return TYPES.get(kind, "a mapping")
+
+
+def _wrong_option(message: str, parser) -> str:
+    """A message about an option, with the fields whose names are closest to a wrong one."""
+    if re.match(r"unrecognized arguments: [^-]", message):
+        return f"{message.strip()}. Fields are given as --FIELD VALUE"
+    return f"{plain(message)}{_nearest(message, parser)}"
 
 
 def _nearest(message: str, parser) -> str:
@@ -99,7 +156,8 @@ def _nearest(message: str, parser) -> str:
         return f". Did you mean {dashes}{SYNONYMS[name]}?"
     group = re.search(r"Group '([\w.]+)'", message)
     prefix = f"{group[1]}." if group else ""
-    fields = [action.dest for action in parser._actions if action.dest not in ("help", "config")]
+    fields = [action.dest for action in parser._actions if action.dest != "print_config"]
+    fields += ["list", "help_all"] if parser.prog.endswith("train") else []
     fields = [field for field in fields if field.startswith(prefix)]
     near = difflib.get_close_matches(name, fields, n=2, cutoff=0.5)
     if not near:
@@ -132,6 +190,8 @@ def parse_config(
         (3.0, None)
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if re.search(r"--config(\n--|$)", "\n".join(arguments)):
+        raise UsageError("`--config` needs a value")
     files, options = sources.in_order(arguments)
     if default and not files and not any(re.match("--dataset(=|$)", name) for name in options):
         files = [str(find_recipe(default))]

@@ -45,7 +45,7 @@ def find_recipe(name: str | os.PathLike) -> pathlib.Path:
     file = recipe_folder() / f"{plain}.yaml"
     if file.is_file():
         return file
-    names = recipe_names()
-    near = difflib.get_close_matches(plain, names, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"The recipes are {', '.join(names)}."
+    near = difflib.get_close_matches(plain, recipe_names(), n=3, cutoff=0.5)
+    others = "`vit-keras train --list` prints the recipes"
+    hint = f"Did you mean {' or '.join(near)}?" if near else others
     raise FileNotFoundError(f"There is no file and no recipe {os.fspath(name)!r}. {hint}")

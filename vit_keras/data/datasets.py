@@ -1,8 +1,12 @@
 """Opens data sets by name: one row for each kind."""
 
 import dataclasses
+import difflib
 import functools
+import os
+import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -40,17 +44,43 @@ def _digits_dataset(channels: int, config: DataConfig) -> Dataset:
 
 
 DATASETS: dict[str, Callable[[int, DataConfig], Dataset]] = {"digits": _digits_dataset}
-# By the prefix before the colon.
-LABELS_OPTIONAL: dict[str, Callable[[str, int, DataConfig, str, bool], Dataset]] = {
+# By the prefix before the colon; takes what follows it and the other arguments of `load`.
+SOURCES: dict[str, Callable[[str, int, DataConfig, str, bool], Dataset]] = {
     "folder": folder.load,
-    "hf": huggingface.load,
-    "shards": shards.load,
     "table": table.load,
+    "shards": shards.load,
+    "hf": huggingface.load,
+    "tfds": lambda name, channels, config, task, labeled: tfds.load(name, channels, config),
+    "vtab": lambda name, channels, config, task, labeled: vtab.load(name, channels, config),
 }
-CLASSES_ALONE: dict[str, Callable[[str, int, DataConfig], Dataset]] = {
-    "tfds": tfds.load,
-    "vtab": vtab.load,
+_SHARD = re.compile(r".*\.(tar|tgz|tar\.gz|tfrecords?|array_?record)\S*", re.IGNORECASE)
+# What a name without a prefix may be, the first that holds.
+LIKELY: dict[str, Callable[[str], Any]] = {
+    "shards": lambda name: _SHARD.fullmatch(name) or os.path.isfile(f"{name}/shards.json"),
+    "folder": os.path.isdir,
+    "table": re.compile(r".*\.(csv|tsv|txt|parquet)", re.IGNORECASE).fullmatch,
+    "hf": re.compile(r"[\w-]+/[\w.-]+").fullmatch,
 }
+
+
+def with_kind(name: str) -> str:
+    """`folder:photos` for `photos`, the kind that a name without one is likely to be of.
+
+    Example:
+        >>> with_kind("birds.csv"), with_kind("ylecun/mnist"), with_kind("digits")
+        ('table:birds.csv', 'hf:ylecun/mnist', 'digits')
+    """
+    kind, colon, rest = name.partition(":")
+    if colon and "://" not in name and not os.path.exists(name):
+        near = difflib.get_close_matches(kind.lower(), SOURCES, n=1)
+        return f"{near[0]}:{rest}" if near else name
+    if name in DATASETS:
+        return name
+    for kind, holds in LIKELY.items():
+        if holds(name):
+            return f"{kind}:{name}"
+    near = difflib.get_close_matches(name, [*DATASETS, *os.listdir()], n=1)
+    return with_kind(near[0]) if near and near != [name] else name
 
 
 def load(
@@ -64,7 +94,7 @@ def load(
 
     Args:
         name: `digits`, `folder:PATH`, `table:FILE`, `shards:PATTERN`, `hf:NAME`, `tfds:NAME`, or
-            `vtab:TASK`.
+            `vtab:TASK`. The path of a folder, table or shard that exists needs no prefix.
         channels: 1 for grayscale, 3 for RGB images, or another number.
         config: Says to which levels and in which bands pictures are read, where TensorFlow Datasets
             keeps its files, which images are held out, and what happens to unreadable ones.
@@ -86,20 +116,19 @@ def load(
         ```
     """
     check_channels(channels)
+    if os.path.exists(name):
+        name = with_kind(name)
     kind, colon, rest = name.partition(":")
-    if kind not in ({**LABELS_OPTIONAL, **CLASSES_ALONE} if colon else DATASETS) or (
-        colon and not rest
-    ):
+    if kind not in (SOURCES if colon else DATASETS) or (colon and not rest):
+        likely = with_kind(name)
         raise ValueError(
             f"`dataset` must be one of {', '.join(map(repr, DATASETS))}, or folder:PATH, "
             f"table:FILE, shards:PATTERN, hf:NAME, tfds:NAME or vtab:TASK. "
-            f"Received: dataset={name!r}"
+            f"Received: dataset={name!r}" + (f". Did you mean {likely}?" if likely != name else "")
         )
     config = config or DataConfig()
-    if kind in LABELS_OPTIONAL:
-        dataset = LABELS_OPTIONAL[kind](rest, channels, config, task, labeled)
-    elif kind in CLASSES_ALONE:
-        dataset = CLASSES_ALONE[kind](rest, channels, config)
+    if colon:
+        dataset = SOURCES[kind](rest, channels, config, task, labeled)
     else:
         dataset = DATASETS[kind](channels, config)
     if config.white or config.bands:

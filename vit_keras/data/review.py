@@ -18,6 +18,7 @@ from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.pillow_images import pillow_image
 from vit_keras.data.splits import Split
 from vit_keras.data.survey import Pair, Picture
+from vit_keras.figures import drawable, font_of, is_latin
 from vit_keras.tasks import CLASSES, KINDS, Task
 
 SKEWED = 3.0  # a ratio of the largest class to the smallest
@@ -322,7 +323,7 @@ def draw_contact_sheet(images: np.ndarray, captions: Sequence[str]):
         ```
     """
     pillow = pillow_image("Drawing a contact sheet")
-    from PIL import ImageDraw, ImageFont
+    from PIL import ImageDraw
 
     images = viewable(images)
     count, height, width = images.shape[:3]
@@ -335,12 +336,25 @@ def draw_contact_sheet(images: np.ndarray, captions: Sequence[str]):
     for image, (left, top) in zip(large, places):
         sheet[top : top + height, left : left + width] = image
     picture = pillow.fromarray(sheet)
-    font, draw = ImageFont.load_default(size=13), ImageDraw.Draw(picture)
-    for (left, top), caption in zip(places, captions, strict=True):
-        while draw.textlength(caption, font=font) > width:
+    draw = ImageDraw.Draw(picture)
+    for (left, top), caption in zip(places, map(drawable, captions), strict=True):
+        while sum(draw.textlength(text, font=font) for text, font in _pieces(caption)) > width:
             caption = f"{caption.removesuffix('…')[:-1]}…"
-        draw.text((left, top + height + 1), caption, fill="black", font=font)
+        start: float = left
+        for text, font in _pieces(caption):
+            draw.text((start, top + height + 1), text, fill="black", font=font)
+            start += draw.textlength(text, font=font)
     return picture
+
+
+def _pieces(caption):
+    """The pieces of a text, each with a font that can draw it."""
+    from PIL import ImageFont
+
+    path_of = lambda character: "" if is_latin(character) else font_of(character)
+    for path, piece in itertools.groupby(caption, path_of):
+        font = ImageFont.truetype(path, 13) if path else ImageFont.load_default(size=13)
+        yield "".join(piece), font
 
 
 def scale_of(height: int, width: int) -> int:

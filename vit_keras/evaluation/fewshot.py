@@ -136,6 +136,8 @@ def few_shot(
     Raises:
         ValueError: If a class has fewer images than shots.
     """
+    if min(l2) < 0:
+        raise ValueError(f"`l2` must be at least 0. Received: l2={list(l2)}")
     features, labels = train
     drawn = draw(labels, num_classes, shots, seeds)
     return accuracies(features[drawn.images], labels[drawn.images], drawn, test, num_classes, l2)

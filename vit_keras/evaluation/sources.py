@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 
+from vit_keras import _command_line
 from vit_keras.annotated import pair
 from vit_keras.data.depth import to_levels
 from vit_keras.embedded_task import read_task
@@ -106,7 +107,9 @@ def open_predictor(
 
 
 def _open_exported(path, image_size, features):
-    exported, (folder, manifest), inside = open_file(path), _manifest_of(path), read_task(path)
+    with _command_line.quiet():
+        exported = open_file(path)
+    (folder, manifest), inside = _manifest_of(path), read_task(path)
     source = manifest.get("input", {})
     prepared = not source.get("preprocessing_is_inside", True)
     depth = {name: inside[name] for name in ("levels", "bands") if name in inside}

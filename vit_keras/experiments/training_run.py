@@ -5,11 +5,12 @@ import dataclasses
 import json
 import math
 import os
+import shlex
 from typing import Any
 
 import keras
 
-from vit_keras import data, evaluation, figures, machine, models, runs, weights
+from vit_keras import _command_line, data, evaluation, figures, machine, models, runs, weights
 from vit_keras.config import Config
 from vit_keras.config.model import both_sides
 from vit_keras.experiments.cached_features import train_head
@@ -187,7 +188,11 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
     print(evaluation.headline(report))
     if unreadable.names:
         print(unreadable.report())
-    print(f"next: vit-keras evaluate {run.folder} ; vit-keras export {run.folder}")
+    rest = shlex.quote(str(run.folder))
+    commands = [
+        _command_line.spelled(f"vit-keras {name} {rest}") for name in ("evaluate", "export")
+    ]
+    print(f"next: {' ; '.join(commands)}")
     return report
 
 

@@ -12,6 +12,7 @@ import tempfile
 import keras
 import numpy as np
 
+from vit_keras import _command_line
 from vit_keras.embedded_task import write_task
 from vit_keras.exporting import sensitivity, tflite_metadata, verification, weight_types
 from vit_keras.exporting.manifest import describe_file
@@ -50,7 +51,8 @@ class Job:
 
     def compare(self, path) -> dict:
         """How the file at `path` answers in its own runtime, compared with Keras."""
-        outputs = open_file(path)(self.inputs)
+        with _command_line.quiet():
+            outputs = open_file(path)(self.inputs)
         output, task = self.plan.graph_output, task_of(self.model)
         return verification.compare(outputs, self.expected, output, self.labels, task)
 
