@@ -66,9 +66,9 @@ WARN = """
 import sys, warnings
 sys.argv[0] = "vit-keras"
 import vit_keras
-from vit_keras.weights import licenses
 warnings.warn("a library's")
-exec("import warnings; warnings.warn('ours,' + chr(10) + ' in two lines')", {"__name__": "vit_keras.weights"})
+ours = "import warnings; warnings.warn('ours,' + chr(10) + ' in two lines')"
+exec(ours, {"__name__": "vit_keras.weights"})
 """
 
 

@@ -206,11 +206,14 @@ def test_paths_of_standard_input_are_embedded_in_their_order(folder, tmp_path, m
     ("arguments", "message"),
     [
         (["embed", "a", "b", "--out", "c.npy"], "--out must end in .parquet. Received: c.npy"),
-        (["embed", "a", "b", "--out", "c.parquet", "--batch", "0"], "--batch must be positive"),
+        (
+            ["embed", "a", "b", "--out", "c.parquet", "--batch", "0"],
+            "`--batch` must be a whole number",
+        ),
         (["search", "a"], "needs pictures, --rows or --build"),
         (["search", "a", "--build", "--exact"], "--exact uses no index"),
         (["search", "a", "b", "--out", "c.doc"], "must end in .csv, .jsonl, .parquet or .html"),
-        (["search", "a", "b", "--top", "0"], "--top and --batch must be positive"),
+        (["search", "a", "b", "--top", "0"], "`--top` must be a whole number"),
     ],
 )
 def test_wrong_command_lines_exit_with_2(arguments, message, capsys):

@@ -9,8 +9,7 @@ import numpy as np
 from tests.fuzz import crafted, damage, subjects
 from tests.fuzz.craft import Craft
 from tests.fuzz.crafted_torch import trap
-from tests.fuzz.outcomes import RAN, SAID, WRONG, judge, size, taken
-from vit_keras.weights import first_use
+from tests.fuzz.outcomes import RAN, SAID, UNSEEN, WRONG, judge, size, taken
 
 
 class Case(NamedTuple):
@@ -50,7 +49,6 @@ class Cases:
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
-        self.used: set[str] = set()
         self.valid: dict[str, tuple[pathlib.Path, list, list[Craft]]] = {}
 
     def prepared(self, name: str) -> tuple[pathlib.Path, list, list[Craft]]:
@@ -69,12 +67,6 @@ class Cases:
         place = self.folder / "damaged" / case.subject
         subjects.copied(folder, place)
         path = place / subject.path
-        if case.kind == "crafted":  # as a file that is opened for the first time
-            pathlib.Path(first_use.records_file()).unlink(missing_ok=True)
-            self.used.clear()
-        elif case.subject not in self.used:  # then the hash of a foreign file is on record
-            judge(subject.open, path, right)
-            self.used.add(case.subject)
         if case.kind == "crafted":
             craft = crafts[case.number]
             craft.spoil(path)
@@ -85,6 +77,8 @@ class Cases:
         (outcome, message), peak = taken(lambda: judge(subject.open, path, right))
         if case.kind == "crafted" and outcome == WRONG and craft.valid:
             outcome = SAID
+        if case.kind == "damaged" and outcome == WRONG and not subject.checked:
+            outcome = UNSEEN
         if trap(path).exists():
             outcome = RAN
         shutil.rmtree(place)

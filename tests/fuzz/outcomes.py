@@ -8,9 +8,9 @@ from collections.abc import Callable
 REFUSED, RIGHT, WARNED, WRONG = "refused", "right", "right, warned", "wrong"
 UNRELATED, UNNAMED = "unrelated exception", "refused without a name"
 CRASH, HANG, MEMORY, RAN = "crash", "hang", "over the bound", "ran code"
-SAID, TOLD = "another model, as it says", "wrong, warned"
-OUTCOMES = (REFUSED, RIGHT, WARNED, SAID, TOLD, WRONG, UNNAMED, UNRELATED, CRASH, HANG, MEMORY, RAN)
-FINE = (REFUSED, RIGHT, WARNED, SAID, TOLD)
+SAID, UNSEEN = "another model, as it says", "wrong, no checksum"
+FINE = (REFUSED, RIGHT, WARNED, SAID, UNSEEN)
+OUTCOMES = (*FINE, WRONG, UNNAMED, UNRELATED, CRASH, HANG, MEMORY, RAN)
 # What a refusal is. Its subclasses are not: a UnicodeDecodeError comes from far below.
 REFUSALS = (ValueError, FileNotFoundError, OSError)
 BELOW = (UnicodeError, EOFError)
@@ -39,8 +39,6 @@ def judge(open_: Callable, path: pathlib.Path, right: list | None) -> tuple[str,
         except Exception as error:
             return UNRELATED, f"{type(error).__name__}: {error}"
     told = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
-    if values != right and any("first used" in message for message in told):
-        return TOLD, told[0]
     if values != right:
         return WRONG, "; ".join(f"{a} for {b}" for a, b in zip(values[1:], right[1:]) if a != b)
     return (WARNED, told[0]) if told else (RIGHT, "")

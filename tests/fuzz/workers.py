@@ -75,7 +75,7 @@ def judged(cases: Iterable[Case]) -> Iterator[tuple[Case, Verdict]]:
 def _serve(pipe):
     """Answers cases until the pipe is closed."""
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(EOFError):
-        os.environ["KERAS_HOME"] = folder  # where first uses are recorded
+        os.environ["KERAS_HOME"] = folder
         cases = Cases(pathlib.Path(folder))
         used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + ADDRESS_SPACE,) * 2)

@@ -204,5 +204,5 @@ def test_the_script_names_what_is_missing(tmp_path, pictures):
             ]
         )
     assert not (tmp_path / "out").exists()
-    with pytest.raises(ValueError, match="`show` must be a positive int. Received: show=0"):
+    with pytest.raises(ValueError, match="`--show` must be a whole number, at least 1"):
         run(["visualize", file, *pictures, "--show", "0", *out])

@@ -55,7 +55,7 @@ def test_every_format_is_described(tmp_path, source, classifier):
     }
     assert described["parameters"] == model.count_params()
     expected = {"path": str(path), "bytes": path.stat().st_size, "sha256": sha256(path)}
-    expected |= {"hashes": "verified", "first_used": None, "unchanged": None}
+    expected |= {"hashes": "verified"}
     assert described["files"] == [expected]
     assert json.loads(json.dumps(described)) == described
     assert described["origin"] is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.weights.server import BODY, ROW, beside
-from vit_keras.weights import fetch
+from vit_keras.weights import fetch, from_checkpoint
 from vit_keras.weights.published import download, integrity
 
 pytestmark = pytest.mark.once
@@ -72,6 +72,20 @@ def test_recorded_hash_is_enforced_on_the_next_download(serve, target):
     with pytest.raises(ValueError, match=rf"says {HASH}.*ViT-B_16\.npz\.sha256' is out of date"):
         fetch(ROW)
     assert beside(target) == {".sha256"}
+
+
+def test_a_download_is_compared_with_its_record_where_it_is_loaded_by_its_path(serve, target):
+    serve()
+    path = fetch(ROW)
+    integrity._CHECKED.clear()  # as in another process
+    from_checkpoint(path, num_heads=3)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    np.savez(path, **{**arrays, "cls": arrays["cls"] + 1})  # a whole file, and another one
+    with pytest.raises(ValueError, match="ViT-B_16.npz' is not the file that was downloaded"):
+        from_checkpoint(path, num_heads=3)
+    target.with_name(target.name + ".sha256").unlink()
+    from_checkpoint(path, num_heads=3)  # any file
 
 
 def test_malformed_record_is_named(serve, target):

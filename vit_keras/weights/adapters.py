@@ -17,7 +17,6 @@ from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_variables
 from vit_keras.preprocessing import with_tuples
 from vit_keras.tasks import Task
-from vit_keras.weights import first_use
 from vit_keras.weights.adapter_file import NOTE, SETTINGS, SUFFIX, AdapterFile, open_adapters
 from vit_keras.weights.architectures import check_plausible
 from vit_keras.weights.containers.safetensors import write_safetensors
@@ -110,8 +109,6 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
         arrays = {name: file.tensors.read(name) for name in file.tensors.shapes}
     types = {variable.path: variable.dtype for variable in model.weights}
     check_fit(((n, x, types.get(n, "float32")) for n, x in arrays.items()), repr(file.path))
-    if not file.tensors.recorded:
-        first_use.check(file.path)
     if not present:
         settings = {key: file.note[key] for key in SETTINGS}
         add_lora(model, **settings, train=file.note["train"])

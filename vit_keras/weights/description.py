@@ -6,7 +6,6 @@ import os
 
 from vit_keras import families
 from vit_keras.files import sha256
-from vit_keras.weights import first_use
 from vit_keras.weights.architectures import class_for, family_name, variant_name
 from vit_keras.weights.containers.tensor_hashes import check_tensors
 from vit_keras.weights.formats.timm_numerics import license_of
@@ -57,9 +56,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         - `preprocessing`: how pixels become the model's input, or None if nothing says it;
         - `class_names`: a list, or None;
         - `files`: `path`, `bytes` and `sha256` of each file of weights; its `hashes` are
-          "verified" where the file carries those of its tensors, or else None; `first_used` is the
-          date of the first use of a file without hashes, and `unchanged` whether its SHA-256 is
-          still the recorded one; None where nothing is on record;
+          "verified" where the file carries those of its tensors, or else None;
         - `origin`: None, or the published files that this one may be: `matched_by` is "sha256",
           "path" or "name", and `candidates` are rows of the table of published files.
 
@@ -77,7 +74,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         model = _model(file)
         format_name, paths = file.format.name, file.paths
         verified = _verified(file)
-    files = [{**row, "hashes": verified, **_first_use(row)} for row in map(_file, paths)]
+    files = [{**row, "hashes": verified} for row in map(_file, paths)]
     origin = _origin(files[0], format_name, model["architecture"].get("num_classes"))
     return _plain({"format": format_name, **model, "files": files, "origin": origin})
 
@@ -144,14 +141,6 @@ def _verified(file):
     file.tensors.verify()
     check_tensors(file.path, file.tensors, ())
     return "verified"
-
-
-def _first_use(file):
-    """When a file without hashes was first used, and whether it is the same today."""
-    record = first_use.look_up(file["path"])
-    if record is None:
-        return {"first_used": None, "unchanged": None}
-    return {"first_used": record["first_used"], "unchanged": record["sha256"] == file["sha256"]}
 
 
 def _origin(file, format_name, num_classes):

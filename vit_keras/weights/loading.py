@@ -13,7 +13,7 @@ from vit_keras.files import check_arrived
 from vit_keras.layers.base import pair
 from vit_keras.models import lora_layers, with_image_size
 from vit_keras.preprocessing import PUBLISHED_PREPROCESSING
-from vit_keras.weights import first_use, strict_copy
+from vit_keras.weights import strict_copy
 from vit_keras.weights.architectures import check_plausible, class_for
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.containers.tensor_hashes import check_fit, check_tensors
@@ -204,8 +204,6 @@ def _verify_keras(path):
             tensors.verify()
             check_tensors(path, tensors, tensors.shapes, integers=True)
             check_described_size(tensors.metadata["config"], tensors.shapes)
-        if not tensors.recorded:
-            first_use.check(path)
     except ValueError as error:
         raise ValueError(f"{path!r} cannot be read as a Keras model: {error}") from error
 

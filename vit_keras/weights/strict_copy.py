@@ -10,7 +10,6 @@ import numpy as np
 from vit_keras.layers.base import check_choice
 from vit_keras.models import resizing_of
 from vit_keras.tasks import CLASSES
-from vit_keras.weights import first_use
 from vit_keras.weights.architectures import (
     ResNetArchitecture,
     VisionTransformerArchitecture,
@@ -23,6 +22,7 @@ from vit_keras.weights.formats.base import Link
 from vit_keras.weights.licenses import warn_of_license
 from vit_keras.weights.numerics import adopt_numerics
 from vit_keras.weights.other_sizes import has_sizes, inferred, resize
+from vit_keras.weights.published.download import check_download
 from vit_keras.weights.weight_file import WeightFile
 
 MARGIN = 1e3  # how much larger sums of channels and resized numbers may be than those of a file
@@ -54,7 +54,7 @@ def copy_weights(
         check_fit(plan.arrays(), repr(file.path))
     unhashed = [] if file.tensors.recorded else file.paths
     for part in (*unhashed, *file.config_files):
-        first_use.check(part)
+        check_download(part)
     for link in plan.links:
         plan.assign(link)
     if head == "reset":

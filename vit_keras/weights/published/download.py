@@ -17,6 +17,7 @@ import urllib.parse
 
 from vit_keras.disk_errors import naming
 from vit_keras.file_lock import exclusive_lock
+from vit_keras.files import sha256
 from vit_keras.weights.published import catalog, http_download, integrity
 from vit_keras.weights.published.rows import BASE_URL, HUGGING_FACE
 
@@ -113,6 +114,21 @@ def cache_folder(cache_dir=None) -> str:
 def cached_path(row, cache_dir=None) -> str:
     """The path of the file of `row` in the cache, whether it is there or not."""
     return os.path.join(cache_folder(cache_dir), *row.path.split("/"))
+
+
+def check_download(path: str) -> None:
+    """Compares a file of the cache, which was opened by its path, with its recorded SHA-256.
+
+    Raises:
+        ValueError: If the file is not the one that was downloaded.
+    """
+    in_cache = os.path.realpath(path).startswith(os.path.realpath(cache_folder()) + os.sep)
+    expected = integrity.recorded(path) if in_cache and not integrity.was_checked(path) else None
+    if expected is not None and (digest := sha256(path)) != expected:
+        raise ValueError(
+            f"{path!r} is not the file that was downloaded: its SHA-256 was {expected} and is "
+            f"{digest}. Remove it, and it will be downloaded again"
+        )
 
 
 def _url(row):
