@@ -3,7 +3,7 @@
 import keras
 
 from vit_keras.keras_internals import operation_of
-from vit_keras.models import ImageModel, ends_in_softmax, preprocessing_of
+from vit_keras.models import ends_in_softmax, preprocessing_of
 from vit_keras.models.description import copy_description
 
 OUTPUTS = ("softmax", "sigmoid", "values", "mask", "logits", "features")
@@ -64,7 +64,7 @@ def serving_model(model: keras.Model, output: str = "softmax", raw: bool = False
         x = MostLikelyClass(name="mask")(x)
     if output in ACTIVATIONS and not ends_in_softmax(model):
         x = ACTIVATIONS[output](x)
-    return ImageModel(images, [x, *others] if others else x, name=model.name)
+    return keras.Model(images, [x, *others] if others else x, name=model.name)
 
 
 def _with_output(model, output):
