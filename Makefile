@@ -21,7 +21,7 @@ TOOLS := .tools
 # Takes nothing but the files with the hashes in a lock, and runs no package's build but promise's.
 LOCKED := -m pip install --quiet --no-deps --require-hashes --only-binary=:all: --no-binary=promise \
 	--no-build-isolation
-PROSE := *.md *.py docs configs vit_keras tests benchmarks examples tools
+PROSE := *.md *.py docs configs vit_keras studies tests benchmarks examples tools
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from vit_keras.commands import main
+from studies.command import main
 
 if __name__ == "__main__":
-    sys.exit(main(["reproduce", *sys.argv[1:]]))
+    sys.exit(main())

@@ -43,7 +43,6 @@ LEVELS = (
     {"runs", "applications"},
     {"training", "evaluation", "exporting", "legacy"},
     {"experiments", "planning", "retrieval"},
-    {"reproduce"},
     {"commands"},
 )
 BESIDE = {
@@ -107,6 +106,8 @@ def test_imports_point_one_way(path):
         other = name.split(".")[1] if name.startswith("vit_keras.") else room
         allowed = other == room or level_of(other) < level_of(room)
         assert allowed or other in BESIDE.get(room, ()), f"{room} imports {name}"
+        beside = name.split(".")[0] in {"benchmarks", "studies", "tests", "tools"}
+        assert not beside, f"{path.name} imports {name}, which is not in the wheel"
         if name == "vit_keras":
             assert room == "commands", f"{path.name} imports the whole package"
 

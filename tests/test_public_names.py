@@ -32,7 +32,6 @@ ROOMS = (
     "legacy",
     "models",
     "planning",
-    "reproduce",
     "resizing",
     "retrieval",
     "training",

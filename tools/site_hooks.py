@@ -18,7 +18,7 @@ ROOMS = (
     *("applications", "models", "layers", "layers.kernels", "variants", "families", "weights"),
     *("resizing", "data", "config", "training", "training.callbacks", "training.distribution"),
     *("experiments", "planning", "evaluation", "retrieval", "exporting", "inspection"),
-    *("compute", "reproduce", "legacy"),
+    *("compute", "legacy"),
 )
 LONG, LONGEST = 50, 160  # characters
 TAG = re.compile(r"<[^>]*>")

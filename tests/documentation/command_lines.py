@@ -5,11 +5,11 @@ import pathlib
 import re
 import tomllib
 
+from studies.command import COMMAND, PROGRAM
 from tests.helpers import ROOT
 from vit_keras import commands
 
 SCRIPTS = {f"{name}.py": name for name in ("train", "evaluate", "export", "visualize", "vtab")}
-SCRIPTS["reproduce.py"] = "reproduce"
 # These take seconds or less on the folder of the pages.
 QUICK = ("check", "convert", "embed", "info", "predict", "search", "soup")
 
@@ -67,6 +67,8 @@ def _python(words):
         if spec is None:
             raise ValueError(f"There is no module {module!r}")
         return _has_options(pathlib.Path(spec.origin), options)
+    if words[0] == PROGRAM:
+        return COMMAND.parse(words[1:], PROGRAM) is None
     if words[0] in SCRIPTS:
         return _vit_keras([SCRIPTS[words[0]], *words[1:]])
     return _has_options(ROOT / words[0], words[1:])

@@ -29,7 +29,6 @@ def test_the_wheel_holds_what_the_commands_need(wheel):
     files = contents(wheel)
     expected = sources("vit_keras", "vit_keras", "*.py", "*.yaml", "*.html", "*.txt", "py.typed")
     expected |= sources("configs", "vit_keras/recipes", "*.yaml")
-    assert "vit_keras/reproduce/published.yaml" in expected
     assert "vit_keras/recipes/finetune/pets.yaml" in expected
     assert {name: files.get(name) for name in expected} == {
         name: file.read_bytes() for name, file in expected.items()

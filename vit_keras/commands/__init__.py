@@ -9,7 +9,7 @@ import importlib
 import importlib.metadata
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import vit_keras
 from vit_keras import _backend, _command_line
@@ -17,7 +17,7 @@ from vit_keras.commands.options import Command, spell_out
 from vit_keras.config import UsageError
 from vit_keras.visible import visible
 
-__all__ = ["COMMANDS", "command", "main", "run"]
+__all__ = ["COMMANDS", "command", "exit_code", "main", "run", "run_command"]
 
 # In the order of the help; a command is the module of its name.
 GROUPS = {
@@ -25,7 +25,7 @@ GROUPS = {
     "plans and data": ("demo-data", "plan", "pack", "info", "bench"),
     "features and texts": ("embed", "search", "labels"),
     "files of weights": ("convert", "soup", "push"),
-    "experiments of papers": ("vtab", "reproduce"),
+    "experiments of papers": ("vtab",),
     "the shell": ("completion",),
 }
 COMMANDS = tuple(itertools.chain(*GROUPS.values()))
@@ -43,14 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     program = " ".join(["vit-keras", *[name for name in arguments[:1] if name in COMMANDS]])
+    return exit_code(program, lambda: run(arguments))
+
+
+def exit_code(program: str, work: Callable[[], None]) -> int:
+    """Does a program's work, prints its errors, and returns the exit code."""
     _command_line.set_exit_code(1)  # of an error that is not expected
-    return _command_line.set_exit_code(_exit_code(program, arguments))
+    return _command_line.set_exit_code(_exit_code(program, work))
 
 
-def _exit_code(program, arguments):
-    """Runs a command line and prints its errors."""
+def _exit_code(program, work):
     try:
-        run(arguments)
+        work()
     except UsageError as error:
         return _fail(program, f"{error}\nusage: {_command_line.spelled(program)} --help", 2)
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has gone
@@ -83,15 +87,19 @@ def run(arguments: Sequence[str]) -> None:
         print(version())
     else:
         name, *options = arguments
-        chosen = command(name)
-        options = spell_out(options)
-        if "--help" in options or "-h" in options:
-            print(chosen.help(f"vit-keras {name}"))
-        else:
-            parsed = chosen.parse(options, f"vit-keras {name}")
-            if chosen.needs_models(parsed):
-                vit_keras.import_models()
-            chosen.run(parsed)
+        run_command(command(name), options, f"vit-keras {name}")
+
+
+def run_command(chosen: Command, options: Sequence[str], program: str) -> None:
+    """Runs a command with options that are not parsed yet, or prints its help."""
+    options = spell_out(options)
+    if "--help" in options or "-h" in options:
+        print(chosen.help(program))
+    else:
+        parsed = chosen.parse(options, program)
+        if chosen.needs_models(parsed):
+            vit_keras.import_models()
+        chosen.run(parsed)
 
 
 def command(name: str) -> Command:

@@ -1,0 +1,173 @@
+"""The runs of the studies: finished ones are reused, interrupted ones continue."""
+
+import csv
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from studies import digits_scale, digits_tables, study
+from studies.digits_scale import DigitsScale
+from studies.full_scale import FullScale, epochs_of, variant_of
+from studies.lab import Lab, Trained, replace_fields
+from vit_keras import data
+from vit_keras.config import Config, DataConfig
+from vit_keras.data.datasets import digits
+from vit_keras.experiments import training_run
+
+pytestmark = pytest.mark.once
+
+
+class Runs:
+    """Stands in for `train_run`: records configurations, and interrupts the runs `stopped` once."""
+
+    def __init__(self, stopped=()):
+        self.trained, self.stopped = [], set(stopped)
+
+    def __call__(self, config):
+        self.trained.append(config)
+        folder = pathlib.Path(config.workdir)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "metrics.json").write_text("[]")
+        if config.name in self.stopped:
+            self.stopped.remove(config.name)
+            raise KeyboardInterrupt
+        report = {"accuracy": 0.5 + 0.1 * config.seed}
+        (folder / "report.json").write_text(json.dumps(report))
+        return report
+
+
+@pytest.fixture
+def train_by(monkeypatch):
+    return lambda runs: monkeypatch.setattr(training_run, "train_run", runs)
+
+
+@pytest.fixture
+def lab(tmp_path, train_by):
+    def make(runs):
+        train_by(runs)
+        return Lab(tmp_path, DigitsScale(tmp_path))
+
+    return make
+
+
+def test_finished_runs_are_reused_and_interrupted_ones_continue(lab):
+    first = Runs(stopped=["ViT-B4-on-80"])
+    lab(first).pretrain("ViT-b/4", "80")
+    with pytest.raises(KeyboardInterrupt):
+        lab(first).pretrain("ViT-B/4", "80")
+    second = Runs()
+    again = lab(second)
+    trained = [again.pretrain(model, "80") for model in ("ViT-b/4", "ViT-B/4", "ViT-B/4")]
+    assert [config.name for config in second.trained] == ["ViT-B4-on-80"]
+    assert second.trained[0] == first.trained[1]  # the same run in the same folder
+    assert [run.accuracy_percent for run in trained] == [50.0] * 3
+    assert trained[1].folder == trained[2].folder != trained[0].folder
+
+
+def test_fine_tuning_starts_from_the_run_once_for_each_seed(lab):
+    runs = Runs()
+    trained = lab(runs).pretrain("BiT-R8", "836")
+    mean = lab(runs).finetune(trained, "unseen digits", seeds=(0, 1, 2))
+    assert mean == (pytest.approx(60.0), pytest.approx(10.0))
+    tuned = runs.trained[1:]
+    assert [config.seed for config in tuned] == [0, 1, 2]
+    for config in tuned:
+        assert config.model.weights == str(trained.folder) and config.optimizer.name == "sgd"
+        assert config.model.resnet_layers == (1, 1) and config.data.train_split == "train[:30]"
+    assert lab(Runs()).finetune(trained, "unseen digits", seeds=(0, 1, 2)) == mean
+
+
+def test_a_changed_field_is_another_run(lab):
+    runs = Runs()
+    for rate in (1e-3, 2e-3):
+        lab(runs).pretrain("ViT-b/4", "25", **{"optimizer.learning_rate": rate, "name": "same"})
+    assert len({config.workdir for config in runs.trained}) == 2
+    with pytest.raises(TypeError, match="learning_rat"):
+        replace_fields(Config(), {"optimizer.learning_rat": 1.0})
+    both = {"model.variant": None, "model.patch_size": 2, "model.hidden_size": 8, "seed": 3}
+    both |= {"model.num_layers": 1, "model.num_heads": 2, "model.mlp_dim": 4}
+    config = replace_fields(Config(), both)
+    assert config.seed == 3 and config.model.arguments()["hidden_size"] == 8
+
+
+def test_tasks_and_pre_training_share_no_training_images(tmp_path):
+    tables = digits_tables.write_tables(tmp_path / "data")
+    rows = {}
+    for name in tables:
+        with open(tmp_path / "data" / f"{name}.csv") as file:
+            rows[name] = list(csv.DictReader(file))
+    paths = {
+        name: {row["path"] for row in table if row["split"] == "train"}
+        for name, table in rows.items()
+    }
+    assert len(paths["upstream"]) == digits_tables.UPSTREAM_IMAGES
+    assert not paths["upstream"] & paths["ten"] and paths["unseen"] < paths["ten"]
+    assert len(paths["ten"]) == 10 * digits_tables.POOL
+    assert {row["label"] for row in rows["upstream"]} == set("0123456")
+    first = [row["label"] for row in rows["ten"][:100]]
+    assert all(first.count(label) == 10 for label in "0123456789")  # slices are balanced
+    images, labels = digits()["train"]
+    for row in rows["ten"][:20]:
+        i = int(row["path"][-8:-4])
+        assert labels[i] == int(row["label"])
+        picture = np.asarray(Image.open(tmp_path / "data" / row["path"]))
+        np.testing.assert_array_equal(picture, images[i, :, :, 0])
+    dataset = data.load(tables["unseen"], 1)
+    assert dataset.class_names == ("7", "8", "9") and len(dataset.split("test")) == 107
+
+
+def test_names_stand_for_models():
+    assert digits_scale.vit("ViT-L/2")["patch_size"] == 2
+    for name in (*digits_scale.BIT, "Hybrid-b/4", "ViT-b/8"):
+        fields = digits_scale.FAMILIES[name.split("-")[0]](name)
+        model = dataclasses.replace(Config().model, **fields)
+        assert model.arguments()
+    assert variant_of("R50+ViT-L/32") == "R50+L/32" and variant_of("ViT-H/14") == "H/14"
+    assert epochs_of("JFT-300M", 7) == {"total_steps": 517822}
+
+
+def test_full_scale_takes_the_papers_recipes(tmp_path):
+    full = FullScale(data_dir="there", jft="folder:photos")
+    config = full.pretraining("ViT-L/32", "JFT-300M[9000000]", {"seed": 2})
+    assert (config.dataset, config.data.train_split) == ("folder:photos", "train[:9000000]")
+    assert (config.model.variant, config.model.representation_size) == ("L/32", 1024)
+    assert (config.optimizer.learning_rate, config.seed) == (6e-4, 2)
+    config = full.pretraining("R50+ViT-B/32", "JFT-300M", {})
+    assert config.model.variant == "R50+B/32" and config.optimizer.learning_rate == 8e-4
+    config = full.pretraining("R152x2", "JFT-300M", {})
+    assert config.model.arguments() and config.model.representation_size is None
+    trained = Trained(tmp_path, config, {})
+    tuned = full.transfer(trained, "CIFAR-100")
+    assert tuned.sweep and tuned.model.variant == "R152x2" and tuned.data.data_dir == "there"
+    assert tuned.dataset == "tfds:cifar100" and tuned.model.weights == str(tmp_path)
+    with pytest.raises(ValueError, match="For ImageNet there are recipes.*Received: R50x1"):
+        full.pretraining("R50x1", "ImageNet", {})
+
+
+def test_fine_tuning_at_full_scale_is_a_sweep(tmp_path, train_by):
+    train_by(runs := Runs())
+    lab = Lab(tmp_path, FullScale())
+    config = lab.scale.pretraining("ViT-B/16", "JFT-300M", {})
+    trained = Trained(tmp_path / "trained", config, {})
+    mean = lab.finetune(trained, "Pets")
+    assert mean == (pytest.approx(60.0), pytest.approx(10.0))  # of the grid's seeds 0, 1, 2
+    assert [config.data.dev_percent for config in runs.trained] == [10.0] * 4 + [0.0] * 3
+    assert lab.finetune(trained, "Pets") == mean and len(runs.trained) == 7
+
+
+def test_missing_data_are_named_before_anything_is_trained(tmp_path, train_by):
+    train_by(runs := Runs())
+    lab = Lab(tmp_path, FullScale())
+    with pytest.raises(
+        FileNotFoundError, match=r"no table at 'jft300m\.parquet'\. JFT-300M is not"
+    ):
+        study("table8")(lab)
+    nowhere = FullScale(data_dir=str(tmp_path), jft="folder:nowhere")
+    lab = Lab(tmp_path, nowhere)
+    with pytest.raises(FileNotFoundError, match="Received: 'nowhere'.*--jft table:FILE"):
+        study("table7")(lab)
+    assert runs.trained == [] and DataConfig().data_dir is None

@@ -1,0 +1,121 @@
+"""published.yaml agrees with the paper, and its tables agree with each other."""
+
+import pytest
+
+from studies import NAMES, study, table1, table3, table4, table6
+from studies.lab import replace_fields
+from studies.results import published, rows_of, title_of
+from studies.table5 import paper_rows
+from tests.compute.test_published import TABLE_6
+from tests.test_recipes import TABLE_3, TABLE_4
+from vit_keras.config import read_config
+
+pytestmark = pytest.mark.once
+
+
+def rows_by(name, key):
+    return {row[key]: row for row in rows_of(name)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_study_has_a_title_a_finding_and_a_place(name):
+    kind, number = name[:-1].rstrip("1"), name.strip("tablefigur")
+    entry = published(name)
+    title = f"{kind.capitalize()} {number}. {entry['title']}"
+    assert title_of(name) == title and callable(study(name))
+    assert entry["place"].startswith(f"{kind.capitalize()} {number}") and entry["finding"]
+
+
+def test_table_2_has_the_papers_values():
+    rows = rows_by("table2", "task")
+    assert rows["ImageNet"]["ViT-H/14 JFT"] == [88.55, 0.04]
+    assert rows["ReaL"]["ViT-L/16 JFT"] == [90.54, 0.03]
+    assert rows["VTAB"]["BiT-L R152x4"] == [76.29, 1.70]
+    assert rows["Flowers"]["ViT-L/16 I21k"] == [99.61, 0.02]
+    assert rows["Pets"]["Noisy Student L2"] is None
+    assert published("table2")["core_days"] == [2500, 680, 230, 9900, 12300]
+
+
+def test_tables_3_and_4_are_the_tables_of_the_recipes_tests():
+    rows = rows_by("table3", "config")
+    assert rows.keys() == TABLE_3.keys()
+    images = published("table3")["images"]
+    for config, (_, count, epochs, *rest) in TABLE_3.items():
+        row = rows[config]
+        values = [row[key] for key in ("learning_rate", "decay", "weight_decay", "dropout")]
+        assert values == rest[:4] and images[row["dataset"]] == count
+        assert row["epochs"][-1] == epochs
+    rows = rows_by("table4", "config")
+    assert rows.keys() == TABLE_4.keys() | {"vtab"}
+    for config, (steps, rates, _) in TABLE_4.items():
+        assert (rows[config]["steps"], rows[config]["learning_rates"]) == (steps, list(rates))
+
+
+def test_tables_5_6_and_7_agree_where_they_print_the_same_runs():
+    five = {(task, model): numbers for task, model, *numbers in paper_rows()}
+    assert five["CIFAR-100", "L/16"] == [86.35, 93.44, 94.04]
+    six = {(row["variant"], row["epochs"]): row for row in rows_of("table6")}
+    tasks = ("ImageNet", "ReaL", "CIFAR-10", "CIFAR-100", "Pets", "Flowers")
+    for model, epochs in (("B/16", 7), ("B/32", 7), ("L/16", 14), ("L/32", 7)):
+        for task in tasks:
+            assert six[model, epochs][task] == five[task, model][2]
+    seven = rows_of("table7")
+    columns = [row.pop("task") for row in seven]
+    assert columns[-1] == "average"
+    for name in seven[0]:
+        values = [row[name] for row in seven]
+        assert sum(values[:-1]) / 5 == pytest.approx(values[-1], abs=0.005)
+    for model in ("R50x1", "R152x2"):
+        adam = [row[f"{model} Adam"] for row in seven[:-1]]
+        assert adam == [six[model, 7][task] for task in columns[:-1]]
+
+
+def test_table_6_has_the_published_costs():
+    costs = [(row["variant"], row["epochs"], row["exaflops"]) for row in rows_of("table6")]
+    assert costs == TABLE_6
+
+
+def test_table_8_has_the_papers_values():
+    rows = rows_of("table8")
+    assert {(row["embedding"], row["at"]): row["accuracy"] for row in rows} == {
+        ("none", "stem"): 61.382,
+        ("1-D", "stem"): 64.206,
+        ("1-D", "every"): 63.964,
+        ("1-D", "shared"): 64.292,
+        ("2-D", "stem"): 64.001,
+        ("2-D", "every"): 64.046,
+        ("2-D", "shared"): 64.022,
+        ("relative", "stem"): 64.032,
+    }
+
+
+def test_table_1_counts_the_published_parameters():
+    rows = {row[0]: row for row in table1.run(None).rows}
+    for name, (layers, hidden, mlp, heads, millions) in {
+        "B/16": (12, 768, 3072, 12, 86),
+        "L/16": (24, 1024, 4096, 16, 307),
+        "H/14": (32, 1280, 5120, 16, 632),
+    }.items():
+        assert rows[name][1:5] == [layers, hidden, mlp, heads]
+        assert rows[name][5] == pytest.approx(1e6 * millions, rel=0.01)
+    counts = {"Ti/16": 5_717_416, "S/32": 22_878_952, "B/32": 88_224_232, "L/16": 304_326_632}
+    assert {name: rows[name][5] for name in counts} == counts
+
+
+def test_table_6_counts_the_published_exaflops():
+    for row, (_, epochs, exaflops) in zip(table6.run(None).rows, TABLE_6, strict=True):
+        assert row[1] == epochs and row[2] == pytest.approx(exaflops, rel=0.03)
+
+
+def test_recipes_that_differ_from_tables_3_and_4_are_named(monkeypatch):
+    for table in (table3, table4):
+        result = table.run(None)
+        assert result.finding.startswith(f"{len(result.rows)} of {len(result.rows)} recipes")
+
+    def longer(name):
+        config = read_config(name)
+        steps = 700 if config.total_steps == 500 else config.total_steps
+        return replace_fields(config, {"total_steps": steps})
+
+    monkeypatch.setattr(table4, "read_config", longer)
+    assert table4.run(None).finding == "These recipes differ from the paper: pets, flowers."

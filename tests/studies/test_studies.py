@@ -1,0 +1,157 @@
+"""Every study at both scales, on runs with made-up accuracies: names, numbers and pictures."""
+
+import csv
+import hashlib
+import json
+import re
+import statistics
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from studies import NAMES, figure8, figure10, study, table8
+from studies.digits_scale import DigitsScale
+from studies.full_scale import FullScale
+from studies.lab import Lab, Trained
+from studies.result_files import write_result
+from studies.results import Mean
+from vit_keras.config import DataConfig
+from vit_keras.models import VisionTransformer
+
+pytestmark = pytest.mark.once
+CLASSES = {"classes": [{"name": str(i)} for i in range(7)]}
+
+
+def accuracy(name, seed):
+    """A number between 0.5 and 1 that depends on the name of a run and its seed."""
+    digest = hashlib.sha256(f"{name}/{seed}".encode()).digest()
+    return 0.5 + digest[0] / 512
+
+
+class MadeUp(Lab):
+    """A lab whose runs are finished at once, with made-up accuracies."""
+
+    def __init__(self, folder, scale):
+        super().__init__(folder, scale)
+        self.trained, self.configs = 0, []
+        self.to_inspect = scale.model_to_inspect
+        scale.model_to_inspect = lambda lab: (inspected(), "digits", DataConfig())
+
+    def require(self, upstreams, tasks=()):
+        assert upstreams
+
+    def train(self, config):
+        folder = self.folder / "runs" / f"{config.name}-{config.seed}"
+        folder.mkdir(parents=True, exist_ok=True)
+        final = accuracy(config.name, config.seed)
+        rows = [{"step": step, "fewshot_5": step / 100 * final} for step in (50, 100)]
+        (folder / "metrics.json").write_text(json.dumps(rows))
+        self.trained += 1
+        self.configs.append(config)
+        return Trained(folder, config, {"accuracy": final, **CLASSES})
+
+    def few_shot(self, trained):
+        return Mean(100 * accuracy(trained.config.name, trained.config.seed), 1.0)
+
+    def _sweep(self, config):
+        return [accuracy(config.name, seed) for seed in config.grid.seeds]
+
+
+def inspected():
+    return VisionTransformer(16, 4, 24, 3, 2, 32, 10, channels=1, seed=0, name="inspected")
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    monkeypatch.setattr(figure10.runs, "open_source", lambda folder: (inspected(), None))
+    scales = {
+        "digits": lambda *steps: DigitsScale(tmp_path, *steps),
+        "full": FullScale,
+    }
+    return lambda scale, *steps: MadeUp(tmp_path, scales[scale](*steps))
+
+
+@pytest.mark.parametrize("scale", ["digits", pytest.param("full", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_study_builds_its_models_and_writes_its_files(lab, name, scale, tmp_path):
+    result = study(name)(lab(scale))
+    table, picture, section = write_result(result, tmp_path)
+    with open(table) as file:
+        assert len(list(csv.DictReader(file))) == len(result.rows) > 2
+    assert np.asarray(Image.open(picture).convert("L")).std() > 5  # not blank
+    text = section.read_text()
+    assert result.finding.endswith(".") and f"Ours: {result.finding}" in text
+    assert not any(word in text for word in ("nan", "None", "Mean("))
+
+
+LENGTHS = {"figure6": {600}, "figure7": {600}, "figure10": {300, 600}, "table8": {1200}}
+SEEDS = {"one": 1, "two": 2, "five": 5}
+TRAINING = ("table2", "table5", "table7", "table8", *(f"figure{n}" for n in (4, 5, 6, 7, 8, 9, 10)))
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [*((name, n) for name in TRAINING for n in (None, 20)), ("figure9", 7), ("figure10", 1)],
+)
+def test_a_study_trains_as_many_updates_as_it_states(lab, name, steps):
+    made_up = lab("digits", steps)
+    opened = made_up.scale.model_to_inspect
+    made_up.scale.model_to_inspect = lambda lab: (made_up.to_inspect(lab), opened(lab))[1]
+    setup = study(name)(made_up).setup
+    stated = re.findall(r"(\d+)(?: and (\d+))? updates", setup)
+    pretrained = [config for config in made_up.configs if config.model.weights is None]
+    trained = {config.total_steps for config in pretrained}
+    assert trained == {int(number) for numbers in stated for number in numbers if number}
+    if steps is None:
+        assert trained == LENGTHS.get(name, {400})
+    else:
+        assert trained == {steps, -(-steps // 2)} if name == "figure10" else {steps}
+    for config in made_up.configs:
+        assert 1 <= config.eval_every <= config.total_steps
+        assert config.model.weights is None or config.total_steps <= min(100, steps or 100)
+    if said := re.search(r"(\w+) seeds?\b", setup):
+        assert len({config.seed for config in pretrained}) == SEEDS[said[1].lower()]
+    slices = {config.data.train_split for config in pretrained}
+    assert slices <= {"train", *(f"train[:{number}]" for number in re.findall(r"\d+", setup))}
+
+
+@pytest.mark.parametrize("name", ["figure7", "table5", "table8"])
+@pytest.mark.parametrize("steps", [0, -3])
+def test_the_number_of_updates_must_be_positive(tmp_path, name, steps):
+    lab = Lab(tmp_path, DigitsScale(tmp_path, steps))
+    with pytest.raises(ValueError, match=f"must be .*{steps}"):
+        study(name)(lab)
+
+
+def test_table_8_has_means_and_standard_deviations_over_the_seeds(lab):
+    made_up = lab("digits")
+    result = table8.run(made_up)
+    assert made_up.trained == 8 * 5
+    for kind, at, shots, held_out, _ in result.rows:
+        name = f"positions-{table8.FIELDS[kind]}-{at}"
+        expected = [100 * accuracy(name, seed) for seed in range(5)]
+        assert shots == held_out == (statistics.mean(expected), statistics.stdev(expected))
+    none, *others = [row[2].mean for row in result.rows]
+    gap = statistics.mean(others) - none
+    spread = max(others) - min(others)
+    assert f"{gap:.1f} points below the mean of the others" in result.finding
+    assert f"within {spread:.1f} points of each other" in result.finding
+
+
+def test_table_2_has_three_fine_tunings_and_the_papers_rows(lab):
+    rows = {tuple(row[:2]): row[2:] for row in study("table2")(lab("full")).rows}
+    expected = [100 * accuracy("H14-JFT-300M-to-pets", seed) for seed in (0, 1, 2)]
+    assert rows["ours", "Pets"][0] == pytest.approx(
+        (statistics.mean(expected), statistics.stdev(expected))
+    )
+    assert rows["paper", "Pets"][0] == (97.56, 0.03) and rows["ours", "Pets"][3] is None
+    # Table 6's cost of 14 epochs; the models here have 7 classes.
+    assert float(rows["ours", "pre-training FLOPs"][0]) == pytest.approx(4.26e21, rel=0.03)
+
+
+def test_figure_8_compares_costs_with_the_base(lab):
+    rows = figure8.run(lab("digits")).rows
+    costs = {(row[0], row[1]): row[2] for row in rows}
+    assert costs["depth", 4] == costs["width", 48] == costs["MLP", 96] == costs["patch", 4] == 1
+    assert costs["depth", 8] == pytest.approx(2, rel=0.05) and costs["patch", 2] > 3
