@@ -2,7 +2,6 @@
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -195,11 +194,6 @@ def as_inputs(images: Any, preprocessing: Preprocessing, warns: bool = True) -> 
 
 # The resize of the original code, `vit_jax`: of its files, and of files that do not say their own.
 PUBLISHED_PREPROCESSING = Preprocessing(antialias=False, rounding="none")
-
-
-def preprocessing_from(fields: Mapping[str, Any]) -> Preprocessing:
-    """The `Preprocessing` whose fields a file holds; those that it lacks are the published ones."""
-    return dataclasses.replace(PUBLISHED_PREPROCESSING, **with_tuples(fields))
 
 
 def with_tuples(fields) -> dict[str, Any]:

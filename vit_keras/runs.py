@@ -13,7 +13,6 @@ import keras
 from vit_keras import _command_line, extras, variants
 from vit_keras.config import Config, UsageError, dump_config, read_config
 from vit_keras.config.addresses import change_addresses
-from vit_keras.config.earlier_versions import as_begun, as_recorded, option_to_continue, unused
 from vit_keras.config.model import REQUIRED
 from vit_keras.config.sources import flat_fields
 from vit_keras.config.yaml_files import read_yaml
@@ -86,16 +85,6 @@ def claim(config: Config):
     return claimed(folder, "training", REMEDY)
 
 
-def continued(config: Config) -> Config:
-    """The configuration by which the run in its folder began, perhaps by an earlier version.
-
-    Where it says more than `config`, it names the folder, whose default name would be another.
-    """
-    folder = folder_of(config)
-    begun = as_begun(config, recorded_config(folder))
-    return config if begun == config else dataclasses.replace(begun, workdir=str(folder))
-
-
 def open_run(config: Config) -> Run:
     """Makes the folder of a run, or opens the one that the same configuration made before.
 
@@ -110,7 +99,6 @@ def open_run(config: Config) -> Run:
     """
     folder = folder_of(config)
     _check_folder(folder)
-    config = continued(config)
     if recorded := recorded_config(folder):
         _check_same(folder, recorded, config)
         choices = Run(folder, config).kernels
@@ -163,9 +151,9 @@ def recorded_config(folder: pathlib.Path) -> Config | None:
     if not file.exists():
         return None
     try:
-        if "dataset" not in (fields := read_yaml(file)):  # which every run's file has
+        if "dataset" not in read_yaml(file):  # which every run's file has
             raise UsageError(f"{str(file)!r} cannot be read as a configuration (no dataset)")
-        return as_recorded(read_config(file), fields)
+        return read_config(file)
     except ValueError as error:
         raise UsageError(f"{error}. {remedy}") from error
 
@@ -262,14 +250,14 @@ def _check_same(folder, begun, config):
     requested = dict(flat_fields(yaml.safe_load(_identity(config))))
     differences = [
         f"{name}: {recorded.get(name)!r} there, {requested.get(name)!r} here"
-        for name in sorted({*recorded, *requested} - PLACE - unused(recorded, requested))
+        for name in sorted({*recorded, *requested} - PLACE)
         if recorded.get(name) != requested.get(name)
     ]
     if differences:
         free = shlex.quote(f"{folder}-2")
         raise ValueError(
             f"{str(folder)!r} belongs to another run ({'; '.join(differences)}). Give another "
-            f"--workdir, such as {free}{option_to_continue(recorded, requested)}"
+            f"--workdir, such as {free}"
             f"{_longer_run(folder, requested['total_steps'] - recorded['total_steps'], free)}"
         )
 

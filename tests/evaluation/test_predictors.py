@@ -1,5 +1,6 @@
 """Models and exported files behind one interface."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -11,7 +12,7 @@ from tests.helpers import assert_close, randomise, run_script
 from vit_keras import data, evaluation, exporting
 from vit_keras.data.origin import Origin, UnreadableImages
 from vit_keras.models import Preprocessing, ResNet, VisionTransformer
-from vit_keras.preprocessing import preprocessing_from
+from vit_keras.preprocessing import PUBLISHED_PREPROCESSING
 from vit_keras.weights import save_model
 
 NAMES = tuple("abcde")
@@ -96,7 +97,7 @@ def test_onnx_files_see_rounded_pixels(rng, tmp_path, batch):
     predictor, run = evaluation.open_predictor(file)
     assert run is None and predictor.num_classes == 3 and predictor.class_names is None
     actual, labels, _ = predictor.outputs(predictor.batches(images, 2))
-    preprocessing = preprocessing_from({"crop_fraction": 0.8})  # the manifest lacks the others
+    preprocessing = dataclasses.replace(PUBLISHED_PREPROCESSING, crop_fraction=0.8)
     pixels = [np.round(data.resize(images.read(i), (8, 8), preprocessing)) for i in range(5)]
     expected = np.stack(pixels).mean(axis=(1, 2))
     np.testing.assert_allclose(actual, expected, atol=1e-3)
@@ -161,7 +162,7 @@ def test_onnx_files_of_prepared_images(rng, tmp_path):
         evaluation.open_predictor(file)
     with_manifest(file, "model.onnx", output="logits", preprocessing_is_inside=False)
     predictor, _ = evaluation.open_predictor(file)
-    preprocessing = preprocessing_from({"crop_fraction": 0.8})  # the manifest lacks the others
+    preprocessing = dataclasses.replace(PUBLISHED_PREPROCESSING, crop_fraction=0.8)
     pixels = np.stack([data.resize(images.read(i), (8, 8), preprocessing) for i in range(5)])
     expected = (pixels / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
     actual, _, _ = predictor.outputs(predictor.batches(images, 2))

@@ -12,7 +12,6 @@ import pytest
 from tests.helpers import ROOT
 from vit_keras import commands, experiments, runs
 from vit_keras.commands import main
-from vit_keras.config import AugmentConfig, ModelConfig
 from vit_keras.config import read_config as read
 
 DIGITS = read(str(ROOT / "configs" / "digits.yaml"))
@@ -110,50 +109,3 @@ def test_a_folder_of_something_else_gets_no_lock(tmp_path):
     with pytest.raises(ValueError, match="must be empty or a run's folder.*photos"):
         runs.claim(config)
     assert [file.name for file in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
-
-
-@pytest.mark.once
-def test_a_run_of_an_earlier_version_keeps_its_library_of_randaugment(tmp_path):
-    asked = config_of(tmp_path, randaugment_layers=2)
-    described = runs.open_run(asked).folder / "config.yaml"
-    described.write_text(described.read_text().replace("library: pillow", "library: keras"))
-    remedy = r"augment.library: 'keras' there.*workdir, or --augment.library keras, by which"
-    with pytest.raises(ValueError, match=remedy):
-        runs.open_run(asked)
-    same = config_of(tmp_path, randaugment_layers=2, library="keras")
-    assert runs.open_run(same).config == same
-    described.unlink()
-    plain = config_of(tmp_path, randaugment_layers=0)
-    runs.open_run(plain)
-    described.write_text(described.read_text().replace("library: pillow", "library: keras"))
-    assert runs.open_run(plain).config == plain  # no library was used
-
-
-def config_of(tmp_path, **augment):
-    fields = {"augment": AugmentConfig(**augment), "workdir": str(tmp_path / "run")}
-    return dataclasses.replace(DIGITS, **fields)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(
-    ("model", "there"),
-    [
-        (DIGITS.model, False),
-        (ModelConfig(weights="old.weights.h5"), False),
-        (ModelConfig(weights="ViT-B_16.npz"), None),
-        (ModelConfig("DINOv2-S/14"), None),
-    ],
-)
-def test_a_run_of_an_earlier_version_keeps_its_resize(tmp_path, model, there):
-    config = dataclasses.replace(DIGITS, model=model, workdir=str(tmp_path / "run"))
-    described = runs.open_run(config).folder / "config.yaml"
-    assert "  antialias: null\n" in described.read_text()
-    described.write_text(described.read_text().replace("  antialias: null\n", ""))
-    if there is None:  # the weights and the family say it, as before
-        runs.open_run(config)
-        return
-    remedy = r"model.antialias: False there.*Give another --workdir, or --model.antialias false"
-    with pytest.raises(ValueError, match=remedy):
-        runs.open_run(config)
-    same = dataclasses.replace(config, model=dataclasses.replace(model, antialias=False))
-    assert runs.open_run(same).config == runs.continued(same)

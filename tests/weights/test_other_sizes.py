@@ -1,6 +1,5 @@
 """Files for models of other sizes: a file's grid, its slots, and the rules of its publisher."""
 
-import json
 import warnings
 
 import numpy as np
@@ -12,7 +11,6 @@ from vit_keras import weights
 from vit_keras.layers.position_tables import sincos_2d
 from vit_keras.models import intermediates, with_image_size, with_patch_size
 from vit_keras.resizing import Resizing, resample_patch_kernel, resize_position_embeddings
-from vit_keras.weights.numerics import Numerics
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
 FAMILIES = GOLDEN / "families"
@@ -214,14 +212,3 @@ def test_rules_travel_in_notes_and_keras_files(rng, tmp_path):
     assert_equal_weights(larger, with_image_size(model, 32))
     other = weights.from_checkpoint(tmp_path / "a.keras", image_size=32, interpolation="bilinear")
     assert_equal_weights(other, with_image_size(model, 32, "bilinear"))
-
-
-def test_notes_of_earlier_versions_name_one_rule():
-    fields = json.loads(json.dumps(Numerics(gelu="tanh").to_json()))
-    assert Numerics.from_json(fields) == Numerics(gelu="tanh")
-    del fields["resizing"]
-    assert Numerics.from_json(fields) == Numerics(gelu="tanh")
-    fields["interpolation"] = "bilinear"
-    assert Numerics.from_json(fields) == Numerics(gelu="tanh")
-    fields["interpolation"] = "bicubic"
-    assert Numerics.from_json(fields).resizing == Resizing("bicubic", "bicubic")

@@ -1,9 +1,7 @@
 """How pictures become images: of new models, of files that say it, and of files that cannot."""
 
 import dataclasses
-import json
 import warnings
-import zipfile
 
 import keras
 import numpy as np
@@ -11,12 +9,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tests.weights.builds import build
-from vit_keras import runs, weights
+from vit_keras import weights
 from vit_keras.config import ModelConfig, read_config
-from vit_keras.experiments.starting_point import complete_model, initial_model
+from vit_keras.experiments.starting_point import initial_model
 from vit_keras.models import Preprocessing, preprocessing_of
 from vit_keras.weights.formats import registry
-from vit_keras.weights.numerics import Numerics
 
 pytestmark = pytest.mark.once
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -34,38 +31,22 @@ def test_new_models_average_pixels_and_published_weights_keep_their_resize(rng, 
     assert not registry.FORMATS["bit"].numerics({}).preprocessing.antialias
 
 
-def test_files_without_the_field_mean_no_averages(rng, tmp_path):
-    model, path = build(rng), tmp_path / "model.keras"
-    model.save(path)
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    config = json.loads(members["config.json"])
-    del config["config"]["preprocessing"]["antialias"]
-    del config["config"]["preprocessing"]["rounding"]
-    members["config.json"] = json.dumps(config).encode()
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    old = Preprocessing(antialias=False, rounding="none")
-    assert keras.saving.load_model(path).preprocessing == old
-    note = Numerics(preprocessing=Preprocessing(rounding="torchvision")).to_json()
-    del note["preprocessing"]["antialias"], note["preprocessing"]["rounding"]
-    assert Numerics.from_json(note).preprocessing == old
-    model.save_weights(tmp_path / "model.weights.h5")  # which says nothing of pictures at all
+def test_what_does_not_say_its_resize_has_the_published_one(rng, tmp_path):
+    build(rng).save_weights(tmp_path / "model.weights.h5")
     arguments = {"gelu": "exact", "classifier": "token", "image_size": (16, 24)}
     read = weights.from_checkpoint(tmp_path / "model.weights.h5", **arguments)
-    assert read.preprocessing == old
-    assert preprocessing_of(keras.Sequential([keras.layers.Dense(1)])) == old
+    published = Preprocessing(antialias=False, rounding="none")
+    assert read.preprocessing == published
+    assert preprocessing_of(keras.Sequential([keras.layers.Dense(1)])) == published
 
 
 @pytest.mark.parametrize("rounding", [None, "none", "transformers"])
-def test_a_run_may_name_the_rounding(tmp_path, rounding):
+def test_a_run_may_name_the_rounding(rounding):
     config = read_config("digits")
     model = dataclasses.replace(config.model, rounding=rounding)
-    config = dataclasses.replace(config, model=model, workdir=str(tmp_path / "run"))
-    for settled in (config, runs.continued(config)):
-        built = initial_model(settled, ["a", "b"])
-        assert built.preprocessing == Preprocessing(rounding=rounding or "torchvision")
+    config = dataclasses.replace(config, model=model)
+    built = initial_model(config, ["a", "b"])
+    assert built.preprocessing == Preprocessing(rounding=rounding or "torchvision")
 
 
 @pytest.mark.parametrize("antialias", [None, False, True])
@@ -101,48 +82,6 @@ def without_note(folder):
     tensors = load_file(folder / "model.safetensors")
     save_file(tensors, folder / "model.safetensors")
     return folder
-
-
-@pytest.mark.parametrize("line", ["", "  rounding: null\n"])  # which meant none until new ones did
-@pytest.mark.parametrize("workdir", ["run", None])
-def test_a_new_model_of_an_earlier_version_goes_on_without_rounding(
-    tmp_path, monkeypatch, line, workdir
-):
-    monkeypatch.chdir(tmp_path)
-    config = read_config("scratch/small")
-    config = dataclasses.replace(config, dataset="digits", workdir=workdir)
-    pixels = lambda config: initial_model(config, ["a", "b"]).preprocessing
-    run = runs.open_run(config)
-    assert run.folder == runs.folder_of(config) and pixels(run.config) == Preprocessing()
-    described = run.folder / "config.yaml"
-    assert "  rounding: torchvision\n" in described.read_text()
-    described.write_text(described.read_text().replace("  rounding: torchvision\n", line))
-    continued = runs.continued(config)
-    assert pixels(continued) == Preprocessing(rounding="none")
-    assert runs.open_run(config).config == runs.open_run(continued).config == continued
-    assert runs.continued(config) == continued  # from now on the file says it
-    named = dataclasses.replace(config.model, rounding="torchvision")
-    with pytest.raises(ValueError, match="model.rounding: 'none' there, 'torchvision' here"):
-        runs.open_run(dataclasses.replace(config, model=named, workdir=str(run.folder)))
-
-
-def test_a_run_that_an_earlier_version_began_rounds_no_levels(tmp_path):
-    weights.save(build(gelu="exact", image_size=16), tmp_path / "hf", format="huggingface")
-    source = str(without_note(tmp_path / "hf"))
-    model = ModelConfig(weights=source)
-    config = dataclasses.replace(
-        read_config("digits"), model=model, workdir=str(tmp_path / "run"), total_steps=1
-    )
-    pixels = lambda config: initial_model(config, ["a", "b"]).preprocessing
-    new = complete_model(config)
-    assert pixels(new).rounding == "transformers"
-    described = runs.open_run(new).folder / "config.yaml"
-    assert runs.continued(new) == new
-    described.write_text(described.read_text().replace("  rounding: null\n", ""))
-    continued = runs.continued(new)
-    assert pixels(continued).rounding == "none"
-    assert runs.open_run(continued).config == continued
-    assert runs.continued(new) == continued  # from now on the file says it
 
 
 @pytest.mark.parametrize(

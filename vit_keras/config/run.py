@@ -141,8 +141,6 @@ class Config:
                 "A cross-validation needs `folds` of at least 2, and no `sweep`. "
                 f"Received: folds={self.folds}, sweep={self.sweep}"
             )
-        if self.pretext.is_active and self.loss == "softmax":  # in runs of earlier versions
-            object.__setattr__(self, "loss", None)
         self._check_steps()
         if not all(0 < rate <= 1 for rate in self.patch_keep_rates):
             raise ValueError(

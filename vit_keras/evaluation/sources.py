@@ -1,5 +1,6 @@
 """Opens runs, checkpoints, and exported files as predictors."""
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.files import read_text
 from vit_keras.hub_address import is_address
 from vit_keras.json_files import read_json
-from vit_keras.preprocessing import Preprocessing, preprocessing_from, with_tuples
+from vit_keras.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, with_tuples
 from vit_keras.runtimes import format_of, open_file
 from vit_keras.tasks import Task
 
@@ -113,7 +114,8 @@ def _open_exported(path, image_size, features):
     source = manifest.get("input", {})
     prepared = not source.get("preprocessing_is_inside", True)
     depth = {name: inside[name] for name in ("levels", "bands") if name in inside}
-    preprocessing = preprocessing_from(depth | source.get("preprocessing", {}))
+    fields = depth | source.get("preprocessing", {})
+    preprocessing = dataclasses.replace(PUBLISHED_PREPROCESSING, **with_tuples(fields))
     shape, dtype = exported.input_shape, "float32" if prepared else preprocessing.input_type
     if exported.dtype != dtype or len(shape) != 3:
         raise ValueError(

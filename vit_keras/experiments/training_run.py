@@ -70,7 +70,6 @@ def _train_run(config, held):
         train_split, *_ = data.train_dev_test(dataset, config.data)
         _check_batch(config, len(train_split), topology)
         config = pin_weights(config.complete_task(dataset.kind).count_steps(len(train_split)))
-        config = runs.continued(config)
         described = dataset.class_names, data.learned_task(dataset, train_split, config)
         with topology.scope():
             model, encoder = build_compiled(config, *described)

@@ -12,7 +12,7 @@ from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
 from vit_keras.layers import kernels
 from vit_keras.models.compile_checks import check_compile
 from vit_keras.models.input_shapes import check_images, check_inputs
-from vit_keras.preprocessing import Preprocessing, preprocessing_from, with_tuples
+from vit_keras.preprocessing import Preprocessing, with_tuples
 from vit_keras.resizing import Resizing
 from vit_keras.tasks import CLASSES, Task
 
@@ -154,12 +154,11 @@ class ImageModel(keras.Model):
     def from_config(cls, config, custom_objects=None):
         config = dict(config)
         preprocessing, names = config.pop("preprocessing"), config.pop("class_names")
-        # Files of earlier versions have neither of these.
-        task, resizing = config.pop("task", {}), config.pop("resizing", {})
+        task, resizing = config.pop("task"), config.pop("resizing")
         if not fits(names, tuple[str, ...] | None):
             raise ValueError(f"`class_names` must be a list of texts. Received: {short(names)}")
         model = super().from_config(config, custom_objects=custom_objects)
-        model.preprocessing = preprocessing_from(preprocessing)
+        model.preprocessing = Preprocessing(**with_tuples(preprocessing))
         model.class_names = names
         model.task, model.resizing = Task(**with_tuples(task)), Resizing(**resizing)
         for layer in model.layers:

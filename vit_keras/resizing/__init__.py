@@ -4,7 +4,6 @@ from vit_keras.resizing.interpolation import INTERPOLATIONS
 from vit_keras.resizing.patch_kernels import (
     adapt_patch_kernel,
     change_channels,
-    patch_rule,
     resample_patch_kernel,
 )
 from vit_keras.resizing.positions import (
@@ -19,7 +18,6 @@ __all__ = [
     "Resizing",
     "adapt_patch_kernel",
     "change_channels",
-    "patch_rule",
     "resample_patch_kernel",
     "resize_axis_embeddings",
     "resize_position_embeddings",

@@ -4,23 +4,6 @@ import numpy as np
 
 from vit_keras.resizing.interpolation import interpolation_rule
 
-# Pixels have centers, so a rule for grids that keeps their corners is not one for patches.
-PATCH_RULES = {
-    "bilinear": "bilinear_half_pixel",
-    "bicubic_aligned": "bicubic",
-    "bicubic_offset": "bicubic",
-}
-
-
-def patch_rule(interpolation: str) -> str:
-    """Returns the rule for patch kernels of a source with this rule for position embeddings.
-
-    Example:
-        >>> patch_rule("bilinear"), patch_rule("bicubic")
-        ('bilinear_half_pixel', 'bicubic')
-    """
-    return PATCH_RULES.get(interpolation, interpolation)
-
 
 def adapt_patch_kernel(
     kernel: np.ndarray, patch_size: tuple[int, int], channels: int, interpolation: str

@@ -146,8 +146,6 @@ def _sha256_of_files(path):
 
 
 def _pixels(preprocessing):
-    """The fields for JSON; without a rounding, those of tables that lack the field."""
+    """The fields for JSON."""
     fields = dataclasses.asdict(preprocessing)
-    if preprocessing.rounding == "none":
-        del fields["rounding"]
     return {k: list(v) if isinstance(v, tuple) else v for k, v in sorted(fields.items())}

@@ -114,8 +114,7 @@ def read_meta(path: pathlib.Path) -> dict:
         if error.errno != errno.ESTALE:
             raise
         meta = read_json(path / "meta.json", Meta)  # a network file system looks it up again
-    written = meta.pop(CHECKSUM, None)  # absent in checkpoints of earlier versions
-    if written not in (None, _checksum(meta)) or path.name != f"step_{meta['step']:09d}":
+    if meta.pop(CHECKSUM, "") != _checksum(meta) or path.name != f"step_{meta['step']:09d}":
         raise ValueError("its meta.json was changed")
     if other := [name for name in meta.get("files", {}) if not PART.fullmatch(name)]:
         raise ValueError(f"its meta.json names {other[0]!r} as a part")

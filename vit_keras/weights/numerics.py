@@ -10,8 +10,8 @@ from vit_keras.layers.base import check_choice
 from vit_keras.layers.dense import GELUS
 from vit_keras.layers.std_conv import STANDARDIZATIONS
 from vit_keras.models import ImageModel, Preprocessing
-from vit_keras.preprocessing import PUBLISHED_PREPROCESSING, preprocessing_from, with_tuples
-from vit_keras.resizing import Resizing, patch_rule
+from vit_keras.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
+from vit_keras.resizing import Resizing
 from vit_keras.tasks import CLASSES, Task
 
 PUBLISHED_RESIZING = Resizing()
@@ -70,13 +70,12 @@ class Numerics:
 
     @classmethod
     def from_json(cls, fields: dict) -> "Numerics":
-        """The reverse of `to_json`; earlier versions wrote one rule, `interpolation`."""
+        """The reverse of `to_json`."""
         fields = with_tuples(fields)
         fields["task"] = Task(**with_tuples(fields.get("task", {})))
-        fields["preprocessing"] = preprocessing_from(fields["preprocessing"])
-        if (rule := fields.pop("interpolation", None)) is not None:
-            fields["resizing"] = {"positions": rule, "patches": patch_rule(rule)}
-        return cls(**{**fields, "resizing": Resizing(**fields.get("resizing", {}))})
+        fields["preprocessing"] = Preprocessing(**with_tuples(fields["preprocessing"]))
+        fields["resizing"] = Resizing(**fields["resizing"])
+        return cls(**fields)
 
 
 def adopt_numerics(model: keras.Model, numerics: Numerics) -> None:
