@@ -12,6 +12,8 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from vit_keras.annotated import check_choice  # vit_keras goes before Keras, and chooses a backend
+
 if TYPE_CHECKING:
     from studies.results import Result
 
@@ -33,7 +35,5 @@ def study(name: str) -> Callable[..., "Result"]:
     Raises:
         ValueError: There is no such study; the error lists all names.
     """
-    from vit_keras.layers.base import check_choice  # imports Keras, which the help does without
-
     check_choice(name, NAMES, "name")
     return importlib.import_module(f"{__name__}.{name}").run

@@ -43,8 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from studies.lab import Lab
     from studies.report import write_report
-    from studies.result_files import as_text, write_result
-    from studies.results import title_of
+    from studies.results import as_text, title_of, write_result
 
     if options.list or not options.names:
         for name in studies.NAMES:

@@ -5,8 +5,7 @@ import functools
 import numpy as np
 
 from studies import plots
-from studies.digits_scale import evaluated_once
-from studies.digits_tables import UPSTREAM_IMAGES
+from studies.digits_scale import UPSTREAM_IMAGES, evaluated_once
 from studies.full_scale import epochs_of
 from studies.results import Column, Result, rows_of
 from vit_keras import inspection, runs

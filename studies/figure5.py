@@ -4,9 +4,9 @@ import functools
 import statistics
 
 from studies import plots
-from studies.costs import pretraining_flops
-from studies.digits_tables import UPSTREAM_IMAGES
+from studies.digits_scale import UPSTREAM_IMAGES
 from studies.full_scale import epochs_of
+from studies.lab import pretraining_flops
 from studies.results import Column, Result, rows_of
 from studies.table6 import family
 

@@ -52,12 +52,6 @@ class FullScale:
         data_dir: The folder of TensorFlow Datasets.
         jft: The data set to take as JFT-300M, such as "folder:PATH"; None for the recipe's.
         imagenet21k: The data set to take as ImageNet-21k; None for the recipe's.
-
-    Example:
-        ```python
-        scale = FullScale(data_dir="/data/tensorflow_datasets", jft="folder:photos")
-        write_result(study("table8")(Lab(pathlib.Path("full"), scale)), pathlib.Path("full"))
-        ```
     """
 
     name = "full"

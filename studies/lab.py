@@ -9,9 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+import keras
+
 from studies.results import Mean
-from vit_keras import data, runs
-from vit_keras.config import Config, read_config
+from vit_keras import compute, data, models, runs
+from vit_keras.config import Config, ModelConfig, read_config
 from vit_keras.evaluation import evaluate_few_shot, open_predictor
 from vit_keras.experiments import rate_sweep, training_run
 from vit_keras.files import write_text
@@ -36,12 +38,6 @@ class Trained:
         folder: The folder of the run.
         config: Its configuration.
         report: Its evaluation on the held-out images, as in report.json.
-
-    Example:
-        ```python
-        trained = lab.pretrain("ViT-B/4", "836")  # a `Trained`
-        trained.accuracy_percent, [row["val_accuracy"] for row in trained.metrics]
-        ```
     """
 
     folder: pathlib.Path
@@ -68,11 +64,6 @@ class Lab:
         folder: The folder of all runs and results.
         scale: What the names of models, data sets and tasks stand for: a `DigitsScale` or a
             `FullScale`.
-
-    Example:
-        scale = DigitsScale(pathlib.Path("reproduction"))
-        lab = Lab(pathlib.Path("reproduction"), scale)
-        write_result(study("table8")(lab), lab.folder)
     """
 
     def __init__(self, folder: pathlib.Path, scale):
@@ -179,9 +170,6 @@ def replace_fields(config: Config, changes: Mapping[str, Any]) -> Config:
 
     Raises:
         TypeError: There is no such field.
-
-    Example:
-        replace_fields(Config(), {"seed": 1, "model.patch_size": 8})
     """
     by_section: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
@@ -191,3 +179,21 @@ def replace_fields(config: Config, changes: Mapping[str, Any]) -> Config:
     for section, values in by_section.items():
         fields[section] = dataclasses.replace(getattr(config, section), **values)
     return dataclasses.replace(config, **fields)
+
+
+def pretraining_flops(trained) -> float:
+    """The floating-point operations of all updates of a run, counted as the paper's Table 6 does.
+
+    Args:
+        trained: The run, a `Trained`.
+    """
+    config = trained.config
+    model = _abstract_model(config.model, len(trained.report["classes"]))
+    return 1e18 * compute.training_exaflops(model, config.total_steps * config.batch)
+
+
+@functools.cache
+def _abstract_model(config: ModelConfig, num_classes: int) -> keras.Model:
+    """The model of all runs that have this configuration, without the values of its weights."""
+    arguments = {"num_classes": num_classes, "seed": 0}
+    return compute.abstract_model(lambda: models.from_model_config(config, **arguments))

@@ -6,8 +6,7 @@ import pathlib
 import string
 from collections.abc import Mapping, Sequence
 
-from studies.result_files import format_rows, is_text, remarks
-from studies.results import Result, title_of
+from studies.results import Result, format_rows, is_text, remarks, title_of
 from vit_keras.environment import describe_environment
 from vit_keras.files import write_text
 

@@ -3,7 +3,7 @@
 import functools
 
 from studies import plots
-from studies.costs import pretraining_flops
+from studies.lab import pretraining_flops
 from studies.results import Column, Mean, Result, published, rows_of
 
 SEEDS = (0, 1, 2)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from studies import digits_scale, digits_tables, study
+from studies import digits_scale, study
 from studies.digits_scale import DigitsScale
 from studies.full_scale import FullScale, epochs_of, variant_of
 from studies.lab import Lab, Trained, replace_fields
@@ -95,7 +95,7 @@ def test_a_changed_field_is_another_run(lab):
 
 
 def test_tasks_and_pre_training_share_no_training_images(tmp_path):
-    tables = digits_tables.write_tables(tmp_path / "data")
+    tables = digits_scale.write_tables(tmp_path / "data")
     rows = {}
     for name in tables:
         with open(tmp_path / "data" / f"{name}.csv") as file:
@@ -104,9 +104,9 @@ def test_tasks_and_pre_training_share_no_training_images(tmp_path):
         name: {row["path"] for row in table if row["split"] == "train"}
         for name, table in rows.items()
     }
-    assert len(paths["upstream"]) == digits_tables.UPSTREAM_IMAGES
+    assert len(paths["upstream"]) == digits_scale.UPSTREAM_IMAGES
     assert not paths["upstream"] & paths["ten"] and paths["unseen"] < paths["ten"]
-    assert len(paths["ten"]) == 10 * digits_tables.POOL
+    assert len(paths["ten"]) == 10 * digits_scale.POOL
     assert {row["label"] for row in rows["upstream"]} == set("0123456")
     first = [row["label"] for row in rows["ten"][:100]]
     assert all(first.count(label) == 10 for label in "0123456789")  # slices are balanced

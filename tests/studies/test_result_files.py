@@ -15,8 +15,7 @@ from PIL import Image
 from studies import table3
 from studies.plots import bars, lines, side_by_side
 from studies.report import write_report
-from studies.result_files import as_csv, as_markdown, as_text, write_result
-from studies.results import Column, Mean, Result
+from studies.results import Column, Mean, Result, as_csv, as_markdown, as_text, write_result
 from vit_keras.figures import new_figure, save_figure
 
 pytestmark = pytest.mark.once

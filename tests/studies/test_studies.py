@@ -14,8 +14,7 @@ from studies import NAMES, figure8, figure10, study, table8
 from studies.digits_scale import DigitsScale
 from studies.full_scale import FullScale
 from studies.lab import Lab, Trained
-from studies.result_files import write_result
-from studies.results import Mean
+from studies.results import Mean, write_result
 from vit_keras.config import DataConfig
 from vit_keras.models import VisionTransformer
 

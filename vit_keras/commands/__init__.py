@@ -17,7 +17,7 @@ from vit_keras.commands.options import Command, spell_out
 from vit_keras.config import UsageError
 from vit_keras.visible import visible
 
-__all__ = ["COMMANDS", "command", "exit_code", "main", "run", "run_command"]
+__all__ = ["COMMANDS", "command", "main", "run"]
 
 # In the order of the help; a command is the module of its name.
 GROUPS = {
