@@ -8,6 +8,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from vit_keras import commands, config, data
+from vit_keras.commands import demo_data
 from vit_keras.data import demo
 
 pytestmark = pytest.mark.once
@@ -74,6 +75,10 @@ def test_no_place_is_in_both_splits_and_no_pixel_in_two_places(made):
                 y, x = row * demo.HEIGHT, column * demo.WIDTH
                 covered[number, y : y + demo.HEIGHT, x : x + demo.WIDTH] += 1
     assert (covered == 1).all()
+
+
+def test_every_kind_is_explained():
+    assert demo_data.KINDS.keys() == demo.KINDS.keys() == COUNTS.keys()
 
 
 def test_every_kind_is_a_data_set_that_the_loaders_take(made):

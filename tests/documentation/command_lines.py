@@ -23,6 +23,7 @@ ABSENT = {
         "model.tflite",
     ),
     *("run", "run/export/model_int8.tflite", "runs/adapted/adapters.safetensors", "runs/labels"),
+    *("masks", "masks/test/images", "runs/places", "runs/things", "tables/pictures/test00000.jpg"),
     "runs/digits/checkpoints/step_000000500",
     *("runs/photos/export/model_int8.tflite", "runs/segment", "runs/sweep", "soup.keras"),
 }

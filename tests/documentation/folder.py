@@ -88,6 +88,7 @@ def write_pictures(folder: pathlib.Path, rng: np.random.Generator) -> None:
     places += [
         "cat.jpg",
         "cat.png",
+        "photographs/flower.jpg",
         "dog.jpg",
         "street.jpg",
         "new/a.jpg",

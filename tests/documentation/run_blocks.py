@@ -4,8 +4,8 @@
 
 `NIGHTLY=1` in the environment runs the long blocks as well.
 
-The blocks of a page run one after another, as a reader copies them. The names that a page takes for
-granted are in `tests/documentation/names.py`.
+The blocks of a page run one after another, as a reader copies them. A block that needs another says
+so in a comment.
 """
 
 import json
@@ -16,7 +16,7 @@ import tempfile
 import time
 import traceback
 
-from tests.documentation import command_lines, folder, names
+from tests.documentation import command_lines, folder
 from tests.documentation.blocks import ELSEWHERE, PAGES, blocks_of
 
 
@@ -24,7 +24,7 @@ def run_page(page: str) -> dict:
     """Returns the numbers of blocks and commands of a page, and the errors."""
     counts = {"run": 0, "text": 0, "commands": 0, "commands run": 0}
     errors: list[str] = []
-    namespace = names.of_page(page)
+    namespace: dict = {"__name__": "__main__"}
     started = time.process_time()
     for block in blocks_of(page):
         counts["text"] += block.is_text

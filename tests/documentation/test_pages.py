@@ -1,5 +1,7 @@
 """Every block of code on the pages runs, every command line parses, and quoted lines are there."""
 
+import ast
+import builtins
 import collections
 import json
 import re
@@ -72,7 +74,9 @@ def test_quoted_lines_stand_in_the_file_in_this_order(block):
     source = (ROOT / block.note.removeprefix("from ")).read_text()
     lines = [line.strip() for line in source.splitlines()]
     place = 0
-    for piece in re.split(r"^# \.\.\.\n", block.text, flags=re.MULTILINE):
+    excerpt = block.text.removeprefix(f"# excerpt of {block.note.removeprefix('from ')}\n")
+    assert excerpt != block.text, "the first line must name the file"
+    for piece in re.split(r"^# \.\.\.\n", excerpt, flags=re.MULTILINE):
         quoted = [line.strip() for line in piece.strip().splitlines()]
         places = range(place, len(lines) - len(quoted) + 1)
         matches = [i for i in places if lines[i : i + len(quoted)] == quoted]
@@ -84,3 +88,28 @@ def test_quoted_lines_stand_in_the_file_in_this_order(block):
 def test_blocks_that_other_tests_run_are_named_there():
     for page, files in ELSEWHERE.items():
         assert all(page.lower() in (ROOT / file).read_text().lower() for file in files)
+
+
+def undefined(code):
+    """Names that code uses and does not define."""
+    known, used = {*dir(builtins), "__name__"}, set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else known).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            known.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            known |= {(x.asname or x.name).partition(".")[0] for x in node.names}
+        elif isinstance(node, ast.arg):
+            known.add(node.arg)
+    return used - known
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
+def test_a_block_defines_its_names_or_says_what_precedes_it(page):
+    blocks = [block for block in blocks_of(page) if block.kind == "python"]
+    for block in blocks:
+        says = block.text.startswith(("# after the ", "# excerpt of "))
+        assert says or not undefined(block.text), f"{page}:{block.line}"
+    assert not (blocks and blocks[0].text.startswith("# after the ")), "no block precedes it"

@@ -1,26 +1,29 @@
-"""The page on own pictures, as a user follows it who has the wheel and no checkout."""
+"""Pages, as a user follows them who has the wheel and no checkout, in an empty folder."""
 
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow.csv
 import pytest
 from PIL import Image
 
-from tests.helpers import BACKENDS, ROOT, randomise
+from tests.helpers import BACKENDS, ROOT
 from tests.packaging import environment
-from vit_keras.models import VisionTransformer
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 PAGE = (ROOT / "docs" / "your_own_pictures.md").read_text()
 BLOCKS = re.findall(r"```console\n\$ vit-keras (.*?)\n(.*?)```", PAGE, re.DOTALL)
 NEEDED = ("train", "export", "predict run/export")  # on the way to a phone; the others look
-SHAPES = ("circle", "square", "star", "triangle")
-# The model of other shapes that the page starts from, with random weights.
-MODEL = {"image_size": 48, "patch_size": 8, "hidden_size": 16, "num_layers": 1, "num_heads": 2}
+CLASSES = ("flower", "leaves", "sky", "temple", "trees", "water")
+# The commands before the first training, of which the last one would take minutes.
+((BEGIN, PLACES),) = re.findall(
+    r"^```shell\nvit-keras (demo-data places.*)\nvit-keras (train .*)\n```$", PAGE, re.MULTILINE
+)
+FEWER = {  # pages that are followed with fewer updates, and what their commands must have written
+    "labels.md": ("runs/things/report.json", "runs/sky/report.json"),
+    "segmentation.md": ("runs/things/report.json", "predicted/masks/00000.png"),
+}
 
 
 def masked(text):
@@ -30,31 +33,21 @@ def masked(text):
     return [" ".join(line) for line in lines if line and line[0] not in ("update", "written:")]
 
 
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory):
-    """What the page begins with: pictures, and a model of other shapes."""
-    folder = tmp_path_factory.mktemp("begun")
-    ((script, arguments),) = re.findall(
-        r"^    python (examples/\S+) (photos.*)$", PAGE, re.MULTILINE
-    )
-    command = [sys.executable, ROOT / script, *arguments.split()]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    model = VisionTransformer(**MODEL, mlp_dim=16, num_classes=3)
-    randomise(model, np.random.default_rng(0), scale=0.1).save(folder / "shapes.keras")
-    return folder
-
-
 OTHERS = [pytest.param(name, marks=pytest.mark.nightly) for name in BACKENDS[1:]]
 
 
 @pytest.mark.parametrize("backend", [BACKENDS[0], *OTHERS])
-def test_the_page_does_what_it_says(wheel, begun, tmp_path, backend):
+def test_the_page_does_what_it_says(wheel, tmp_path, backend):
     python = environment.make(wheel, ["train", "export", backend], tmp_path / "environment")
     home = tmp_path / "home"
     home.mkdir()
-    for name in ("photos", "shapes.keras"):
-        (home / name).symlink_to(begun / name)
+    data, *rest = (line for line, _ in BLOCKS if line.startswith("demo-data"))
+    begin = [data, f"{BEGIN} --count 600", f"{PLACES} --epochs 1"]
+    ended = environment.run_commands(python, begin, backend=backend, cwd=home)
+    assert not rest and [code for code, *_ in ended] == [0, 0, 0], ended
+    assert ended[0][1] == dict(BLOCKS)[data]
     shown = {line: text for line, text in BLOCKS if backend == "jax" or line.startswith(NEEDED)}
+    shown.pop(data, None)
     (train,) = (line for line in shown if line.startswith("train"))
     assert "--model." not in " ".join(shown).replace("--model.weights", "")
     words = [*train.split(), "--epochs", "1"]
@@ -65,14 +58,30 @@ def test_the_page_does_what_it_says(wheel, begun, tmp_path, backend):
         assert code == 0, f"{line}: {error}"
         assert masked(printed) == masked(text)
     table = pyarrow.csv.read_csv(home / "phone.csv").to_pylist()
-    assert {row["class_1"] for row in table} <= set(SHAPES) and len(table) == 100
+    assert {row["class_1"] for row in table} <= set(CLASSES) and len(table) == 20
     if backend == "jax":
         check_pictures(home)
 
 
 def check_pictures(home):
-    """The pictures of the page are made by its commands, but for a photograph of a page."""
-    for picture in set(re.findall(r"\(your_own_pictures/(\w+\.png)\)", PAGE)) - {"page.png"}:
+    """The pictures of the page are made by its commands."""
+    for picture in set(re.findall(r"\(your_own_pictures/(\w+\.png)\)", PAGE)):
         (path,) = [p for p in (home / picture, home / "run" / picture) if p.is_file()]
         assert np.asarray(Image.open(path).convert("L")).std() > 5, picture  # not blank
     assert (home / "page.html").is_file()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", FEWER)
+def test_a_page_that_begins_with_demo_data_runs_in_an_empty_folder(wheel, tmp_path, page):
+    python = environment.make(wheel, ["train", "jax"], tmp_path / "environment")
+    (tmp_path / "home").mkdir()
+    text = (ROOT / "docs" / page).read_text()
+    (block,) = re.findall(r"^```shell\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines = block.replace("\\\n", " ").splitlines()
+    lines = [line.removeprefix("vit-keras ") for line in lines]
+    fewer = lambda line: " --total_steps 4" if "--total_steps" in line else " --epochs 1"
+    lines = [line + fewer(line) if line.startswith("train") else line for line in lines]
+    ended = environment.run_commands(python, lines, backend="jax", cwd=tmp_path / "home")
+    assert not [(line, end) for line, end in zip(lines, ended) if end[0]]
+    assert all((tmp_path / "home" / name).is_file() for name in FEWER[page])

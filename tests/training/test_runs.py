@@ -52,14 +52,14 @@ def test_more_updates_than_a_complete_run_had_start_from_its_weights(tmp_path, m
     assert main([*begin, "1"]) == 0
     with pytest.raises(ValueError, match="total_steps: 1 there, 3 here") as refused:
         commands.run([*begin, "3"])
+    with pytest.raises(ValueError, match=r"Give another --workdir, such as 'a run-2'$"):
+        commands.run([*begin, "1", "--seed", "3"])
     written = shlex.split(str(refused.value).split("from its weights: ")[1])
     begins = []
     monkeypatch.setattr(experiments, "train_run", begins.append)
     commands.run(written[written.index("train") :])
     (config,) = begins
     assert (config.model.weights, config.total_steps, config.workdir) == ("a run", 2, "a run-2")
-    with pytest.raises(ValueError, match=r"Give another --workdir, such as 'a run-2'$"):
-        commands.run([*begin, "1", "--seed", "3"])
 
 
 def test_the_default_folder_depends_on_the_configuration():

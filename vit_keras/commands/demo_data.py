@@ -12,11 +12,18 @@ NOTE = """The pictures are crops of the two photographs that come with scikit-le
 without network. No place of a photograph is in both training and test pictures."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    from vit_keras.data import demo
+KINDS = {
+    "photos": "a folder for each of six classes",
+    "tables": "labels.csv with six labels, a number, and the place of each picture",
+    "masks": "pictures, and masks of six classes",
+    "places": "a folder for each place, to pre-train on",
+    "photographs": "the two whole photographs",
+}
 
-    text = "; ".join(f"{name}: {row[1]}" for name, row in demo.KINDS.items())
-    parser.add_argument("name", choices=demo.KINDS, metavar="NAME", help=text)
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    text = "; ".join(f"{name}: {holds}" for name, holds in KINDS.items())
+    parser.add_argument("name", choices=list(KINDS), metavar="NAME", help=text)
     parser.add_argument("folder", metavar="FOLDER", help="the folder to make")
     parser.add_argument("--count", type=int, metavar="N", help="training pictures (as NAME has)")
     parser.add_argument("--test_count", type=int, metavar="N", help="test pictures (as NAME has)")
@@ -27,8 +34,8 @@ def run(options: argparse.Namespace) -> None:
     from vit_keras.data import demo
 
     sizes = options.count, options.test_count
-    made = demo.make(options.name, options.folder, *sizes, options.seed)
-    print(f"{options.folder}: {made} pictures; {demo.KINDS[options.name][1]}")
+    count = demo.make(options.name, options.folder, *sizes, options.seed)
+    print(f"{options.folder}: {count} pictures; {KINDS[options.name]}")
 
 
 COMMAND = shared.Command(

@@ -116,12 +116,12 @@ def _photographs(folder, counts, seed):
         _save(picture, folder / f"{name}.jpg")
 
 
-KINDS = {  # what writes them, what they hold, and how many pictures of each split
-    "photos": (_photos, "a folder for each of six classes", (240, 120)),
-    "tables": (_tables, "labels.csv: six labels, a number, and the place of a picture", (600, 200)),
-    "masks": (_masks, "pictures, and masks of six classes", (400, 100)),
-    "places": (_places, "a folder for each place, to pre-train on", (4000, 0)),
-    "photographs": (_photographs, "the two whole photographs", (0, 0)),
+KINDS = {  # what writes them, and how many pictures of each split
+    "photos": (_photos, (240, 120)),
+    "tables": (_tables, (600, 200)),
+    "masks": (_masks, (400, 100)),
+    "places": (_places, (4000, 0)),
+    "photographs": (_photographs, (0, 0)),
 }
 
 
@@ -138,7 +138,7 @@ def make(kind: str, folder: str, count: int | None, test_count: int | None, seed
     Raises:
         ValueError: The folder holds something, or a number is negative.
     """
-    write, _, sizes = KINDS[kind]
+    write, sizes = KINDS[kind]
     counts = [size if n is None else n for size, n in zip(sizes, (count, test_count))]
     if min(counts) < 0:
         raise ValueError(f"--count and --test_count must be 0 or more. Received: {counts}")
