@@ -143,9 +143,9 @@ SUBJECTS: dict[str, Subject] = {
     "bit .npz": Subject(_saved(resnet, "a.npz", "bit"), "a.npz", open_weights, True),
     "texts .npz": Subject(_make_texts, "a.npz", _open_texts, True),
     "timm .safetensors": Subject(
-        _saved(VIT, "a.safetensors", "timm"), "a.safetensors", open_weights
+        _saved(VIT, "a.safetensors", "timm"), "a.safetensors", open_weights, True
     ),
-    "adapters .safetensors": Subject(_make_adapters, "a.safetensors", _open_adapters),
+    "adapters .safetensors": Subject(_make_adapters, "a.safetensors", _open_adapters, True),
     "timm .pth": Subject(_saved(VIT, "a.pth", "timm"), "a.pth", _two_heads, True),
     "torchvision .pth": Subject(_saved(VIT, "a.pth", "torchvision"), "a.pth", _two_heads, True),
     "huggingface .bin": Subject(_saved(VIT, "a.bin", "huggingface"), "a.bin", _two_heads, True),
@@ -157,9 +157,11 @@ SUBJECTS: dict[str, Subject] = {
     "open_clip folder, foreign": Subject(_without_note(_clip, "a", "open_clip"), "a", open_weights),
     "keras_hub folder": Subject(_saved(VIT, "a", "keras_hub"), "a", open_weights),
     "keras_hub .weights.h5": Subject(
-        _saved(VIT, "a.weights.h5", "keras_hub"), "a.weights.h5", _of_class_token
+        _saved(VIT, "a.weights.h5", "keras_hub"), "a.weights.h5", _of_class_token, True
     ),
-    "vit_keras .weights.h5": Subject(_saved(VIT, "a.weights.h5"), "a.weights.h5", _two_heads_exact),
+    "vit_keras .weights.h5": Subject(
+        _saved(VIT, "a.weights.h5"), "a.weights.h5", _two_heads_exact, True
+    ),
     "vit_keras .keras": Subject(_saved(VIT, "a.keras"), "a.keras", _open_keras, True),
     "resnet .keras": Subject(_saved(resnet, "a.keras"), "a.keras", _open_keras, True),
 }

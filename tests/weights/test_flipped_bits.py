@@ -1,13 +1,11 @@
 """Flipped bits in files of every kind are refused by name, or change nothing."""
 
-import zipfile
-
 import numpy as np
 import pytest
 
 from tests.helpers import weights_by_path
 from tests.weights.builds import build
-from tests.weights.written_files import LIBRARIES, WRITTEN, rewrite, save
+from tests.weights.written_files import LIBRARIES, WRITTEN, save
 from vit_keras import models, weights
 
 pytestmark = pytest.mark.once
@@ -56,30 +54,15 @@ def place_of(data, array):
 
 
 @pytest.mark.parametrize("name", [name for name in WRITTEN if not name.endswith(".keras")])
-def test_a_damaged_tensor_is_named_though_the_checksum_of_the_archive_fits(rng, tmp_path, name):
+def test_a_damaged_tensor_is_refused_and_changes_nothing(rng, tmp_path, name):
     path, file = save(build(rng), tmp_path, name)
-    arrays, _ = LIBRARIES[file.suffix](file)
+    arrays, *_ = LIBRARIES[file.suffix](file)
     spoiled = max(arrays, key=lambda name: arrays[name].size)
-    data = file.read_bytes()
-    place = place_of(data, arrays[spoiled])
-    if zipfile.is_zipfile(file):
-        rewrite(file, lambda content: flipped_once(content, arrays[spoiled]))
-    else:
-        changed = bytearray(data)
-        changed[place] ^= 4
-        file.write_bytes(bytes(changed))
+    changed = bytearray(file.read_bytes())
+    changed[place_of(changed, arrays[spoiled])] ^= 4
+    file.write_bytes(bytes(changed))
     model = build(rng)
     before = weights_by_path(model)
-    last = spoiled.rpartition("/")[2] if file.suffix == ".h5" else spoiled
-    with pytest.raises(ValueError, match=f"another SHA-256 than when they were written: .*{last}"):
+    with pytest.raises(ValueError, match=f"{file.name}.*damaged"):
         weights.load(model, path)
     assert all(np.array_equal(before[k], v) for k, v in weights_by_path(model).items())
-
-
-def flipped_once(content, array):
-    searched = array.tobytes(order="C")
-    if searched not in content:
-        return content
-    changed = bytearray(content)
-    changed[place_of(content, array)] ^= 4
-    return bytes(changed)

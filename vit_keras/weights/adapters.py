@@ -105,6 +105,7 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
     _check_tensors(model, file)
     _check_base(model, file)
     with contextlib.closing(file.tensors):
+        file.tensors.verify()
         check_tensors(file.path, file.tensors, file.tensors.shapes)
         arrays = {name: file.tensors.read(name) for name in file.tensors.shapes}
     types = {variable.path: variable.dtype for variable in model.weights}

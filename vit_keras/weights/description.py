@@ -7,7 +7,6 @@ import os
 from vit_keras import families
 from vit_keras.files import sha256
 from vit_keras.weights.architectures import class_for, family_name, variant_name
-from vit_keras.weights.containers.tensor_hashes import check_tensors
 from vit_keras.weights.formats.timm_numerics import license_of
 from vit_keras.weights.licenses import license_note
 from vit_keras.weights.published.catalog import identify
@@ -31,7 +30,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
     """Describes a file or folder of weights without building its model.
 
     Names and shapes come from headers. The file is read through for its SHA-256, and a second time
-    where it carries the hashes of its tensors, which are compared.
+    where it carries one of its own, which is compared.
 
     Args:
         path: A file or folder of weights in any format.
@@ -56,7 +55,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         - `preprocessing`: how pixels become the model's input, or None if nothing says it;
         - `class_names`: a list, or None;
         - `files`: `path`, `bytes` and `sha256` of each file of weights; its `hashes` are
-          "verified" where the file carries those of its tensors, or else None;
+          "verified" where the file carries a SHA-256 of its own, or else None;
         - `origin`: None, or the published files that this one may be: `matched_by` is "sha256",
           "path" or "name", and `candidates` are rows of the table of published files.
 
@@ -73,7 +72,8 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
     with open_weight_file(path, source) as file:
         model = _model(file)
         format_name, paths = file.format.name, file.paths
-        verified = _verified(file)
+        file.tensors.verify()
+        verified = "verified" if file.tensors.recorded else None
     files = [{**row, "hashes": verified} for row in map(_file, paths)]
     origin = _origin(files[0], format_name, model["architecture"].get("num_classes"))
     return _plain({"format": format_name, **model, "files": files, "origin": origin})
@@ -132,15 +132,6 @@ def _arguments(file):
 
 def _file(path):
     return {"path": path, "bytes": os.path.getsize(path), "sha256": sha256(path)}
-
-
-def _verified(file):
-    """Compares the tensors with their hashes, if the file carries them."""
-    if not file.tensors.recorded:
-        return None
-    file.tensors.verify()
-    check_tensors(file.path, file.tensors, ())
-    return "verified"
 
 
 def _origin(file, format_name, num_classes):

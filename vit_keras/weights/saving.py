@@ -17,8 +17,7 @@ from vit_keras.layers.base import check_choice
 from vit_keras.layers.quantization import refuse_quantized
 from vit_keras.models import lora_layers, merge_lora, preprocessing_of, resizing_of, task_of
 from vit_keras.weights.containers import WRITERS
-from vit_keras.weights.containers.archives import record_members
-from vit_keras.weights.containers.keras_h5 import record_hashes, write_h5
+from vit_keras.weights.containers.keras_h5 import record_digest, write_h5
 from vit_keras.weights.formats import registry
 from vit_keras.weights.formats.base import Format, check_held
 from vit_keras.weights.numerics import FIELD_LABELS, Numerics
@@ -192,9 +191,8 @@ def _save_native(model, path):
     with replacing(path) as temporary:
         if path.endswith(".keras"):
             model.save(temporary)
-            record_members(temporary)
         else:
-            record_hashes(memory := weights_in_memory(model))
+            record_digest(memory := weights_in_memory(model))
             with open(temporary, "wb") as file:
                 file.write(memory.getbuffer())
 

@@ -52,8 +52,7 @@ def copy_weights(
     largest = check_tensors(file.path, file.tensors, plan.tensors())
     if not all(fits(np.array(MARGIN * largest), v.dtype) for v in plan.variables.values()):
         check_fit(plan.arrays(), repr(file.path))
-    unhashed = [] if file.tensors.recorded else file.paths
-    for part in (*unhashed, *file.config_files):
+    for part in (*file.paths, *file.config_files):
         check_download(part)
     for link in plan.links:
         plan.assign(link)

@@ -23,14 +23,12 @@ class Reader(Protocol):
     Attributes:
         shapes: The shape of each tensor, by name.
         metadata: What else the file says.
-        hashes: The SHA-256 of each tensor, by name, as this package wrote them; may be empty.
         elsewhere: The file of each tensor that is not in the file itself, but in one beside it.
-        recorded: Whether this package's hashes are in the file, of tensors or of whole members.
+        recorded: Whether the file carries this package's SHA-256.
     """
 
     shapes: dict[str, tuple[int, ...]]
     metadata: dict[str, str]
-    hashes: dict[str, str]
     elsewhere: dict[str, str]
     recorded: bool
 

@@ -1,9 +1,7 @@
-"""ZIP archives that hold a model: the hashes of their members, and members that are mapped."""
+"""ZIP archives that hold a model: the checksums of their members, and members that are mapped."""
 
 import contextlib
-import hashlib
 import io
-import json
 import os
 import struct
 import zipfile
@@ -16,10 +14,8 @@ from vit_keras.weights.containers.checks import (
     check_directory,
     readable,
 )
-from vit_keras.weights.containers.tensor_hashes import KEY, REMEDY, check_members, some
 
 CHUNK_BYTES = 2**20
-LONGEST_COMMENT = 2**16 - 1
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a member: signature, lengths of name and extras
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take gigabytes to unpack
 ENCRYPTED = 1  # a bit of the flags
@@ -67,57 +63,12 @@ def opened(path: str, kind: str = "archive") -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def record_members(path: str) -> None:
-    """Writes the SHA-256 of each member into the comment of the archive at `path`.
-
-    Readers ignore the comment. One of more members than it has room for gets none.
-    """
-    # By a path, `ZipFile` would empty an archive that cannot be opened at the first attempt.
-    with open(path, "r+b") as file, zipfile.ZipFile(file, "a") as archive:
-        hashes = {entry.filename: _member_hash(archive, entry) for entry in archive.infolist()}
-        comment = json.dumps({KEY: hashes}).encode()
-        if len(comment) <= LONGEST_COMMENT:
-            archive.comment = comment
-
-
-def recorded_members(path: str, archive: zipfile.ZipFile) -> dict[str, str]:
-    """`{member: SHA-256}` from an archive's comment; empty in files of other programs."""
-    if KEY.encode() not in archive.comment:
-        return {}
-    try:
-        hashes = json.loads(archive.comment)[KEY]
-        hashes.items()
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DamagedFile(f"The hashes in {path!r} are damaged. {REMEDY}") from None
-    check_members(hashes, archive.namelist(), path, "members")
-    return hashes
-
-
 def verify_members(path: str, archive: zipfile.ZipFile) -> None:
-    """Reads all members once, and compares them with their checksums and hashes.
-
-    Raises:
-        DamagedFile: If one of them differs.
-    """
-    hashes, damaged = recorded_members(path, archive), []
+    """Reads all members once; raises DamagedFile if one of them differs from its checksum."""
     for entry in archive.infolist():
-        with readable(f"{entry.filename!r} in {path!r} is damaged"):
-            digest = _member_hash(archive, entry)
-        if hashes.get(entry.filename, digest) != digest:
-            damaged.append(entry.filename)
-    if damaged:
-        raise DamagedFile(
-            f"{path!r} is damaged: these members have another SHA-256 than when they were written: "
-            f"{some(damaged)}. {REMEDY}"
-        )
-
-
-def _member_hash(archive, entry):
-    digest = hashlib.sha256()
-    with archive.open(entry) as file:
-        while chunk := file.read(CHUNK_BYTES):  # zipfile compares the checksum at the end
-            digest.update(chunk)
-    return digest.hexdigest()
+        with readable(f"{entry.filename!r} in {path!r} is damaged"), archive.open(entry) as file:
+            while file.read(CHUNK_BYTES):  # zipfile compares the checksum at the end
+                pass
 
 
 class StoredMember(io.RawIOBase):

@@ -24,7 +24,7 @@ from vit_keras.weights.containers.checks import (
 )
 from vit_keras.weights.containers.h5_heaps import check_heaps
 from vit_keras.weights.containers.h5_texts import Texts
-from vit_keras.weights.containers.tensor_hashes import KEY, gathered, marked, tensor_hash, total
+from vit_keras.weights.containers.tensor_hashes import KEY, check_digest, digest
 from vit_keras.weights.json_text import parse_json
 
 KERAS_CONFIG = "keras"  # the key of the model's config in the config of a `WeightFile`
@@ -51,7 +51,7 @@ class KerasTensors:
         self.types = QUANTIZED if quantized else ()
         self.archive: zipfile.ZipFile | None = None
         self.data: dict[str, Any] = {}
-        self.hashes: dict[str, str] = {}
+        self.digests: dict[str, str] = {}  # by the path of the file
         self.elsewhere: dict[str, str] = {}
         try:
             source, self.metadata = self._source(path)
@@ -63,8 +63,7 @@ class KerasTensors:
             self.stack.close()
             raise
         self.shapes = {name: dataset.shape for name, dataset in self.data.items()}
-        in_archive = self.archive and archives.recorded_members(path, self.archive)
-        self.recorded = bool(self.hashes or in_archive)
+        self.recorded = bool(self.digests)
 
     def _source(self, path):
         """Returns what h5py opens, and the text of a `.keras` file's `config.json`."""
@@ -95,11 +94,9 @@ class KerasTensors:
             self.metadata.setdefault("model", _model(file, _Tree(self.h5py, path, texts)))
             for dataset in datasets.values():
                 self._check(dataset, path)
-                texts.check(dataset)
-            beside = {name: _text(dataset) for name, dataset in datasets.items()}
             texts.check(file)
-            hashes = gathered(beside, _text(file), path)
-        self.hashes |= hashes
+            if KEY in file.attrs:
+                self.digests[path] = str(file.attrs[KEY])
         self.data |= datasets
         return list(datasets)
 
@@ -120,7 +117,9 @@ class KerasTensors:
         return as_float(self.raw(name), name, self.path)
 
     def verify(self):
-        """Does nothing: the members of an archive were verified before HDF5 was opened."""
+        for path, expected in self.digests.items():
+            names = [name for name in self.data if self.elsewhere.get(name, self.path) == path]
+            check_digest(self, names, expected, path)
 
     def close(self):
         self.stack.close()
@@ -197,20 +196,12 @@ def _claimed_bytes(dataset):
     return math.prod(dataset.shape) * max(size, 4) + chunk * size
 
 
-def _text(item):
-    """The text of the attribute for hashes; empty without one."""
-    return str(item.attrs.get(KEY, ""))
-
-
-def record_hashes(memory: io.BytesIO) -> None:
-    """Writes the SHA-256 of each variable into a `.weights.h5` in memory, as attributes."""
+def record_digest(memory: io.BytesIO) -> None:
+    """Writes the SHA-256 of the variables into a `.weights.h5` in memory, as an attribute."""
     h5py = _h5py("Writing Keras files")
     with h5py.File(memory, "r+") as file:
-        hashes = {}
-        for name, dataset in dict(_variables(file, h5py, "memory")).items():
-            hashes[name] = tensor_hash(dataset[()])
-            dataset.attrs[KEY] = marked(hashes[name])
-        file.attrs[KEY] = marked(total(hashes))
+        datasets = sorted(dict(_variables(file, h5py, "memory")).items())
+        file.attrs[KEY] = digest((name, dataset[()]) for name, dataset in datasets)
 
 
 def head_beside(path: str) -> list[str]:
@@ -252,6 +243,6 @@ def write_h5(path: str, groups: dict[str, list], tensors: dict) -> None:
                     group.require_group("vars").attrs["name"] = layer
             group["vars"][name.rpartition("/")[2]] = tensors[name]
         file.require_group("vars")
-    record_hashes(memory)
+    record_digest(memory)
     with replacing(path) as temporary, open(temporary, "wb") as written:
         written.write(memory.getbuffer())

@@ -10,7 +10,6 @@ import numpy as np
 from vit_keras.annotated import short
 from vit_keras.weights.containers.archives import opened
 from vit_keras.weights.containers.checks import DamagedFile, as_float, readable
-from vit_keras.weights.containers.tensor_hashes import gathered, hashing, marked, total
 
 MOST_AXES = 32
 
@@ -18,23 +17,20 @@ MOST_AXES = 32
 class NpzTensors:
     """Reads NumPy archives.
 
-    Loading object arrays would unpickle them, so the reader refuses these by their headers. The
-    hashes are comments in the archive's directory, which other readers pass over.
+    Loading object arrays would unpickle them, so the reader refuses these by their headers.
     """
 
     def __init__(self, path: str):
         self.path = path
         self.metadata: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
+        self.recorded = False
         self.stack = contextlib.ExitStack()
         try:
             self.zip = self.stack.enter_context(opened(path, "NumPy archive"))
             self.entries = {
                 entry.filename.removesuffix(".npy"): entry for entry in self.zip.infolist()
             }
-            comments = {n: entry.comment.decode("latin-1") for n, entry in self.entries.items()}
-            self.hashes = gathered(comments, self.zip.comment.decode("latin-1"), path)
-            self.recorded = bool(self.hashes)
             self.shapes = {name: self._shape(name) for name in self.entries}
         except BaseException:
             self.close()
@@ -82,7 +78,7 @@ def npy_header(file, label: str):
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
-    with warnings.catch_warnings(), readable(f"{label} is not an array"):
+    with warnings.catch_warnings(), readable(f"{label} is not an array, or is damaged"):
         warnings.simplefilter("ignore")  # of headers by Python 2
         version = np.lib.format.read_magic(file)
         shape, fortran_order, dtype = headers[version](file)
@@ -98,12 +94,8 @@ def npy_header(file, label: str):
 
 
 def write_npz(path: str, tensors, note: str) -> None:
-    """Writes (name, array) pairs and their hashes; the format has no place for `note`."""
-    hashes: dict[str, str] = {}
+    """Writes (name, array) pairs; the format has no place for `note`."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        for name, array in hashing(tensors, hashes):
-            entry = zipfile.ZipInfo(f"{name}.npy")
-            entry.comment = marked(hashes[name]).encode()
-            with archive.open(entry, "w", force_zip64=True) as file:
+        for name, array in tensors:
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
-        archive.comment = marked(total(hashes)).encode()

@@ -9,7 +9,6 @@ import numpy as np
 from vit_keras import extras
 from vit_keras.weights.containers.archives import opened
 from vit_keras.weights.containers.checks import DamagedFile, as_float, readable
-from vit_keras.weights.containers.tensor_hashes import KEY, Record, hashing
 
 # What a map has read stays in memory, so it is renewed after so many bytes. Opening one unpickles
 # the names of all tensors, 13 ms for S/16; twice the bytes would be half the time and more memory.
@@ -33,22 +32,18 @@ class TorchTensors:
         self.torch = _torch("Reading PyTorch files")
         self.path, self.zipped = path, zipfile.is_zipfile(path)
         self.metadata: dict[str, str] = {}
-        self.hashes: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
         self.checksums: set[tuple[int, int]] = set()  # sizes and checksums of the storages
         self.compared: set[int] = set()  # where storages begin in the file
         with readable(f"{path!r} is not a state dict of tensors"):
-            record = self._read_directory() if self.zipped else None
+            if self.zipped:
+                self._read_directory()
             self._open()
             self.shapes = {name: tuple(tensor.shape) for name, tensor in self.held.items()}
-        self.recorded = record is not None
-        if record is not None:
-            record.check(self.shapes, None, path)
-            self.hashes = record.tensors
+        self.recorded = False
 
     def _read_directory(self):
-        """Compares the checksums of the small members; returns the hashes, if there are any."""
-        record = None
+        """Compares the checksums of the small members, and keeps those of the storages."""
         with opened(self.path, "state dict of tensors") as archive:
             _refuse_programs(self.path, archive)
             _refuse_compression(self.path, archive)
@@ -57,9 +52,7 @@ class TorchTensors:
                 if member.startswith("data/"):
                     self.checksums.add((entry.file_size, entry.CRC))
                 elif entry.CRC:  # 0 where the writer computed none
-                    content = archive.read(entry)  # zipfile compares
-                    record = Record.from_json(content, self.path) if member == KEY else record
-        return record
+                    archive.read(entry)  # zipfile compares
 
     def _open(self):
         """Maps the file, anew once so much was read."""
@@ -113,7 +106,7 @@ class TorchTensors:
         if not _is_plain(tensor):
             raise self._refused(name, tensor)
         self.left -= tensor.numel() * tensor.element_size()
-        if self.zipped and not self.hashes:
+        if self.zipped:
             self._compare(name, tensor.untyped_storage())
         if tensor.dtype in (self.torch.bfloat16, self.torch.float16):
             tensor = tensor.float()
@@ -178,21 +171,13 @@ def _refuse_compression(path, archive):
 
 
 def write_torch(path: str, tensors, note: str) -> None:
-    """Writes (name, array) pairs as a state dict, and their hashes beside it in the archive.
-
-    PyTorch reads the members that it knows by name. The format has no place for `note`.
-    """
+    """Writes (name, array) pairs as a state dict; the format has no place for `note`."""
     torch = _torch("Writing PyTorch files")
-    hashes: dict[str, str] = {}
-    arrays = hashing(((name, np.array(array)) for name, array in tensors), hashes)
     with open(path, "wb") as file:
         try:
-            torch.save({name: torch.from_numpy(array) for name, array in arrays}, file)
+            state = {name: torch.from_numpy(np.array(array)) for name, array in tensors}
+            torch.save(state, file)
         except RuntimeError as error:  # "unexpected pos", where the file could not be written
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
-    with open(path, "r+b") as whole, zipfile.ZipFile(whole, "a") as archive:  # as `record_members`
-        folder = archive.namelist()[0].partition("/")[0]
-        member = zipfile.ZipInfo(f"{folder}/{KEY}")  # without the time: equal weights, equal files
-        archive.writestr(member, Record(hashes).to_json())

@@ -5,7 +5,7 @@ from typing import Any
 
 from vit_keras import extras
 from vit_keras.weights.containers.checks import DamagedFile, as_float, readable
-from vit_keras.weights.containers.tensor_hashes import KEY, Record, hashing, text_hash
+from vit_keras.weights.containers.tensor_hashes import KEY, check_digest, digest
 from vit_keras.weights.json_text import LARGEST_JSON_BYTES, parse_json
 
 NO_FILE = "{!r} is not a safetensors file"
@@ -28,7 +28,6 @@ class SafetensorsTensors:
         _require("ml_dtypes", "Reading safetensors")  # teaches NumPy bfloat16
         self.path, self.left = path, 0
         self.file: Any = None
-        self.hashes: dict[str, str] = {}
         self.elsewhere: dict[str, str] = {}
         _check_header(path)
         with self._opened() as file:
@@ -36,10 +35,6 @@ class SafetensorsTensors:
             names = file.keys()
             self.shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
         self.recorded = KEY in self.metadata
-        if self.recorded:
-            record = Record.from_json(self.metadata[KEY], path)
-            record.check(self.shapes, self.metadata.get(NOTE_KEY), path)
-            self.hashes = record.tensors
 
     def _opened(self):
         with readable(NO_FILE.format(self.path)):
@@ -63,7 +58,9 @@ class SafetensorsTensors:
         return as_float(self.raw(name), name, self.path)
 
     def verify(self):
-        """Does nothing: the format has no checksum, and the sizes were compared on opening."""
+        if self.recorded:
+            note = self.metadata.get(NOTE_KEY, "")
+            check_digest(self, self.shapes, self.metadata[KEY], self.path, note)
 
     def close(self):
         self.file, self.left = None, 0
@@ -84,10 +81,8 @@ def _check_header(path):
 
 
 def write_safetensors(path: str, tensors, note: str) -> None:
-    """Writes (name, array) pairs, and `note` and the hashes into the metadata."""
+    """Writes (name, array) pairs, and `note` and the SHA-256 into the metadata."""
     library = _require("safetensors.numpy", "Writing safetensors")
-    hashes: dict[str, str] = {}
-    arrays = dict(hashing(tensors, hashes))
-    record = Record(hashes, text_hash(note)).to_json()
-    metadata = {"format": "pt", NOTE_KEY: note, KEY: record}
+    arrays = dict(tensors)
+    metadata = {"format": "pt", NOTE_KEY: note, KEY: digest(sorted(arrays.items()), note)}
     library.save_file(arrays, path, metadata=metadata)

@@ -65,7 +65,6 @@ class ShardedTensors:
     def __init__(self, path: str):
         self.path, index = path, read_index(path)
         self.metadata: dict[str, str] = {}
-        self.hashes: dict[str, str] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         folder = os.path.dirname(path)
         self.elsewhere = {name: os.path.join(folder, shard) for name, shard in index.items()}
@@ -80,7 +79,6 @@ class ShardedTensors:
             opened.pop_all()
         for tensors in self.readers.values():
             self.shapes |= tensors.shapes
-            self.hashes |= tensors.hashes
         self.recorded = all(tensors.recorded for tensors in self.readers.values())
 
     def _check_files(self):

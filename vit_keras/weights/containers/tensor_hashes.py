@@ -1,25 +1,19 @@
-"""The SHA-256 of each tensor, which files of this package carry and loading compares.
+"""What is compared before a tensor is assigned: a file's SHA-256, types, and finite numbers.
 
-The hash of a tensor is the SHA-256 of the line `DTYPE SHAPE`, such as `float32 768,1000`, with the
-newline at its end, and then of the elements in C order, little-endian. A file carries the hashes
-in one of three places:
-
-- a `Record` in JSON: in the metadata of safetensors, and as a member of PyTorch's archives;
-- beside each tensor, with a total of the file: as comments in the directory of an `.npz`, and as
-  attributes in HDF5;
-- for the members of a `.keras` archive, see `archives.py`.
+A safetensors or HDF5 file of this package carries one SHA-256 of its note and its tensors. For each
+tensor in the order of the names, it covers the line `NAME DTYPE SHAPE`, such as
+`head/kernel float32 768,1000`, and the elements in C order, little-endian. Archives have the
+checksums of their members.
 """
 
-import dataclasses
 import hashlib
-import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
 from vit_keras.weights.containers.checks import DamagedFile, as_float, fits
 
-KEY = "vit_keras_sha256"  # of the metadata entry, the member and the attributes
+KEY = "vit_keras_sha256"  # of the metadata entry and the attribute
 MOST_NAMES = 5  # that a message lists
 REMEDY = (
     "Restore it from a copy. If another program changed it on purpose, it must leave out what is "
@@ -27,123 +21,27 @@ REMEDY = (
 )
 
 
-def tensor_hash(array: np.ndarray) -> str:
-    """The SHA-256 of an array's type, shape and elements, as 64 hexadecimal digits."""
-    shape = ",".join(map(str, array.shape))
-    digest = hashlib.sha256(f"{array.dtype.name} {shape}\n".encode())
-    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+def digest(arrays: Iterable[tuple[str, np.ndarray]], note: str = "") -> str:
+    """The SHA-256 of a note and of (name, array) pairs in the order of the names."""
+    result = hashlib.sha256(note.encode())
+    for name, array in arrays:
+        line = f"\n{name} {array.dtype.name} {','.join(map(str, array.shape))}\n"
+        result.update(line.encode(errors="surrogatepass"))
+        result.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        del array  # which would keep the last memory map while the next one is opened
+    return result.hexdigest()
 
 
-def text_hash(text: str | None) -> str | None:
-    """The SHA-256 of a text in UTF-8; None without a text."""
-    return None if text is None else hashlib.sha256(text.encode()).hexdigest()
-
-
-def hashing(tensors: Iterable, hashes: dict[str, str]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields (name, array) pairs, and adds their hashes to `hashes`."""
-    for name, array in tensors:
-        hashes[name] = tensor_hash(array)
-        yield name, array
-
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """The hashes of a file.
-
-    Attributes:
-        tensors: `{name: hash}`.
-        note: The hash of this package's note about the model, or None without a note.
-    """
-
-    tensors: dict[str, str]
-    note: str | None = None
-
-    def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes, path: str) -> "Record":
-        """Raises DamagedFile unless `text` is what `to_json` writes."""
-        try:
-            fields = json.loads(text)
-            if isinstance(fields["tensors"], dict):
-                return cls(fields["tensors"], fields["note"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            pass
-        raise DamagedFile(f"The hashes in {path!r} are damaged. {REMEDY}")
-
-    def check(self, names: Iterable[str], note: str | None, path: str) -> None:
-        """Raises DamagedFile unless the file has these tensors and this note."""
-        check_members(self.tensors, names, path, "tensors")
-        if text_hash(note) != self.note:
-            raise DamagedFile(
-                f"{path!r} is damaged: the note about its model has another SHA-256 than when it "
-                f"was written. {REMEDY}"
-            )
-
-
-def check_members(hashes: Collection[str], names: Iterable[str], path: str, kind: str) -> None:
-    """Raises DamagedFile unless `names` are those that have hashes."""
-    present = set(names)
-    faults = {
-        "missing": [name for name in hashes if name not in present],
-        "added": sorted(present - set(hashes)),
-    }
-    if any(faults.values()):
-        listed = "; ".join(f"{what}: {some(names)}" for what, names in faults.items() if names)
+def check_digest(tensors, names: Iterable[str], expected: str, path: str, note: str = "") -> None:
+    """Raises DamagedFile unless tensors of a reader have the SHA-256 that their file carries."""
+    if digest(((name, tensors.raw(name)) for name in sorted(names)), note) != expected:
         raise DamagedFile(
-            f"{path!r} is damaged: it has other {kind} than when it was written ({listed}). "
-            f"{REMEDY}"
+            f"{path!r} is damaged: it has another SHA-256 than when it was written. {REMEDY}"
         )
-
-
-def total(hashes: dict[str, str]) -> str:
-    """The SHA-256 of the lines `HASH  NAME`, in the order of the names."""
-    lines = "".join(f"{hashes[name]}  {name}\n" for name in sorted(hashes))
-    return hashlib.sha256(lines.encode(errors="surrogatepass")).hexdigest()
-
-
-def marked(digest: str) -> str:
-    """The text that holds a hash beside its tensor, or the total of a file."""
-    return f"{KEY} {digest}"
-
-
-def gathered(beside: dict[str, str], of_file: str, path: str) -> dict[str, str]:
-    """Compares hashes that lie beside their tensors with the total of the file.
-
-    Args:
-        beside: `{name of a tensor: the text beside it}`.
-        of_file: The text of the file.
-        path: The path of the file.
-
-    Returns:
-        `{name: hash}`, which is empty for a file without hashes.
-
-    Raises:
-        DamagedFile: If tensors were added, removed or renamed, or if a hash was changed.
-    """
-    mark = marked("")
-    hashes = {
-        name: text.removeprefix(mark) for name, text in beside.items() if text.startswith(mark)
-    }
-    if not hashes and not of_file.startswith(mark):
-        return {}
-    if hashes:
-        check_members(hashes, beside, path, "tensors")
-    if of_file != marked(total(hashes)):
-        raise DamagedFile(
-            f"{path!r} is damaged: its tensors were renamed, added or removed since it was "
-            f"written, or their hashes were changed. {REMEDY}"
-        )
-    return hashes
 
 
 def check_tensors(path: str, tensors, used: Collection[str], integers: bool = False) -> float:
-    """Reads each tensor once, and compares it with its hash.
-
-    Without hashes, only the tensors in `used` are read. Checksums of the container are compared
-    while it reads.
+    """Reads each tensor once; checksums of the container are compared while it reads.
 
     Args:
         path: The path of the file.
@@ -155,29 +53,18 @@ def check_tensors(path: str, tensors, used: Collection[str], integers: bool = Fa
         The largest magnitude in `used`.
 
     Raises:
-        DamagedFile: If a tensor differs from its hash, or has another type.
+        DamagedFile: If a tensor is damaged, or has another type.
         ValueError: If a number is not finite.
     """
-    damaged, infinite, used, files = [], [], dict.fromkeys(used), tensors.elsewhere
-    largest = 0.0
-    for name in tensors.shapes if tensors.hashes else used:
+    infinite, files, largest = [], tensors.elsewhere, 0.0
+    for name in used:
         array = tensors.raw(name)
-        if tensors.hashes.get(name, "") not in ("", tensor_hash(array)):
-            damaged.append(name)
-        elif name in used and not (integers and array.dtype.kind in "iub"):
+        if not (integers and array.dtype.kind in "iub"):
             bound = _largest(as_float(array, name, path))
             infinite += [] if np.isfinite(bound) else [name]
             largest = max(largest, bound)
         del array  # which would keep the last memory map while the next one is opened
-    damaged, infinite = (
-        [f"{name} in {files[name]!r}" if name in files else name for name in names]
-        for names in (damaged, infinite)
-    )
-    if damaged:
-        raise DamagedFile(
-            f"{path!r} is damaged: these tensors have another SHA-256 than when they were written: "
-            f"{some(damaged)}. {REMEDY}"
-        )
+    infinite = [f"{name} in {files[name]!r}" if name in files else name for name in infinite]
     if infinite:
         raise ValueError(
             f"Weights must be finite numbers. Received: {path!r}, where these hold NaN or "
