@@ -14,13 +14,11 @@ PACKAGE = ROOT / "vit_keras"
 # `BESIDE` says so.
 LEVELS = (
     {
-        "disk_errors",
         "hub_address",
         "files",
         "json_files",
         "environment",
         "file_lock",
-        "file_system",
         "extras",
         "variants",
         "variant_rows",
@@ -55,8 +53,7 @@ BESIDE = {
     "embedded_task": {"json_files", "runtimes", "tasks"},
     "_backend": {"extras", "json_files"},
     "environment": {"json_files"},
-    "files": {"disk_errors", "file_lock", "file_system"},
-    "file_lock": {"disk_errors"},
+    "files": {"file_lock"},
     "_command_line": {"_backend"},
 }
 # Where a framework may be imported: everywhere in these rooms, or in these files alone.

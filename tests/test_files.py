@@ -66,12 +66,13 @@ def test_an_error_leaves_the_old_file(tmp_path):
     assert os.listdir(tmp_path) == ["file.txt"]
 
 
-@pytest.mark.parametrize("operation", range(3))
+@pytest.mark.parametrize("operation", range(4))
 def test_a_file_is_never_seen_in_part(tmp_path, monkeypatch, operation):
+    """A removal of remains, a flush and a rename."""
     files.write_text(tmp_path / "file", "old")
     with killed_before(operation, monkeypatch):
         files.write_text(tmp_path / "file", "new")
-    assert (tmp_path / "file").read_text() == ("new" if operation >= 2 else "old")
+    assert (tmp_path / "file").read_text() == ("new" if operation >= 3 else "old")
 
 
 def test_a_folder_replaces_all_of_another(tmp_path):
@@ -90,11 +91,10 @@ def test_a_folder_does_not_replace_a_file(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("fails", [None, 1, 2, 3])
+@pytest.mark.parametrize("fails", [None, 1, 2])
 def test_an_error_leaves_the_old_folder(tmp_path, monkeypatch, fails):
-    """In the block, or in one of the three renames of a system that cannot swap names."""
+    """In the block, or in one of the two renames."""
     write_folder(tmp_path / "folder", "old")
-    monkeypatch.setattr(files, "exchange", lambda one, other: False)
     rename, calls = os.replace, []
 
     def failing(*paths):
@@ -112,46 +112,33 @@ def test_an_error_leaves_the_old_folder(tmp_path, monkeypatch, fails):
     assert os.listdir(tmp_path) == ["folder"]
 
 
-@pytest.mark.parametrize("operation", range(6))
-def test_a_folder_is_always_seen_where_names_are_swapped(tmp_path, monkeypatch, operation):
-    """Flushes of two files and the folder, a swap, two removals and a flush of the parent."""
-    write_folder(tmp_path / "folder", "old")
-    with killed_before(operation, monkeypatch):
-        write_folder(tmp_path / "folder", "new")
-    assert read_folder(tmp_path / "folder") == {"text": "new" if operation >= 3 else "old"}
-    files.recover(tmp_path)
-    assert os.listdir(tmp_path) == ["folder"]
-
-
 @pytest.mark.parametrize("recovers", [True, False])
 @pytest.mark.parametrize("operation", range(9))
 def test_a_folder_is_never_seen_in_part(tmp_path, monkeypatch, operation, recovers):
-    """Flushes of two files and the folder, three renames, a removal, a flush of the parent."""
+    """A removal, flushes of two files and the folder, two renames, a flush and two removals."""
     write_folder(tmp_path / "folder", "old")
-    monkeypatch.setattr(files, "exchange", lambda one, other: False)
     with killed_before(operation, monkeypatch):
         write_folder(tmp_path / "folder", "new")
+    expected = "new" if operation >= 6 else "old"
     if (tmp_path / "folder").exists():
         assert (tmp_path / "folder" / "deep").is_dir()
-        expected = "new" if operation >= 6 else "old"
         assert read_folder(tmp_path / "folder") == {"text": expected}
     else:
         assert operation == 5  # between two renames
     if recovers:
         files.recover(tmp_path)
-        expected = "new" if operation >= 4 else "old"
         assert os.listdir(tmp_path) == ["folder"]
     else:
         write_folder(tmp_path / "folder", expected := "newer")
     assert read_folder(tmp_path / "folder") == {"text": expected}
-    assert not list(tmp_path.glob(f"{files.COMPLETE}*"))
+    assert os.listdir(tmp_path) == ["folder"]
 
 
 def test_a_folder_is_removed_at_once(tmp_path, monkeypatch):
     write_folder(tmp_path / "folder", "old")
-    with killed_before(1, monkeypatch):
+    with killed_before(2, monkeypatch):  # a removal of remains and the rename
         files.remove_folder(tmp_path / "folder")
-    assert sorted(os.listdir(tmp_path)) == [".partial-0-folder", ".partial-0-folder.lock"]
+    assert sorted(os.listdir(tmp_path)) == [".partial-folder", ".partial-folder.lock"]
     files.recover(tmp_path)
     assert os.listdir(tmp_path) == []
 

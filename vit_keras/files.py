@@ -1,30 +1,34 @@
 """Files and folders that are replaced in one step: a reader sees the old one or the new one.
 
-Everything is written under a temporary name beside its place, flushed to the disk, and renamed. A
-lock beside the temporary name says that its process lives; what others have left is removed by the
-next replacement of the same name.
+Everything is written into a hidden folder beside its place, flushed to the disk, and renamed. A
+lock beside the hidden folder lets one process at a time write there; what a killed one has left is
+removed by the next replacement of the same name.
 """
 
 import contextlib
+import errno
 import hashlib
-import itertools
 import os
 import pathlib
 import shutil
-import uuid
 from collections.abc import Iterator
 
-from vit_keras import file_lock
-from vit_keras.disk_errors import naming
-from vit_keras.file_system import exchange, flush, link_missing, rename
+from vit_keras.file_lock import LOCK, exclusive_lock
 
 PLACEHOLDERS = {  # by the first bytes, in small letters
     b"version https://git-lfs": "a pointer of Git LFS. Run `git lfs pull` in its folder",
     b"<!doctype html": "a web page. Download the file itself",
 }
 
-PARTIAL = ".partial-"  # begins the name of what is incomplete or no longer needed
-COMPLETE = ".new-"  # begins the name of a complete folder that is about to replace another
+PARTIAL = ".partial-"  # begins the name of a hidden folder
+OLD = ".old"  # in a hidden folder, what is being replaced
+# What a disk answers, whatever is written. Libraries in C and Rust pass on the text of the system
+# alone, in exceptions of their own.
+CAUSES = tuple(
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EINTR")
+    if hasattr(errno, name)
+)
 
 
 @contextlib.contextmanager
@@ -33,7 +37,7 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
 
     The temporary file has the name of `path` and lies in a hidden folder beside it, where libraries
     may put temporary files of their own. After an error, `path` is as it was and the hidden folder
-    is removed. What a killed process left is removed before, unless its process still lives.
+    is removed. Another writer of `path` waits.
 
     Raises:
         OSError: `path` is a folder, or the disk cannot hold the file. The error names `path`.
@@ -45,14 +49,10 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
     path = pathlib.Path(path).absolute()
     if path.is_dir():
         raise IsADirectoryError(f"{str(path)!r} is a folder, and no file. Delete or rename it")
-    with _temporary(path) as folder, naming(path, folder):
-        try:
-            folder.mkdir()
-            yield str(temporary := folder / path.name)
-            flush(temporary)  # otherwise a power cut could leave the new name with an empty file
-            rename(temporary, path)
-        finally:
-            _discard(folder)
+    with _hidden_folder(path) as hidden:
+        yield str(temporary := hidden / path.name)
+        _flush(temporary)  # otherwise a power cut could leave the new name with an empty file
+        os.replace(temporary, path)
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
@@ -100,10 +100,9 @@ def sha256(path: str | os.PathLike) -> str:
 def replacing_folder(folder: str | os.PathLike, keep: bool = False) -> Iterator[pathlib.Path]:
     """Yields a new folder beside `folder`, which takes the place of `folder` on exit.
 
-    Missing parents are made. The old folder is removed only after the new one is in place. After
-    an error, the old folder is as it was and the new one is removed. Linux swaps both in one step.
-    Elsewhere, a process that is killed between two renames leaves the complete new folder under
-    another name: the next `replacing_folder` or `recover` puts that one in place.
+    Missing parents are made. After an error, the old folder is as it was and the new one is
+    removed. A process that is killed between two renames leaves the old folder under a hidden
+    name: the next `replacing_folder` or `recover` puts it back.
 
     Args:
         folder: The folder.
@@ -123,19 +122,17 @@ def replacing_folder(folder: str | os.PathLike, keep: bool = False) -> Iterator[
             f"`folder` must be a folder or a new name. Received: {str(folder)!r}, a file to delete"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _finish_replacement(folder)
-    with _temporary(folder) as partial, naming(folder, partial):
-        try:
-            partial.mkdir()
-            yield partial
-            if keep and folder.exists():
-                link_missing(folder, partial, but=PARTIAL)
-            for path in (*filter(pathlib.Path.is_file, sorted(partial.rglob("*"))), partial):
-                flush(path)
-            _put_in_place(partial, folder)
-        finally:
-            _discard(partial)
-        flush(folder.parent)
+    with _hidden_folder(folder) as hidden:
+        (new := hidden / folder.name).mkdir()
+        yield new
+        if keep and folder.exists():
+            _add_missing(folder, new)
+        for path in (*filter(pathlib.Path.is_file, sorted(new.rglob("*"))), new):
+            _flush(path)
+        if folder.exists():
+            os.replace(folder, hidden / OLD)
+        os.replace(new, folder)
+        _flush(folder.parent)
 
 
 def remove_folder(folder: str | os.PathLike) -> None:
@@ -144,100 +141,101 @@ def remove_folder(folder: str | os.PathLike) -> None:
     What another process has open may stay under a hidden name, for `recover`.
     """
     folder = pathlib.Path(folder).absolute()
-    with _temporary(folder) as hidden, naming(folder, hidden):
-        rename(folder, hidden)
-        _discard(hidden)
-
-
-def remove_remains(path: str | os.PathLike) -> None:
-    """Removes what killed processes left of writing or removing `path`, as far as possible."""
-    with contextlib.suppress(OSError), _temporary(pathlib.Path(path).absolute()):
-        pass
+    with _hidden_folder(folder) as hidden:
+        os.replace(folder, hidden / folder.name)
 
 
 def recover(parent: str | os.PathLike) -> None:
-    """Finishes the replacements that a killed process left in `parent`, and removes its remains.
+    """Removes what killed processes left in `parent`, and puts back what they were replacing."""
+    for left in pathlib.Path(parent).glob(f"{PARTIAL}*"):
+        remove_remains(left.with_name(left.name.removeprefix(PARTIAL).removesuffix(LOCK)))
 
-    What a living process is writing there stays, if the file system has locks.
-    """
-    for complete in pathlib.Path(parent).glob(f"{COMPLETE}*"):
-        _finish_replacement(complete.with_name(complete.name.removeprefix(COMPLETE)))
-    remains = pathlib.Path(parent).glob(f"{PARTIAL}*")
-    for partial in {path.with_name(path.name.removesuffix(file_lock.LOCK)) for path in remains}:
-        _remove_remains(partial)
+
+def remove_remains(path: str | os.PathLike) -> None:
+    """Does what `recover` does for `path` alone, unless a living process writes it."""
+    with contextlib.suppress(OSError), _hidden_folder(pathlib.Path(path).absolute(), _give_up):
+        pass
+
+
+def _give_up():
+    raise BlockingIOError
 
 
 @contextlib.contextmanager
-def _temporary(path):
-    """Yields a name beside `path` that no other process uses, and keeps it by a lock."""
-    named = lambda number: path.with_name(f"{PARTIAL}{number}-{path.name}")
-    try:
-        number, lock = next(
-            (number, lock)
-            for number in itertools.count()
-            if (lock := file_lock.hold(_lock_of(named(number)), path))
-        )
-    except file_lock.NoLocksError:
-        yield named(uuid.uuid4().hex)
-        return
-    try:
-        _discard(temporary := named(number))
-        for other in map(named, itertools.count(number + 1)):  # of others that were killed
-            if not (other.exists() or _lock_of(other).exists()):
-                break
-            _remove_remains(other)
-        yield temporary
-    finally:
-        file_lock.release(lock)
-
-
-def _remove_remains(partial):
-    """Removes an incomplete file or folder, unless the process that writes it lives."""
-    try:
-        lock = file_lock.hold(_lock_of(partial))
-    except file_lock.NoLocksError:
-        _discard(partial)  # nobody knows; `recover` asks its callers to
-    except OSError:
-        pass  # such as in a folder that cannot be written
-    else:
-        if lock is not None:
-            _discard(partial)
-            file_lock.release(lock)
-
-
-def _lock_of(temporary):
-    return temporary.with_name(temporary.name + file_lock.LOCK)
-
-
-def _discard(path):
-    """Removes a file or a folder, as far as that is possible: nothing depends on it."""
-    with contextlib.suppress(OSError):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        elif os.path.lexists(path):
-            os.remove(path)
-
-
-def _put_in_place(partial, folder):
-    if not folder.exists():
-        rename(partial, folder)
-    elif not exchange(partial, folder):
-        complete = folder.with_name(COMPLETE + folder.name)
-        rename(partial, complete)
+def _hidden_folder(path, on_wait=lambda: None):
+    """Yields an empty folder beside `path` that this process has for itself, and removes it."""
+    hidden = path.with_name(PARTIAL + path.name)
+    with naming(path, hidden), exclusive_lock(f"{hidden}{LOCK}", on_wait):
+        _clear(hidden, path)
         try:
-            rename(folder, partial)
-            rename(complete, folder)
-        except BaseException:
-            if not folder.exists():
-                rename(partial, folder)
-            _discard(complete)
+            hidden.mkdir(exist_ok=True)
+            yield hidden
+        finally:
+            _clear(hidden, path)
+
+
+def _clear(hidden, path):
+    """Removes a hidden folder, as far as possible; an unfinished replacement is undone before."""
+    if (hidden / OLD).exists() and (hidden / path.name).exists():
+        os.replace(hidden / OLD, path)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _add_missing(folder, new):
+    """Puts what `new` lacks of `folder` into it, by links where the file system has them."""
+
+    def present(where, names):
+        place = new / os.path.relpath(where, folder)
+        return [name for name in names if name.startswith(PARTIAL) or (place / name).exists()]
+
+    shutil.copytree(folder, new, True, present, _link, dirs_exist_ok=True)
+
+
+def _link(path, new):
+    try:
+        os.link(path, new, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(path, new, follow_symlinks=False)
+
+
+def _flush(path):
+    """Writes a file or a folder's names to the disk."""
+    if os.name == "nt" and os.path.isdir(path):
+        return  # Windows cannot open a folder
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike, *temporaries: str | os.PathLike) -> Iterator[None]:
+    """Turns what the block raises because of the disk into an OSError that names `path`.
+
+    Errors of other files, and others than the disk's, pass unchanged.
+
+    Args:
+        path: The file or folder that the block writes.
+        temporaries: The names under which the block writes it.
+
+    Raises:
+        OSError: With `path`, the number and the text of the cause, such as "No space left on
+            device".
+    """
+    try:
+        yield
+    except Exception as error:
+        hidden = tuple(os.fspath(name) for name in temporaries)
+        if (cause := _cause(error, os.fspath(path), hidden)) is None:
             raise
+        raise OSError(cause, os.strerror(cause), os.fspath(path)) from error
 
 
-def _finish_replacement(folder):
-    """Puts in place the complete new folder that a killed process left, if there is one."""
-    complete = folder.with_name(COMPLETE + folder.name)
-    if complete.exists():
-        if folder.exists():
-            remove_folder(folder)
-        rename(complete, folder)
+def _cause(error, path, hidden):
+    """The number of the disk's error that `error` tells of; None if it tells of something else."""
+    if isinstance(error, OSError) and error.filename is not None:
+        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        ours = any(name.startswith(hidden) for name in names) or names == [os.path.dirname(path)]
+        return error.errno if ours else None
+    return next((number for number in CAUSES if os.strerror(number) in str(error)), None)

@@ -110,28 +110,28 @@ def opened(path, task="auto", **fields):
 
 NAMES = ("007.png", "07.png", "7.png", "8.png")
 FORMS = {  # a text, its encoding, options, and the classes of the four pictures
-    "text stays text": ("path,label\n" + "{0},007\n{1},07\n{2},7\n{3},007 ", "utf-8", {}, "007 07 7 007"),
-    "numbers in their order": ("path,label\n{0},10\n{1},9\n{2},10\n{3},9", "utf-8", {}, "10 9 10 9"),
-    "cp1252": ("path,label\n{0},Käfer\n{1},b\n{2},b\n{3},Käfer", "cp1252", {}, "Käfer b b Käfer"),
-    "given encoding": ("path,label\n{0},Жук\n{1},b\n{2},b\n{3},b", "koi8-r", {"encoding": "koi8-r"}, "Жук b b b"),
-    "UTF-16": ("path;label\n{0};Käfer\n{1};b\n{2};b\n{3};b", "utf-16", {}, "Käfer b b b"),
-    "UTF-16 without its mark": ("path;label\n{0};a\n{1};b\n{2};b\n{3};b", "utf-16-le", {}, "a b b b"),
-    "a mark of UTF-8": ("path,label\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8-sig", {}, "a b b b"),
-    "two forms of Unicode": ("path,label\n{0},ä\n{1},a\u0308\n{2},b\n{3},b", "utf-8", {}, "ä ä b b"),
-    "semicolons and spaces": (" path ; label \n{0};cat \n{1}; cat\n{2};dog\n{3};dog", "utf-8", {}, "cat cat dog dog"),
-    "tabs": ("path\tlabel\n{0}\ta,b\n{1}\tc\n{2}\tc\n{3}\tc", "utf-8", {}, "a,b c c c"),
-    "Excel's line": ("sep=;\npath;label\n{0};a\n{1};b\n{2};b\n{3};b", "utf-8", {}, "a b b b"),
-    "given separator": ("path~label\n{0}~a\n{1}~b\n{2}~b\n{3}~b", "utf-8", {"separator": "~"}, "a b b b"),
-    "blank lines and Windows' ends": ("path,label\r\n{0},a\r\n\r\n{1},b\r\n{2},b\r\n{3},b\r\n\r\n", "utf-8", {}, "a b b b"),
-    "quoted line breaks elsewhere": ('path,note,label\n{0},"x\ny, z",a\n{1},,b\n{2},,b\n{3},,b', "utf-8", {}, "a b b b"),
-    "an index of pandas": (",file_name,label\n0,{0},a\n1,{1},b\n2,{2},b\n3,{3},b", "utf-8", {}, "a b b b"),
-    "Filename": ("Filename,Class\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8", {}, "a b b b"),
-    "a column by its files": ("number,scan,label\n1,{0},a\n2,{1},b\n3,{2},b\n4,{3},b", "utf-8", {}, "a b b b"),
-    "a given column": ("image,other,label\nx,{0},a\ny,{1},b\nz,{2},b\nw,{3},b", "utf-8", {"path_column": "other"}, "a b b b"),
-    "the one column left": ("id_code,diagnosis\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8", {}, "a b b b"),
-    "classes in names": ("image\n{0}\n{1}\n{2}\n{3}", "utf-8", {"label_pattern": r"^(\d+)\."}, "007 07 7 8"),
-    "unknown classes": ("path,label\n{0},a\n{1},?\n{2},b\n{3},b", "utf-8", {"unknown": "?"}, "a b b"),
-    "one column is 1": ("path,nv,mel\n{0},1,0\n{1},0.0,1.0\n{2},0,1\n{3},0,1", "utf-8", {"label_columns": "nv,mel"}, "nv mel mel mel"),
+    "text stays text": ("path,label\n" + "{0},007\n{1},07\n{2},7\n{3},007 ", "utf-8", {}, "007|07|7|007"),
+    "numbers in their order": ("path,label\n{0},10\n{1},9\n{2},10\n{3},9", "utf-8", {}, "10|9|10|9"),
+    "cp1252": ("path,label\n{0},Käfer\n{1},b\n{2},b\n{3},Käfer", "cp1252", {}, "Käfer|b|b|Käfer"),
+    "given encoding": ("path,label\n{0},Жук\n{1},b\n{2},b\n{3},b", "koi8-r", {"encoding": "koi8-r"}, "Жук|b|b|b"),
+    "UTF-16": ("path;label\n{0};Käfer\n{1};b\n{2};b\n{3};b", "utf-16", {}, "Käfer|b|b|b"),
+    "UTF-16 without its mark": ("path;label\n{0};a\n{1};b\n{2};b\n{3};b", "utf-16-le", {}, "a|b|b|b"),
+    "a mark of UTF-8": ("path,label\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8-sig", {}, "a|b|b|b"),
+    "two forms of Unicode": ("path,label\n{0},ä\n{1},a\u0308\n{2},b\n{3},b", "utf-8", {}, "ä|ä|b|b"),
+    "semicolons and spaces": (" path ; label \n{0};cat \n{1}; cat\n{2};dog\n{3};dog", "utf-8", {}, "cat|cat|dog|dog"),
+    "tabs": ("path\tlabel\n{0}\ta,b\n{1}\tc\n{2}\tc\n{3}\tc", "utf-8", {}, "a,b|c|c|c"),
+    "Excel's line": ("sep=;\npath;label\n{0};a\n{1};b\n{2};b\n{3};b", "utf-8", {}, "a|b|b|b"),
+    "given separator": ("path~label\n{0}~a\n{1}~b\n{2}~b\n{3}~b", "utf-8", {"separator": "~"}, "a|b|b|b"),
+    "blank lines and Windows' ends": ("path,label\r\n{0},a\r\n\r\n{1},b\r\n{2},b\r\n{3},b\r\n\r\n", "utf-8", {}, "a|b|b|b"),
+    "quoted line breaks elsewhere": ('path,note,label\n{0},"x\ny, z",a\n{1},,b\n{2},,b\n{3},,b', "utf-8", {}, "a|b|b|b"),
+    "an index of pandas": (",file_name,label\n0,{0},a\n1,{1},b\n2,{2},b\n3,{3},b", "utf-8", {}, "a|b|b|b"),
+    "Filename": ("Filename,Class\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8", {}, "a|b|b|b"),
+    "a column by its files": ("number,scan,label\n1,{0},a\n2,{1},b\n3,{2},b\n4,{3},b", "utf-8", {}, "a|b|b|b"),
+    "a given column": ("image,other,label\nx,{0},a\ny,{1},b\nz,{2},b\nw,{3},b", "utf-8", {"path_column": "other"}, "a|b|b|b"),
+    "the one column left": ("id_code,diagnosis\n{0},a\n{1},b\n{2},b\n{3},b", "utf-8", {}, "a|b|b|b"),
+    "classes in names": ("image\n{0}\n{1}\n{2}\n{3}", "utf-8", {"label_pattern": r"^(\d+)\."}, "007|07|7|8"),
+    "unknown classes": ("path,label\n{0},a\n{1},?\n{2},b\n{3},b", "utf-8", {"unknown": "?"}, "a|b|b"),
+    "one column is 1": ("path,nv,mel\n{0},1,0\n{1},0.0,1.0\n{2},0,1\n{3},0,1", "utf-8", {"label_columns": "nv,mel"}, "nv|mel|mel|mel"),
 }  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def test_a_table_is_read_as_people_write_it(tmp_path, form):
     task = "classes" if form == "one column is 1" else "auto"
     dataset = opened(tmp_path / "rows.csv", task, **fields)
     train = dataset.split("train")
-    assert [dataset.class_names[k] for k in train.labels] == classes.split()
+    assert [dataset.class_names[k] for k in train.labels] == classes.split("|")
     assert grays(train) == ([0, 2, 3] if form == "unknown classes" else [0, 1, 2, 3])
     assert form != "numbers in their order" or dataset.class_names == ("9", "10")
 

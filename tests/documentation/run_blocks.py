@@ -16,6 +16,7 @@ import tempfile
 import time
 import traceback
 
+import benchmarks.torchvision_operators  # noqa: F401 before timm is imported
 from tests.documentation import command_lines, folder
 from tests.documentation.blocks import ELSEWHERE, PAGES, blocks_of
 

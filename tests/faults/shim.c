@@ -233,12 +233,6 @@ int rename(const char *old, const char *new) {
   return real(old, new);
 }
 
-int renameat2(int one, const char *old, int two, const char *new, unsigned flags) {
-  REAL(int, renameat2, int, const char *, int, const char *, unsigned);
-  FAIL("exchange", two, new, 0, 1, -1);
-  return real(one, old, two, new, flags);
-}
-
 int link(const char *old, const char *new) {
   REAL(int, link, const char *, const char *);
   FAIL("link", AT_FDCWD, new, 0, 1, -1);

@@ -59,6 +59,11 @@ class Case:
         end = self._killed(fault, at) if fault.startswith("kill") else self._failed(fault, at)
         error = None if isinstance(end, str) else end
         now, hidden = self._look(self.folder)
+        if self.old and not now:  # the disk or the process failed between two renames of a folder
+            from vit_keras import files
+
+            files.recover(self.folder)
+            now, hidden = self._look(self.folder)
         state, wrong = self._state(now)
         if end == "ended" and state != "new":
             wrong.append("ended without an error and without the new content")

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import errno
+import fcntl
 import multiprocessing
 import os
 import pathlib
@@ -166,27 +168,35 @@ def half_a_folder(path):
         yield
 
 
-def test_remains_of_the_living_stay_and_those_of_the_dead_go(tmp_path):
-    with (
-        another_process(half_a_file, tmp_path / "a.txt") as first,
-        another_process(half_a_file, tmp_path / "a.txt"),
-    ):
-        files.write_text(tmp_path / "a.txt", "whole")
-        assert len(os.listdir(tmp_path)) == 5  # the file, and two with their locks
+def test_the_second_writer_of_a_file_waits_for_the_first(tmp_path):
+    with another_process(half_a_file, tmp_path / "a.txt") as first:
+        second = FORK.Process(target=files.write_text, args=(tmp_path / "a.txt", "whole"))
+        second.start()
+        second.join(0.5)
+        assert second.is_alive() and not (tmp_path / "a.txt").exists()
         first.kill()
-        first.join()
-        files.write_text(tmp_path / "a.txt", "again")
-        assert len(os.listdir(tmp_path)) == 3
-        files.recover(tmp_path)
-        assert len(os.listdir(tmp_path)) == 3
-    files.write_text(tmp_path / "a.txt", "last")
-    assert os.listdir(tmp_path) == ["a.txt"] and (tmp_path / "a.txt").read_text() == "last"
+    second.join(30)
+    assert second.exitcode == 0
+    assert os.listdir(tmp_path) == ["a.txt"] and (tmp_path / "a.txt").read_text() == "whole"
 
 
 def test_recovery_leaves_the_folder_that_another_process_writes(tmp_path):
     with another_process(half_a_folder, tmp_path / "export"):
-        (tmp_path / ".partial-7-features").mkdir()
+        (tmp_path / ".partial-features").mkdir()
         files.recover(tmp_path)
-        assert sorted(os.listdir(tmp_path)) == [".partial-0-export", ".partial-0-export.lock"]
+        assert sorted(os.listdir(tmp_path)) == [".partial-export", ".partial-export.lock"]
     files.recover(tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def no_locks(file, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    for place in (tmp_path / "run", tmp_path / "a.csv"):
+        message = f"{re.escape(str(tmp_path))}.* cannot be locked: .*No locks.*a local disk"
+        with pytest.raises(OSError, match=message), file_lock.claimed_output(place, "work"):
+            pass
+    with pytest.raises(OSError, match=r"cannot be locked"):
+        files.write_text(tmp_path / "a.json", "new")

@@ -24,8 +24,8 @@ def test_a_killed_run_ends_as_if_it_had_not_been(tmp_path):
     torn = kill.train(other, "flush", 8)  # of the second checkpoint, after its first file
     assert torn.returncode == -signal.SIGKILL
     assert sorted(path.name for path in (other / "checkpoints").iterdir()) == [
-        ".partial-0-step_000000007",
-        ".partial-0-step_000000007.lock",
+        ".partial-step_000000007",
+        ".partial-step_000000007.lock",
         "step_000000004",
     ]
     stopped = kill.train(other, "sigint", 16)

@@ -99,7 +99,7 @@ def test_a_second_process_in_a_runs_folder_is_told_whose_it_is(tmp_path):
         process.wait()
     with runs.claim(config):
         assert runs.open_run(config).folder == tmp_path / "run"
-    assert (tmp_path / "run" / ".lock").exists()
+        assert (tmp_path / "run" / ".lock").exists()
 
 
 def test_a_folder_of_something_else_gets_no_lock(tmp_path):

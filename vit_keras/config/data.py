@@ -79,8 +79,8 @@ class DataConfig:
         types = {"label_columns": str, "unknown": str, "mask_colors": str, "mask_values": int}
         for field, kind in types.items():
             if isinstance(value := getattr(self, field), str | int):
-                parts = map(str.strip, str(value).split(","))
-                values = tuple(kind(part) for part in parts if part)
+                texts = map(str.strip, str(value).split(","))
+                values = tuple(kind(part) for part in texts if part)
                 object.__setattr__(self, field, values)
         if self.mask_values and self.mask_colors:
             raise ValueError("Only one of `data.mask_values` and `data.mask_colors` may be given.")

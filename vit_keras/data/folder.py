@@ -69,7 +69,7 @@ def load(
     if task == "classes":
         folders = {split: {i: [c] for i, c in layout.images(split)} for split in folders}
     names, relative = tuple(layout.classes), lambda file: os.path.relpath(file, path)
-    classes = {relative(image): of for found in folders.values() for image, of in found.items()}
+    classes = {relative(image): of for split in folders.values() for image, of in split.items()}
     numbers = {name: k for k, name in enumerate(names)}
 
     def read_folders(images):
@@ -100,9 +100,11 @@ def _rows(path, files, read_labels) -> Rows:
 
 def _mask_roots(path):
     """The folder of each split, that of train first."""
-    found = {split_name(name): os.path.join(path, name) for name in sorted(os.listdir(path))}
-    found = {name: root for name, root in found.items() if os.path.isdir(root)}
-    return {"train": path} | {name: found[name] for name in ("train", *HELD_OUT) if name in found}
+    folders = {split_name(name): os.path.join(path, name) for name in sorted(os.listdir(path))}
+    folders = {name: root for name, root in folders.items() if os.path.isdir(root)}
+    return {"train": path} | {
+        name: folders[name] for name in ("train", *HELD_OUT) if name in folders
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,10 +167,10 @@ def read_layout(path: str, trains: bool = True) -> Layout:
     pictures = {}
     for split, root in roots.items():
         of_split = beside if root == path else _subfolders(root)
-        found = {name: _pictures(os.path.join(root, name), others) for name in of_split}
+        by_class = {name: _pictures(os.path.join(root, name), others) for name in of_split}
         if split != "train":  # a class without held-out pictures is none of an accident
-            found = {name: of_class for name, of_class in found.items() if of_class}
-        pictures[split] = found
+            by_class = {name: of_class for name, of_class in by_class.items() if of_class}
+        pictures[split] = by_class
     if not (trains or pictures["train"]) and len(roots) > 1:
         first = list(roots)[1]
         roots["train"], pictures["train"] = roots[first], pictures[first]

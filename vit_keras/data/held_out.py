@@ -237,8 +237,8 @@ def hold_out_of(
     held_out, note = hold_out(lacks, *known, config, has_labels)
     if not note:
         return splits, ""
-    parts = {"train": ~held_out, "test": held_out}
-    return splits | {n: train.part(np.flatnonzero(mask)) for n, mask in parts.items()}, note
+    masks = {"train": ~held_out, "test": held_out}
+    return splits | {n: train.part(np.flatnonzero(mask)) for n, mask in masks.items()}, note
 
 
 def path_hash(text: str) -> bytes:

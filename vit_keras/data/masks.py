@@ -86,10 +86,10 @@ def pixel_values(data: bytes, has_colors: bool = False) -> np.ndarray:
     if has_colors:
         return red << 16 | green << 8 | blue
     if (red != green).any() or (green != blue).any():
-        found = np.unique(red << 16 | green << 8 | blue).tolist()
+        colors = np.unique(red << 16 | green << 8 | blue).tolist()
         raise ValueError(
             "a mask must hold the number of a class for each pixel, in gray or with a palette, "
-            f"not colors, such as {_listed(found, True)}. Give the color of each class in "
+            f"not colors, such as {_listed(colors, True)}. Give the color of each class in "
             f"data.mask_colors, or beside its name in {NAMES}"
         )
     return red
@@ -131,10 +131,10 @@ def _number_of(color) -> int:
     digits = color.strip().removeprefix("#")
     if re.fullmatch("[0-9a-fA-F]{6}", digits):
         return int(digits, 16)
-    parts = [int(part) for part in re.split(r"[\s,;]+", digits) if part.isdigit()]
-    if len(parts) != 3 or max(parts) > 255:
+    levels = [int(part) for part in re.split(r"[\s,;]+", digits) if part.isdigit()]
+    if len(levels) != 3 or max(levels) > 255:
         raise ValueError(f"A color must be such as #ff0000 or 255 0 0. Received: {color!r}")
-    return parts[0] << 16 | parts[1] << 8 | parts[2]
+    return levels[0] << 16 | levels[1] << 8 | levels[2]
 
 
 def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -143,13 +143,13 @@ def _named_classes(file) -> tuple[tuple[str, ...], tuple[int, ...]]:
         return (), ()
     with open(file, encoding="utf-8-sig") as opened:
         lines = [line.strip() for line in opened if line.strip()]
-    found = [COLOR.search(line) for line in lines]
+    matches = [COLOR.search(line) for line in lines]
     colors: tuple[int, ...] = ()
-    if lines and all(found):
-        colors = tuple(_number_of(match[0]) for match in found if match)
+    if lines and all(matches):
+        colors = tuple(_number_of(match[0]) for match in matches if match)
         lines = [
             COLOR.sub("", line).strip(" \t,;:=") or match[0]
-            for line, match in zip(lines, found)
+            for line, match in zip(lines, matches)
             if match
         ]
     if len({*lines}) < len(lines) or not 0 < len(lines) <= VOID:
@@ -188,7 +188,7 @@ def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
         present = np.zeros(256, "float32")
         try:
             data = read_file(path)
-            found = np.unique(code(data) if code else pixel_values(data))
+            present_levels = np.unique(code(data) if code else pixel_values(data))
             present[found[found < len(present)]] = 1
         except (OSError, ValueError, SyntaxError):
             pass  # whoever reads the picture says so

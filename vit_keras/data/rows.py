@@ -74,15 +74,15 @@ def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
         compiled = re.compile(pattern)
     except re.error as error:
         raise ValueError(f"`data.label_pattern` must be a pattern: {error}") from error
-    found = [compiled.search(re.split(r"[\\/]", path)[-1]) for path in paths]
-    unmatched = [path for path, match in zip(paths, found) if not (match and match.re.groups)]
+    matches = [compiled.search(re.split(r"[\\/]", path)[-1]) for path in paths]
+    unmatched = [path for path, match in zip(paths, matches) if not (match and match.re.groups)]
     if unmatched or not paths:
         raise ValueError(
             "`data.label_pattern` must match the name of each file, with the class in brackets, "
             f"such as '^(.+)_\\d+'. Received: {pattern!r}, and {len(unmatched):,} names that it "
             f"does not match, such as {unmatched[:5]}"
         )
-    texts = [unicodedata.normalize("NFC", match[1] or "") for match in found if match]
+    texts = [unicodedata.normalize("NFC", match[1] or "") for match in matches if match]
     names = sorted({*texts})
     return Labels("classes", tuple(names), np.searchsorted(names, texts).astype("int32"))
 

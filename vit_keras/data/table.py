@@ -169,10 +169,10 @@ def _decoded(path, encoding):
     """The text of a file, and how it was decoded if not as UTF-8."""
     data = pathlib.Path(path).read_bytes()
     marks = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
-    found = next((name for mark, name in marks.items() if data.startswith(mark)), None)
-    if found is None and data[1:2] == b"\0":
-        found = "utf-16-le"
-    for name in (encoding,) if encoding else (found or "utf-8", "cp1252"):
+    marked = next((name for mark, name in marks.items() if data.startswith(mark)), None)
+    if marked is None and data[1:2] == b"\0":
+        marked = "utf-16-le"
+    for name in (encoding,) if encoding else (marked or "utf-8", "cp1252"):
         try:
             text = data.decode(name)
         except (UnicodeError, LookupError):
@@ -214,16 +214,16 @@ def _path_column(table: Table, config: DataConfig, files: "_Files") -> str:
         return name
     exists = lambda name: all(files.find(cell) for cell in table.columns[name][:LOOKED_AT])
     named = table.named(PATHS)
-    found = next((name for name in (*named, *table.columns) if exists(name)), None)
-    found = found or next(iter(named), None)
-    if found is None:
+    chosen = next((name for name in (*named, *table.columns) if exists(name)), None)
+    chosen = chosen or next(iter(named), None)
+    if chosen is None:
         raise ValueError(
             f"A table needs a column of paths, relative to {files.root!r}. Received: "
             f"{table.path!r} with {list(table.columns)}. Name it in data.path_column"
         )
-    if found != "path":
-        table.notes.append(f"column of the paths: {found}")
-    return found
+    if chosen != "path":
+        table.notes.append(f"column of the paths: {chosen}")
+    return chosen
 
 
 class _Files:
@@ -240,9 +240,9 @@ class _Files:
             for name in names:
                 if name.lower().endswith(SUFFIXES) and not is_junk(name):
                     path = os.path.relpath(os.path.join(folder, name), self.root)
-                    last = (parts := self._parts(path))[-1]
+                    last = (steps := self._parts(path))[-1]
                     for key in {last, os.path.splitext(last)[0]}:
-                        known[key].append((parts, path))
+                        known[key].append((steps, path))
         return known
 
     @staticmethod
@@ -257,13 +257,13 @@ class _Files:
         path = str(cell)
         if path and os.path.isfile(os.path.join(self.root, path)):
             return [path]
-        parts = self._parts(path)
-        found = []
-        for known, place in self.known.get(parts[-1], ()) if parts else ():
-            length = min(len(known), len(parts))
-            if known[-length:-1] == parts[-length:-1]:
-                found.append((length, len(known) == len(parts), place))
-        return [place for *fit, place in found if fit == [*max(found)[:2]]]
+        sought = self._parts(path)
+        fits = []
+        for known, place in self.known.get(sought[-1], ()) if sought else ():
+            length = min(len(known), len(sought))
+            if known[-length:-1] == sought[-length:-1]:
+                fits.append((length, len(known) == len(sought), place))
+        return [place for *fit, place in fits if fit == [*max(fits)[:2]]]
 
     def paths(self, table: Table, column: str) -> list[str]:
         """The file of each row.
@@ -273,20 +273,20 @@ class _Files:
         """
         cells = [*map(text_of, table.columns[column])]
         check_filled(table.path, column, cells)
-        found = [self.find(cell) for cell in table.columns[column]]
-        if missing := [cell for cell, paths in zip(cells, found) if not paths]:
+        choices = [self.find(cell) for cell in table.columns[column]]
+        if missing := [cell for cell, paths in zip(cells, choices) if not paths]:
             raise ValueError(
                 f"The files of a table must exist. Received: {table.path!r}, which names "
                 f"{len(missing)} that do not, such as {missing[:5]}. Paths are relative to "
                 f"{self.root!r}; data.path_column names another column than {column!r}"
             )
-        if doubt := [(cell, paths) for cell, paths in zip(cells, found) if len(paths) > 1]:
+        if doubt := [(cell, paths) for cell, paths in zip(cells, choices) if len(paths) > 1]:
             cell, paths = doubt[0]
             raise ValueError(
                 "A table must name one file in each row. "
                 f"Received: {table.path!r} with {cell!r}, which may be any of {sorted(paths)[:5]}"
             )
-        paths = [path for (path,) in found]
+        paths = [path for (path,) in choices]
         if other := [(cell, path) for cell, path in zip(cells, paths) if path != cell]:
             table.notes.append(
                 f"{len(other):,} of {len(paths):,} files have other names than the table says, "

@@ -108,12 +108,7 @@ def read_meta(path: pathlib.Path) -> dict:
         OSError, KeyError, TypeError: The checkpoint is missing or damaged.
         ValueError: The checkpoint is damaged.
     """
-    try:
-        meta = read_json(path / "meta.json", Meta)
-    except OSError as error:
-        if error.errno != errno.ESTALE:
-            raise
-        meta = read_json(path / "meta.json", Meta)  # a network file system looks it up again
+    meta = read_json(path / "meta.json", Meta)
     if meta.pop(CHECKSUM, "") != _checksum(meta) or path.name != f"step_{meta['step']:09d}":
         raise ValueError("its meta.json was changed")
     if other := [name for name in meta.get("files", {}) if not PART.fullmatch(name)]:

@@ -7,8 +7,7 @@ import time
 
 import numpy as np
 
-from vit_keras.disk_errors import naming
-from vit_keras.files import replacing, sha256, write_text
+from vit_keras.files import naming, replacing, sha256, write_text
 from vit_keras.training.checkpoint_files import PAUSES, full_disk_explained, save_arrays
 
 PENDING = ".part-"

@@ -15,9 +15,8 @@ import dataclasses
 import os
 import urllib.parse
 
-from vit_keras.disk_errors import naming
 from vit_keras.file_lock import exclusive_lock
-from vit_keras.files import sha256
+from vit_keras.files import naming, sha256
 from vit_keras.weights.published import catalog, http_download, integrity
 from vit_keras.weights.published.rows import BASE_URL, HUGGING_FACE
 
