@@ -139,7 +139,6 @@ def test_copying_a_console_block_takes_the_commands_alone(site):
         ("overfit", "your_own_pictures.html#overfitting"),
         ("unreadable picture", "data.html#unreadable-pictures"),
         ("published weights", "weights.html"),
-        ("demo-data", "your_own_pictures.html#the-pictures"),
     ],
 )
 def test_a_search_finds_the_page_of_a_matter(site, words, expected):

@@ -102,6 +102,8 @@ def undefined(code):
             known |= {(x.asname or x.name).partition(".")[0] for x in node.names}
         elif isinstance(node, ast.arg):
             known.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler):
+            known.add(node.name)
     return used - known
 
 
