@@ -99,6 +99,9 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
                 return target
     with contextlib.suppress(OSError):
         integrity.remove_remains(target)  # of a process that was killed as it removed them
+        if os.path.exists(f"{target}.lock"):
+            with exclusive_lock(f"{target}.lock", lambda: None):
+                pass
     integrity.check_cached(row, target)  # without the lock: a cache may be read-only
     return target
 
