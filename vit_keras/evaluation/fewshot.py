@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from vit_keras import data
+from vit_keras import data, extras
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.evaluation.summary import mean_and_std
 from vit_keras.models.description import copy_description
@@ -28,9 +28,8 @@ REPRESENTATIONS = (*VECTORS, "encoder_norm", "avg_pool")
 class LeastSquares:
     """Regularized least squares of labels in {-1, 1}^K on standardized features, for any L2.
 
-    W = (XᵀX + λI)⁻¹ Xᵀ Y or, if there are fewer images than features, W = Xᵀ (XXᵀ + λI)⁻¹ Y, in
-    float64. X `(n, D + 1)` holds the features, minus their mean and divided by their standard
-    deviation, and the bias feature.
+    W = (XᵀX + λI)⁻¹ Xᵀ Y, by scikit-learn's `Ridge` in float64. X `(n, D + 1)` holds the
+    features, minus their mean and divided by their standard deviation, and the bias feature.
 
     Args:
         features: `(n, D)`.
@@ -42,18 +41,15 @@ class LeastSquares:
         features = np.asarray(features, "float64")
         self.mean = features.mean(axis=0)
         self.std = features.std(axis=0) + EPSILON
-        x = np.pad((features - self.mean) / self.std, ((0, 0), (0, 1)), constant_values=BIAS)
-        y = np.full((len(labels), num_classes), -1.0)
-        y[np.arange(len(labels)), labels] = 1.0
-        primal = x.shape[0] >= x.shape[1]
-        self.gram = x.T @ x if primal else x @ x.T
-        self.targets = x.T @ y if primal else y
-        self.back = None if primal else x.T
+        standardized = (features - self.mean) / self.std
+        self.x = np.pad(standardized, ((0, 0), (0, 1)), constant_values=BIAS)
+        self.y = 2 * np.eye(num_classes)[labels] - 1
 
     def weights(self, l2: float = L2) -> np.ndarray:
         """Solves for W, `(D + 1, K)`, the weights of the standardized features and the bias."""
-        solved = np.linalg.solve(self.gram + l2 * np.eye(len(self.gram)), self.targets)
-        return solved if self.back is None else self.back @ solved
+        purpose = {"extra": "data", "purpose": "A linear probe"}
+        ridge = extras.require("sklearn.linear_model", **purpose).Ridge
+        return ridge(alpha=l2, fit_intercept=False, solver="cholesky").fit(self.x, self.y).coef_.T
 
     def predict(self, features: np.ndarray, l2: float = L2, chunk: int = 4096) -> np.ndarray:
         """Predicts the classes `(N,)` of features `(N, D)`, `chunk` rows at a time."""

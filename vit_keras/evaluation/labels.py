@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from vit_keras import extras
 from vit_keras.tasks import Task
 
 
@@ -22,11 +23,7 @@ def average_precision(scores: np.ndarray, labels: np.ndarray) -> float | None:
         >>> average_precision(np.array([0.9, 0.8, 0.1]), np.array([1.0, 0.0, 1.0]))
         0.8333333333333333
     """
-    _, right, above = _counts_by_threshold(scores, labels)
-    if not len(right) or not right[-1]:
-        return None
-    steps = np.diff(right, prepend=0)
-    return float((steps / right[-1]) @ (right / above))
+    return float(_metrics().average_precision_score(labels, scores)) if labels.any() else None
 
 
 def best_thresholds(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
@@ -51,23 +48,19 @@ def best_thresholds(probabilities: np.ndarray, labels: np.ndarray) -> tuple[floa
 
 
 def _best_threshold(probabilities, labels):
-    values, right, above = _counts_by_threshold(probabilities, labels)
-    if not len(right) or not right[-1]:
+    if not labels.any():
         return 0.5
-    f1 = 2 * right / (above + right[-1])
-    best = int(f1.argmax())
-    below = values[best + 1] if best + 1 < len(values) else 0.0
+    precision, recall, values = _metrics().precision_recall_curve(labels, probabilities)
+    f1 = 2 * precision * recall / np.maximum(precision + recall, np.finfo("float64").tiny)
+    best = len(values) - 1 - int(f1[-2::-1].argmax())  # the highest of equally good ones
+    below = values[best - 1] if best else 0.0
     middle = np.float32((values[best] + below) / 2)
     is_between = below < middle < values[best]
     return float(str(middle)) if is_between else float(values[best])  # the fewest digits
 
 
-def _counts_by_threshold(scores, labels):
-    """Falling thresholds, and how many positives and how many pictures are not below each."""
-    order = np.argsort(-scores, kind="stable")
-    scores, labels = scores[order], labels[order]
-    last = np.flatnonzero(np.append(np.diff(scores) != 0, len(scores) > 0))  # of equal scores
-    return scores[last], np.cumsum(labels)[last], last + 1
+def _metrics():
+    return extras.require("sklearn.metrics", extra="data", purpose="Judging labels")
 
 
 def _known_columns(values, labels):

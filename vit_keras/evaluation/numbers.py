@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from vit_keras import extras
 from vit_keras.evaluation.labels import mean_of_known
 from vit_keras.tasks import Task
 
@@ -66,14 +67,14 @@ def number_headline(metrics: dict[str, Any]) -> str:
 def _row(name, predicted, true):
     if not len(true):
         return {"name": name, "images": 0, **dict.fromkeys(FIGURES), "points": []}
-    error, spread = predicted - true, ((true - true.mean()) ** 2).sum()
+    metrics = extras.require("sklearn.metrics", extra="data", purpose="Judging numbers")
     values = (
         true.mean(),
         true.std(),
-        1 - (error**2).sum() / spread if spread else None,
-        np.abs(error).mean(),
-        np.sqrt((error**2).mean()),
-        error.mean(),
+        metrics.r2_score(true, predicted) if np.ptp(true) else None,
+        metrics.mean_absolute_error(true, predicted),
+        metrics.root_mean_squared_error(true, predicted),
+        (predicted - true).mean(),
     )
     numbers = {key: None if v is None else float(v) for key, v in zip(FIGURES, values)}
     points = np.stack([true, predicted], axis=1)[:: -(-len(true) // POINTS)]

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from vit_keras import extras
+
 
 def principal_components(x: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Computes the first principal components of samples.
@@ -16,11 +18,9 @@ def principal_components(x: np.ndarray, count: int) -> tuple[np.ndarray, np.ndar
     Returns:
         The directions `(K, D)` and their shares of the variance `(K,)`.
     """
-    count = min(count, len(x) - 1)
-    x = np.asarray(x, "float64")
-    _, singular, directions = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
-    variance = singular**2
-    shares = variance / max(variance.sum(), np.finfo("float64").tiny)
-    largest = np.abs(directions).argmax(axis=1, keepdims=True)
-    directions = directions * np.sign(np.take_along_axis(directions, largest, axis=1))
-    return directions[:count], shares[:count]
+    purpose = {"extra": "data", "purpose": "A principal component"}
+    count = min(count, len(x) - 1, x.shape[1])
+    pca = extras.require("sklearn.decomposition", **purpose).PCA(count, svd_solver="full")
+    with np.errstate(invalid="ignore"):  # shares of no variance, 0 / 0
+        pca.fit(np.asarray(x, "float64"))
+    return pca.components_, np.nan_to_num(pca.explained_variance_ratio_)
