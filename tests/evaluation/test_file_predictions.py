@@ -177,8 +177,8 @@ def test_an_unreadable_picture_stops_or_has_a_row_of_its_own(pictures):
     ("options", "message"),
     [
         ({"on_error": "stop"}, "`on_error` must be 'raise' or 'skip'. Received: on_error='stop'"),
-        ({"batch": 0}, "`batch` and `top` must be positive. Received: batch=0, top=5"),
-        ({"top": 0}, "`batch` and `top` must be positive. Received: batch=32, top=0"),
+        ({"batch": 0}, "`batch` must be positive. Received: batch=0"),
+        ({"top": 0}, "`top` must be positive. Received: top=0"),
         ({"threshold": 1.5}, r"`threshold` must lie in \[0, 1\]. Received: threshold=1.5"),
         ({"attention": True}, "needs a Keras model with EncoderBlock .* an exported file"),
     ],

@@ -41,6 +41,7 @@ def pictures(tmp_path):
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     monkeypatch.setattr(jobs, "PART_ROWS", ROWS)
+    monkeypatch.setattr(jobs, "JOINED", 2)  # parts
 
 
 def job_of(model, folder, out, tokens="pool", normalize=False, **options):
@@ -76,7 +77,7 @@ def test_a_table_holds_what_the_model_puts_out(model, pictures, tmp_path, tokens
         expected = expected / np.linalg.norm(expected, axis=-1, keepdims=True)
     table = retrieval.EmbeddingTable(out)
     starts, values, present = zip(*table.pieces())
-    assert starts == (0, 8, 16) and np.concatenate(present).all() and len(table) == 23
+    assert starts == (0, 16) and np.concatenate(present).all() and len(table) == 23
     assert_close(np.concatenate(values), expected, {"float32": 4e-6, "float16": 1e-3}[dtype])
     some, _ = table.embeddings([20, 3, 9, 3])
     np.testing.assert_array_equal(some, np.concatenate(values)[[20, 3, 9, 3]])
@@ -127,22 +128,21 @@ def test_a_stopped_job_goes_on_to_the_same_bytes(model, pictures, tmp_path, stop
 KILLED = """
 import os, pathlib, signal, sys
 from vit_keras import retrieval
-from vit_keras.retrieval import jobs
+from vit_keras.retrieval import jobs, tables
 
-jobs.PART_ROWS = 8
+jobs.PART_ROWS, jobs.JOINED = 8, 2
 embedder = retrieval.open_embedder(sys.argv[1])
 pictures = retrieval.list_pictures([sys.argv[2]])
 job = retrieval.EmbeddingJob(embedder, pictures, sys.argv[3], batch=4)
-writer, opens = jobs.tables.open_writer, []
+seal, sealed = tables.seal, []
 
-def killing(file, schema):  # inside the third part, whose file is open
-    opened = writer(file, schema)
-    opens.append(file)
-    if len(opens) == 3:
+def killing(file):  # inside the third part, whose file is open
+    sealed.append(file)
+    if len(sealed) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-    return opened
+    seal(file)
 
-jobs.tables.open_writer = killing
+tables.seal = killing
 list(job.run())
 """
 
@@ -191,11 +191,13 @@ def test_what_has_changed_is_named(model, pictures, tmp_path):
         job_of(build(seed=1), photos, out)
     content = pictures[12].read_bytes()
     pictures[12].write_bytes(content + b" ")
-    with pytest.raises(ValueError, match=rf"changed since .*of {len(content)} bytes then, '.*now"):
+    with pytest.raises(
+        ValueError, match=r"belongs to another job \(pictures: .*'count': 23.*'count': 23"
+    ):
         job_of(model, photos, out)
     pictures[12].write_bytes(content)
     pictures[-1].rename(tmp_path / "away.png")
-    with pytest.raises(ValueError, match=r"\.png' of \d+ bytes then, no more pictures now"):
+    with pytest.raises(ValueError, match=r"'count': 23.* there, .*'count': 22.* here"):
         job_of(model, photos, out)
     (tmp_path / "away.png").rename(pictures[-1])
     list(job_of(model, photos, out).run())

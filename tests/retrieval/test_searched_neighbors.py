@@ -1,8 +1,8 @@
 """Neighbors, from the graph and from all rows, beside scikit-learn's."""
 
-import json
-import os
 import pathlib
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from sklearn.neighbors import NearestNeighbors
 from benchmarks.search_recall import clusters, normal, planes, write_table
 from tests.helpers import assert_close
 from vit_keras import retrieval
-from vit_keras.retrieval import neighbors, tables
+from vit_keras.retrieval import tables
 
 pytestmark = pytest.mark.once
 
@@ -25,7 +25,7 @@ def expected(vectors, queries, count):
 
 @pytest.fixture
 def small_is_large(monkeypatch):
-    monkeypatch.setattr(neighbors, "EXACT_ROWS", 1000)
+    monkeypatch.setattr(tables, "EXACT_NUMBERS", 5500)
 
 
 def test_exact_neighbors_are_those_of_scikit_learn(tmp_path):
@@ -60,48 +60,48 @@ def test_the_index_finds_95_percent_by_default(kind, tmp_path, small_is_large):
     for answer, shares in zip(answers, similarities):
         assert (np.diff(answer.similarities) <= 0).all() and len(set(answer.rows)) == 10
         assert answer.similarities[0] <= shares[0] + 1e-5
-    itself = index.search(vectors[200:], 1)  # the held-out rows joined the graph
+    itself = index.search(vectors[200:], 1)
     found = np.concatenate([answer.rows for answer in itself])
     assert (found == np.arange(3000)).mean() >= 0.99
-
-
-def test_an_index_that_finds_too_little_gives_way_to_all_rows(
-    tmp_path, small_is_large, monkeypatch
-):
-    monkeypatch.setattr(neighbors, "EXPANSIONS", (1, 2))
-    vectors = normal(np.random.default_rng(2), 2010, 64).astype("float32")
-    table = write_table(tmp_path / "a.parquet", vectors[10:])
-    index = retrieval.open_index(table)
-    assert index.about["expansion"] is None and set(index.about["recall"]) == {"1", "2"}
-    assert max(index.about["recall"].values()) < 0.98
-    rows, _ = expected(vectors[10:], vectors[:10], 5)
-    found = [answer.rows for answer in index.search(vectors[:10], 5)]
-    np.testing.assert_array_equal(found, rows)
-
-
-def test_the_measured_recall_is_that_of_the_sample(tmp_path, small_is_large, monkeypatch):
-    """The sample is not in the graph while it is measured; more candidates find more."""
-    monkeypatch.setattr(neighbors, "RECALL", 1.1)
-    monkeypatch.setattr(neighbors, "EXPANSIONS", (16, 64, 2000))
-    vectors = normal(np.random.default_rng(3), 2000, 32).astype("float32")
-    table = write_table(tmp_path / "a.parquet", vectors)
-    recall = retrieval.open_index(table).about["recall"]
-    assert recall["16"] < recall["64"] < recall["2000"]
-    assert recall["2000"] >= 0.99  # a graph that differs from build to build may miss a row
 
 
 def test_an_index_is_built_once_for_a_table(tmp_path, small_is_large):
     vectors = clusters(np.random.default_rng(4), 1500, 8).astype("float32")
     table = write_table(tmp_path / "a.parquet", vectors)
     retrieval.open_index(table)
-    file = pathlib.Path(f"{table.path}.index", "index.json")
+    file = pathlib.Path(f"{table.path}.index")
     first = file.stat().st_mtime_ns
     assert retrieval.open_index(table).search(vectors[:1], 3)[0].rows[0] == 0
     assert file.stat().st_mtime_ns == first
+    for name in ("b.parquet", "b.parquet.index"):  # copies belong together
+        shutil.copy(tmp_path / name.replace("b", "a", 1), tmp_path / name)
+    copied = pathlib.Path(tmp_path, "b.parquet.index").stat().st_mtime_ns
+    retrieval.open_index(retrieval.EmbeddingTable(tmp_path / "b.parquet"))
+    assert pathlib.Path(tmp_path, "b.parquet.index").stat().st_mtime_ns == copied
     table = write_table(tmp_path / "a.parquet", vectors[::-1])
     assert retrieval.open_index(table).search(vectors[:1], 3)[0].rows[0] == 1499
-    assert json.loads(file.read_text())["table_time_ns"] == os.stat(table.path).st_mtime_ns
-    assert retrieval.open_index(write_table(tmp_path / "b.parquet", vectors[:900])) is None
+    assert retrieval.open_index(write_table(tmp_path / "c.parquet", vectors[:600])) is None
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.97, "truncated"])
+@pytest.mark.parametrize("suffix", ["", ".index"])
+def test_a_damaged_table_or_index_is_refused_by_name(tmp_path, small_is_large, suffix, place):
+    vectors = normal(np.random.default_rng(6), 1500, 8).astype("float32")
+    table = write_table(tmp_path / "a.parquet", vectors)
+    retrieval.open_index(table)
+    file = pathlib.Path(f"{table.path}{suffix}")
+    content = bytearray(file.read_bytes())
+    if place == "truncated":
+        del content[-100:]
+    else:
+        content[int(place * len(content))] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{re.escape(str(file))}' (is damaged|cannot be read)"):
+        retrieval.open_index(retrieval.EmbeddingTable(table.path))
+    if suffix:
+        table = retrieval.EmbeddingTable(table.path)
+        index = retrieval.open_index(table, rebuild=True)
+        assert index.search(vectors[:1], 3)[0].rows[0] == 0
 
 
 def test_rows_without_an_embedding_are_no_neighbors(tmp_path, small_is_large):
@@ -110,8 +110,8 @@ def test_rows_without_an_embedding_are_no_neighbors(tmp_path, small_is_large):
     about = {"shape": [6], "dtype": "float16"}
     schema = tables.schema([6], "float16", about)
     pictures = [retrieval.Picture(f"{i}.png") for i in range(1200)]
-    with tables.open_writer(tmp_path / "a.parquet", schema) as writer:
-        writer.write_batch(tables.batch_of(schema, pictures, vectors, errors))
+    rows = tables.table_of(schema, pictures, vectors, errors)
+    tables.write(tmp_path / "a.parquet", schema, [rows])
     table = retrieval.EmbeddingTable(tmp_path / "a.parquet")
     known = np.array([i for i in range(1200) if i % 7])
     rows, similarities = expected(vectors[known].astype("float32"), vectors[:30], 4)

@@ -220,3 +220,30 @@ def add_out(
 ) -> None:
     """`--out`: where the results are written; `kind` may be `folder`."""
     parser.add_argument("--out", metavar="PATH", required=required, type=kind, help=text)
+
+
+FORMATS = ("table", "csv", "jsonl", "parquet", "html")  # of `data.answers`
+
+
+def add_rows(parser: argparse.ArgumentParser) -> None:
+    """`--format`, `--batch` and `--skip_unreadable` of a command that writes rows of pictures."""
+    formats = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} (by --out, table)"
+    parser.add_argument("--format", choices=FORMATS, metavar="NAME", help=formats)
+    batch = "pictures per step (32)"
+    parser.add_argument("--batch", type=count, default=32, metavar="N", help=batch)
+    skip = "report an unreadable picture in its row instead of stopping"
+    parser.add_argument("--skip_unreadable", action="store_true", help=skip)
+
+
+def format_of(options: argparse.Namespace, may_be_folder: bool = False) -> str:
+    """Checks the options of `add_rows`; "" is the format of a folder."""
+    suffix = pathlib.Path(options.out).suffix[1:].lower() if options.out else "table"
+    form = options.format or suffix
+    if form not in FORMATS and (form or not may_be_folder):
+        raise UsageError(
+            "--out must end in .csv, .jsonl, .parquet or .html, or --format be given. "
+            f"Received: {options.out}"
+        )
+    if form == "parquet" and not options.out:
+        raise UsageError("--format parquet needs --out, because Parquet is no text")
+    return form

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import pathlib
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +11,6 @@ from vit_keras.commands import streams
 from vit_keras.commands.mask_options import add_mask_options, predict_to_folder
 from vit_keras.config import UsageError
 
-FORMATS = ("table", "csv", "jsonl", "parquet", "html")
 EXAMPLES = (
     "vit-keras predict runs/digits cat.jpg dog.png",
     "vit-keras predict model.tflite photos 'more/**/*.jpg' --out labels.csv",
@@ -35,16 +33,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--threshold", type=float, metavar="P", help=threshold)
     out = ".csv, .jsonl, .parquet or .html file, or a folder of masks, not standard output"
     shared.add_out(parser, out)
-    formats = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} (by --out, table)"
-    add("--format", choices=FORMATS, metavar="NAME", help=formats)
+    shared.add_rows(parser)
     add("--attention", action="store_true", help="show on the page where the classifier looks")
     shared.add_image_size(parser)
     shared.add_labels(parser)
     shared.add_views(parser)
-    add("--batch", type=shared.count, default=32, metavar="N", help="pictures per step (32)")
-    skip = "report an unreadable picture in its row instead of stopping"
     add_mask_options(parser)
-    add("--skip_unreadable", action="store_true", help=skip)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -111,31 +105,20 @@ def _numbers(predictor):
 
 def _check(options: argparse.Namespace) -> str:
     """Checks the options, and returns the format."""
+    form = shared.format_of(options, may_be_folder=True)
     if options.threshold is not None and not 0 <= options.threshold <= 1:
         raise UsageError(
             f"--threshold must lie between 0 and 1. Received: --threshold {options.threshold}"
         )
-    suffix = pathlib.Path(options.out).suffix[1:].lower() if options.out else "table"
-    form = options.format or suffix
-    if form and form not in FORMATS:
-        raise UsageError(_formats_of(options.out))
     if options.attention and form != "html":
         raise UsageError(f"--attention is drawn on a page. Received: {form}; give --out page.html")
-    if form == "parquet" and not options.out:
-        raise UsageError("--format parquet needs --out, because Parquet is no text")
     return form
-
-
-def _formats_of(out):
-    return (
-        f"--out must end in .csv, .jsonl, .parquet or .html, or --format be given. Received: {out}"
-    )
 
 
 def _check_output(options, form, kind):
     """Checks that masks go to a folder, and other predictions to a file or standard output."""
     if kind != "masks" and not form:
-        raise UsageError(_formats_of(options.out))
+        shared.format_of(options)
     if kind == "masks" and (form or not options.out):
         raise UsageError(
             "A model of masks writes pictures, so --out must be a folder, without --format. "

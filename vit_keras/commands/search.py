@@ -3,13 +3,11 @@
 import argparse
 import contextlib
 import itertools
-import pathlib
 
 from vit_keras.commands import options as shared
 from vit_keras.commands import streams
 from vit_keras.config import UsageError
 
-FORMATS = ("table", "csv", "jsonl", "parquet", "html")
 EXAMPLES = (
     "vit-keras search features.parquet cat.jpg dog.png",
     "vit-keras search features.parquet new --top 8 --out page.html    # a page of the pictures",
@@ -19,8 +17,8 @@ EXAMPLES = (
 )
 NOTE = (
     "TABLE comes from `vit-keras embed`. Similarity is the cosine of two features, at most 1.\n"
-    "Tables of 10 000 rows and more are searched by an index, TABLE.index, which the first search\n"
-    "builds and measures."
+    "Tables of more than 200 000 x 768 numbers are searched by an index, TABLE.index, which the\n"
+    "first search builds."
 )
 
 
@@ -36,11 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--exact", action="store_true", help="compare with all rows, without an index")
     add("--build", action="store_true", help="build the index again")
     shared.add_out(parser, ".csv, .jsonl, .parquet or .html file instead of standard output")
-    formats = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]} (by --out, table)"
-    add("--format", choices=FORMATS, metavar="NAME", help=formats)
-    add("--batch", type=shared.count, default=32, metavar="N", help="pictures per step (32)")
-    skip = "report an unreadable picture in its row instead of stopping"
-    add("--skip_unreadable", action="store_true", help=skip)
+    shared.add_rows(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -49,10 +43,10 @@ def run(options: argparse.Namespace) -> None:
     form = _check(options)
     machine.prepare()
     table = retrieval.EmbeddingTable(options.table)
-    retrieval.check_searchable(table)
     index = None if options.exact else retrieval.open_index(table, rebuild=options.build)
     if options.build:
-        print(_described(table, index))
+        what = f"written: {table.path}.index" if index else "no index: the table is small"
+        print(f"{what}, {len(table):,} rows")
     if not options.rows and not options.pictures:
         return
     with contextlib.ExitStack() as stack:
@@ -90,26 +84,7 @@ def _check(options: argparse.Namespace) -> str:
         raise UsageError("a search needs pictures, --rows or --build. Received: none of them")
     if options.build and options.exact:
         raise UsageError("--exact uses no index. Received: --exact and --build")
-    suffix = pathlib.Path(options.out).suffix[1:].lower() if options.out else "table"
-    form = options.format or suffix
-    if form not in FORMATS:
-        raise UsageError(
-            "--out must end in .csv, .jsonl, .parquet or .html, or --format be given. "
-            f"Received: {options.out}"
-        )
-    if form == "parquet" and not options.out:
-        raise UsageError("--format parquet needs --out, because Parquet is no text")
-    return form
-
-
-def _described(table, index) -> str:
-    """What was built, in one line."""
-    if index is None:
-        return f"no index: {len(table):,} rows are compared one by one"
-    about = index.about
-    recalls = ", ".join(f"{100 * share:.1f} % with {n}" for n, share in about["recall"].items())
-    chosen = about["expansion"] or "none: all rows are compared"
-    return f"written: {table.path}.index; neighbors found: {recalls} candidates; chosen: {chosen}"
+    return shared.format_of(options)
 
 
 COMMAND = shared.Command("Find the most similar pictures.", EXAMPLES, add_options, run, NOTE)

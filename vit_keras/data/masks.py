@@ -188,8 +188,8 @@ def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
         present = np.zeros(256, "float32")
         try:
             data = read_file(path)
-            present_levels = np.unique(code(data) if code else pixel_values(data))
-            present[found[found < len(present)]] = 1
+            seen = np.unique(code(data) if code else pixel_values(data))
+            present[seen[seen < 256]] = 1
         except (OSError, ValueError, SyntaxError):
             pass  # whoever reads the picture says so
         return present

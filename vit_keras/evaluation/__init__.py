@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from vit_keras.evaluation.masks import pixel_matrix, report_matrix
     from vit_keras.evaluation.neighbors import evaluate_knn, knn, knn_table, nearest_neighbors
     from vit_keras.evaluation.overlays import draw_mask_sheet, draw_overlay, write_mask
-    from vit_keras.evaluation.page import PICTURE_PX
-    from vit_keras.evaluation.prediction_formats import write_file_predictions
+    from vit_keras.evaluation.prediction_formats import PICTURE_PX, write_file_predictions
     from vit_keras.evaluation.predictions import write_predictions
     from vit_keras.evaluation.predictors import Predictor, make_predictor
     from vit_keras.evaluation.reports import (
@@ -123,8 +122,7 @@ _NAMES = {
     "masks": ("pixel_matrix", "report_matrix"),
     "neighbors": ("evaluate_knn", "knn", "knn_table", "nearest_neighbors"),
     "overlays": ("draw_mask_sheet", "draw_overlay", "write_mask"),
-    "page": ("PICTURE_PX",),
-    "prediction_formats": ("write_file_predictions",),
+    "prediction_formats": ("PICTURE_PX", "write_file_predictions"),
     "predictions": ("write_predictions",),
     "predictors": ("Predictor", "make_predictor"),
     "reports": ("draw_report", "headline", "main_figure", "report", "report_table"),

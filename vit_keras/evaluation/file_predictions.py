@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 import pathlib
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,16 +100,32 @@ def predict_files(
             print(f"{row.path}: {name} ({probability:.1%})")
         ```
     """
-    if on_error not in ON_ERROR:
-        raise ValueError(f"`on_error` must be 'raise' or 'skip'. Received: on_error={on_error!r}")
-    if batch < 1 or top < 1:
-        raise ValueError(f"`batch` and `top` must be positive. Received: batch={batch}, top={top}")
+    check_options(batch, on_error)
+    if top < 1:
+        raise ValueError(f"`top` must be positive. Received: top={top}")
     if threshold is not None and not 0 <= threshold <= 1:
         raise ValueError(f"`threshold` must lie in [0, 1]. Received: threshold={threshold}")
     rollout = _rollout_function(predictor) if attention else None
     read = functools.partial(_read, predictor, on_error == "skip", picture_px)
     rows = data.read_ahead(read, map(pathlib.Path, paths), AHEAD * batch)
     return _predict(predictor, rows, rollout, batch, top, threshold)
+
+
+def check_options(batch: int, on_error: str) -> None:
+    """Raises ValueError unless `batch` is positive and `on_error` one of `ON_ERROR`."""
+    if on_error not in ON_ERROR:
+        raise ValueError(f"`on_error` must be 'raise' or 'skip'. Received: on_error={on_error!r}")
+    if batch < 1:
+        raise ValueError(f"`batch` must be positive. Received: batch={batch}")
+
+
+def run_filled(run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, size: int):
+    """Runs N images, the last one repeated up to `size`; returns N outputs in float32.
+
+    A model is compiled again for another number of images, and the last bits depend on it.
+    """
+    more = np.repeat(images[-1:], size - len(images), axis=0)
+    return np.asarray(run(np.concatenate([images, more])), "float32")[: len(images)]
 
 
 def read_picture(predictor: Predictor, path: str | os.PathLike) -> np.ndarray:

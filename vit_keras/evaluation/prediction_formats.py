@@ -1,16 +1,18 @@
-"""The formats in which predictions for picture files are written, row by row as they come."""
+"""Predictions for picture files as text, CSV, JSON lines, Parquet, or a page of the pictures."""
 
-import json
+import html
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 import numpy as np
 
+from vit_keras.data import answers
 from vit_keras.evaluation.file_predictions import FilePrediction
-from vit_keras.evaluation.page import answer_text, nothing_at, write_page
-from vit_keras.evaluation.predictions import write_table
 from vit_keras.visible import visible
+
+PICTURE_PX = answers.PICTURE_PX  # for `predict_files`
+DARKEST = 0.8  # the opacity over patches without attention
 
 
 def write_file_predictions(
@@ -34,7 +36,7 @@ def write_file_predictions(
     Args:
         predictions: From `predict_files`; with `picture_px` for a page.
         file: The open file.
-        form: A name in `FORMATS`. "table" is a line of text for each picture. "csv" and "parquet"
+        form: "table" is a line of text for each picture. "csv" and "parquet"
             have the columns path, class_1, probability_1, …, error. "jsonl" has an object with
             path, classes and error in each line. "html" is a page of the pictures with their
             labels, which needs no other file and no network.
@@ -53,49 +55,42 @@ def write_file_predictions(
             evaluation.write_file_predictions(rows, file, "csv", top=3)
         ```
     """
-    options = {"threshold": threshold, "title": title, "numbers": numbers}
-    FORMATS[form](predictions, file, top=top, **options)
+    layout = answers.Layout(
+        columns=_columns(top, numbers),
+        rows=lambda prediction: [_row(prediction, numbers)],
+        fields=lambda prediction: _fields(prediction, numbers),
+        text=lambda prediction: _text(prediction, threshold, numbers),
+        page=lambda prediction: _figure(prediction, threshold, numbers),
+    )
+    answers.write_answers(predictions, file, form, layout, title)
 
 
-def _write_text(predictions, file, *, threshold, numbers, **_):
-    for row in predictions:
-        texts = (answer_text(name, value, bool(numbers)) for name, value in row.classes)
-        line = f"{row.path}: {row.error or ', '.join(texts) or nothing_at(threshold)}"
-        _write_line(file, visible(line))
+def _text(prediction, threshold, numbers):
+    texts = (_answer_text(name, value, numbers) for name, value in prediction.classes)
+    return visible(
+        f"{prediction.path}: {prediction.error or ', '.join(texts) or _nothing_at(threshold)}"
+    )
 
 
-def _write_jsonl(predictions, file, *, numbers, **_):
-    for row in predictions:
-        answers: Any = {name: _shortest(value) for name, value in row.classes}
-        if not numbers:
-            answers = [{"name": name, "probability": p} for name, p in answers.items()]
-        kind = "numbers" if numbers else "classes"
-        fields = {"path": os.fspath(row.path), kind: answers, "error": row.error}
-        _write_line(file, json.dumps(fields, ensure_ascii=False))
+def _answer_text(name, value, numbers):
+    """A class and its probability, or a number, as in "cat 98.2%" and "age 34.5"."""
+    return f"{name} {value:.5g}" if numbers else f"{name} {100 * value:.1f}%"
 
 
-def _write_csv(predictions, file, *, top, numbers, **_):
-    write_table(file, ".csv", _types(top, numbers), _rows(predictions, numbers))
+def _nothing_at(threshold):
+    """Why a picture has no class."""
+    return "nothing" if threshold is None else f"no class at {100 * threshold:g}% or more"
 
 
-def _write_parquet(predictions, file, *, top, numbers, **_):
-    write_table(file, ".parquet", _types(top, numbers), _rows(predictions, numbers))
+def _fields(prediction, numbers):
+    outputs: Any = {name: answers.shortest(value) for name, value in prediction.classes}
+    if not numbers:
+        outputs = [{"name": name, "probability": p} for name, p in outputs.items()]
+    kind = "numbers" if numbers else "classes"
+    return {"path": os.fspath(prediction.path), kind: outputs, "error": prediction.error}
 
 
-def _write_html(predictions, file, *, threshold, title, numbers, **_):
-    write_page(predictions, file, threshold, title, bool(numbers))
-
-
-FORMATS: dict[str, Callable[..., None]] = {
-    "table": _write_text,
-    "csv": _write_csv,
-    "jsonl": _write_jsonl,
-    "parquet": _write_parquet,
-    "html": _write_html,
-}
-
-
-def _types(top, numbers):
+def _columns(top, numbers):
     """The columns of a table and their types."""
     if numbers:
         return {"path": "string", **dict.fromkeys(numbers, "float32"), "error": "string"}
@@ -104,22 +99,53 @@ def _types(top, numbers):
     return {"path": "string", **columns, "error": "string"}
 
 
-def _rows(predictions, numbers) -> Iterator[dict[str, Any]]:
-    for prediction in predictions:
-        path = os.fspath(prediction.path).encode("utf-8", "backslashreplace").decode()
-        row: dict[str, Any] = {"path": path, "error": prediction.error}
-        if numbers:
-            yield row | dict(prediction.classes)
-            continue
-        for rank, (name, share) in enumerate(prediction.classes, 1):
-            row |= {f"class_{rank}": name, f"probability_{rank}": share}
-        yield row
+def _row(prediction, numbers):
+    row = {"path": answers.utf8(prediction.path), "error": prediction.error}
+    if numbers:
+        return row | dict(prediction.classes)
+    for rank, (name, share) in enumerate(prediction.classes, 1):
+        row |= {f"class_{rank}": name, f"probability_{rank}": share}
+    return row
 
 
-def _shortest(share: float) -> float:
-    """The float with the fewest digits among those that are the same in float32."""
-    return float(str(np.float32(share)))
+def _figure(prediction, threshold, numbers):
+    """One picture with its classes, or with the reason why it has none."""
+    attributes, text = ' class="error"', f"<p>{html.escape(prediction.error or '')}</p>"
+    if prediction.classes and numbers:
+        numbered = [(name, value, True) for name, value in prediction.classes]
+        lines = [html.escape(_answer_text(*row)) for row in numbered]
+        attributes, text = "", f"<p>{'<br>'.join(lines)}</p>"
+    elif prediction.classes:
+        (name, share), *_ = prediction.classes
+        attributes = f' data-class="{html.escape(name)}" data-confidence="{share:.6g}"'
+        text = f"<ol>\n{''.join(_line(name, share) for name, share in prediction.classes)}</ol>"
+    elif not prediction.error:
+        attributes, text = ' class="none"', f"<p>{_nothing_at(threshold).replace('%', ' %')}</p>"
+    pixels, layer = prediction.picture, _attention(prediction)
+    picture = "" if pixels is None else answers.picture_html(pixels, layer)
+    path, name = html.escape(os.fspath(prediction.path)), html.escape(prediction.path.name)
+    return (
+        f"<figure{attributes}>\n{picture}"
+        f'<figcaption><b title="{path}">{name}</b>\n{text}</figcaption>\n</figure>\n'
+    )
 
 
-def _write_line(file, line):
-    file.write(f"{line}\n".encode("utf-8", "backslashreplace"))
+def _line(name, share):
+    percent = f"{100 * share:.1f}"
+    return (
+        f'<li style="--share:{percent}%"><span>{html.escape(name)}</span> '
+        f'<data value="{np.float32(share)}">{percent} %</data></li>\n'
+    )
+
+
+def _attention(prediction):
+    """A dark layer over the part that the model sees, clear where its attention is."""
+    if prediction.attention is None:
+        return ""
+    share = prediction.attention / prediction.attention.max()
+    layer = np.zeros((*share.shape, 2), "uint8")  # gray and opacity
+    layer[..., 1] = np.round(255 * DARKEST * (1 - share))
+    names = ("top", "left", "height", "width")
+    place = ";".join(f"{name}:{100 * x:.4g}%" for name, x in zip(names, prediction.seen))
+    source = answers.data_url(layer, "png")
+    return f'<img class="attention" style="{place}" src="{source}" alt="attention">'

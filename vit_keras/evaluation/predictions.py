@@ -1,16 +1,12 @@
 """Writes tables of predictions, one row per image."""
 
-import csv
-import io
-import itertools
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from vit_keras import extras
+from vit_keras.data.answers import WRITERS
 from vit_keras.files import replacing
 from vit_keras.tasks import CLASSES, Task
 
@@ -22,71 +18,18 @@ TYPES = {
 }
 
 
-def _write_csv(file, types, rows):
-    """Writes each row as it comes. Numbers have the digits of their type, and null is empty."""
-    text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-    try:
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(types)
-        for row in rows:
-            writer.writerow(_csv_text(row.get(name), kind) for name, kind in types.items())
-    finally:
-        text.detach()
-
-
-def _csv_text(value, kind):
-    if value is None:
-        return ""
-    if kind == "bool":
-        return str(bool(value)).lower()
-    return str(value if kind == "string" else np.dtype(kind).type(value))
-
-
-def _write_parquet(file, types, rows):
-    """Writes 4096 rows at a time."""
-    purpose = {"extra": "tables", "purpose": "Writing predictions to a Parquet file"}
-    parquet = extras.require("pyarrow.parquet", **purpose)
-    arrow = extras.require("pyarrow", **purpose)
-    schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in types.items()])
-    rows = iter(rows)
-    with parquet.ParquetWriter(file, schema) as writer:
-        while chunk := list(itertools.islice(rows, 4096)):
-            writer.write_batch(arrow.RecordBatch.from_pylist(chunk, schema))
-
-
-WRITERS = {".parquet": _write_parquet, ".csv": _write_csv}
-
-
 def check_suffix(path: str | os.PathLike) -> str:
-    """Returns the suffix of a file of predictions.
+    """Returns the suffix, without its dot, of a file of predictions.
 
     Raises:
         ValueError: If the suffix is neither .parquet nor .csv.
     """
     suffix = pathlib.Path(path).suffix
-    if suffix not in WRITERS:
+    if suffix[1:] not in WRITERS:
         raise ValueError(
-            f"Predictions can be written to {' or '.join(WRITERS)} files. "
-            f"Received: {os.fspath(path)!r}"
+            f"Predictions can be written to .parquet or .csv files. Received: {os.fspath(path)!r}"
         )
-    return suffix
-
-
-def write_table(
-    file: IO[bytes], suffix: str, types: Mapping[str, str], rows: Iterable[Mapping[str, Any]]
-) -> None:
-    """Writes rows as they come: those of a .csv file at once, those of Parquet 4096 at a time.
-
-    Args:
-        file: The open file.
-        suffix: ".parquet" or ".csv".
-        types: The columns and Arrow's names of their types, such as `{"path": "string"}`.
-        rows: A value for each column; a missing one is null.
-
-    Raises:
-        ImportError: If PyArrow is not installed, for ".parquet".
-    """
-    WRITERS[suffix](file, types, rows)
+    return suffix[1:]
 
 
 def write_predictions(
@@ -136,7 +79,7 @@ def write_predictions(
     types = {**named, **types}
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(os.fspath(path)) as temporary, open(temporary, "wb") as file:
-        write_table(file, suffix, types, rows)
+        WRITERS[suffix](file, types, rows)
 
 
 def _class_rows(probabilities, labels):

@@ -4,15 +4,14 @@ from vit_keras.retrieval.embedder import Embedder, open_embedder
 from vit_keras.retrieval.embedding_model import embedding_model
 from vit_keras.retrieval.jobs import EmbeddingJob
 from vit_keras.retrieval.neighbors import NeighborIndex, Neighbors, exact_neighbors, open_index
-from vit_keras.retrieval.picture_lists import Picture, PictureList, list_pictures
-from vit_keras.retrieval.results import write_answers
+from vit_keras.retrieval.pictures import Picture, PictureList, list_pictures
 from vit_keras.retrieval.search import (
     Answer,
     Match,
-    check_searchable,
     open_query_embedder,
     search_pictures,
     search_rows,
+    write_answers,
 )
 from vit_keras.retrieval.tables import EmbeddingTable
 
@@ -26,7 +25,6 @@ __all__ = [
     "Neighbors",
     "Picture",
     "PictureList",
-    "check_searchable",
     "embedding_model",
     "exact_neighbors",
     "list_pictures",

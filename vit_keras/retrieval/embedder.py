@@ -1,19 +1,26 @@
 """Opens a model as a function from images to embeddings that knows what it is."""
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
+import itertools
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
+from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.evaluation import make_predictor, open_predictor
+from vit_keras.evaluation.file_predictions import AHEAD, check_options, run_filled
 from vit_keras.preprocessing import Preprocessing, as_inputs
 from vit_keras.retrieval.embedding_model import embedding_model
+from vit_keras.retrieval.pictures import Picture
+from vit_keras.retrieval.tables import unit_length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,12 +124,6 @@ def open_embedder(
     )
 
 
-def unit_length(vectors: np.ndarray) -> np.ndarray:
-    """Divides vectors `(..., D)` by their Euclidean lengths; zeros stay zeros."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(lengths == 0, 1, lengths)
-
-
 def sha256_of_weights(model: keras.Model) -> str:
     """The SHA-256 of a model's weights in their order, whatever backend and file hold them."""
     digest = hashlib.sha256()
@@ -146,6 +147,75 @@ def _sha256_of_files(path):
 
 
 def _pixels(preprocessing):
-    """The fields for JSON."""
-    fields = dataclasses.asdict(preprocessing)
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in sorted(fields.items())}
+    fields = sorted(dataclasses.asdict(preprocessing).items())
+    return {name: list(x) if isinstance(x, tuple) else x for name, x in fields}
+
+
+def embed_batches(
+    embedder: Embedder,
+    pictures: Iterable[tuple[int, Picture]],
+    read: Callable[[int, str, int], np.ndarray],
+    *,
+    batch: int,
+    size: int,
+    on_error: str = "raise",
+) -> Generator[tuple[Sequence[Picture], np.ndarray, Sequence[str | None]], None, None]:
+    """Embeds pictures in their order, while threads read the next two batches.
+
+    Args:
+        embedder: From `open_embedder`.
+        pictures: The pictures with their numbers.
+        read: As in `PictureList`.
+        batch: The most pictures in a batch.
+        size: The number of images that the embedder gets in each call. The last image is repeated
+            where there are fewer, since a model is compiled again for another number, and since
+            the last bits of an embedding depend on it.
+        on_error: `"raise"` to stop at a picture that cannot be read, or `"skip"` to give a reason.
+
+    Returns:
+        An iterator of N pictures, their embeddings `(N, *shape)` float32, which are zeros where a
+        picture cannot be read, and N reasons or None.
+
+    Raises:
+        ValueError: If `batch` or `on_error` is out of range. While iterating, if embeddings are
+            not finite or, with "raise", if a picture cannot be read. The message names the file.
+        OSError: While iterating with "raise", if a file does not exist or cannot be opened.
+    """
+    check_options(batch, on_error)
+    prepare = functools.partial(_prepare, embedder, read, on_error == "skip")
+    return _embed(embedder, data.read_ahead(prepare, pictures, AHEAD * batch), batch, size)
+
+
+def _embed(embedder, rows, batch, size):
+    with contextlib.closing(rows):
+        while chunk := list(itertools.islice(rows, batch)):
+            pictures, images, errors = zip(*chunk)
+            yield pictures, _run(embedder, pictures, images, size), errors
+
+
+def _prepare(embedder, read, skip, numbered):
+    """The picture, its image for the model or None, and why it cannot be read or None."""
+    number, picture = numbered
+    height, width, channels = embedder.input_shape
+    try:
+        pixels = read(number, picture.path, channels)
+    except (OSError, ValueError) as error:
+        if not skip:
+            raise
+        return picture, None, str(error)
+    pixels = data.resize(pixels, (height, width), embedder.preprocessing)
+    return picture, embedder.preprocessing.normalize(pixels), None
+
+
+def _run(embedder, pictures: Sequence[Picture], images, size):
+    present = [i for i, image in enumerate(images) if image is not None]
+    embeddings = np.zeros((len(images), *embedder.shape), "float32")
+    if present:
+        stacked = np.stack([images[i] for i in present]).astype("float32")
+        embeddings[present] = run_filled(embedder.run, stacked, size)
+    (bad,) = np.nonzero(~np.isfinite(embeddings).reshape(len(images), -1).all(axis=1))
+    if len(bad):
+        raise ValueError(
+            f"Embeddings must be finite. Received: NaN or infinity for {pictures[bad[0]].path!r}"
+        )
+    return embeddings

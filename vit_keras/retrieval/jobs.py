@@ -1,35 +1,30 @@
 """Embeds pictures piece by piece, so that a stopped job goes on where it was."""
 
 import contextlib
-import functools
+import hashlib
 import itertools
 import json
 import math
 import os
 import pathlib
-from collections.abc import Generator, Iterator
-from typing import Any, TypedDict
+from collections.abc import Generator
+from typing import Any
 
 import keras
 import numpy as np
 
 from vit_keras import extras
+from vit_keras.evaluation.file_predictions import check_options
 from vit_keras.file_lock import claimed_output
-from vit_keras.files import remove_folder, remove_remains, replacing, write_text
+from vit_keras.files import remove_folder, remove_remains, write_text
 from vit_keras.json_files import read_json
 from vit_keras.retrieval import tables
-from vit_keras.retrieval.batches import check_options, embed_batches
-from vit_keras.retrieval.embedder import Embedder
-from vit_keras.retrieval.job_files import check_same, list_once, read_pictures
-from vit_keras.retrieval.picture_lists import PictureList
+from vit_keras.retrieval.embedder import Embedder, embed_batches
+from vit_keras.retrieval.pictures import PictureList
 
 PART_ROWS, PART_BYTES = 1024, 2**24  # of a part, at most; a batch at least
-
-
-class Recorded(TypedDict):
-    """What `job.json` must hold."""
-
-    pictures: dict[str, Any]
+JOINED = 8  # parts in a group of rows of the table
+ABOUT = ("model", "folder")  # what may differ where a job goes on
 
 
 class EmbeddingJob:
@@ -38,7 +33,7 @@ class EmbeddingJob:
     Complete parts of the table lie in the folder `OUT.parts`, each written beside its place and
     then renamed. The last step joins them to the table, which appears at once, and removes the
     folder. A process that is killed at any moment therefore loses one part at most, and a job with
-    the same arguments goes on to the same bytes. Memory does not grow with the number of pictures.
+    the same arguments goes on to the same bytes.
 
     Args:
         embedder: From `open_embedder`.
@@ -85,21 +80,25 @@ class EmbeddingJob:
         _check(batch, dtype, on_error, out)
         self.out = pathlib.Path(out)
         self.folder = self.out.with_name(f"{self.out.name}.parts")
-        self._embedder, self._pictures = embedder, pictures
-        self._batch, self._on_error = batch, on_error
+        self._embedder, self._read = embedder, pictures.read
+        self._pictures, self._batch, self._on_error = list(pictures.pictures), batch, on_error
+        self.total = len(self._pictures)
+        if not self.total:
+            raise ValueError("There must be at least one picture. Received: none")
         row_bytes = math.prod(embedder.shape) * np.dtype(dtype).itemsize
         self._rows = batch * max(1, min(PART_ROWS, PART_BYTES // row_bytes) // batch)
-        options = {"dtype": dtype, "batch": batch, "backend": keras.backend.backend()}
-        self.description = embedder.description | options
+        self.description = embedder.description | {
+            "dtype": dtype,
+            "batch": batch,
+            "backend": keras.backend.backend(),
+            "pictures": {"count": self.total, "sha256": _sha256(self._pictures)},
+        }
         self.is_complete = self._open(about or {})
         self.schema = tables.schema(embedder.shape, dtype, self.description)
-        self.total = self.description["pictures"]["count"]
 
     @property
     def done(self) -> int:
-        if self.is_complete:
-            return self.total
-        return min(self._parts() * self._rows, self.total)
+        return self.total if self.is_complete else min(self._parts() * self._rows, self.total)
 
     def run(self) -> Generator[int, None, None]:
         """Embeds the pictures that are left, and yields the number in each batch.
@@ -112,52 +111,68 @@ class EmbeddingJob:
             return
         with claimed_output(self.out, "an embedding"):
             yield from self._embed()
+            count, read = self._parts(), tables.arrow("pyarrow.parquet").read_table
+            groups = (range(n, min(n + JOINED, count)) for n in range(0, count, JOINED))
+            part = lambda n: read(self._part(n), schema=self.schema)
+            concatenate = tables.arrow().concat_tables
+            tables.write(self.out, self.schema, (concatenate(map(part, g)) for g in groups))
+            self.is_complete = True
+            remove_folder(self.folder)
 
     def _embed(self):
-        """Makes the parts that are left and joins them."""
-        rows = enumerate(itertools.islice(read_pictures(self.folder), self.done, None), self.done)
+        """Makes the parts that are left."""
+        left = enumerate(itertools.islice(self._pictures, self.done, None), self.done)
         batches = embed_batches(
             self._embedder,
-            rows,
-            self._pictures.read,
+            left,
+            self._read,
             batch=self._batch,
             size=min(self._batch, self.total),
             on_error=self._on_error,
         )
         with contextlib.closing(batches):
             for number in range(self._parts(), -(-self.total // self._rows)):
-                part = itertools.islice(batches, self._rows // self._batch)
-                yield from self._make_part(number, part)
-        self._join()
+                made = []
+                for batch in itertools.islice(batches, self._rows // self._batch):
+                    made.append(tables.table_of(self.schema, *batch))
+                    yield len(batch[0])
+                table = tables.arrow().concat_tables(made).combine_chunks()
+                tables.write(self._part(number), self.schema, [table])
 
     def _open(self, about):
         """Begins the job or checks that it is the same; returns whether it is complete."""
-        began = self.folder / "job.json"
+        began, remedy = self.folder / "job.json", f"Remove {str(self.folder)!r} to begin again"
         if not began.is_file() and self.out.exists():
             recorded = tables.EmbeddingTable(self.out).description
-            self.description |= {"pictures": list_once(self._pictures, None)}
-            check_same(recorded, self.description, f"{str(self.out)!r} is complete, of another job")
-            self.description = recorded
+            self._check_same(recorded, f"{str(self.out)!r} is complete, of another job")
             with contextlib.suppress(OSError, ValueError), claimed_output(self.out, "an embedding"):
                 remove_remains(self.folder)  # of a process that was killed at the end
                 remove_remains(self.out)
             return True
         with claimed_output(self.out, "an embedding"):
-            self._begin(began, about)
+            if began.is_file():
+                recorded = read_json(began, remedy=remedy)
+                self._check_same(recorded, f"{str(self.folder)!r} belongs to another job")
+            else:
+                self.folder.mkdir(exist_ok=True)
+                self.description |= about
+                write_text(began, json.dumps(self.description, sort_keys=True))
         return False
 
-    def _begin(self, began, about):
-        """Begins the job, or checks that it is the one that goes on."""
-        if began.is_file():
-            recorded = read_json(began, Recorded, f"Remove {str(self.folder)!r} to begin again")
-            self.description |= {"pictures": recorded["pictures"]}
-            check_same(recorded, self.description, f"{str(self.folder)!r} belongs to another job")
-            list_once(self._pictures, self.folder)
-            self.description = recorded
-            return
-        self.folder.mkdir(exist_ok=True)
-        self.description |= {"pictures": list_once(self._pictures, self.folder)} | about
-        write_text(began, json.dumps(self.description, sort_keys=True))
+    def _check_same(self, recorded, which):
+        """Goes on with a recorded job; ValueError lists all differences from this one."""
+        now = self.description
+        differences = [
+            f"{name}: {recorded.get(name)!r} there, {now.get(name)!r} here"
+            for name in sorted({*recorded, *now} - {*ABOUT})
+            if recorded.get(name) != now.get(name)
+        ]
+        if differences:
+            raise ValueError(
+                f"{which} ({'; '.join(differences)}). Give another --out, or remove it to begin "
+                "again"
+            )
+        self.description = recorded
 
     def _part(self, number):
         return self.folder / f"{number:06}.parquet"
@@ -166,31 +181,13 @@ class EmbeddingJob:
         """The number of complete parts."""
         return next(n for n in itertools.count() if not self._part(n).is_file())
 
-    def _make_part(self, number, batches) -> Iterator[int]:
-        made = []
-        for pictures, embeddings, errors in batches:
-            made.append(tables.batch_of(self.schema, pictures, embeddings, errors))
-            yield len(pictures)
-        table = tables.arrow().Table.from_batches(made).combine_chunks()
-        with (
-            replacing(self._part(number)) as temporary,
-            open(temporary, "wb") as file,  # whose errors say more than Arrow's
-            tables.open_writer(file, self.schema) as writer,
-        ):
-            writer.write_table(table)
 
-    def _join(self):
-        """Joins the parts to the table, one in memory at a time, and removes their folder."""
-        read = functools.partial(tables.arrow("pyarrow.parquet").read_table, schema=self.schema)
-        with (
-            replacing(self.out) as temporary,
-            open(temporary, "wb") as file,
-            tables.open_writer(file, self.schema) as writer,
-        ):
-            for number in range(self._parts()):
-                writer.write_table(read(self._part(number)))
-        self.is_complete = True
-        remove_folder(self.folder)
+def _sha256(pictures):
+    """The SHA-256 of a list of pictures."""
+    digest = hashlib.sha256()
+    for picture in pictures:
+        digest.update(json.dumps(picture).encode() + b"\n")
+    return digest.hexdigest()
 
 
 def _check(batch, dtype, on_error, out):

@@ -1,31 +1,27 @@
 """Nearest neighbors of vectors by cosine similarity, from a graph or by going through the table."""
 
-import json
 import os
-import pathlib
-from typing import Any, NamedTuple, TypedDict
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
 from vit_keras import extras, machine
 from vit_keras.file_lock import claimed_output
-from vit_keras.files import replacing_folder
-from vit_keras.json_files import read_json
-from vit_keras.retrieval.embedder import unit_length
-from vit_keras.retrieval.tables import EmbeddingTable
+from vit_keras.files import replacing
+from vit_keras.retrieval.tables import (
+    DIGITS,
+    SEAL,
+    EmbeddingTable,
+    check_searchable,
+    read_seal,
+    seal,
+    unit_length,
+)
 
-EXACT_ROWS = 10_000  # tables of fewer rows are searched without an index
 CONNECTIVITY = 16  # neighbors of a node of the graph, which may have twice as many at its bottom
-EXPANSION_ADD = 128  # candidates kept while a node is connected
-EXPANSIONS = (64, 128, 256, 512, 1024, 2048)  # candidates kept in a search; the first that does
-RECALL, RECALL_AT = 0.98, 10  # what the sample must reach
-SAMPLE = 256  # rows that measure the index before they join it
-
-
-class About(TypedDict):
-    """What `index.json` must hold."""
-
-    expansion: int | None
+CANDIDATES = {"expansion_add": 128, "expansion_search": 1024}  # as a node is added, in a search
+MANY = 100  # more neighbors than these need more candidates
 
 
 class Neighbors(NamedTuple):
@@ -65,37 +61,37 @@ def exact_neighbors(table: EmbeddingTable, queries: np.ndarray, count: int) -> l
         rows, similarities = retrieval.exact_neighbors(table, vectors, count=5)[0]
         ```
     """
-    best = [Neighbors(np.empty(0, "int64"), np.empty(0, "float32")) for _ in queries]
+    return _nearest(table.unit_vectors(), queries, count)
+
+
+def _nearest(pieces: Iterable[tuple[np.ndarray, np.ndarray]], queries, count) -> list[Neighbors]:
+    """The nearest rows of each query among pieces of a table, as `unit_vectors` gives them."""
     queries = unit_length(np.asarray(queries, "float32"))
-    for start, vectors, present in table.pieces():
-        (rows,) = np.nonzero(present)
-        similarities = queries @ unit_length(vectors[rows]).T
-        best = [_merged(b, rows + start, s, count) for b, s in zip(best, similarities)]
-    return best
-
-
-def _merged(best, rows, similarities, count):
-    """The `count` best of some neighbors and of other rows."""
-    rows = np.concatenate([best.rows, rows])
-    similarities = np.concatenate([best.similarities, similarities])
-    order = np.lexsort((rows, -similarities))[:count]
-    return Neighbors(rows[order], similarities[order])
+    rows = np.empty((len(queries), 0), "int64")
+    similarities = np.empty((len(queries), 0), "float32")
+    for numbers, vectors in pieces:
+        new = np.broadcast_to(numbers, (len(queries), len(numbers)))
+        rows = np.concatenate([rows, new], axis=1)
+        similarities = np.concatenate([similarities, queries @ vectors.T], axis=1)
+        best = np.argsort(-similarities, axis=1, kind="stable")[:, :count]
+        rows, similarities = (np.take_along_axis(x, best, axis=1) for x in (rows, similarities))
+    return list(map(Neighbors, rows, similarities))
 
 
 class NeighborIndex:
     """A graph of a table's vectors (HNSW, arXiv 1603.09320), which USearch builds and searches.
 
-    When the graph is built, some rows are held out, and their neighbors are compared with those of
-    a search through all rows. A search then keeps as many candidates as were needed to find 98 % of
-    the ten nearest rows. The held-out rows join the graph in the end.
+    A search keeps 1024 candidates, or ten for each neighbor if these are more.
 
     Args:
-        table: A table of vectors.
-        folder: The folder of an index that `open_index` made.
+        table: A table of vectors with an index beside it, which `open_index` built.
 
     Attributes:
-        about: What the index is: its sizes, and the measured "recall" of each expansion. The chosen
-            "expansion" is None if none was enough; then all rows are compared.
+        made_of: The SHA-256 of the table that the index was built from.
+
+    Raises:
+        FileNotFoundError: If there is no index beside the table.
+        ValueError: If the index has changed since it was written.
 
     Example:
         ```python
@@ -105,20 +101,18 @@ class NeighborIndex:
         ```
     """
 
-    def __init__(self, table: EmbeddingTable, folder: pathlib.Path):
-        self.table, self.about = table, read_json(folder / "index.json", About)
-        usearch = _usearch()
-        self._graph = usearch.Index.restore(os.fspath(folder / "graph.usearch"), view=True)
+    def __init__(self, table: EmbeddingTable):
+        path, remedy = index_path(table), "Build it again with --build"
+        if not read_seal(path, remedy):
+            raise ValueError(f"{path!r} is damaged (it lacks its SHA-256). {remedy}")
+        with open(path, "rb") as file:
+            file.seek(-(DIGITS + len(SEAL) + DIGITS), os.SEEK_END)
+            self.made_of = file.read(DIGITS).decode()
+        self._graph = _usearch().Index.restore(path, view=True)
 
     def search(self, queries: np.ndarray, count: int) -> list[Neighbors]:
-        """Finds the nearest rows of each query `(Q, D)`, as `exact_neighbors` does.
-
-        For more than ten neighbors, more candidates are kept in proportion.
-        """
-        expansion = self.about["expansion"]
-        if expansion is None:
-            return exact_neighbors(self.table, queries, count)
-        self._graph.expansion_search = -(-expansion * max(count, RECALL_AT) // RECALL_AT)
+        """Finds the nearest rows of each query `(Q, D)`, nearly as `exact_neighbors` does."""
+        self._graph.expansion_search = CANDIDATES["expansion_search"] * max(1, -(-count // MANY))
         matches = self._graph.search(unit_length(np.asarray(queries, "float32")), count)
         return [
             Neighbors(np.asarray(m.keys, "int64"), 1 - np.asarray(m.distances, "float32"))
@@ -126,93 +120,59 @@ class NeighborIndex:
         ]
 
 
+def index_path(table: EmbeddingTable) -> str:
+    """Where the index of a table is."""
+    return f"{table.path}.index"
+
+
 def open_index(table: EmbeddingTable, rebuild: bool = False) -> NeighborIndex | None:
-    """Opens the index beside a table, and builds it first if there is none or the table is newer.
+    """Opens the index beside a table, and builds it first if there is none for it.
 
     Args:
         table: A table of vectors.
         rebuild: Whether to build the index in any case.
 
     Returns:
-        The index; None for a table of fewer than 10 000 rows, which is searched faster without.
+        The index; None for a table of at most 200 000 x 768 numbers, which is searched exactly.
 
     Raises:
         ImportError: If USearch is not installed.
-        ValueError: If another process builds the index.
+        ValueError: If the index is damaged, or if another process builds it.
 
     Example:
         ```python
         table = retrieval.EmbeddingTable("features.parquet")
         index = retrieval.open_index(table)
-        index.about["recall"]  # {'64': 0.9965}
+        index.search(vectors, count=5)  # (Q, D) -> Q `Neighbors`
         ```
     """
-    if len(table) < EXACT_ROWS:
+    check_searchable(table)
+    if table.is_small:
         return None
-    folder, about = pathlib.Path(f"{table.path}.index"), identity(table)
-    if rebuild or not _is_of(folder, about):
-        with claimed_output(folder, "an index", "Wait until it ends, or give --exact"):
-            graph, measured = build_graph(table)
-            with replacing_folder(folder) as new:
-                graph.save(os.fspath(new / "graph.usearch"))
-                (new / "index.json").write_text(json.dumps(about | measured, indent=2))
-    return NeighborIndex(table, folder)
+    path = index_path(table)
+    if not rebuild and os.path.exists(path):
+        index = NeighborIndex(table)
+        if index.made_of == table.sha256:
+            return index
+    with claimed_output(path, "an index", "Wait until it ends, or give --exact"):
+        _build(table, path)
+    return NeighborIndex(table)
 
 
-def identity(table: EmbeddingTable) -> dict[str, Any]:
-    """What changes when a table is written again."""
-    stat = os.stat(table.path)
-    return {"table_bytes": stat.st_size, "table_time_ns": stat.st_mtime_ns, "rows": len(table)}
-
-
-def _is_of(folder, about):
-    file = folder / "index.json"
-    try:
-        return about.items() <= read_json(file, About).items()
-    except (FileNotFoundError, ValueError):  # none, or a damaged one, which is built again
-        return False
-
-
-def build_graph(table: EmbeddingTable) -> tuple[Any, dict[str, Any]]:
-    """Builds the graph of a table, and measures how many candidates a search needs.
-
-    Returns:
-        USearch's index, and the fields of `NeighborIndex.about` that describe it.
-    """
+def _build(table, path):
+    """Writes USearch's file, the SHA-256 of the table, and that of the whole."""
+    kind = {"float32": "f32", "float16": "f16"}[table.description["dtype"]]
     graph = _usearch().Index(
-        ndim=table.shape[0],
-        metric="ip",
-        dtype={"float32": "f32", "float16": "f16"}[table.description["dtype"]],
-        connectivity=CONNECTIVITY,
-        expansion_add=EXPANSION_ADD,
+        ndim=table.shape[0], metric="ip", dtype=kind, connectivity=CONNECTIVITY, **CANDIDATES
     )
-    numbers = np.sort(np.random.default_rng(0).permutation(len(table))[:SAMPLE])
-    vectors, present = table.embeddings(numbers)
-    numbers, vectors = numbers[present], unit_length(vectors[present])
-    truth = [Neighbors(np.empty(0, "int64"), np.empty(0, "float32")) for _ in numbers]
-    for start, piece, present in table.pieces():
-        (rows,) = np.nonzero(present)
-        rows = rows[~np.isin(rows + start, numbers)]
-        piece = unit_length(piece[rows])
-        graph.add(rows + start, piece, threads=machine.cores())
-        similarities = vectors @ piece.T
-        truth = [_merged(t, rows + start, s, RECALL_AT) for t, s in zip(truth, similarities)]
-    recalls: dict[int, float] = {}
-    for expansion in EXPANSIONS:
-        graph.expansion_search = expansion
-        keys = graph.search(vectors, RECALL_AT).keys
-        shares = [np.isin(t.rows, k).mean() for t, k in zip(truth, keys)]
-        recalls[expansion] = round(float(np.mean(shares)), 4)
-        if recalls[expansion] >= RECALL:
-            break
-    graph.add(numbers, vectors)
-    enough = [expansion for expansion, recall in recalls.items() if recall >= RECALL]
-    return graph, {
-        "expansion": enough[0] if enough else None,
-        "recall": recalls,
-        "connectivity": CONNECTIVITY,
-        "expansion_add": EXPANSION_ADD,
-    }
+    for rows, vectors in table.unit_vectors():
+        graph.add(rows, vectors, threads=machine.cores())
+    with replacing(path) as temporary:
+        graph.save(temporary)
+        with open(temporary, "r+b") as file:
+            file.seek(0, os.SEEK_END)
+            file.write(table.sha256.encode() + SEAL + b"0" * DIGITS)
+            seal(file)
 
 
 def _usearch():

@@ -1,18 +1,25 @@
 """Searches a table of embeddings for the pictures that are most like others."""
 
 import dataclasses
+import functools
+import html
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import IO, Any
 
 import numpy as np
 
-from vit_keras.retrieval.batches import embed_batches
-from vit_keras.retrieval.embedder import Embedder, open_embedder
-from vit_keras.retrieval.neighbors import NeighborIndex, Neighbors, exact_neighbors
-from vit_keras.retrieval.picture_lists import Picture, file_reader
-from vit_keras.retrieval.tables import EmbeddingTable
+from vit_keras import data
+from vit_keras.data import answers as formats
+from vit_keras.retrieval.embedder import Embedder, embed_batches, open_embedder
+from vit_keras.retrieval.neighbors import NeighborIndex, exact_neighbors
+from vit_keras.retrieval.pictures import Picture, file_reader
+from vit_keras.retrieval.tables import EmbeddingTable, check_searchable
 
 DECIDES = ("weights", "layer", "tokens", "image_size", "channels", "preprocessing")
+AHEAD = 4  # answers whose pictures are read in advance for a page
+COLUMNS = {"query": "string", "rank": "int32", "path": "string", "label": "string"}
+COLUMNS |= {"row": "int64", "similarity": "float32", "error": "string"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,17 +136,13 @@ def search_rows(
             f"`rows` must lie in [0, {len(table)}). Received: rows={list(rows)} of {table.path!r}"
         )
     vectors, present = table.embeddings(rows)
-    nearest = iter(_neighbors(table, index, vectors[present], count + 1))
-    answers = []
-    for row, picture, known in zip(rows, table.pictures(rows), present):
-        if not known:
-            answers.append(Answer(picture, error=f"Row {row} has no embedding"))
-            continue
-        near = next(nearest)
-        others = near.rows != row
-        near = Neighbors(near.rows[others][:count], near.similarities[others][:count])
-        answers.append(Answer(picture, _matches(table, near)))
-    return answers
+    errors = [None if known else f"Row {row} has no embedding" for row, known in zip(rows, present)]
+    matches_of_rows = _matches(table, index, vectors, errors, count + 1)
+    others = ([m for m in matches if m.row != row] for row, matches in zip(rows, matches_of_rows))
+    return [
+        Answer(picture, tuple(matches[:count]), error)
+        for picture, matches, error in zip(table.pictures(rows), others, errors)
+    ]
 
 
 def search_pictures(
@@ -184,49 +187,118 @@ def search_pictures(
     batches = embed_batches(
         embedder, pictures, file_reader(embedder.pixels), batch=batch, size=batch, on_error=on_error
     )
-    return _search(table, index, batches, count)
-
-
-def _search(table, index, batches, count):
-    for pictures, vectors, errors in batches:
-        present = np.array([error is None for error in errors])
-        nearest = iter(_neighbors(table, index, vectors[present], count))
-        for picture, error in zip(pictures, errors):
-            matches = () if error else _matches(table, next(nearest))
-            yield Answer(picture, matches, error)
-
-
-def _neighbors(table, index, vectors, count):
-    if not len(vectors):
-        return []
-    if index is None:
-        return exact_neighbors(table, vectors, count)
-    return index.search(vectors, count)
-
-
-def _matches(table, near: Neighbors) -> tuple[Match, ...]:
-    pictures = table.pictures(near.rows)
-    return tuple(
-        Match(int(row), picture, float(similarity))
-        for row, picture, similarity in zip(near.rows, pictures, near.similarities)
+    return (
+        Answer(picture, tuple(matches), error)
+        for pictures, vectors, errors in batches
+        for picture, matches, error in zip(
+            pictures, _matches(table, index, vectors, errors, count), errors
+        )
     )
 
 
-def check_searchable(table: EmbeddingTable) -> None:
-    """Raises ValueError unless a table holds one vector for each picture.
-
-    Example:
-        ```python
-        retrieval.check_searchable(retrieval.EmbeddingTable("features.parquet"))
-        ```
-    """
-    if len(table.shape) != 1:
-        raise ValueError(
-            f"A search needs one vector a picture. Received: {table.path!r} with embeddings "
-            f"{table.shape}. Embed the pictures with --tokens pool, class or mean"
-        )
+def _matches(table, index, vectors, errors, count) -> Iterator[list[Match]]:
+    """The matches of each vector, none for one with an error."""
+    present = np.array([error is None for error in errors], bool)
+    search = index.search if index else functools.partial(exact_neighbors, table)
+    nearest = iter(search(vectors[present], count) if present.any() else ())
+    for known in present:
+        rows, similarities = next(nearest) if known else ((), ())
+        pictures = table.pictures(rows)
+        yield list(map(Match, map(int, rows), pictures, map(float, similarities)))
 
 
 def _check_count(count):
     if count < 1:
         raise ValueError(f"`count` must be positive. Received: count={count}")
+
+
+def write_answers(
+    answers: Iterable[Answer],
+    file: IO[bytes],
+    form: str,
+    *,
+    title: str = "Search",
+    folder: str = "",
+) -> None:
+    """Writes the answers of a search.
+
+    Args:
+        answers: From `search_pictures` or `search_rows`.
+        file: The open file.
+        form: "table" is a line of text for each match, below its query. "csv"
+            and "parquet" have a row for each match, with the columns query, rank, path, label, row,
+            similarity and error. "jsonl" has an object for each query. "html" is a page of the
+            pictures, which needs no other file and no network.
+        title: The heading of a page.
+        folder: Where relative paths of pictures begin that are not in the working directory.
+
+    Raises:
+        ImportError: If PyArrow is not installed, for "parquet".
+
+    Example:
+        ```python
+        table = retrieval.EmbeddingTable("features.parquet")
+        with open("page.html", "wb") as file:
+            retrieval.write_answers(retrieval.search_rows(table, [0, 1]), file, "html")
+        ```
+    """
+    page: Any = functools.partial(_section, folder)
+    if form == "html":  # threads read the pictures
+        answers, page = data.read_ahead(page, answers, AHEAD), str
+    layout = formats.Layout(COLUMNS, _rows, _fields, _text, page)
+    formats.write_answers(answers, file, form, layout, title)
+
+
+def _text(answer):
+    lines = [f"{answer.query.path}:{f' {answer.error}' if answer.error else ''}"]
+    for match in answer.matches:
+        label = f"  {match.picture.label}" if match.picture.label is not None else ""
+        lines.append(f"  {match.similarity:6.3f}  {match.picture.path}{label}")
+    return "\n".join(lines)
+
+
+def _fields(answer):
+    matches = list(map(_match, answer.matches))
+    return {"query": answer.query.path, "matches": matches, "error": answer.error}
+
+
+def _match(match):
+    where = {"path": match.picture.path, "label": match.picture.label, "row": match.row}
+    return where | {"similarity": formats.shortest(match.similarity)}
+
+
+def _rows(answer) -> Iterator[dict[str, Any]]:
+    query = {"query": formats.utf8(answer.query.path), "error": answer.error}
+    if not answer.matches:
+        yield query
+    for rank, match in enumerate(answer.matches, 1):
+        path = formats.utf8(match.picture.path)
+        yield query | {"rank": rank} | _match(match) | {"path": path}
+
+
+def _section(folder, answer):
+    """The query and its matches as HTML."""
+    error = f'<p class="error">{html.escape(answer.error)}</p>\n' if answer.error else ""
+    figures = [f'<figure class="query">\n{_picture(folder, answer.query)}{error}</figure>\n']
+    for match in answer.matches:
+        share = f"{100 * max(0.0, match.similarity):.1f}%"
+        value = formats.shortest(match.similarity)
+        figures.append(
+            f'<figure data-similarity="{value}">\n{_picture(folder, match.picture)}'
+            f'<data value="{value}" style="--share:{share}">{match.similarity:.3f}</data>\n'
+            "</figure>\n"
+        )
+    return f"<section>\n{''.join(figures)}</section>\n"
+
+
+def _picture(folder, picture: Picture):
+    """The picture, where its file can be read, with its name and label."""
+    path, name = html.escape(picture.path), html.escape(os.path.basename(picture.path))
+    label = "" if picture.label is None else f" <i>{html.escape(picture.label)}</i>"
+    file = picture.path if os.path.exists(picture.path) else os.path.join(folder, picture.path)
+    try:
+        pixels = data.thumbnail(data.read_image(file, None), formats.PICTURE_PX)
+        image = formats.picture_html(pixels)
+    except (OSError, ValueError):
+        image = '<div class="missing">no picture</div>\n'
+    return f'{image}<figcaption title="{path}"><b>{name}</b>{label}</figcaption>\n'

@@ -1,6 +1,5 @@
 """Lists the pictures to embed: files, folders and patterns, or the images of a data set."""
 
-import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -9,8 +8,9 @@ import numpy as np
 
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data.picture_paths import expand_argument, is_folder, is_junk
-from vit_keras.data.pillow_images import read_encoded, unreadable_message
+from vit_keras.data.picture_paths import is_folder, is_junk
+from vit_keras.data.pillow_images import unreadable_message
+from vit_keras.data.transforms import as_array
 
 PREFIXES = ("folder", "table", "shards", "hf", "tfds", "vtab")  # of data sets, for `data.load`
 DIGITS = "digits"
@@ -42,7 +42,7 @@ class PictureList(NamedTuple):
     """Pictures in a fixed order, and how they are read.
 
     Attributes:
-        pictures: The pictures, which may be listed once, and come as they are found.
+        pictures: The pictures, which may be listed once.
         read: Maps the number of a picture, its path, and a number of channels to its pixels,
             `(H, W, C)`; raises OSError or ValueError for one that cannot be read.
 
@@ -73,13 +73,10 @@ def list_pictures(
             levels and bands of pictures.
 
     Returns:
-        A `PictureList`. The paths of files and folders come one by one, so that memory grows with
-        the largest folder alone; several arguments are kept in memory, since each picture comes
-        once.
+        A `PictureList`.
 
     Raises:
-        FileNotFoundError, ValueError: As `data.expand_pictures` and `data.load` do; for files while
-            iterating.
+        FileNotFoundError, ValueError: As `data.expand_pictures` and `data.load` do.
 
     Example:
         ```python
@@ -99,8 +96,7 @@ def list_pictures(
         return _of_dataset(datasets[0], channels, config or DataConfig())
     if datasets:
         names = [datasets[0].partition(":")[2]]
-    paths = itertools.chain.from_iterable(map(expand_argument, names))
-    pictures = (Picture(path, size=_size(path)) for path in _once(paths, len(names)))
+    pictures = (Picture(str(path), size=_size(path)) for path in data.expand_pictures(names))
     return PictureList(pictures, file_reader(config or DataConfig()))
 
 
@@ -125,11 +121,6 @@ def _is_flat(name):
     )
 
 
-def _once(paths, count):
-    """The paths as they come, each once; one argument gives each path once by itself."""
-    return paths if count == 1 else dict.fromkeys(paths)
-
-
 def _of_dataset(name, channels, config):
     dataset = data.load(name, channels, config)
     splits = list(dataset.splits.items())
@@ -146,9 +137,13 @@ def _of_dataset(name, channels, config):
     def read(number, path, channels):
         place = int(np.searchsorted(ends, number, side="right"))
         split = splits[place][1]
-        if os.path.isfile(path):
-            return file_reader(config)(number, path, channels)
-        return _read_from(split, number - int(ends[place] - len(split)), path, channels)
+        index = number - int(ends[place] - len(split))
+        if not split.origin:  # images in memory
+            return split.read(index)
+        try:
+            return as_array(split.decoded(index)[0])
+        except (OSError, SyntaxError, ValueError) as error:
+            raise ValueError(unreadable_message(path, str(error))) from error
 
     return PictureList(pictures(), read)
 
@@ -161,13 +156,3 @@ def _label(names: Sequence[str], label: Any) -> str | None:
 
 def _size(path):
     return os.path.getsize(path) if os.path.isfile(path) else None
-
-
-def _read_from(split, index, path, channels):
-    encoded = split.encoded(index)
-    if encoded is None:
-        return np.asarray(split.read(index))
-    try:
-        return read_encoded(encoded[0], channels, None, split.bands) * split.origin.pixel_scale
-    except (OSError, SyntaxError, ValueError) as error:
-        raise ValueError(unreadable_message(path, str(error))) from error
