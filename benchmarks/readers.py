@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from vit_keras import data, evaluation, runtimes
-from vit_keras.preprocessing import preprocessing_from
+from vit_keras.preprocessing import Preprocessing, with_tuples
 
 PIL_METHODS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
@@ -132,7 +132,9 @@ def prepared(picture: Image.Image, manifest: dict) -> Image.Image:
     pixels, (height, width, _) = manifest["input"]["preprocessing"], manifest["input"]["shape"]
     method, fraction = PIL_METHODS[pixels["interpolation"]], pixels["crop_fraction"]
     if not pixels["antialias"]:
-        resized = data.resize(np.asarray(picture), (height, width), preprocessing_from(pixels))
+        resized = data.resize(
+            np.asarray(picture), (height, width), Preprocessing(**with_tuples(pixels))
+        )
         return Image.fromarray(data.to_uint8(resized))
     if fraction is None:
         return picture.resize((width, height), method)

@@ -109,7 +109,10 @@ def test_faults_of_a_file_are_named(tmp_path, text, message):
         (["--grid.seeds", "[1, x]"], "must be a list in brackets of whole numbers. Received: x"),
         (["--data.fold", "3"], "a list in brackets of 2 whole numbers or null. Received: 3"),
         (["--model.options", "3"], "`model.options` must be a mapping or null. Received: 3"),
-        (["--task", "clases"], "classes, labels, numbers or masks. Received: clases. Did you mean"),
+        (
+            ["--task", "claszes"],
+            "classes, labels, numbers or masks. Received: claszes. Did you mean",
+        ),
         (["--lora.layers", "[quer]"], "Did you mean query?"),
         (["--model", "B/16"], "`model` is a group of fields, such as --model.variant. Received: B"),
         (["--augment", "flip"], "`augment` is a group of fields, such as --augment."),

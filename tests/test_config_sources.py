@@ -107,7 +107,7 @@ def test_epochs_are_counted_in_updates(tmp_path):
         (b"a: " + b"x" * 2**17, "its 131075 bytes are more than 131072"),
         (b"seed: 1\nsteps_per_execution:", "`steps_per_execution` must have a value"),
         (b"epochs: .nan", "`epochs` must be positive"),
-        (b"batch: many", "Expected a <class 'int'>. Got value: many"),
+        (b"batch: many", "must be a whole number. Received: many"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, content, reason):

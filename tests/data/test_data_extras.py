@@ -54,6 +54,11 @@ def predictions_file(tmp_path):
     evaluation.write_predictions(tmp_path / "a.parquet", probabilities, np.array([1]))
 
 
+def made(path):
+    path.touch()
+    return path
+
+
 @pytest.mark.parametrize(
     ("package", "attempt", "message", "extra"),
     [
@@ -71,14 +76,14 @@ def predictions_file(tmp_path):
         ),
         (
             "pyarrow",
-            lambda _: data.load("table:a.csv", 3),
-            "Reading tables of images needs pyarrow",
+            lambda folder: data.load(f"table:{made(folder / 'a.parquet')}", 3),
+            "Reading Parquet tables of images needs pyarrow",
             "tables",
         ),
         (
             "pyarrow",
             predictions_file,
-            "Writing predictions to a Parquet file needs pyarrow",
+            "Writing a Parquet file needs pyarrow",
             "tables",
         ),
     ],

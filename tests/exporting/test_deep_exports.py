@@ -20,7 +20,7 @@ from vit_keras.weights import open_model
 FIELDS = (
     *("--model.image_size", "16", "--model.patch_size", "8", "--model.classifier", "gap"),
     *("--model.hidden_size", "16", "--model.num_layers", "1", "--model.num_heads", "2"),
-    *("--model.mlp_dim", "32", "--batch", "16", "--epochs", "12", "--kernels", "default"),
+    *("--model.mlp_dim", "32", "--batch", "16", "--epochs", "48", "--kernels", "default"),
     *("--optimizer.name", "adamw", "--optimizer.learning_rate", "0.01"),
 )
 WRITERS = {

@@ -9,7 +9,6 @@ from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import models
 from vit_keras.models import (
     HybridViT,
-    ImageModel,
     ResNet,
     VisionTransformer,
     patch_grid,
@@ -128,14 +127,11 @@ def test_models_without_patches_of_the_image_are_refused(small):
         with_patch_size(maps, 2)
 
 
-def test_files_carry_the_rules_and_older_files_have_none(small, tmp_path):
+def test_files_carry_the_rules(small, tmp_path):
     with_patch_size(small, 2).save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert again.resizing == FLEXIVIT
     assert models.intermediates(again).resizing == FLEXIVIT
-    config = small.get_config()
-    del config["resizing"]
-    assert ImageModel.from_config(config).resizing == Resizing()
     assert models.resizing_of(keras.Sequential([keras.layers.Dense(1)])) == Resizing()
 
 

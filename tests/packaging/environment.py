@@ -33,6 +33,7 @@ for line in sys.argv[1:]:
     answers.append((code, out.buffer.getvalue().decode(), error.getvalue()))
 print(json.dumps(answers))
 """
+SCRIPT = "from vit_keras.commands import main\n\nraise SystemExit(main())\n"
 # Variables of this process that an environment's process has too.
 INHERITED = (
     *("PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT", "CUDA_VISIBLE_DEVICES", "XLA_FLAGS"),
@@ -64,6 +65,9 @@ def make(wheel: pathlib.Path, extras: list[str], folder: pathlib.Path) -> pathli
             link, target = paths["purelib"] / name, distribution.locate_file(name)
             if not link.exists():
                 link.symlink_to(os.path.abspath(target))
+    script = paths["scripts"] / "vit-keras"
+    script.write_text(f"#!{paths['scripts'] / 'python'}\n{SCRIPT}")
+    script.chmod(0o755)
     return paths["scripts"] / "python"
 
 
@@ -78,6 +82,7 @@ def run(python: pathlib.Path, *arguments, backend=None, cwd, check=True):
         check: Whether a failure raises, with its output.
     """
     variables = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    variables["PATH"] = os.pathsep.join([str(python.parent), variables.get("PATH", "")])
     variables |= {"HOME": str(cwd)} | ({"KERAS_BACKEND": backend} if backend else {})
     variables = quick(variables) if backend == "jax" else variables
     command = list(map(str, (python, *arguments)))

@@ -27,7 +27,8 @@ def sources(folder, place, *patterns):
 
 def test_the_wheel_holds_what_the_commands_need(wheel):
     files = contents(wheel)
-    expected = sources("vit_keras", "vit_keras", "*.py", "*.yaml", "*.html", "*.txt", "py.typed")
+    patterns = ("*.py", "*.yaml", "*.html", "*.json", "*.txt", "py.typed")
+    expected = sources("vit_keras", "vit_keras", *patterns)
     expected |= sources("configs", "vit_keras/recipes", "*.yaml")
     assert "vit_keras/recipes/finetune/pets.yaml" in expected
     assert {name: files.get(name) for name in expected} == {

@@ -24,7 +24,7 @@ from vit_keras.layers import kernels
 from vit_keras.training import distribution
 from vit_keras.training.loop import train
 
-MOST_REPEATED = 32  # times that an update may repeat the training images
+MOST_REPEATED = 64  # times that an update may repeat the training images
 
 
 def train_run(config: Config) -> dict[str, Any] | None:
