@@ -111,6 +111,17 @@ def test_saved_data_sets_have_held_out_pictures(library, tmp_path):
     assert without.class_names == () and grays(without.split("train")) == [*range(30)]
 
 
+def test_groups_stay_whole(library, tmp_path):
+    """Also the group 0."""
+    number = library.Value("int64")
+    patients = [i // 5 for i in range(30)]
+    columns = {"label": (number, [i % 2 for i in range(30)]), "patient": (number, patients)}
+    made(library, range(30), **columns).save_to_disk(tmp_path / "set")
+    dataset = load(tmp_path / "set", group_column="patient", test_percent=20)
+    train, test = ({g // 5 for g in grays(dataset.split(name))} for name in ("train", "test"))
+    assert train | test == {*range(6)} and not train & test and test
+
+
 def test_splits_without_classes_are_left_out(library, tmp_path):
     """The test pictures of a competition have the class -1."""
     kind = library.ClassLabel(names=CLASSES)

@@ -10,7 +10,7 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data.columns import NO_CLASS, Labels, read_labels
+from vit_keras.data.columns import NO_CLASS, Labels, read_labels, text_of
 from vit_keras.data.dataset import Dataset
 from vit_keras.data.held_out import hold_out_of
 from vit_keras.data.origin import Origin, UnreadableImages
@@ -71,7 +71,7 @@ def load(
                 "data.label_columns, or learn without labels"
             )
         groups = config.group_column and [
-            str(cell or "") for cell in _cells(rows, config.group_column)
+            str(text_of(cell) or "") for cell in _cells(rows, config.group_column)
         ]
         splits[key] = _split(f"hf:{name} {key}", rows, image, values, channels, unreadable, groups)
     splits, held_out_by = hold_out_of(
@@ -195,4 +195,5 @@ def _split(name, split, image, labels, channels, unreadable, groups) -> Split:
         channels=channels,
         unreadable=unreadable,
     )
-    return Split(labels, encoded=lambda i: (picture(i), labels[i]), origin=origin)
+    encoded = lambda i: (picture(i), labels[i])
+    return Split(labels, encoded=encoded, origin=origin, groups=groups)

@@ -160,7 +160,8 @@ def _csv(path, config):
     columns = {n: [line[k] for line in lines] for k, n in enumerate(header) if n}
     for name, cells in columns.items():
         if separator != "," and (commas := [c for c in cells if DECIMAL_COMMA.fullmatch(c)]):
-            columns[name] = [c.replace(",", ".") if c in {*commas} else c for c in cells]
+            decimal = {*commas}
+            columns[name] = [c.replace(",", ".") if c in decimal else c for c in cells]
             notes.append(f"commas in {name!r} are decimal points, such as in {commas[0]!r}")
     return Table(path, columns, notes)
 
@@ -231,19 +232,28 @@ class _Files:
 
     def __init__(self, root: str):
         self.root = root
+        self.ending = functools.cache(self._ending)
 
     @functools.cached_property
-    def known(self) -> dict[str, list[tuple[list[str], str]]]:
-        """By name with and without suffix, the parts of the paths of pictures, and these paths."""
+    def known(self) -> dict[tuple[str, ...], list[str]]:
+        """By the parts of its path, with and without a suffix, each picture below the root."""
         known = collections.defaultdict(list)
         for folder, names in walk_once(self.root):
             for name in names:
                 if name.lower().endswith(SUFFIXES) and not is_junk(name):
                     path = os.path.relpath(os.path.join(folder, name), self.root)
-                    last = (steps := self._parts(path))[-1]
+                    *above, last = self._parts(path)
                     for key in {last, os.path.splitext(last)[0]}:
-                        known[key].append((steps, path))
+                        known[*above, key].append(path)
         return known
+
+    def _ending(self, length: int) -> dict[tuple[str, ...], list[str]]:
+        """By the last parts of their paths, the pictures that lie deeper."""
+        ending: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
+        for parts, paths in self.known.items():
+            if len(parts) > length:
+                ending[parts[-length:]] += paths
+        return ending
 
     @staticmethod
     def _parts(path):
@@ -257,13 +267,12 @@ class _Files:
         path = str(cell)
         if path and os.path.isfile(os.path.join(self.root, path)):
             return [path]
-        sought = self._parts(path)
-        fits = []
-        for known, place in self.known.get(sought[-1], ()) if sought else ():
-            length = min(len(known), len(sought))
-            if known[-length:-1] == sought[-length:-1]:
-                fits.append((length, len(known) == len(sought), place))
-        return [place for *fit, place in fits if fit == [*max(fits)[:2]]]
+        sought = tuple(self._parts(path))
+        if not sought:
+            return []
+        deeper = () if sought in self.known else self.ending(len(sought)).get(sought, ())
+        tails = (sought[i:] for i in range(len(sought)))
+        return [*deeper] or next((self.known[t] for t in tails if t in self.known), [])
 
     def paths(self, table: Table, column: str) -> list[str]:
         """The file of each row.
