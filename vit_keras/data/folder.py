@@ -12,7 +12,7 @@ from vit_keras.data.dataset import HELD_OUT, Dataset, split_name
 from vit_keras.data.held_out import path_hash
 from vit_keras.data.label_kinds import LABEL_KINDS
 from vit_keras.data.masks import find_masks, holds_masks
-from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, walk_once
+from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.data.rows import Rows, is_one_line, labels_in_names, open_rows, with_masks
 
@@ -178,7 +178,7 @@ def read_layout(path: str, trains: bool = True) -> Layout:
         os.path.join(root, name)
         for root in dict.fromkeys((path, *roots.values()))
         for name in sorted(os.listdir(root))
-        if _is_picture(name) and os.path.isfile(os.path.join(root, name))
+        if is_picture(name) and os.path.isfile(os.path.join(root, name))
     ]
     problems = [*_problems(path, roots, pictures, loose)]
     if shards := [file for file in others if file.lower().endswith(SHARDS)]:
@@ -213,16 +213,12 @@ def _subfolders(path):
     return sorted(e.name for e in os.scandir(path) if is_folder(e) and not is_junk(e.name))
 
 
-def _is_picture(name):
-    return name.lower().endswith(SUFFIXES) and not is_junk(name)
-
-
 def _pictures(folder, others):
     """Lists the pictures of a class, and adds its other files to `others`."""
     pictures = []
     for place, files in walk_once(folder):
         for file in files:
-            if _is_picture(file):
+            if is_picture(file):
                 pictures.append(os.path.join(place, file))
             elif not is_junk(file):
                 others.append(os.path.join(place, file))

@@ -9,7 +9,7 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.origin import Origin, WholeFault, read_file
-from vit_keras.data.picture_paths import is_junk, walk_once
+from vit_keras.data.picture_paths import is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES, open_encoded
 from vit_keras.data.read_ahead import read_ahead
 from vit_keras.data.splits import Split
@@ -262,7 +262,7 @@ def _is_pair_of_folders(root):
 def _has_masks_beside(root):
     """Whether the pictures in the first folder below `root` that has any have masks beside."""
     for _, names in walk_once(root):
-        stems = {os.path.splitext(name)[0] for name in names if _is_picture(name)}
+        stems = {os.path.splitext(name)[0] for name in names if is_picture(name)}
         if stems:
             return 2.1 * sum(ENDS.sub("", s) in stems - {s} for s in stems) >= len(stems)
     return False
@@ -308,15 +308,11 @@ def find_masks(root: str) -> list[tuple[str, str]]:
     return [(images[stem], masks[stem]) for stem in images]
 
 
-def _is_picture(name):
-    return name.lower().endswith(SUFFIXES) and not is_junk(name)
-
-
 def _by_stem(folder) -> dict[str, str]:
     """The pictures in a folder by their paths below it, without suffixes."""
     files: dict[str, str] = {}
     for place, names in walk_once(folder):
-        for name in filter(_is_picture, names):
+        for name in filter(is_picture, names):
             path = os.path.join(place, name)
             stem = os.path.splitext(os.path.relpath(path, folder))[0]
             if stem in files:

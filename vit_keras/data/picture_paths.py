@@ -83,7 +83,7 @@ def _matching(names) -> Iterator[str]:
         picture
         for match in sorted(set(_matches(os.curdir, names)))
         for picture in (_pictures_in(match, seen) if os.path.isdir(match) else [match])
-        if _is_picture(os.path.basename(picture))
+        if is_picture(os.path.basename(picture))
     )
     return iter(dict.fromkeys(pictures))
 
@@ -118,7 +118,7 @@ def _pictures_in(folder: str, seen: Seen) -> Iterator[str]:
     for path, entry in _entries(folder, seen).items():
         if is_folder(entry):
             yield from _pictures_in(path, seen)
-        elif _is_picture(entry.name):
+        elif is_picture(entry.name):
             yield path
 
 
@@ -195,5 +195,6 @@ def is_junk(name: str) -> bool:
     return name.startswith((".", "~$")) or name in JUNK or name.endswith(JUNK_ENDINGS)
 
 
-def _is_picture(name):
+def is_picture(name: str) -> bool:
+    """Whether a file of this name is a picture, and no junk."""
     return os.path.splitext(name)[1].lower() in SUFFIXES and not is_junk(name)

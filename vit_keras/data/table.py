@@ -15,7 +15,7 @@ from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data.columns import Labels, check_filled, read_labels, text_of
 from vit_keras.data.dataset import Dataset, split_name
-from vit_keras.data.picture_paths import is_junk, walk_once
+from vit_keras.data.picture_paths import is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.data.rows import Rows, labels_in_names, open_rows, with_masks
 
@@ -240,7 +240,7 @@ class _Files:
         known = collections.defaultdict(list)
         for folder, names in walk_once(self.root):
             for name in names:
-                if name.lower().endswith(SUFFIXES) and not is_junk(name):
+                if is_picture(name):
                     path = os.path.relpath(os.path.join(folder, name), self.root)
                     *above, last = self._parts(path)
                     for key in {last, os.path.splitext(last)[0]}:
