@@ -248,11 +248,11 @@ class _Files:
         return known
 
     def _ending(self, length: int) -> dict[tuple[str, ...], list[str]]:
-        """By the last parts of their paths, the pictures that lie deeper."""
+        """By the last steps of their paths, the pictures that lie deeper."""
         ending: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
-        for parts, paths in self.known.items():
-            if len(parts) > length:
-                ending[parts[-length:]] += paths
+        for steps, paths in self.known.items():
+            if len(steps) > length:
+                ending[steps[-length:]] += paths
         return ending
 
     @staticmethod
