@@ -3,6 +3,7 @@
 import os
 import pathlib
 import resource
+import sys
 
 
 def peak() -> float:
@@ -17,3 +18,14 @@ def resident() -> float:
     except OSError:
         return peak()
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**30
+
+
+def peak_on_gpu() -> float:
+    """The largest memory of the GPU that torch or JAX allocated so far; 0 without a GPU."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    allocated = 0
+    if torch and torch.cuda.is_available():
+        allocated = torch.cuda.max_memory_allocated()
+    if jax and jax.default_backend() == "gpu":
+        allocated += jax.local_devices()[0].memory_stats()["peak_bytes_in_use"]
+    return allocated / 2**30

@@ -42,6 +42,7 @@ def rows(answers: dict, case, steps: int) -> list[dict]:
                 "of_gemm": _of_gemm(seconds[name], seconds.get(product_of(name)), case),
                 "peak_gib": turns[-1]["peak_gib"],
                 "added_gib": turns[-1]["peak_gib"] - start["base_gib"],  # to the libraries
+                "gpu_gib": turns[-1]["gpu_gib"],
                 "first_step_s": start["first_step_s"],
                 "compile_s": max(0.0, start["first_step_s"] - step),
                 "parameters": start["parameters"],
@@ -77,8 +78,8 @@ def _of_gemm(seconds, product, case) -> float | None:
 HEAD = (
     "| contender | model | mode | precision | batch | pixels | first ÷ this | by CPU time "
     "| s a step | images/s | images per CPU s | GFLOP/s "
-    "| of GEMM | peak GiB | added GiB | first step s | compile s |\n"
-    "|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    "| of GEMM | peak GiB | added GiB | GPU GiB | first step s | compile s |\n"
+    "|---|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
@@ -98,7 +99,7 @@ def lines(rows: list[dict]) -> str:
             f"| {r['step_s']:.3f} "
             f"| {r['images_per_second']:.2f} | {r['images_per_cpu_second']:.2f} "
             f"| {gflops} | {of_gemm} "
-            f"| {r['peak_gib']:.2f} | {r['added_gib']:.2f} "
+            f"| {r['peak_gib']:.2f} | {r['added_gib']:.2f} | {r['gpu_gib']:.2f} "
             f"| {r['first_step_s']:.1f} | {r['compile_s']:.1f} |"
         )
     return "\n".join(lines)

@@ -9,5 +9,5 @@ LIBRARY = torch.library.Library(
     "torchvision", "FRAGMENT"
 )  # a reference must stay, or torch removes them
 for _name in ("nms", "qnms"):
-    if not hasattr(torch.ops.torchvision, _name):
+    if not torch.version.cuda and not hasattr(torch.ops.torchvision, _name):
         LIBRARY.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

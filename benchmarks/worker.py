@@ -35,7 +35,8 @@ def main():
         step(int(line))
         cpu = time.process_time() - cpu
         seconds = time.perf_counter() - begin
-        answer(seconds=seconds, cpu_seconds=cpu, peak_gib=memory.peak())
+        peaks = {"peak_gib": memory.peak(), "gpu_gib": memory.peak_on_gpu()}
+        answer(seconds=seconds, cpu_seconds=cpu, **peaks)
 
 
 if __name__ == "__main__":
