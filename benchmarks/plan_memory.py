@@ -1,11 +1,12 @@
-"""Compares the memory and the messages of `vit-keras plan` with what XLA reserves and sends.
+"""Compares what `vit-keras plan` says with training steps that run, and with XLA's programs.
 
     python -m benchmarks.plan_memory
-    python -m benchmarks.plan_memory --others
+    python -m benchmarks.plan_memory --messages
 
-Each case is a process whose devices are parts of this machine's processor. Measured is what XLA
-reserves on each device for the compiled training step: arguments and temporary arrays, and results
-that do not take the place of arguments. Messages are the collective operations in the program.
+The first table compares the planned memory with the peak of a process that trains four steps, less
+what the process takes before it builds the model. The second compares messages and FLOPs on several
+devices, which are parts of this machine's processor, with the collective operations and the cost
+analysis of XLA's program.
 """
 
 import argparse
@@ -34,9 +35,13 @@ class Case:
     optimizer: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-CASES = (
-    Case("S/16, with the average", 1, 32, {"variant": "S/16"}, {}, {"ema_decay": 0.999}),
-    Case("Ti/16, rematerialized", 1, 16, {"variant": "Ti/16", "rematerialise": True}),
+ALONE = (
+    Case("Ti/16", 1, 8, {"variant": "Ti/16"}),
+    Case("S/16", 1, 8, {"variant": "S/16"}),
+    Case("S/16, rematerialized", 1, 8, {"variant": "S/16", "rematerialise": True}),
+    Case("DINOv2-S/14", 1, 8, {"variant": "DINOv2-S/14", "image_size": 224}),
+)
+TOGETHER = (
     Case("Ti/16, a copy on each", 2, 64, {"variant": "Ti/16"}, COPIES),
     Case("Ti/16, in shards", 4, 16, {"variant": "Ti/16"}, SHARDS),
     Case("S/16, a copy on each", 8, 64, {"variant": "S/16"}, COPIES),
@@ -45,22 +50,6 @@ CASES = (
         *({"variant": "S/16", "rematerialise": True}, SHARDS),
     ),
 )
-OTHERS = (
-    Case("B/16", 1, 4, {"variant": "B/16"}),
-    Case("B/32 at 384²", 1, 8, {"variant": "B/32", "image_size": 384}),
-    Case("S/8, 6 blocks", 1, 4, {"variant": "S/16", "patch_size": 8, "num_layers": 6}),
-    Case("DINOv2-S/14", 1, 8, {"variant": "DINOv2-S/14", "image_size": 224}),
-    Case("EVA02-S/14, 6 blocks", 1, 8, {"variant": "EVA02-S/14", "num_layers": 6}),
-    Case("CLIP-B/32, 6 blocks", 1, 12, {"variant": "CLIP-B/32", "num_layers": 6}),
-    Case("Ti/16 at 160²", 8, 24, {"variant": "Ti/16", "image_size": 160}, COPIES),
-    Case(
-        *("S/16 in shards, 4 blocks, 2 parts", 4, 40, {"variant": "S/16", "num_layers": 4}),
-        *(SHARDS, {"ema_decay": 0.999, "accumulation_steps": 2}),
-    ),
-    Case("S/32 in shards, 3 images", 2, 6, {"variant": "S/32", "classifier": "map"}, SHARDS),
-)
-# Of long sequences, whose loops XLA counts once in the FLOPs.
-LONG = Case("S/16 at 512², 6 blocks", 1, 1, {"variant": "S/16", "image_size": 512, "num_layers": 6})
 
 
 def config_of(case: Case):
@@ -75,10 +64,36 @@ def config_of(case: Case):
     return config.complete_task("classes")
 
 
+def trained(case: Case) -> dict[str, float]:
+    """Trains four steps in this process; returns the bytes that they take at most, and planned."""
+    import keras
+    import numpy as np
+
+    from benchmarks import memory
+    from vit_keras import machine, planning
+    from vit_keras.compute import abstract_model
+    from vit_keras.models import from_model_config
+    from vit_keras.training.loop import compile_model
+
+    config = config_of(case)
+    if keras.backend.backend() == "jax":
+        plan = planning.compiled_memory(config)
+    else:
+        model = abstract_model(lambda: from_model_config(config.model, num_classes=1000))
+        plan = planning.device_memory(model, config)
+    machine.keep_memory()
+    before = memory.resident()
+    model = from_model_config(config.model, num_classes=1000)
+    compile_model(model, config)
+    images = np.zeros((4 * case.batch, *model.input_shape[1:]), "float32")
+    model.fit(images, np.eye(1000)[: len(images)], batch_size=case.batch, epochs=1, verbose=0)
+    return {"memory": (memory.peak() - before) * 2**30 - images.nbytes, "plan": plan.total}
+
+
 def measure(case: Case) -> dict[str, float]:
     """Compiles the training step in this process, which has the devices of the case."""
-    from benchmarks.state_memory import compiled_step
     from vit_keras.models import from_model_config
+    from vit_keras.planning.memory import compiled_step
     from vit_keras.training import distribution
     from vit_keras.training.loop import compile_model
 
@@ -87,13 +102,7 @@ def measure(case: Case) -> dict[str, float]:
         model = from_model_config(config.model, num_classes=1000)
         compile_model(model, config)
         step = compiled_step(model, case.batch // config.optimizer.accumulation_steps)
-    sizes, costs = step.memory_analysis(), step.cost_analysis()
-    results = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
-    return {
-        "memory": sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + results,
-        "flops": costs["flops"],
-        **messages(step.as_text()),
-    }
+    return {"flops": step.cost_analysis()["flops"], **messages(step.as_text())}
 
 
 def messages(program: str) -> dict[str, int]:
@@ -110,53 +119,60 @@ def messages(program: str) -> dict[str, int]:
 
 
 def planned(case: Case) -> dict[str, float]:
-    """What the plan says of the case."""
+    """The messages and operations of the plan."""
     from vit_keras import planning
     from vit_keras.compute import abstract_model
     from vit_keras.models import from_model_config
 
     config = config_of(case)
     model = abstract_model(lambda: from_model_config(config.model, num_classes=1000))
-    memory = planning.device_memory(model, config, case.devices, planning.PROGRAMS["xla_cpu"])
     sent = planning.communication(model, config, case.devices)
     parts = config.optimizer.accumulation_steps
     return {
-        "memory": memory.total,
         "flops": planning.device_flops(model, config, case.devices) / parts,
         "all-reduce": (sent.summed + sent.scattered) / parts,
         "all-gather": sent.gathered / parts,
     }
 
 
-def in_a_process(case: Case) -> dict[str, float]:
-    """Calls `measure` in a process of its own, since JAX decides on its devices once."""
+def in_a_process(function: str, case: Case, backend: str = "jax") -> dict[str, float]:
+    """Calls a function of this module in a process of its own, which has the case's devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count="
     code = "import json, sys; from benchmarks import plan_memory as p; "
-    code += "print(json.dumps(p.measure(p.Case(**json.loads(sys.argv[1])))))"
+    code += f"print(json.dumps(p.{function}(p.Case(**json.loads(sys.argv[1])))))"
     command = [sys.executable, "-c", code, json.dumps(dataclasses.asdict(case))]
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "XLA_FLAGS": f"{flags}{case.devices}"}
+    environment = {**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": f"{flags}{case.devices}"}
     printed = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, check=True, text=True
     )
     return json.loads(printed.stdout.splitlines()[-1])
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--others", action="store_true", help="the cases of no rule")
-    chosen = (*OTHERS, LONG) if parser.parse_args().others else CASES
-    print(
-        "| case | devices | batch | plan, MiB | measured, MiB | difference | FLOPs | all-reduce |"
-    )
-    print("|---|--:|--:|--:|--:|--:|--:|--:|")
-    for case in chosen:
-        plan, measured = planned(case), in_a_process(case)
-        row = [f"{plan['memory'] / MIB:.1f}", f"{measured['memory'] / MIB:.1f}"]
-        for name in ("memory", "flops", "all-reduce"):
-            share = plan[name] / measured[name] - 1 if measured[name] else 0
-            row.append(f"{100 * share:+.1f} %" if measured[name] else "-")
+def print_memory() -> None:
+    """Prints the table of runs on one device."""
+    print("| case | backend | batch | plan, MiB | measured, MiB | plan / measured |")
+    print("|---|---|--:|--:|--:|--:|")
+    for case in ALONE:
+        for backend in ("torch", "tensorflow", "jax"):
+            answer = in_a_process("trained", case, backend)
+            plan, peak = answer["plan"] / MIB, answer["memory"] / MIB
+            row = f"{plan:.0f} | {peak:.0f} | {plan / peak:.2f}"
+            print(f"| {case.name} | {backend} | {case.batch} | {row} |", flush=True)
+
+
+def print_messages() -> None:
+    """Prints the table of runs on several devices."""
+    print("| case | devices | batch | FLOPs | all-reduce | all-gather |\n|---|--:|--:|--:|--:|--:|")
+    for case in TOGETHER:
+        plan, measured = planned(case), in_a_process("measure", case)
+        row = [
+            f"{100 * (plan[name] / measured[name] - 1):+.1f} %" if measured[name] else "-"
+            for name in plan
+        ]
         print(f"| {case.name} | {case.devices} | {case.batch} | {' | '.join(row)} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--messages", action="store_true", help="compare messages and FLOPs")
+    (print_messages if parser.parse_args().messages else print_memory)()

@@ -54,29 +54,9 @@ def state_bytes(model) -> int:
 
 def step_bytes(model, batch: int) -> int:
     """The bytes that XLA reserves on a device for a training step, beside its arguments."""
+    from vit_keras.planning.memory import compiled_step
+
     return compiled_step(model, batch).memory_analysis().temp_size_in_bytes
-
-
-def compiled_step(model, batch: int):
-    """XLA's program of one training step on `batch` images, as `fit` compiles it."""
-    import jax
-    import keras
-
-    groups = (
-        *(model.trainable_variables, model.non_trainable_variables),
-        *(model.optimizer.variables, model.metrics_variables),
-    )
-    state = tuple([variable.value for variable in group] for group in groups)
-    used = keras.distribution.distribution()
-
-    def array(*shape):
-        layout = used.get_data_layout(shape).backend_layout if used else None
-        return jax.ShapeDtypeStruct(shape, "float32", sharding=layout)
-
-    data = array(batch, *model.input_shape[1:]), array(batch, *model.output_shape[1:])
-    shardings = (None, jax.tree.map(lambda x: x.sharding, state)) if used else None
-    step = jax.jit(model.train_step, donate_argnums=0, out_shardings=shardings)
-    return step.lower(state, data).compile()
 
 
 def in_a_process(arguments, devices, mode) -> dict:

@@ -24,7 +24,6 @@ class Device:
         group: How many devices the fast links join.
         network: Bytes a second that it sends to devices of other groups, in one direction.
         source: Where the figures come from.
-        program: How it keeps activations, a key of `PROGRAMS`.
 
     Example:
         >>> find_device("h100").memory / GIB
@@ -40,7 +39,6 @@ class Device:
     group: int
     network: float
     source: str
-    program: str = "fused"
 
 
 # NVIDIA states the sum of both directions of NVLink, halved here; the network is the adapter for
@@ -71,9 +69,9 @@ DEVICES = {
         *("a chip of TPU v5e", 197 * TERA, 197 * TERA, 16 * GB, 819 * GB, 200 * GB, 256),
         *(3.125 * GB, f"{TPU}/v5e"),
     ),
-    "cpu": Device(  # a part of a processor, as XLA divides it to try programs for many devices
-        *("a processor through XLA", None, None, math.inf, math.inf, math.inf, 1, math.inf),
-        *("measured with XLA of jaxlib 0.10", "xla_cpu"),
+    "cpu": Device(
+        *("this processor by JAX", None, None, math.inf, math.inf, math.inf, 1, math.inf),
+        "XLA's analysis of the compiled step",
     ),
 }
 

@@ -1,16 +1,147 @@
-"""The memory that a training step takes on one device."""
+"""The memory that a training step takes on one device.
+
+On accelerators it is derived from what each layer's products keep for the backward pass. A product
+keeps what it multiplies, a normalization its statistics, a nonlinear function its input. For a
+block of width D with H heads and an MLP of M units, that is for each of N tokens: the input of the
+block, the input of the second half, two normalized inputs, q, k, v and attention's result, 8 D
+together, 2 M in the MLP, and a logarithm for each head. Attention is one kernel, and functions are
+computed again element by element: torch works like this, and JAX on accelerators. The program that
+XLA makes for a processor works otherwise, and says itself what it takes (`compiled_memory`).
+"""
 
 import dataclasses
 import math
+from collections.abc import Callable, Iterator
 
 import keras
 
+from vit_keras import layers
+from vit_keras.compute import Convention, count
+from vit_keras.compute.nested import layer_calls
 from vit_keras.config import Config
 from vit_keras.layers import EncoderBlock
-from vit_keras.planning.kept import FLOAT32, FUSED, Kept, Part, Program, kept
+from vit_keras.models import from_model_config
 from vit_keras.training.distribution.on_jax import axis_to_split
+from vit_keras.training.loop import compile_model
 
+FLOAT32 = 4  # bytes
 ITEMSIZE = {"float32": 4, "mixed_bfloat16": 2, "mixed_float16": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """Bytes of one layer's activations between its forward and its backward pass.
+
+    Attributes:
+        bytes: What its backward pass needs.
+        workspace: What the backward pass takes beside this.
+        gradients: The gradients of the layer's weights, in float32.
+        input: If rematerialization drops the rest, the layer's input, which is kept alone.
+    """
+
+    bytes: float
+    workspace: float = 0
+    gradients: float = 0
+    input: float | None = None
+
+    @property
+    def between(self) -> float:
+        """The bytes between the forward and the backward pass of the layer."""
+        return self.bytes if self.input is None else self.input
+
+
+def _block(layer, shape, images, itemsize) -> Kept:
+    """Bytes of an `EncoderBlock` on tokens `(B, N, D)`."""
+    (tokens, width), options, windows = shape[1:], layer.options, layer.attention.windows
+    size = images * tokens  # of one channel
+    sequences, length, whole = images, tokens, 0
+    if windows is not None:
+        prefix = windows.prefix(tokens)
+        sequences, length = images * windows.count, windows.patches + prefix
+        whole = 3 if prefix else 1  # tensors of all tokens
+    branches = 1 if options.parallel else 2
+    explicit = layer.attention_dropout_rate or layer.attention.relative is not None
+    norms = width * (branches + options.attention_norm) + layer.mlp_dim * options.mlp_norm
+    elements = (
+        size * norms
+        + sequences * layer.num_heads * length * (2 * length if explicit else 1)
+        + width * (4 * sequences * length + 2 * size * options.qk_norm)  # q, k, v and the result
+        + size * width * whole
+        + size * width * (branches if options.layer_scale is not None else 0)
+        + size * layer.mlp_dim * (4 if options.mlp == "swiglu" else 2)
+    )
+    masks = 2 * width + layer.mlp_dim if layer.dropout_rate else 0
+    if layer.attention_dropout_rate:
+        masks += layer.num_heads * length * sequences * length // size
+    halves = size * width * FLOAT32 * branches  # normalized in float32
+    gradients = size * (2 * width + max(layer.mlp_dim, 4 * width)) * itemsize
+    dropped = size * width * itemsize if layer.rematerialise else None
+    total = elements * itemsize + halves + size * masks  # a mask has a byte an element
+    return Kept(total, workspace=gradients, input=dropped)
+
+
+def _patches(layer, shape, images, itemsize) -> Kept:
+    """Bytes of the patches, which are the rows of the matrix that the kernel multiplies."""
+    patches = math.prod(layer.grid(shape[1:3]))
+    return Kept(images * patches * math.prod(layer.kernel.shape[:-1]) * itemsize)
+
+
+def _norm(layer, shape, images, itemsize) -> Kept:
+    """Bytes of a normalization of `(B, ..., D)`, and of its input."""
+    inputs = images * math.prod(shape[1:])
+    return Kept(inputs * (itemsize + FLOAT32), workspace=2 * inputs * itemsize)
+
+
+def _product(layer, shape, images, itemsize) -> Kept:
+    """Bytes of a product's input and result."""
+    positions = images * math.prod(shape[1:-1])
+    return Kept(positions * (shape[-1] + layer.kernel.shape[-1]) * itemsize)
+
+
+def _pooling(layer, shape, images, itemsize) -> Kept:
+    """Bytes of the keys, the values and the weights of attention with one query."""
+    tokens, width = shape[1:]
+    return Kept(images * tokens * (2 * width + 2 * layer.num_heads) * itemsize)
+
+
+RULES: dict[type, Callable[..., Kept]] = {
+    layers.EncoderBlock: _block,
+    layers.PatchEmbedding: _patches,
+    keras.layers.LayerNormalization: _norm,
+    keras.layers.RMSNormalization: _norm,
+    keras.layers.Dense: _product,
+    layers.MAPHead: _pooling,
+}
+
+
+def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
+    """Yields what each layer of a model keeps, in the order of the computation.
+
+    Args:
+        model: A functional model, also one without values.
+        images: The images that a device computes at a time.
+        itemsize: Bytes of an activation.
+
+    Raises:
+        ValueError: A layer that multiplies by weights has no rule, as in a ResNet.
+    """
+    for layer, shapes in layer_calls(model):
+        rule = next((RULES[kind] for kind in type(layer).__mro__ if kind in RULES), None)
+        weights = layer.trainable_variables
+        gradients = FLOAT32 * sum(math.prod(variable.shape) for variable in weights)
+        for number, shape in enumerate(shapes):
+            added = 0 if number else gradients  # one array, however often the layer is called
+            if rule is not None:
+                row = rule(layer, shape, images, itemsize)
+                yield dataclasses.replace(row, gradients=added)
+            elif not any(elements for _, elements in count(layer, shape, Convention())):
+                yield Kept(0, gradients=added)
+            else:
+                raise ValueError(
+                    "A plan knows what the layers of a Vision Transformer keep for the backward "
+                    f"pass. Received: layer {layer.name!r}, a {type(layer).__name__}. Measure one "
+                    "update of this model instead"
+                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,14 +154,15 @@ class Memory:
         average: Polyak's average of the weights.
         sums: The sums of the gradients of a batch that is computed in parts.
         batch: The images and targets that are computed at a time.
+        images: The images that a device computes at a time.
         copies: Kernels as the layers read them: rounded to the type of the products, or gathered
             from the other devices where the state is split.
         activations: What the forward pass keeps for the backward pass.
         gradients: The gradients that are held until the update.
         step: The most that copies, activations, gradients and what a layer's backward pass
             computes with take at once. At the beginning of the backward pass there are few
-            gradients, at its end few activations, so this is less than their sum.
-        images: The images that a device computes at a time.
+            gradients, at its end few activations, so this is less than their sum. For
+            `compiled_memory`, the arrays of XLA's program.
 
     Example:
         >>> config = Config(batch=8, model=ModelConfig("Ti/16"))
@@ -45,11 +177,11 @@ class Memory:
     average: float
     sums: float
     batch: float
-    copies: float
-    activations: float
-    gradients: float
-    step: float
     images: int
+    copies: float = 0
+    activations: float = 0
+    gradients: float = 0
+    step: float = 0
 
     @property
     def state(self) -> float:
@@ -62,16 +194,13 @@ class Memory:
         return self.state + self.batch + self.step
 
 
-def device_memory(
-    model: keras.Model, config: Config, devices: int = 1, program: Program = FUSED
-) -> Memory:
-    """Computes the memory that training takes on each device.
+def device_memory(model: keras.Model, config: Config, devices: int = 1) -> Memory:
+    """Computes the memory that training takes on each accelerator.
 
     Args:
         model: The model of the run, also one without values.
         config: The run, of which `batch`, `optimizer`, `shard_state` and `model.dtype` count.
         devices: How many devices share each batch.
-        program: How activations are kept, a value of `PROGRAMS`.
 
     Returns:
         `Memory`.
@@ -85,28 +214,83 @@ def device_memory(
         >>> alone, shared = (device_memory(model, config, count).moments for count in (1, 8))
         >>> round(alone / shared, 1)
         7.8
-        >>> on_a_processor = device_memory(model, config, 8, PROGRAMS["xla_cpu"]).activations
-        >>> round(on_a_processor / device_memory(model, config, 8).activations, 1)
-        2.1
     """
+    state, itemsize = _state(model, config, devices), ITEMSIZE[config.model.dtype]
+    rows = list(kept(model, state.images, itemsize))
+    copies = _copies(model, config, devices if config.shard_state else 1, itemsize)
+    holds = devices > 1 or config.optimizer.grad_norm_clip is not None
+    return dataclasses.replace(
+        state,
+        copies=copies,
+        activations=sum(row.between for row in rows),
+        gradients=(sum if holds else max)(row.gradients for row in rows),
+        step=copies + _backward(rows, holds),
+    )
+
+
+def compiled_memory(config: Config, num_classes: int = 1000) -> Memory:
+    """The memory of a training step on this machine's processor, as XLA reserves it for JAX.
+
+    The model is built with its weights, and its step is compiled, which takes up to a minute.
+
+    Args:
+        config: The run.
+        num_classes: The size of the classifier.
+
+    Returns:
+        `Memory`, where `step` is what XLA's program takes beside the state and the batch.
+
+    Raises:
+        ValueError: Keras' backend is not JAX, or the batch cannot be divided.
+    """
+    if keras.backend.backend() != "jax":
+        raise ValueError(
+            "A plan for `device` cpu asks XLA, so it needs KERAS_BACKEND=jax. "
+            f"Received: KERAS_BACKEND={keras.backend.backend()}"
+        )
+    config = config.complete_task("classes")
+    model = from_model_config(config.model, num_classes=num_classes)
+    compile_model(model, config)
+    state = _state(model, config, 1)
+    sizes = compiled_step(model, state.images).memory_analysis()
+    results = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    taken = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + results
+    return dataclasses.replace(state, step=taken - state.state - state.batch)
+
+
+def compiled_step(model: keras.Model, images: int):
+    """JAX's program of a training step of a compiled model on that many images, as `fit` makes."""
+    import jax
+
+    groups = (
+        *(model.trainable_variables, model.non_trainable_variables),
+        *(model.optimizer.variables, model.metrics_variables),
+    )
+    state = tuple([variable.value for variable in group] for group in groups)
+    used = keras.distribution.distribution()
+
+    def array(*shape):
+        layout = used.get_data_layout(shape).backend_layout if used else None
+        return jax.ShapeDtypeStruct(shape, "float32", sharding=layout)
+
+    data = array(images, *model.input_shape[1:]), array(images, *model.output_shape[1:])
+    shardings = (None, jax.tree.map(lambda x: x.sharding, state)) if used else None
+    step = jax.jit(model.train_step, donate_argnums=0, out_shardings=shardings)
+    return step.lower(state, data).compile()
+
+
+def _state(model, config, devices) -> Memory:
+    """What stays from update to update, and the batch."""
     images, optimizer = images_at_a_time(config, devices), config.optimizer
-    itemsize = FLOAT32 if program.computes_in_float32 else ITEMSIZE[config.model.dtype]
-    rows = list(kept(model, Part(images, itemsize, devices > 1), program))
     replicas = devices if config.shard_state else 1
     trained = sum(_bytes(variable, replicas) for variable in model.trainable_variables)
     pixels = math.prod(model.input_shape[1:]) + math.prod(model.output_shape[1:])
-    copies = _copies(model, config, replicas, itemsize, program)
-    holds = devices > 1 or optimizer.grad_norm_clip is not None
     return Memory(
         weights=sum(_bytes(variable, replicas) for variable in model.variables),
         moments=_moments(optimizer) * trained,
         average=trained if optimizer.ema_decay is not None else 0,
         sums=trained if optimizer.accumulation_steps > 1 else 0,
         batch=images * pixels * FLOAT32,
-        copies=copies,
-        activations=sum(row.between for row in rows),
-        gradients=(sum if holds else max)(row.gradients for row in rows),
-        step=max(copies + _backward(rows, holds), _update(rows, devices, program)),
         images=images,
     )
 
@@ -132,7 +316,7 @@ def split_bytes(holder: keras.Model | keras.layers.Layer, replicas: int) -> floa
 
 
 def repeated_blocks(model: keras.Model) -> list[EncoderBlock]:
-    """The blocks that the backward pass computes again, if the program can."""
+    """The blocks that the backward pass computes again."""
     return [
         layer for layer in model.layers if isinstance(layer, EncoderBlock) and layer.rematerialise
     ]
@@ -152,7 +336,7 @@ def _moments(optimizer):
     return 0.5 if optimizer.momentum_dtype == "bfloat16" else 1
 
 
-def _copies(model, config, replicas, itemsize, program):
+def _copies(model, config, replicas, itemsize):
     """The bytes of kernels that are rounded or gathered for the forward and backward passes.
 
     A block that is computed again rounds and gathers its kernels again, one block at a time.
@@ -163,7 +347,7 @@ def _copies(model, config, replicas, itemsize, program):
             return split_bytes(holder, replicas)
         return itemsize * sum(math.prod(v.shape) for v in holder.variables if len(v.shape) > 1)
 
-    again = [size(block) for block in repeated_blocks(model)] if program.drops else []
+    again = [size(block) for block in repeated_blocks(model)]
     return size(model) - sum(again) + max(again, default=0)
 
 
@@ -176,9 +360,3 @@ def _backward(rows: list[Kept], holds: bool) -> float:
         activations -= row.between
         gradients += row.gradients if holds else 0
     return most
-
-
-def _update(rows: list[Kept], devices: int, program: Program) -> float:
-    """The gradients before the update; XLA:CPU adds those of all devices up in new memory."""
-    gradients = sum(row.gradients for row in rows)
-    return 2 * gradients if devices > 1 and program.sums_in_new_memory else 0
