@@ -22,6 +22,7 @@ FIELDS = (
     *("--model.hidden_size", "16", "--model.num_layers", "1", "--model.num_heads", "2"),
     *("--model.mlp_dim", "32", "--batch", "16", "--epochs", "48", "--kernels", "default"),
     *("--optimizer.name", "adamw", "--optimizer.learning_rate", "0.01"),
+    *("--eval_every", "1000", "--checkpoint_every", "1000"),
 )
 WRITERS = {
     "png": lambda path, x: path.with_suffix(".png").write_bytes(png(x[..., 0])),
@@ -44,7 +45,7 @@ def trained(folder, kind, channels, *more, count=32):
 
 
 @pytest.mark.on("torch")
-@pytest.mark.parametrize("kind", ["png", "npy"])
+@pytest.mark.parametrize("kind", ["png", pytest.param("npy", marks=pytest.mark.nightly)])
 def test_a_texture_below_the_eighth_bit_is_learned(tmp_path, kind):
     folder, report = trained(tmp_path, kind, 1)
     assert report["accuracy"] >= 0.95
@@ -96,6 +97,7 @@ def probabilities(source, files):
 
 
 @pytest.mark.on("torch")
+@pytest.mark.nightly
 def test_a_run_of_thirteen_channels_predicts_and_is_exported(tmp_path):
     folder, report = trained(tmp_path, "tiff", 13)
     assert report["accuracy"] >= 0.95

@@ -65,8 +65,11 @@ def test_registers_and_class_token_stay_in_their_places(rng):
     "options",
     [
         {"num_registers": 4, "position_cover": "class", "classifier": "token_gap"},
-        {"num_registers": 2, "position_cover": "patches", "classifier": "gap_norm"},
-        {"class_token": True, "classifier": "map"},
+        pytest.param(
+            {"num_registers": 2, "position_cover": "patches", "classifier": "gap_norm"},
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param({"class_token": True, "classifier": "map"}, marks=pytest.mark.nightly),
     ],
 )
 def test_merging_equal_patches_changes_nothing_beside_other_tokens(rng, options):
