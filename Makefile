@@ -39,7 +39,8 @@ train: $(VENV)/installed
 check test nightly: export OMP_NUM_THREADS ?= 1
 check test nightly: export TF_NUM_INTRAOP_THREADS ?= 1
 test: $(VENV)/installed
-	$(MAKE) --jobs=$(JOBS) --output-sync=target lint test-once test-tensorflow test-jax test-torch
+	$(MAKE) --jobs=$(JOBS) --output-sync=target \
+		lint test-files test-once test-tensorflow test-jax test-torch
 
 # Long sweeps, of which `make test` runs some cases.
 nightly: $(VENV)/installed
@@ -90,8 +91,14 @@ prose: $(VENV)/installed
 	$(BIN)/codespell $(PROSE)
 	$(BIN)/python tools/prose.py $(PROSE)
 
+# What is the same on every backend, in two parts that take about equally long.
+FILES := $(addprefix tests/,data commands documentation faults fuzz)
+test-files: $(VENV)/installed
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m "once and not nightly" $(FILES)
+
 test-once: $(VENV)/installed
-	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m "once and not nightly"
+	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m "once and not nightly" \
+		$(addprefix --ignore=,$(FILES))
 
 # A little behind the part above, which takes longest.
 test-%: $(VENV)/installed
