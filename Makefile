@@ -39,8 +39,7 @@ train: $(VENV)/installed
 check test nightly: export OMP_NUM_THREADS ?= 1
 check test nightly: export TF_NUM_INTRAOP_THREADS ?= 1
 test: $(VENV)/installed
-	$(MAKE) --jobs=$(JOBS) --output-sync=target \
-		lint test-files test-once test-tensorflow test-jax test-torch
+	$(MAKE) --jobs=$(JOBS) --output-sync=target lint test-files test-once test-tensorflow test-jax test-torch
 
 # Long sweeps, of which `make test` runs some cases.
 nightly: $(VENV)/installed

@@ -56,7 +56,7 @@ def test_together_they_make_what_ci_run_makes():
     called = {target for job in changes for target in targets(job)}
     assert {"lint", "test-once"} <= {*parts} <= called
     suites = [job["strategy"]["matrix"].get("suite") for job in changes]
-    assert [*BACKENDS, "once"] in suites
+    assert [*BACKENDS, "files", "once"] in suites
 
 
 def test_python_versions_are_those_of_the_package():
