@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import GOLDEN, assert_close, randomise, weights_by_path
+from tests.helpers import GOLDEN, assert_close, randomise, to_numpy, weights_by_path
+from vit_keras.inspection import feature_components, position_similarity, views_of
 from vit_keras.models import (
     ImageModel,
     Preprocessing,
@@ -121,3 +122,46 @@ def test_saved_files_carry_preprocessing_and_class_names(tmp_path):
     assert isinstance(again, ImageModel)
     assert list(again.class_names) == ["cat", "dog"]
     assert again.preprocessing == model.preprocessing
+
+
+def inside(base, *before):
+    """The models that people put around a backbone."""
+    images = keras.Input(base.input_shape[1:])
+    head = keras.layers.Dense(4, name="new_head")
+    x = images
+    for layer in before:
+        x = layer(x)
+    yield keras.Model(images, head(base(x)), name="around")
+    yield keras.Sequential([*before, base, keras.layers.Dense(4)], name="in_a_row")
+
+
+def test_a_model_around_a_backbone_shows_the_backbone(rng):
+    base = randomise(VisionTransformer(16, 8, 12, 2, 3, 20, None), rng)
+    images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
+    expected = to_numpy(attention_maps(base)(images))
+    components = feature_components(base, images)
+    for model in inside(base):
+        outer = keras.Sequential([model, keras.layers.ReLU()])
+        for nested in (model, outer):
+            assert_close(to_numpy(attention_maps(nested)(images)), expected, rtol=1e-6)
+            last = intermediates(nested)(images)[base.layers[-1].name]
+            assert_close(to_numpy(last), to_numpy(base(images)), rtol=1e-6)
+            for name, values in feature_components(nested, images).items():
+                assert_close(values, components[name], rtol=1e-4)
+            np.testing.assert_array_equal(position_similarity(nested), position_similarity(base))
+            assert views_of(nested) == views_of(base)
+
+
+def test_a_backbone_that_does_not_read_the_images_is_named():
+    base = VisionTransformer(16, 8, 12, 1, 3, 20, None, name="base")
+    for model in inside(base, keras.layers.Rescaling(2.0)):
+        with pytest.raises(ValueError, match=r'come before it.*model.get_layer\("base"\)'):
+            intermediates(model)
+    for model in inside(base):
+        with pytest.raises(ValueError, match=r'of the backbone itself.*model.get_layer\("base"\)'):
+            with_image_size(model, 32)
+    images = keras.Input((16, 16, 3))
+    other = VisionTransformer(16, 8, 12, 1, 3, 20, None, name="other")
+    both = keras.Model(images, keras.layers.Concatenate()([base(images), other(images)]))
+    with pytest.raises(ValueError, match=r'several.*get_layer\("base"\).*get_layer\("other"\)'):
+        attention_maps(both)

@@ -14,6 +14,7 @@ import numpy as np
 
 from vit_keras.models import attention_maps, attention_rollout, patch_grid
 from vit_keras.models.prefix import count_registers, has_class_token
+from vit_keras.models.surgery import backbone_of
 
 
 def patch_distances(grid: tuple[int, int], image_size: tuple[int, int]) -> np.ndarray:
@@ -164,6 +165,7 @@ def rollout_function(
         >>> rollout(images).shape  # (images, rows, columns)
         (8, 14, 14)
     """
+    model = backbone_of(model)
     maps = attention_maps(model)
     place = patch_grid(model), has_class_token(model)
 
@@ -197,6 +199,7 @@ def attention_views(
         >>> views.distance_px.shape  # (layers, heads)
         (12, 12)
     """
+    model = backbone_of(model)
     grid, size = patch_grid(model), tuple(model.input_shape[1:3])
     place, num_registers = (grid, has_class_token(model)), count_registers(model)
     batches = []

@@ -6,6 +6,7 @@ import numpy as np
 from vit_keras.inspection.pca import principal_components
 from vit_keras.layers import EncoderBlock, ResNetStage
 from vit_keras.models import patch_grid
+from vit_keras.models.surgery import backbone_of
 
 
 def feature_components(
@@ -34,6 +35,7 @@ def feature_components(
         >>> components["encoderblock_11"].shape  # (images, rows, columns, components)
         (8, 14, 14, 3)
     """
+    model = backbone_of(model)
     blocks = [layer for layer in model.layers if isinstance(layer, (EncoderBlock, ResNetStage))]
     if not blocks:
         raise ValueError(

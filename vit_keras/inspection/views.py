@@ -16,7 +16,7 @@ from vit_keras.inspection.weights import filter_components, position_similarity
 from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
 from vit_keras.layers.base import check_choice
 from vit_keras.models import patch_grid
-from vit_keras.models.surgery import windowed_blocks
+from vit_keras.models.surgery import backbone_of, windowed_blocks
 
 Arrays = dict[str, np.ndarray]
 
@@ -137,6 +137,7 @@ def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list
         >>> views_of(BiTR50x1(weights=None))
         ['filters', 'features']
     """
+    model = backbone_of(model)
     available = [
         name
         for name, (_, needs) in VIEWS.items()

@@ -6,6 +6,7 @@ import numpy as np
 from vit_keras.inspection.pca import principal_components
 from vit_keras.layers import AddPositionEmbs, PatchEmbedding, RootBlock, StdConv
 from vit_keras.models import patch_grid
+from vit_keras.models.surgery import backbone_of
 
 
 def filter_components(model: keras.Model, count: int = 28) -> tuple[np.ndarray, np.ndarray]:
@@ -32,6 +33,7 @@ def filter_components(model: keras.Model, count: int = 28) -> tuple[np.ndarray, 
 
 
 def _pixel_kernel(model):
+    model = backbone_of(model)
     for layer in model.layers:  # in the order of the computation
         if isinstance(layer, PatchEmbedding):
             return layer.kernel
@@ -64,6 +66,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
         >>> similarity[0, 0].shape  # of the first patch to all patches
         (14, 14)
     """
+    model = backbone_of(model)
     added = [layer for layer in model.layers if isinstance(layer, AddPositionEmbs)]
     if len(added) != 1:
         raise ValueError(

@@ -8,7 +8,7 @@ import keras
 from vit_keras.layers import EncoderBlock, PatchMap, ResNetStage
 from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
-from vit_keras.models.surgery import patch_grid
+from vit_keras.models.surgery import backbone_of, patch_grid
 
 ROOT_STRIDE = 4  # pixels between the places of a ResNet's first stage
 LAST = -1
@@ -61,6 +61,7 @@ def feature_pyramid(
         >>> feature_pyramid(model, blocks=(2, 5, 8, 11)).predict(images)[0].shape
         (8, 14, 14, 768)
     """
+    model = backbone_of(model)
     available = blocks_of(model)
     chosen = _chosen(model, available, levels, blocks)
     resized = levels if levels is not None else [None] * len(chosen)

@@ -6,7 +6,7 @@ from vit_keras.layers import AddPositionEmbs, AddPositionEmbs2D, PatchEmbedding
 from vit_keras.layers.base import pair
 from vit_keras.models.description import copy_description, resizing_of
 from vit_keras.models.lora import lora_layers, merge_lora
-from vit_keras.models.surgery import grid_of_layers, patch_grid
+from vit_keras.models.surgery import grid_of_layers, nested_backbones, patch_grid
 from vit_keras.resizing import (
     Resizing,
     resample_patch_kernel,
@@ -94,6 +94,11 @@ def _resized(
     image_size: tuple[int, int] | None = None,
     patch_size: tuple[int, int] | None = None,
 ) -> keras.Model:
+    if inside := nested_backbones(model):
+        raise ValueError(
+            "A model for another size is made of the backbone itself; add the layers around it "
+            f"again. Received: model {model.name!r}. Give {', '.join(inside)}"
+        )
     shape = (*(image_size or model.input_shape[1:3]), model.input_shape[-1])
     model = merge_lora(model) if lora_layers(model) else model
     images = keras.Input(shape, dtype=model.input.dtype, name=model.input.name)

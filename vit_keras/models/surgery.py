@@ -1,17 +1,72 @@
 """Models that are made from a built model and share its weights: intermediates, attention."""
 
+from collections.abc import Iterator
+
 import keras
 
-from vit_keras.layers import EncoderBlock, PatchEmbedding, WithAttentionWeights
+from vit_keras.layers import (
+    EncoderBlock,
+    PatchEmbedding,
+    ResNetStage,
+    RootBlock,
+    StdConv,
+    WithAttentionWeights,
+)
 from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
+
+BACKBONE = (EncoderBlock, PatchEmbedding, ResNetStage, RootBlock, StdConv)  # what one is made of
+
+
+def backbone_of(model: keras.Model) -> keras.Model:
+    """Returns the model that holds the blocks: `model` itself, or the one that it calls first.
+
+    Raises:
+        ValueError: There are several inside `model`, or other layers come before the only one. The
+            message names them.
+
+    Example:
+        >>> backbone_of(keras.Sequential([base, keras.layers.Dense(4)])) is base
+        True
+    """
+    places = nested_backbones(model)
+    if not places:
+        return model
+    (backbone, is_first), *others = places.values()
+    if others or not is_first:
+        why = "it holds several" if others else "other layers come before it"
+        raise ValueError(
+            "A model inside of another model must be the only backbone and read the images first. "
+            f"Received: model {model.name!r}, where {why}. Give it itself: {', '.join(places)}"
+        )
+    return backbone
+
+
+def nested_backbones(model: keras.Model) -> dict[str, tuple[keras.Model, bool]]:
+    """The backbones inside a model that has no blocks itself, by how to get them.
+
+    Returns:
+        `{'model.get_layer("…")': (backbone, whether it reads the images first)}`.
+    """
+    if any(isinstance(layer, BACKBONE) for layer in model.layers):
+        return {}
+    return {place: (inner, first) for place, inner, first in _nested(model, "model", True)}
+
+
+def _nested(model, place, first) -> Iterator[tuple[str, keras.Model, bool]]:
+    layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
+    for number, layer in enumerate(layers):
+        if isinstance(layer, keras.Model):
+            there = f'{place}.get_layer("{layer.name}")', layer, first and number == 0
+            is_backbone = any(isinstance(sublayer, BACKBONE) for sublayer in layer.layers)
+            yield from [there] if is_backbone else _nested(layer, there[0], there[2])
 
 
 def intermediates(model: keras.Model) -> keras.Model:
     """Makes a model that puts out the result of every layer, from the embedding to the logits.
 
     Args:
-        model: A functional model.
+        model: A functional model, or one that calls such a model first.
 
     Returns:
         A model that shares the weights of `model` and maps its input to `{layer name: output}`. The
@@ -21,6 +76,7 @@ def intermediates(model: keras.Model) -> keras.Model:
         >>> intermediates(model).predict(images)["encoderblock_3"].shape
         (8, 197, 768)
     """
+    model = backbone_of(model)
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
     outputs = {layer.name: layer.output for layer in layers}
     made = ImageModel(model.input, outputs, name=f"{model.name}_intermediates")
@@ -47,6 +103,7 @@ def attention_maps(model: keras.Model) -> keras.Model:
         >>> attention_maps(model).predict(images).shape
         (8, 12, 12, 197, 197)
     """
+    model = backbone_of(model)
     refuse_windows(model, "Attention maps")
     maps = []
 
@@ -109,6 +166,7 @@ def patch_grid(model: keras.Model) -> tuple[int, int]:
         >>> patch_grid(vit_keras.models.from_variant("Ti/16", image_size=(96, 224), num_classes=10))
         (6, 14)
     """
+    model = backbone_of(model)
     return grid_of_layers(model.layers, model.name)
 
 
