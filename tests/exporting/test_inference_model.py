@@ -6,6 +6,7 @@ import pytest
 from tests.helpers import assert_close, randomise
 from vit_keras import applications
 from vit_keras.exporting import for_inference
+from vit_keras.exporting.targets import coreml_program
 from vit_keras.models import HybridViT, VisionTransformer, intermediates
 
 SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
@@ -66,3 +67,22 @@ def test_a_block_that_another_layer_reads_computes_all_its_tokens(rng):
     images = rng.normal(size=(2, 8, 8, 3)).astype("float32")
     expected = both.predict_on_batch(images)
     assert_close(for_inference(both).predict_on_batch(images), expected, rtol=2e-6)
+
+
+@pytest.mark.on("torch")
+@pytest.mark.parametrize("options", [{}, {"classifier": "map"}, {"mlp": "swiglu", "gelu": "quick"}])
+def test_core_ml_gets_the_same_numbers_by_operations_that_it_knows(rng, options):
+    """coremltools 9 reads `mul` and not NumPy's `multiply`, which is the same operation."""
+    model = randomise(VisionTransformer((8, 12), 4, **SIZES, **options), rng)
+    images = rng.normal(size=(3, 8, 12, 3)).astype("float32")
+    program = coreml_program(for_inference(model), 3)
+    import torch
+
+    outputs = program.module()(torch.from_numpy(images)).numpy()
+    assert_close(outputs, model.predict_on_batch(images))
+    names = {
+        str(node.target).split(".")[1]
+        for node in program.graph.nodes
+        if node.op == "call_function" and str(node.target).startswith("aten")
+    }
+    assert {"mul", "add"} <= names and not names & {"multiply", "subtract", "divide", "alias"}

@@ -126,15 +126,19 @@ def write_pt2(model, path, batch):
     torch.export.save(_torch_program(model, batch), path)
 
 
+# What NumPy calls torch's operations, as Keras does too.
+SHORT = {"multiply": "mul", "subtract": "sub", "divide": "div", "absolute": "abs"}
+SHORT |= {"concat": "cat", "concatenate": "cat", "clip": "clamp", "negative": "neg"}
+
+
 def write_coreml(model, path, batch, precision="fp32"):
     """Writes an ML program for iOS 16 and later. It takes float32 pixels, 0 to 255 unless raw."""
     import coremltools as ct
 
     half = ct.precision.FLOAT16 if precision != "fp32" else ct.precision.FLOAT32
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        program = _torch_program(_with_float_input(model), batch).run_decompositions({})
         package = ct.convert(
-            _without_aliases(program),
+            coreml_program(model, batch),
             compute_precision=half,
             minimum_deployment_target=ct.target.iOS16,
         )
@@ -145,14 +149,20 @@ def write_coreml(model, path, batch, precision="fp32"):
         package.save(path)
 
 
-def _without_aliases(program):
-    """Removes torch's operation `alias`, which does nothing and which Core ML does not know."""
+def coreml_program(model, batch):
+    """The model as a program of torch with the names of operations that Core ML knows."""
     import torch
 
-    graph = program.graph_module.graph
-    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.alias.default):
-        node.replace_all_uses_with(node.args[0])
-        graph.erase_node(node)
+    program = _torch_program(_with_float_input(model), batch).run_decompositions({})
+    aten, graph = torch.ops.aten, program.graph_module.graph
+    for node in list(graph.nodes):
+        if node.target is aten.alias.default:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+        elif isinstance(node.target, torch._ops.OpOverload):
+            name, _, overload = node.target.name().removeprefix("aten::").partition(".")
+            if name in SHORT:
+                node.target = getattr(getattr(aten, SHORT[name]), overload or "default")
     program.graph_module.recompile()
     return program
 
