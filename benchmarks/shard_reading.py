@@ -107,7 +107,7 @@ def write_large(folder: pathlib.Path, records: int) -> None:
     """Writes shards without content, and an index of `records` pictures in them."""
     from PIL import Image
 
-    from vit_keras.data.shards import index, places
+    from vit_keras.data.shards import source
 
     Image.new("RGB", (64, 64), "teal").save(folder / "picture.jpg")
     picture = (folder / "picture.jpg").read_bytes()
@@ -116,13 +116,13 @@ def write_large(folder: pathlib.Path, records: int) -> None:
         path = folder / f"{'test' if number == SHARDS - 1 else 'train'}-{number:05}.tar"
         path.write_bytes(picture)
         os.truncate(path, 2**30)  # which takes no room on the disk
-    shards = places.find_shards(str(folder))
+    shards = source.find_shards(str(folder))
     flat = [shard for of_split in shards.splits.values() for shard in of_split]
-    table = np.zeros(records, index.PLACE)
+    table = np.zeros(records, source.PLACE)
     table["length"] = len(picture)
     table["label"] = np.random.default_rng(0).integers(0, CLASSES, records)
     tables = np.array_split(table, SHARDS)
-    index.write_index(index.index_folder(flat, shards.kind, None), tables, ())
+    source.write_index(source.index_folder(flat, shards.kind, None), tables, ())
 
 
 def open_large(records: int) -> None:

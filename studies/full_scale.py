@@ -9,7 +9,7 @@ from studies.lab import Trained, read_recipe, replace_fields
 from studies.results import published
 from vit_keras import data, variants, weights
 from vit_keras.config import Config, DataConfig
-from vit_keras.evaluation.fewshot import L2
+from vit_keras.evaluation.probes import L2
 
 JFT, IMAGENET_21K, IMAGENET = "JFT-300M", "ImageNet-21k", "ImageNet"
 RECIPES = {  # for JFT-300M, by the beginning of the variant's name; the longest match counts

@@ -83,13 +83,16 @@ def room_for(cell: str) -> str:
 
 
 def public_names(room: str) -> list[str]:
-    """The names in a room's `__all__`, or its functions and classes without an underscore."""
+    """The names in a room's `__all__`, those that it imports for type checkers, or its own ones."""
     path = ROOT / "vit_keras" / room.replace(".", "/")
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     body = ast.parse(path.read_text(encoding="utf-8")).body
     for node in body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             return ast.literal_eval(node.value)
+    typed = [node for block in body if isinstance(block, ast.If) for node in block.body]
+    if imported := [name.name for node in typed for name in getattr(node, "names", ())]:
+        return sorted(imported)
     kinds = (ast.FunctionDef, ast.ClassDef)
     return [node.name for node in body if isinstance(node, kinds) and node.name[0] != "_"]
 

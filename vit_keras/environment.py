@@ -16,7 +16,6 @@ PACKAGES = (
     "jax",
     "torch",
     "numpy",
-    "keras-cv",
     "tensorflow-datasets",
     "scikit-learn",
 )

@@ -1,5 +1,7 @@
 """Names of a package whose modules are imported when the names are first used."""
 
+import ast
+import importlib.util
 import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,3 +27,21 @@ def lazy_names(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
         return pkgutil.resolve_name(place if ":" in place else f"{place}:")
 
     return __getattr__
+
+
+def typed_names(package: str) -> tuple[Callable[[str], Any], list[str]]:
+    """Returns the `__getattr__` and the `__all__` of a package, each of whose names stands once.
+
+    The names are those that its `__init__` imports below `if TYPE_CHECKING:`, where type checkers
+    see them.
+
+    Args:
+        package: The package's `__name__`.
+    """
+    loader: Any = importlib.util.find_spec(package).loader  # type: ignore[union-attr]
+    blocks = [
+        node for node in ast.parse(loader.get_source(package)).body if isinstance(node, ast.If)
+    ]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    places = {a.name: f"{node.module}:{a.name}" for node in imports for a in node.names}
+    return lazy_names(package, places), sorted(places)

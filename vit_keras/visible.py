@@ -25,6 +25,16 @@ def visible(text: object) -> str:
     return "".join(c if _is_harmless(c) else ascii(c)[1:-1] for c in str(text))
 
 
+def on_one_line(name: object) -> str:
+    r"""Returns a name as `visible` does, with escapes for line breaks and tabs too.
+
+    Example:
+        >>> on_one_line("cat\n.jpg")
+        'cat\\n.jpg'
+    """
+    return visible(name).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def _is_harmless(character):
     spaces = unicodedata.category(character) == "Zs"
     return character.isprintable() or character in _SHOWN or spaces

@@ -96,6 +96,15 @@ def test_files_that_are_not_read_are_named(root, rng, report):
     assert "kinds" not in found  # no picture is opened
 
 
+def test_a_terminal_obeys_no_name(root, capsys):
+    for name in ("\x1b[2J.tga", "a\nproblem: none.tga"):
+        (root / "bee" / name).write_bytes(b"")
+    assert check(root, "--quick") == 0
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed and "bee/\\x1b[2J.tga" in printed
+    assert "a\\nproblem: none.tga" in printed
+
+
 def test_an_unreadable_picture_is_a_problem_unless_it_is_skipped(root, report, capsys):
     bad = root / "ant" / "07.png"
     bad.write_bytes(bad.read_bytes()[:100])

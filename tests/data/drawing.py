@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vit_keras.data.order import generator
+from vit_keras.data.batches import generator
 
 
 def drawn(function, count):

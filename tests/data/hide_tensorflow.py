@@ -6,7 +6,7 @@
 import os
 import sys
 
-HIDDEN = ("tensorflow", "tf_keras", "keras_cv")
+HIDDEN = ("tensorflow", "tf_keras")
 WANTED: list[str] = []
 
 

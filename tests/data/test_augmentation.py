@@ -11,7 +11,7 @@ from vit_keras import data
 from vit_keras.config import AugmentConfig
 from vit_keras.data import from_arrays
 from vit_keras.data.augment import Augmentation
-from vit_keras.data.order import generator
+from vit_keras.data.batches import generator
 from vit_keras.data.transforms import as_picture, bit_crop, random_window
 from vit_keras.models import Preprocessing
 
@@ -24,8 +24,6 @@ CHANGES = {
     "bit": {"crop": "bit"},
     "pillow": {"randaugment_layers": 2, "mixup_alpha": 0.4, "cutmix_alpha": 1.0},
     "jitter and erasing": {"policy": "trivialaugment", "color_jitter": 0.4, "erasing": 0.8},
-    "keras": {"randaugment_layers": 2, "library": "keras"},
-    "keras_cv": {"randaugment_layers": 2, "library": "keras_cv"},
 }
 
 
@@ -164,8 +162,6 @@ def test_wrong_augmentation_is_named(split):
     ):
         with pytest.raises(ValueError, match=message):
             AugmentConfig(**{field: value})
-    with pytest.raises(ValueError, match="of keras_cv shuffle by tf.random.shuffle.*keras_cv"):
-        AugmentConfig(library="keras_cv", mixup_alpha=0.1)
     with pytest.raises(ValueError, match=r"Only one of `augment.policy`.*: autoaugment and 2"):
         AugmentConfig(policy="autoaugment", randaugment_layers=2)
     gray = from_arrays(np.zeros((4, 8, 8, 1), "uint8"), np.arange(4))

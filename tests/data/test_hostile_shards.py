@@ -1,15 +1,19 @@
 """Damaged and hostile shards, notes and indexes are refused by their names."""
 
 import json
+import os
 import shutil
 import tarfile
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.data.gray_shards import load, png, samples, write_tar
+from tests.helpers import run_script
 from vit_keras import data
-from vit_keras.data.origin import UnreadableImageError
+from vit_keras.data.dataset import UnreadableImageError
 from vit_keras.data.shards.formats import FORMATS, example_class, framed
 from vit_keras.models import Preprocessing
 
@@ -183,3 +187,52 @@ def test_labels_of_two_kinds_are_refused(tmp_path, labels, in_one):
             file.write(framed(example.SerializeToString()))
     with pytest.raises(ValueError, match=r"tfrecord' is no whole .*(all be names|not one of 0)"):
         load(tmp_path)
+
+
+def test_a_picture_that_a_dictionary_repeats_takes_its_memory_once(tmp_path):
+    """1 kB of a file stands for 3 GB: in one process, what one row takes."""
+    picture = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    schema = pa.schema([("image", picture), ("label", pa.int64())])
+    row = {"image": {"bytes": png(7) + bytes(3 * 2**20), "path": "a.png"}, "label": 0}
+    path = tmp_path / "a.parquet"
+    with parquet.ParquetWriter(
+        path, schema, compression="zstd", dictionary_pagesize_limit=2**22
+    ) as file:
+        file.write_table(
+            pa.concat_tables([pa.Table.from_pylist([row, row | {"label": 1}] * 25, schema)] * 20)
+        )
+    assert path.stat().st_size < 2**14
+    code = (
+        "import resource; from vit_keras import data; from vit_keras.config import DataConfig; "
+        f"s = data.load('shards:{path}', 1, DataConfig(test_percent=0), labeled=False); "
+        "s = s.split('train'); s.read(0); "
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        "assert s.read(70).max() == 7 and len(s) == 1000; "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    assert int(run_script("-c", code).stdout.split()[-1]) < 2**18  # kB
+
+
+def test_a_long_label_that_a_dictionary_repeats_is_refused(tmp_path):
+    row = {"image": png(7), "label": "a" * 2**20}
+    table = pa.Table.from_pylist([row] * 3000)
+    parquet.write_table(table, tmp_path / "a.parquet", compression="zstd")
+    with pytest.raises(ValueError, match="a label takes more than 256 bytes"):
+        load(tmp_path)
+
+
+def test_a_shard_that_is_listed_twice_or_no_file_is_refused(packed, tmp_path):
+    shutil.copytree(packed / "tar", tmp_path / "twice")
+    file = tmp_path / "twice" / "shards.json"
+    manifest = json.loads(file.read_text())
+    entries = next(iter(manifest["splits"].values()))
+    entries.append(entries[0])
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(
+        ValueError, match=r"shards.json' must name each file once. Received: '.*tar' t"
+    ):
+        load(tmp_path / "twice")
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ValueError, match="shards.json' is no file"):
+        load(tmp_path / "twice")

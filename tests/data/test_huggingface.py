@@ -7,7 +7,7 @@ from tests.data.gray_pictures import grays
 from tests.data.gray_shards import png
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig
-from vit_keras.data.origin import UnreadableImageError
+from vit_keras.data.dataset import UnreadableImageError
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once

@@ -7,7 +7,7 @@ from tests.helpers import assert_close
 from vit_keras import data
 from vit_keras.config import AugmentConfig, PretextConfig
 from vit_keras.data import Masking, from_arrays
-from vit_keras.data.order import EXAMPLE, generator
+from vit_keras.data.batches import EXAMPLE, generator
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once

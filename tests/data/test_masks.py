@@ -11,7 +11,7 @@ from PIL import Image
 from tests.data.mask_pictures import CLASSES, STEP, make_mask, write_folder, write_pair, write_split
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig
-from vit_keras.data.origin import UnreadableImageError
+from vit_keras.data.dataset import UnreadableImageError
 from vit_keras.models import Preprocessing
 from vit_keras.tasks import Task
 

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from tests.helpers import assert_close
 from vit_keras.config import AugmentConfig
-from vit_keras.data.mixing import Mixing
-from vit_keras.data.order import PAIR, generator
+from vit_keras.data.augment import Mixing
+from vit_keras.data.batches import PAIR, generator
 from vit_keras.data.randaugment import on_tensorflow
 
 pytestmark = pytest.mark.nightly_on("jax")  # beside TensorFlow, torch shows what Keras' layers do

@@ -6,9 +6,18 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from tests.peers import peer
-from vit_keras.data.operations import GRAY, OPERATIONS
-from vit_keras.data.policies import autoaugment, color_jitter, randaugment, trivialaugment
-from vit_keras.data.strengths import AUTOAUGMENT, IMAGENET, RANDAUGMENT, TRIVIALAUGMENT
+from vit_keras.data.policies import (
+    AUTOAUGMENT,
+    GRAY,
+    IMAGENET,
+    OPERATIONS,
+    RANDAUGMENT,
+    TRIVIALAUGMENT,
+    autoaugment,
+    color_jitter,
+    randaugment,
+    trivialaugment,
+)
 
 pytestmark = pytest.mark.once
 

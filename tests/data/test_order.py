@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from vit_keras.data.order import EXAMPLE, PAIR, balanced, generator, shuffled
+from vit_keras.data.batches import EXAMPLE, PAIR, balanced, generator, shuffled
 
 pytestmark = pytest.mark.once
 

@@ -13,8 +13,8 @@ from PIL import Image
 from tests.data import crafted_pictures as crafted
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data import picture_bounds, pillow_images
-from vit_keras.data.origin import UnreadableImageError
+from vit_keras.data import deep_images, pillow_images
+from vit_keras.data.dataset import UnreadableImageError
 from vit_keras.models import Preprocessing
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore:Image size")]
@@ -125,7 +125,7 @@ def test_a_jpeg_of_many_scans_is_refused_unless_it_is_small(monkeypatch):
     scan = written[written.rindex(b"\xff\xda") : written.rindex(b"\xff\xd9")]
     written = written[:-2] + scan * 200 + b"\xff\xd9"
     assert read(written).shape == (64, 64, 3)
-    monkeypatch.setattr(picture_bounds, "MODEST_WORK", 64 * 64 * 100)
+    monkeypatch.setattr(deep_images, "MODEST_WORK", 64 * 64 * 100)
     with pytest.raises(ValueError, match=r"it has 2\d\d scans, more than 100; save it again"):
         read(written)
 
@@ -157,7 +157,7 @@ def test_a_png_without_all_its_rows_is_refused(rng):
 def test_interlaced_pngs_are_read(rng, height, width):
     """Seven passes of Adam7, each a smaller picture."""
     picture = rng.integers(0, 256, (height, width, 3), dtype="uint8")
-    passes = [picture[y::dy, x::dx] for x, y, dx, dy in picture_bounds.ADAM7]
+    passes = [picture[y::dy, x::dx] for x, y, dx, dy in deep_images.ADAM7]
     rows = b"".join(b"\0" + row.tobytes() for part in passes if part.size for row in part)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 1)
     chunks = {b"IHDR": header, b"IDAT": zlib.compress(rows), b"IEND": b""}

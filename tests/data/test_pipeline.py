@@ -7,8 +7,8 @@ from tests.data.drawing import drawn
 from tests.helpers import assert_close
 from vit_keras import data
 from vit_keras.config import AugmentConfig
-from vit_keras.data import affine, from_arrays
-from vit_keras.data.order import generator
+from vit_keras.data import augment, from_arrays
+from vit_keras.data.batches import generator
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once
@@ -127,7 +127,9 @@ def maps(config, count=400, size=21):
     """
     y, x = np.mgrid[:size, :size].astype("float32") - (size - 1) / 2
     image = np.stack([y, x], axis=-1)
-    actual = drawn(lambda rng: affine.warp(image, affine.draw(rng, (size, size), config)), count)
+    actual = drawn(
+        lambda rng: augment.warp(image, augment.draw_map(rng, (size, size), config)), count
+    )
     inner = slice(size // 2 - 2, size // 2 + 3)  # far from the edge, which is repeated
     points = np.stack([y[inner, inner], x[inner, inner], np.ones((5, 5))], axis=-1).reshape(-1, 3)
     values = actual[:, inner, inner].reshape(count, 25, 2)
@@ -171,7 +173,7 @@ def test_maps_lead_from_the_result_to_bilinear_and_nearest_pixels(rng, sides):
     config = AugmentConfig(rotation_degrees=70, scale=0.8, shift=0.3)
     (y, x), last = np.mgrid[: sides[0], : sides[1]], np.array(sides) - 1
     for i in range(5):
-        drawn_map = affine.draw(generator(i), sides, config)
+        drawn_map = augment.draw_map(generator(i), sides, config)
         places = np.stack([y, x, np.ones(sides)], axis=-1) @ drawn_map.T  # (H, W, 2)
         places = np.clip(places, 0, last)
         low = np.floor(places).astype(int)
@@ -180,9 +182,9 @@ def test_maps_lead_from_the_result_to_bilinear_and_nearest_pixels(rng, sides):
         upper = (1 - across) * image[top, left] + across * image[top, right]
         lower = (1 - across) * image[bottom, left] + across * image[bottom, right]
         expected = (1 - down) * upper + down * lower
-        assert_close(affine.warp(image, drawn_map), expected)
+        assert_close(augment.warp(image, drawn_map), expected)
         nearest = np.floor(places + 0.5).astype(int)
-        actual = affine.warp_mask(mask, drawn_map)
+        actual = augment.warp_mask(mask, drawn_map)
         assert actual.dtype == np.uint8
         np.testing.assert_array_equal(actual, mask[nearest[..., 0], nearest[..., 1]])
 

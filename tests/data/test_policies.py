@@ -8,9 +8,9 @@ from sklearn.datasets import load_sample_images
 from tests.data.drawing import drawn
 from vit_keras.config import AugmentConfig
 from vit_keras.data import policies
-from vit_keras.data.erasing import box, erase
-from vit_keras.data.operations import OPERATIONS
-from vit_keras.data.order import generator
+from vit_keras.data.augment import box, erase
+from vit_keras.data.batches import generator
+from vit_keras.data.policies import OPERATIONS
 
 pytestmark = pytest.mark.once
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vit_keras.data.order import generator
+from vit_keras.data.batches import generator
 from vit_keras.data.transforms import ASPECT, INCEPTION_AREA, bit_crop, random_window
 
 pytestmark = pytest.mark.once

@@ -11,7 +11,7 @@ from tests.data.gray_shards import load, samples, write_tar
 from tests.data.range_server import RangeServer, every_third
 from vit_keras import data
 from vit_keras.config import AugmentConfig
-from vit_keras.data.origin import UnreadableImageError
+from vit_keras.data.dataset import UnreadableImageError
 from vit_keras.data.shards import shard_files
 from vit_keras.data.shards.formats import FORMATS
 from vit_keras.models import Preprocessing

@@ -13,9 +13,9 @@ from tests.data.gray_pictures import grays
 from tests.data.gray_shards import load, png, samples, write_tar
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data.shards import index
+from vit_keras.data.shards import source
 from vit_keras.data.shards.formats import example_class
-from vit_keras.data.shards.places import expand_braces
+from vit_keras.data.shards.source import expand_braces
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("shard_cache")]
 
@@ -223,7 +223,7 @@ def test_what_came_in_place_of_a_shard_is_named(tmp_path, kind, content, message
 
 def test_an_index_is_built_once(packed, shard_cache, monkeypatch):
     first = load(packed / "tar", test_percent=0)
-    monkeypatch.setattr(index, "_scanned", lambda *_: pytest.fail("built again"))
+    monkeypatch.setattr(source, "_scanned", lambda *_: pytest.fail("built again"))
     again = load(packed / "tar", test_percent=0)
     assert grays(again.split("train")) == grays(first.split("train")) == [*range(20)]
     os.utime(packed / "tar" / "train-00000.tar", ns=(5, 5))
@@ -239,14 +239,14 @@ def test_pictures_are_reduced_once(tmp_path, rng):
     folder = data.load(f"folder:{tmp_path}", 3, DataConfig(test_percent=0))
     data.pack_shards(folder, tmp_path / "shards", format="parquet", image_size=20)
     reduced = load(tmp_path / "shards", test_percent=0).split("train")
-    for i, source in enumerate(folder.split("train").name(i) for i in range(3)):
+    for i, name in enumerate(folder.split("train").name(i) for i in range(3)):
         encoded, _ = reduced.encoded(i)
-        if source.endswith("2.png"):
+        if name.endswith("2.png"):
             assert encoded == (tmp_path / "a" / "2.png").read_bytes()
             continue
         picture = Image.open(io.BytesIO(encoded))
-        assert picture.size == ((20, 30) if source.endswith("1.png") else (40, 20))
-        expected = Image.open(source).convert("RGB").resize(picture.size, Image.BICUBIC)
+        assert picture.size == ((20, 30) if name.endswith("1.png") else (40, 20))
+        expected = Image.open(name).convert("RGB").resize(picture.size, Image.BICUBIC)
         difference = np.subtract(np.asarray(picture), np.asarray(expected), dtype="int32")
         assert np.abs(difference).mean() < 4
 

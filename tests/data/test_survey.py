@@ -1,6 +1,5 @@
 """What `survey_pictures` sees of pictures, and which pairs of them look alike."""
 
-import dataclasses
 import hashlib
 
 import imagehash
@@ -167,8 +166,8 @@ def test_a_picture_is_paired_within_and_across_splits_and_classes():
 
 def test_tiny_and_unreadable_pictures_only_repeat_as_files():
     tiny = [picture("a", side=8), picture("b", side=8), picture("c", side=8)]
-    tiny[2] = dataclasses.replace(tiny[2], digest=tiny[0].digest)
-    bad = [dataclasses.replace(picture(name), error="no picture") for name in ("d", "e")]
+    tiny[2] = tiny[2]._replace(digest=tiny[0].digest)
+    bad = [picture(name)._replace(error="no picture") for name in ("d", "e")]
     (pair,) = data.find_pairs([*tiny, *bad])
     assert (pair.first.name, pair.second.name, pair.is_exact) == ("a", "c", True)
     assert data.find_pairs([]) == data.find_pairs(bad) == []

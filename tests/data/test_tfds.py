@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig
-from vit_keras.data.origin import UnreadableImageError
+from vit_keras.data.dataset import UnreadableImageError
 from vit_keras.data.tfds import record_offsets
 from vit_keras.models import Preprocessing
 

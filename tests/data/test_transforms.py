@@ -7,7 +7,7 @@ from PIL import Image
 from tests.helpers import assert_close
 from tests.peers import peer
 from vit_keras import data
-from vit_keras.data.splits import Split
+from vit_keras.data.dataset import Split
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once

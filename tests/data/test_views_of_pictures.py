@@ -11,10 +11,10 @@ from tests.helpers import assert_close
 from tests.peers import peer
 from vit_keras import data
 from vit_keras.config import AugmentConfig, DinoConfig
-from vit_keras.data import colors, from_arrays
-from vit_keras.data.order import generator
+from vit_keras.data import from_arrays, pretext
+from vit_keras.data.batches import generator
+from vit_keras.data.pretext import Views
 from vit_keras.data.transforms import random_window
-from vit_keras.data.views import Views
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.once
@@ -47,7 +47,7 @@ def streams(count):
 def test_jitter_is_torchvisions_in_a_drawn_order(rng, mode):
     picture, orders = picture_of(rng, mode), []
     for stream, again in streams(60):
-        result, expected = colors.jitter(picture, stream, 0.8), picture
+        result, expected = pretext.jitter(picture, stream, 0.8), picture
         if again.random() < 0.8:
             orders.append(tuple(again.permutation(list(ADJUST)[: 4 if mode == "RGB" else 2])))
             for name in orders[-1]:
@@ -64,14 +64,14 @@ def test_brightness_is_spread_evenly_up_to_its_limits():
     """All else does nothing to a plain gray picture."""
     plain = Image.new("L", (1, 1), 100)
     levels = np.array(
-        [colors.jitter(plain, generator(i), 1.0).getpixel((0, 0)) for i in range(3000)]
+        [pretext.jitter(plain, generator(i), 1.0).getpixel((0, 0)) for i in range(3000)]
     )
     changed = levels[levels != 100]
     assert len(changed) / 3000 == pytest.approx(0.8, abs=5 * np.sqrt(0.16 / 3000) + 1 / 80)
     assert changed.min() >= 59 and changed.max() <= 140
     quantiles = np.quantile(changed, np.linspace(0.1, 0.9, 9))
     np.testing.assert_allclose(quantiles, 100 + 80 * np.linspace(-0.4, 0.4, 9), atol=4)
-    strong = [colors.jitter(plain, generator(i), 9.0).getpixel((0, 0)) for i in range(300)]
+    strong = [pretext.jitter(plain, generator(i), 9.0).getpixel((0, 0)) for i in range(300)]
     assert strong.count(0) < 12  # factors are not negative, however strong the jitter is
 
 
@@ -79,7 +79,7 @@ def test_brightness_is_spread_evenly_up_to_its_limits():
 def test_hues_are_turned_as_by_torchvision(rng, circles):
     picture = picture_of(rng)
     np.testing.assert_array_equal(
-        colors.turn(picture, circles), functional.adjust_hue(picture, circles)
+        pretext.turn(picture, circles), functional.adjust_hue(picture, circles)
     )
 
 
@@ -87,7 +87,7 @@ def test_hues_are_turned_as_by_torchvision(rng, circles):
 def test_blur_is_about_a_gaussian_with_repeated_edges(rng, mode):
     picture, sigmas = picture_of(rng, mode), []
     for stream, again in streams(20):
-        result = np.asarray(colors.blur(picture, stream, 1.0, 2.0)).astype(float)
+        result = np.asarray(pretext.blur(picture, stream, 1.0, 2.0)).astype(float)
         again.random()
         sigmas.append(again.uniform(0.1, 2.0))
         widths = (sigmas[-1], sigmas[-1], *([0] if mode == "RGB" else []))
@@ -96,18 +96,18 @@ def test_blur_is_about_a_gaussian_with_repeated_edges(rng, mode):
         assert np.abs(result - expected).mean() < limit
     assert min(sigmas) < 0.4 and max(sigmas) > 1.7
     assert np.abs(result - np.asarray(picture)).mean() > 4
-    assert colors.blur(picture, generator(1), 1.0, 0.0) is picture
+    assert pretext.blur(picture, generator(1), 1.0, 0.0) is picture
 
 
 def test_colors_are_taken_and_bright_pixels_inverted_at_their_rates(rng):
     picture = picture_of(rng)
     luma = functional.to_grayscale(picture, num_output_channels=3)
     inverted = functional.solarize(picture, 128)
-    blurred = colors.blur(picture, generator(0), 1.0, 0.1)
-    blur = lambda picture, stream, share: colors.blur(picture, stream, share, 0.1)
+    blurred = pretext.blur(picture, generator(0), 1.0, 0.1)
+    blur = lambda picture, stream, share: pretext.blur(picture, stream, share, 0.1)
     for change, expected in (
-        (colors.grayscale, luma),
-        (colors.solarize, inverted),
+        (pretext.grayscale, luma),
+        (pretext.solarize, inverted),
         (blur, blurred),
     ):
         results = [change(picture, stream, 0.3) for stream, _ in streams(400)]
@@ -119,7 +119,7 @@ def test_colors_are_taken_and_bright_pixels_inverted_at_their_rates(rng):
             )
         assert change(picture, generator(1), 0.0) is picture
     gray = picture_of(rng, "L")
-    np.testing.assert_array_equal(colors.grayscale(gray, generator(1), 1.0), gray)
+    np.testing.assert_array_equal(pretext.grayscale(gray, generator(1), 1.0), gray)
 
 
 def boxes_of(stream, sides):

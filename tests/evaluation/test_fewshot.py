@@ -7,8 +7,8 @@ from sklearn.linear_model import Ridge
 from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import evaluation
 from vit_keras.config import Config
-from vit_keras.evaluation.fewshot import draw
 from vit_keras.evaluation.predictors import make_predictor
+from vit_keras.evaluation.probes import draw
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, intermediates
 
 

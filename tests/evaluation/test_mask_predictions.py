@@ -7,8 +7,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, jaccard_score, rec
 
 from tests.data.mask_pictures import write_folder
 from vit_keras import data, evaluation
-from vit_keras.evaluation.mask_prediction import starts
-from vit_keras.evaluation.overlays import palette
+from vit_keras.evaluation.mask_prediction import palette, starts
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.evaluation.reports import draw_report, headline, report, report_table
 from vit_keras.models import Preprocessing

@@ -7,6 +7,7 @@ import pyarrow.parquet
 import pytest
 
 from vit_keras import evaluation
+from vit_keras.tasks import Task
 
 pytestmark = pytest.mark.once
 
@@ -45,3 +46,15 @@ def test_csv_says_the_same(tmp_path):
 def test_another_ending_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"written to \.parquet or \.csv files.*a\.xlsx"):
         evaluation.write_predictions(tmp_path / "a.xlsx", PROBABILITIES, LABELS)
+
+
+def test_a_spreadsheet_computes_no_name(tmp_path):
+    names = ["=1+1", "+1", "-1", "@a", "\t=1", "a=1"]
+    numbers = np.full((6, 1), -1.5, "float32")
+    options = {"task": Task("numbers"), "names": ["=HYPERLINK(1)"]}
+    evaluation.write_predictions(tmp_path / "a.csv", numbers, numbers, names, **options)
+    with open(tmp_path / "a.csv", newline="") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["index", "path", "label_=HYPERLINK(1)", "predicted_=HYPERLINK(1)"]
+    assert [row[1] for row in rows] == [*(f"'{name}" for name in names[:-1]), "a=1"]
+    assert {cell for row in rows for cell in row[2:]} == {"-1.5"}

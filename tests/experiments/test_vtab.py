@@ -13,7 +13,7 @@ import yaml
 from tests.helpers import ROOT
 from vit_keras.commands import run
 from vit_keras.config import read_config
-from vit_keras.data.vtab import TASKS
+from vit_keras.data.tfds import TASKS
 from vit_keras.experiments import starting_point, training_run, vtab
 
 pytestmark = pytest.mark.once
@@ -202,7 +202,7 @@ import json, sys
 import tensorflow_datasets as tfds
 from vit_keras import data
 from vit_keras.config import DataConfig
-from vit_keras.data.vtab import TASKS
+from vit_keras.data.tfds import TASKS
 
 def reached(*arguments, **fields):
     raise RuntimeError("its download begins")

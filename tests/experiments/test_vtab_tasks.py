@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 from vit_keras import data, evaluation
 from vit_keras.commands import run
 from vit_keras.config import DataConfig
-from vit_keras.data.vtab import TASKS
+from vit_keras.data.tfds import TASKS
 from vit_keras.models import Preprocessing
 
 pytestmark = pytest.mark.on("torch")  # which compiles nothing

@@ -13,7 +13,7 @@ from vit_keras.config import Config, dump_config
 from vit_keras.data.fingerprints import FILE as DATASET
 from vit_keras.data.fingerprints import check_unchanged
 from vit_keras.environment import read_environment
-from vit_keras.evaluation.sources import _manifest_of
+from vit_keras.evaluation.predictors import _manifest_of
 from vit_keras.experiments.cached_features import Meta as FeaturesMeta
 from vit_keras.experiments.teacher import Record
 from vit_keras.json_files import read_json

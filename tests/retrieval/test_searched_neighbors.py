@@ -1,5 +1,7 @@
 """Neighbors, from the graph and from all rows, beside scikit-learn's."""
 
+import io
+import json
 import pathlib
 import re
 import shutil
@@ -125,3 +127,38 @@ def test_rows_without_an_embedding_are_no_neighbors(tmp_path, small_is_large):
     # The graph differs from build to build: its threads add rows in any order.
     assert np.mean([np.isin(row, found).mean() for row, found in zip(known[rows], graph)]) >= 0.95
     assert table.count_errors() == 172
+
+
+def test_a_table_that_lies_is_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    good = {"shape": [6], "dtype": "float32"}
+    vectors = np.ones((3, 6), "float32")
+    schema = tables.schema([6], "float32", good)
+    pictures = [retrieval.Picture(f"{i}.png") for i in range(3)]
+
+    def write(description, values=vectors):
+        rows = tables.table_of(schema, pictures, values, [None] * 3)
+        note = {tables.METADATA: json.dumps(description)}
+        tables.write(path, schema.with_metadata(note), [rows.replace_schema_metadata(note)])
+        return retrieval.EmbeddingTable(path)
+
+    lies = ([10**9], [3], [6, 10**9], [], [-6, -1])
+    for description in (*({**good, "shape": shape} for shape in lies), {"shape": [6]}):
+        with pytest.raises(ValueError, match="must have the columns|needs.*dtype|dtype"):
+            write(description)
+    with pytest.raises(ValueError, match="must say which model made it.*no weights, layer"):
+        retrieval.open_query_embedder(write(good), tmp_path)
+    with pytest.raises(ValueError, match="a.parquet' holds embeddings that are not finite"):
+        retrieval.search_rows(write(good, np.where(vectors == 1, np.nan, 0)), [0])
+
+
+def test_a_terminal_obeys_no_name():
+    answers = [
+        retrieval.Answer(
+            retrieval.Picture("a\x1b[2J.png", "cat"),
+            (retrieval.Match(0, retrieval.Picture("b\n  1.000  c.png", "d\x9bm"), 0.5),),
+        )
+    ]
+    file = io.BytesIO()
+    retrieval.write_answers(answers, file, "table")
+    assert file.getvalue().decode() == "a\\x1b[2J.png:\n   0.500  b\\n  1.000  c.png  d\\x9bm\n"

@@ -144,7 +144,7 @@ def _compare_answers(options, sources: dict[str, tuple[str, bool]], width):
 def _answers(path, is_int8, options):
     """A model's probabilities or numbers on the data set, the labels, and the model's task."""
     from vit_keras import data
-    from vit_keras.evaluation.classification import check_classes
+    from vit_keras.evaluation.reports import check_classes
 
     predictor, trained = _predictor(path, is_int8, options)
     _, source = shared.dataset_of(options, trained)

@@ -13,6 +13,7 @@ from vit_keras import config
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
 from vit_keras.tasks import KINDS
+from vit_keras.visible import visible
 
 EXAMPLES = (
     "vit-keras check photos                                   # as folder:photos",
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
     report = {"dataset": options.run.dataset, **verdict, **review.facts}
     heads = {name: [text.splitlines()[0] for text in texts] for name, texts in verdict.items()}
     text = json.dumps(report | heads, indent=1, ensure_ascii=False)  # details are beside the heads
-    print(text if options.format == "json" else "\n".join(_lines(report)))
+    print(text if options.format == "json" else visible("\n".join(_lines(report))))
     for path in out.values():
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
     if ".json" in out:

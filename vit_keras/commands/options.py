@@ -222,7 +222,7 @@ def add_out(
     parser.add_argument("--out", metavar="PATH", required=required, type=kind, help=text)
 
 
-FORMATS = ("table", "csv", "jsonl", "parquet", "html")  # of `data.answers`
+FORMATS = ("table", "csv", "jsonl", "parquet", "html")  # of `evaluation.answers`
 
 
 def add_rows(parser: argparse.ArgumentParser) -> None:

@@ -1,13 +1,13 @@
 """Random changes of training images, as functions of a random generator."""
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from vit_keras.data import affine, mixing, policies
-from vit_keras.data.erasing import erase
-from vit_keras.data.randaugment import randaugment
+from vit_keras import extras
+from vit_keras.data import policies
 from vit_keras.data.transforms import (
     as_array,
     as_picture,
@@ -19,8 +19,189 @@ from vit_keras.data.transforms import (
     random_window,
     sides_of,
     squeeze,
-    to_uint8,
 )
+
+
+def turns(config) -> bool:
+    """Whether an `AugmentConfig` rotates, scales, or shifts."""
+    return bool(config.rotation_degrees or config.scale or config.shift)
+
+
+def draw_map(rng: np.random.Generator, size: tuple[int, int], config) -> np.ndarray:
+    """Draws the affine map of one image.
+
+    Args:
+        rng: Draws the map.
+        size: Height and width in pixels.
+        config: An `AugmentConfig`.
+
+    Returns:
+        The map from output to input coordinates, `(2, 3)` float64: the pixel (y, x) of the result
+        is the image's at `map @ (y, x, 1)`.
+    """
+    log_scale = math.log1p(config.scale)
+    limits = (math.radians(config.rotation_degrees), log_scale, log_scale, *[config.shift] * 2)
+    angle, *amounts = rng.uniform(-1, 1, 5) * limits
+    scales, shifts = np.exp(amounts[:2]), amounts[2:] * np.array(size)
+    cos, sin = math.cos(angle), math.sin(angle)
+    turn = np.array([[cos, sin], [-sin, cos]]) * scales
+    center = (np.array(size) - 1) / 2
+    return np.column_stack([turn, center + shifts - turn @ center])
+
+
+def warp(pixels: np.ndarray, map: np.ndarray) -> np.ndarray:
+    """Applies a map of `draw_map` to an image `(H, W, C)` float32; edges are repeated."""
+    planes = np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
+    return np.stack([_transform(plane, map, order=1) for plane in planes], axis=-1)
+
+
+def warp_mask(mask: np.ndarray, map: np.ndarray) -> np.ndarray:
+    """Applies a map of `draw_map` to a mask `(H, W)`: each pixel takes the nearest one's class."""
+    return _transform(mask, map, order=0)
+
+
+def _transform(plane, map, order):
+    ndimage = extras.require("scipy.ndimage", extra="data", purpose="Turning and scaling images")
+    return ndimage.affine_transform(plane, map[:, :2], map[:, 2], order=order, mode="nearest")
+
+
+AREA = (0.02, 1 / 3)
+RATIO = 0.3  # of the sides; its logarithm is uniform, up to the inverse
+ATTEMPTS = 10  # at a part that fits into the image
+
+
+def erase(image: np.ndarray, rng: np.random.Generator, share: float) -> np.ndarray:
+    """Replaces a part of a `share` of the images by normal noise.
+
+    Args:
+        image: `(H, W, C)` float32, as the model takes it, which is changed in place.
+        rng: Draws whether, where, and by what.
+        share: The share of the images, 0 to 1.
+
+    Returns:
+        `image`.
+    """
+    if rng.random() < share:
+        top, left, height, width = box(rng, image.shape[:2])
+        part = image[top : top + height, left : left + width]
+        part[...] = rng.standard_normal(part.shape, "float32")
+    return image
+
+
+def box(rng: np.random.Generator, size: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """Draws the part to erase: the first of ten that fits, or nothing.
+
+    Args:
+        rng: Draws the part.
+        size: The image's height and width.
+
+    Returns:
+        Top, left, height, and width.
+    """
+    for _ in range(ATTEMPTS):
+        area = rng.uniform(*AREA) * size[0] * size[1]
+        ratio = math.exp(rng.uniform(math.log(RATIO), -math.log(RATIO)))
+        height, width = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if height < size[0] and width < size[1]:
+            top, left = rng.integers(0, (size[0] - height + 1, size[1] - width + 1))
+            return int(top), int(left), height, width
+    return 0, 0, 0, 0
+
+
+ROWS = 56  # of a pair that are mixed at once
+
+
+def mixes(config) -> bool:
+    """Whether an `AugmentConfig` mixes images."""
+    return bool(config.mixup_alpha or config.cutmix_alpha)
+
+
+def check_pairs(config, batch: int, processes: int) -> None:
+    """Raises ValueError if a process's part of a batch would split a pair that is mixed."""
+    if mixes(config) and batch // processes % 2:
+        raise ValueError(
+            "MixUp and CutMix mix pairs of neighbors, so a process's part of a batch must be even. "
+            f"Received: batch={batch} over {processes} processes"
+        )
+
+
+class Mixing:
+    """Mixes images and labels as an `AugmentConfig` says.
+
+    Args:
+        size: Height and width of the images in pixels.
+        config: An `AugmentConfig`.
+    """
+
+    def __init__(self, size, config):
+        self.size, self.config = size, config
+
+    def __call__(
+        self, images: np.ndarray, targets: np.ndarray, generators: Iterable[np.random.Generator]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Mixes neighbors.
+
+        Args:
+            images: `(B, H, W, C)` float32 with an even B, which are changed in place.
+            targets: One-hot labels, `(B, K)` float32.
+            generators: One for each pair.
+
+        Returns:
+            The mixed images and labels.
+        """
+        drawn = [self.draw(rng) for rng in generators]
+        for first, second, (weight, box) in zip(images[::2], images[1::2], drawn, strict=True):
+            _mix(first, second, weight, box)
+        weights, boxes = (np.repeat(np.stack(part), 2, axis=0) for part in zip(*drawn))
+        top, left, bottom, right = boxes.T[:, :, None]  # (B, 1)
+        cut = np.float32((bottom - top) * (right - left) / (self.size[0] * self.size[1]))
+        for kept in (weights[:, None], 1 - cut):
+            others = targets.reshape(-1, 2, targets.shape[-1])[:, ::-1].reshape(targets.shape)
+            targets = kept * targets + (1 - kept) * others
+        return images, targets
+
+    def draw(self, rng: np.random.Generator) -> tuple[np.float32, np.ndarray]:
+        """Draws how a pair of neighbors is mixed.
+
+        MixUp's weights are Beta(alpha, alpha). If both methods are active, a coin chooses one, and
+        the other does nothing: it has weight 1, or a box without pixels.
+
+        Returns:
+            MixUp's weight, and CutMix's box: top, left, bottom, and right, `(4,)` integers.
+        """
+        mixup, cutmix = self.config.mixup_alpha, self.config.cutmix_alpha
+        if mixup and not (cutmix and rng.random() < 0.5):
+            return np.float32(rng.beta(mixup, mixup)), np.zeros(4, int)
+        return np.float32(1), _box(rng, 1 - rng.beta(cutmix, cutmix), np.array(self.size))
+
+
+def _mix(first, second, weight, box):
+    """Mixes a pair of images `(H, W, C)` in place."""
+    if weight != 1:
+        for top in range(0, len(first), ROWS):
+            _blend(first[top : top + ROWS], second[top : top + ROWS], weight)
+    top, left, bottom, right = box
+    inside = slice(top, bottom), slice(left, right)
+    cut = first[inside].copy()
+    first[inside] = second[inside]
+    second[inside] = cut
+
+
+def _blend(first, second, weight):
+    """Makes `weight` of each image and the rest of the other one, in both."""
+    rest = (1 - weight) * first
+    first *= weight
+    first += (1 - weight) * second
+    second *= weight
+    second += rest
+
+
+def _box(rng, area, size):
+    """Draws a box around any pixel; it has the share `area` before it is cut at the edges."""
+    half = np.floor(size * np.sqrt(area)) / 2
+    center = np.floor(rng.random(2) * size)
+    corners = np.floor([center - half, center + half])
+    return np.clip(corners, 0, size).astype(int).reshape(4)
 
 
 class Augmentation:
@@ -38,11 +219,7 @@ class Augmentation:
     def __init__(self, config, image_size, preprocessing):
         self.config, self.size, self.preprocessing = config, tuple(image_size), preprocessing
         self.policies = policies.chosen(config)
-        self.layer = None
-        if config.randaugment_layers and config.library != "pillow":
-            layers, magnitude = config.randaugment_layers, config.randaugment_magnitude
-            self.layer = randaugment(config.library, layers, magnitude)
-        self.mixing = mixing.Mixing(self.size, config) if mixing.is_active(config) else None
+        self.mixing = Mixing(self.size, config) if mixes(config) else None
 
     def example(self, picture, label, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Changes one example.
@@ -68,10 +245,10 @@ class Augmentation:
         if config.flip and rng.random() < 0.5:
             picture, mask = mirror(picture), mirror(mask) if is_mask else None
         pixels = as_array(self._change(picture, rng))
-        if affine.is_active(config):
-            drawn = affine.draw(rng, self.size, config)
-            pixels = affine.warp(pixels.astype("float32"), drawn)
-            mask = affine.warp_mask(np.asarray(mask), drawn) if is_mask else None
+        if turns(config):
+            drawn = draw_map(rng, self.size, config)
+            pixels = warp(pixels.astype("float32"), drawn)
+            mask = warp_mask(np.asarray(mask), drawn) if is_mask else None
         return pixels, np.asarray(mask) if is_mask else label
 
     def finish(self, image: np.ndarray, pixels: np.ndarray, rng: np.random.Generator) -> None:
@@ -100,7 +277,7 @@ class Augmentation:
 
     def _change(self, picture, rng):
         """Changes colors and shapes by policies, which are made for whole levels of RGB."""
-        if not self.policies and self.layer is None:
+        if not self.policies:
             return picture
         pixels = as_array(picture)
         if pixels.shape[-1] != 3 or self.preprocessing.levels != 255:
@@ -109,13 +286,7 @@ class Augmentation:
                 f"bits. Received: {pixels.shape[-1]} of {self.preprocessing.levels:g} levels. "
                 "Leave them out, or set model.channels to 3 and data.levels to 255"
             )
-        if self.layer is not None:
-            picture = self.layer(pixels.astype("float32"), rng)
-        if self.policies:
-            if isinstance(picture, np.ndarray):
-                picture = as_picture(to_uint8(picture))
-            picture = policies.apply(self.policies, picture, rng)
-        return picture
+        return policies.apply(self.policies, picture, rng)
 
 
 def is_a_mask(label) -> bool:

@@ -1,15 +1,92 @@
-"""Batches by number, read ahead in threads: what `fit`, `evaluate`, and `predict` take."""
+"""Batches by number, read ahead in threads, and the random numbers behind them."""
 
 import itertools
+import os
+import pathlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import keras
+import numpy as np
 
 from vit_keras import machine
+from vit_keras.data.labels import LABEL_KINDS
+from vit_keras.tasks import CLASSES, Task
+
+# What a stream is for: the second number of its key, so that no two streams are the same.
+EXAMPLE, PAIR, ORDER, STRATUM, MEMBER, HELD_OUT = range(6)
+
+
+def generator(*key: int) -> np.random.Generator:
+    """Returns a generator whose stream follows from a key alone.
+
+    Args:
+        *key: Any number of integers from -2**63 to 2**63 - 1. Different keys have independent
+            streams, also if they differ in their length or in zeros at the end.
+
+    Example:
+        >>> generator(7, EXAMPLE, 3).integers(100) == generator(7, EXAMPLE, 3).integers(100)
+        True
+    """
+    words = np.array([len(key), *(int(number) % 2**64 for number in key)], "<u8").view("<u4")
+    return np.random.default_rng(words)
+
+
+def shuffled(size: int, seed: int) -> Callable[[int], int]:
+    """Returns a map from a number of the endless sequence of epochs to an index of a split.
+
+    Args:
+        size: The number of images of the split.
+        seed: The run's seed.
+    """
+    orders = _Orders()
+    return lambda number: int(orders(size, seed, ORDER, number // size)[number % size])
+
+
+def balanced(strata: Sequence[int], seed: int) -> Callable[[int], int]:
+    """Returns a map as `shuffled` does, by which all strata are drawn equally often.
+
+    Of K consecutive numbers, each stratum gets one, in an order of its own. Each stratum goes
+    through its images in epochs of its own.
+
+    Args:
+        strata: A value for each image, such as its class.
+        seed: The run's seed.
+    """
+    _, numbers, sizes = np.unique(np.asarray(strata), return_inverse=True, return_counts=True)
+    images = np.argsort(numbers, kind="stable").astype(np.min_scalar_type(len(numbers)))
+    members = np.split(images, np.cumsum(sizes)[:-1])
+    orders = _Orders()
+
+    def index(number):
+        turn, place = divmod(number, len(members))
+        stratum = orders(len(members), seed, STRATUM, turn)[place]
+        epoch, place = divmod(turn, len(members[stratum]))
+        order = orders(len(members[stratum]), seed, MEMBER, stratum, epoch)
+        return int(members[stratum][order[place]])
+
+    return index
+
+
+class _Orders:
+    """The orders of epochs, which are the last numbers of keys; keeps two a sequence."""
+
+    def __init__(self):
+        self._lock, self._kept = threading.Lock(), {}
+
+    def __call__(self, size, *key):
+        slot = (*key[:-1], key[-1] % 2)
+        with self._lock:
+            epoch, order = self._kept.get(slot, (None, None))
+            if epoch != key[-1]:
+                order = np.arange(size, dtype=np.min_scalar_type(size))
+                generator(*key).shuffle(order)
+                self._kept[slot] = key[-1], order
+        return order
+
 
 AHEAD = 2  # batches that are prepared while one is used
 CHUNKS = 4  # parts of a batch that a thread takes, one after the other
@@ -117,3 +194,106 @@ def _in_chunks(pool: ThreadPoolExecutor, threads: int) -> Map:
         return itertools.chain.from_iterable(of_chunks)
 
     return each
+
+
+FILES = ("features.npy", "labels.npy")
+
+
+class StoredFeatures:
+    """The features of a split's pictures in a folder, read row by row from the disk.
+
+    Args:
+        folder: A folder that `StoredFeatures.write` made.
+
+    Attributes:
+        features: `(N, ...)` float32, mapped from the file.
+        labels: The labels, in memory, as `Split.labels` has them.
+
+    Example:
+        ```python
+        batches = data.eval_batches(split, **feed.eval_options)
+        data.StoredFeatures.write("features", backbone.predict_on_batch, batches, len(split))
+        stored = data.StoredFeatures("features")
+        batches = stored.training(batch=64, seed=0, start=0, stop=100, num_classes=10)
+        head.fit(batches, shuffle=False)
+        ```
+    """
+
+    def __init__(self, folder: str | os.PathLike):
+        features, labels = (pathlib.Path(folder) / name for name in FILES)
+        self.features = np.load(features, mmap_mode="r")
+        self.labels = np.load(labels)
+
+    @classmethod
+    def write(cls, folder: str | os.PathLike, run: Callable, batches: Batches, count: int) -> None:
+        """Computes the features of all pictures and writes them, a batch at a time.
+
+        Args:
+            folder: An empty folder.
+            run: Maps images `(B, H, W, C)` to features `(B, ...)`.
+            batches: Batches of images and labels, all but the last of one size.
+            count: N, the number of images.
+
+        Raises:
+            FloatingPointError: A feature is not finite.
+        """
+        features, labels = (pathlib.Path(folder) / name for name in FILES)
+        file, row, size, all_labels = None, 0, None, []
+        for images, classes in batches:
+            size = size or len(images)
+            whole = images[np.minimum(np.arange(size), len(images) - 1)]  # one shape to compile for
+            outputs = np.asarray(run(whole), "float32")[: len(images)]
+            if not np.isfinite(outputs).all():
+                raise FloatingPointError(
+                    f"Features must be finite. Received: NaN or infinity in pictures {row} to "
+                    f"{row + len(images) - 1}. Check the weights, or use model.dtype float32"
+                )
+            if file is None:
+                shape = (count, *outputs.shape[1:])
+                file = np.lib.format.open_memmap(features, "w+", "float32", shape)
+            file[row : row + len(images)] = outputs
+            row += len(images)
+            all_labels.append(classes)
+        if file is not None:
+            file.flush()
+        np.save(labels, np.concatenate(all_labels))
+
+    def training(
+        self,
+        *,
+        batch: int,
+        seed: int,
+        start: int,
+        stop: int,
+        num_classes: int,
+        task: Task = CLASSES,
+    ) -> Batches:
+        """Makes the batches `start` to `stop` of the sequence that `train_batches` makes.
+
+        Returns:
+            Features `(B, ...)` and targets `(B, K)` float32.
+        """
+        index_of = shuffled(len(self.labels), seed)
+
+        def make(step, each):
+            first = (start + step) * batch
+            rows = [index_of(number) for number in range(first, first + batch)]
+            return self._batch(rows, num_classes, task)
+
+        return Batches(make, stop - start)
+
+    def held_out(self, *, batch: int, num_classes: int, task: Task = CLASSES) -> Batches:
+        """Makes batches of all features once, in order, as `eval_batches` does."""
+        size = len(self.labels)
+
+        def make(number, each):
+            rows = range(number * batch, min((number + 1) * batch, size))
+            return self._batch(list(rows), num_classes, task)
+
+        return Batches(make, -(-size // batch), whole=size % batch == 0)
+
+    def _batch(self, rows, num_classes, task):
+        """Reads the rows of a batch from the disk."""
+        target = LABEL_KINDS[task.kind].target
+        targets = [target(label, task, num_classes) for label in self.labels[rows]]
+        return self.features[rows], np.stack(targets)

@@ -12,12 +12,11 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data import folder, huggingface, table, tfds, vtab
-from vit_keras.data.dataset import Dataset
-from vit_keras.data.label_kinds import LABEL_KINDS
+from vit_keras.data import folder, huggingface, table, tfds
+from vit_keras.data.dataset import Dataset, from_arrays
+from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pillow_images import check_channels
 from vit_keras.data.shards import source as shards
-from vit_keras.data.splits import from_arrays
 
 
 def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -51,7 +50,7 @@ SOURCES: dict[str, Callable[[str, int, DataConfig, str, bool], Dataset]] = {
     "shards": shards.load,
     "hf": huggingface.load,
     "tfds": lambda name, channels, config, task, labeled: tfds.load(name, channels, config),
-    "vtab": lambda name, channels, config, task, labeled: vtab.load(name, channels, config),
+    "vtab": lambda name, channels, config, task, labeled: tfds.load_vtab(name, channels, config),
 }
 _SHARD = re.compile(r".*\.(tar|tgz|tar\.gz|tfrecords?|array_?record)\S*", re.IGNORECASE)
 # What a name without a prefix may be, the first that holds.
@@ -123,7 +122,7 @@ def load(
         likely = with_kind(name)
         raise ValueError(
             f"`dataset` must be one of {', '.join(map(repr, DATASETS))}, or folder:PATH, "
-            f"table:FILE, shards:PATTERN, hf:NAME, tfds:NAME or vtab:TASK. "
+            "table:FILE, shards:PATTERN, hf:NAME, tfds:NAME or vtab:TASK. "
             f"Received: dataset={name!r}" + (f". Did you mean {likely}?" if likely != name else "")
         )
     config = config or DataConfig()

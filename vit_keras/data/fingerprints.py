@@ -132,7 +132,7 @@ def recorded_classes(folder) -> list[str]:
 def _by_class(split, dataset):
     if not split.labels_are_known or not dataset.class_names:
         return {"all": len(split)}
-    from vit_keras.data.label_kinds import LABEL_KINDS
+    from vit_keras.data.labels import LABEL_KINDS
 
     return LABEL_KINDS[dataset.kind].counts(split.labels, dataset.class_names)
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.columns import Labels
 from vit_keras.data.dataset import HELD_OUT, Dataset, split_name
 from vit_keras.data.held_out import path_hash
-from vit_keras.data.label_kinds import LABEL_KINDS
+from vit_keras.data.labels import LABEL_KINDS, Labels
 from vit_keras.data.masks import find_masks, holds_masks
 from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset, without_held_out
-from vit_keras.data.label_kinds import LABEL_KINDS
-from vit_keras.data.splits import Split
+from vit_keras.data.dataset import Dataset, Split, without_held_out
+from vit_keras.data.labels import LABEL_KINDS
 
 TRIES = 16  # orders of the units, of which the first that loses no label is taken
 

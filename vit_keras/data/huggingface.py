@@ -10,11 +10,9 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data.columns import NO_CLASS, Labels, read_labels, text_of
-from vit_keras.data.dataset import Dataset
+from vit_keras.data.dataset import Dataset, Origin, Split, UnreadableImages, as_labels, read_file
 from vit_keras.data.held_out import hold_out_of
-from vit_keras.data.origin import Origin, UnreadableImages
-from vit_keras.data.splits import Split, as_labels
+from vit_keras.data.labels import NO_CLASS, Labels, read_labels, text_of
 from vit_keras.files import check_arrived
 
 NAME = re.compile(r"(?P<path>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<variant>.+))?")
@@ -183,8 +181,7 @@ def _split(name, split, image, labels, channels, unreadable, groups) -> Split:
             return value["bytes"]
         if not value.get("path"):
             raise ValueError("the row has no picture")
-        with open(value["path"], "rb") as file:
-            return file.read()
+        return read_file(value["path"])
 
     name_of = lambda i: f"{name}[{i}]"
     origin = Origin(

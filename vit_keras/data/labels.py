@@ -1,55 +1,335 @@
-"""Labels that are computed from the features of a TensorFlow Datasets example."""
+"""Labels: what columns of them hold, and how each kind is counted, divided and learned."""
 
-import dataclasses
-from collections.abc import Callable
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from vit_keras.config import DataConfig
+from vit_keras.tasks import VOID, Task
 
-@dataclasses.dataclass(frozen=True)
-class Label:
-    """A rule that computes the class of an example.
+
+class LabelKind(NamedTuple):
+    """How the labels of a split are used.
 
     Attributes:
-        reads: The features that the rule needs, as `tfds.decode.PartialDecoding` takes them.
-        derive: Maps the decoded features to a scalar integer.
+        counts: Maps labels and the names of the outputs to numbers of pictures by name.
+        strata: Maps labels to one value for each picture; each value is drawn equally often where
+            sampling is balanced.
+        members: Maps labels to the numbers of pictures and, beside each, of a label that it has; a
+            share of each label is held out.
+        target: Maps one picture's label to what a model learns from, `(K,)` float32 or, of a mask,
+            `(H, W)` int32, given a `Task` and K.
+        text: Says what one picture's label is, given the names of the outputs.
+        least: The least number of outputs.
+        unit: What a share is held out of, for messages.
     """
 
-    reads: dict
-    derive: Callable[[dict], int]
+    counts: Callable[[np.ndarray, Sequence[str]], dict[str, int]]
+    strata: Callable[[np.ndarray], Sequence]
+    members: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    target: Callable[[np.ndarray, Task, int], np.ndarray]
+    text: Callable[[np.ndarray, Sequence[str]], str]
+    least: int
+    unit: str
 
 
-def feature(name: str = "label") -> Label:
-    """Takes a feature as the class."""
-    return Label({name: True}, lambda example: example[name])
+def _count_classes(labels, names):
+    return dict(zip(names, np.bincount(labels, minlength=len(names)).tolist()))
 
 
-def grouped(name: str, classes: int, groups: int) -> Label:
-    """Merges neighboring classes: floor(class · groups / classes)."""
-    return Label({name: True}, lambda example: int(example[name]) * groups // classes)
+def _count_labels(labels, names):
+    return dict(zip(names, np.nansum(labels, axis=0).astype(int).tolist()))
 
 
-def _count(example):
-    return len(example["objects"]["size"]) - 3  # there are 3 to 10 objects
+def _count_numbers(labels, names):
+    return dict(zip(names, (~np.isnan(labels)).sum(axis=0).tolist()))
 
 
-def _closest_object(example):
-    nearest = min(place[2] for place in example["objects"]["pixel_coords"])
-    return interval(nearest, (0, 8, 8.5, 9, 9.5, 10, 100))
+def _rarest_label(labels):
+    """The rarest label that each picture has; one more than the last for pictures without any."""
+    present = labels == 1
+    numbers = np.where(present.any(axis=0), present.sum(axis=0), len(labels) + 1)
+    rank = np.where(present, numbers, len(labels) + 2)
+    return np.where(present.any(axis=1), rank.argmin(axis=1), labels.shape[1]).tolist()
 
 
-def _closest_vehicle(example):
-    """Types 0 to 2 are cars, vans, and trucks; the last class means that there is no vehicle."""
-    objects = zip(example["objects"]["location"], example["objects"]["type"])
-    nearest = min([1000.0, *(place[2] for place, kind in objects if kind < 3)])
-    return interval(nearest, (-100, 8, 20, 999))
+def _rarer_values(labels):
+    """The labels of each picture that has them or, of labels that most have, has them not."""
+    yes, no = (labels == 1), (labels == 0)
+    rarer = np.where(yes.sum(axis=0) <= no.sum(axis=0), yes, no)
+    return np.nonzero(np.column_stack([rarer, ~rarer.any(axis=1)]))
 
 
-def interval(value: float, bounds: tuple[float, ...]) -> int:
-    """Returns the index of the last of the ascending `bounds` that is below `value`."""
-    return int(np.sum(np.asarray(bounds, "float32") < value)) - 1
+def _standardized(label, task, outputs):
+    if task.mean is None:
+        return label
+    mean, std = (np.asarray(values, "float32") for values in (task.mean, task.std))
+    return (label - mean) / std
 
 
-COUNT = Label({"objects": {"size": True}}, _count)
-CLOSEST_OBJECT = Label({"objects": {"pixel_coords": True}}, _closest_object)
-CLOSEST_VEHICLE = Label({"objects": {"location": True, "type": True}}, _closest_vehicle)
+def _one_hot(label, task, outputs):
+    target = np.zeros(outputs, "float32")
+    target[label] = 1
+    return target
+
+
+def _name_labels(label, names):
+    """ "cat, dog 30 %" of labels, some of which may be mixed."""
+    shares = {name: float(share) for name, share in zip(names, label) if share >= 0.005}
+    texts = [name if share > 0.995 else f"{name} {share:.0%}" for name, share in shares.items()]
+    return ", ".join(texts) or "none"
+
+
+def _name_numbers(label, names):
+    texts = [f"{name} {value:.4g}" for name, value in zip(names, label) if not np.isnan(value)]
+    return ", ".join(texts) or "none"
+
+
+def _name_masks(label, names):
+    """The classes in a mask `(H, W)`, or those that are 1 in `(K,)`."""
+    label = np.asarray(label).astype(int)
+    present = np.flatnonzero(label) if label.ndim == 1 else np.unique(label[label != VOID])
+    return ", ".join(names[k] for k in present) or "none"
+
+
+LABEL_KINDS = {
+    "classes": LabelKind(
+        counts=_count_classes,
+        strata=lambda labels: labels.tolist(),
+        members=lambda labels: (np.arange(len(labels)), labels),
+        target=_one_hot,
+        text=lambda label, names: names[int(label)],
+        least=2,
+        unit="each class",
+    ),
+    "labels": LabelKind(
+        counts=_count_labels,
+        strata=_rarest_label,
+        members=_rarer_values,
+        target=lambda label, task, outputs: label,
+        text=_name_labels,
+        least=1,
+        unit="the pictures of each label",
+    ),
+    "numbers": LabelKind(
+        counts=_count_numbers,
+        strata=lambda labels: [0] * len(labels),
+        members=lambda labels: (np.arange(len(labels)), np.zeros(len(labels), int)),
+        target=_standardized,
+        text=_name_numbers,
+        least=1,
+        unit="the pictures",
+    ),
+    "masks": LabelKind(
+        counts=_count_labels,
+        strata=_rarest_label,
+        members=_rarer_values,
+        target=lambda label, task, outputs: label.astype("int32"),
+        text=_name_masks,
+        least=2,
+        unit="the pictures",
+    ),
+}
+
+
+YES_OR_NO = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
+EMPTY = ("", "na", "n/a", "nan", "null", "none")  # as pandas and R write what is not known
+NO_CLASS = -1
+WHOLE = re.compile("0|-?[1-9][0-9]*")
+
+
+class Labels(NamedTuple):
+    """The labels of a table's rows.
+
+    Attributes:
+        kind: A name in `vit_keras.tasks.KINDS`.
+        names: The names of the outputs; empty without labels.
+        values: `(N,)` int32 for classes, with `NO_CLASS` for unknown ones; `(N, K)` float32 with
+            NaN for unknown values otherwise.
+        notes: What was found or guessed, a sentence each.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    values: np.ndarray
+    notes: tuple[str, ...] = ()
+
+
+def text_of(cell: Any) -> str | list | None:
+    """A cell as text without spaces around it, in Unicode's composed form; a list stays one."""
+    if cell is None or isinstance(cell, list):
+        return cell
+    text = cell.decode(errors="replace") if isinstance(cell, bytes) else str(cell)
+    return unicodedata.normalize("NFC", text.strip())
+
+
+def read_labels(
+    where: str,
+    columns: dict[str, list],
+    config: DataConfig,
+    task: str,
+    order: Sequence[str] | None = None,
+) -> Labels:
+    """Reads the labels of a table.
+
+    Args:
+        where: The table, for messages.
+        columns: The cells by column, of any type.
+        config: The separator of several labels in one cell, and what stands for unknown ones.
+        task: A name in `vit_keras.tasks.KINDS`, or "auto": a column of lists, or several columns
+            of 0 and 1, hold labels; fractions, or several columns of numbers, are numbers; anything
+            else in one column is a class.
+        order: All classes in their order; None for those of the column, sorted.
+
+    Raises:
+        ValueError: If the values do not fit the task; the message names the first such row.
+    """
+    unknown = {*config.unknown}  # type: ignore[misc]
+    known = lambda text: text if isinstance(text, list) or text not in unknown else None
+    values = {name: [known(text_of(cell)) for cell in cells] for name, cells in columns.items()}
+    if task != "auto":
+        return READERS[task](where, values, config, order)
+    kind, why = _guess(values, config)
+    labels = READERS[kind](where, values, config, order)
+    return labels._replace(notes=(*labels.notes, f"task: {kind}, since {why}"))
+
+
+def _guess(values, config):
+    """The kind of the labels, and why."""
+    several, cells = len(values) > 1, [*_known(values)]
+    column = ", ".join(map(repr, values)) if len(values) < 6 else f"{len(values)} columns"
+    if any(isinstance(cell, list) for *_, cell in cells):
+        return "labels", f"{column} holds lists"
+    numbers = {cell: _number(cell) for _, _, cell in cells}
+    if not several:
+        if None not in numbers.values() and any((n or 0) % 1 for n in numbers.values()):
+            return "numbers", f"{column} holds fractions"
+        what = f"{column} holds {len(numbers)} different texts or whole numbers"
+        if any(config.label_separator in cell for cell in numbers):
+            what += f"; give --task labels if {config.label_separator!r} separates several in one"
+        elif None not in numbers.values() and len(numbers) > 20:
+            what += "; give --task numbers if they are amounts"
+        return "classes", what
+    other = next((row for row in cells if row[2].casefold() not in YES_OR_NO), None)
+    if other is None:
+        ones = _numeric("", values, "", YES_OR_NO.get).sum(axis=1)
+        hint = "; each row has exactly one 1, so --task classes makes classes of them"
+        return "labels", f"{column} hold 0 and 1" + (hint if (ones == 1).all() else "")
+    name, row, cell = other
+    hint = f"; if it stands for unknown, give --task labels --data.unknown={cell}"
+    return "numbers", f"{name!r} holds {cell!r} in row {row + 1}{hint if _number(cell) else ''}"
+
+
+def _known(values):
+    """The column, the row and the text of each cell that is not empty."""
+    for name, cells in values.items():
+        for row, cell in enumerate(cells):
+            if isinstance(cell, list) or (cell is not None and cell.casefold() not in EMPTY):
+                yield name, row, cell
+
+
+def _number(text) -> float | None:
+    """The number that a text holds; None if it is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if np.isfinite(number) and "_" not in text else None
+
+
+def _classes(where, values, config, order):
+    if len(values) > 1:
+        return _one_of_columns(where, values)
+    ((column, cells),) = values.items()
+    check_filled(where, column, ["?" if c is None and config.unknown else c for c in cells])
+    texts = {*cells} - {None}
+    if not order:
+        whole = all(map(WHOLE.fullmatch, texts))
+        order = sorted(texts, key=int if whole else str)
+    numbers = {None: NO_CLASS} | {name: i for i, name in enumerate(order)}
+    if unknown := sum(cell is None for cell in cells):
+        left = f"{unknown:,} of {len(cells):,} rows without a class are left out"
+    return Labels(
+        "classes",
+        tuple(order),
+        np.array([numbers[cell] for cell in cells], "int32"),
+        (left,) if unknown else (),
+    )
+
+
+def _one_of_columns(where, values):
+    """Classes of which each has a column, exactly one of which is 1 in each row."""
+    table = _numeric(where, values, "0 or 1", YES_OR_NO.get)
+    if len(wrong := np.flatnonzero((np.nansum(table, axis=1) != 1) | np.isnan(table).any(axis=1))):
+        raise ValueError(
+            f"Classes come from one column, or from columns of which exactly one is 1 in each row. "
+            f"Received: data.label_columns={list(values)} for {where!r}, and {len(wrong):,} rows "
+            f"that have none or several, such as row {wrong[0] + 1}. Give one column, or "
+            "--task labels or --task numbers"
+        )
+    return Labels("classes", tuple(values), table.argmax(axis=1).astype("int32"))
+
+
+def check_filled(where: str, column: str, cells: Sequence[Any]) -> None:
+    """Raises ValueError if a cell of a column is empty."""
+    rows = [i for i, cell in enumerate(cells) if cell is None or cell == ""]
+    if rows:
+        raise ValueError(
+            f"Every row of {where!r} needs a {column}. Received: {len(rows):,} without one, such "
+            f"as row {rows[0] + 1}"
+        )
+
+
+def _labels(where, values, config, order):
+    if len(values) > 1:
+        table = _numeric(where, values, "0, 1 or nothing", YES_OR_NO.get)
+        return Labels("labels", tuple(values), table)
+    ((_, cells),) = values.items()
+    sets = [_names_in(cell, config.label_separator) for cell in cells]
+    names = order or sorted({name for present in sets if present is not None for name in present})
+    columns = {name: k for k, name in enumerate(names)}
+    table = np.zeros((len(sets), len(names)), "float32")
+    for row, present in zip(table, sets):
+        if present is None:
+            row[:] = np.nan
+        else:
+            row[[columns[name] for name in present]] = 1
+    return Labels("labels", tuple(names), table)
+
+
+def _names_in(cell, separator):
+    """The labels in a cell; None if they are unknown."""
+    if cell is None:
+        return None
+    members = cell if isinstance(cell, list) else cell.split(separator)
+    return {text_of(member) for member in members} - {"", None}
+
+
+def _numbers(where, values, config, order):
+    return Labels("numbers", tuple(values), _numeric(where, values, "a number or nothing", _number))
+
+
+def _numeric(where, values, rule, parse):
+    """The columns as `(N, K)` float32, with NaN for empty cells."""
+    table = np.full((len(next(iter(values.values()))), len(values)), np.nan, "float32")
+    columns = {name: k for k, name in enumerate(values)}
+    for name, row, cell in _known(values):
+        number = None if isinstance(cell, list) else parse(cell.casefold())
+        if number is None:
+            raise ValueError(
+                f"The column {name!r} of {where!r} must hold {rule} in each row. "
+                f"Received: {cell!r} in row {row + 1}. What stands for unknown is given in "
+                "data.unknown"
+            )
+        table[row, columns[name]] = number
+    return table
+
+
+READERS: dict[str, Callable[..., Labels]] = {
+    "classes": _classes,
+    "labels": _labels,
+    "numbers": _numbers,
+}

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.origin import Origin, WholeFault, read_file
+from vit_keras.data.dataset import Origin, Split, WholeFault, read_file
 from vit_keras.data.picture_paths import is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES, open_encoded
-from vit_keras.data.read_ahead import read_ahead
-from vit_keras.data.splits import Split
+from vit_keras.data.threads import read_ahead
 from vit_keras.tasks import VOID
 
 IMAGES, MASKS, NAMES = ("images", "image", "imgs", "jpegimages"), ("masks", "mask"), "classes.txt"

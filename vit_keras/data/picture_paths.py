@@ -1,6 +1,7 @@
 """Finds the picture files that a command's arguments name."""
 
 import fnmatch
+import functools
 import glob
 import os
 import pathlib
@@ -154,10 +155,21 @@ def _entries(folder: str, seen: Seen) -> dict[str, os.DirEntry]:
             f"A folder of pictures must be readable. Received: {folder!r}, which this user may not "
             "read. Change its permissions, or move it elsewhere"
         ) from error
+    if status.st_dev in _system_devices():
+        raise ValueError(
+            f"A folder of pictures must lie on a disk. Received: {folder!r}, a view of the system"
+        )
     if (status.st_dev, status.st_ino) in seen:
         return {}
     seen.add((status.st_dev, status.st_ino))
     return {_join(folder, entry.name): entry for entry in inside if not is_junk(entry.name)}
+
+
+@functools.cache
+def _system_devices() -> set[int]:
+    """The numbers of the file systems at /proc, /sys and /dev, which may never end."""
+    devices = {os.stat(path).st_dev for path in ("/proc", "/sys", "/dev") if os.path.isdir(path)}
+    return devices - {os.stat(os.sep).st_dev}
 
 
 def _join(folder, name):

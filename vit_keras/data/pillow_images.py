@@ -9,9 +9,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from vit_keras import extras
-from vit_keras.data.deep_images import is_deep_png, read_deep, read_png
+from vit_keras.data.deep_images import (
+    LARGER,
+    check_encoded,
+    check_opened,
+    check_png_rows,
+    is_deep_png,
+    read_deep,
+    read_png,
+)
 from vit_keras.data.depth import as_array, as_picture, at_levels, choose_channels, viewable
-from vit_keras.data.picture_bounds import LARGER, check_encoded, check_opened, check_png_rows
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp"),

@@ -1,16 +1,193 @@
-"""RandAugment, AutoAugment, TrivialAugment, and ColorJitter.
+"""RandAugment, AutoAugment, TrivialAugment and ColorJitter: operations, strengths, choice.
 
-A policy turns numbers that were drawn for a picture into the operations on it.
+Operations equal the published code's (arXiv 1805.09501 and 1909.13719), which are Pillow's
+`ImageOps`, `ImageEnhance` and affine maps to the nearest pixel. What a map leaves empty is gray.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from vit_keras.data.operations import OPERATIONS
-from vit_keras.data.strengths import AUTOAUGMENT, IMAGENET, RANDAUGMENT, STRONGEST, TRIVIALAUGMENT
+from vit_keras import extras
+
+GRAY = (128, 128, 128)
+BRIGHT = 128  # solarize_add changes pixels below
+
+
+def _pillow(module):
+    return extras.require(f"PIL.{module}", extra="data", purpose="Changing the colors of pictures")
+
+
+def _affine(picture, *numbers):
+    image = _pillow("Image")
+    method, nearest = image.Transform.AFFINE, image.Resampling.NEAREST
+    return picture.transform(picture.size, method, numbers, nearest, fillcolor=GRAY)
+
+
+def _sharpness(picture, factor):
+    """Pillow's `ImageEnhance.Sharpness` to the same bits: its filter takes twice the time."""
+    pixels = np.asarray(picture)
+    smooth, wide = pixels.copy(), pixels.astype(np.uint16)
+    rows = wide[:-2] + wide[1:-1] + wide[2:]
+    sums = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:] + 4 * wide[1:-1, 1:-1]
+    smooth[1:-1, 1:-1] = (2 * sums + 13) // 26  # rounds a thirteenth
+    image = _pillow("Image")
+    return image.blend(image.fromarray(smooth), picture, factor)
+
+
+def _rotate(picture, degrees):
+    return picture.rotate(degrees, _pillow("Image").Resampling.NEAREST, fillcolor=GRAY)
+
+
+def _image_ops(name):
+    return lambda picture, *amount: getattr(_pillow("ImageOps"), name)(picture, *amount)
+
+
+def _enhance(name):
+    return lambda picture, factor: getattr(_pillow("ImageEnhance"), name)(picture).enhance(factor)
+
+
+VALUES = np.arange(256)
+
+
+def _by_table(table):
+    """An operation that looks up each value of three channels in `table(amount)`, `(256,)`."""
+    values = functools.cache(lambda amount: table(amount).tolist() * 3)
+    return lambda picture, amount: picture.point(values(amount))
+
+
+def _added(amount):
+    return np.where(VALUES < BRIGHT, np.minimum(VALUES + amount, 255), VALUES)
+
+
+def _kept(bits):
+    """The upper bits of each value; of 0 bits, which Pillow refuses, nothing is left."""
+    return VALUES & ~(2 ** (8 - bits) - 1)
+
+
+def _cutout(picture, half, share_y, share_x):
+    """Paints a square of 2 * half pixels gray, around a place in shares of the sides."""
+    width, height = picture.size
+    y, x = int(share_y * height), int(share_x * width)
+    picture = picture.copy()
+    picture.paste(GRAY, (max(x - half, 0), max(y - half, 0), x + half, y + half))
+    return picture
+
+
+# From a picture in RGB and the amounts of the change to another picture.
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "identity": lambda picture: picture,
+    "auto_contrast": _image_ops("autocontrast"),
+    "equalize": _image_ops("equalize"),
+    "invert": _image_ops("invert"),
+    "posterize": _by_table(_kept),  # bits to keep
+    "solarize": _image_ops("solarize"),  # inverts pixels from here on
+    "solarize_add": _by_table(_added),  # what is added to dark pixels
+    "color": _enhance("Color"),  # a factor, 1 for no change
+    "contrast": _enhance("Contrast"),
+    "brightness": _enhance("Brightness"),
+    "sharpness": _sharpness,
+    "shear_x": lambda picture, level: _affine(picture, 1, level, 0, 0, 1, 0),
+    "shear_y": lambda picture, level: _affine(picture, 1, 0, 0, level, 1, 0),
+    "translate_x": lambda picture, pixels: _affine(picture, 1, 0, pixels, 0, 1, 0),
+    "translate_y": lambda picture, pixels: _affine(picture, 1, 0, 0, 0, 1, pixels),
+    "rotate": _rotate,  # degrees
+    "cutout": _cutout,  # half of a side in pixels, and a place in shares of the sides
+}
+
+
+SIDE = 224  # pixels of the pictures for which the published code states lengths
+
+Amounts = Callable[[float, int, tuple[int, int]], tuple[Any, ...]]
+
+
+def _nothing(level, sign, size):
+    return ()
+
+
+def _signed(largest: float) -> Amounts:
+    return lambda level, sign, size: (largest * level * sign,)
+
+
+def _factor(level, sign, size):
+    return (0.1 + 1.8 * level,)
+
+
+def _of_side(axis: int, pixels: int) -> Amounts:
+    return lambda level, sign, size: (pixels / SIDE * size[axis] * level * sign,)
+
+
+# Level 1 is the published magnitude 10, and level 3 is 30.
+RANDAUGMENT: dict[str, Amounts] = {
+    **dict.fromkeys(("auto_contrast", "equalize", "invert"), _nothing),
+    "rotate": _signed(30.0),
+    "posterize": lambda level, sign, size: (min(int(4 * level), 8),),
+    "solarize": lambda level, sign, size: (int(256 * level),),
+    **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), _factor),
+    **dict.fromkeys(("shear_x", "shear_y"), _signed(0.3)),
+    "translate_x": _of_side(1, 100),
+    "translate_y": _of_side(0, 100),
+    "cutout": lambda level, sign, size: (int(40 / SIDE * min(size) * level),),
+    "solarize_add": lambda level, sign, size: (int(110 * level),),
+}
+
+
+def _strongest(*, shear, degrees, change, bits) -> dict[str, Amounts]:
+    """A table whose level 0 changes nothing and whose level 1 reaches these amounts."""
+    factors = lambda level, sign, size: (1 + change * level * sign,)
+    return {
+        "identity": _nothing,
+        **dict.fromkeys(("shear_x", "shear_y"), _signed(shear)),
+        "rotate": _signed(degrees),
+        **dict.fromkeys(("brightness", "color", "contrast", "sharpness"), factors),
+        "posterize": lambda level, sign, size: (round(8 - bits * level),),
+        "solarize": lambda level, sign, size: (255 * (1 - level),),
+        **dict.fromkeys(("auto_contrast", "equalize"), _nothing),
+    }
+
+
+TRIVIALAUGMENT = {
+    **_strongest(shear=0.99, degrees=135.0, change=0.99, bits=6),
+    **dict.fromkeys(
+        ("translate_x", "translate_y"), lambda level, sign, size: (int(32 * level) * sign,)
+    ),
+}
+AUTOAUGMENT = {**_strongest(shear=0.3, degrees=30.0, change=0.9, bits=4), "invert": _nothing}
+
+# AutoAugment's policy for ImageNet: operations with their probabilities and levels, 0 to 9.
+IMAGENET = (
+    (("posterize", 0.4, 8), ("rotate", 0.6, 9)),
+    (("solarize", 0.6, 5), ("auto_contrast", 0.6, 0)),
+    (("equalize", 0.8, 0), ("equalize", 0.6, 0)),
+    (("posterize", 0.6, 7), ("posterize", 0.6, 6)),
+    (("equalize", 0.4, 0), ("solarize", 0.2, 4)),
+    (("equalize", 0.4, 0), ("rotate", 0.8, 8)),
+    (("solarize", 0.6, 3), ("equalize", 0.6, 0)),
+    (("posterize", 0.8, 5), ("equalize", 1.0, 0)),
+    (("rotate", 0.2, 3), ("solarize", 0.6, 8)),
+    (("equalize", 0.6, 0), ("posterize", 0.4, 6)),
+    (("rotate", 0.8, 8), ("color", 0.4, 0)),
+    (("rotate", 0.4, 9), ("equalize", 0.6, 0)),
+    (("equalize", 0.0, 0), ("equalize", 0.8, 0)),
+    (("invert", 0.6, 0), ("equalize", 1.0, 0)),
+    (("color", 0.6, 4), ("contrast", 1.0, 8)),
+    (("rotate", 0.8, 8), ("color", 1.0, 2)),
+    (("color", 0.8, 8), ("solarize", 0.8, 7)),
+    (("sharpness", 0.4, 7), ("invert", 0.6, 0)),
+    (("shear_x", 0.6, 5), ("equalize", 1.0, 0)),
+    (("color", 0.4, 0), ("equalize", 0.6, 0)),
+    (("equalize", 0.4, 0), ("solarize", 0.2, 4)),
+    (("solarize", 0.6, 5), ("auto_contrast", 0.6, 0)),
+    (("invert", 0.6, 0), ("equalize", 1.0, 0)),
+    (("color", 0.6, 4), ("contrast", 1.0, 8)),
+    (("equalize", 0.8, 0), ("equalize", 0.6, 0)),
+)
+STRONGEST = 9  # the level of `IMAGENET` at which the amounts are the strongest
+
 
 COLUMNS = 4  # numbers that are drawn for a row
 MAX_LEVEL = 10  # the magnitude of RandAugment for which the published amounts are stated
@@ -88,7 +265,7 @@ def color_jitter(strength: float) -> Policy:
 def chosen(config) -> list[Policy]:
     """The policies that an `AugmentConfig` asks for, in their order."""
     made = []
-    if config.randaugment_layers and config.library == "pillow":
+    if config.randaugment_layers:
         made.append(randaugment(config.randaugment_layers, config.randaugment_magnitude))
     if config.policy in POLICIES:
         made.append(POLICIES[config.policy]())

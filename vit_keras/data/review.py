@@ -11,27 +11,41 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.data.dataset import Dataset
+from vit_keras.data.dataset import Dataset, Split
 from vit_keras.data.depth import viewable
 from vit_keras.data.folder import Layout
-from vit_keras.data.label_kinds import LABEL_KINDS
+from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pillow_images import pillow_image
-from vit_keras.data.splits import Split
 from vit_keras.data.survey import Pair, Picture
 from vit_keras.figures import drawable, font_of, is_latin
 from vit_keras.tasks import CLASSES, KINDS, Task
+from vit_keras.visible import on_one_line
 
 SKEWED = 3.0  # a ratio of the largest class to the smallest
+
+
 FEW = 10  # training pictures of a class
+
+
 UNKNOWN = 0.5  # a share of unknown values that is worth a warning
+
+
 NAMES, LINES = 5, 10  # that a warning shows
+
+
 # Pictures that are not read; most of them are one command or one export away.
 UNSUPPORTED = (
     *(".jxl", ".jp2", ".j2k", ".psd", ".svg", ".tga", ".ppm", ".pgm", ".pbm", ".ico", ".eps"),
     *(".pdf", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2", ".xcf"),
 )
+
+
 SIDE = 112  # pixels of a contact sheet: smaller images are enlarged by a whole factor
+
+
 CAPTION = 18  # pixels below an image
+
+
 GAP = 6
 
 
@@ -53,7 +67,9 @@ class Review:
         """Adds a warning of what is wrong with some names, unless there are none."""
         if names:
             more = f" and {len(names) - NAMES:,} more" if len(names) > NAMES else ""
-            self.warnings.append(f"{what}: {', '.join(names[:NAMES])}{more}{advice}")
+            self.warnings.append(
+                f"{what}: {', '.join(map(on_one_line, names[:NAMES]))}{more}{advice}"
+            )
 
 
 def review_files(review: Review, layout: Layout) -> None:
@@ -207,14 +223,19 @@ def review_pairs(review: Review, pairs: Sequence[Pair]) -> None:
         }
         for pair in pairs
     ]
-    leaks = lambda pair: pair.first.split != pair.second.split
-    conflicts = lambda pair: pair.first.class_name != pair.second.class_name
-    for spoils, what in (
-        (leaks, "in two splits, so that the measured accuracy is too high: keep one of each"),
-        (conflicts, "with two labels: compare them, and keep the right one"),
-        (lambda pair: not (leaks(pair) or conflicts(pair)), "twice in a class: keep one of each"),
+    twice = [pair for pair in pairs if not (pair.leaks or pair.conflicts)]
+    for chosen, what in (
+        (
+            [pair for pair in pairs if pair.leaks],
+            "in two splits, so that the measured accuracy is too high: keep one of each",
+        ),
+        (
+            [pair for pair in pairs if pair.conflicts],
+            "with two labels: compare them, and keep the right one",
+        ),
+        (twice, "twice in a class: keep one of each"),
     ):
-        if chosen := [pair for pair in pairs if spoils(pair)]:
+        if chosen:
             count = len({pair.second.name for pair in chosen})
             head = f"pictures that look alike, {what} ({count:,})"
             review.warnings.append(_block(head, [*map(_line, chosen)]))
@@ -223,7 +244,7 @@ def review_pairs(review: Review, pairs: Sequence[Pair]) -> None:
 def _line(pair):
     same = "the same file" if pair.is_exact else f"{pair.distance} of 64 bits differ"
     both = (f"{p.name} ({p.split}, {p.class_name})" for p in (pair.first, pair.second))
-    return f"{' and '.join(both)}: {same}"
+    return on_one_line(f"{' and '.join(both)}: {same}")
 
 
 def _block(head, lines):

@@ -10,13 +10,17 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data.columns import NO_CLASS, Labels
-from vit_keras.data.dataset import Dataset, without_held_out
+from vit_keras.data.dataset import (
+    Dataset,
+    Origin,
+    Split,
+    UnreadableImages,
+    read_file,
+    without_held_out,
+)
 from vit_keras.data.held_out import hold_out
-from vit_keras.data.label_kinds import LABEL_KINDS
+from vit_keras.data.labels import LABEL_KINDS, NO_CLASS, Labels
 from vit_keras.data.masks import MaskCode, mask_code, mask_split
-from vit_keras.data.origin import Origin, UnreadableImages, read_file
-from vit_keras.data.splits import Split
 
 HEIC = (".heic", ".heif")
 

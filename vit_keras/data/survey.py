@@ -1,32 +1,46 @@
-"""Looks at every picture of a data set: whether it can be read, its size, and what is like it."""
+"""Looks at every picture of a data set: whether it can be read, its levels, and what is like it."""
 
 import collections
 import contextlib
 import dataclasses
 import hashlib
 import itertools
+import os
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset, base_split
-from vit_keras.data.depth import as_array, as_picture, at_levels, viewable
+from vit_keras.data.dataset import Dataset, Split, base_split
+from vit_keras.data.deep_images import type_in_header
+from vit_keras.data.depth import LEAST_OF_16, as_array, as_picture, at_levels, viewable
 from vit_keras.data.held_out import train_and_test
-from vit_keras.data.label_kinds import LABEL_KINDS
-from vit_keras.data.pillow_images import decode, open_encoded
-from vit_keras.data.read_ahead import read_ahead
-from vit_keras.data.splits import Split
+from vit_keras.data.labels import LABEL_KINDS
+from vit_keras.data.pillow_images import SUFFIXES, decode, open_encoded
+from vit_keras.data.threads import read_ahead
 
 AHEAD = 256  # pictures that are looked at in advance
+
+
 # Pixels: pictures are reduced to one or two times this side before their hashes are computed.
 PHASHED, COLORHASHED = 128, 64
+
+
 BITS = 64  # of a phash
+
+
 SMALLEST = 32  # pixels, the side from which a phash is computed: smaller pictures only look alike
+
+
 COLOR_DISTANCE = 4  # bits of a colorhash that a copy of other size or quality may change
+
+
 DEPTHS = {"uint8": "8 bits", "uint16": "16 bits", "float32": "floats"}
-KINDS = {  # of pictures, by Pillow's modes; all others have palettes
+
+
+MODES = {  # by Pillow's modes; all others have palettes
     **dict.fromkeys(("1", "L"), "grayscale"),
     **dict.fromkeys(("RGB", "YCbCr"), "RGB"),
     **dict.fromkeys(("RGBA", "LA", "PA", "RGBa", "La"), "with transparency"),
@@ -34,8 +48,13 @@ KINDS = {  # of pictures, by Pillow's modes; all others have palettes
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Picture:
+DEEP = (".png", ".tif", ".tiff", ".npy")  # pictures that may have more than 8 bits
+
+
+SAMPLE = 64  # pictures of a split whose names do not say what they are
+
+
+class Picture(NamedTuple):
     """What is known about a picture.
 
     Attributes:
@@ -113,12 +132,11 @@ def _look(split_name, split, index, text):
     except ImportError:
         raise
     except Exception as error:  # libraries for files raise errors of their own
-        reason = split.fault(index, error)
-        return Picture(name, split_name, text(split.labels[index]), error=reason)
-    height, width = pixels.shape[:2]
-    digest = hashlib.sha256(data).hexdigest()
+        return Picture(name, split_name, text(split.labels[index]), split.fault(index, error))
+    (height, width), digest = pixels.shape[:2], hashlib.sha256(data).hexdigest()
+    levels = pixels.min().item(), pixels.max().item()
     known = (name, split_name, text(label), None, width, height, kind, digest)
-    return Picture(*known, *hashes(pixels), (pixels.min().item(), pixels.max().item()))
+    return Picture(*known, *hashes(pixels), levels)
 
 
 def _read(split, index):
@@ -140,8 +158,8 @@ def _kind(data, pixels):
     if pixels.dtype == np.uint8:
         with contextlib.suppress(ValueError), open_encoded(data) as picture:
             if "transparency" in picture.info:
-                return KINDS["RGBA"]
-            return KINDS.get(picture.mode, "with a palette")
+                return MODES["RGBA"]
+            return MODES.get(picture.mode, "with a palette")
     count = as_array(decode(data, None)).shape[-1]
     color = {1: "gray", 3: "RGB"}.get(count, f"{count} channels")
     return f"{DEPTHS[str(pixels.dtype)]} of {color}"
@@ -162,13 +180,10 @@ def hashes(pixels: np.ndarray) -> tuple[int, int]:
     return int.from_bytes(phash, "big"), int.from_bytes(colorhash, "big")
 
 
-@dataclasses.dataclass(frozen=True)
-class Pair:
-    """Two pictures that look alike.
+class Pair(NamedTuple):
+    """Two pictures that look alike, the earlier one first.
 
     Attributes:
-        first: The earlier one.
-        second: The later one.
         distance: The number of bits in which their `imagehash.phash` differs, 0 to 64.
     """
 
@@ -180,6 +195,16 @@ class Pair:
     def is_exact(self) -> bool:
         """Whether both have the same bytes."""
         return self.first.digest == self.second.digest
+
+    @property
+    def leaks(self) -> bool:
+        """Whether they lie in two splits."""
+        return self.first.split != self.second.split
+
+    @property
+    def conflicts(self) -> bool:
+        """Whether they have two labels."""
+        return self.first.class_name != self.second.class_name
 
 
 def find_pairs(pictures: Sequence[Picture], distance: int = 4) -> list[Pair]:
@@ -252,3 +277,69 @@ def near_hashes(hashes: np.ndarray, distance: int) -> list[tuple[int, int, int]]
             step += 1
             places = places[(bands[one] == bands[two]) & (places + step < len(order))]
     return list(pairs)
+
+
+def complete_levels(config: DataConfig, dataset: Dataset) -> DataConfig:
+    """Gives `config.levels` a value where it is "auto": what the whole data set holds.
+
+    If any picture has floats, it is float. If any has more than 8 bits, it is 4095, or 65535 if a
+    level is above that, for which pictures of 16 bits are read until one has such a level. If none
+    has, it is 255.
+
+    Names say that pictures have 8 bits, such as JPEGs, and headers say the depth of the others. In
+    shards and other data sets whose pictures have no names of files, 64 pictures of each split are
+    looked at, evenly spaced. Pictures that cannot be read are left out.
+
+    Args:
+        config: Where the images are.
+        dataset: The data set.
+
+    Example:
+        >>> data.complete_levels(DataConfig(), data.load("digits", 1)).levels
+        255
+    """
+    return (
+        dataclasses.replace(config, levels=_levels_of(dataset)) if config.white is None else config
+    )
+
+
+def _levels_of(dataset) -> Any:
+    jobs = [(split, i) for split in dataset.splits.values() for i in _candidates(split)]
+    kinds = read_ahead(lambda job: _type(*job), jobs, AHEAD)
+    deep = [(kind, job) for kind, job in zip(kinds, jobs) if kind != "uint8"]
+    if any(kind == "float32" for kind, _ in deep):
+        return "float"
+    if not deep:
+        return 255
+    highest = read_ahead(lambda row: _highest(*row[1]), deep, AHEAD)
+    return 65535 if any(level >= LEAST_OF_16 for level in highest) else 4095
+
+
+def _candidates(split):
+    """The indices of the pictures whose depth is looked at."""
+    suffix = lambda i: os.path.splitext(split.name(i))[1].lower() if split.name else ""
+    if len(split) and suffix(0) in SUFFIXES:
+        return [i for i in range(len(split)) if suffix(i) in DEEP]
+    return range(0, len(split), -(-len(split) // SAMPLE) or 1)
+
+
+def _type(split, index):
+    """The type of a picture's pixels, by its header."""
+    try:
+        name = split.name(index) if split.name else ""
+        if name.lower().endswith(".png") and os.path.isfile(name):
+            with open(name, "rb") as file:
+                return type_in_header(file.read(32))  # which say the depth
+        if (data := split.encoded(index)) is not None:
+            return type_in_header(data[0])
+        kind = split.read(index).dtype
+        return "float32" if kind.kind == "f" else "uint8" if kind.itemsize == 1 else "uint16"
+    except Exception:  # the run says so, or takes another picture
+        return "uint8"
+
+
+def _highest(split, index):
+    try:
+        return int(as_array(split.read_as(None).decoded(index)[0]).max())
+    except Exception:  # as above
+        return 0

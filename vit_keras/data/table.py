@@ -13,8 +13,8 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data.columns import Labels, check_filled, read_labels, text_of
 from vit_keras.data.dataset import Dataset, split_name
+from vit_keras.data.labels import Labels, check_filled, read_labels, text_of
 from vit_keras.data.picture_paths import is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.data.rows import Rows, labels_in_names, open_rows, with_masks
@@ -132,10 +132,26 @@ def _parquet(path):
         extras.require(name, extra="tables", purpose="Reading Parquet tables of images")
         for name in ("pyarrow", "pyarrow.parquet")
     )
+    types = pyarrow.types
     try:
-        return Table(path, parquet.read_table(path).to_pydict(), [])
+        texts = [f.name for f in parquet.read_schema(path) if types.is_string(f.type)]
+        table = parquet.read_table(path, read_dictionary=texts)
+        return Table(path, {name: _cells(table[name]) for name in table.column_names}, [])
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path!r} cannot be read as a .parquet table ({error})") from error
+
+
+def _cells(column) -> list:
+    """The cells of Arrow's column; equal texts are one object, as they are one in the file."""
+    if not hasattr(column.type, "value_type") or not column.num_chunks:
+        return column.to_pylist()
+    cells = []
+    for chunk in column.chunks:
+        if not hasattr(chunk, "dictionary"):
+            return column.to_pylist()
+        texts = chunk.dictionary.to_pylist()
+        cells += [None if k is None else texts[k] for k in chunk.indices.to_pylist()]
+    return cells
 
 
 def _csv(path, config):

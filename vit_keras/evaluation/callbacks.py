@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from vit_keras import data
-from vit_keras.evaluation.fewshot import (
+from vit_keras.evaluation.probes import (
     SEEDS,
     Draw,
     accuracies,

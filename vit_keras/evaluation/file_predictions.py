@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 import pathlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -106,9 +106,10 @@ def predict_files(
     if threshold is not None and not 0 <= threshold <= 1:
         raise ValueError(f"`threshold` must lie in [0, 1]. Received: threshold={threshold}")
     rollout = _rollout_function(predictor) if attention else None
+    answer = functools.partial(_answers, predictor, rollout)
     read = functools.partial(_read, predictor, on_error == "skip", picture_px)
     rows = data.read_ahead(read, map(pathlib.Path, paths), AHEAD * batch)
-    return _predict(predictor, rows, rollout, batch, top, threshold)
+    return _predict(predictor, run_batches(rows, batch, answer), top, threshold)
 
 
 def check_options(batch: int, on_error: str) -> None:
@@ -187,41 +188,47 @@ def _read(predictor, skip, picture_px, path):
     return FilePrediction(path, picture=small, seen=seen), image
 
 
-def _predict(predictor, rows, rollout, batch, top, threshold):
-    size = 0
+def run_batches(rows: Generator, batch: int, answer: Callable, size: int = 0) -> Iterator[list]:
+    """Answers rows of anything and an image, or None, batch by batch.
+
+    Args:
+        rows: The pairs, which are closed at the end.
+        batch: The most rows in a batch.
+        answer: Maps images `(N, H, W, C)`, and the number that they are filled up to, to N answers.
+        size: The least such number; it grows to the images of the largest batch.
+
+    Returns:
+        An iterator of lists of each row and its answer, None without an image.
+    """
     with contextlib.closing(rows):
         while chunk := list(itertools.islice(rows, batch)):
             images = np.array([image for _, image in chunk if image is not None], "float32")
             size = max(size, len(images))
-            answers = iter(_answers(predictor, rollout, images, size))
-            for row, image in chunk:
-                if image is not None:
-                    probabilities, attention = next(answers)
-                    _check_finite(probabilities, row.path)
-                    classes = _most_likely(predictor, probabilities, top, threshold)
-                    row = dataclasses.replace(row, classes=classes, attention=attention)
-                yield row
+            answers = iter(answer(images, size) if len(images) else ())
+            yield [(row, None if image is None else next(answers)) for row, image in chunk]
+
+
+def _predict(predictor, batches, top, threshold):
+    with contextlib.closing(batches):
+        for row, answer in itertools.chain.from_iterable(batches):
+            if answer is not None:
+                outputs, attention = answer
+                if not np.isfinite(outputs).all():
+                    raise ValueError(
+                        f"Outputs must be finite. Received: NaN or infinity for {str(row.path)!r}"
+                    )
+                classes = _most_likely(predictor, outputs, top, threshold)
+                row = dataclasses.replace(row, classes=classes, attention=attention)
+            yield row
     predictor.disagreement.report()
 
 
 def _answers(predictor, rollout, images, size):
-    """Probabilities `(K,)` and attention `(h, w)` or None for each of N images.
-
-    Fewer images than the `size` of an earlier batch are filled up to it, since models are compiled
-    again for another size.
-    """
-    if not len(images):
-        return []
-    filled = np.concatenate([images, np.repeat(images[-1:], size - len(images), axis=0)])
-    outputs = np.asarray(predictor.run(filled), "float32")[: len(images)]
+    """Probabilities `(K,)` and attention `(h, w)` or None for each of N images."""
+    outputs = run_filled(predictor.run, images, size)
     predictor.disagreement.keep(len(images))
-    attention = rollout(filled) if rollout else itertools.repeat(None)
+    attention = run_filled(rollout, images, size) if rollout else itertools.repeat(None)
     return zip(predictor.as_probabilities(outputs), attention)
-
-
-def _check_finite(probabilities, path):
-    if not np.isfinite(probabilities).all():
-        raise ValueError(f"Outputs must be finite. Received: NaN or infinity for {str(path)!r}")
 
 
 def _most_likely(predictor, outputs, top, threshold):

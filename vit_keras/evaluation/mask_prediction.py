@@ -1,17 +1,261 @@
-"""Predicts masks of pictures of any size, by resizing them or in tiles that overlap."""
+"""Masks of pictures of any size: predicted, judged by the pixels of each class, and drawn.
 
+Pixels without a class, 255, are left out where masks are judged.
+"""
+
+import colorsys
 import dataclasses
 import itertools
+import os
+import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from vit_keras import data
-from vit_keras.data.depth import at_levels
-from vit_keras.evaluation.masks import pixel_matrix, report_matrix
+from vit_keras import data, extras
+from vit_keras.data import thumbnail
+from vit_keras.data.depth import at_levels, viewable
+from vit_keras.evaluation.file_predictions import run_filled
+from vit_keras.evaluation.metrics import (
+    SHARES,
+    Columns,
+    format_table,
+    mean_of_known,
+    percent,
+    share_of,
+)
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, softmax
+from vit_keras.files import replacing
 from vit_keras.resizing import INTERPOLATIONS
+from vit_keras.tasks import VOID, Task
+
+
+def pixel_matrix(true: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
+    """Counts the pixels of each true class that are predicted as each class.
+
+    Matrices of several pictures add up, so that no more than one mask need be held.
+
+    Args:
+        true: The classes of pixels, integers of any shape; 255 where there is none.
+        predicted: The predicted classes, of the same shape.
+        num_classes: K.
+
+    Returns:
+        `(K, K)` int64: row i, column j counts the pixels of class i that were predicted as class j.
+
+    Raises:
+        ValueError: A number is no class.
+
+    Example:
+        >>> pixel_matrix(np.array([[0, 1], [1, 255]]), np.array([[0, 1], [0, 0]]), num_classes=2)
+        array([[1, 0],
+               [1, 1]])
+    """
+    known = np.asarray(true) != VOID
+    true, predicted = (np.asarray(x)[known].astype("int64") for x in (true, predicted))
+    for numbers in (true, predicted):
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < num_classes:
+            raise ValueError(
+                f"The pixels of a mask must lie in [0, {num_classes}), or be {VOID} for no class. "
+                f"Received: numbers from {numbers.min()} to {numbers.max()}"
+            )
+    counts = np.bincount(num_classes * true + predicted, minlength=num_classes**2)
+    return counts.reshape(num_classes, num_classes)
+
+
+def report_matrix(matrix: np.ndarray, class_names: Sequence[str], images: int) -> dict[str, Any]:
+    """Judges masks by a `pixel_matrix`.
+
+    Args:
+        matrix: `(K, K)` integers, summed over all pictures.
+        class_names: The K names.
+        images: The number of pictures.
+
+    Returns:
+        "miou" (the mean over classes of the intersection over the union; scikit-learn's macro
+        Jaccard score), "pixel_accuracy", "mean_class_accuracy" (the mean recall), "images",
+        "masks" (for each class its pixels, IoU, precision and recall) and "confusion_matrix".
+        A class that is neither true nor predicted anywhere has the IoU None, and is left out of
+        the means.
+
+    Raises:
+        ValueError: There are no pixels with a class.
+
+    Example:
+        >>> matrix = pixel_matrix(np.array([0, 1, 1]), np.array([0, 1, 0]), num_classes=2)
+        >>> report_matrix(matrix, ["sky", "ground"], images=1)["miou"]
+        0.5
+    """
+    if not matrix.sum():
+        raise ValueError("An evaluation of masks needs pixels that have a class. Received: none")
+    rows = [
+        {
+            "name": str(name),
+            "pixels": int(true),
+            "iou": share_of(right, true + chosen - right),
+            "precision": share_of(right, chosen),
+            "recall": share_of(right, true),
+        }
+        for name, right, true, chosen in zip(
+            class_names, np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0), strict=True
+        )
+    ]
+    return {
+        "miou": mean_of_known(rows, "iou"),
+        "pixel_accuracy": float(np.trace(matrix) / matrix.sum()),
+        "mean_class_accuracy": mean_of_known(rows, "recall"),
+        "images": images,
+        "masks": rows,
+        "confusion_matrix": matrix.tolist(),
+    }
+
+
+def report_masks(
+    outputs: np.ndarray, labels: np.ndarray, class_names: Sequence[str], task: Task
+) -> dict[str, Any]:
+    """Judges outputs `(N, H, W, K)` by masks `(N, H, W)` or `(N, H, W, 1)`; see `report_matrix`."""
+    true, predicted = labels.reshape(outputs.shape[:3]), outputs.argmax(axis=-1)
+    return report_matrix(
+        pixel_matrix(true, predicted, outputs.shape[-1]), class_names, len(outputs)
+    )
+
+
+def mask_table(metrics: dict[str, Any]) -> str:
+    """Formats a report of masks for a terminal: one line per class, and the means last.
+
+    Example:
+        >>> matrix = pixel_matrix(np.array([0, 1, 1]), np.array([0, 1, 0]), num_classes=2)
+        >>> print(mask_table(report_matrix(matrix, ["sky", "ground"], images=1)))
+        class   pixels       IoU  precision   recall
+        sky          1    50.00%     50.00%  100.00%
+        ground       2    50.00%    100.00%   50.00%
+        mean IoU 50.00%, pixel accuracy 66.67% of 1 images
+    """
+    most = max(7, *(len(str(row["pixels"])) for row in metrics["masks"]))
+    columns: Columns = {"pixels": ("pixels", most, str), "IoU": ("iou", 8, percent), **SHARES}
+    lines = format_table("class", metrics["masks"], columns)
+    return "\n".join([*lines, mask_headline(metrics).replace(" held-out", "")])
+
+
+def mask_headline(metrics: dict[str, Any]) -> str:
+    """The line that a run of masks ends with."""
+    return (
+        f"mean IoU {100 * metrics['miou']:.2f}%, pixel accuracy "
+        f"{100 * metrics['pixel_accuracy']:.2f}% of {metrics['images']} held-out images"
+    )
+
+
+OPACITY = 0.5  # of a mask over its picture
+GOLDEN = 0.618034  # turn of the hue from one class to the next: neighbors differ
+SIDE, GAP = 160, 4  # pixels of a picture in a sheet, and between pictures
+
+
+def palette() -> np.ndarray:
+    """The color of each class, `(256, 3)` uint8: class 0 is black, and 255, no class, is white."""
+    hues = [(0.02 + GOLDEN * k) % 1 for k in range(VOID)]
+    colors = [colorsys.hsv_to_rgb(hue, 0.85, 0.95 if k % 2 else 0.75) for k, hue in enumerate(hues)]
+    return np.round(255 * np.array([(0, 0, 0), *colors[1:], (1, 1, 1)])).astype("uint8")
+
+
+def _pillow():
+    return extras.require("PIL.Image", extra="data", purpose="Drawing masks")
+
+
+def mask_image(mask: np.ndarray):
+    """A mask `(H, W)` uint8 as a `PIL.Image.Image` whose pixels are the classes, with a palette."""
+    image = _pillow().fromarray(np.asarray(mask, "uint8")).convert("L")
+    image.putpalette(palette().reshape(-1).tolist())
+    return image
+
+
+def draw_overlay(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Lays the colors of a mask over a picture.
+
+    Args:
+        picture: Pixels `(H, W, C)`, as `data.read_image` gives them.
+        mask: The classes, `(H, W)`. Class 0 and pixels without a class stay as they are.
+
+    Returns:
+        `(H, W, 3)` uint8.
+
+    Example:
+        ```python
+        mask = evaluation.predict_mask(predictor, picture)
+        PIL.Image.fromarray(evaluation.draw_overlay(picture, mask)).save("overlay.png")
+        ```
+    """
+    picture = np.broadcast_to(viewable(picture), (*picture.shape[:2], 3)).astype("float32")
+    covered = ((mask != 0) & (mask != VOID))[..., None] * OPACITY
+    mixed = picture * (1 - covered) + palette()[mask] * covered
+    return np.round(mixed).astype("uint8")
+
+
+def write_mask(
+    folder: str | os.PathLike, name: str | os.PathLike, picture: np.ndarray, mask: np.ndarray
+) -> list[pathlib.Path]:
+    """Writes `folder`/masks/NAME.png and `folder`/overlays/NAME.png.
+
+    Args:
+        folder: The folder.
+        name: The picture's file name, whose suffix is replaced.
+        picture: Pixels `(H, W, C)`, as `data.read_image` gives them.
+        mask: The classes, `(H, W)` uint8. The PNG holds these numbers, and a palette to look at.
+
+    Returns:
+        The two files.
+
+    Example:
+        ```python
+        evaluation.write_mask("predicted", "cat.jpg", picture, mask)
+        ```
+    """
+    images = {
+        "masks": mask_image(mask),
+        "overlays": _pillow().fromarray(draw_overlay(picture, mask)),
+    }
+    files = []
+    for kind, image in images.items():
+        file = pathlib.Path(folder, kind, name).with_suffix(".png")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(os.fspath(file)) as temporary:
+            image.save(temporary, format="png")
+        files.append(file)
+    return files
+
+
+def draw_mask_sheet(rows: Iterable[Sequence[np.ndarray]]):
+    """Draws pictures beside their true and their predicted masks.
+
+    Args:
+        rows: For each picture its pixels `(H, W, 1 or 3)`, the true mask and the predicted one,
+            `(H, W)`.
+
+    Returns:
+        A `PIL.Image.Image`: in each row two pictures with their masks.
+
+    Example:
+        ```python
+        sheet = evaluation.draw_mask_sheet([(picture, true, mask)])
+        sheet.save("predictions.png")
+        ```
+    """
+    panels = [
+        [thumbnail(picture, SIDE)]
+        + [thumbnail(draw_overlay(picture, mask), SIDE) for mask in masks]
+        for picture, *masks in rows
+    ]
+    height = max(panel.shape[0] for row in panels for panel in row) + GAP
+    width = max(panel.shape[1] for row in panels for panel in row) + GAP
+    columns = max(len(row) for row in panels)
+    pairs = -(-len(panels) // 2)
+    sheet = np.full((pairs * height - GAP, 2 * columns * width - GAP, 3), 255, "uint8")
+    for number, row in enumerate(panels):
+        for place, panel in enumerate(row):
+            top, left = number // 2 * height, (number % 2 * columns + place) * width
+            sheet[top : top + panel.shape[0], left : left + panel.shape[1]] = panel
+    return _pillow().fromarray(sheet)
+
 
 LEAST = 1e-6  # the probability that counts as none
 
@@ -212,8 +456,7 @@ def starts(side: int, tile: int, overlap: float) -> list[int]:
 def _logits(predictor, pixels, size):
     """Logits `(N, H, W, K)` of images of the model's size; log-probabilities for probabilities."""
     images = np.asarray(predictor.preprocessing.normalize(pixels), "float32")
-    filled = np.concatenate([images, np.repeat(images[-1:], size - len(images), axis=0)])
-    outputs = np.asarray(predictor.run(filled), "float32")[: len(images)]
+    outputs = run_filled(predictor.run, images, size)
     if not np.isfinite(outputs).all():
         raise ValueError("Outputs must be finite. Received: NaN or infinity")
     return np.log(np.maximum(outputs, LEAST)) if predictor.gives_probabilities else outputs

@@ -1,21 +1,107 @@
-"""One interface to Keras models and exported files that classify images."""
+"""One interface to runs, checkpoints, models and exported files that classify images."""
 
+import collections
 import dataclasses
+import os
+import pathlib
+import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
-from vit_keras import data
+from vit_keras import _command_line, data
 from vit_keras.annotated import pair
-from vit_keras.evaluation.disagreement import Disagreement
-from vit_keras.evaluation.labels import sigmoid
-from vit_keras.preprocessing import Preprocessing
+from vit_keras.data.depth import to_levels
+from vit_keras.embedded_task import read_task
+from vit_keras.files import read_text
+from vit_keras.hub_address import is_address
+from vit_keras.json_files import read_json
+from vit_keras.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, with_tuples
+from vit_keras.runtimes import format_of, open_file
 from vit_keras.tasks import CLASSES, Task, check_class_names
+from vit_keras.visible import visible
 
 if TYPE_CHECKING:
     import keras
+
+    from vit_keras import runs
+
+FEW = 10  # fewer pictures prove nothing
+NAMED = 4  # outputs in a message
+VIEWS = {  # the message, and the share of the view in the average with the picture itself
+    "flip": ("in mirror images, {}. {} that turn with a picture", 1 / 2),
+    "crops": ("in crops, {}. {} that depend on the part of a picture", 5 / 6),
+}
+
+
+class Disagreement:
+    """Collects the answers for pictures and for their views, and says where they contradict.
+
+    An average over views helps only if the true answer is the same for all of them. It is not if a
+    class or a label loses most of its probability in a view, or if a number changes by as much in
+    a view as it does from picture to picture. Smaller sets need clearer evidence.
+
+    Args:
+        task: What the answers are.
+        names: The K names of the answers.
+    """
+
+    def __init__(self, task: Task = CLASSES, names: tuple[str, ...] = ()):
+        self.task, self.names = task, names
+        self._last: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._kept: dict[str, list[np.ndarray]] = collections.defaultdict(list)
+
+    def note(self, view: str, plain: np.ndarray, other: np.ndarray) -> None:
+        """Notes the answers of the last call, `(B, K)` or `(B, H, W, K)`, and those for a view."""
+        self._last[view] = plain, other
+
+    def keep(self, count: int) -> None:
+        """Keeps the first answers of the last call; what fills up a batch is left out."""
+        for view, answers in self._last.items():
+            plain, other = (x[:count] for x in answers)
+            if self.task.kind != "numbers":  # sums over pictures of the means of their pixels
+                sides = [plain, np.minimum(plain, other)]
+                sides = [x.reshape(count, -1, x.shape[-1]).mean(axis=1) for x in sides]
+                plain, other = (x.sum(axis=0, keepdims=True) for x in sides)
+            self._kept[view].append(np.stack([plain, other]).astype("float64"))
+
+    def report(self) -> None:
+        """Prints on standard error where a view contradicts, and forgets what was kept."""
+        row, is_number = self.task.row, self.task.kind == "numbers"
+        unit = "changes by {:.0%} of the spread" if is_number else "loses {:.0%} of its probability"
+        names = self.names if is_number else (f"any {row.one}", *self.names)
+        for view, kept in self._kept.items():
+            message, share = VIEWS[view]
+            counts, changed = (_numbers if is_number else _classes)(*np.concatenate(kept, axis=1))
+            limit = 0.5 + (counts[0] >= FEW) / np.sqrt(np.maximum(counts, 1))
+            clear = (share * changed if is_number else changed) > limit
+            clear &= counts >= min(FEW, counts[0])
+            worst = [k for k in np.argsort(-changed, kind="stable") if clear[k]][:NAMED]
+            if worst:
+                count = [f"in {n:.0f} pictures" for n in counts]
+                shown = [f"{names[k]} {unit.format(changed[k])} {count[k]}" for k in worst]
+                text = message.format(", ".join(shown), row.several.capitalize())
+                head = "Note (few pictures)" if counts[0] < FEW else "Warning"
+                text = f"{head}: {text} are averaged wrongly: leave {view} out of --tta"
+                print(visible(text), file=sys.stderr)
+                break  # what was averaged over this view is no measure for the next one
+        self._kept.clear()
+
+
+def _numbers(plain, other):
+    """The pictures, and the change of each number by its deviation between pictures."""
+    floor = (plain**2).mean(axis=0) * (1 if len(plain) < FEW else 0.001)
+    square = ((other - plain) ** 2).mean(axis=0) / np.maximum(plain.var(axis=0) + floor, 1e-30)
+    return np.full(len(square), len(plain)), np.sqrt(square)
+
+
+def _classes(plain, other):
+    """The pictures, and the share of probability that is lost: of all classes, and of each."""
+    counts, kept = (np.append(x.sum(), x.sum(axis=0)).round(3) for x in (plain, other))
+    return counts, (counts - kept) / np.maximum(counts, 1e-30)
+
 
 NO_IMAGES = "An evaluation needs at least one image. Received: none"
 
@@ -140,6 +226,17 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return exponents / exponents.sum(axis=-1, keepdims=True)
 
 
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Computes 1 / (1 + exp(-x)) without overflow, in the type of `logits`.
+
+    Example:
+        >>> sigmoid(np.array([-1000.0, 0.0, 1000.0]))
+        array([0. , 0.5, 1. ])
+    """
+    small = np.exp(-np.abs(logits))
+    return np.where(logits >= 0, 1, small) / (1 + small)
+
+
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "softmax": softmax,
     "sigmoid": sigmoid,
@@ -188,3 +285,193 @@ def make_predictor(
         model,
         models.task_of(model),
     )
+
+
+def predict(model: "keras.Model", batches: Iterable) -> tuple[np.ndarray, np.ndarray]:
+    """Runs a model on batches of images and labels.
+
+    Returns:
+        The outputs, `(N, K)` float32, and the labels, `(N,)`.
+
+    Raises:
+        ValueError: If there are no images, or if outputs are not finite.
+
+    Example:
+        ```python
+        size = {"image_size": (224, 224), "preprocessing": model.preprocessing}
+        batches = data.eval_batches(dataset.split("test"), batch=32, **size)
+        logits, labels = evaluation.predict(model, batches)
+        ```
+    """
+    outputs, labels, _ = make_predictor(model).outputs(batches)
+    return outputs, labels
+
+
+def probabilities(model: "keras.Model", images: np.ndarray) -> np.ndarray:
+    """Computes the probabilities of classes, whether or not the model ends in a softmax.
+
+    Args:
+        model: A classifier.
+        images: `(N, H, W, C)`, prepared as the model's `preprocessing` says.
+
+    Returns:
+        `(N, K)` float32.
+    """
+    predictor = make_predictor(model)
+    return predictor.as_probabilities(predictor.run(images).astype("float32"))
+
+
+REMEDY = "Restore it, or export the model again"
+NEEDS_CLASSES = "Predictions need a classifier. Received: {!r}, which gives features"
+NEEDS_FEATURES = (
+    "Embeddings need features. Received: {!r}, which gives classes. Export it again with --output "
+    "features, or give the run or the checkpoint that it was made of"
+)
+
+
+class File(TypedDict):
+    """A row of `manifest.json`."""
+
+    file: str
+
+
+class Input(TypedDict):
+    """How `manifest.json` describes the input."""
+
+    preprocessing: NotRequired[Preprocessing]
+    preprocessing_is_inside: NotRequired[bool]
+
+
+class Manifest(TypedDict):
+    """What `manifest.json` must hold."""
+
+    files: list[File]
+    input: NotRequired[Input]
+    output: NotRequired[str]
+    task: NotRequired[Task]
+
+
+def open_predictor(
+    path: str | os.PathLike,
+    image_size: int | tuple[int, int] | None = None,
+    features: bool = False,
+    labels: str | os.PathLike | None = None,
+) -> tuple[Predictor, "runs.Run | None"]:
+    """Opens a run, a checkpoint, or an exported file.
+
+    The preprocessing and the classes of an exported file come from `manifest.json` and `labels.txt`
+    beside it. Without a manifest, the file must take uint8 pixels. TFLite, ONNX and SavedModel
+    files then say themselves what their outputs and, of classes, the levels of their pixels are;
+    other files show by their outputs for noise whether they give probabilities or logits.
+
+    Args:
+        path: A run's folder, a checkpoint of any format, or an exported file.
+        image_size: The side of the images in pixels, or their height and width, if it is not the
+            model's.
+        features: Whether an exported file must give features instead of classes. The predictor's
+            `num_classes` is then the length of the features.
+        labels: A file of embeddings of class names, as `vit-keras labels` writes it, which makes a
+            classifier of an image tower; None takes the model's own outputs.
+
+    Returns:
+        The predictor, and the run; None for anything but a run's folder.
+
+    Raises:
+        FileNotFoundError: If there is nothing at `path`.
+        ValueError: If an exported file is no classifier of images, or has another size; with
+            `features`, if it gives no features.
+        ImportError: If the runtime of an exported file is not installed.
+
+    Example:
+        ```python
+        predictor, run = evaluation.open_predictor("runs/mine")
+        ```
+    """
+    if is_address(os.fspath(path)):
+        from vit_keras import weights
+
+        path = weights.local_path(path)
+    if format_of(path):
+        if labels is not None:
+            raise ValueError(
+                "`labels` make a classifier of the image tower in a checkpoint. Received: "
+                f"{os.fspath(path)!r}, an exported file; give --labels to `vit-keras export`"
+            )
+        return _open_exported(pathlib.Path(path), image_size, features), None
+    from vit_keras import runs, weights
+
+    model, run = runs.open_source(path)
+    model = model if labels is None else weights.with_text_head(model, labels)
+    return make_predictor(model, image_size), run
+
+
+def _open_exported(path, image_size, features):
+    with _command_line.quiet():
+        exported = open_file(path)
+    (folder, manifest), inside = _manifest_of(path), read_task(path)
+    source = manifest.get("input", {})
+    prepared = not source.get("preprocessing_is_inside", True)
+    depth = {name: inside[name] for name in ("levels", "bands") if name in inside}
+    fields = depth | source.get("preprocessing", {})
+    preprocessing = dataclasses.replace(PUBLISHED_PREPROCESSING, **with_tuples(fields))
+    shape, dtype = exported.input_shape, "float32" if prepared else preprocessing.input_type
+    if exported.dtype != dtype or len(shape) != 3:
+        raise ValueError(
+            f"An exported file {'with this' if manifest else 'without a'} manifest.json must take "
+            f"{dtype} images (B, H, W, C). "
+            f"Received: {os.fspath(path)!r}, which takes {exported.dtype} {(None, *shape)}"
+        )
+    if image_size is not None and shape[:2] != pair(image_size, "image_size"):
+        raise ValueError(
+            f"`image_size` must be the exported file's. Received: image_size={image_size} for "
+            f"{os.fspath(path)!r} of {shape[0]}x{shape[1]} pixels"
+        )
+    output, labels = (inside | manifest).get("output"), folder / "labels.txt"
+    if (output == "features") != features:
+        message = NEEDS_FEATURES if features else NEEDS_CLASSES
+        raise ValueError(message.format(os.fspath(path)))
+    names = None if features else inside.get("names")
+    if labels.is_file() and not features:
+        names = read_text(labels, REMEDY).splitlines()
+    if not prepared:  # the file scales pixels itself
+        preprocessing = preprocessing.unscaled()
+    run: Callable[[np.ndarray], np.ndarray] = exported
+    if dtype == "uint8":
+        run = lambda images: exported(to_levels(images, 255))
+    num_outputs = exported.num_outputs
+    if output == "mask" and names is not None:
+        num_outputs, run = len(names), _one_hot(run, len(names))
+    task = Task(**({} if features else with_tuples((inside | manifest).get("task", {}))))
+    final = output in (task.row.output, "mask") if output else _gives_probabilities(exported)
+    return Predictor(
+        run,
+        shape,
+        num_outputs,
+        preprocessing,
+        final or task.kind == "numbers",
+        names and tuple(names),
+        task=task,
+        gives_masks=output == "mask",
+    )
+
+
+def _one_hot(run, count):
+    """A file's masks `(B, H, W)` as probabilities `(B, H, W, K)`, which can be resized."""
+    return lambda images: np.eye(count, dtype="float32")[np.asarray(run(images), "int64")]
+
+
+def _gives_probabilities(exported):
+    """Whether the outputs of an exported file for noise are probabilities."""
+    noise = np.random.default_rng(0).integers(0, 256, (4, *exported.input_shape), dtype="uint8")
+    outputs = exported(noise)
+    return bool((outputs >= 0).all() and np.allclose(outputs.sum(axis=-1), 1, atol=1e-2))
+
+
+def _manifest_of(path):
+    """Returns the folder that an exported file was written to, and its manifest or {}."""
+    for folder in path.parents[:2]:
+        file = folder / "manifest.json"
+        manifest = read_json(file, Manifest, REMEDY) if file.exists() else {"files": []}
+        if path.relative_to(folder).as_posix() in [row["file"] for row in manifest["files"]]:
+            return folder, manifest
+    return path.parent, {}

@@ -1,16 +1,129 @@
-"""The reports on models: one row of `REPORTS` for each kind of label."""
+"""Reports on models, one row of `REPORTS` for each kind of label, and what makes them."""
 
+import json
 import os
 import pathlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vit_keras import figures
-from vit_keras.evaluation import classification, labels, masks, numbers
+from vit_keras import data, figures
+from vit_keras.evaluation.answers import check_suffix, write_predictions
+from vit_keras.evaluation.mask_prediction import (
+    MaskOptions,
+    judge_masks,
+    mask_headline,
+    mask_table,
+    report_masks,
+)
+from vit_keras.evaluation.metrics import (
+    class_headline,
+    class_table,
+    label_headline,
+    label_table,
+    measure_calibration,
+    number_headline,
+    number_table,
+    report_classes,
+    report_labels,
+    report_numbers,
+)
+from vit_keras.evaluation.predictors import Predictor
 from vit_keras.tasks import CLASSES, KINDS, Task
 from vit_keras.visible import visible
+
+FILE_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.")
+
+
+def read_real_labels(
+    path: str | os.PathLike, images: int, num_classes: int, paths: Sequence[str] | None = None
+) -> list[set[int]]:
+    """Reads the labels of each image from the published `real.json`.
+
+    The file has one list per image, in the order of the names of ImageNet's validation files.
+
+    Args:
+        path: The file.
+        images: The number of images.
+        num_classes: The number of the model's classes.
+        paths: The images' files. If these are ImageNet's, their names choose the lists; otherwise
+            the images must be in the order of the file.
+
+    Returns:
+        One set of labels per image.
+
+    Raises:
+        FileNotFoundError: If there is no file at `path`.
+        ValueError: If the file has another number of lists or labels outside the classes, or if
+            the images come from TensorFlow Datasets, which has another order.
+
+    Example:
+        ```python
+        labels = evaluation.read_real_labels("real.json", images=50_000, num_classes=1000)
+        accuracy, images = evaluation.real_accuracy(logits.argmax(axis=-1), labels)
+        ```
+    """
+    labels = _read(path)
+    names = [FILE_NAME.search(os.path.basename(name)) for name in paths or ()]
+    named = bool(names) and all(names)
+    if not named and any(name.startswith("tfds:") for name in paths or ()):
+        raise ValueError(
+            "ReaL labels follow the names of ImageNet's files, which TensorFlow Datasets does not "
+            "keep in order. Received: images from TensorFlow Datasets. Give the validation images "
+            "as folder:PATH"
+        )
+    order = [int(name[1]) - 1 for name in names if name] if named else range(images)
+    if max(order, default=-1) >= len(labels) or (not named and len(labels) != images):
+        raise ValueError(
+            f"{os.fspath(path)!r} must have one list of labels for each image. "
+            f"Received: {len(labels)} lists for {max(order, default=-1) + 1} images"
+        )
+    if outside := sorted(set().union(*labels) - set(range(num_classes))):
+        raise ValueError(
+            f"ReaL labels must lie in [0, {num_classes}), the model's classes. "
+            f"Received: {outside[:5]} in {os.fspath(path)!r}"
+        )
+    return [labels[i] for i in order]
+
+
+def _read(path):
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There are no ReaL labels at {os.fspath(path)!r}.")
+    try:
+        with open(path) as file:
+            return [set(map(int, row)) for row in json.load(file)]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"{os.fspath(path)!r} must be a JSON list of lists of labels ({error})"
+        ) from error
+
+
+def real_accuracy(predicted: np.ndarray, labels: Sequence[set[int]]) -> tuple[float, int]:
+    """Computes the ReaL accuracy; images without labels are left out, as published.
+
+    Args:
+        predicted: The predicted classes, `(N,)`.
+        labels: A set of labels per image.
+
+    Returns:
+        The share of images whose predicted class is among their labels, and the number of images
+        that count.
+
+    Raises:
+        ValueError: If no image has a label.
+
+    Example:
+        >>> real_accuracy(np.array([3, 5, 0]), [{3, 4}, {1}, set()])  # the last one does not count
+        (0.5, 2)
+    """
+    right = [int(best) in fitting for best, fitting in zip(predicted, labels) if fitting]
+    if not right:
+        raise ValueError(
+            f"At least one image must have a ReaL label. Received: {len(labels)} empty lists"
+        )
+    return float(np.mean(right)), len(right)
 
 
 class Report(NamedTuple):
@@ -59,16 +172,14 @@ def _draw_numbers(metrics, folder, source):
 
 REPORTS = {
     "classes": Report(
-        classification.report_classes,
-        classification.class_table,
-        classification.class_headline,
+        report_classes,
+        class_table,
+        class_headline,
         _draw_classes,
     ),
-    "labels": Report(labels.report_labels, labels.label_table, labels.label_headline, _draw_labels),
-    "numbers": Report(
-        numbers.report_numbers, numbers.number_table, numbers.number_headline, _draw_numbers
-    ),
-    "masks": Report(masks.report_masks, masks.mask_table, masks.mask_headline, _draw_masks),
+    "labels": Report(report_labels, label_table, label_headline, _draw_labels),
+    "numbers": Report(report_numbers, number_table, number_headline, _draw_numbers),
+    "masks": Report(report_masks, mask_table, mask_headline, _draw_masks),
 }
 
 
@@ -92,7 +203,7 @@ def report(
             `Predictor.gives_probabilities` says. Labels are judged at thresholds of probabilities.
 
     Returns:
-        For classes, "accuracy" and others, see `classification.report_classes`; for labels,
+        For classes, "accuracy" and others, see `report_classes`; for labels,
         "average_precision" and others, see `labels.report_labels`; for numbers, "r2" and others,
         see `numbers.report_numbers`; for masks, "miou" and others, see `masks.report_matrix`.
 
@@ -187,3 +298,157 @@ def draw_report(
 def _kind(metrics):
     """The kind of label that a report is about."""
     return next(kind for kind, row in KINDS.items() if row.metric in metrics)
+
+
+# How `summary_line` shows the figures of a report: name, factor, unit.
+SHOWN = {
+    "accuracy": ("accuracy", 100, "%"),
+    "top_5_accuracy": ("top-5", 100, "%"),
+    "real_accuracy": ("ReaL", 100, "%"),
+    "balanced_accuracy": ("balanced accuracy", 100, "%"),
+    "macro_f1": ("macro F1", 100, "%"),
+    "micro_f1": ("micro F1", 100, "%"),
+    "average_precision": ("mean average precision", 100, "%"),
+    "miou": ("mean IoU", 100, "%"),
+    "pixel_accuracy": ("pixel accuracy", 100, "%"),
+    "mean_class_accuracy": ("mean class accuracy", 100, "%"),
+    "r2": ("R²", 1, ""),
+    "mae": ("mean absolute error", 1, ""),
+    "rmse": ("root mean square error", 1, ""),
+    "ece": ("calibration error", 100, "%"),
+    "images_per_second": ("images per second", 1, ""),
+}
+
+
+def evaluate(
+    predictor: Predictor,
+    split: "data.Split",
+    class_names: Sequence[str],
+    *,
+    batch: int,
+    real: str | os.PathLike | None = None,
+    predictions: str | os.PathLike | None = None,
+    ignore_class_names: bool = False,
+    masks: MaskOptions | None = None,
+) -> dict[str, Any]:
+    """Evaluates a predictor: a `report` with calibration, speed, and ReaL accuracy.
+
+    Args:
+        predictor: From `open_predictor` or `make_predictor`.
+        split: A `data.Split`.
+        class_names: The names of the data set's classes.
+        batch: The number of images per batch.
+        real: The published `real.json`, for the ReaL accuracy.
+        predictions: A .parquet or .csv file to write the predictions to.
+        ignore_class_names: Whether to accept classes that the model names differently.
+        masks: How a model of masks predicts pictures of other sizes, in batches of its own.
+
+    Returns:
+        A `report` with "images_per_second"; for classes, with "calibration" and "ece", and, with
+        `real`, "real_accuracy" and "real_images".
+
+    Raises:
+        ValueError: If the classes, the ReaL labels, or the file's suffix do not fit. This is
+            checked before the first image is read.
+
+    Example:
+        ```python
+        predictor, _ = evaluation.open_predictor("runs/mine")
+        dataset = data.load("folder:pictures", channels=3)
+        metrics = evaluation.evaluate(
+            predictor, dataset.split("test"), dataset.class_names, batch=32
+        )
+        print(evaluation.summary_line(metrics))
+        ```
+    """
+    check_classes(predictor, class_names, ignore_class_names)
+    paths = split.origin and [split.origin.name(index) for index in range(len(split))]
+    if predictions is not None:
+        check_suffix(predictions)
+    real_labels = None
+    if real:
+        real_labels = read_real_labels(real, len(split), predictor.num_classes, paths)
+    if predictor.task.kind == "masks":
+        return judge_masks(predictor, split, class_names, masks)
+    with split.reading():
+        predicted = predictor.predict(predictor.batches(split, batch))
+    metrics = report(predicted.probabilities, predicted.labels, class_names, predictor.task, True)
+    if predictor.task.kind == "classes":
+        metrics["calibration"] = measure_calibration(predicted.probabilities, predicted.labels)
+        metrics["ece"] = metrics["calibration"]["ece"]
+    metrics["images_per_second"] = predicted.images_per_second
+    if real_labels is not None:
+        best = predicted.probabilities.argmax(axis=-1)
+        metrics["real_accuracy"], metrics["real_images"] = real_accuracy(best, real_labels)
+    if predictions is not None:
+        names = predictor.class_names or class_names
+        write_predictions(
+            *(predictions, predicted.probabilities, predicted.labels, paths),
+            task=predictor.task,
+            names=names,
+        )
+    return metrics
+
+
+def check_classes(predictor: Predictor, class_names: Sequence[str], ignore_names: bool) -> None:
+    """Checks that a data set has the predictor's classes.
+
+    Raises:
+        ValueError: If the number of classes or, without `ignore_names`, a name differs.
+    """
+    if len(class_names) != predictor.num_classes:
+        raise ValueError(
+            f"The data set must have the model's {predictor.num_classes} classes. "
+            f"Received: a data set with {len(class_names)}"
+        )
+    names = predictor.class_names or class_names
+    different = [k for k, (a, b) in enumerate(zip(names, class_names)) if str(a) != str(b)]
+    if different and not ignore_names:
+        k = different[0]
+        raise ValueError(
+            "The classes of the model and of the data set must be the same, in the same order. "
+            f"Received: {len(different)} that differ, such as class {k}, {names[k]!r} in the model "
+            f"and {class_names[k]!r} in the data set. If only the names differ, and not the "
+            "order, give --ignore_class_names"
+        )
+
+
+def mean_and_std(values: Sequence[float]) -> tuple[float, float]:
+    """Returns the mean and the standard deviation of a sample (over n − 1; 0 for one value).
+
+    Example:
+        >>> mean_and_std([1.0, 2.0, 3.0])
+        (2.0, 1.0)
+    """
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def summarize(reports: Sequence[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Returns the mean and standard deviation over runs of each number that all of them have.
+
+    Example:
+        >>> summary_line(summarize([{"accuracy": 0.8}, {"accuracy": 0.9}]))
+        'accuracy 85.00 ± 7.07%'
+    """
+    shared = [key for key, value in reports[0].items() if isinstance(value, float)]
+    return {
+        key: mean_and_std([metrics[key] for metrics in reports])
+        for key in shared
+        if all(isinstance(metrics.get(key), float) for metrics in reports)
+    }
+
+
+def summary_line(metrics: dict[str, Any]) -> str:
+    """Formats the numbers of `evaluate`, or the means and deviations of `summarize`.
+
+    Example:
+        >>> summary_line({"accuracy": 0.975, "ece": 0.0123})
+        'accuracy 97.50%, calibration error 1.23%'
+    """
+    texts = []
+    for key, value in metrics.items():
+        if isinstance(value, float | tuple):
+            name, factor, unit = SHOWN.get(key, (key, 100, "%"))
+            numbers = value if isinstance(value, tuple) else (value,)
+            texts.append(f"{name} {' ± '.join(f'{factor * x:.2f}' for x in numbers)}{unit}")
+    return ", ".join(texts)

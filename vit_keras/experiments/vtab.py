@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vit_keras.config import read_config
-from vit_keras.data.vtab import GROUPS, TASKS, Task
+from vit_keras.data.tfds import GROUPS, TASKS, Task
 from vit_keras.experiments import training_run
 from vit_keras.file_lock import claimed
 from vit_keras.files import write_text

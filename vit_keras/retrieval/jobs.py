@@ -20,7 +20,7 @@ from vit_keras.files import remove_folder, remove_remains, write_text
 from vit_keras.json_files import read_json
 from vit_keras.retrieval import tables
 from vit_keras.retrieval.embedder import Embedder, embed_batches
-from vit_keras.retrieval.pictures import PictureList
+from vit_keras.retrieval.tables import PictureList
 
 PART_ROWS, PART_BYTES = 1024, 2**24  # of a part, at most; a batch at least
 JOINED = 8  # parts in a group of rows of the table

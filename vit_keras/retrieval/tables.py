@@ -1,20 +1,168 @@
-"""Tables of embeddings: Parquet files that say which model made them, and hold their SHA-256."""
+"""Pictures to embed, and tables of their embeddings: Parquet files that hold their own SHA-256."""
 
 import functools
 import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from vit_keras import extras
-from vit_keras.data.answers import utf8
+from vit_keras import data, extras
+from vit_keras.config import DataConfig
+from vit_keras.data.datasets import SOURCES
+from vit_keras.data.picture_paths import is_folder, is_junk
+from vit_keras.data.pillow_images import unreadable_message
+from vit_keras.data.transforms import as_array
+from vit_keras.evaluation.answers import utf8
+from vit_keras.evaluation.probes import unit_length
 from vit_keras.files import replacing
 from vit_keras.json_files import parse_json
-from vit_keras.retrieval.pictures import Picture
+
+
+class Picture(NamedTuple):
+    """One row of a table of embeddings, without its embedding.
+
+    Attributes:
+        path: The file, or the name of an image that is no file, such as `tfds:cifar10 test[3]`.
+        label: The name of the class, or None.
+        split: The split of the data set, or None.
+        size: The number of bytes of the file, or None.
+
+    Example:
+        ```python
+        (picture,) = retrieval.EmbeddingTable("features.parquet").pictures([17])
+        picture.path, picture.label  # ("photos/train/cat/3.jpg", "cat")
+        ```
+    """
+
+    path: str
+    label: str | None = None
+    split: str | None = None
+    size: int | None = None
+
+
+class PictureList(NamedTuple):
+    """Pictures in a fixed order, and how they are read.
+
+    Attributes:
+        pictures: The pictures, which may be listed once.
+        read: Maps the number of a picture, its path, and a number of channels to its pixels,
+            `(H, W, C)`; raises OSError or ValueError for one that cannot be read.
+
+    Example:
+        ```python
+        arrays = np.zeros((2, 32, 32, 3), "uint8")
+        pictures = [retrieval.Picture("first"), retrieval.Picture("second", label="cat")]
+        listed = retrieval.PictureList(pictures, lambda number, path, channels: arrays[number])
+        ```
+    """
+
+    pictures: Iterable[Picture]
+    read: Callable[[int, str, int], np.ndarray]
+
+
+def list_pictures(
+    arguments: Iterable[str | os.PathLike], channels: int = 3, config: DataConfig | None = None
+) -> PictureList:
+    """Lists the pictures that a command's arguments name.
+
+    Args:
+        arguments: Files, folders and patterns, as `data.expand_pictures` takes them, or one data
+            set: `folder:PATH`, `table:FILE`, `shards:PATTERN`, `hf:NAME`, `tfds:NAME`,
+            `vtab:TASK` or `digits`. The images of a data set have labels and splits. A
+            `folder:PATH` without folders of classes is listed as the folder PATH.
+        channels: 1 for grayscale, 3 for RGB, or another number, for a data set.
+        config: Says where TensorFlow Datasets keeps its files, which images are held out, and the
+            levels and bands of pictures.
+
+    Returns:
+        A `PictureList`.
+
+    Raises:
+        FileNotFoundError, ValueError: As `data.expand_pictures` and `data.load` do.
+
+    Example:
+        ```python
+        pictures = retrieval.list_pictures(["folder:photos"])
+        next(iter(pictures.pictures))  # Picture(path='photos/cat/0.jpg', label='cat', ...)
+        ```
+    """
+    names = [os.fspath(argument) for argument in arguments]
+    datasets = [name for name in names if _is_dataset(name)]
+    if datasets and len(names) > 1:
+        (other, *_) = [name for name in names if name != datasets[0]] or datasets
+        raise ValueError(
+            f"A data set is listed alone. Received: {datasets[0]!r} beside {other!r}. Run the "
+            "command once for each"
+        )
+    if datasets and not _is_flat(datasets[0]):
+        return _of_dataset(datasets[0], channels, config or DataConfig())
+    if datasets:
+        names = [datasets[0].partition(":")[2]]
+    pictures = (Picture(str(path), size=_size(path)) for path in data.expand_pictures(names))
+    return PictureList(pictures, file_reader(config or DataConfig()))
+
+
+def file_reader(config: DataConfig) -> Callable[[int, str, int], np.ndarray]:
+    """Returns a function that reads a picture's file, as `PictureList.read` does."""
+    depth: dict[str, Any] = {"levels": config.white, "bands": config.bands}
+    return lambda number, path, channels: data.read_image(path, channels, **depth)
+
+
+def _is_dataset(name):
+    kind, _, rest = name.partition(":")
+    return not os.path.exists(name) and (kind in SOURCES if rest else name in data.DATASETS)
+
+
+def _is_flat(name):
+    """Whether `name` is a folder:PATH that has no folders of classes."""
+    kind, _, path = name.partition(":")
+    return (
+        kind == "folder"
+        and os.path.isdir(path)
+        and not any(is_folder(e) and not is_junk(e.name) for e in os.scandir(path))
+    )
+
+
+def _of_dataset(name, channels, config):
+    dataset = data.load(name, channels, config)
+    splits = list(dataset.splits.items())
+    ends = np.cumsum([len(split) for _, split in splits])
+
+    def pictures():
+        for key, split in splits:
+            labels = split.labels if np.ndim(split.labels) == 1 else [None] * len(split)
+            for index, label in enumerate(labels):
+                path = split.name(index) if split.name else f"{name} {key}[{index}]"
+                text = _label(dataset.class_names, label)
+                yield Picture(path, text, key, _size(path))
+
+    def read(number, path, channels):
+        place = int(np.searchsorted(ends, number, side="right"))
+        split = splits[place][1]
+        index = number - int(ends[place] - len(split))
+        if not split.origin:  # images in memory
+            return split.read(index)
+        try:
+            return as_array(split.decoded(index)[0])
+        except (OSError, SyntaxError, ValueError) as error:
+            raise ValueError(unreadable_message(path, str(error))) from error
+
+    return PictureList(pictures(), read)
+
+
+def _label(names: Sequence[str], label: Any) -> str | None:
+    if label is None or label < 0:
+        return None
+    return names[label] if names else str(label)
+
+
+def _size(path):
+    return os.path.getsize(path) if os.path.isfile(path) else None
+
 
 METADATA = b"vit_keras"  # the key of the description in the schema's metadata
 DTYPES = ("float32", "float16")
@@ -28,13 +176,7 @@ class Description(TypedDict):
     """What a table must say of its embeddings."""
 
     shape: list[int]
-    dtype: NotRequired[str]
-
-
-def unit_length(vectors: np.ndarray) -> np.ndarray:
-    """Divides vectors `(..., D)` by their Euclidean lengths; zeros stay zeros."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(lengths == 0, 1, lengths)
+    dtype: str
 
 
 def seal(file) -> None:
@@ -172,9 +314,22 @@ class EmbeddingTable:
         name = f"The description in {self.path!r}"
         self.description: dict[str, Any] = parse_json(metadata[METADATA], name, Description, remedy)
         self.shape = tuple(self.description["shape"])
+        self._check_columns(remedy)
         groups = range(self._file.num_row_groups)
         self._sizes = np.array([self._file.metadata.row_group(g).num_rows for g in groups], int)
         self._starts = np.cumsum(self._sizes) - self._sizes
+
+    def _check_columns(self, remedy):
+        """Checks that the columns are those that the description says."""
+        kind, columns = self.description["dtype"], self._file.schema_arrow
+        is_known = (
+            kind in DTYPES and 0 < min(self.shape, default=0) <= math.prod(self.shape) < 2**31
+        )
+        if not is_known or not columns.equals(schema(self.shape, kind, {})):
+            raise ValueError(
+                f"{self.path!r} must have the columns {', '.join(COLUMNS)}, with embeddings of the "
+                f"shape {self.shape} and the type {kind!r}. Received: {columns}. {remedy}"
+            )
 
     def __len__(self):
         return self._file.metadata.num_rows
@@ -229,6 +384,8 @@ class EmbeddingTable:
         if len(column):
             values = column.flatten().to_numpy()  # without the rows that are null
             embeddings[present] = values.reshape(-1, *self.shape)
+            if not np.isfinite(embeddings).all():
+                raise ValueError(f"{self.path!r} holds embeddings that are not finite. Embed again")
         return embeddings, present
 
     def _take(self, numbers, columns):

@@ -40,9 +40,8 @@ READ_AT_ONCE = 64
 
 # Parquet
 NOTE = b"huggingface"  # the key of the schema's metadata that says the names of the classes
-ROWS_AT_ONCE = 2**16
-# A group is read as a whole. Few of them are kept, and none that takes more than it should.
-MOST_GROUP_BYTES, KEPT_GROUP_BYTES, KEPT_GROUPS, KEPT_FOOTERS = 2**30, 2**24, 32, 64
+ROWS_AT_ONCE = 2**8
+KEPT_GROUP_BYTES, KEPT_GROUPS, KEPT_FOOTERS = 2**24, 32, 64  # bytes of all pictures in a group
 
 
 class Record(NamedTuple):
@@ -247,20 +246,26 @@ def scan_parquet(path: str, column: str | None) -> Iterator[Record]:
         _picture_column(file.schema_arrow)
         if rows > size or rows != sum(group.num_rows for group in groups):
             raise ValueError(f"it cannot hold {rows} pictures in {size} bytes")
-        if any(group.total_byte_size > MOST_GROUP_BYTES for group in groups):
-            raise ValueError(
-                f"a group of its rows takes more than {MOST_GROUP_BYTES} bytes; write smaller ones"
-            )
         if column and column not in names:
             raise ValueError(f"it has no column {column!r} but {', '.join(names)}")
         column = column or (LABEL if LABEL in names else None)
-        if column is None:
-            yield from (Record(row, 0, None) for row in range(rows))
-            return
+    if column is None:
+        yield from (Record(row, 0, None) for row in range(rows))
+        return
+    with parquet().ParquetFile(path, read_dictionary=[column]) as file:
         batches = file.iter_batches(ROWS_AT_ONCE, columns=[column], use_threads=False)
-        labels = (label for batch in batches for label in batch.column(0).to_pylist())
+        labels = (label for batch in batches for label in _parquet_labels(batch.column(0)))
         for row, label in zip(range(rows), labels, strict=True):
             yield Record(row, 0, label)
+
+
+def _parquet_labels(column) -> list:
+    """The labels in a column; a few bytes of a file may stand for many long texts."""
+    if texts := getattr(column, "dictionary", None):
+        compute = require("pyarrow.compute", extra="tables")
+        if (compute.max(compute.binary_length(texts)).as_py() or 0) > MOST_LABEL_BYTES:
+            raise ValueError(f"a label takes more than {MOST_LABEL_BYTES} bytes")
+    return column.to_pylist()
 
 
 def parquet_class_names(files: ShardFiles, column: str | None) -> tuple[str, ...]:
@@ -286,20 +291,29 @@ def parquet_reader(files: ShardFiles) -> Reader:
         column = _picture_column(metadata.schema.to_arrow_schema())
         return metadata, column, np.cumsum([0, *sizes])
 
-    def group(shard, number):
+    def pictures(shard, group):
+        """Yields the pictures of a group one by one, since one that is repeated takes few bytes."""
         metadata, column, _ = footer(shard)
         with parquet().ParquetFile(files.path(shard), metadata=metadata) as file:
-            return file.read_row_group(number, columns=[column], use_threads=False).column(0)
+            for batch in file.iter_batches(1, [group], [column], use_threads=False):
+                picture = batch.column(0)[0].as_py()
+                yield picture["bytes"] if isinstance(picture, dict) else picture
 
-    kept = functools.lru_cache(KEPT_GROUPS)(group)
+    @functools.lru_cache(KEPT_GROUPS)
+    def small(shard, group):
+        kept, size = [], 0
+        for picture in pictures(shard, group):
+            kept.append(picture)
+            size += len(picture or b"")
+            if size > KEPT_GROUP_BYTES:
+                return None
+        return kept
 
     def read(number, shard, offset, length):
-        metadata, _, starts = footer(shard)
-        group_number = int(np.searchsorted(starts, offset, side="right")) - 1
-        small = metadata.row_group(group_number).total_byte_size <= KEPT_GROUP_BYTES
-        pictures = (kept if small else group)(shard, group_number)
-        picture = pictures[offset - int(starts[group_number])].as_py()
-        picture = picture["bytes"] if isinstance(picture, dict) else picture
+        starts = footer(shard)[2]
+        group = int(np.searchsorted(starts, offset, side="right")) - 1
+        row, kept = offset - int(starts[group]), small(shard, group)
+        picture = kept[row] if kept else next(itertools.islice(pictures(shard, group), row, None))
         if picture is None:
             raise ValueError("it has no bytes, but a path at most")
         return picture

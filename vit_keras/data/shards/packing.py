@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.data.dataset import Dataset
+from vit_keras.data.dataset import Dataset, Split
 from vit_keras.data.depth import as_picture
 from vit_keras.data.pillow_images import SUFFIXES, pillow_image, read_encoded, unreadable_message
-from vit_keras.data.read_ahead import read_ahead
 from vit_keras.data.shards.formats import IMAGE, LABEL, NOTE, example_class, framed, require
-from vit_keras.data.shards.places import FILE, Entry, Manifest
-from vit_keras.data.splits import Split
+from vit_keras.data.shards.source import FILE, Entry, Manifest
+from vit_keras.data.threads import read_ahead
 from vit_keras.files import replacing_folder, sha256
 
 MEGABYTE = 10**6

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from vit_keras import extras
-from vit_keras.data.origin import UnreachableError
-from vit_keras.data.read_ahead import read_ahead
+from vit_keras.data.dataset import UnreachableError
+from vit_keras.data.threads import read_ahead
 from vit_keras.file_lock import exclusive_lock
 from vit_keras.files import check_arrived, replacing, sha256
 

@@ -1,21 +1,377 @@
-"""`shards:PATTERN`: labeled pictures by index in tar, Parquet, TFRecord or ArrayRecord files."""
+"""Shards: which files a pattern names, where each of their records lies, and the data set.
+
+An index is built once, by a look at all shards. It lies in `vit_keras/shards` in `$KERAS_HOME` or
+`~/.keras`, under a name that follows from the names, sizes and times of the shards.
+"""
 
 import dataclasses
+import glob
+import hashlib
+import itertools
+import json
+import math
 import os
-from collections.abc import Sequence
+import pathlib
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from vit_keras import extras
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset
+from vit_keras.data.dataset import HELD_OUT, Dataset, Origin, Split, UnreadableImages
 from vit_keras.data.held_out import hold_out_of
-from vit_keras.data.origin import Origin, UnreadableImages
-from vit_keras.data.shards.formats import FORMATS
-from vit_keras.data.shards.index import NO_LABEL, Index, open_index
-from vit_keras.data.shards.places import Shards, find_shards
-from vit_keras.data.shards.shard_files import Shard, ShardFiles, is_remote
-from vit_keras.data.splits import Split
+from vit_keras.data.picture_paths import is_junk
+from vit_keras.data.shards.formats import FORMATS, MOST_CLASSES, format_of
+from vit_keras.data.shards.shard_files import (
+    Shard,
+    ShardFiles,
+    ask,
+    cache_folder,
+    is_remote,
+    size_and_stamp,
+)
+from vit_keras.data.threads import read_ahead
+from vit_keras.file_lock import exclusive_lock
+from vit_keras.files import replacing_folder, sha256
+from vit_keras.json_files import LARGEST_JSON_BYTES, parse_json, read_json, with_checksums
+
+SPLITS = ("train", *HELD_OUT)
+MOST_SHARDS = 10**6
+AT_ONCE = 16  # answers that are awaited together
+FILE = "shards.json"
+# Whose records have no places of their own.
+COMPRESSED = re.compile(r"\.(t[gbx]z2?|(tar|parquet|tfrecords?)\.(gz|bz2|xz|zst|lz4))$")
+REMEDY_OF_KINDS = "Name files of one, such as shards:FOLDER/*.tar, or folder:FOLDER for pictures"
+REMEDY = "Restore it; without it, the shards are read by their names, and classes have numbers"
+
+
+class Entry(TypedDict):
+    """A shard."""
+
+    file: str
+    images: int
+    bytes: int
+    sha256: str
+
+
+class Manifest(TypedDict):
+    """What `shards.json` must hold, which `pack_shards` writes beside the shards."""
+
+    format: str
+    image_size: int | None
+    classes: list[str]
+    splits: dict[str, list[Entry]]
+
+
+class Shards(NamedTuple):
+    """What a pattern names.
+
+    Attributes:
+        splits: The shards of each split, in their order.
+        kind: Their format.
+        classes: The names of the classes that `shards.json` says; empty without.
+    """
+
+    splits: dict[str, list[Shard]]
+    kind: str
+    classes: tuple[str, ...]
+
+
+def find_shards(pattern: str) -> Shards:
+    """Lists shards.
+
+    A folder without shards stands for the one folder in it that has some, such as `data` of a hub's
+    repository, or for those of the splits.
+
+    A shard whose name has one of the words train, test, validation, val, valid, or dev, or whose
+    folder has this name, belongs to that split, and others to train, unless `shards.json` says.
+
+    Args:
+        pattern: A folder, a file, a URL of one, or names with `*`, `?`, `[ab]`, `{a,b}` or
+            `{000..127}`; in URLs, `?` and `[` stand for themselves.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the files have no known format, or several, or if `shards.json` is
+            damaged or says other files.
+    """
+    is_folder = os.path.isdir(pattern)
+    if is_remote(pattern):
+        pattern = pattern.rstrip("/")
+        last = pattern.rpartition("/")[2]
+        is_folder = format_of(last) is None and not set("*{") & set(last)
+    else:
+        pattern = pathlib.Path(pattern).absolute().as_posix()
+    paths = [] if is_folder else _named(pattern)
+    folder = pattern if is_folder else paths[0].rpartition("/")[0]
+    manifest = _manifest(f"{folder}/{FILE}")
+    entries = {
+        f"{folder}/{entry['file']}": (split, entry)
+        for split, of_split in manifest["splits"].items()
+        for entry in of_split
+    }
+    paths = paths or list(entries) or _in_folder(folder)
+    kind = _kind(pattern, paths)
+    splits: dict[str, list[Shard]] = {}
+    for shard in _described(paths, entries):
+        split, _ = entries.get(shard.path, (_split_of(shard.path), None))
+        splits.setdefault(split, []).append(shard)
+    return Shards(splits, kind, tuple(manifest["classes"]))
+
+
+def _named(pattern) -> list[str]:
+    """The files that a pattern names, in order."""
+    if not is_remote(pattern) and os.path.exists(pattern):  # whatever signs its name has
+        return [pattern]
+    return list(dict.fromkeys(itertools.chain(*map(_matching, expand_braces(pattern)))))
+
+
+def _matching(path):
+    if "*" in path or (glob.has_magic(path) and not is_remote(path) and not os.path.exists(path)):
+        return _listed(path, lambda files, name: files.glob(name)) or [path]
+    return [path]
+
+
+def _in_folder(folder) -> list[str]:
+    """The shards in a folder or, if it has none, in the folders of a split or the one in it."""
+    listed = lambda path: _listed(path, lambda files, name: files.ls(name, detail=False))
+    shards = lambda paths: [path for path in paths if format_of(path) or COMPRESSED.search(path)]
+    paths = listed(folder)
+    if any(shards(paths)) or folder.startswith("http"):
+        return shards(paths)
+    inside = [path for path in paths if ask(path, lambda files, name: files.isdir(name))]
+    below = {path: of_path for path in inside if (of_path := shards(listed(path)))}
+    if len(below) > 1 and not {_name(path) for path in below} <= {*SPLITS}:
+        raise ValueError(
+            f"A folder must hold shards of one data set. Received: {folder!r} with shards in "
+            f"{', '.join(map(_name, below))}. Give one of them, such as shards:{next(iter(below))}"
+        )
+    return [*itertools.chain(*below.values())] or [path for path in paths if path not in inside]
+
+
+def _name(path):
+    return path.rpartition("/")[2]
+
+
+def _listed(path, names: Callable[[Any, str], list[str]]) -> list[str]:
+    """The files that a file system lists, sorted; not the hidden ones."""
+    whole = lambda files, name: files.unstrip_protocol(name) if is_remote(path) else name
+    paths = ask(path, lambda files, name: [whole(files, one) for one in names(files, name)])
+    return sorted(path for path in paths if not is_junk(_name(path)))
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Returns the names that `{a,b}` and `{000..127}` stand for.
+
+    Raises:
+        ValueError: If there are more than a million, or none.
+    """
+    texts = re.split(r"\{([^{}]*)\}", pattern)
+    choices = [_choices(text) if i % 2 else [text] for i, text in enumerate(texts)]
+    if not 0 < math.prod(map(len, choices)) <= MOST_SHARDS:
+        raise ValueError(
+            f"A range in a pattern must ascend, and a pattern must name {MOST_SHARDS} shards at "
+            f"most. Received: {pattern!r}"
+        )
+    return ["".join(chosen) for chosen in itertools.product(*choices)]
+
+
+def _choices(text):
+    if not (bounds := re.fullmatch(r"(\d+)\.\.(\d+)", text)):
+        return text.split(",")
+    first, last = map(int, bounds.groups())
+    numbers = range(first, min(last, first + MOST_SHARDS) + 1)  # one too many is refused
+    return [f"{number:0{len(bounds[1])}}" for number in numbers]
+
+
+def _manifest(path) -> Manifest:
+    """What `shards.json` says; nothing if there is none."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe might never end
+        raise ValueError(f"{path!r} is no file. {REMEDY}")
+    end = LARGEST_JSON_BYTES + 1  # of a larger file, that is too much to be JSON
+    try:
+        data = ask(path, lambda files, name: files.cat_file(name, start=0, end=end))
+    except FileNotFoundError:
+        return Manifest(format="", image_size=None, classes=[], splits={})
+    manifest = parse_json(data, repr(path), Manifest, REMEDY)
+    names: set[str] = set()
+    for entry in itertools.chain(*manifest["splits"].values()):
+        name = entry["file"]
+        if name in names:
+            raise ValueError(f"{path!r} must name each file once. Received: {name!r} twice")
+        names.add(name)
+        if name in ("", ".", "..") or set("/\\") & set(name):
+            raise ValueError(
+                f"{path!r} must name files of its folder. Received: {name!r}. {REMEDY}"
+            )
+    return manifest
+
+
+def _described(paths, entries):
+    """Yields the shards. What `shards.json` says of those on servers is not asked for again."""
+    ask_for = [path for path in paths if not (is_remote(path) and path in entries)]
+    statuses = dict(zip(ask_for, read_ahead(size_and_stamp, ask_for, AT_ONCE)))
+    for path in paths:
+        _, entry = entries.get(path, (None, None))
+        size, stamp = statuses[path] if path in statuses else (entry["bytes"], "")
+        known = (entry["images"], entry["sha256"]) if entry else ()
+        shard = Shard(path, size, stamp, *known)
+        if size <= 0:
+            raise shard.damaged("it is empty")
+        if entry and size != entry["bytes"]:
+            raise shard.damaged(f"it has {size} bytes, and {FILE} says {entry['bytes']}")
+        yield shard
+
+
+def _kind(pattern, paths) -> str:
+    kinds = {format_of(path) for path in paths}
+    if len(kinds) != 1 or None in kinds:
+        others = [_name(path) for path in paths if format_of(path) is None]
+        names = ", ".join(others[:3] or map(str, kinds)) or "no files"
+        compressed = next(filter(COMPRESSED.search, others), None)
+        raise ValueError(
+            "Shards must be files of one format, with a suffix .tar, .parquet, .tfrecord or "
+            f".array_record. Received: {pattern!r} with {names}. "
+            + (f"Unpack compressed files: gunzip {compressed}" if compressed else REMEDY_OF_KINDS)
+        )
+    return str(kinds.pop())
+
+
+def _split_of(path: str) -> str:
+    """The split that a word of a file's name, or else its folder's name, says."""
+    *_, folder, name = path.split("/")
+    words = [*re.split(r"[^a-z]+", name.lower()), folder.lower()]
+    return next((word for word in words if word in SPLITS), "train")
+
+
+VERSION = 3  # of the table and of what is read out of shards
+META, TABLE = "index.json", "records.bin"
+PLACE = np.dtype([("offset", "<i8"), ("length", "<i8"), ("label", "<i4")])
+NO_LABEL = -1
+REBUILD = "Delete its folder; it is then built anew"
+
+
+class Meta(TypedDict):
+    """What `index.json` must hold."""
+
+    records: list[int]  # of each shard
+    classes: list[str]  # names, by the numbers in the table; empty if the labels are numbers
+    sha256: str  # of the table
+
+
+class Index(NamedTuple):
+    """The places and labels of N records in S shards.
+
+    Attributes:
+        starts: The number of the first record of each shard, and N, `(S + 1,)`.
+        table: The places, `(N,)`: `offset` and `length` as in `Record`.
+        labels: The number of each class, `(N,)`; -1 without one.
+        classes: The names of the classes, sorted, if the labels in the shards are names.
+    """
+
+    starts: np.ndarray
+    table: np.ndarray
+    labels: np.ndarray
+    classes: tuple[str, ...]
+
+    def place(self, number: int) -> tuple[int, int, int]:
+        """Returns the shard, the offset and the length of a record."""
+        offset, length, _ = self.table[number].item()
+        return int(np.searchsorted(self.starts, number, side="right")) - 1, offset, length
+
+
+def open_index(files: ShardFiles, kind: str, column: str | None) -> Index:
+    """Opens the index of some shards, and builds it first if there is none.
+
+    Args:
+        files: The shards, in the order of their records.
+        kind: Their format.
+        column: The column or feature of the labels; None for the usual one.
+
+    Raises:
+        ValueError: If a shard or the index is damaged. The message names the file.
+    """
+    folder = index_folder(files.shards, kind, column)
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with exclusive_lock(f"{folder}.lock", lambda: None):
+            if not folder.exists():  # another process may have built it meanwhile
+                classes: dict[str, int] = {}
+                write_index(folder, _scanned(files, kind, column, classes), classes)
+    return read_index(folder)
+
+
+def index_folder(shards: Sequence[Shard], kind: str, column: str | None) -> pathlib.Path:
+    """Returns the folder of the index of some shards, which need not exist."""
+    said = json.dumps([VERSION, kind, column, *map(list, shards)])
+    return cache_folder() / hashlib.sha256(said.encode()).hexdigest()[:32]
+
+
+def _scanned(files, kind, column, classes) -> Iterator[np.ndarray]:
+    """Yields the places in each shard; `classes` numbers the names of labels as they occur."""
+    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
+    kinds: set[type] = set()  # of labels
+    bar = tqdm(files.shards, desc="indexing shards", unit="", disable=None, leave=False)
+    for number, shard in enumerate(bar):
+        with files.scanning(number) as path, shard.naming(path):
+            records = enumerate(FORMATS[kind].scan(path, column))
+            places = ((*place, _number(i, label, classes, kinds)) for i, (*place, label) in records)
+            table = np.fromiter(places, PLACE)
+            if shard.images not in (None, len(table)):
+                raise ValueError(
+                    f"it has {len(table)} pictures, and shards.json says {shard.images}"
+                )
+        yield table
+
+
+def _number(where, label, classes, kinds):
+    if label is None:
+        return NO_LABEL
+    kinds.add(type(label))
+    if kinds not in ({int}, {str}):
+        raise ValueError(
+            "the labels must all be numbers, or all be names, and that of its record "
+            f"{where} is {label!r:.60}"
+        )
+    if isinstance(label, str):
+        label = classes.setdefault(label, len(classes))
+    if not 0 <= label < MOST_CLASSES:
+        raise ValueError(
+            f"its record {where} has the class {label}, not one of 0 to {MOST_CLASSES - 1}"
+        )
+    return label
+
+
+def write_index(
+    folder: pathlib.Path, tables: Iterable[np.ndarray], classes: Collection[str]
+) -> None:
+    """Writes an index in one step: the places in each shard, and the names of their classes."""
+    with replacing_folder(folder) as partial:
+        with open(partial / TABLE, "wb") as file:
+            counts = [file.write(table.tobytes()) // PLACE.itemsize for table in tables]
+        meta = {"records": counts, "classes": list(classes), "sha256": sha256(partial / TABLE)}
+        (partial / META).write_text(json.dumps(with_checksums(meta)), encoding="utf-8")
+
+
+def read_index(folder: pathlib.Path) -> Index:
+    """Maps an index into memory.
+
+    Raises:
+        ValueError: If it is damaged. The message names the file.
+    """
+    meta = read_json(folder / META, Meta, REBUILD)
+    if sha256(folder / TABLE) != meta["sha256"]:
+        raise ValueError(f"{str(folder / TABLE)!r} is damaged (its SHA-256 differs). {REBUILD}")
+    starts = np.cumsum([0, *meta["records"]])
+    table = np.memmap(folder / TABLE, PLACE, "r") if starts[-1] else np.empty(0, PLACE)
+    labels, classes = np.array(table["label"]), sorted(meta["classes"])
+    if classes:
+        ranks = {name: rank for rank, name in enumerate(classes)}
+        # The last rank stands for no label.
+        labels = np.array([*map(ranks.get, meta["classes"]), NO_LABEL], "int32")[labels]
+    return Index(starts, table, labels, tuple(classes))
 
 
 def load(
@@ -63,7 +419,7 @@ def load(
     read = FORMATS[shards.kind].reader(files)
     encoded = lambda number: (read(number, *index.place(number)), labels[number])
     unreadable = UnreadableImages(config.on_corrupt == "stop")
-    name = lambda number: _name(index, flat, number)
+    name = lambda number: _name_of(index, flat, number)
     origin = Origin(lambda: [*map(_name_and_path, flat)], name, channels, unreadable)
     splits, first = {}, 0
     for key, of_split in shards.splits.items():
@@ -95,7 +451,7 @@ def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[
     if len(without):
         raise ValueError(
             "Every picture must have a class. Received: "
-            f"{_name(index, files.shards, without[0])} without one, and {len(without)} in all; "
+            f"{_name_of(index, files.shards, without[0])} without one, and {len(without)} in all; "
             f"the shard has {_contents(files, shards.kind, index.place(without[0])[0])}. Name the "
             "labels in data.label_columns, or learn without labels"
         )
@@ -121,7 +477,7 @@ def _contents(files, kind, number) -> str:
         return FORMATS[kind].contents(path)
 
 
-def _name(index: Index, shards: Sequence[Shard], number) -> str:
+def _name_of(index: Index, shards: Sequence[Shard], number) -> str:
     shard, _, _ = index.place(number)
     return f"{shards[shard].path} record {number - int(index.starts[shard])}"
 

@@ -1,0 +1,261 @@
+"""Inputs and targets of the pretext tasks: patches that are masked, and views for DINO."""
+
+import dataclasses
+
+import numpy as np
+
+from vit_keras import extras
+from vit_keras.config import DinoConfig, PretextConfig
+from vit_keras.data.policies import OPERATIONS
+from vit_keras.data.transforms import as_array, cut, mirror, random_window, sides_of, squeeze
+from vit_keras.models import Preprocessing
+
+# Shares of the corrupted patches that become the mask and another patch; the rest stays (BERT).
+SHARES = {"masked_patch": (0.8, 0.1), "mae": (1.0, 0.0)}
+VARIANCE_EPSILON = 1e-6  # as in MAE
+
+
+class Masking:
+    """Makes the inputs and targets of a pretext task from images.
+
+    What is drawn for an image follows from its generator alone, so it is the same in any batch.
+
+    Args:
+        config: The task.
+        image_size: Height and width in pixels.
+        patch_size: Height and width of a patch in pixels.
+        preprocessing: The model's preprocessing.
+    """
+
+    def __init__(
+        self,
+        config: PretextConfig,
+        image_size: tuple[int, int],
+        patch_size: tuple[int, int],
+        preprocessing: Preprocessing,
+    ):
+        self.config, self.patch_size = config, patch_size
+        self.preprocessing = preprocessing
+        self.grid = tuple(size // patch for size, patch in zip(image_size, patch_size))
+        self.patches = self.grid[0] * self.grid[1]
+        self.corrupted = config.corrupted(self.patches)
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draws the corruption of one image; exactly `config.corrupted(N)` patches are corrupted.
+
+        Returns:
+            `source`, `(N,)` int32, as `layers.masking` takes it, and `corrupted`, `(N,)` bool.
+        """
+        places = np.arange(self.patches, dtype="int32")
+        corrupted = rng.permutation(self.patches) < self.corrupted
+        kind, steps = rng.random(self.patches), rng.integers(1, self.patches, self.patches, "int32")
+        masked, other = SHARES[self.config.objective]
+        source = np.where(kind < masked + other, (places + steps) % self.patches, places)
+        source[kind < masked] = self.patches
+        return {"source": np.where(corrupted, source, places), "corrupted": corrupted}
+
+    def batch(self, images, drawn, weights=None):
+        """Makes a batch for `fit`.
+
+        Each prediction has a weight: 0 for a patch that is not corrupted, and the same for all
+        others, so that weights are 1 on average, since Keras divides by their number.
+
+        Args:
+            images: `(B, H, W, C)`.
+            drawn: What `draw` returned, for the batch.
+            weights: Weights of the images, `(B,)`, which multiply the weights of their patches.
+
+        Returns:
+            ((images, source), targets, weights).
+        """
+        loss_weights = drawn["corrupted"] * np.float32(self.patches / self.corrupted)
+        if weights is not None:
+            loss_weights *= weights[:, None]
+        targets = self.targets(images)
+        if self.config.predicts_colours:
+            loss_weights = np.repeat(loss_weights, targets.shape[1] // self.patches, axis=1)
+        return (images, drawn["source"]), targets, loss_weights
+
+    def targets(self, images: np.ndarray) -> np.ndarray:
+        """Computes the targets of all patches of the model's images `(B, H, W, C)`.
+
+        Returns:
+            Colors as classes, `(B, N·P)` int32: the channels' levels are the digits of a number to
+            base 2 ** bits, the first channel first. Or pixels, `(B, N, p²·C)`, row by row, as the
+            model gets them.
+        """
+        if not self.config.predicts_colours:
+            patches = self._cells(images, self.grid)  # (B, N, p²·C)
+            if self.config.predicted == "patch":
+                return patches
+            unbiased = min(patches.shape[-1] - 1, 1)  # as in torch.var
+            variance = patches.var(axis=-1, keepdims=True, ddof=unbiased)
+            mean = patches.mean(axis=-1, keepdims=True)
+            return (patches - mean) / np.sqrt(variance + np.float32(VARIANCE_EPSILON))
+        side = 4 if self.config.predicted == "colours_4x4" else 1
+        rows, columns = self.grid
+        means = self._means(images, (rows * side, columns * side))  # (B, rows·s, columns·s, C)
+        levels = 2**self.config.bits
+        digits = np.clip(np.floor(means * levels), 0, levels - 1).astype("int32")
+        powers = levels ** np.arange(images.shape[-1], dtype="int32")[::-1]
+        classes = (digits @ powers).reshape(-1, rows, side, columns, side)
+        return classes.swapaxes(2, 3).reshape(-1, self.patches * side * side)
+
+    def _means(self, images, grid):
+        """Computes the mean pixel in [0, 1] of each cell of a grid (rows, columns)."""
+        mean, std = (
+            np.array(v, "float32") for v in (self.preprocessing.mean, self.preprocessing.std)
+        )
+        (rows, columns), (batch, height, width, channels) = grid, images.shape
+        x = images.reshape(batch, rows, height // rows, width * channels).mean(axis=2)
+        x = x.reshape(batch, rows, columns, width // columns, channels).mean(axis=3)
+        return x * std + mean
+
+    def _cells(self, images, grid):
+        """Cuts images into the cells of a grid, `(B, rows·columns, pixels·C)`."""
+        (rows, columns), (_, height, width, channels) = grid, images.shape
+        cell = height // rows, width // columns
+        x = images.reshape(-1, rows, cell[0], columns, cell[1], channels).swapaxes(2, 3)
+        return x.reshape(-1, rows * columns, cell[0] * cell[1] * channels)
+
+
+JITTER = {"brightness": 0.4, "contrast": 0.4, "color": 0.2, "hue": 0.1}  # in DINO
+JITTERED = 0.8  # share of the pictures
+LEAST_SIGMA = 0.1  # pixels
+THRESHOLD = 128  # solarize inverts pixels from here on
+
+
+def jitter(picture, rng: np.random.Generator, strength: float):
+    """Changes brightness, contrast, saturation, and hue of 80 % of the pictures, in a random order.
+
+    Each of the first three is multiplied by a factor from 1 - s, at least 0, to 1 + s, and the hue
+    is turned by up to s circles, where s is `strength` times the number in `JITTER`. A picture of
+    one channel has no saturation and no hue.
+    """
+    if not strength or rng.random() >= JITTERED:
+        return picture
+    names = list(JITTER) if picture.mode == "RGB" else ["brightness", "contrast"]
+    for name in rng.permutation(names):
+        most = strength * JITTER[name]
+        if name == "hue":
+            picture = turn(picture, rng.uniform(-most, most))
+        else:
+            picture = OPERATIONS[name](picture, rng.uniform(max(0.0, 1 - most), 1 + most))
+    return picture
+
+
+def turn(picture, circles: float):
+    """Turns the hue of a picture in RGB by a part of a circle, as torchvision does."""
+    hue, *others = picture.convert("HSV").split()
+    hue = hue.point([(level + int(255 * circles)) % 256 for level in range(256)])
+    image = extras.require("PIL.Image", extra="data", purpose="Changing the colors of pictures")
+    return image.merge("HSV", (hue, *others)).convert("RGB")
+
+
+def grayscale(picture, rng: np.random.Generator, share: float):
+    """Takes the colors of a `share` of the pictures; all channels become the luma."""
+    if not share or rng.random() >= share:
+        return picture
+    return picture.convert("L").convert(picture.mode)
+
+
+def blur(picture, rng: np.random.Generator, share: float, largest: float):
+    """Blurs a `share` of the pictures by a Gaussian of 0.1 to `largest` pixels; edges are repeated.
+
+    Pillow approximates it by three means over boxes.
+    """
+    if not largest or rng.random() >= share:
+        return picture
+    filters = extras.require("PIL.ImageFilter", extra="data", purpose="Blurring pictures")
+    return picture.filter(filters.GaussianBlur(rng.uniform(min(LEAST_SIGMA, largest), largest)))
+
+
+def solarize(picture, rng: np.random.Generator, share: float):
+    """Inverts the pixels of a `share` of the pictures that are 128 or brighter."""
+    if not share or rng.random() >= share:
+        return picture
+    return OPERATIONS["solarize"](picture, THRESHOLD)
+
+
+GLOBAL_VIEWS = 2
+# Shares of the views that are blurred: the first and the second global one, and the local ones.
+BLURRED = (1.0, 0.1, 0.5)
+
+
+class Views:
+    """Makes two global views and several small local views of each image.
+
+    A view is a random part of the image, resized by antialiased bicubic interpolation and mirrored
+    half of the time if `flip` says so. Its colors are then jittered, its saturation is taken, and
+    it is blurred and solarized, each with a probability of its own. All of this follows from the
+    generator of the image alone.
+
+    Args:
+        config: The views' sizes, areas, and colors.
+        image_size: Height and width of a global view in pixels.
+        preprocessing: The model's preprocessing, which normalizes the views.
+        flip: Whether to mirror.
+    """
+
+    def __init__(
+        self,
+        config: DinoConfig,
+        image_size: tuple[int, int],
+        preprocessing: Preprocessing,
+        flip: bool = False,
+    ):
+        self.config, self.flip, self.preprocessing = config, flip, preprocessing
+        self._resizing = dataclasses.replace(
+            preprocessing, interpolation="bicubic", antialias=True, rounding="torchvision"
+        )
+        self.size, self.local_size = tuple(image_size), (config.local_size,) * 2
+
+    def draw(self, picture, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draws the views of an image.
+
+        Args:
+            picture: The whole image, as a `PIL.Image` in RGB or L, or as an array `(H, W, C)`,
+                whose colors cannot be changed.
+            rng: Draws the views.
+
+        Returns:
+            The global views `(2, H', W', C)` and the local ones `(n, h, w, C)`, float32, as the
+            model takes them.
+
+        Raises:
+            ValueError: If the colors of an array are to be changed.
+        """
+        config = self.config
+        changes = config.color_jitter, config.grayscale, config.blur_sigma, config.solarize
+        if isinstance(picture, np.ndarray) and any(changes):
+            raise ValueError(
+                "Only images of 8 bits with 1 or 3 channels have colors to change. Received: "
+                f"{picture.dtype} with {picture.shape[-1]} channels. Set color_jitter, grayscale, "
+                "blur_sigma, and solarize of pretext.dino to 0"
+            )
+        whole = [
+            self._view(picture, rng, self.size, config.global_scale, blurred, solarized)
+            for blurred, solarized in zip(BLURRED[:GLOBAL_VIEWS], (0.0, config.solarize))
+        ]
+        local = [
+            self._view(picture, rng, self.local_size, config.local_scale, BLURRED[-1], 0.0)
+            for _ in range(config.local_crops)
+        ]
+        return np.stack(whole), np.stack(local)
+
+    def batch(self, views, weights=None):
+        """Makes a batch for `fit`: (views, targets, weights), whose targets are zeros `(B, 2)`."""
+        targets = np.zeros((len(views[0]), 2), "float32")
+        return (views, targets) if weights is None else (views, targets, weights)
+
+    def _view(self, picture, rng, size, scale, blurred, solarized):
+        config = self.config
+        window = random_window(sides_of(picture), rng, scale)
+        view = squeeze(cut(picture, window), size, self._resizing)
+        if self.flip and rng.random() < 0.5:
+            view = mirror(view)
+        view = jitter(view, rng, config.color_jitter)
+        view = grayscale(view, rng, config.grayscale)
+        view = blur(view, rng, blurred, config.blur_sigma)
+        view = solarize(view, rng, solarized)
+        return self.preprocessing.normalize(as_array(view).astype("float32"))

@@ -1,0 +1,387 @@
+"""Writes answers about pictures: as text, CSV, JSON lines, Parquet, or one HTML page."""
+
+import base64
+import csv
+import dataclasses
+import html
+import io
+import itertools
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+
+from vit_keras import extras
+from vit_keras.data.pillow_images import pillow_image
+from vit_keras.evaluation.file_predictions import FilePrediction
+from vit_keras.files import replacing
+from vit_keras.tasks import CLASSES, Task
+from vit_keras.visible import on_one_line
+
+TEMPLATE = pathlib.Path(__file__).with_name("page.html")
+MARKER = "<!-- answers -->\n"  # where the template has the answers
+PICTURE_PX = 256  # the longer side of the pictures in a page's file
+SHOWN_PX = 192  # the longer side on the page
+SMALL_PX = 64  # pictures up to this side are enlarged with visible pixels
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How one answer looks in each format.
+
+    Attributes:
+        columns: The columns of a table and Arrow's names of their types.
+        rows: Maps an answer to its rows of a table; a missing column is null.
+        fields: Maps an answer to its JSON.
+        text: Maps an answer to its lines for a terminal.
+        page: Maps an answer to its HTML.
+    """
+
+    columns: Mapping[str, str]
+    rows: Callable[[Any], Iterable[Mapping[str, Any]]]
+    fields: Callable[[Any], Mapping[str, Any]]
+    text: Callable[[Any], str]
+    page: Callable[[Any], str]
+
+
+def write_answers(
+    answers: Iterable[Any], file: IO[bytes], form: str, layout: Layout, title: str
+) -> None:
+    """Writes each answer before it takes the next one; Parquet is written 4096 rows at a time.
+
+    Args:
+        answers: What `layout` takes.
+        file: The open file.
+        form: "table" (text), "csv", "jsonl", "parquet", or "html" (a page that needs no other file
+            and no network).
+        layout: How an answer looks.
+        title: The heading of a page.
+
+    Raises:
+        ImportError: If PyArrow is not installed, for "parquet".
+    """
+    if form in WRITERS:
+        rows = itertools.chain.from_iterable(map(layout.rows, answers))
+        return WRITERS[form](file, layout.columns, rows)
+    dump = lambda answer: json.dumps(layout.fields(answer), ensure_ascii=False)
+    head, foot = _template(title) if form == "html" else ("", "")
+    write, end = {"table": (layout.text, "\n"), "jsonl": (dump, "\n"), "html": (layout.page, "")}[
+        form
+    ]
+    for text in itertools.chain([head], (write(answer) + end for answer in answers), [foot]):
+        if text:
+            file.write(text.encode("utf-8", "backslashreplace"))
+
+
+def _template(title):
+    return TEMPLATE.read_text("utf-8").replace("{title}", html.escape(title)).split(MARKER)
+
+
+def _write_csv(file, columns, rows):
+    """Writes each row as it comes. Numbers have the digits of their type, and null is empty."""
+    text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+    try:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(map(_no_formula, columns))
+        for row in rows:
+            writer.writerow(_csv_text(row.get(name), kind) for name, kind in columns.items())
+    finally:
+        text.detach()
+
+
+def _csv_text(value, kind):
+    if value is None:
+        return ""
+    if kind == "bool":
+        return str(bool(value)).lower()
+    return _no_formula(value) if kind == "string" else str(np.dtype(kind).type(value))
+
+
+def _no_formula(text: str) -> str:
+    """A text that no spreadsheet computes, as OWASP says: an apostrophe before what begins one."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+def _write_parquet(file, columns, rows):
+    purpose = {"extra": "tables", "purpose": "Writing a Parquet file"}
+    parquet = extras.require("pyarrow.parquet", **purpose)
+    arrow = extras.require("pyarrow", **purpose)
+    schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in columns.items()])
+    rows = iter(rows)
+    with parquet.ParquetWriter(file, schema) as writer:
+        while chunk := list(itertools.islice(rows, 4096)):
+            writer.write_batch(arrow.RecordBatch.from_pylist(chunk, schema))
+
+
+# Tables: functions of the open file, the columns, and the rows.
+WRITERS: dict[str, Callable[[IO[bytes], Mapping[str, str], Iterable[Any]], None]] = {
+    "parquet": _write_parquet,
+    "csv": _write_csv,
+}
+
+
+def utf8(path: str | os.PathLike) -> str:
+    """A path with an escape such as `\\udcff` for each byte that is not UTF-8."""
+    return os.fspath(path).encode("utf-8", "backslashreplace").decode()
+
+
+def shortest(value: float) -> float:
+    """The float with the fewest digits among those that are the same in float32."""
+    return float(str(np.float32(value)))
+
+
+def picture_html(pixels: np.ndarray, layer: str = "") -> str:
+    """A picture as HTML that holds its pixels, with another layer of HTML over it."""
+    sides = np.array(pixels.shape[:2])
+    height, width = np.maximum(1, np.round(sides * SHOWN_PX / sides.max())).astype(int)
+    kind = "picture small" if sides.max() <= SMALL_PX else "picture"
+    return (
+        f'<div class="{kind}" style="width:{width}px;height:{height}px">'
+        f'<img src="{data_url(pixels, "jpeg", quality=85)}" alt="">{layer}</div>\n'
+    )
+
+
+def data_url(pixels: np.ndarray, kind: str, **options: Any) -> str:
+    """A picture as text, which a page holds itself."""
+    buffer = io.BytesIO()
+    pillow_image().fromarray(pixels).save(buffer, kind, **options)
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+TYPES = {
+    "label": "int32",
+    "predicted": "int32",
+    "confidence": "float32",
+    "correct": "bool",
+}
+
+
+def check_suffix(path: str | os.PathLike) -> str:
+    """Returns the suffix, without its dot, of a file of predictions.
+
+    Raises:
+        ValueError: If the suffix is neither .parquet nor .csv.
+    """
+    suffix = pathlib.Path(path).suffix
+    if suffix[1:] not in WRITERS:
+        raise ValueError(
+            f"Predictions can be written to .parquet or .csv files. Received: {os.fspath(path)!r}"
+        )
+    return suffix[1:]
+
+
+def write_predictions(
+    path: str | os.PathLike,
+    probabilities: np.ndarray,
+    labels: np.ndarray,
+    paths: Sequence[str] | None = None,
+    *,
+    task: Task = CLASSES,
+    names: Sequence[str] = (),
+) -> None:
+    """Writes one row per image: index, path (if known), label, predicted, confidence, correct.
+
+    `label` and `predicted` are classes from 0 to K − 1, and `confidence` is the probability of
+    `predicted`. For labels and numbers, there are columns label_NAME and predicted_NAME for each
+    output instead: what is true, empty where it is unknown, and the probability or the number that
+    is predicted. A file that exists is replaced at once.
+
+    Args:
+        path: A .parquet or .csv file.
+        probabilities: `(N, K)`; for numbers, the predicted ones.
+        labels: `(N,)` integers, or `(N, K)`.
+        paths: The images' names.
+        task: What the outputs are.
+        names: The K names, for labels and numbers.
+
+    Raises:
+        ValueError: If the suffix is neither .parquet nor .csv.
+        ImportError: If PyArrow is not installed, for .parquet.
+
+    Example:
+        ```python
+        probabilities = evaluation.probabilities(model, images)
+        evaluation.write_predictions("predictions.csv", probabilities, labels)
+        ```
+    """
+    suffix = check_suffix(path)
+    if task.kind == "classes":
+        types, answers = TYPES, _class_rows(probabilities, labels)
+    else:
+        types, answers = _output_types(names), _output_rows(probabilities, labels, names)
+    named = {"index": "int64"} | ({} if paths is None else {"path": "string"})
+    rows = (
+        {"index": index, "path": None if paths is None else os.fspath(paths[index]), **row}
+        for index, row in enumerate(answers)
+    )
+    types = {**named, **types}
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with replacing(os.fspath(path)) as temporary, open(temporary, "wb") as file:
+        WRITERS[suffix](file, types, rows)
+
+
+def _class_rows(probabilities, labels):
+    predicted = probabilities.argmax(axis=-1)
+    for row, label, best in zip(probabilities, labels, predicted, strict=True):
+        yield {
+            "label": int(label),
+            "predicted": int(best),
+            "confidence": float(row.max()),
+            "correct": bool(best == label),
+        }
+
+
+def _output_types(names):
+    return {f"{what}_{name}": "float32" for name in names for what in ("label", "predicted")}
+
+
+def _output_rows(outputs, labels, names):
+    known = lambda value: None if np.isnan(value) else float(value)
+    for predicted, true in zip(outputs, labels, strict=True):
+        yield {
+            key: value
+            for name, p, y in zip(names, predicted, true)
+            for key, value in ((f"label_{name}", known(y)), (f"predicted_{name}", float(p)))
+        }
+
+
+DARKEST = 0.8  # the opacity over patches without attention
+
+
+def write_file_predictions(
+    predictions: Iterable[FilePrediction],
+    file: IO[bytes],
+    form: str,
+    *,
+    top: int,
+    threshold: float | None = None,
+    title: str = "Predictions",
+    numbers: Sequence[str] = (),
+) -> None:
+    """Writes predictions for picture files, each row before it takes the next prediction.
+
+    All formats write the same rows in the order of the predictions. Where a picture has fewer
+    classes than `top`, the others are empty or absent. Probabilities are the shortest decimals that
+    give the float32 values again. Numbers have a column, or a field, of their
+    name each. A byte of a file name that is not UTF-8 becomes an escape, such
+    as `\\udcff`.
+
+    Args:
+        predictions: From `predict_files`; with `picture_px` for a page.
+        file: The open file.
+        form: "table" is a line of text for each picture. "csv" and "parquet"
+            have the columns path, class_1, probability_1, …, error. "jsonl" has an object with
+            path, classes and error in each line. "html" is a page of the pictures with their
+            labels, which needs no other file and no network.
+        top: The most classes of a picture, as in `predict_files`.
+        threshold: The least probability of a class, as in `predict_files`.
+        title: The heading of a page.
+        numbers: The names of the numbers that a model predicts instead of classes.
+
+    Raises:
+        ImportError: If PyArrow is not installed, for "parquet".
+
+    Example:
+        ```python
+        rows = evaluation.predict_files(predictor, paths, top=3)
+        with open("labels.csv", "wb") as file:
+            evaluation.write_file_predictions(rows, file, "csv", top=3)
+        ```
+    """
+    layout = Layout(
+        columns=_columns(top, numbers),
+        rows=lambda prediction: [_row(prediction, numbers)],
+        fields=lambda prediction: _fields(prediction, numbers),
+        text=lambda prediction: _text(prediction, threshold, numbers),
+        page=lambda prediction: _figure(prediction, threshold, numbers),
+    )
+    write_answers(predictions, file, form, layout, title)
+
+
+def _text(prediction, threshold, numbers):
+    texts = (_answer_text(name, value, numbers) for name, value in prediction.classes)
+    return on_one_line(
+        f"{prediction.path}: {prediction.error or ', '.join(texts) or _nothing_at(threshold)}"
+    )
+
+
+def _answer_text(name, value, numbers):
+    """A class and its probability, or a number, as in "cat 98.2%" and "age 34.5"."""
+    return f"{name} {value:.5g}" if numbers else f"{name} {100 * value:.1f}%"
+
+
+def _nothing_at(threshold):
+    """Why a picture has no class."""
+    return "nothing" if threshold is None else f"no class at {100 * threshold:g}% or more"
+
+
+def _fields(prediction, numbers):
+    outputs: Any = {name: shortest(value) for name, value in prediction.classes}
+    if not numbers:
+        outputs = [{"name": name, "probability": p} for name, p in outputs.items()]
+    kind = "numbers" if numbers else "classes"
+    return {"path": os.fspath(prediction.path), kind: outputs, "error": prediction.error}
+
+
+def _columns(top, numbers):
+    """The columns of a table and their types."""
+    if numbers:
+        return {"path": "string", **dict.fromkeys(numbers, "float32"), "error": "string"}
+    ranked = {"class": "string", "probability": "float32"}
+    columns = {f"{name}_{k}": kind for k in range(1, top + 1) for name, kind in ranked.items()}
+    return {"path": "string", **columns, "error": "string"}
+
+
+def _row(prediction, numbers):
+    row = {"path": utf8(prediction.path), "error": prediction.error}
+    if numbers:
+        return row | dict(prediction.classes)
+    for rank, (name, share) in enumerate(prediction.classes, 1):
+        row |= {f"class_{rank}": name, f"probability_{rank}": share}
+    return row
+
+
+def _figure(prediction, threshold, numbers):
+    """One picture with its classes, or with the reason why it has none."""
+    attributes, text = ' class="error"', f"<p>{html.escape(prediction.error or '')}</p>"
+    if prediction.classes and numbers:
+        numbered = [(name, value, True) for name, value in prediction.classes]
+        lines = [html.escape(_answer_text(*row)) for row in numbered]
+        attributes, text = "", f"<p>{'<br>'.join(lines)}</p>"
+    elif prediction.classes:
+        (name, share), *_ = prediction.classes
+        attributes = f' data-class="{html.escape(name)}" data-confidence="{share:.6g}"'
+        text = f"<ol>\n{''.join(_line(name, share) for name, share in prediction.classes)}</ol>"
+    elif not prediction.error:
+        attributes, text = ' class="none"', f"<p>{_nothing_at(threshold).replace('%', ' %')}</p>"
+    pixels, layer = prediction.picture, _attention(prediction)
+    picture = "" if pixels is None else picture_html(pixels, layer)
+    path, name = html.escape(os.fspath(prediction.path)), html.escape(prediction.path.name)
+    return (
+        f"<figure{attributes}>\n{picture}"
+        f'<figcaption><b title="{path}">{name}</b>\n{text}</figcaption>\n</figure>\n'
+    )
+
+
+def _line(name, share):
+    percent = f"{100 * share:.1f}"
+    return (
+        f'<li style="--share:{percent}%"><span>{html.escape(name)}</span> '
+        f'<data value="{np.float32(share)}">{percent} %</data></li>\n'
+    )
+
+
+def _attention(prediction):
+    """A dark layer over the part that the model sees, clear where its attention is."""
+    if prediction.attention is None:
+        return ""
+    share = prediction.attention / prediction.attention.max()
+    layer = np.zeros((*share.shape, 2), "uint8")  # gray and opacity
+    layer[..., 1] = np.round(255 * DARKEST * (1 - share))
+    names = ("top", "left", "height", "width")
+    place = ";".join(f"{name}:{100 * x:.4g}%" for name, x in zip(names, prediction.seen))
+    source = data_url(layer, "png")
+    return f'<img class="attention" style="{place}" src="{source}" alt="attention">'

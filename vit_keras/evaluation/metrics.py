@@ -1,0 +1,456 @@
+"""Figures that judge outputs of classes, of labels and of numbers, and of probabilities.
+
+Labels and numbers that are NaN are unknown, and left out.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from vit_keras import extras
+from vit_keras.evaluation.predictors import sigmoid
+from vit_keras.tasks import CLASSES, Task
+
+
+def average_precision(scores: np.ndarray, labels: np.ndarray) -> float | None:
+    """Computes the average precision of one label, Σ (R_n − R_{n−1}) P_n over the thresholds.
+
+    Args:
+        scores: `(N,)`, higher for what is more likely.
+        labels: `(N,)` of 0 and 1.
+
+    Returns:
+        A number in [0, 1]; None if no label is 1.
+
+    Example:
+        >>> average_precision(np.array([0.9, 0.8, 0.1]), np.array([1.0, 0.0, 1.0]))
+        0.8333333333333333
+    """
+    return float(_metrics().average_precision_score(labels, scores)) if labels.any() else None
+
+
+def best_thresholds(probabilities: np.ndarray, labels: np.ndarray) -> tuple[float, ...]:
+    """Chooses the threshold of each label that gives the highest F1.
+
+    Each separates two probabilities in float32: it lies between them, or, where nothing does, it
+    is the higher one. A label without a positive gets 0.5.
+
+    Args:
+        probabilities: `(N, K)`.
+        labels: `(N, K)` of 0 and 1, with NaN for unknown ones.
+
+    Returns:
+        K thresholds, from which on a label counts as present.
+
+    Example:
+        >>> best_thresholds(np.array([[0.1], [0.3], [0.4]]), np.array([[0.0], [1.0], [1.0]]))
+        (0.2,)
+    """
+    columns = _known_columns(probabilities.astype("float32"), labels)
+    return tuple(_best_threshold(p[k], y[k]) for p, y, k in columns)
+
+
+def _best_threshold(probabilities, labels):
+    if not labels.any():
+        return 0.5
+    precision, recall, values = _metrics().precision_recall_curve(labels, probabilities)
+    f1 = 2 * precision * recall / np.maximum(precision + recall, np.finfo("float64").tiny)
+    best = len(values) - 1 - int(f1[-2::-1].argmax())  # the highest of equally good ones
+    below = values[best - 1] if best else 0.0
+    middle = np.float32((values[best] + below) / 2)
+    is_between = below < middle < values[best]
+    return float(str(middle)) if is_between else float(values[best])  # the fewest digits
+
+
+def _metrics():
+    return extras.require("sklearn.metrics", extra="data", purpose="Judging labels")
+
+
+def _known_columns(values, labels):
+    """The columns of values and labels, and where the labels are known."""
+    for value, label in zip(values.T.astype("float64"), labels.T.astype("float64")):
+        yield value, label, ~np.isnan(label)
+
+
+def report_labels(
+    outputs: np.ndarray,
+    labels: np.ndarray,
+    names: Sequence[str],
+    task: Task,
+    gives_probabilities: bool = False,
+) -> dict[str, Any]:
+    """Judges a model of several labels.
+
+    Args:
+        outputs: Logits, `(N, K)`, or with `gives_probabilities` the probabilities.
+        labels: `(N, K)` of 0 and 1, with NaN for unknown ones.
+        names: The K names.
+        task: Its thresholds decide which labels count as present.
+        gives_probabilities: Whether the outputs are probabilities instead of logits.
+
+    Returns:
+        "average_precision" (the mean over labels), "macro_f1", "micro_f1", "images", and "labels":
+        for each label its known and its positive images, average precision, threshold, precision,
+        recall, and F1. Where a figure is not defined, such as the recall of a label without
+        positives, it is None and left out of means.
+    """
+    chosen = task.present(outputs if gives_probabilities else sigmoid(outputs))
+    columns = zip(names, _known_columns(outputs, labels), chosen.T, strict=True)
+    rows = [
+        _label_row(str(name), scores[k], y[k], present[k], task.threshold(number))
+        for number, (name, (scores, y, k), present) in enumerate(columns)
+    ]
+    right, total = (sum(row.pop(key) for row in rows) for key in ("right", "chosen"))
+    positives = sum(row["positives"] for row in rows)
+    return {
+        "average_precision": mean_of_known(rows, "average_precision"),
+        "macro_f1": mean_of_known(rows, "f1"),
+        "micro_f1": share_of(2 * right, total + positives),
+        "images": len(labels),
+        "labels": rows,
+    }
+
+
+def _label_row(name, scores, labels, chosen, threshold):
+    right, positives = float(labels[chosen].sum()), float(labels.sum())
+    return {
+        "name": name,
+        "images": len(labels),
+        "positives": int(positives),
+        "average_precision": average_precision(scores, labels),
+        "threshold": threshold,
+        "precision": share_of(right, chosen.sum()),
+        "recall": share_of(right, positives),
+        "f1": share_of(2 * right, chosen.sum() + positives),
+        "right": right,
+        "chosen": float(chosen.sum()),
+    }
+
+
+def share_of(count, whole) -> float | None:
+    """A share; None of nothing."""
+    return float(count / whole) if whole else None
+
+
+def mean_of_known(rows: Sequence[dict[str, Any]], key: str) -> float | None:
+    """Returns the mean of the values that are not None; None if all are."""
+    known = [row[key] for row in rows if row[key] is not None]
+    return float(np.mean(known)) if known else None
+
+
+def label_table(metrics: dict[str, Any]) -> str:
+    """Formats a report of labels for a terminal: one line per label, and the means last.
+
+    Example:
+        >>> outputs, labels = np.array([[0.9], [0.2]]), np.array([[1.0], [0.0]])
+        >>> print(label_table(report_labels(outputs, labels, ["a"], Task("labels"), True)))
+        label  images  positive       AP  threshold  precision   recall       F1
+        a           2         1  100.00%       0.50    100.00%  100.00%  100.00%
+        mean average precision 100.00%, macro F1 100.00%, micro F1 100.00% of 2 images
+    """
+    columns: Columns = {
+        "images": ("images", 6, str),
+        "positive": ("positives", 8, str),
+        "AP": ("average_precision", 7, percent),
+        "threshold": ("threshold", 9, _short),
+        **SHARES,
+        "F1": ("f1", 7, percent),
+    }
+    lines = format_table("label", metrics["labels"], columns)
+    return "\n".join([*lines, f"{_means(metrics)} of {metrics['images']} images"])
+
+
+def _short(threshold):
+    """Two digits, which for the threshold of a rare label need an exponent."""
+    return f"{threshold:.1e}" if 0 < threshold < 0.01 else f"{threshold:.2f}"
+
+
+def label_headline(metrics: dict[str, Any]) -> str:
+    """The line that a run of labels ends with."""
+    return f"{_means(metrics)} of {metrics['images']} held-out images"
+
+
+def _means(metrics):
+    keys = ("average_precision", "macro_f1", "micro_f1")
+    ap, macro, micro = (percent(metrics[key]) for key in keys)
+    return f"mean average precision {ap}, macro F1 {macro}, micro F1 {micro}"
+
+
+def percent(share: float | None) -> str:
+    """A share in percent with two digits, or a dash."""
+    return "-" if share is None else f"{100 * share:.2f}%"
+
+
+Columns = dict[str, tuple[str, int, Callable[[Any], str]]]
+SHARES: Columns = {"precision": ("precision", 9, percent), "recall": ("recall", 7, percent)}
+
+
+def format_table(kind: str, rows: Sequence[dict[str, Any]], columns: Columns) -> list[str]:
+    """The lines of a table of names; by its head, each column's key, width and format."""
+    width = max(len(kind), *(len(row["name"]) for row in rows))
+    heads = "".join(f"  {head:>{size}}" for head, (_, size, _) in columns.items())
+    lines = [f"{kind:<{width}}{heads}"]
+    for row in rows:
+        cells = (f"  {show(row[key]):>{size}}" for key, size, show in columns.values())
+        lines.append(f"{row['name']:<{width}}{''.join(cells)}")
+    return lines
+
+
+TOP = 5
+
+
+def top_k_accuracy(outputs: np.ndarray, labels: np.ndarray, k: int) -> float:
+    """Returns the share of images whose label is among the `k` largest outputs.
+
+    Example:
+        >>> outputs = np.array([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
+        >>> top_k_accuracy(outputs, labels=np.array([1, 2]), k=2)
+        0.5
+    """
+    largest = np.argpartition(outputs, -k, axis=-1)[:, -k:]
+    return float((largest == labels[:, None]).any(axis=-1).mean())
+
+
+def report_classes(
+    outputs: np.ndarray, labels: np.ndarray, class_names: Sequence[str], task: Task
+) -> dict[str, Any]:
+    """Judges a classifier.
+
+    Args:
+        outputs: Logits or probabilities, `(N, K)`.
+        labels: `(N,)` integers.
+        class_names: The K names.
+        task: The task; it decides nothing here.
+
+    Returns:
+        "accuracy", "top_5_accuracy" (None if K <= 5), "balanced_accuracy" (the mean recall),
+        "macro_f1", "images", "classes" (for each class its images, precision, recall, and F1), and
+        "confusion_matrix", whose row i, column j counts the images of class i that were predicted
+        as class j. A class without images has the recall and the F1 None; one that was never
+        predicted has the precision None. What is None is left out of means.
+
+    Raises:
+        ValueError: If there are no images, if a label lies outside the K classes, or if there are
+            not K names.
+    """
+    count = outputs.shape[-1]
+    _check_labels(labels, count)
+    matrix = np.zeros((count, count), int)
+    np.add.at(matrix, (labels, outputs.argmax(axis=-1)), 1)
+    rows = [_class_row(str(name), matrix, i) for i, name in enumerate(class_names)]
+    return {
+        "accuracy": float(np.trace(matrix) / matrix.sum()),
+        "top_5_accuracy": top_k_accuracy(outputs, labels, TOP) if count > TOP else None,
+        "balanced_accuracy": mean_of_known(rows, "recall"),
+        "macro_f1": mean_of_known(rows, "f1"),
+        "images": int(matrix.sum()),
+        "classes": rows,
+        "confusion_matrix": matrix.tolist(),
+    }
+
+
+def _class_row(name, matrix, i):
+    right, true, chosen = matrix[i, i], matrix[i].sum(), matrix[:, i].sum()
+    return {
+        "name": name,
+        "images": int(true),
+        "precision": share_of(right, chosen),
+        "recall": share_of(right, true),
+        "f1": share_of(2 * right, true + chosen) if true else None,
+    }
+
+
+def _check_labels(labels, count):
+    if labels.min() < 0 or labels.max() >= count:
+        raise ValueError(
+            f"Labels must lie in [0, {count}), the model's classes. "
+            f"Received: labels from {labels.min()} to {labels.max()}"
+        )
+
+
+def class_table(metrics: dict[str, Any]) -> str:
+    """Formats a `report` for a terminal: one line per class, and the accuracy last.
+
+    Example:
+        >>> logits = np.array([[2.0, 1.0], [3.0, 1.0], [0.0, 1.0]])
+        >>> labels = np.array([0, 1, 1])
+        >>> print(class_table(report_classes(logits, labels, ["cat", "dog"], Task())))
+        class  images  precision   recall
+        cat         1     50.00%  100.00%
+        dog         2    100.00%   50.00%
+        accuracy 66.67% of 3 images
+    """
+    columns: Columns = {"images": ("images", 6, str), **SHARES}
+    lines = format_table("class", metrics["classes"], columns)
+    lines.append(f"accuracy {100 * metrics['accuracy']:.2f}% of {metrics['images']} images")
+    return "\n".join(lines)
+
+
+def class_headline(metrics: dict[str, Any]) -> str:
+    """The line that a run of classes ends with."""
+    return f"accuracy {100 * metrics['accuracy']:.2f}% of {metrics['images']} held-out images"
+
+
+def report_numbers(
+    outputs: np.ndarray, labels: np.ndarray, names: Sequence[str], task: Task
+) -> dict[str, Any]:
+    """Judges a model of numbers.
+
+    Args:
+        outputs: The predicted numbers, `(N, K)`.
+        labels: The true numbers, `(N, K)`, with NaN for unknown ones.
+        names: The K names.
+        task: The task; it decides nothing here.
+
+    Returns:
+        "r2", "mae" and "rmse" (means over the numbers, None if not defined), "images", and
+        "numbers": for each its known images, mean and deviation, R² = 1 − Σ(y − ŷ)² / Σ(y − ȳ)²,
+        mean absolute error, root of the mean square error, mean error, and up to 1000 "points"
+        (y, ŷ) to draw. R² is None for a number that is the same everywhere.
+    """
+    rows = []
+    for name, predicted, true in zip(names, outputs.T, labels.T, strict=True):
+        known = ~np.isnan(true)
+        rows.append(
+            _number_row(str(name), predicted[known].astype(float), true[known].astype(float))
+        )
+    return {
+        **{key: mean_of_known(rows, key) for key in ("r2", "mae", "rmse")},
+        "images": len(labels),
+        "numbers": rows,
+    }
+
+
+def number_table(metrics: dict[str, Any]) -> str:
+    """Formats a report of numbers for a terminal: one line per number.
+
+    Example:
+        >>> true, predicted = np.array([[1.0], [2.0], [4.0]]), np.array([[1.0], [2.0], [3.0]])
+        >>> print(number_table(report_numbers(predicted, true, ["age"], Task("numbers"))))
+        number  images       mean        std         R²        MAE       RMSE
+        age          3      2.333      1.247     0.7857     0.3333     0.5774
+    """
+    show = lambda value: "-" if value is None else f"{value:.4g}"
+    heads = ("mean", "std", "R²", "MAE", "RMSE")
+    columns = {head: (key, 9, show) for head, key in zip(heads, FIGURES)}
+    columns = {"images": ("images", 6, str), **columns}
+    return "\n".join(format_table("number", metrics["numbers"], columns))
+
+
+def number_headline(metrics: dict[str, Any]) -> str:
+    """The line that a run of numbers ends with."""
+    r2 = "-" if metrics["r2"] is None else f"{metrics['r2']:.4f}"
+    mae = "-" if metrics["mae"] is None else f"{metrics['mae']:.4g}"
+    return f"R² {r2}, mean absolute error {mae} of {metrics['images']} held-out images"
+
+
+def _number_row(name, predicted, true):
+    if not len(true):
+        return {"name": name, "images": 0, **dict.fromkeys(FIGURES), "points": []}
+    metrics = extras.require("sklearn.metrics", extra="data", purpose="Judging numbers")
+    values = (
+        true.mean(),
+        true.std(),
+        metrics.r2_score(true, predicted) if np.ptp(true) else None,
+        metrics.mean_absolute_error(true, predicted),
+        metrics.root_mean_squared_error(true, predicted),
+        (predicted - true).mean(),
+    )
+    numbers = {key: None if v is None else float(v) for key, v in zip(FIGURES, values)}
+    points = np.stack([true, predicted], axis=1)[:: -(-len(true) // POINTS)]
+    return {"name": name, "images": len(true), **numbers, "points": points.tolist()}
+
+
+POINTS = 1000
+FIGURES = ("mean", "std", "r2", "mae", "rmse", "mean_error")
+
+
+BINS = 15
+COLDEST, HOTTEST = 0.1, 10.0  # temperatures; without bounds, separable classes would have none
+
+
+def measure_calibration(
+    probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS
+) -> dict[str, Any]:
+    """Computes the expected calibration error (Guo et al. 2017, Eq. 3).
+
+    The confidence, which is the largest probability, falls into one of `bins` intervals
+    (lower, upper] of equal width. ECE = Σ_m |B_m|/N · |accuracy(B_m) − confidence(B_m)|.
+
+    Args:
+        probabilities: `(N, K)`.
+        labels: `(N,)` integers.
+        bins: The number of intervals.
+
+    Returns:
+        The error as "ece", and "bins", a list with the bounds, the number of images, the accuracy,
+        and the confidence of each bin. The last two are None for a bin without images.
+
+    Example:
+        >>> probabilities = np.array([[1.0, 0.0], [0.75, 0.25]])
+        >>> measure_calibration(probabilities, np.array([0, 1]))["ece"]  # 75 % sure, and wrong
+        0.375
+    """
+    confidence = probabilities.max(axis=-1).astype("float64")
+    correct = probabilities.argmax(axis=-1) == labels
+    upper = np.arange(1, bins + 1) / bins
+    index = np.minimum(np.searchsorted(upper, confidence, side="left"), bins - 1)
+    images = np.bincount(index, minlength=bins)
+    mean = lambda values: np.bincount(index, values, bins) / np.maximum(images, 1)
+    accuracies, confidences = mean(correct), mean(confidence)
+    rows = [
+        {
+            "lower": m / bins,
+            "upper": float(upper[m]),
+            "images": int(images[m]),
+            "accuracy": float(accuracies[m]) if images[m] else None,
+            "confidence": float(confidences[m]) if images[m] else None,
+        }
+        for m in range(bins)
+    ]
+    error = np.abs(accuracies - confidences) @ images / len(labels)
+    return {"ece": float(error), "bins": rows}
+
+
+def fit_temperature(logits: np.ndarray, labels: np.ndarray, task: Task = CLASSES) -> float:
+    """Finds the temperature T that makes the probabilities of `logits / T` fit the labels best.
+
+    It minimizes the mean negative log-likelihood (Guo et al. 2017, Section 4.2), of a softmax for
+    classes, or of a sigmoid for each known label.
+
+    Args:
+        logits: `(N, K)`.
+        labels: `(N,)` integers, or `(N, K)` of 0 and 1 with NaN for unknown labels.
+        task: What the logits are: classes or labels.
+
+    Returns:
+        T, between 0.1 and 10; above 1 if the model is too confident.
+
+    Raises:
+        ImportError: If SciPy is not installed, which comes with scikit-learn.
+
+    Example:
+        >>> logits = np.array([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])
+        >>> round(fit_temperature(logits, np.array([0, 0, 0, 1])), 2)  # e^(4/T) = 3
+        3.64
+    """
+    optimize = extras.require("scipy.optimize", extra="data", purpose="Fitting a temperature")
+    logits, losses = logits.astype("float64"), LIKELIHOODS[task.kind]
+    bounds = (np.log(COLDEST), np.log(HOTTEST))
+    loss = lambda log: losses(logits / np.exp(log), labels)
+    best = optimize.minimize_scalar(loss, bounds=bounds, method="bounded")
+    return float(np.exp(best.x))
+
+
+def _of_classes(logits, labels):
+    highest = logits.max(axis=-1)
+    total = highest + np.log(np.exp(logits - highest[:, None]).sum(axis=-1))
+    return (total - logits[np.arange(len(labels)), labels]).mean()
+
+
+def _of_labels(logits, labels):
+    return np.nanmean(np.logaddexp(0, logits) - labels * logits)
+
+
+LIKELIHOODS = {"classes": _of_classes, "labels": _of_labels}
