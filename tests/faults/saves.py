@@ -153,7 +153,7 @@ SAVES = {
     "predictions .csv": Save(functools.partial(_predictions, "a.csv"), "a.csv"),
     "predictions .parquet": Save(functools.partial(_predictions, "a.parquet"), "a.parquet"),
     "embeddings": Save(_embeddings, "table.parquet", stays=(".parts",)),
-    "download": Save(_download, "ViT-B_16.npz", stays=(".part", ".part.json", ".sha256", ".lock")),
+    "download": Save(_download, "ViT-B_16.npz", stays=(".part", ".part.tag", ".lock")),
 }
 # What the sweep must find fault with.
 WRONG = {"in place": Save(lambda folder, value: _in_place(folder / "a.txt", value), "a.txt")}

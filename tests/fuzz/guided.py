@@ -21,8 +21,8 @@ from vit_keras import layers, models  # noqa: F401  (with Keras and NumPy, which
 with atheris.instrument_imports(include=["vit_keras.weights", "vit_keras.annotated"]):
     from vit_keras.weights import weight_file
     from vit_keras.weights.containers import READERS
+    from vit_keras.weights.containers.checks import parse_json
     from vit_keras.weights.formats import registry
-    from vit_keras.weights.json_text import parse_json
 
 from tests.fuzz import subjects
 from tests.fuzz.outcomes import BELOW, REFUSALS

@@ -139,8 +139,7 @@ def test_fixed_positions_are_written_as_none(rng, tmp_path, classifier):
     expected = model.predict_on_batch(images)
     assert_close(opened.predict_on_batch(images), expected)
     again = weights.load(
-        build(rng, **TANH, position_embedding="sincos2d", classifier=classifier),
-        tmp_path / "a.npz",
+        build(rng, **TANH, position_embedding="sincos2d", classifier=classifier), tmp_path / "a.npz"
     )
     assert_equal_weights(model, again)
 

@@ -9,8 +9,8 @@ import pytest
 from tests.weights.builds import PAIRS, SUFFIX, build, other_numerics
 from vit_keras import weights
 from vit_keras.models import HybridViT, Preprocessing, ResNet
+from vit_keras.weights import published
 from vit_keras.weights.architectures import ResNetArchitecture, VisionTransformerArchitecture
-from vit_keras.weights.published import catalog
 
 pytestmark = pytest.mark.once
 
@@ -138,7 +138,7 @@ def test_published_files_are_found_by_path_and_by_name(tmp_path):
 def test_other_sizes_and_classes_are_not_the_published_file(tmp_path):
     path = tmp_path / "ViT-B_16.npz"
     path.write_bytes(b"0" * 100)
-    assert catalog.identify(str(path), sha256(path), 10) == ("name", [])
+    assert published.identify(str(path), sha256(path), 10) == ("name", [])
 
 
 def test_other_keras_models_and_faults(tmp_path):

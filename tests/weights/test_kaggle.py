@@ -25,9 +25,7 @@ def cached(tmp_path, monkeypatch, rng):
     folder = tmp_path / "models" / HANDLE / "2"
     weights.save(model, folder, format="keras_hub")
     shutil.copytree(folder, folder.with_name("3"))  # whose download did not end
-    marks = folder.parent / ".complete" / "2"
-    marks.mkdir(parents=True)
-    (marks / "model.weights.h5.complete").touch()
+    (folder.parent / "2.complete").touch()
     return model
 
 

@@ -122,7 +122,7 @@ def test_a_timm_folder_holds_no_hybrid(tmp_path):
 def test_formats_without_stems_say_so(tmp_path, source):
     suffix = {"big_vision": ".npz", "torchvision": ".pth"}.get(source, ".weights.h5")
     suffix = ".safetensors" if source == "huggingface" else suffix
-    with pytest.raises(ValueError, match=r"has no ResNet stem; .* resnet_layers=\(1, 2\)"):
+    with pytest.raises(ValueError, match=r"has no place for a model with .*resnet_layers=\(1, 2\)"):
         weights.save(hybrid(), tmp_path / f"a{suffix}", format=source)
 
 

@@ -132,8 +132,7 @@ def test_a_head_can_be_kept_dropped_or_reset(rng, published):
         weights.load(features, path)
     weights.load(features, path, head="drop")
     np.testing.assert_array_equal(
-        weights_by_path(features)["encoder_norm/beta"],
-        weights_by_path(source)["encoder_norm/beta"],
+        weights_by_path(features)["encoder_norm/beta"], weights_by_path(source)["encoder_norm/beta"]
     )
     with pytest.raises(ValueError, match=r"`head` must be one of 'keep', 'drop', 'reset'.*'cut'"):
         weights.load(features, path, head="cut")

@@ -7,7 +7,8 @@ import pytest
 
 import vit_keras
 from vit_keras import variants
-from vit_keras.weights.published import catalog, table
+from vit_keras.weights import published
+from vit_keras.weights.published import table
 
 pytestmark = pytest.mark.once
 
@@ -117,7 +118,7 @@ def test_no_file_is_listed_twice():
     ],
 )
 def test_files_have_their_published_names(variant, weights, path):
-    assert catalog.lookup(variant, weights).path == f"vit_models/{path}.npz"
+    assert published.lookup(variant, weights).path == f"vit_models/{path}.npz"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_files_have_their_published_names(variant, weights, path):
     ],
 )
 def test_bit_files_have_their_published_names(variant, weights, name):
-    assert catalog.lookup(variant, weights).path == f"bit_models/{name}.npz"
+    assert published.lookup(variant, weights).path == f"bit_models/{name}.npz"
 
 
 def test_published_sizes_match_the_parameters():
@@ -147,13 +148,13 @@ def test_accuracies_equal_the_published_ones():
         return [(a.top1, a.real) for a in row.accuracies if a.source == source]
 
     for variant, top1 in README_384.items():
-        row = catalog.lookup(variant, "augreg-imagenet-384")
+        row = published.lookup(variant, "augreg-imagenet-384")
         assert measured(row, table.README) == [(top1, None)]
     for resolution, results in TIMM.items():
         name = "imagenet" if resolution == 224 else f"imagenet-{resolution}"
         for variant, result in results.items():
             both = [f"augreg-{name}", f"augreg-timm-{name}"]
-            rows = [catalog.lookup(variant, n) for n in both if n in catalog.names(variant)]
+            rows = [published.lookup(variant, n) for n in both if n in published.names(variant)]
             assert [m for row in rows for m in measured(row, table.TIMM)] == [result]
     for variant, weights, result in [
         ("B/16", "imagenet", (81.782, 86.754)),
@@ -163,9 +164,9 @@ def test_accuracies_equal_the_published_ones():
         ("B/16", "augreg-imagenet1k", (79.154, 84.388)),
         ("B/16", "sam-imagenet", (80.246, 85.881)),
     ]:
-        assert measured(catalog.lookup(variant, weights), table.TIMM) == [result]
-    assert measured(catalog.lookup("B/16", "imagenet"), table.README) == [(81.2, None)]
-    assert measured(catalog.lookup("L/16", "imagenet"), table.README) == [(82.7, None)]
+        assert measured(published.lookup(variant, weights), table.TIMM) == [result]
+    assert measured(published.lookup("B/16", "imagenet"), table.README) == [(81.2, None)]
+    assert measured(published.lookup("L/16", "imagenet"), table.README) == [(82.7, None)]
 
 
 def test_only_the_original_pre_trained_files_have_pre_logits():
@@ -182,19 +183,19 @@ def test_only_the_original_pre_trained_files_have_pre_logits():
 
 
 def test_names_belong_to_the_variant():
-    assert catalog.names("H/14") == ["imagenet21k"]
-    assert catalog.names("b/32") == []
+    assert published.names("H/14") == ["imagenet21k"]
+    assert published.names("b/32") == []
 
 
 def test_unknown_weights_name_the_nearest():
-    known = ", ".join(map(repr, catalog.names("B/32")))
+    known = ", ".join(map(repr, published.names("B/32")))
     message = (
         f"variant 'B/32': {known}. Received: weights='imagnet-384'. Did you mean 'imagenet-384'"
     )
     with pytest.raises(ValueError, match=re.escape(message)):
-        catalog.lookup("B/32", "imagnet-384")
+        published.lookup("B/32", "imagnet-384")
     with pytest.raises(ValueError, match="no checkpoint of variant 'b/32' is published"):
-        catalog.lookup("b/32", "imagenet")
+        published.lookup("b/32", "imagenet")
 
 
 def test_the_list_has_a_row_for_each_file_with_the_accuracy_and_who_stated_it():

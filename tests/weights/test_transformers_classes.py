@@ -75,10 +75,7 @@ CASES = {
     "dinov3 few biases": (
         "DINOv3ViTModel",
         "DINOv3ViTConfig",
-        {
-            **WITH_MLP,
-            **dict.fromkeys(("query_bias", "value_bias", "mlp_bias", "proj_bias"), False),
-        },
+        {**WITH_MLP, **dict.fromkeys(("query_bias", "value_bias", "mlp_bias", "proj_bias"), False)},
     ),
     "clip": ("CLIPVisionModel", "CLIPVisionConfig", WITH_MLP),
     "clip exact": ("CLIPVisionModel", "CLIPVisionConfig", {**WITH_MLP, "hidden_act": "gelu"}),

@@ -53,11 +53,7 @@ def save(folder, name):
         ("dinov2", {"use_swiglu_ffn": False}, "missing in the file|is .* in the file"),
         ("registers", {"num_register_tokens": 2}, r"register_tokens.*\(1, 4, 24\).*\(1, 2, 24\)"),
         ("registers", {"num_register_tokens": 0}, r"register_tokens.*\(1, 4, 24\).*\(1, 0, 24\)"),
-        (
-            "beit",
-            {"layer_scale_init_value": 0.0},
-            "not in the model: beit.encoder.layer.0.lambda",
-        ),
+        ("beit", {"layer_scale_init_value": 0.0}, "not in the model: beit.encoder.layer.0.lambda"),
         ("beit absolute", {"use_relative_position_bias": True}, "must be absolute or relative"),
         ("beit absolute", {"use_absolute_position_embeddings": False}, "position_embeddings"),
     ],
@@ -72,11 +68,7 @@ def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path, name,
 @pytest.mark.parametrize(
     ("name", "tensor", "message"),
     [
-        (
-            "dinov2",
-            "encoder.layer.0.layer_scale1.lambda1",
-            "layer_scale1.lambda1 -> encoderblock",
-        ),
+        ("dinov2", "encoder.layer.0.layer_scale1.lambda1", "layer_scale1.lambda1 -> encoderblock"),
         ("dinov3", "layer.1.layer_scale2.lambda1", "layer_scale2.lambda1 -> encoderblock_1"),
         ("dinov3", "embeddings.cls_token", "missing in the file: embeddings.cls_token -> cls/cls"),
         ("clip", "pre_layrnorm.weight", "missing in the file: pre_layrnorm.weight -> pre_norm"),

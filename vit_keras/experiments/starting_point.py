@@ -12,7 +12,7 @@ from vit_keras.experiments.pinned_weights import pin_weights
 from vit_keras.experiments.teacher import find_teacher
 from vit_keras.models.options import OPTION_NAMES
 from vit_keras.tasks import CLASSES, Task
-from vit_keras.weights.architectures import variant_name
+from vit_keras.weights.recognition import variant_name
 from vit_keras.weights.weight_file import open_weight_file
 
 # A hybrid or a ResNet of other sizes than a variant's takes its constructor from one.

@@ -4,7 +4,7 @@ import os
 
 from vit_keras import extras
 from vit_keras.hub_address import MAIN, HubAddress, parse_hf
-from vit_keras.weights.hub_errors import REFUSED, reason_of, status_of
+from vit_keras.weights.hub import REFUSED, reason_of, status_of
 
 PURPOSE = "Uploading to the Hugging Face hub"
 

@@ -14,10 +14,8 @@ import keras
 from vit_keras import extras, layers
 from vit_keras.layers.version_0 import LAYERS
 from vit_keras.weights.containers import archives
-from vit_keras.weights.containers.checks import DamagedFile, check_claim, readable
-from vit_keras.weights.containers.h5_heaps import check_heaps
-from vit_keras.weights.containers.h5_texts import Texts
-from vit_keras.weights.json_text import parse_json
+from vit_keras.weights.containers.checks import DamagedFile, check_claim, parse_json, readable
+from vit_keras.weights.containers.keras_h5 import read_names
 
 MODELS = {"Functional": keras.Model, "Model": keras.Model, "Sequential": keras.Sequential}
 CONFIG, VERSION, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
@@ -95,11 +93,9 @@ def _check_hdf5(path, label):
             than the file.
     """
     h5py = extras.require("h5py", extra="weights", purpose="Reading .h5 files")
-    with readable(f"{label} is no HDF5 file, or is damaged"), open(path, "rb") as stream:
-        heaps = check_heaps(stream, label)
-        with h5py.File(path) as file:
-            Texts(file, stream, heaps, label).check(file)
-            check_claim(path, sum(item.nbytes for item in _arrays(file, h5py, label)))
+    read_names(path, fault := f"{label} is no HDF5 file, or is damaged")
+    with readable(fault), h5py.File(path) as file:
+        check_claim(path, sum(item.nbytes for item in _arrays(file, h5py, label)))
     return h5py
 
 

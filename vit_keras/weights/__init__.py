@@ -7,11 +7,15 @@ formats would take longer to import than the models.
 from typing import TYPE_CHECKING
 
 from vit_keras.lazy_names import lazy_names
-from vit_keras.weights.published.catalog import list_weights, lookup, names
+from vit_keras.weights.published import list_weights, lookup, names
 
 if TYPE_CHECKING:
-    from vit_keras.weights.adapter_file import describe_adapters
-    from vit_keras.weights.adapters import load_adapters, open_adapted, save_adapters
+    from vit_keras.weights.adapters import (
+        describe_adapters,
+        load_adapters,
+        open_adapted,
+        save_adapters,
+    )
     from vit_keras.weights.description import describe
     from vit_keras.weights.hub import local_path, pinned_address
     from vit_keras.weights.loading import from_checkpoint, load, open_model
@@ -26,28 +30,19 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "TextEmbeddings": "text_embeddings",
-    "describe": "description",
-    "describe_adapters": "adapter_file",
-    "embed_labels": "text_embeddings",
-    "fetch": "published.download",
-    "from_checkpoint": "loading",
-    "load": "loading",
-    "load_adapters": "adapters",
-    "local_path": "hub",
-    "open_adapted": "adapters",
-    "open_model": "loading",
-    "pinned_address": "hub",
-    "read_text_embeddings": "text_embeddings",
-    "resolve": "published.download",
-    "save": "saving",
-    "save_adapters": "adapters",
-    "save_model": "saving",
-    "to_timm": "saving",
-    "with_text_head": "text_embeddings",
-    "write_text_embeddings": "text_embeddings",
+    "adapters": "describe_adapters load_adapters open_adapted save_adapters",
+    "description": "describe",
+    "hub": "local_path pinned_address",
+    "loading": "from_checkpoint load open_model",
+    "published.download": "fetch resolve",
+    "saving": "save to_timm save_model",
+    "text_embeddings": "TextEmbeddings embed_labels read_text_embeddings with_text_head "
+    "write_text_embeddings",
 }
-__getattr__ = lazy_names(__name__, {k: f"{__name__}.{home}:{k}" for k, home in _HOMES.items()})
+__getattr__ = lazy_names(
+    __name__,
+    {name: f"{__name__}.{home}:{name}" for home in _HOMES for name in _HOMES[home].split()},
+)
 
 __all__ = [
     "TextEmbeddings",

@@ -6,10 +6,10 @@ import os
 
 from vit_keras import families
 from vit_keras.files import sha256
-from vit_keras.weights.architectures import class_for, family_name, variant_name
-from vit_keras.weights.formats.timm_numerics import license_of
-from vit_keras.weights.licenses import license_note
-from vit_keras.weights.published.catalog import identify
+from vit_keras.weights.formats.timm.reading import license_of
+from vit_keras.weights.published import identify
+from vit_keras.weights.recognition import class_for, family_name, variant_name
+from vit_keras.weights.strict_copy import license_note
 from vit_keras.weights.weight_file import open_weight_file
 
 # What files hold besides an image tower, and how its tensors' names begin.

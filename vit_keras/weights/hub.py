@@ -2,19 +2,20 @@
 
 The files lie in these packages' caches, where they are used offline: `HF_HUB_CACHE`, `HF_ENDPOINT`,
 `HF_TOKEN` and `HF_HUB_OFFLINE` count for the one, `KAGGLEHUB_CACHE` and Kaggle's credentials for
-the other. Only configurations and weights are downloaded, under names that this module chooses.
+the other. Of the Hugging Face hub, only configurations and weights are downloaded.
 """
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import os
 import pathlib
 import re
-from typing import Any
+from collections.abc import Collection
 
 from vit_keras import extras
-from vit_keras.files import sha256, write_text
+from vit_keras.files import sha256
 from vit_keras.hub_address import (
     COMMIT,
     MAIN,
@@ -26,15 +27,11 @@ from vit_keras.hub_address import (
     parse_kaggle,
 )
 from vit_keras.weights.containers import DamagedFile
+from vit_keras.weights.containers.digests import some
 from vit_keras.weights.containers.sharded import shards_of
-from vit_keras.weights.containers.tensor_hashes import some
-from vit_keras.weights.hub_errors import hub_error, reason_of, status_of
-from vit_keras.weights.kaggle import kaggle_folder
-from vit_keras.weights.published import integrity
-from vit_keras.weights.weight_names import CONFIG_FILES, FOLDER_FILES, weights_among
 
-SHA256 = re.compile("[0-9a-f]{64}")
-PURPOSE = "Reading models of the Hugging Face hub"
+HASH = re.compile("[0-9a-f]{64}|[0-9a-f]{40}")  # SHA-256 of large files, git's hash of others
+REFUSED = (401, 403)
 
 
 def local_path(path: str | os.PathLike) -> str:
@@ -62,7 +59,7 @@ def local_path(path: str | os.PathLike) -> str:
     path = os.fspath(path)
     if not is_address(path):
         return path
-    return kaggle_folder(path) if path.startswith("kaggle://") else _hf_path(parse_hf(path))
+    return _kaggle_folder(path) if path.startswith("kaggle://") else _hf_path(parse_hf(path))
 
 
 def pinned_address(path: str) -> str:
@@ -83,7 +80,7 @@ def pinned_address(path: str) -> str:
         return path
     if path.startswith("kaggle://"):
         version = parse_kaggle(path)[1]
-        return path if version else f"{path}/{os.path.basename(kaggle_folder(path))}"
+        return path if version else f"{path}/{os.path.basename(_kaggle_folder(path))}"
     address = parse_hf(path)
     if address.revision != MAIN:
         return path
@@ -93,38 +90,35 @@ def pinned_address(path: str) -> str:
 
 
 def _hf_path(address):
-    hub = extras.require("huggingface_hub", extra="hub", purpose=PURPOSE)
-    errors = extras.require("huggingface_hub.errors", extra="hub", purpose=PURPOSE)
+    hub, errors = _packages("huggingface_hub", "huggingface_hub.errors")
+    unreachable = (errors.HTTPError, errors.OfflineModeIsEnabled, errors.FileMetadataError)
     try:
         info = hub.HfApi().model_info(address.repository, revision=address.revision)
-    except (errors.HTTPError, errors.OfflineModeIsEnabled) as error:
+        named = COMMIT.fullmatch(address.revision)
+        if not COMMIT.fullmatch(info.sha or "") or (named and info.sha != address.revision):
+            rule = "that commit" if named else "a commit of 40 digits"
+            raise ValueError(f"{address} must be {rule}. Received: {info.sha!r}")
+        names = [file.rfilename for file in info.siblings or ()]
+        path = _download(hub, address, info.sha, names)
+        return path if address.file in names else os.path.dirname(path)
+    except (*unreachable, errors.LocalEntryNotFoundError) as error:
         answered = (status_of(error) or 500) < 500
-        path = None if answered else _cached(hub, address)
+        path = None if answered else _cached(hub, errors, address)
         if path is None:
-            raise failure(address, error) from error
+            raise _hub_failure(address, error) from error
         return path
-    named = COMMIT.fullmatch(address.revision)
-    if not COMMIT.fullmatch(info.sha or "") or (named and info.sha != address.revision):
-        rule = "that commit" if named else "a commit of 40 digits"
-        raise ValueError(f"{address} must be {rule}. Received: {info.sha!r}")
-    names = [file.rfilename for file in info.siblings or ()]
-    files = _choose(address, names)
-    try:
-        path = _download(hub, address, info.sha, files, names)
-    except (errors.HTTPError, errors.FileMetadataError, OSError) as error:
-        raise failure(address, error) from error
-    _remember(hub, address, info.sha)
-    return path if address.file in names else os.path.dirname(path)
 
 
-def _download(hub, address, commit, files, names):
-    """Downloads files, and shards if the last is an index; returns the path of the last."""
-    path = [_file(hub, address, commit, name) for name in files][-1]
-    folder = os.path.dirname(files[-1])
-    shards = [f"{folder}/{name}".lstrip("/") for name in shards_of(path)]
+def _download(hub, address, commit, names):
+    """Downloads what belongs to a model, the weights at the end; returns the path of these."""
+    *configs, weights = _choose(address, names)
+    for name in configs:
+        _file(hub, address, commit, name)
+    path = _file(hub, address, commit, weights)
+    shards = [f"{os.path.dirname(weights)}/{name}".lstrip("/") for name in shards_of(path)]
     if absent := [name for name in shards if name not in names]:
         raise DamagedFile(
-            f"{address} must hold the shards that its {files[-1]} names. Missing: {some(absent)}"
+            f"{address} must hold the shards that its {weights} names. Missing: {some(absent)}"
         )
     for name in shards:
         _file(hub, address, commit, name)
@@ -133,118 +127,161 @@ def _download(hub, address, commit, files, names):
 
 def _choose(address: HubAddress, names: list[str]) -> list[str]:
     """The files to download: configurations, and at the end the weights."""
+    folder = os.path.dirname(address.file) if address.file in names else address.file
+    inside = [name for name in names if is_plain(name) and os.path.dirname(name) == folder]
+    weights = weights_among([os.path.basename(name) for name in inside])
     if address.file in names:
-        folder, file = os.path.split(address.file)
-        weights = [address.file]
-    else:
-        folder = address.file
-        inside = [name for name in names if is_plain(name) and os.path.dirname(name) == folder]
-        file = weights_among([os.path.basename(name) for name in inside]) or ""
-        weights = [f"{folder}/{file}".lstrip("/")] if file else []
-    if not weights:
+        weights = os.path.basename(address.file)
+    if weights is None:
         raise FileNotFoundError(
             f"{address} must hold {', '.join(FOLDER_FILES)}, or one file of weights of another "
             f"name. Received: {', '.join(sorted(names)[:20]) or 'nothing'}. Name a file as "
             f"hf://{address.repository}/FILE"
         )
-    beside = [f"{folder}/{name}".lstrip("/") for name in (*CONFIG_FILES, "labels.txt")]
-    return [*(name for name in beside if name in names and name != weights[0]), *weights]
+    beside = [name for name in (*CONFIG_FILES, "labels.txt") if name != weights]
+    files = [f"{folder}/{name}".lstrip("/") for name in (*beside, weights)]
+    return [name for name in files if name in names]
 
 
 def _file(hub, address, commit, name):
     """Downloads a file of a commit unless it is in the cache, and compares it with its hash."""
-    path = hub.try_to_load_from_cache(address.repository, name, revision=commit)
-    if isinstance(path, str):
-        _verify(path, address)
-        return path
-    url = hub.hf_hub_url(address.repository, name, revision=commit)
-    said = hub.get_hf_file_metadata(url)  # whose words become names of files in the cache
-    if said.commit_hash != commit or not _is_hash(said.etag or ""):
-        raise ValueError(
-            f"The server of {address} must name the commit {commit} and the hash of {name!r}. "
-            f"Received: commit {said.commit_hash!r}, hash {said.etag!r}"
-        )
-    path = hub.hf_hub_download(address.repository, name, revision=commit)
-    try:
-        _verify(path, address)
-    except ValueError:
-        for place in {os.path.realpath(path), path}:
-            with contextlib.suppress(OSError):
-                os.remove(place)
-        raise
+    if not isinstance(hub.try_to_load_from_cache(address.repository, name, revision=commit), str):
+        url = hub.hf_hub_url(address.repository, name, revision=commit)
+        said = hub.get_hf_file_metadata(url)  # whose words become names of files in the cache
+        if said.commit_hash != commit or not HASH.fullmatch(said.etag or ""):
+            raise ValueError(
+                f"The server of {address} must name the commit {commit} and the hash of {name!r}. "
+                f"Received: commit {said.commit_hash!r}, hash {said.etag!r}"
+            )
+    # By its revision, so that the cache notes which commit a branch is.
+    path = hub.hf_hub_download(address.repository, name, revision=address.revision)
+    if commit not in pathlib.Path(path).parts:
+        raise ConnectionError(f"{address} was changed while it was downloaded. Do it again")
+    _verify(path, address)
     return path
 
 
-def _cached(hub, address: HubAddress) -> str | None:
-    """The path of a model in the cache, complete as it was downloaded; None if it is not there."""
-    folder = f"{address.file}/" if address.file else ""
-    named = [address.file] if os.path.splitext(address.file)[1] else []
-    for name in (*named, *(folder + name for name in (*FOLDER_FILES, CONFIG_FILES[0]))):
-        path: Any = hub.try_to_load_from_cache(address.repository, name, revision=address.revision)
-        if not isinstance(path, str):
-            continue
-        beside = os.path.dirname(path)
-        weights = os.path.basename(path) if named else weights_among(os.listdir(beside))
-        if weights is None:
-            return None  # the download was cut short
-        for file in os.listdir(beside):
-            if os.path.isfile(os.path.join(beside, file)):
-                _verify(os.path.join(beside, file), address)
-        shards = shards_of(os.path.join(beside, weights))
-        if not all(os.path.isfile(os.path.join(beside, name)) for name in shards):
-            return None
-        return path if named else beside
-    return None
+def _cached(hub, errors, address: HubAddress) -> str | None:
+    """The path of a model in the cache; None if it is not there as a whole."""
+    where = {"revision": address.revision, "local_files_only": True}
+    try:
+        folder = hub.snapshot_download(address.repository, **where)
+    except errors.LocalEntryNotFoundError:
+        return None
+    path = os.path.join(folder, address.file).rstrip(os.sep)
+    folder = os.path.dirname(path) if os.path.isfile(path) else path
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    weights = os.path.basename(path) if os.path.isfile(path) else weights_among(names)
+    if weights is None or not {*shards_of(os.path.join(folder, weights))} <= {*names}:
+        return None  # the download was cut short
+    for name in names:
+        if os.path.isfile(os.path.join(folder, name)):
+            _verify(os.path.join(folder, name), address)
+    return path
 
 
 def _verify(path, address):
     """Compares a file with the hash that the cache calls it by, if it is called so."""
-    expected = os.path.basename(os.path.realpath(path))
-    if not _is_hash(expected) or integrity.was_checked(path):
+    blob = os.path.realpath(path)
+    expected, status = os.path.basename(blob), os.stat(blob)
+    if not HASH.fullmatch(expected):
         return
-    digest = sha256(path) if SHA256.fullmatch(expected) else _git_hash(path)
+    digest = _digest(blob, len(expected), status.st_size, status.st_mtime_ns)
     if digest != expected:
-        raise ValueError(
+        for place in {blob, path}:
+            with contextlib.suppress(OSError):
+                os.remove(place)
+        raise DamagedFile(
             f"{path!r} is not the file that {address} names: its hash is {digest}, and the hub's "
-            f"is {expected}. Remove {os.path.realpath(path)!r}, and it will be downloaded again"
+            f"is {expected}. It was removed, and will be downloaded again"
         )
-    integrity.mark_checked(path)
 
 
-def _is_hash(text):
-    return bool(SHA256.fullmatch(text) or COMMIT.fullmatch(text))
-
-
-def _git_hash(path):
-    """What git calls a file's content; the hub calls small files so."""
-    digest = hashlib.sha1(b"blob %d\0" % os.path.getsize(path), usedforsecurity=False)
+@functools.lru_cache(maxsize=256)
+def _digest(path, digits, size, changed):
+    """The SHA-256 of a file, or in 40 digits what git calls it; once for each of its states."""
+    if digits == 64:
+        return sha256(path)
+    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     with open(path, "rb") as file:
         while chunk := file.read(2**20):
             digest.update(chunk)
     return digest.hexdigest()
 
 
-def _remember(hub, address, commit):
-    """Records which commit a branch named, as the hub's package does, for use offline."""
-    if address.revision == commit:
-        return
-    storage = f"models--{address.repository.replace('/', '--')}"
-    path = os.path.join(hub.constants.HF_HUB_CACHE, storage, "refs", address.revision)
-    with contextlib.suppress(OSError):  # a cache may be read-only
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        write_text(path, commit)
-
-
-def failure(address: HubAddress, error: Exception) -> OSError:
-    """The error for a user: what the hub answered, and what to do."""
+def _hub_failure(address: HubAddress, error: Exception) -> OSError:
+    missing = "Check the revision and the file, or run `hf auth login`"
     page = f"huggingface.co/{address.repository}"
-    return hub_error(
-        error,
-        missing=f"There is no {address} on the hub, or it is private (404). Check the user, the "
-        "name, the revision and the file, or run `hf auth login`",
-        refused=f"{address} wants a token (the hub answered {status_of(error)}): check the name, "
-        f"accept the license at {page} if it asks for one, and run `hf auth login` or set HF_TOKEN",
-        unreachable=f"{address} is not in the cache and cannot be downloaded: {reason_of(error)}. "
-        "Check the network, and that HF_HUB_OFFLINE is not set; or download the folder elsewhere "
-        "and give its path",
+    refused = f"accept the license at {page} if it asks for one, and run `hf auth login`"
+    return _failure(address, error, missing, f"{refused} or set HF_TOKEN")
+
+
+def _kaggle_folder(address: str) -> str:
+    """The folder of a preset of Keras, from kagglehub's cache or from Kaggle."""
+    handle, version = parse_kaggle(address)
+    hub, config, errors = _packages("kagglehub", "kagglehub.config", "kagglehub.exceptions")
+    try:
+        return hub.model_download(f"{handle}/{version}" if version else handle)
+    except (OSError, errors.UnauthenticatedError, errors.DataCorruptionError) as error:
+        page = "kaggle.com/models/" + "/".join(handle.split("/")[:2])
+        login = f"accept its license at {page}, and run kagglehub.login() or set KAGGLE_API_TOKEN"
+        told = _failure(address, error, f"Choose a variation and a version at {page}", login)
+        folder = pathlib.Path(config.get_cache_folder(), "models", handle)
+        whole = [int(p.stem) for p in folder.glob("*.complete") if p.stem.isdecimal()]
+        if version or not whole or not isinstance(told, ConnectionError):
+            raise told from error
+        return str(folder / str(max(whole)))
+
+
+def _packages(*names):
+    purpose = f"Reading models of {'Kaggle' if names[0] == 'kagglehub' else 'the Hugging Face hub'}"
+    return [extras.require(name, extra="hub", purpose=purpose) for name in names]
+
+
+def _failure(address, error, missing, refused) -> OSError:
+    """A FileNotFoundError, a PermissionError or a ConnectionError."""
+    status = status_of(error)
+    if status == 404:
+        return FileNotFoundError(f"There is no {address} on the hub, or it is private. {missing}")
+    if status in REFUSED or type(error).__name__ == "UnauthenticatedError":  # of kagglehub
+        return PermissionError(f"{address} wants a token (the hub answered {status}): {refused}")
+    return ConnectionError(
+        f"{address} is not in the cache and cannot be downloaded: {reason_of(error)}. Check the "
+        "network, and that HF_HUB_OFFLINE is not set; or download the folder elsewhere and give "
+        "its path"
     )
+
+
+def status_of(error: Exception) -> int | None:
+    """The status that the hub answered; None if it did not answer."""
+    return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of an error's message, or the error's name."""
+    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
+
+
+# The names that weights have in a folder; the first that exists is read.
+FOLDER_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "model.weights.h5",
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.bin",
+)
+# Where none of them exists, the only file of one of these kinds is read, unless it is a shard.
+OTHER_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+SHARD = re.compile(r".*-\d+-of-\d+\.(safetensors|bin)")
+CONFIG_FILES = ("config.json", "task.json", "preprocessor_config.json", "open_clip_config.json")
+
+
+def weights_among(names: Collection[str]) -> str | None:
+    """The file of weights that is read from a folder with these files; None without one."""
+    for name in FOLDER_FILES:
+        if name in names:
+            return name
+    others = [n for n in names if n.endswith(OTHER_SUFFIXES) and not SHARD.fullmatch(n)]
+    return others[0] if len(others) == 1 else None

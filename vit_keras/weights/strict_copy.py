@@ -1,6 +1,8 @@
 """Copies a file of weights into a model, all of it or nothing."""
 
 import dataclasses
+import itertools
+import math
 import os
 import warnings
 
@@ -9,20 +11,21 @@ import numpy as np
 
 from vit_keras.layers.base import check_choice
 from vit_keras.models import resizing_of
-from vit_keras.tasks import CLASSES
-from vit_keras.weights.architectures import (
-    ResNetArchitecture,
-    VisionTransformerArchitecture,
-    family_name,
-    variant_name,
+from vit_keras.models.resized import RELATIVE_TABLE
+from vit_keras.resizing import (
+    Resizing,
+    adapt_patch_kernel,
+    change_channels,
+    resize_position_embeddings,
+    resize_relative_table,
 )
+from vit_keras.tasks import CLASSES
+from vit_keras.weights.architectures import ResNetArchitecture, VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import fits
-from vit_keras.weights.containers.tensor_hashes import check_fit, check_tensors
+from vit_keras.weights.containers.digests import check_fit, check_tensors
 from vit_keras.weights.formats.base import Link
-from vit_keras.weights.licenses import warn_of_license
 from vit_keras.weights.numerics import adopt_numerics
-from vit_keras.weights.other_sizes import has_sizes, inferred, resize
-from vit_keras.weights.published.download import check_download
+from vit_keras.weights.recognition import family_name, grid_of, square_side, variant_name
 from vit_keras.weights.weight_file import WeightFile
 
 MARGIN = 1e3  # how much larger sums of channels and resized numbers may be than those of a file
@@ -52,8 +55,6 @@ def copy_weights(
     largest = check_tensors(file.path, file.tensors, plan.tensors())
     if not all(fits(np.array(MARGIN * largest), v.dtype) for v in plan.variables.values()):
         check_fit(plan.arrays(), repr(file.path))
-    for part in (*file.paths, *file.config_files):
-        check_download(part)
     for link in plan.links:
         plan.assign(link)
     if head == "reset":
@@ -204,3 +205,161 @@ def _warn_of_zero_head(variables, file):
             "ImageNet-21k files: all classes get the same logit until it is trained",
             stacklevel=4,
         )
+
+
+POSITIONS, PATCHES = "posembed_input/pos_embedding", "embedding/kernel"
+ROOTS = ("conv_root/kernel", "root_block/conv_root/kernel")
+
+
+def has_sizes(path: str) -> bool:
+    """Whether the variable with this path can be had in other sizes, by `resize`."""
+    return path in (POSITIONS, PATCHES, *ROOTS) or path.endswith(RELATIVE_TABLE)
+
+
+def resize(
+    path: str,
+    array: np.ndarray,
+    shape: tuple[int, ...],
+    grid: tuple[int, int] | None,
+    file: WeightFile,
+    resizing: Resizing,
+) -> np.ndarray:
+    """Returns positions on the model's grid, or a kernel of its patch size and channels.
+
+    Relative biases are positions too.
+
+    Args:
+        path: The path of the model's variable, for which `has_sizes` is true.
+        array: The tensor of the file in the model's layout.
+        shape: The shape of the variable.
+        grid: The model's rows and columns of patches; None for a model without patches.
+        file: The file.
+        resizing: The rules.
+
+    Raises:
+        ValueError: If the tensor has no such size, or if nothing says the grid of its positions.
+    """
+    if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
+        raise ValueError(f"{array.shape} in the file, {shape} in the model")
+    if path == POSITIONS and grid is not None and shape[1] >= math.prod(grid):
+        return _resize_positions(array, shape, grid, file, resizing.positions)
+    if path.endswith(RELATIVE_TABLE) and grid is not None:
+        return _resize_biases(array, shape, grid, file, resizing.positions)
+    if array.shape == shape:
+        return array
+    if path in ROOTS and array.shape[:2] == shape[:2]:
+        return change_channels(array, shape[2])
+    if path != PATCHES:
+        raise ValueError(f"{array.shape} in the file, {shape} in the model")
+    height, width, channels, _ = shape
+    return adapt_patch_kernel(array, (height, width), channels, resizing.patches)
+
+
+def inferred(file: WeightFile) -> dict:
+    """The arguments of the model that the file says; empty if its architecture cannot be read."""
+    try:
+        return file.infer()
+    except ValueError:
+        return {}
+
+
+def _resize_positions(array, shape, grid, file, rule):
+    """`(1, T + h·w, D)` or `(1, h·w, D)` -> `shape`; slots that the file lacks become zero."""
+    slots = shape[1] - math.prod(grid)
+    old_grid, old_slots = _grid_in_file(array.shape[1], slots, grid, file)
+    if old_grid != grid and array.shape[1] - math.prod(grid) in (slots, 0):
+        _warn_of_equal_count(array, old_grid, grid, file)
+    empty = np.zeros_like(array[:, : slots - old_slots])
+    array = np.concatenate([empty, array], axis=1) if slots > old_slots else array
+    return resize_position_embeddings(array, old_grid, grid, rule)
+
+
+def _grid_in_file(count, slots, grid, file):
+    """Returns the file's rows and columns of patches, and its slots before them.
+
+    The count of positions alone does not say them: 16 are 4x4 patches, or 3x5 and a class token.
+    What the file's configuration says comes first, then a square, then the grid of the model.
+    """
+    is_bare = file.path.endswith(".weights.h5") and "config" not in file.config
+    if count == slots + math.prod(grid) and is_bare:
+        return grid, slots  # Keras loads a `.weights.h5` into the model that wrote it
+    grids = {n: (_configured(file), _square(count - n), grid) for n in (slots, 0)}
+    order = list(itertools.product((slots, 0), range(3)))
+    if file.format.slots_optional:  # otherwise the slots of the model come first
+        order.sort(key=lambda pair: pair[1])
+    for prefix, source in order:
+        old_grid = grids[prefix][source]
+        if old_grid is not None and math.prod(old_grid) == count - prefix:
+            return old_grid, prefix
+    raise ValueError(
+        f"the file has {count} positions of a grid that is not square and that no "
+        "configuration beside it describes; open it with from_checkpoint(path, "
+        "image_size=(height, width)) and change its size with vit_keras.models.with_image_size"
+    )
+
+
+def _resize_biases(array, shape, grid, file, rule):
+    """`((2h - 1)(2w - 1) + 3, H)` -> `shape`."""
+    others = shape[0] - math.prod(2 * side - 1 for side in grid)
+    side = square_side(len(array) - others) or 0
+    square = ((side + 1) // 2,) * 2
+    same = grid if file.numerics() is None else None
+    for old_grid in (same, _configured(file), square, grid):
+        if old_grid and math.prod(2 * side - 1 for side in old_grid) == len(array) - others:
+            return resize_relative_table(array, old_grid, grid, rule)
+    raise ValueError(
+        f"the file has {len(array) - others} biases of a grid that is not square and that no "
+        "configuration beside it describes"
+    )
+
+
+def _configured(file):
+    sizes = inferred(file)
+    return grid_of(sizes) if "image_size" in sizes else None
+
+
+def _square(patches):
+    side = square_side(patches)
+    return None if side is None else (side, side)
+
+
+def _warn_of_equal_count(array, old_grid, grid, file):
+    """Warns where positions might as well be those of the model's grid, and nothing denies it."""
+    if file.note or any(file.config.values()) or array.shape not in file.shapes.values():
+        return  # a table that the file holds in another shape is `(h, w, D)`, which says the grid
+    ours, theirs = f"{grid[0]}x{grid[1]}", f"{old_grid[0]}x{old_grid[1]}"
+    warnings.warn(
+        f"{file.path!r} does not say its grid. Its {array.shape[1]} positions are read as those of "
+        f"{theirs} patches and resized to {ours}. If they belong to {ours} patches, load a "
+        ".safetensors file that this package wrote, or a folder: both say their grid",
+        stacklevel=2,
+    )
+
+
+DINOV3 = "https://ai.meta.com/resources/models-and-libraries/dinov3-license/"
+
+
+def license_note(arguments: dict) -> str | None:
+    """Returns what a user should know of the license of a model, or None.
+
+    Args:
+        arguments: The arguments of `VisionTransformer` that a file says. Centered rotary positions
+            are DINOv3's, whichever project wrote the file.
+    """
+    rope = arguments.get("rope")
+    fields = rope if isinstance(rope, dict) else vars(rope) if rope is not None else {}
+    if not fields.get("centered"):
+        return None
+    return (
+        "Meta's DINOv3 weights, and all that is made from them, are under the DINOv3 License "
+        f"({DINOV3}): pass copies and conversions on under it and with its text, acknowledge "
+        "DINOv3 in publications, and note the uses that it forbids"
+    )
+
+
+def warn_of_license(path: str, arguments: dict) -> None:
+    """Warns once a file of the license of the weights that it holds, if there is a note of it."""
+    note = license_note(arguments)
+    if note is not None:
+        name = os.path.basename(os.path.dirname(path)) + "/" + os.path.basename(path)
+        warnings.warn(f"{name} holds a DINOv3. {note}", stacklevel=5)

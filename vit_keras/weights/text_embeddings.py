@@ -21,9 +21,8 @@ from vit_keras.layers.base import check_choice
 from vit_keras.models.zero_shot import TASKS, head_from_text
 from vit_keras.tasks import check_class_names
 from vit_keras.weights import text_tower
-from vit_keras.weights.containers.checks import fits
-from vit_keras.weights.containers.npz import NpzTensors
-from vit_keras.weights.naming import named_errors
+from vit_keras.weights.containers.archives import NpzTensors
+from vit_keras.weights.containers.checks import fits, named_errors
 from vit_keras.weights.weight_file import read_config
 
 PLACE = "{}"  # where a label stands in a template

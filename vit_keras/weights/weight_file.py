@@ -4,24 +4,27 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from vit_keras.annotated import check_annotated
+from vit_keras.annotated import check_annotated, is_int, is_number, is_text, short
 from vit_keras.files import check_arrived
 from vit_keras.models.options import ViTOptions
-from vit_keras.weights.architectures import class_for
-from vit_keras.weights.config_fields import check_fields
-from vit_keras.weights.containers import READERS, DamagedFile, Reader
-from vit_keras.weights.containers.checks import UnreadModel
+from vit_keras.weights.containers import READERS, Reader
+from vit_keras.weights.containers.checks import (
+    LARGEST_JSON_BYTES,
+    DamagedFile,
+    UnreadModel,
+    named_errors,
+    parse_json,
+)
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG, model_config
 from vit_keras.weights.containers.safetensors import NOTE_KEY
 from vit_keras.weights.formats import registry
 from vit_keras.weights.formats.base import Format, Numerics
-from vit_keras.weights.formats.keras_hub_preset import READ, check_class
-from vit_keras.weights.hub import local_path
-from vit_keras.weights.json_text import LARGEST_JSON_BYTES, parse_json
-from vit_keras.weights.naming import named_errors
-from vit_keras.weights.weight_names import CONFIG_FILES, FOLDER_FILES, SHARD, weights_among
+from vit_keras.weights.formats.keras_hub import READ, check_class
+from vit_keras.weights.hub import CONFIG_FILES, FOLDER_FILES, SHARD, local_path, weights_among
+from vit_keras.weights.recognition import class_for
 
 NOTE_PARTS = ("architecture", "numerics")
 
@@ -50,12 +53,6 @@ class WeightFile:
     def paths(self) -> list[str]:
         """The paths of all files of weights: this one, and those that hold tensors for it."""
         return [self.path, *dict.fromkeys(self.tensors.elsewhere.values())]
-
-    @property
-    def config_files(self) -> list[str]:
-        """The paths of the JSON files beside it that say what the model is, if no note does."""
-        paths = [] if self.note else [os.path.join(self.folder, name) for name in CONFIG_FILES]
-        return [path for path in paths if os.path.isfile(path)]
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -214,3 +211,91 @@ def merge_configs(contents: dict[str, dict]) -> dict:
     config = contents.get("config.json", {})
     extra = {name: content for name, content in contents.items() if name != "config.json"}
     return {**(config if isinstance(config, dict) else {}), **extra}
+
+
+Kind = tuple[str, Callable[[Any], bool]]  # in words, and what holds of a value
+
+
+def _several(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Whether something holds of a value, or of each item of a list that is not empty."""
+    return lambda value: (
+        holds(value) or (isinstance(value, list) and bool(value) and all(map(holds, value)))
+    )
+
+
+def _is_size(value: Any) -> bool:
+    return is_int(value) and value > 0
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _are_labels(value: Any) -> bool:
+    """Whether a value is `{number of a class: its name}`."""
+    return _is_object(value) and all(
+        key.isdecimal() and is_text(name) for key, name in value.items()
+    )
+
+
+OBJECT: Kind = ("an object", _is_object)
+TEXT: Kind = ("a text", is_text)
+FLAG: Kind = ("true or false", lambda value: isinstance(value, bool))
+COUNT: Kind = ("a whole number of at least 0", lambda value: is_int(value) and value >= 0)
+SIZE: Kind = ("a whole number of at least 1", _is_size)
+SIZES: Kind = ("a whole number of at least 1, or a list of them", _several(_is_size))
+SIDES: Kind = (
+    "a whole number of at least 1, a list of them, or an object",
+    lambda value: _is_object(value) or _several(_is_size)(value),
+)
+NUMBER: Kind = ("a finite number", is_number)
+POSITIVE: Kind = ("a finite number above 0", lambda value: is_number(value) and value > 0)
+NUMBERS: Kind = ("a finite number, or a list of them", _several(is_number))
+TEXTS: Kind = (
+    "a list of texts",
+    lambda value: isinstance(value, list) and all(map(is_text, value)),
+)
+
+# The fields that have an effect on a model.
+_NAMES: dict[Kind, str] = {
+    OBJECT: "model_args model_cfg preprocess_cfg pretrained_cfg vision_config act_kwargs "
+    "vision_config_dict vision_cfg norm_kwargs preprocessor image_converter",
+    TEXT: "architecture model_type hidden_act pooler_act image_processor_type "
+    "feature_extractor_type global_pool act_layer interpolation crop_mode resize_mode "
+    "pool_type pooling rope_type pos_embed_interp_mode approximate block_fn",
+    TEXTS: "architectures label_names",
+    FLAG: "do_normalize do_center_crop use_gated_mlp use_swiglu_ffn qkv_bias query_bias "
+    "key_bias value_bias use_relative_position_bias use_shared_relative_position_bias "
+    "use_absolute_position_embeddings no_embed_class pool_include_prefix "
+    "use_rot_pos_emb use_post_norm use_post_transformer_norm final_norm "
+    "final_ln_after_pool quick_gelu antialias crop_to_aspect_ratio pos_embed_antialias "
+    "rope_rotate_half",
+    COUNT: "num_register_tokens resample",
+    SIZE: "num_channels hidden_size num_hidden_layers intermediate_size num_attention_heads "
+    "in_chans num_heads head_width attn_pool_num_heads height width shortest_edge",
+    SIZES: "image_size patch_size img_size input_size image_shape ref_feat_shape "
+    "rope_ref_feat_shape",
+    SIDES: "size crop_size",
+    NUMBER: "layer_norm_eps layer_norm_epsilon eps norm_eps layer_scale_init_value "
+    "rope_grid_offset",
+    POSITIVE: "rope_theta rope_temperature crop_pct",
+    NUMBERS: "image_mean image_std mean std scale offset",
+    ("an object of texts, by numbers of classes", _are_labels): "id2label",
+}
+FIELDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+
+
+def check_fields(content: Any, path: str) -> None:
+    """Checks the fields of a JSON file; a field that is null counts as absent.
+
+    Raises:
+        DamagedFile: The file holds no object, or a field has another type than projects write.
+    """
+    if not isinstance(content, dict):
+        raise DamagedFile(f"{path!r} must hold a JSON object. Received: {type(content).__name__}")
+    for field, value in content.items():
+        what, holds = FIELDS.get(field, ("", None))
+        if value is not None and holds is not None and not holds(value):
+            raise DamagedFile(f"`{field}` in {path!r} must be {what}. Received: {short(value)}")
+        if isinstance(value, dict):
+            check_fields(value, path)

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
+from vit_keras.weights.containers.archives import NpzTensors, write_npz
 from vit_keras.weights.containers.checks import DamagedFile
 from vit_keras.weights.containers.keras_h5 import KerasTensors
-from vit_keras.weights.containers.npz import NpzTensors, write_npz
 from vit_keras.weights.containers.pytorch import TorchTensors, write_torch
 from vit_keras.weights.containers.safetensors import SafetensorsTensors, write_safetensors
 from vit_keras.weights.containers.sharded import SUFFIXES, ShardedTensors

@@ -1,12 +1,16 @@
-"""Checks of what a file of tensors claims, shared by all readers."""
+"""Checks of what a file of tensors claims, and of JSON, shared by all readers; and their errors."""
 
 import collections
 import contextlib
+import json
 import os
 import zipfile
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+
+from vit_keras.annotated import short
 
 # A file may claim this many times its size, since zeros compress well.
 LARGEST_EXPANSION = 4
@@ -101,3 +105,83 @@ def fits(array: np.ndarray, dtype: str) -> bool:
         return True
     with np.errstate(over="ignore"):  # Keras imports ml_dtypes, which gives NumPy "bfloat16"
         return bool(np.isfinite(np.asarray(array).astype(dtype)).all())
+
+
+# Names and numbers of 100,000 classes take less. Objects in memory take up to 25 times the text.
+LARGEST_JSON_BYTES = 2**23
+DEEPEST_JSON = 50  # levels of lists and objects; configurations have up to 10
+
+
+def parse_json(content: str | bytes, label: str) -> Any:
+    """Parses JSON.
+
+    Args:
+        content: The text, which is UTF-8 if it is in bytes.
+        label: What it is and where, for messages.
+
+    Raises:
+        DamagedFile: It is no JSON, too long or too deep, or an object has a name twice.
+    """
+    if len(content) > LARGEST_JSON_BYTES:
+        raise DamagedFile(
+            f"{label} must have at most {LARGEST_JSON_BYTES} bytes. Received: {len(content)} bytes"
+        )
+    try:
+        text = content if isinstance(content, str) else content.decode()
+        parsed = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise DamagedFile(f"{label} is not JSON ({str(error)[:200]})") from error
+    if _depth(parsed) > DEEPEST_JSON:
+        raise DamagedFile(f"{label} must nest at most {DEEPEST_JSON} lists and objects")
+    return parsed
+
+
+def _once(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {short(twice)} stands twice in an object")
+    return content
+
+
+def _depth(parsed) -> int:
+    """The number of levels, without recursion."""
+    level, depth = [parsed], 0
+    while level := [value for value in level if isinstance(value, (dict, list))]:
+        depth += 1
+        inner = [value.values() if isinstance(value, dict) else value for value in level]
+        level = [value for values in inner for value in values]
+        if depth > DEEPEST_JSON:
+            break
+    return depth
+
+
+# What parsers and constructors raise for content of another form than they know.
+FORM = (TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError)
+
+
+@contextlib.contextmanager
+def named_errors(path: str | os.PathLike) -> Iterator[None]:
+    """Raises errors of content, in the `with` statement, as `DamagedFile` that names the file.
+
+    An `UnreadModel` stays one, and names the file as well.
+    """
+    name = os.fspath(path)
+    try:
+        yield
+    except DamagedFile:
+        raise
+    except UnreadModel as error:
+        raise UnreadModel(f"{name!r}: {error}") from error
+    except ValueError as error:
+        message = str(error)
+        is_plain = not isinstance(error, UnicodeError)
+        if is_plain and name in message:
+            raise
+        raise DamagedFile(f"{name!r}: {message}") from error
+    except FORM as error:
+        raise DamagedFile(
+            f"{name!r} or a file beside it has a field of another type than projects write "
+            f"({type(error).__name__}: {error})"
+        ) from error

@@ -7,29 +7,28 @@ attributes of the groups, so `layers/encoder_block_1/mlp/dense_0/vars/0` is read
 
 import contextlib
 import io
+import json
 import math
 import os
+import subprocess
+import sys
 import zipfile
 from typing import Any
 
 from vit_keras import extras
-from vit_keras.annotated import is_text, short
 from vit_keras.files import replacing
-from vit_keras.weights.containers import archives
+from vit_keras.weights.containers import archives, h5_names
 from vit_keras.weights.containers.checks import (
     DamagedFile,
     as_float,
     check_claim,
+    parse_json,
     readable,
 )
-from vit_keras.weights.containers.h5_heaps import check_heaps
-from vit_keras.weights.containers.h5_texts import Texts
-from vit_keras.weights.containers.tensor_hashes import KEY, check_digest, digest
-from vit_keras.weights.json_text import parse_json
+from vit_keras.weights.containers.digests import KEY, check_digest, digest
 
 KERAS_CONFIG = "keras"  # the key of the model's config in the config of a `WeightFile`
 NO_FILE = "{!r} is no Keras file, or is damaged"
-DEEPEST_GROUPS = 50  # inside one another; models have up to 10
 QUANTIZED = ("int8", "uint8")  # the types of the kernels that Keras quantizes
 
 
@@ -83,20 +82,16 @@ class KerasTensors:
 
     def _open(self, source, path):
         """Opens an HDF5 file; returns the names of its variables."""
-        with readable(NO_FILE.format(path)), contextlib.ExitStack() as stack:
-            stream = source
-            if isinstance(source, str):
-                stream = stack.enter_context(open(source, "rb"))
-            heaps = check_heaps(stream, repr(path))
+        said = read_names(path, NO_FILE.format(path)) if isinstance(source, str) else None
+        with readable(NO_FILE.format(path)):
             file = self.stack.enter_context(self.h5py.File(source, "r"))
-            texts = Texts(file, stream, heaps, repr(path))
-            datasets = dict(_variables(file, self.h5py, path, texts))
-            self.metadata.setdefault("model", _model(file, _Tree(self.h5py, path, texts)))
+            said = h5_names.names(file) if said is None else said
+            datasets = {name: file[place] for name, place in said["variables"].items()}
+            self.metadata.setdefault("model", said["model"])
             for dataset in datasets.values():
                 self._check(dataset, path)
-            texts.check(file)
-            if KEY in file.attrs:
-                self.digests[path] = str(file.attrs[KEY])
+        if said["digest"] is not None:
+            self.digests[path] = said["digest"]
         self.data |= datasets
         return list(datasets)
 
@@ -125,68 +120,28 @@ class KerasTensors:
         self.stack.close()
 
 
-def _variables(file, h5py, path, texts=None):
-    """Yields (name, dataset) pairs of the variables of a model's layers; `texts` checks names."""
-    if "layers" in file:
-        yield from _variables_below(file["layers"], (), _Tree(h5py, path, texts))
+def read_names(path: str, fault: str) -> dict[str, Any]:
+    """Reads what the texts of an HDF5 file say, in a process that HDF5's library may end.
 
+    Args:
+        path: The file.
+        fault: What a damaged file is, for the message.
 
-class _Tree:
-    """The groups of a file, each of which is seen once, so that no path through them is endless."""
+    Returns:
+        As `h5_names.names`.
 
-    def __init__(self, h5py, path, texts):
-        self.h5py, self.path, self.texts, self.seen = h5py, path, texts, set()
-
-    def members(self, group):
-        """Yields (key, group or dataset) pairs; raises if one of them is a link elsewhere."""
-        if not isinstance(group, self.h5py.Group):
-            raise DamagedFile(f"{group.name} in {self.path!r} must be a group of variables")
-        for key in group:
-            if not isinstance(group.get(key, getlink=True), self.h5py.HardLink):
-                raise DamagedFile(f"{self.path!r} holds a link {group.name}/{key} elsewhere")
-            yield key, group[key]
-
-    def enter(self, group, depth):
-        place = self.h5py.h5o.get_info(group.id).addr
-        if place in self.seen or depth > DEEPEST_GROUPS:
-            raise DamagedFile(
-                f"{self.path!r} holds a group at two places, or more than {DEEPEST_GROUPS} groups "
-                f"inside one another: {short(group.name)}"
-            )
-        self.seen.add(place)
-
-
-def _variables_below(group, prefix, tree, depth=0):
-    tree.enter(group, depth)
-    for key, item in tree.members(group):
-        if key in ("vars", "seed_generator") or not isinstance(item, tree.h5py.Group):
-            continue
-        variables = dict(tree.members(item)).get("vars")
-        here = prefix if variables is None else (*prefix, *_layer_name(variables, tree))
-        for index, dataset in [] if variables is None else tree.members(variables):
-            if not isinstance(dataset, tree.h5py.Dataset) or dataset.shape is None:
-                raise DamagedFile(f"{dataset.name} in {tree.path!r} must be an array")
-            yield "/".join((*here, index)), dataset
-        yield from _variables_below(item, here, tree, depth + 1)
-
-
-def _layer_name(variables, tree):
-    """The name of the layer that variables belong to, as a tuple; empty without one."""
-    if tree.texts is not None:
-        tree.texts.check(variables)
-    if "name" not in variables.attrs:
-        return ()
-    if not is_text(name := variables.attrs["name"]):
-        raise DamagedFile(f"The name of {variables.name} in {tree.path!r} must be a text")
-    return (name,)
-
-
-def _model(file, tree):
-    """The name of the model in a file and of its groups, which are called after their classes."""
-    members = dict(tree.members(file))
-    name = _layer_name(members["vars"], tree) if "vars" in members else ()
-    groups = [key for key in members.get("layers", ()) if not key.startswith("input_layer")]
-    return f"{' '.join(name)} {short(groups)}"
+    Raises:
+        DamagedFile: The file is damaged, or holds something else than a model's variables.
+    """
+    command = [sys.executable, "-P", h5_names.__file__, path]
+    with readable(fault):
+        done = subprocess.run(command, capture_output=True, timeout=h5_names.LONGEST_SECONDS)
+        if done.returncode:
+            raise DamagedFile(f"{fault} (HDF5's library ended with {done.returncode})")
+        said = json.loads(done.stdout)
+    if "fault" in said:
+        raise DamagedFile(f"{fault} ({said['fault']})")
+    return said
 
 
 def _claimed_bytes(dataset):
@@ -200,8 +155,8 @@ def record_digest(memory: io.BytesIO) -> None:
     """Writes the SHA-256 of the variables into a `.weights.h5` in memory, as an attribute."""
     h5py = _h5py("Writing Keras files")
     with h5py.File(memory, "r+") as file:
-        datasets = sorted(dict(_variables(file, h5py, "memory")).items())
-        file.attrs[KEY] = digest((name, dataset[()]) for name, dataset in datasets)
+        places = sorted(h5_names.names(file)["variables"].items())
+        file.attrs[KEY] = digest((name, file[place][()]) for name, place in places)
 
 
 def head_beside(path: str) -> list[str]:

@@ -4,9 +4,14 @@ import os
 from typing import Any
 
 from vit_keras import extras
-from vit_keras.weights.containers.checks import DamagedFile, as_float, readable
-from vit_keras.weights.containers.tensor_hashes import KEY, check_digest, digest
-from vit_keras.weights.json_text import LARGEST_JSON_BYTES, parse_json
+from vit_keras.weights.containers.checks import (
+    LARGEST_JSON_BYTES,
+    DamagedFile,
+    as_float,
+    parse_json,
+    readable,
+)
+from vit_keras.weights.containers.digests import KEY, check_digest, digest
 
 NO_FILE = "{!r} is not a safetensors file"
 NOTE_KEY = "vit_keras"  # the metadata entry that holds this package's note

@@ -6,18 +6,16 @@ The index is what transformers writes beside the shards: JSON with `weight_map`,
 
 import contextlib
 import os
-from collections.abc import Iterator
 
 import numpy as np
 
 from vit_keras.annotated import is_text, short
 from vit_keras.files import check_arrived
 from vit_keras.hub_address import is_plain
-from vit_keras.weights.containers.checks import DamagedFile
+from vit_keras.weights.containers.checks import LARGEST_JSON_BYTES, DamagedFile, parse_json
+from vit_keras.weights.containers.digests import some
 from vit_keras.weights.containers.pytorch import TorchTensors
 from vit_keras.weights.containers.safetensors import SafetensorsTensors
-from vit_keras.weights.containers.tensor_hashes import some
-from vit_keras.weights.json_text import LARGEST_JSON_BYTES, parse_json
 
 INDEX = ".index.json"
 SHARD_READERS: dict[str, type[SafetensorsTensors] | type[TorchTensors]] = {
@@ -93,20 +91,12 @@ class ShardedTensors:
             check_arrived(shard)
 
     def _check_names(self):
-        faults = list(self._faults())
-        if faults:
+        held = [(name, shard) for shard, tensors in self.readers.items() for name in tensors.shapes]
+        if faults := sorted(name for name, _ in {*held} ^ {*self.elsewhere.items()}):
             raise DamagedFile(
                 f"Each tensor must be in the shard that {self.path!r} names, and in no other. "
-                f"Received: {some(faults)}. Download the index and its shards again"
+                f"Others: {some(faults)}. Download the index and its shards again"
             )
-
-    def _faults(self) -> Iterator[str]:
-        """Says which tensors are not where the index says."""
-        for shard, tensors in self.readers.items():
-            named = {name for name, place in self.elsewhere.items() if place == shard}
-            file = os.path.basename(shard)
-            yield from (f"{name} is not in {file}" for name in sorted(named - {*tensors.shapes}))
-            yield from (f"{name} is in {file}" for name in sorted({*tensors.shapes} - named))
 
     def raw(self, name: str) -> np.ndarray:
         return self.readers[self.elsewhere[name]].raw(name)

@@ -1,14 +1,14 @@
 """Formats of weights, one file for each: they map names and layouts, and read no files."""
 
-# The file of each format. Detection tries them in this order.
+# The file of each format, and its name there if not FORMAT. Detection tries them in this order.
 FILES = {
     "google": "google",
     "big_vision": "big_vision",
-    "dinov3": "dinov3",
+    "dinov3": "dino.DINOV3_FORMAT",
     "dino": "dino",
     "perception_encoder": "perception_encoder",
     "open_clip": "open_clip",
-    "open_clip_timm": "open_clip_timm",
+    "open_clip_timm": "open_clip.TIMM_FORMAT",
     "timm": "timm",
     "huggingface": "huggingface",
     "torchvision": "torchvision",

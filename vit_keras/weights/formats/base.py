@@ -6,12 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.weights.architectures import (
-    HybridArchitecture,
-    VisionTransformerArchitecture,
-    family_name,
-)
+from vit_keras.weights.architectures import HybridArchitecture, VisionTransformerArchitecture
 from vit_keras.weights.numerics import Numerics
+from vit_keras.weights.recognition import family_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +62,8 @@ class Format:
         canonical: Takes a name; returns it without old spellings and prefixes, as `links` has it.
         options: The names of the fields of `ViTOptions` that its files can hold.
         positions: The kinds of position embeddings that its files can hold.
+        classifiers: What classifiers may read; empty where `check` decides.
+        hybrids: Whether its files can hold a ResNet stem.
         channels: The channels of images where the project's code takes no others.
         holds_activation: Whether its folders say the activation of the classifier.
         tower: The prefix of the image tower where a file holds others beside it, such as one for
@@ -96,6 +95,8 @@ class Format:
     file_names: str | None = None
     options: tuple[str, ...] = ()
     positions: tuple[str, ...] = ("learned",)
+    classifiers: tuple[str, ...] = ()
+    hybrids: bool = False
     channels: int | None = None
     holds_activation: bool = False
     tower: str = ""
@@ -118,6 +119,10 @@ def check_held(row: Format, arch) -> None:
         options["channels"] = arch.channels
     if arch.position_embedding not in row.positions:
         options["position_embedding"] = arch.position_embedding
+    if row.classifiers and arch.classifier not in row.classifiers:
+        options["classifier"] = arch.classifier
+    if isinstance(arch, HybridArchitecture) and not row.hybrids:
+        options["resnet_layers"] = arch.resnet_layers
     if options:
         received = ", ".join(f"{name}={value!r}" for name, value in options.items())
         family = family_name(arch.arguments)
@@ -160,12 +165,3 @@ def transposed(theirs: str, ours: str, axes: tuple[int, ...]) -> Link:
     """Links one tensor; its axes in the file are `axes` of the model's variable."""
     back = tuple(int(i) for i in np.argsort(axes))
     return Link((theirs,), (ours,), lambda x: (x.transpose(back),), lambda x: (x.transpose(axes),))
-
-
-def refuse_hybrid(arch, project: str) -> None:
-    """Raises ValueError for a hybrid, in a format that has none."""
-    if isinstance(arch, HybridArchitecture):
-        raise ValueError(
-            f"{project}'s Vision Transformer has no ResNet stem; the formats 'google' and 'timm' "
-            f"have. Received: a hybrid, resnet_layers={arch.resnet_layers}"
-        )

@@ -23,15 +23,10 @@ import numpy as np
 from vit_keras.layers.position_tables import sincos_2d
 from vit_keras.models import Preprocessing
 from vit_keras.resizing import Resizing
-from vit_keras.weights.architectures import (
-    VisionTransformerArchitecture,
-    count_blocks,
-    guess_image_size,
-    square_side,
-)
-from vit_keras.weights.architectures.paths import block_paths
+from vit_keras.weights.architectures import VisionTransformerArchitecture, block_paths
 from vit_keras.weights.formats import google
-from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_hybrid
+from vit_keras.weights.formats.base import Format, Link, Numerics
+from vit_keras.weights.recognition import count_blocks, guess_image_size, square_side
 
 POSITIONS, KERNEL = "pos_embedding", "embedding/kernel"
 SCANNED = "Transformer/encoderblock"
@@ -160,15 +155,6 @@ def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
     return numerics
 
 
-def check(arch: VisionTransformerArchitecture) -> None:
-    refuse_hybrid(arch, "big_vision")
-    if arch.classifier not in ("token", "gap", "map"):
-        raise ValueError(
-            'big_vision\'s files hold models with classifier "token", "gap" or "map". '
-            f"Received: classifier={arch.classifier!r}"
-        )
-
-
 PUBLISHED = Resizing(crops=True)
 NAFLEX = Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
 PREPROCESSING = Preprocessing(antialias=True, crop_fraction=0.875, rounding="none")
@@ -187,5 +173,5 @@ FORMAT = Format(
     canonical=canonical,
     head=("head/", "pre_logits/"),
     ignored=("opt/", "extra/", "txt/"),
-    check=check,
+    classifiers=("token", "gap", "map"),
 )

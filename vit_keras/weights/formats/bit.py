@@ -4,8 +4,9 @@ import re
 
 from vit_keras.preprocessing import PUBLISHED_PREPROCESSING
 from vit_keras.variants import ROOT_WIDTH
-from vit_keras.weights.architectures import ResNetArchitecture, count_units
+from vit_keras.weights.architectures import ResNetArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics, same, unpadded
+from vit_keras.weights.recognition import count_units
 
 NUMBERS = {"a": "1", "b": "2", "c": "3"}
 LETTERS = {number: letter for letter, number in NUMBERS.items()}

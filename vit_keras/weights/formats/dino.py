@@ -1,7 +1,8 @@
-"""Meta's state dicts of DINO and DINOv2, whose names are nearly timm's.
+"""Meta's state dicts of DINO, DINOv2 and DINOv3, whose names are nearly timm's.
 
-Checkpoints of training hold a teacher, whose names begin with "backbone.". No file says the number
-of heads, but those of the published widths are known.
+Checkpoints of training hold a teacher, whose names begin with "backbone.". No file of DINO and
+DINOv2 says the number of heads, but those of the published widths are known; the periods of
+DINOv3's rotary positions say it.
 """
 
 import dataclasses
@@ -9,14 +10,15 @@ import re
 
 import numpy as np
 
+from vit_keras.layers import Rope
+from vit_keras.layers.position_tables import rotary_frequencies
 from vit_keras.models import Preprocessing
 from vit_keras.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_hybrid
-from vit_keras.weights.formats.clip_names import below
+from vit_keras.weights.formats.base import Format, Link, Numerics
+from vit_keras.weights.formats.open_clip import below
 from vit_keras.weights.formats.tensor_links import tensor_links
-from vit_keras.weights.formats.tensor_names import TensorNames
-from vit_keras.weights.formats.tensor_shapes import covered_positions, tensor_sizes
+from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions, tensor_sizes
 
 TEACHER = "backbone."  # the prefix of the encoder in a checkpoint of training
 DINO = TensorNames(
@@ -101,7 +103,6 @@ def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
 
 
 def check(arch: VisionTransformerArchitecture) -> None:
-    refuse_hybrid(arch, "Meta's DINO")
     cover = "class" if arch.options.num_registers else "all"
     check_only("Meta's DINO", arch, {"classifier": "token", "position_cover": cover})
 
@@ -131,4 +132,126 @@ FORMAT = Format(
     tower=TEACHER,
     ignored=(MASK_TOKEN, TEACHER + MASK_TOKEN),
     check=check,
+)
+
+
+NAMES = dataclasses.replace(DINO, registers="storage_tokens", positions="")
+GATED = dataclasses.replace(NAMES, gate="mlp.w1", dense_0="mlp.w2", dense_1="mlp.w3")
+PERIODS, BIAS_MASK = "rope_embed.periods", "attn.qkv.bias_mask"
+LOCAL_NORM = "local_cls_norm."
+WIDTH_OF_7B = 4096
+SATELLITE = dataclasses.replace(IMAGENET, mean=(0.430, 0.411, 0.296), std=(0.213, 0.156, 0.143))
+PRETRAINING_SIZE = 224
+
+
+def detect_dinov3(names: set[str]) -> bool:
+    prefix = prefix_of(names)
+    return {prefix + name for name in (PERIODS, "blocks.0.attn.qkv.weight")} <= names
+
+
+def _row_dinov3(names):
+    prefix = prefix_of(names)
+    return below(GATED if f"{prefix}blocks.0.mlp.w1.weight" in names else NAMES, prefix)
+
+
+def links_dinov3(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
+    if names is not None:
+        return [_masked(link, names) for link in tensor_links(arch, _row_dinov3(names))]
+    row = GATED if arch.options.mlp == "swiglu" else NAMES
+    return [*tensor_links(arch, row), *_constants(arch)]
+
+
+def _masked(link, names):
+    """Leaves out the bias of the keys, which Meta multiplies by a mask."""
+    mask = f"{link.theirs[0]}_mask"
+    if mask not in names:
+        return link
+
+    def read(bias, held):
+        if not np.array_equal(held, _mask(len(held) // 3)):
+            raise ValueError(
+                f"{mask!r} must be 1 for queries and values and 0 for keys. Received: {held}"
+            )
+        return link.read(bias)
+
+    write = lambda *biases: (*link.write(*biases), _mask(biases[0].size))
+    return Link((*link.theirs, mask), link.ours, read, write)
+
+
+def _mask(size):
+    return np.repeat(np.asarray([1, 0, 1], "float32"), size)
+
+
+def _constants(arch):
+    width, options = arch.hidden_size, arch.options
+    periods = 1 / rotary_frequencies(width // arch.num_heads, options.rope)
+    links = [constant(MASK_TOKEN, np.zeros((1, width))), constant(PERIODS, periods)]
+    if options.qkv_bias == "qv":
+        names = (NAMES.of_block(i, BIAS_MASK) for i in range(arch.num_layers))
+        links += [constant(name, _mask(width)) for name in names]
+    if options.qkv_bias == "none":  # the 7B, with a norm for local crops that is for training alone
+        links.append(constant(f"{LOCAL_NORM}weight", np.ones(width)))
+        links.append(constant(f"{LOCAL_NORM}bias", np.zeros(width)))
+    return links
+
+
+def infer_dinov3(shapes: dict, config: dict) -> dict:
+    row, periods = _row_dinov3(shapes), prefix_of(shapes) + PERIODS
+    arguments = tensor_sizes(row, shapes, "token")
+    if row.of_block(0, BIAS_MASK) in shapes:
+        arguments["qkv_bias"] = "qv"
+    head_size = 4 * shapes[periods][0]
+    arguments["num_heads"] = arguments["hidden_size"] // head_size
+    arguments["rope"] = _rope(config.get("values", {}).get(periods), head_size)
+    patch_size = arguments["patch_size"]
+    arguments["image_size"] = tuple(PRETRAINING_SIZE // side * side for side in patch_size)
+    return arguments
+
+
+def _rope(periods, head_size):
+    """The rotary positions with the periods of a file, which are rounded in the published ones."""
+    for rounded in (True, False):
+        rope = Rope(centered=True, rounded=rounded)
+        if periods is None or np.allclose(1 / rotary_frequencies(head_size, rope), periods, 1e-5):
+            return dataclasses.asdict(rope)
+    raise ValueError(
+        f"The periods of DINOv3's rotary positions, {PERIODS!r}, must be powers of 100. "
+        f"Received: {periods}"
+    )
+
+
+def refine_dinov3(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
+    """Models of satellite images have a norm for local crops, as the 7B of other images has."""
+    prefix = prefix_of(shapes)
+    if f"{prefix}{LOCAL_NORM}weight" not in shapes:
+        return numerics
+    if shapes[f"{prefix}patch_embed.proj.weight"][0] == WIDTH_OF_7B:
+        return numerics
+    return dataclasses.replace(numerics, preprocessing=SATELLITE)
+
+
+def check_dinov3(arch: VisionTransformerArchitecture) -> None:
+    rounded = arch.options.rope is not None and arch.options.rope.rounded
+    rope = dataclasses.asdict(Rope(centered=True, rounded=rounded))
+    only = {"classifier": "token", "position_embedding": "none", "rope": rope}
+    check_only("Meta's DINOv3", arch, only)
+
+
+DINOV3_FORMAT = Format(
+    name="dinov3",
+    suffixes=(".pth", ".safetensors"),
+    detect=detect_dinov3,
+    infer=infer_dinov3,
+    links=links_dinov3,
+    numerics=lambda config: Numerics(layer_norm_epsilon=1e-5, preprocessing=IMAGENET),
+    refine=refine_dinov3,
+    canonical=canonical,
+    options=("layer_scale", "num_registers", "mlp", "qkv_bias", "rope"),
+    positions=("none",),
+    tower=TEACHER,
+    values=(PERIODS, TEACHER + PERIODS),
+    ignored=tuple(
+        prefix + name for prefix in ("", TEACHER) for name in (MASK_TOKEN, PERIODS, LOCAL_NORM)
+    ),
+    check=check_dinov3,
 )

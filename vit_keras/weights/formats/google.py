@@ -9,13 +9,9 @@ import re
 
 from vit_keras.preprocessing import PUBLISHED_PREPROCESSING
 from vit_keras.variants import ROOT_WIDTH
-from vit_keras.weights.architectures import (
-    VisionTransformerArchitecture,
-    count_blocks,
-    count_units,
-    guess_image_size,
-)
+from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics, same, unpadded
+from vit_keras.weights.recognition import count_blocks, count_units, guess_image_size
 
 TRANSFORMER = ("encoderblock_", "encoder_norm/", "posembed_input/")
 NORM_VARIABLE = re.compile(r"/(gamma|beta)$")
@@ -92,14 +88,6 @@ def _stem_sizes(shapes):
     }
 
 
-def check(arch: VisionTransformerArchitecture) -> None:
-    if arch.classifier not in ("token", "gap"):
-        raise ValueError(
-            'Google\'s files hold models with classifier "token" or "gap". '
-            f"Received: classifier={arch.classifier!r}; big_vision's format holds attention pooling"
-        )
-
-
 NUMERICS = Numerics(gelu="tanh", preprocessing=PUBLISHED_PREPROCESSING)
 
 FORMAT = Format(
@@ -112,5 +100,6 @@ FORMAT = Format(
     canonical=canonical,
     head=("head/", "pre_logits/"),
     ignored=("opt/state/",),
-    check=check,
+    classifiers=("token", "gap"),
+    hybrids=True,
 )

@@ -14,10 +14,10 @@ from vit_keras.layers import PatchEmbedding
 from vit_keras.models.layer_facts import LayerFacts, classifier_of, options_of
 from vit_keras.models.position_embeddings import KINDS, NAMES
 from vit_keras.variants import ROOT_WIDTH
-from vit_keras.weights.architectures import count_blocks, count_units, guess_image_size
 from vit_keras.weights.containers.keras_h5 import KERAS_CONFIG
 from vit_keras.weights.formats.base import Format, Link, same
 from vit_keras.weights.numerics import Numerics
+from vit_keras.weights.recognition import count_blocks, count_units, guess_image_size
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,20 +1,86 @@
 """OpenCLIP's files and OpenAI's state dicts of CLIP, without the text tower.
 
 A folder has an `open_clip_config.json`. OpenAI's state dicts stand alone: their heads are 64 wide,
-and they compute with the quick GELU.
+and they compute with the quick GELU. Image towers that are models of timm, such as OpenCLIP's
+SigLIPs, are a format of their own, which is read alone: their tensors are timm's, below
+"visual.trunk.", with a projection behind them or none. Models are written as timm's or as
+transformers' own.
 """
 
+import dataclasses
 from collections.abc import Collection
 
 import numpy as np
 
 from vit_keras.models import Preprocessing
+from vit_keras.models.options import OPTION_NAMES
 from vit_keras.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_hybrid
-from vit_keras.weights.formats.clip_names import CLIP, TOWER, below, has_tower
+from vit_keras.weights.formats import timm
+from vit_keras.weights.formats.base import Format, Link, Numerics, transposed
 from vit_keras.weights.formats.tensor_links import tensor_links
-from vit_keras.weights.formats.tensor_shapes import covered_positions, tensor_sizes
+from vit_keras.weights.formats.tensor_names import (
+    PoolNames,
+    TensorNames,
+    covered_positions,
+    tensor_sizes,
+)
+
+CLIP = TensorNames(
+    patches="conv1",
+    block="transformer.resblocks.{}.",
+    norm_0="ln_1",
+    in_proj="attn.in_proj",
+    out="attn.out_proj",
+    norm_2="ln_2",
+    dense_0="mlp.c_fc",
+    dense_1="mlp.c_proj",
+    norm="ln_post",
+    query_norm="attn.ln_q",
+    key_norm="attn.ln_k",
+    attention_norm="attn.ln_inner",
+    mlp_norm="mlp.ln",
+    scale_0="ls_1.gamma",
+    scale_1="ls_2.gamma",
+    cls="class_embedding",
+    positions="positional_embedding",
+    pre_norm="ln_pre",
+    projection="proj",
+    projection_is_ours=True,
+    pool=PoolNames(
+        probe="attn_pool.probe",
+        in_proj="attn_pool.attn.in_proj",
+        out="attn_pool.attn.out_proj",
+        norm="attn_pool.layernorm",
+        dense_0="attn_pool.mlp.c_fc",
+        dense_1="attn_pool.mlp.c_proj",
+    ),
+    rotary="interleaved_columns_first",
+    token_axes=1,
+    position_axes=2,
+)
+TOWER = "visual."  # the prefix of the image tower's tensors in a file with both towers
+# The names in `TensorNames` that are not inside blocks.
+_WHOLE = (
+    *("patches", "block", "norm", "pooled_norm", "shared_relative", "frequencies", "cls", "dist"),
+    *("registers", "positions", "pre_norm", "pre_logits", "head", "head_dist", "projection"),
+)
+
+
+def below(names: TensorNames, prefix: str) -> TensorNames:
+    """Returns a row of names whose tensors all have a prefix."""
+    held: dict = {name: getattr(names, name) for name in _WHOLE}
+    changes: dict = {name: prefix + value for name, value in held.items() if value}
+    if names.pool is not None:
+        pool = {k: prefix + v for k, v in dataclasses.asdict(names.pool).items() if v}
+        changes["pool"] = PoolNames(**pool)
+    return dataclasses.replace(names, **changes)
+
+
+def has_tower(names) -> bool:
+    """Whether a file holds an image tower beside others."""
+    return f"{TOWER}conv1.weight" in names
+
 
 CONFIG = "open_clip_config.json"
 HEAD_WIDTH = 64
@@ -118,7 +184,6 @@ def preprocessing_of(source):
 
 
 def check(arch: VisionTransformerArchitecture) -> None:
-    refuse_hybrid(arch, "OpenCLIP")
     if "cls" not in arch.prefix.names or arch.classifier not in CLASSIFIERS.values():
         raise ValueError(
             "OpenCLIP's image tower must have a class token and read it or the mean of the "
@@ -182,13 +247,8 @@ FORMAT = Format(
     assumption=assumption,
     canonical=canonical,
     options=(
-        "class_token",
-        "pre_norm",
-        "head_use_bias",
-        "layer_scale",
-        "qk_norm",
-        "attention_norm",
-        "mlp_norm",
+        *("class_token", "pre_norm", "head_use_bias", "layer_scale", "qk_norm"),
+        *("attention_norm", "mlp_norm"),
     ),
     channels=3,
     tower=TOWER,
@@ -196,4 +256,72 @@ FORMAT = Format(
     check=check,
     config_files=config_files,
     folder_name="open_clip_model.safetensors",
+)
+
+
+TRUNK, PROJECTION = "visual.trunk.", "visual.head.proj."
+BESIDE = "beside."  # the prefix of tensors of other towers
+
+
+def canonical_timm(name: str) -> str:
+    name = canonical(name)
+    if name.startswith(TRUNK):
+        return timm.canonical(name.removeprefix(TRUNK))
+    if name.startswith(PROJECTION):
+        return name.replace(PROJECTION, "head.")
+    return name if name.startswith("visual.") else f"{BESIDE}{name}"
+
+
+def links_timm(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
+    linked = timm.links(arch, names, timm_config(config or {}))
+    if arch.num_classes is None or arch.options.head_use_bias:
+        return list(linked)
+    projection = transposed("head.weight", "head/kernel", (1, 0))
+    return [projection if link.ours == ("head/kernel",) else link for link in linked]
+
+
+def timm_config(config: dict) -> dict:
+    """What timm would say of the tower."""
+    content = config.get(CONFIG, {}).get("model_cfg", {}).get("vision_cfg", {})
+    sizes = {"img_size": content.get("image_size"), "global_pool": content.get("timm_pool")}
+    return {
+        "architecture": content.get("timm_model_name", ""),
+        "model_args": {name: value for name, value in sizes.items() if value},
+    }
+
+
+def infer_timm(shapes: dict, config: dict) -> dict:
+    arguments = timm.infer(shapes, timm_config(config))
+    if arguments["num_classes"] is not None and "head.bias" not in shapes:
+        arguments["head_use_bias"] = False
+    return arguments
+
+
+def numerics_timm(config: dict) -> Numerics:
+    source = config.get(CONFIG, {}).get("preprocess_cfg", {})
+    theirs = timm.numerics(timm_config(config))
+    return dataclasses.replace(theirs, preprocessing=preprocessing_of(source))
+
+
+def check_timm(arch) -> None:
+    raise ValueError(
+        "Towers of timm inside OpenCLIP's files are read alone. Received: a model to write; give "
+        'format="timm", or "open_clip" for a CLIP'
+    )
+
+
+TIMM_FORMAT = Format(
+    name="open_clip_timm",
+    suffixes=(".safetensors", ".bin"),
+    detect=timm.detect,
+    infer=infer_timm,
+    links=links_timm,
+    numerics=numerics_timm,
+    refine=lambda old, shapes, config: timm.refine(old, shapes, timm_config(config)),
+    canonical=canonical_timm,
+    options=OPTION_NAMES,
+    positions=timm.FORMAT.positions,
+    head=("head.",),
+    ignored=(*timm.FORMAT.ignored, BESIDE),
+    check=check_timm,
 )

@@ -11,10 +11,10 @@ from vit_keras.layers import Rope
 from vit_keras.models import Preprocessing
 from vit_keras.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_hybrid
-from vit_keras.weights.formats.clip_names import CLIP, TOWER, below, has_tower
+from vit_keras.weights.formats.base import Format, Link, Numerics
+from vit_keras.weights.formats.open_clip import CLIP, TOWER, below, has_tower
 from vit_keras.weights.formats.tensor_links import tensor_links
-from vit_keras.weights.formats.tensor_shapes import covered_positions, tensor_sizes
+from vit_keras.weights.formats.tensor_names import covered_positions, tensor_sizes
 
 HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1536: 16}
 POOL_HEADS = 8
@@ -70,7 +70,6 @@ def _rope(has_class_token):
 
 
 def check(arch: VisionTransformerArchitecture) -> None:
-    refuse_hybrid(arch, "Meta's Perception Encoder")
     options, pools = arch.options, arch.classifier == "map"
     has_class_token = "cls" in arch.prefix.names
     faults = {
@@ -98,15 +97,8 @@ FORMAT = Format(
     numerics=lambda config: NUMERICS,
     canonical=canonical,
     options=(
-        "class_token",
-        "pre_norm",
-        "rope",
-        "pool_all_tokens",
-        "map_heads",
-        "map_mlp_dim",
-        "final_norm",
-        "head_use_bias",
-        "layer_scale",
+        *("class_token", "pre_norm", "rope", "pool_all_tokens", "map_heads", "map_mlp_dim"),
+        *("final_norm", "head_use_bias", "layer_scale"),
     ),
     channels=3,
     head=("proj", f"{TOWER}proj"),

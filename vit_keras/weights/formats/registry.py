@@ -8,10 +8,13 @@ from vit_keras.layers.base import check_choice
 from vit_keras.weights.formats import FILES
 from vit_keras.weights.formats.base import Format
 
-FORMATS: dict[str, Format] = {
-    name: importlib.import_module(f"vit_keras.weights.formats.{file}").FORMAT
-    for name, file in FILES.items()
-}
+
+def _row(file: str) -> Format:
+    module, _, name = file.partition(".")
+    return getattr(importlib.import_module(f"vit_keras.weights.formats.{module}"), name or "FORMAT")
+
+
+FORMATS: dict[str, Format] = {name: _row(file) for name, file in FILES.items()}
 
 
 def get(name: str) -> Format:

@@ -1,14 +1,200 @@
-"""The links between a plain Vision Transformer and a project's tensors, from a table of names."""
+"""The links between a plain Vision Transformer and PyTorch tensors, from a table of names.
+
+PyTorch's layouts are `(out, in)` matrices, `(out, in, h, w)` convolutions and fused projections.
+Projects order the numbers of queries and keys in a head, which rotary positions pair, in their own
+ways. This package rotates i and i + d/2 as a pair, by rows for i < d/4 and by columns for the
+others. A layout in `LAYOUTS` says at which place of a file each of these numbers stands.
+"""
+
+from collections.abc import Callable
 
 import numpy as np
 
 from vit_keras.layers.block_options import QKV_BIASES
 from vit_keras.weights.architectures import VisionTransformerArchitecture
-from vit_keras.weights.formats import torch_layouts as torch
-from vit_keras.weights.formats.base import Link, reshaped, same
-from vit_keras.weights.formats.rotary_layouts import LAYOUTS
-from vit_keras.weights.formats.tensor_heads import head_links, pool_links
-from vit_keras.weights.formats.tensor_names import TensorNames
+from vit_keras.weights.formats.base import Link, reshaped, same, transposed
+from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
+
+
+def halves(size: int) -> np.ndarray:
+    """Pairs (i, i + d/2), rows first, as in DINOv3: this package's own order."""
+    return np.arange(size)
+
+
+def interleaved(size: int) -> np.ndarray:
+    """Pairs (2i, 2i + 1), rows first, as in EVA-02."""
+    return np.concatenate([np.arange(0, size, 2), np.arange(1, size, 2)])
+
+
+def interleaved_columns_first(size: int) -> np.ndarray:
+    """Pairs (2i, 2i + 1), columns first, as in PE."""
+    pairs = np.roll(np.arange(size // 2), -(size // 4))
+    return np.concatenate([2 * pairs, 2 * pairs + 1])
+
+
+LAYOUTS: dict[str, Callable[[int], np.ndarray]] = {
+    "halves": halves,
+    "interleaved": interleaved,
+    "interleaved_columns_first": interleaved_columns_first,
+}
+
+
+def dense(theirs: str, ours: str) -> list[Link]:
+    """Links `nn.Linear` to `keras.layers.Dense`."""
+    return [
+        transposed(f"{theirs}.weight", f"{ours}/kernel", (1, 0)),
+        same(f"{theirs}.bias", f"{ours}/bias"),
+    ]
+
+
+def conv(theirs: str, ours: str) -> list[Link]:
+    """Links `nn.Conv2d` (OIHW) to a convolution (HWIO)."""
+    return [kernel(theirs, ours), same(f"{theirs}.bias", f"{ours}/bias")]
+
+
+def kernel(theirs: str, ours: str) -> Link:
+    """Links a convolution without bias."""
+    return transposed(f"{theirs}.weight", f"{ours}/kernel", (3, 2, 0, 1))
+
+
+def norm(theirs: str, ours: str, kind: str = "layer") -> list[Link]:
+    """Links `nn.LayerNorm` or `nn.GroupNorm` to gamma and beta; of kind "rms", to a scale."""
+    if kind == "rms":
+        return [same(f"{theirs}.weight", f"{ours}/scale")]
+    return [same(f"{theirs}.weight", f"{ours}/gamma"), same(f"{theirs}.bias", f"{ours}/beta")]
+
+
+ROTATED = ("query", "key")  # the projections whose heads have an order of their own
+
+
+def heads_in(
+    theirs: str, ours: str, num_heads: int, order: np.ndarray | None = None, has_bias: bool = True
+) -> list[Link]:
+    """Links a projection `(D, D)`, whose rows are ordered by head, to a kernel `(D, H, d)`.
+
+    `order` says where each number of a head of ours stands in theirs, see `LAYOUTS`.
+    """
+    link = heads_bias(f"{theirs}.bias", (ours,), num_heads, order)
+    return [_fused(f"{theirs}.weight", (ours,), num_heads, order), *([link] if has_bias else [])]
+
+
+def heads_out(theirs: str, ours: str, num_heads: int) -> list[Link]:
+    """Links the projection of all heads `(D, D)` to a kernel `(H, d, D)`."""
+    kernel = Link(
+        (f"{theirs}.weight",),
+        (f"{ours}/kernel",),
+        lambda w: (w.T.reshape(num_heads, -1, len(w)),),
+        lambda k: (k.reshape(-1, k.shape[-1]).T,),
+    )
+    return [kernel, same(f"{theirs}.bias", f"{ours}/bias")]
+
+
+def fused(
+    weight: str,
+    bias: str,
+    ours: str,
+    projections: tuple[str, ...],
+    num_heads: int,
+    order: np.ndarray | None = None,
+    biased: tuple[str, ...] | None = None,
+) -> list[Link]:
+    """Links one matrix `(P · D, D)` to P projections, such as query, key and value.
+
+    `biased` are the projections that have a bias; the others' part of the file's bias is zero.
+    """
+    paths = tuple(f"{ours}/{name}" for name in projections)
+    links = [_fused(weight, paths, num_heads, order)]
+    held = projections if biased is None else tuple(n for n in projections if n in biased)
+    places = [projections.index(name) for name in held]
+    biases = tuple(f"{ours}/{name}/bias" for name in held)
+
+    def read(b):
+        slices = b.reshape(len(projections), num_heads, -1)
+        return tuple(_ordered(slices[i], projections[i], order) for i in places)
+
+    def write(*slices):
+        whole = np.zeros((len(projections), *slices[0].shape), slices[0].dtype)
+        for i, part in zip(places, slices):
+            whole[i] = _ordered(part, projections[i], order, back=True)
+        return (whole.reshape(-1),)
+
+    return links + ([Link((bias,), biases, read, write)] if held else [])
+
+
+def heads_bias(theirs: str, ours: tuple[str], num_heads: int, order: np.ndarray | None = None):
+    """Links the bias `(D,)` of one projection to a bias `(H, d)`."""
+    name = ours[0].rsplit("/", 1)[-1]
+    return Link(
+        (theirs,),
+        (f"{ours[0]}/bias",),
+        lambda b: (_ordered(b.reshape(num_heads, -1), name, order),),
+        lambda b: (_ordered(b, name, order, back=True).reshape(-1),),
+    )
+
+
+def _ordered(x, name, order, back=False):
+    """Reorders the last axis, the numbers of a head, of a query or key."""
+    if order is None or name not in ROTATED:
+        return x
+    return x[..., np.argsort(order) if back else order]
+
+
+def _fused(theirs, ours, num_heads, order=None):
+    names = [path.rsplit("/", 1)[-1] for path in ours]
+
+    def read(w):  # (P · H · d, D) -> P times (D, H, d)
+        kernels = w.reshape(len(ours), num_heads, -1, w.shape[-1]).transpose(0, 3, 1, 2)
+        return tuple(_ordered(kernel, name, order) for kernel, name in zip(kernels, names))
+
+    def write(*kernels):
+        theirs = [_ordered(k, name, order, back=True) for k, name in zip(kernels, names)]
+        return (np.stack([k.reshape(len(k), -1).T for k in theirs]).reshape(-1, len(theirs[0])),)
+
+    return Link((theirs,), tuple(f"{path}/kernel" for path in ours), read, write)
+
+
+POOL, ATTENTION = "MAPHead_0", "MAPHead_0/MultiHeadDotProductAttention_0"
+
+
+def pool_links(names: PoolNames, num_heads: int) -> list[Link]:
+    """Links an attention pool of `num_heads` heads."""
+    links = [same(names.probe, f"{POOL}/probe")]
+    if names.in_proj:
+        weight, bias = f"{names.in_proj}_weight", f"{names.in_proj}_bias"
+        links += fused(weight, bias, ATTENTION, PROJECTIONS, num_heads)
+    else:
+        links += heads_in(names.query, f"{ATTENTION}/query", num_heads)
+        weight, bias = f"{names.kv}.weight", f"{names.kv}.bias"
+        links += fused(weight, bias, ATTENTION, PROJECTIONS[1:], num_heads)
+    return [
+        *links,
+        *heads_out(names.out, f"{ATTENTION}/out", num_heads),
+        *norm(names.norm, f"{POOL}/LayerNorm_0"),
+        *dense(names.dense_0, f"{POOL}/MlpBlock_0/Dense_0"),
+        *dense(names.dense_1, f"{POOL}/MlpBlock_0/Dense_1"),
+    ]
+
+
+def head_links(arch, names: TensorNames) -> list[Link]:
+    """Links the classifier, or both for the distillation token, or a projection without bias."""
+    links = []
+    if arch.representation_size is not None:
+        links += dense(names.pre_logits, "pre_logits")
+    if arch.num_classes is None:
+        return links
+    if not arch.options.head_use_bias:
+        return [*links, _projection(names)]
+    links += dense(names.head, "head")
+    if arch.classifier == "distilled":
+        links += dense(names.head_dist, "head_dist")
+    return links
+
+
+def _projection(names):
+    if names.projection_is_ours:  # (D, K)
+        return same(names.projection, "head/kernel")
+    return transposed(names.projection, "head/kernel", (1, 0))
+
 
 PROJECTIONS = ("query", "key", "value")
 
@@ -38,25 +224,18 @@ def tensor_links(arch: VisionTransformerArchitecture, names: TensorNames) -> lis
     return links + head_links(arch, names)
 
 
-def norm(theirs: str, ours: str, kind: str = "layer") -> list[Link]:
-    """Links a normalization; of kind "rms" it has no offset."""
-    return (
-        [same(f"{theirs}.weight", f"{ours}/scale")] if kind == "rms" else torch.norm(theirs, ours)
-    )
-
-
 def _stem(arch, names):
     bias = [] if arch.options.pre_norm else [same(f"{names.patches}.bias", "embedding/bias")]
     if not names.linear_patches:
-        return [torch.kernel(names.patches, "embedding"), *bias]
+        return [kernel(names.patches, "embedding"), *bias]
     shape = (*arch.patch_size, arch.channels, arch.hidden_size)  # flat patches have this order
-    kernel = Link(
+    flat = Link(
         (f"{names.patches}.weight",),
         ("embedding/kernel",),
         lambda w: (w.T.reshape(shape),),
         lambda k: (k.reshape(-1, shape[-1]).T,),
     )
-    return [kernel, *bias]
+    return [flat, *bias]
 
 
 def _prefix(arch, names):
@@ -103,7 +282,7 @@ def _attention(arch, names, i):
     if options.rope is not None:
         order = LAYOUTS[names.rotary](arch.hidden_size // arch.num_heads)
     links = _projections(arch, names, its, ours, order)
-    links += torch.heads_out(its(names.out), f"{ours}/out", arch.num_heads)
+    links += heads_out(its(names.out), f"{ours}/out", arch.num_heads)
     if options.qk_norm:
         for theirs, name in ((names.query_norm, "query_norm"), (names.key_norm, "key_norm")):
             links += _ordered_norm(its(theirs), f"{ours}/{name}", options.norm, order)
@@ -131,23 +310,23 @@ def _projections(arch, names, its, ours, order):
         return [
             link
             for theirs, name in pairs
-            for link in torch.heads_in(its(theirs), f"{ours}/{name}", heads, order, name in biased)
+            for link in heads_in(its(theirs), f"{ours}/{name}", heads, order, name in biased)
         ]
     weight = f"{names.qkv}.weight" if names.qkv else f"{names.in_proj}_weight"
     bias = f"{names.qkv}.bias" if names.qkv else f"{names.in_proj}_bias"
     if not names.query_bias:
-        return torch.fused(its(weight), its(bias), ours, PROJECTIONS, heads, order, biased)
-    links = torch.fused(its(weight), "", ours, PROJECTIONS, heads, order, ())
+        return fused(its(weight), its(bias), ours, PROJECTIONS, heads, order, biased)
+    links = fused(its(weight), "", ours, PROJECTIONS, heads, order, ())
     for theirs, name in ((names.query_bias, "query"), (names.value_bias, "value")):
         if name in biased:
-            links.append(torch.heads_bias(its(theirs), (f"{ours}/{name}",), heads, order))
+            links.append(heads_bias(its(theirs), (f"{ours}/{name}",), heads, order))
     return links
 
 
 def _parallel(arch, names, its, ours, order):
     """Links the fused input projection of a parallel block, `(M + 3D, D)`."""
     size, heads = arch.mlp_dim, arch.num_heads
-    kernels = torch.fused("", "", ours, PROJECTIONS, heads, order, ())[0]
+    kernels = fused("", "", ours, PROJECTIONS, heads, order, ())[0]
     dense = ours.replace("MultiHeadDotProductAttention_1", "MlpBlock_3/Dense_0")
     links = [
         Link(
@@ -159,7 +338,7 @@ def _parallel(arch, names, its, ours, order):
     ]
     if arch.options.qkv_bias == "none":
         return [*links, same(its(names.parallel_bias), f"{dense}/bias")]
-    biases = torch.fused("", "", ours, PROJECTIONS, heads, order)[1]
+    biases = fused("", "", ours, PROJECTIONS, heads, order)[1]
     bias = Link(
         (its(f"{names.parallel_in}.bias"),),
         (f"{dense}/bias", *biases.ours),
@@ -186,12 +365,12 @@ def _mlp(arch, names, its, ours):
     elif names.packed and arch.options.mlp == "swiglu":
         links = _packed(its(names.packed), ours)
     else:
-        links = torch.dense(its(names.dense_0), f"{ours}/Dense_0")
+        links = dense(its(names.dense_0), f"{ours}/Dense_0")
         if arch.options.mlp == "swiglu":
-            links = torch.dense(its(names.gate), f"{ours}/gate") + links
+            links = dense(its(names.gate), f"{ours}/gate") + links
     if arch.options.mlp_norm:
         links += norm(its(names.mlp_norm), f"{ours}/norm", arch.options.norm)
-    return links + torch.dense(its(names.dense_1), f"{ours}/Dense_1")
+    return links + dense(its(names.dense_1), f"{ours}/Dense_1")
 
 
 def _packed(theirs, ours):

@@ -1,10 +1,16 @@
 """What projects that write PyTorch tensors call the parts of a plain Vision Transformer.
 
 A `TensorNames` is one row of such a table. `tensor_links` turns a row into links, and
-`tensor_shapes` reads the sizes and options of a model off the shapes of a file.
+`tensor_sizes` reads the sizes and options of a model off the shapes of a file.
 """
 
 import dataclasses
+import math
+from typing import Any
+
+from vit_keras.models.options import OPTION_NAMES, ViTOptions
+from vit_keras.models.prefix import Prefix
+from vit_keras.weights.recognition import count_blocks, square_side
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +77,7 @@ class TensorNames:
         head: The classifier, and the distillation token's: `head_dist`.
         projection: The whole name of a classifier without bias, `(D, K)` if `projection_is_ours`.
         pool: The names of the attention pool.
-        rotary: How q and k are laid out in heads, a name in `rotary_layouts.LAYOUTS`.
+        rotary: How q and k are laid out in heads, a name in `tensor_links.LAYOUTS`.
         token_axes: The number of axes of `cls` and `dist`: 3 for `(1, 1, D)`, 1 for `(D,)`.
         position_axes: The number of axes of `positions`: 3 for `(1, N, D)`, 2 for `(N, D)`, 4 for
             `(1, h, w, D)`.
@@ -126,3 +132,146 @@ class TensorNames:
     def of_block(self, number: int, name: str) -> str:
         """Returns the whole name of a block's tensor or layer."""
         return f"{self.block.format(number)}{name}"
+
+
+Shapes = dict[str, tuple[int, ...]]
+LAYER_SCALE = 1e-5  # the initial value, which no file says
+
+
+def tensor_sizes(
+    names: TensorNames, shapes: Shapes, classifier: str, patch_size=None, channels: int = 3
+) -> dict:
+    """Returns the arguments of `VisionTransformer` that names and shapes say.
+
+    Args:
+        names: What the project calls the tensors.
+        shapes: `{name: shape}`.
+        classifier: What the model's classifier reads.
+        patch_size: Height and width of a patch, where the projection of patches is a matrix.
+        channels: The channels of the images, likewise.
+
+    Returns:
+        Everything but the number of heads, the numerics, `rope` and `image_size`.
+    """
+    kernel = shapes[f"{names.patches}.weight"]
+    if len(kernel) == 4:
+        _, channels, *patch_size = kernel
+    return {
+        "patch_size": tuple(patch_size),
+        "channels": channels,
+        "hidden_size": kernel[0],
+        "num_layers": count_blocks(shapes, names.block.split("{}")[0]),
+        "mlp_dim": _mlp_dim(names, shapes),
+        "num_classes": _num_classes(names, shapes),
+        "classifier": classifier,
+        "representation_size": shapes.get(f"{names.pre_logits}.weight", (None,))[0],
+        "position_embedding": _positions(names, shapes),
+        **tensor_options(names, shapes),
+    }
+
+
+def _mlp_dim(names, shapes):
+    return shapes[names.of_block(0, f"{names.dense_1}.weight")][1]
+
+
+def _num_classes(names, shapes):
+    if names.projection in shapes:
+        return shapes[names.projection][1 if names.projection_is_ours else 0]
+    return shapes.get(f"{names.head}.weight", (None,))[0]
+
+
+def _positions(names, shapes):
+    if names.positions in shapes:
+        return "learned"
+    tables = (names.of_block(0, names.relative), names.shared_relative)
+    return "relative_2d" if any(table in shapes for table in tables) else "none"
+
+
+def tensor_options(names: TensorNames, shapes: Shapes) -> dict:
+    """Returns the fields of `ViTOptions` that the presence of tensors says, where not default."""
+    has = lambda name, end="": bool(name) and names.of_block(0, f"{name}{end}") in shapes
+    norm_0 = names.of_block(0, names.norm_0)
+    options = {
+        "qkv_bias": _qkv_bias(names, shapes, has),
+        "qk_norm": has(names.query_norm, ".weight"),
+        "attention_norm": has(names.attention_norm, ".weight"),
+        "mlp": "swiglu" if _is_gated(names, shapes, has) else "gelu",
+        "mlp_norm": has(names.mlp_norm, ".weight"),
+        "norm": "layer" if f"{norm_0}.bias" in shapes else "rms",
+        "layer_scale": LAYER_SCALE if has(names.scale_0) else None,
+        "parallel": bool(names.parallel_in),
+        "num_registers": shapes[names.registers][1] if names.registers in shapes else 0,
+        "pre_norm": f"{names.pre_norm}.weight" in shapes,
+        "map_mlp_dim": _map_mlp_dim(names, shapes),
+        "head_use_bias": names.projection not in shapes,
+    }
+    return ViTOptions(**options).changed()
+
+
+def _map_mlp_dim(names, shapes):
+    """The hidden units of the attention pool's MLP, where it has not as many as the blocks'."""
+    pool = None if names.pool is None else shapes.get(f"{names.pool.dense_0}.weight")
+    return None if pool is None or pool[0] == _mlp_dim(names, shapes) else pool[0]
+
+
+def _qkv_bias(names, shapes, has):
+    if names.parallel_in:
+        return "all" if has(names.parallel_in, ".bias") else "none"
+    if names.query:
+        held = [has(part, ".bias") for part in (names.query, names.key)]
+        return {(True, True): "all", (True, False): "qv"}.get(tuple(held), "none")
+    if names.query_bias:
+        return "qv" if has(names.query_bias) else "none"
+    return "all" if has(names.qkv, ".bias") or has(names.in_proj, "_bias") else "none"
+
+
+def _is_gated(names, shapes, has):
+    if has(names.gate, ".weight"):
+        return True
+    if not names.packed or not has(names.packed, ".weight"):
+        return False
+    packed = shapes[names.of_block(0, f"{names.packed}.weight")]
+    return packed[0] == 2 * _mlp_dim(names, shapes)
+
+
+def covered_positions(arguments: dict, positions: int, image_size=None) -> dict:
+    """Returns the image size and what so many learned positions cover.
+
+    Args:
+        arguments: The arguments of the model, without these.
+        positions: The number of learned positions; 0 for a model without any.
+        image_size: Height and width that a configuration says, or None.
+
+    Returns:
+        `image_size`, which is left out where nothing says it, and the options `position_cover` and
+        `crop_to_patches`, where they are not the defaults.
+
+    Raises:
+        ValueError: The configuration contradicts the number of positions.
+    """
+    options = ViTOptions(**{key: arguments[key] for key in arguments if key in OPTION_NAMES})
+    prefix, patch_size = Prefix.of(arguments["classifier"], options), arguments["patch_size"]
+    slots = {cover: prefix.positions(cover) for cover in ("class", "all", "patches")}
+    extra = None
+    if image_size is None:
+        extra = next((k for k in slots.values() if square_side(positions - k)), None)
+        if extra is None:
+            return {}
+        side = square_side(positions - extra)
+        image_size = tuple(side * patch for patch in patch_size)
+    elif positions:
+        extra = positions - math.prod(size // patch for size, patch in zip(image_size, patch_size))
+        if extra not in slots.values():
+            raise ValueError(
+                f"Images of {image_size} pixels, which the configuration says, have "
+                f"{positions - extra} patches of {patch_size} after {prefix.count} other tokens. "
+                f"Received: {positions} positions"
+            )
+    size = tuple(image_size)
+    cover = next((name for name, count in slots.items() if count == extra), "all")
+    changed: dict[str, Any] = {"image_size": size}
+    if slots[cover] != prefix.count:
+        changed["position_cover"] = cover
+    if any(side % patch for side, patch in zip(size, patch_size)):
+        changed["crop_to_patches"] = True
+    return changed

@@ -4,13 +4,10 @@ import re
 
 from vit_keras.models import Preprocessing
 from vit_keras.resizing import Resizing
-from vit_keras.weights.architectures import (
-    VisionTransformerArchitecture,
-    count_blocks,
-    guess_image_size,
-)
-from vit_keras.weights.formats.base import Format, Link, Numerics, refuse_hybrid, same
-from vit_keras.weights.formats.torch_layouts import conv, dense, fused, heads_out, norm
+from vit_keras.weights.architectures import VisionTransformerArchitecture
+from vit_keras.weights.formats.base import Format, Link, Numerics, same
+from vit_keras.weights.formats.tensor_links import conv, dense, fused, heads_out, norm
+from vit_keras.weights.recognition import count_blocks, guess_image_size
 
 LAYERS = "encoder.layers.encoder_layer_"
 PREPROCESSING = Preprocessing(
@@ -73,15 +70,6 @@ def infer(shapes: dict, config: dict) -> dict:
     return arguments | guess_image_size(positions, arguments["patch_size"], True)
 
 
-def check(arch: VisionTransformerArchitecture) -> None:
-    refuse_hybrid(arch, "torchvision")
-    if arch.classifier != "token":
-        raise ValueError(
-            'torchvision\'s Vision Transformer must have classifier "token". '
-            f"Received: classifier={arch.classifier!r}"
-        )
-
-
 FORMAT = Format(
     name="torchvision",
     suffixes=(".pth", ".safetensors"),
@@ -94,5 +82,5 @@ FORMAT = Format(
     canonical=canonical,
     channels=3,
     head=("heads.",),
-    check=check,
+    classifiers=("token",),
 )

@@ -1,8 +1,9 @@
 """Downloads published checkpoints into the Keras cache, where they are used offline.
 
 Files lie in `models/vit_keras` in `$KERAS_HOME` or `~/.keras`, under their publisher's path. A file
-put there by hand is used as if it had been downloaded. Three environment variables change the
-download:
+put there by hand is used as if it had been downloaded. `keras.utils.get_file` takes bodies of any
+size, waits without end, and writes under the final name, hence the code here. Three environment
+variables change the download:
 
 - `VIT_KERAS_MIRROR`: the URL of a copy of storage.googleapis.com, such as
   `https://mirror.example.org/weights`, which has `vit_models/imagenet21k/ViT-B_16.npz` below it;
@@ -12,18 +13,34 @@ download:
 
 import contextlib
 import dataclasses
+import http.client
 import os
-import urllib.parse
+import pathlib
+import ssl
+import time
+import urllib.error
+import urllib.request
+
+import keras
 
 from vit_keras.file_lock import exclusive_lock
 from vit_keras.files import naming, sha256
-from vit_keras.weights.published import catalog, http_download, integrity
-from vit_keras.weights.published.rows import BASE_URL, HUGGING_FACE
+from vit_keras.weights.containers import READERS
+from vit_keras.weights.containers.checks import parse_json
+from vit_keras.weights.containers.digests import check_tensors
+from vit_keras.weights.published import SIZE_TOLERANCE, fits_size, lookup
+from vit_keras.weights.published.table import BASE_URL, HUGGING_FACE
 
 MIRROR, TIMEOUT = "VIT_KERAS_MIRROR", "VIT_KERAS_TIMEOUT"
 MIRRORS = {BASE_URL: MIRROR, HUGGING_FACE: "HF_ENDPOINT"}
 DEFAULT_TIMEOUT_SECONDS = 30.0
 RETRIES = 3
+CHUNK_BYTES = 2**20
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+BROKEN = (urllib.error.URLError, ConnectionError, TimeoutError, ssl.SSLError)
+# What is taken of a file whose size is not published: twice the largest one of the table, in
+# float32, and far more than any configuration.
+LARGEST_BYTES, LARGEST_JSON_BYTES = 2**34, 2**23
 
 
 def resolve(variant: str, weights: str) -> str:
@@ -45,17 +62,16 @@ def resolve(variant: str, weights: str) -> str:
         path = vit_keras.weights.resolve("B/16", "augreg-imagenet21k")
         ```
     """
-    return fetch(catalog.lookup(variant, weights))
+    return fetch(lookup(variant, weights))
 
 
 def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
     """Downloads a published file unless it is in the cache, and the files that describe it.
 
     The file gets its name only when it is complete and verified. Its SHA-256 must be the row's; if
-    the row has none, the first download is read through, its checksums are compared, its numbers
-    must be finite, and its SHA-256 is recorded in a `.sha256` file beside it. Every later use
-    compares the file with its SHA-256 again. An interrupted download continues where it ended, and
-    one that is larger than the published file is given up.
+    the row has none, its size must be the published one, its checksums are compared, and its
+    numbers must be finite. An interrupted download continues where it ended, and one that is larger
+    than the published file is given up.
 
     Args:
         row: A row of the table, from `vit_keras.weights.lookup`.
@@ -69,9 +85,8 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
     Raises:
         FileNotFoundError: If the server has no such file.
         ConnectionError: If there is no connection, or none that lasts. What has arrived is kept.
-        PermissionError: If the cache cannot be written.
-        ValueError: If the file is not the published one, or if an argument or an environment
-            variable is wrong.
+        OSError: If the cache cannot be written.
+        ValueError: If the file is not the published one.
 
     Example:
         ```python
@@ -83,93 +98,152 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
         path = f"{row.path.rpartition('/')[0]}/{name}"
         alone = dataclasses.replace(row, path=path, beside=(), sha256=None, size_mib=None)
         fetch(alone, cache_dir, timeout, retries)
-    target = cached_path(row, cache_dir)
-    timeout, url, part = _timeout(timeout), _url(row), f"{target}.part"
-    if retries < 0:
-        raise ValueError(f"`retries` must be 0 or more. Received: retries={retries}")
+    target, url = cached_path(row, cache_dir), _url(row)
+    part, lock = f"{target}.part", f"{target}.lock"
     if not os.path.isfile(target):
-        _folder(target)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
         waiting = lambda: _say(f"Waiting for the process that downloads {url}")
-        with naming(target, part, f"{target}.lock"), exclusive_lock(f"{target}.lock", waiting):
+        with naming(target, part, lock), exclusive_lock(lock, waiting):
             if not os.path.isfile(target):  # unless the holder of the lock has downloaded it
                 _say(f"Downloading {url}")
-                largest = integrity.largest(row)
-                http_download.download_part(url, part, target, timeout, retries, largest)
-                integrity.admit(row, part, target, url)
+                timeout = float(timeout or os.environ.get(TIMEOUT) or DEFAULT_TIMEOUT_SECONDS)
+                _download(url, part, target, timeout, retries, largest(row))
+                if fault := _fault(row, part) or _fault_in_content(row, part):
+                    _forget(part)
+                    raise ValueError(
+                        f"{url} is not the published file: what arrived {fault}. It was removed. "
+                        "If the error stays, the server or a proxy sends another file"
+                    )
+                os.replace(part, target)
+                _forget(part)
                 return target
-    with contextlib.suppress(OSError):
-        integrity.remove_remains(target)  # of a process that was killed as it removed them
-        if os.path.exists(f"{target}.lock"):
-            with exclusive_lock(f"{target}.lock", lambda: None):
-                pass
-    integrity.check_cached(row, target)  # without the lock: a cache may be read-only
+    if fault := _fault(row, target):
+        raise ValueError(
+            f"{target!r} is not the published file: it {fault}. Remove it, and it will be "
+            "downloaded again"
+        )
     return target
-
-
-def cache_folder(cache_dir=None) -> str:
-    """The folder of this package in the Keras cache, whether it is there or not."""
-    root = cache_dir or os.environ.get("KERAS_HOME") or os.path.join("~", ".keras")
-    root = os.path.abspath(os.path.expanduser(os.fspath(root)))
-    return os.path.join(root, "models", "vit_keras")
 
 
 def cached_path(row, cache_dir=None) -> str:
     """The path of the file of `row` in the cache, whether it is there or not."""
-    return os.path.join(cache_folder(cache_dir), *row.path.split("/"))
+    root = cache_dir or os.environ.get("KERAS_HOME") or os.path.join("~", ".keras")
+    root = os.path.abspath(os.path.expanduser(os.fspath(root)))
+    return os.path.join(root, "models", "vit_keras", *row.path.split("/"))
 
 
-def check_download(path: str) -> None:
-    """Compares a file of the cache, which was opened by its path, with its recorded SHA-256.
-
-    Raises:
-        ValueError: If the file is not the one that was downloaded.
-    """
-    in_cache = os.path.realpath(path).startswith(os.path.realpath(cache_folder()) + os.sep)
-    expected = integrity.recorded(path) if in_cache and not integrity.was_checked(path) else None
-    if expected is not None and (digest := sha256(path)) != expected:
-        raise ValueError(
-            f"{path!r} is not the file that was downloaded: its SHA-256 was {expected} and is "
-            f"{digest}. Remove it, and it will be downloaded again"
-        )
+def largest(row) -> int:
+    """The most bytes that the download of a row may have."""
+    if row.size_mib is not None:
+        return int(row.size_mib * (1 + SIZE_TOLERANCE) * 2**20)
+    return LARGEST_JSON_BYTES if row.path.endswith(".json") else LARGEST_BYTES
 
 
 def _url(row):
-    variable = MIRRORS[row.host]
-    mirror = os.environ.get(variable, "").rstrip("/")
-    if mirror and urllib.parse.urlsplit(mirror).scheme not in ("http", "https"):
-        raise ValueError(
-            f"{variable} must be an http:// or https:// URL, the base of a copy of {row.host}. "
-            f"Received: {mirror!r}"
-        )
+    mirror = os.environ.get(MIRRORS[row.host], "").rstrip("/")
     return row.url.replace(row.host, mirror, 1) if mirror else row.url
 
 
-def _timeout(timeout):
-    name = "`timeout`" if timeout is not None else TIMEOUT
-    value = os.environ.get(TIMEOUT) or DEFAULT_TIMEOUT_SECONDS if timeout is None else timeout
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ValueError(f"{name} must be a positive number of seconds. Received: {value!r}")
-    return seconds
+def _download(url, part, target, timeout, retries, most):
+    """Downloads `url` into the file `part`; `target` is for messages, `most` in bytes."""
+    kind: type[OSError] = ConnectionError
+    for attempt in range(retries + 1):
+        time.sleep(min(2**attempt // 2, 8))
+        try:
+            return _receive(url, part, timeout, most)
+        except urllib.error.HTTPError as error:
+            fault = f"the server answered {error.code} {error.reason}"
+            if error.code == 416:  # the server's file ends before this offset: another file
+                _forget(part)
+            elif error.code not in TRANSIENT:
+                kind = FileNotFoundError if error.code in (404, 410) else kind
+                break
+        except (*BROKEN, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            fault = f"{reason or type(error).__name__}, {attempt + 1} attempts"
+    raise kind(
+        f"{url} cannot be downloaded: {fault}. Check the network and the URL in a browser, set "
+        "VIT_KERAS_MIRROR to the URL of a mirror (HF_ENDPOINT for huggingface.co), or put the file "
+        f"at {target!r}, where it will be used."
+    )
 
 
-def _folder(target):
+def _receive(url, part, timeout, most):
+    """Appends to `part` what it lacks of the server's file."""
+    done, tag = _state(part)
+    # Without `identity` a server may compress, and offsets would count compressed bytes.
+    headers = {"User-Agent": "vit_keras", "Accept-Encoding": "identity"}
+    headers |= {"Range": f"bytes={done}-", "If-Range": tag} if done else {}
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=timeout) as response:
+        if response.status != 206:  # the whole file, which may have changed
+            done = 0
+            _forget(part)
+            pathlib.Path(f"{part}.tag").write_text(response.headers.get("ETag", ""))
+        elif not response.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
+            _forget(part)
+            raise ConnectionError("the server answered with another range than was requested")
+        size = None if response.length is None else done + response.length
+        bar = keras.utils.Progbar(size, unit_name="byte")
+        with open(part, "ab") as file:
+            # `read1` returns what has arrived, which is written even if the connection stalls
+            while max(done, size or 0) <= most and (chunk := response.read1(CHUNK_BYTES)):
+                done += file.write(chunk)
+                bar.update(done, finalize=done == size)
+            file.flush()
+            os.fsync(file.fileno())
+    if max(done, size or 0) > most:
+        _forget(part)
+        raise ValueError(
+            f"{url} is not the published file: it has more than {most} bytes, the most that are "
+            "taken. Nothing was kept. The server or a proxy sends another file"
+        )
+    if size not in (None, done):
+        raise ConnectionError(f"the body ended at {done} of {size} bytes")
+
+
+def _state(part):
+    """The bytes that `part` has, and the strong tag of their version; (0, "") without one."""
     try:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(f"{target}.lock", "ab"):
-            pass
-    except OSError as error:
-        raise PermissionError(
-            f"The cache cannot be written: {error}. Set KERAS_HOME to a folder that can be "
-            f"written, or put the file at {target!r}, where it will be used."
-        ) from error
+        tag = pathlib.Path(f"{part}.tag").read_text()
+        return (os.path.getsize(part), tag) if tag.startswith('"') else (0, "")
+    except OSError:
+        return 0, ""
+
+
+def _forget(part):
+    for path in (part, f"{part}.tag"):
+        pathlib.Path(path).unlink(missing_ok=True)
+
+
+def _fault(row, path):
+    """What is wrong with the size or the SHA-256 of a file, or None."""
+    if row.sha256 is not None and (digest := sha256(path)) != row.sha256:
+        return f"has SHA-256 {digest}, and the table of published files says {row.sha256}"
+    if row.sha256 is None and not fits_size(row, path):
+        size_mib = os.path.getsize(path) / 2**20
+        return f"has {size_mib:.3g} MiB, and the published file has {row.size_mib} MiB"
+    return None
+
+
+def _fault_in_content(row, path):
+    """Reads all of a file without a published SHA-256; says what is wrong with it, or None."""
+    if row.sha256 is not None:
+        return None
+    try:
+        if row.path.endswith(".json"):
+            parse_json(pathlib.Path(path).read_bytes(), "it")
+            return None
+        with contextlib.closing(READERS[os.path.splitext(row.path)[1]](path)) as tensors:
+            tensors.verify()
+            check_tensors(path, tensors, tensors.shapes, integers=True)
+    except ValueError as error:
+        return f"is damaged ({error})"
+    except ImportError:  # neither can it be loaded
+        return None
+    return None
 
 
 def _say(message):
-    import keras
-
     if keras.config.is_interactive_logging_enabled():
         print(message, flush=True)

@@ -1,0 +1,116 @@
+"""The names of the image towers of transformers' CLIP, SigLIP and SigLIP 2."""
+
+import dataclasses
+
+import numpy as np
+
+from vit_keras.weights.formats.huggingface.model_type import ANY, COMMON, ModelType
+from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
+
+CLIP = TensorNames(
+    patches="embeddings.patch_embedding",
+    block="encoder.layers.{}.",
+    norm_0="layer_norm1",
+    query="self_attn.q_proj",
+    key="self_attn.k_proj",
+    value="self_attn.v_proj",
+    out="self_attn.out_proj",
+    norm_2="layer_norm2",
+    dense_0="mlp.fc1",
+    dense_1="mlp.fc2",
+    norm="post_layernorm",
+    cls="embeddings.class_embedding",
+    positions="embeddings.position_embedding.weight",
+    pre_norm="pre_layrnorm",
+    head="classifier",
+    projection="visual_projection.weight",
+    token_axes=1,
+    position_axes=2,
+)
+POOL = PoolNames(
+    probe="head.probe",
+    in_proj="head.attention.in_proj",
+    out="head.attention.out_proj",
+    norm="head.layernorm",
+    dense_0="head.mlp.fc1",
+    dense_1="head.mlp.fc2",
+)
+SIGLIP = dataclasses.replace(CLIP, cls="", pre_norm="", projection="", pool=POOL)
+NAFLEX = dataclasses.replace(SIGLIP, linear_patches=True)
+FIRST = ("encoder.layers.0.self_attn.q_proj.weight", "embeddings.patch_embedding.weight")
+
+
+def _clip(names):
+    """Its classifier reads the mean of the patches, which nothing normalizes."""
+    if f"{CLIP.head}.weight" in names:
+        return {"classifier": "gap", "class_token": True, "final_norm": False}
+    return {"classifier": "token"}
+
+
+def _siglip(names):
+    """Its classifier reads the mean of the normalized patches and leaves the pool unused."""
+    pools = POOL.probe in names and f"{SIGLIP.head}.weight" not in names
+    return {"classifier": "map" if pools else "gap"}
+
+
+def _clip_fillers(arch):
+    if arch.options.final_norm:
+        return {}
+    ones, zeros = np.ones(arch.hidden_size, "float32"), np.zeros(arch.hidden_size, "float32")
+    return {f"{CLIP.norm}.weight": ones, f"{CLIP.norm}.bias": zeros}
+
+
+def _write_clip(arch):
+    projection = arch.num_classes if not arch.options.head_use_bias else None
+    return {} if projection is None else {"projection_dim": projection}
+
+
+SIGLIP_TYPE = ModelType(
+    name="siglip_vision_model",
+    marks=FIRST,
+    names=SIGLIP,
+    classes={("map", ""): "SiglipVisionModel"},
+    fields={**COMMON, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6},
+    design=_siglip,
+    says=lambda fields: {},
+    holds={},
+    processor="SiglipImageProcessor",
+    base="vision_model.",
+    whole="siglip",
+    square=True,
+    write=lambda arch: {"vision_use_head": True},
+)
+TYPES = (
+    ModelType(
+        name="clip_vision_model",
+        marks=(*FIRST, CLIP.cls),
+        names=CLIP,
+        classes={
+            ("token", ""): "CLIPVisionModel",
+            ("token", "projection"): "CLIPVisionModelWithProjection",
+            ("gap", "classifier"): "CLIPForImageClassification",
+        },
+        fields={**COMMON, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5},
+        design=_clip,
+        says=lambda fields: {"pre_norm": True},
+        holds={"pre_norm": (True,), "class_token": ANY, "final_norm": ANY, "head_use_bias": ANY},
+        processor="CLIPImageProcessor",
+        base="vision_model.",
+        outside=("classifier.", "visual_projection."),
+        whole="clip",
+        square=True,
+        write=_write_clip,
+        fillers=_clip_fillers,
+    ),
+    SIGLIP_TYPE,
+    dataclasses.replace(
+        SIGLIP_TYPE,
+        name="siglip2_vision_model",
+        names=NAFLEX,
+        classes={("map", ""): "Siglip2VisionModel"},
+        rule=lambda fields: "bilinear_antialias",
+        processor="Siglip2ImageProcessor",
+        whole="siglip2",
+        write=lambda arch: {"vision_use_head": True, "num_patches": arch.num_positions},
+    ),
+)

@@ -1,0 +1,225 @@
+"""transformers' `config.json` and `preprocessor_config.json`, in and out."""
+
+from typing import Any
+
+from vit_keras.layers.base import check_choice
+from vit_keras.models import Preprocessing
+from vit_keras.tasks import CLASSES, Task
+from vit_keras.weights.formats.base import Numerics
+from vit_keras.weights.formats.huggingface.model_type import ModelType
+from vit_keras.weights.formats.huggingface.types import tower_config
+
+GELU = {
+    "gelu": "exact",
+    "gelu_python": "exact",
+    "gelu_new": "tanh",
+    "gelu_fast": "tanh",
+    "gelu_accurate": "tanh",
+    "gelu_pytorch_tanh": "tanh",
+    "quick_gelu": "quick",
+}
+WRITTEN_GELU = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
+GATES = ("silu", "swish")
+# Of `Task.kind`; the pipeline computes probabilities by it.
+PROBLEMS = {"labels": "multi_label_classification", "numbers": "regression"}
+# Fields of a configuration, and the argument of a model that they must equal.
+SIZES = {
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_layers",
+    "intermediate_size": "mlp_dim",
+    "num_channels": "channels",
+    "patch_size": "patch_size",
+}
+
+
+def gelu_of(fields: dict) -> str:
+    """Returns the name of the GELU that a configuration says."""
+    activation = fields["hidden_act"]
+    known = GATES if fields.get("use_gated_mlp") else tuple(GELU)
+    if activation not in known:
+        gated = " of a gated MLP" if known is GATES else ""
+        raise ValueError(
+            f"`hidden_act`{gated} must be one of {', '.join(map(repr, known))}. "
+            f"Received: {activation!r}"
+        )
+    return GELU.get(activation, "exact")
+
+
+def image_size_of(config: dict) -> tuple[int, int] | None:
+    """Returns the height and width that a configuration says, or None."""
+    size = tower_config(config).get("image_size")
+    return None if size is None else (size, size) if isinstance(size, int) else tuple(size)
+
+
+def check_sizes(config: dict, arguments: dict) -> None:
+    """Raises ValueError with a line for each number of a configuration that the tensors deny."""
+    tower, faults = tower_config(config), []
+    for field, name in SIZES.items():
+        value, held = tower.get(field), arguments[name]
+        value = (value, value) if field == "patch_size" and isinstance(value, int) else value
+        value = tuple(value) if isinstance(value, list) else value
+        if value is not None and value != held:
+            faults.append(f"{field} is {value} in config.json, {held} in the tensors")
+    labels = len(tower.get("id2label") or ())
+    classes = arguments["num_classes"] if arguments.get("head_use_bias", True) else None
+    if labels and classes and labels != classes:
+        faults.append(f"id2label names {labels} classes, the tensors have {classes}")
+    if faults:
+        raise ValueError(
+            "A folder's config.json must describe its tensors. Received:\n  " + "\n  ".join(faults)
+        )
+
+
+def class_names_of(config: dict) -> tuple[str, ...] | None:
+    """Returns the names of the classes, or None where they are `LABEL_0` and so on."""
+    labels = {int(i): name for i, name in (tower_config(config).get("id2label") or {}).items()}
+    names = tuple(labels[i] for i in sorted(labels))
+    return None if all(name == f"LABEL_{i}" for i, name in enumerate(names)) else names
+
+
+def task_of(config: dict) -> Task:
+    """Returns what a configuration says of the outputs."""
+    problem = config.get("problem_type")
+    kinds = [kind for kind, named in PROBLEMS.items() if named == problem]
+    return Task(kinds[0]) if kinds else CLASSES
+
+
+def kind_of_head(arch) -> str:
+    """Returns "", "classifier" or "projection", as in `ModelType.classes`."""
+    if arch.num_classes is None:
+        return ""
+    return "classifier" if arch.options.head_use_bias else "projection"
+
+
+def write_config(arch, row: ModelType, numerics: Numerics) -> dict:
+    """Returns the content of `config.json`."""
+    height, width = arch.image_size
+    patch_height, patch_width = arch.patch_size
+    config = {
+        "model_type": row.name,
+        "hidden_size": arch.hidden_size,
+        "num_hidden_layers": arch.num_layers,
+        "num_attention_heads": arch.num_heads,
+        "intermediate_size": arch.mlp_dim,
+        "hidden_act": WRITTEN_GELU[arch.gelu],
+        "layer_norm_eps": arch.layer_norm_epsilon,
+        "image_size": height if height == width else [height, width],
+        "patch_size": patch_height if patch_height == patch_width else list(arch.patch_size),
+        "num_channels": arch.channels,
+        **row.write(arch),
+    }
+    if not row.whole:
+        config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    if arch.representation_size is not None:
+        config |= {"pooler_output_size": arch.representation_size, "pooler_act": "tanh"}
+    head = kind_of_head(arch)
+    outer = config
+    if row.whole and head == "classifier":
+        outer = {"model_type": row.whole, "vision_config": config}
+    if head == "classifier":
+        names = numerics.class_names or [f"LABEL_{i}" for i in range(arch.num_classes)]
+        outer["id2label"] = {str(i): name for i, name in enumerate(names)}
+        outer["label2id"] = {name: i for i, name in enumerate(names)}
+        if numerics.task.kind in PROBLEMS:
+            outer["problem_type"] = PROBLEMS[numerics.task.kind]
+    return {"architectures": [row.classes[arch.classifier, head]], **outer, "dtype": "float32"}
+
+
+PIL_RESAMPLE = {"bilinear": 2, "bicubic": 3}
+HALF, IMAGENET = ((0.5,) * 3,) * 2, ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+SQUARE, EDGE = {"height": 224, "width": 224}, {"shortest_edge": 224}
+
+
+def _defaults(numbers, resample, size, crop=None):
+    mean, std = numbers
+    fields = {"image_mean": mean, "image_std": std, "resample": resample, "size": size}
+    return {**fields, "do_center_crop": crop is not None, "crop_size": crop or SQUARE}
+
+
+# The defaults of each class, for what a file does not say.
+PROCESSORS: dict[str, dict[str, Any]] = {
+    "ViTImageProcessor": _defaults(HALF, 2, SQUARE),
+    "DeiTImageProcessor": _defaults(HALF, 3, {"height": 256, "width": 256}, SQUARE),
+    "BeitImageProcessor": _defaults(HALF, 3, SQUARE),
+    "BitImageProcessor": _defaults(OPENAI, 3, EDGE, SQUARE),
+    "DINOv3ViTImageProcessor": _defaults(IMAGENET, 2, SQUARE),
+    "CLIPImageProcessor": _defaults(OPENAI, 3, EDGE, SQUARE),
+    "SiglipImageProcessor": _defaults(HALF, 3, SQUARE),
+    "Siglip2ImageProcessor": _defaults(HALF, 2, SQUARE),
+}
+EXACT = ("DINOv3ViTImageProcessor",)  # which scales levels to floats before it resizes them
+CROP = ("CLIPImageProcessor", "BitImageProcessor")
+
+
+def read_processor(settings: dict, processor: str) -> Preprocessing:
+    """Returns the preprocessing of a folder.
+
+    Args:
+        settings: The content of `preprocessor_config.json`; empty without such a file.
+        processor: The class of the model type, for a file that does not name its own.
+    """
+    name = settings.get("image_processor_type") or settings.get("feature_extractor_type") or ""
+    name = name.removesuffix("Fast").removesuffix("Pil")
+    name = name.replace("FeatureExtractor", "ImageProcessor")
+    name = name if name in PROCESSORS else processor
+    fields = {**PROCESSORS[name], **settings}
+    resamples = {number: method for method, number in PIL_RESAMPLE.items()}
+    normalizes = fields.get("do_normalize", True)
+    return Preprocessing(
+        mean=tuple(fields["image_mean"]) if normalizes else (0.0,),
+        std=tuple(fields["image_std"]) if normalizes else (1.0,),
+        interpolation=resamples.get(fields["resample"], "bilinear"),
+        antialias=True,
+        crop_fraction=(crop := _crop_fraction(fields)),
+        rounding="none" if name in EXACT and crop is None else "transformers",
+    )
+
+
+def _crop_fraction(fields):
+    """The crop's side as a share of the resized picture's; None without a crop.
+
+    DeiT resizes pictures to a square before it crops them. Its own code resizes the shorter side.
+    """
+    if not fields["do_center_crop"]:
+        return None
+    size, crop = (_shorter_side(fields[name]) for name in ("size", "crop_size"))
+    return None if not size or not crop else min(crop / size, 1.0)
+
+
+def _shorter_side(size):
+    if isinstance(size, int):
+        return size
+    return size.get("shortest_edge") or min(size.get("height", 0), size.get("width", 0))
+
+
+def write_processor(arch, pixels: Preprocessing, processor: str) -> dict:
+    """Returns the content of `preprocessor_config.json`.
+
+    Args:
+        arch: The architecture of the model.
+        pixels: The preprocessing of the model.
+        processor: The class of the model type. A crop that this class cannot take is written for
+            CLIP's, as DeiT's, which first resizes pictures to a square.
+    """
+    check_choice(pixels.interpolation, PIL_RESAMPLE, "interpolation")
+    height, width = arch.image_size
+    crops = pixels.crop_fraction is not None
+    config = {
+        "image_processor_type": processor if not crops or processor in CROP else CROP[0],
+        "do_resize": True,
+        "size": {"height": height, "width": width},
+        "resample": PIL_RESAMPLE[pixels.interpolation],
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(pixels.mean) * (arch.channels if len(pixels.mean) == 1 else 1),
+        "image_std": list(pixels.std) * (arch.channels if len(pixels.std) == 1 else 1),
+        "do_center_crop": crops,
+    }
+    if processor == "Siglip2ImageProcessor":
+        config |= {"patch_size": arch.patch_size[0], "max_num_patches": arch.num_positions}
+    if pixels.crop_fraction is not None:
+        config["size"] = {"shortest_edge": pixels.side_before_crop(min(height, width))}
+        config["crop_size"] = {"height": height, "width": width}
+    return config

@@ -1,0 +1,124 @@
+"""One row for each of transformers' model types, and the spellings of its tensors."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vit_keras.weights.formats.tensor_names import TensorNames
+
+ANY: tuple = ()
+# Defaults that most of the configuration classes share.
+COMMON = {"num_attention_heads": 12, "hidden_act": "gelu", "qkv_bias": True}
+
+
+def as_they_are(names: TensorNames, present) -> TensorNames:
+    """Returns the names of a model type that has one spelling."""
+    return names
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelType:
+    """One of transformers' model types.
+
+    Attributes:
+        name: The value of `model_type` in `config.json`.
+        marks: Canonical names by which its files are known without a configuration.
+        names: The names of its tensors.
+        classes: For what the classifier reads and its kind ("", "classifier" or "projection"), the
+            name of the class that holds such a model.
+        fields: The defaults of the fields of its configuration.
+        design: Takes the canonical names of a file; returns arguments of `VisionTransformer` that
+            the type or the presence of tensors decides.
+        says: Takes the fields of the configuration; returns arguments that they decide.
+        holds: The values that options may have, `ANY` for all. The other options have defaults.
+        needs: The options that must differ from their defaults.
+        positions: The kinds of position embeddings.
+        rule: Takes the fields of the configuration; returns the rule that resizes positions.
+        processor: The name of its image processor.
+        base: The prefix of tensors in classes with a head.
+        outside: The prefixes of tensors that `base` does not precede.
+        whole: The model type of a configuration that holds this one as `vision_config`.
+        square: Whether images and patches must be square.
+        spelling: Takes `names` and the names in a file; returns the row for that spelling.
+        write: Takes an architecture; returns the fields of the configuration that others lack.
+        fillers: Takes an architecture; returns `{name: array}`, tensors that transformers asks for
+            although they have no effect.
+    """
+
+    name: str
+    marks: tuple[str, ...]
+    names: TensorNames
+    classes: Mapping[tuple[str, str], str]
+    fields: Mapping[str, Any]
+    design: Callable[[set[str]], dict]
+    says: Callable[[dict], dict]
+    holds: Mapping[str, tuple]
+    processor: str
+    needs: tuple[str, ...] = ()
+    positions: tuple[str, ...] = ("learned",)
+    rule: Callable[[dict], str] = lambda fields: "bicubic"
+    base: str = ""
+    outside: tuple[str, ...] = ("classifier.",)
+    whole: str = ""
+    square: bool = False
+    spelling: Callable[[TensorNames, set[str]], TensorNames] = as_they_are
+    write: Callable[[Any], dict] = lambda arch: {}
+    fillers: Callable[[Any], dict] = lambda arch: {}
+
+
+# The prefixes of backbones in classes with a head, and of wrappers.
+PREFIX = re.compile(
+    r"^(module\.)?((vit|deit|beit|data2vec_vision|ijepa|dinov2|dinov2_with_registers|dinov3_vit|"
+    r"vision_model)\.)?(model\.)?"
+)
+TABLE = "relative_position_bias"
+_PROJECTIONS = {
+    r"\.attention\.q_proj\.": ".attention.attention.query.",
+    r"\.attention\.k_proj\.": ".attention.attention.key.",
+    r"\.attention\.v_proj\.": ".attention.attention.value.",
+    r"\.attention\.o_proj\.": ".attention.output.dense.",
+}
+# For names that begin so in memory, patterns and what replaces them on disk.
+IN_MEMORY = {
+    "layers.": {
+        r"^layers\.": "encoder.layer.",
+        **_PROJECTIONS,
+        r"\.mlp\.fc1\.": ".intermediate.dense.",
+        r"\.mlp\.fc2\.": ".output.dense.",
+        rf"^(encoder\.layer\.\d+\.){TABLE}\.": rf"\1attention.attention.{TABLE}.",
+    },
+    "encoder.layer.": _PROJECTIONS,
+    "shared_position_bias.": {r"^shared_position_bias\.": f"encoder.{TABLE}."},
+}
+INDEX = "relative_position_index"
+# The tower of text, the decoder of pre-training, and numbers that are computed.
+IGNORED = (
+    "text_model.",
+    "text_projection.",
+    "logit_",
+    "decoder.",
+    "lm_head.",
+    "embeddings.mask_token",
+    "embeddings.position_ids",
+    "rope_embeddings.",
+    f"{INDEX}.",
+)
+HEADS = (
+    "classifier.",
+    "cls_classifier.",
+    "distillation_classifier.",
+    "visual_projection.",
+    "pooler.dense.",
+)
+
+
+def canonical(name: str) -> str:
+    """Translates to the name on disk, without the prefix of the classifier's backbone."""
+    name = PREFIX.sub("", name)
+    for start, patterns in IN_MEMORY.items():
+        if name.startswith(start):
+            for pattern, new in patterns.items():
+                name = re.sub(pattern, new, name)
+            break
+    return f"{INDEX}.{name}" if name.endswith(f".{INDEX}") else name

@@ -1,0 +1,211 @@
+"""What timm calls its tensors: one row for each of its classes, and the choice between them."""
+
+import dataclasses
+from collections.abc import Container
+from typing import Any
+
+from vit_keras import variants
+from vit_keras.layers import Rope
+from vit_keras.weights.architectures import VisionTransformerArchitecture, stem_paths
+from vit_keras.weights.formats.base import Link
+from vit_keras.weights.formats.tensor_links import kernel, norm
+from vit_keras.weights.formats.tensor_names import PoolNames, TensorNames
+from vit_keras.weights.recognition import count_units
+
+POOL = PoolNames(
+    probe="attn_pool.latent",
+    query="attn_pool.q",
+    kv="attn_pool.kv",
+    out="attn_pool.proj",
+    norm="attn_pool.norm",
+    dense_0="attn_pool.mlp.fc1",
+    dense_1="attn_pool.mlp.fc2",
+)
+# Class VisionTransformer, and DeiT's with two tokens.
+PLAIN = TensorNames(
+    patches="patch_embed.proj",
+    cls="cls_token",
+    dist="dist_token",
+    registers="reg_token",
+    positions="pos_embed",
+    pre_norm="norm_pre",
+    block="blocks.{}.",
+    norm_0="norm1",
+    qkv="attn.qkv",
+    query_norm="attn.q_norm",
+    key_norm="attn.k_norm",
+    attention_norm="attn.norm",
+    out="attn.proj",
+    scale_0="ls1.gamma",
+    norm_2="norm2",
+    dense_0="mlp.fc1",
+    packed="mlp.fc1",
+    mlp_norm="mlp.norm",
+    dense_1="mlp.fc2",
+    scale_1="ls2.gamma",
+    norm="norm",
+    pooled_norm="fc_norm",
+    pool=POOL,
+    pre_logits="pre_logits",
+    head="head",
+    head_dist="head_dist",
+)
+# The block ParallelScalingBlock, of ViT-22B.
+PARALLEL = dataclasses.replace(
+    PLAIN,
+    norm_0="in_norm",
+    norm_2="",
+    qkv="",
+    parallel_in="in_proj",
+    parallel_bias="mlp_bias",
+    query_norm="q_norm",
+    key_norm="k_norm",
+    attention_norm="",
+    out="attn_out_proj",
+    packed="",
+    mlp_norm="",
+    dense_1="mlp_out_proj",
+    scale_0="ls.gamma",
+    scale_1="",
+)
+# Classes Eva and Beit: another LayerScale, and biases of their own for queries and values.
+GAMMA: dict[str, Any] = {"scale_0": "gamma_1", "scale_1": "gamma_2"}
+QV_BIAS: dict[str, Any] = {"query_bias": "attn.q_bias", "value_bias": "attn.v_bias"}
+SEPARATE: dict[str, Any] = {
+    "qkv": "",
+    "query": "attn.q_proj",
+    "key": "attn.k_proj",
+    "value": "attn.v_proj",
+}
+GATE: dict[str, Any] = {"gate": "mlp.fc1_g", "dense_0": "mlp.fc1_x", "packed": ""}
+EVA = dataclasses.replace(
+    PLAIN, **GAMMA, frequencies="rope.freqs", relative="attn.relative_position_bias_table"
+)
+# Class NaFlexVit: these in place of the names before the blocks.
+NAFLEX: dict[str, Any] = {
+    "patches": "embeds.proj",
+    "cls": "embeds.cls_token",
+    "registers": "embeds.reg_token",
+    "positions": "embeds.pos_embed",
+    "position_axes": 4,
+}
+COLUMNS_FIRST = {"ij": "interleaved", "xy": "interleaved_columns_first"}
+
+
+def names_in(tensors: Container[str]) -> TensorNames:
+    """Returns the row of the class that a file with these tensors belongs to."""
+    held = lambda name: f"blocks.0.{name}" in tensors
+    if held("in_proj.weight"):
+        return PARALLEL
+    is_eva = any(map(held, ("gamma_1", "attn.q_bias", "attn.q_proj.weight", "mlp.fc1_g.weight")))
+    row = EVA if is_eva or "rope.freqs" in tensors else PLAIN
+    if held("attn.relative_position_bias_table"):
+        row = EVA
+    changes: dict[str, Any] = SEPARATE if held("attn.q_proj.weight") else {}
+    changes = changes | (GATE if held("mlp.fc1_g.weight") else {})
+    if row is EVA and not changes.get("query") and not held("attn.qkv.bias"):
+        changes = changes | QV_BIAS
+    if "embeds.proj.weight" in tensors:
+        changes = changes | NAFLEX
+    return dataclasses.replace(row, **changes)
+
+
+def is_packed(shapes: dict[str, tuple[int, ...]]) -> bool:
+    """Whether the first layer of the MLPs holds gate and values of SwiGLU."""
+    first, last = (shapes.get(f"blocks.0.mlp.{name}.weight") for name in ("fc1", "fc2"))
+    return first is not None and last is not None and first[0] == 2 * last[1]
+
+
+def names_for(arch: VisionTransformerArchitecture) -> TensorNames:
+    """Returns the row of the class that a model is written for."""
+    options = arch.options
+    if options.parallel:
+        return PARALLEL
+    if not is_eva(arch):
+        return PLAIN
+    changes: dict[str, Any] = QV_BIAS if options.qkv_bias != "all" else {}
+    is_beit = arch.position_embedding == "relative_2d"
+    if options.mlp == "swiglu" and (options.mlp_norm or is_centered(options.rope) or is_beit):
+        changes = changes | GATE
+    if options.mlp == "swiglu" and options.mlp_norm and not is_beit:  # as in EVA-02
+        changes = {**GATE, **SEPARATE}
+    return dataclasses.replace(EVA, **changes)
+
+
+def is_eva(arch: VisionTransformerArchitecture) -> bool:
+    """Whether a model is one of timm's classes Eva and Beit."""
+    options = arch.options
+    gated_norm = options.mlp == "swiglu" and options.mlp_norm
+    other = options.qkv_bias == "qv" or options.rope is not None or gated_norm
+    other = other or (arch.classifier == "map" and _has_own_pool(arch))
+    return arch.position_embedding == "relative_2d" or other
+
+
+def _has_own_pool(arch):
+    """Whether the attention pool differs from the one that class VisionTransformer makes."""
+    options = arch.options
+    sizes = (options.map_heads, options.map_mlp_dim)
+    return options.mlp == "swiglu" or sizes != (None, None)
+
+
+def is_centered(rope: Rope | None) -> bool:
+    """Whether rotary positions are DINOv3's."""
+    return rope is not None and rope.centered
+
+
+def rotary_layout(rope: Rope, pre_norm: bool, arguments: dict | None = None) -> str:
+    """Returns how timm lays out queries and keys in heads, a name in `tensor_links.LAYOUTS`.
+
+    Args:
+        rope: The rotary positions.
+        pre_norm: Whether the model normalizes before the blocks, as PE does.
+        arguments: The arguments of timm's model; without them, those that this package writes.
+    """
+    if rope.mixed:
+        return "interleaved"
+    if arguments is not None:
+        half, indexing = arguments["rope_rotate_half"], arguments["rope_grid_indexing"]
+    else:
+        half = rope.centered
+        indexing = "xy" if not half and (pre_norm or rope.reference is None) else "ij"
+    if half and indexing == "xy":
+        raise ValueError(
+            "Columns come first only in heads whose pairs are neighbors. Received: "
+            "rope_rotate_half=True, rope_grid_indexing='xy'"
+        )
+    return "halves" if half else COLUMNS_FIRST[indexing]
+
+
+BACKBONE = "patch_embed.backbone"
+
+
+def stem_links(resnet_layers: tuple[int, ...]) -> list[Link]:
+    """Links the ResNet of a hybrid; a root without stages lies one level higher."""
+    root = f"{BACKBONE}.stem" if resnet_layers else BACKBONE
+    result = [kernel(f"{root}.conv", "conv_root"), *norm(f"{root}.norm", "gn_root")]
+    for path in stem_paths(resnet_layers)[3:]:
+        block, unit, part, leaf = path.split("/")
+        if leaf == "kernel":
+            old = f"{BACKBONE}.stages.{int(block[5:]) - 1}.blocks.{int(unit[4:]) - 1}"
+            ours, number = f"{block}/{unit}", part[4:]
+            projects = number == "_proj"
+            theirs = ("downsample.conv", "downsample.norm") if projects else (part, f"norm{number}")
+            result.append(kernel(f"{old}.{theirs[0]}", f"{ours}/{part}"))
+            result += norm(f"{old}.{theirs[1]}", f"{ours}/gn{number}")
+    return result
+
+
+def stem_sizes(shapes: dict) -> dict:
+    """Returns the arguments of `HybridViT` that the shapes of a stem say; empty without a stem."""
+    for root, pattern in (
+        (f"{BACKBONE}.conv.weight", None),
+        (f"{BACKBONE}.stem.conv.weight", r"^patch_embed\.backbone\.stages\.(\d+)\.blocks\.(\d+)\."),
+    ):
+        if root in shapes:
+            width, channels, *_ = shapes[root]
+            return {
+                "resnet_layers": count_units(shapes, pattern) if pattern else (),
+                "resnet_width": width / variants.ROOT_WIDTH,
+                "channels": channels,
+            }
+    return {}

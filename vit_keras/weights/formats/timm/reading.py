@@ -1,0 +1,297 @@
+"""The sizes, options and numerics of a timm file, from its shapes and timm's arguments."""
+
+import dataclasses
+import math
+import re
+from typing import Any
+
+from vit_keras.layers import Rope
+from vit_keras.layers.base import check_choice
+from vit_keras.models import Preprocessing
+from vit_keras.models.options import ViTOptions
+from vit_keras.models.prefix import Prefix
+from vit_keras.resizing import Resizing
+from vit_keras.weights.formats.base import Numerics
+from vit_keras.weights.formats.tensor_names import covered_positions, tensor_sizes
+from vit_keras.weights.formats.timm.architectures import (
+    architecture_of,
+    pretrained_of,
+    timm_arguments,
+)
+from vit_keras.weights.formats.timm.names import is_packed, names_in, stem_sizes
+from vit_keras.weights.recognition import grid_of, guess_image_size, square_side
+
+GATED = "SwiGLU"  # stands among the names for a packed gate
+NAFLEX_SIGLIP = "naflexvit_base_patch16_siglip"
+# The architecture of files without a configuration: names that they have, and that they lack.
+ASSUMED: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
+    (("reg_token", "cls_token", "blocks.0.gamma_1"), ("pos_embed",), "vit_small_patch16_dinov3"),
+    (("reg_token", "blocks.0.gamma_1"), ("pos_embed",), "vit_base_patch16_rope_reg1_gap_256"),
+    (("rope.freqs", "pos_embed"), (), "vit_base_patch16_rope_mixed_ape_224"),
+    (("rope.freqs",), (), "vit_base_patch16_rope_mixed_224"),
+    (("blocks.0.gamma_1", "pos_embed"), (), "vit_base_patch16_rope_ape_224"),
+    (("blocks.0.attn.relative_position_bias_table",), (), "beit_base_patch16_224"),
+    (("blocks.0.gamma_1",), (), "vit_base_patch16_rope_224"),
+    (("blocks.0.attn.q_bias", GATED), (), "eva02_small_patch14_224"),
+    (("blocks.0.attn.q_bias", "norm.weight"), (), "eva_giant_patch14_clip_224"),
+    (("blocks.0.attn.q_bias",), (), "eva_giant_patch14_224"),
+    (("blocks.0.attn.q_proj.weight", "fc_norm.weight"), (), "eva02_base_patch14_224"),
+    (("blocks.0.attn.q_proj.weight",), (), "eva02_base_patch16_clip_224"),
+    (("blocks.0.in_proj.weight",), (), "vit_base_patch16_xp_224"),
+    (("norm_pre.weight", "attn_pool.latent", "cls_token"), (), "vit_pe_core_base_patch16_224"),
+    (("norm_pre.weight", "attn_pool.latent"), (), "vit_pe_core_gigantic_patch14_448"),
+    (("norm_pre.weight",), (), "vit_base_patch16_clip_224"),
+    (("embeds.proj.weight", "attn_pool.latent"), ("embeds.reg_token",), NAFLEX_SIGLIP),
+    (("embeds.proj.weight",), (), "naflexvit_base_patch16_gap"),
+)
+
+
+def arguments_of(config: dict, shapes: dict) -> dict[str, Any]:
+    """Returns timm's arguments of a file, those of its likeliest class if no file says them.
+
+    Args:
+        config: The content of `config.json`.
+        shapes: `{canonical name: shape}`.
+    """
+    if architecture_of(config):
+        return timm_arguments(config)
+    tensors = {*shapes, GATED} if is_packed(shapes) else {*shapes}
+    for held, absent, name in ASSUMED:
+        if tensors.issuperset(held) and tensors.isdisjoint(absent):
+            assumed = timm_arguments({**config, "architecture": name})
+            for key in ("num_heads", "no_embed_class"):  # these differ within a class
+                assumed.pop(key, None)
+            if "_pe_" in name:  # whose grid in training is the file's
+                assumed["ref_feat_shape"] = None
+            return {**assumed, **config.get("model_args", {})}
+    arguments = timm_arguments(config)
+    if "model_args" not in config:
+        del arguments["no_embed_class"]
+    return arguments
+
+
+def infer(shapes: dict, config: dict) -> dict:
+    """Returns the arguments of the model that shapes and configuration say."""
+    names, theirs = names_in(shapes), arguments_of(config, shapes)
+    sizes = tensor_sizes(
+        names, shapes, classifier(shapes, theirs), *_patches(names, shapes, theirs)
+    )
+    sizes |= _options(sizes, names, shapes, theirs) | stem_sizes(shapes)
+    if sizes["position_embedding"] == "learned":
+        del sizes["position_embedding"]
+    if "num_heads" in theirs:
+        sizes["num_heads"] = theirs["num_heads"]
+    sizes |= _image_size(sizes, names, shapes, theirs, config)
+    rope = sizes.get("rope")
+    if rope is not None and theirs.get("ref_feat_shape", ()) is None and "image_size" in sizes:
+        sizes["rope"] = dataclasses.replace(rope, reference=grid_of(sizes))
+    return sizes
+
+
+def classifier(shapes: dict, theirs: dict) -> str:
+    """Returns what the classifier of a file reads."""
+    if "attn_pool.latent" in shapes:
+        return "map"
+    if "dist_token" in shapes:
+        return "distilled"
+    if theirs["global_pool"] == "avg" and theirs["pool_include_prefix"]:
+        raise ValueError(
+            "Means are over the patches. Received: a configuration whose mean is over all tokens, "
+            "global_pool='avg' with pool_include_prefix=True"
+        )
+    pool, has_cls = theirs["global_pool"], "cls_token" in shapes or "embeds.cls_token" in shapes
+    if pool != "avg" and has_cls and "fc_norm.weight" not in shapes:
+        return "token"
+    return "gap_norm" if "fc_norm.weight" in shapes else "gap"
+
+
+def _patches(names, shapes, theirs):
+    """Height and width of a patch and the channels, where the projection is a matrix."""
+    kernel = shapes[f"{names.patches}.weight"]
+    if len(kernel) == 4:
+        return None, 3
+    channels = theirs.get("in_chans", 3)
+    side = theirs.get("patch_size", math.isqrt(kernel[1] // channels))
+    size = (side, side) if isinstance(side, int) else tuple(side)
+    if math.prod(size) * channels != kernel[1]:
+        raise ValueError(
+            f"The projection {names.patches!r} must have a column for each number of a patch of "
+            f"{size[0]}x{size[1]} pixels with {channels} channels. Received: {kernel[1]} columns"
+        )
+    return size, channels
+
+
+def _options(sizes, names, shapes, theirs):
+    """The options that timm's arguments say, and no tensor."""
+    options: dict[str, Any] = {}
+    kind = sizes["classifier"]
+    has_cls = names.cls in shapes
+    if has_cls and kind in ("gap", "gap_norm", "map"):
+        options["class_token"] = True
+    held = has_cls or names.registers in shapes
+    if kind == "map" and held and theirs["pool_include_prefix"]:
+        options["pool_all_tokens"] = True
+    heads = theirs.get("attn_pool_num_heads")
+    if kind == "map" and heads not in (None, theirs.get("num_heads")):
+        options["map_heads"] = heads
+    ends_bare = not theirs["final_norm"] or theirs.get("use_post_transformer_norm") is False
+    if ends_bare and not {"norm.weight", "fc_norm.weight"} & {*shapes}:
+        options["final_norm"] = False
+    if theirs["use_rot_pos_emb"]:
+        options["rope"] = rope_of(theirs)
+    return options
+
+
+def rope_of(theirs: dict) -> Rope:
+    """Returns the rotary positions of timm's arguments."""
+    kinds = {"cat": "cat", "axial": "cat", "mixed": "mixed", "dinov3": "dinov3"}
+    check_choice(theirs["rope_type"], kinds, "rope_type")
+    base, kind = float(theirs["rope_temperature"]), kinds[theirs["rope_type"]]
+    if kind == "dinov3":
+        return Rope(base=base, centered=True)
+    if kind == "mixed":
+        return Rope(base=base, mixed=True)
+    reference = theirs.get("ref_feat_shape", theirs.get("rope_ref_feat_shape"))
+    reference = (reference, reference) if isinstance(reference, int) else reference
+    offset = float(theirs["rope_grid_offset"])
+    return Rope(base=base, offset=offset, reference=reference and tuple(reference))
+
+
+def _image_size(sizes, names, shapes, theirs, config):
+    """The size of the images, and what positions cover."""
+    table, patch_size = shapes.get(names.positions), sizes["patch_size"]
+    if sizes.get("resnet_layers") is not None:
+        size = guess_image_size(table[1], patch_size, 1, sizes["resnet_layers"])
+        return size | _said_size(theirs, config)
+    if table is not None and len(table) == 4:
+        size = {"image_size": (table[1] * patch_size[0], table[2] * patch_size[1])}
+        held = Prefix.of(sizes["classifier"], _options_in(sizes)).count
+        return {**size, **({"position_cover": "patches"} if held else {})}
+    said = _said_size(theirs, config).get("image_size")
+    if table is None:
+        return _size_without_positions(sizes, names, shapes, said)
+    for known in (said, None):
+        try:
+            return _covered(sizes, table[1], known, theirs)
+        except ValueError:
+            continue
+    return {}
+
+
+def _covered(sizes, count, said, theirs):
+    """The image size of so many positions, with the slots that timm's arguments say."""
+    if "no_embed_class" in theirs:
+        prefix = Prefix.of(sizes["classifier"], _options_in(sizes)).count
+        patches_only = theirs["no_embed_class"] and sizes["classifier"] != "distilled"
+        patches = count - (0 if patches_only else prefix)
+        grid = said and tuple(size // side for size, side in zip(said, sizes["patch_size"]))
+        if grid is None and square_side(patches):
+            grid = (square_side(patches),) * 2
+        if grid is not None and math.prod(grid) == patches:
+            size = tuple(n * side for n, side in zip(grid, sizes["patch_size"]))
+            cover = {"position_cover": "patches"} if patches_only and prefix else {}
+            crop = {"crop_to_patches": True} if said and tuple(said) != size else {}
+            return {"image_size": tuple(said or size), **cover, **crop}
+    return covered_positions(sizes, count, said)
+
+
+def _size_without_positions(sizes, names, shapes, said):
+    if said is None and sizes.get("position_embedding") == "relative_2d":
+        offsets = math.isqrt(shapes[names.of_block(0, names.relative)][0] - 3)
+        said = tuple((offsets + 1) // 2 * side for side in sizes["patch_size"])
+    return covered_positions(sizes, 0, said) if said is not None else {}
+
+
+def _options_in(sizes):
+    fields = set(ViTOptions.__dataclass_fields__)
+    return ViTOptions(**{name: value for name, value in sizes.items() if name in fields})
+
+
+def _said_size(theirs, config):
+    """The size of the images that a configuration says."""
+    input_size = pretrained_of(config).get("input_size", [None])  # C, H, W
+    size = theirs.get("img_size", input_size[1:])
+    if not size:
+        return {}
+    return {"image_size": (size, size) if isinstance(size, int) else tuple(size)}
+
+
+# timm's names of activations. Gated MLPs have SiLU, whatever their architecture says.
+GELUS = {"gelu": "exact", "gelu_tanh": "tanh", "gelu_pytorch_tanh": "tanh", "quick_gelu": "quick"}
+
+
+def numerics(config: dict) -> Numerics:
+    """Returns how timm computes and prepares images, as a configuration says."""
+    source = pretrained_of(config)
+    crop = source.get("crop_pct", 0.9)
+    preprocessing = Preprocessing(
+        mean=tuple(source.get("mean", (0.5, 0.5, 0.5))),
+        std=tuple(source.get("std", (0.5, 0.5, 0.5))),
+        interpolation=source.get("interpolation", "bicubic"),
+        antialias=True,
+        crop_fraction=None if source.get("crop_mode") == "squash" and crop == 1 else crop,
+        rounding="torchvision",
+    )
+    labels = config.get("label_names")
+    return Numerics(
+        preprocessing=preprocessing,
+        standardization="timm",
+        group_norm_epsilon=1e-5,
+        class_names=None if labels is None else tuple(labels),
+        **_computation(timm_arguments(config)),
+    )
+
+
+def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
+    """Returns numerics with what the tensors show where no architecture is known.
+
+    Raises:
+        ValueError: The MLP has an activation that `VisionTransformer` does not have.
+    """
+    theirs = arguments_of(config, shapes)
+    act = theirs["act_layer"]
+    is_gated = "blocks.0.mlp.fc1_g.weight" in shapes or is_packed(shapes)
+    if act not in GELUS and not is_gated:
+        raise ValueError(
+            f"The activation of timm's MLPs must be one of {', '.join(map(repr, GELUS))}. "
+            f"Received: act_layer={act!r}"
+        )
+    return dataclasses.replace(numerics, **_computation(theirs))
+
+
+def _computation(theirs) -> dict[str, Any]:
+    return {
+        "gelu": GELUS.get(theirs["act_layer"], "exact"),
+        "layer_norm_epsilon": theirs["norm_eps"],
+        "resizing": _resizing(theirs),
+    }
+
+
+def _resizing(theirs):
+    mode = theirs.get("pos_embed_interp_mode")
+    if mode is None:
+        return resizing_of(theirs["architecture"])
+    plain = {"bilinear": "bilinear_half_pixel", "bicubic": "bicubic"}[mode]
+    positions = f"{mode}_antialias" if theirs["pos_embed_antialias"] else plain
+    return Resizing(positions, f"{mode}_antialias")
+
+
+def license_of(config: dict) -> str | None:
+    """Returns the license that a timm configuration names, such as "apache-2.0"; None for none."""
+    name = pretrained_of(config).get("license")
+    return name if isinstance(name, str) else None
+
+
+TIMM = Resizing("bicubic_antialias", "bicubic_antialias", crops=True)
+# The rules of architectures whose names have these patterns; the first that is found counts.
+OTHERS = {
+    r"^beit(v2)?_": Resizing("bilinear_geometric", "bicubic_antialias", crops=True),
+    r"(base|huge)_patch16_radio_v3": Resizing("bilinear", "bilinear_half_pixel", crops=True),
+    r"flexi|radio": Resizing("bilinear_half_pixel", "bilinear_half_pixel", crops=True),
+}
+
+
+def resizing_of(architecture: str) -> Resizing:
+    """The rules for the architecture with a name, which may be empty."""
+    rows = (rules for pattern, rules in OTHERS.items() if re.search(pattern, architecture))
+    return next(rows, TIMM)
