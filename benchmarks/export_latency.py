@@ -40,7 +40,7 @@ def main():
     from vit_keras import models
     from vit_keras.exporting import for_inference, quantization, tflite_metadata
     from vit_keras.exporting.targets import write_litert
-    from vit_keras.layers import kernels
+    from vit_keras.layers import backends
     from vit_keras.runtimes import open_file
 
     model = models.from_variant(options.variant, image_size=224, num_classes=1000)
@@ -50,7 +50,7 @@ def main():
     }
     images = np.random.default_rng(0).normal(size=(options.batch, 224, 224, 3)).astype("float32")
     if options.keras:
-        kernels.use(kernels.measure())
+        backends.use(backends.measure())
         runs = {name: lambda m=m: m.predict_on_batch(images) for name, m in rewritten.items()}
         return print_cpu_times(runs, options.rounds)
     runs = {}

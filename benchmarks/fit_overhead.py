@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.turns import take_turns
 from vit_keras.config import Config, ModelConfig
 from vit_keras.data.batches import Batches
-from vit_keras.layers import kernels
+from vit_keras.layers import backends
 from vit_keras.models import from_model_config
 from vit_keras.runs import Run
 from vit_keras.training.callbacks import recorder
@@ -156,7 +156,7 @@ def main():
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     options = parser.parse_args()
-    kernels.use(kernels.measure())
+    backends.use(backends.measure())
     for name in options.sizes:
         measure(name, options.repeats, {"digits": 100, "Ti/16": 20}[name], options.clock)
 

@@ -16,12 +16,12 @@ def ours(case: Case, lora_rank: int | None = None, jit_compile: bool | str = "au
     """
 
     from vit_keras import machine
-    from vit_keras.layers import kernels
+    from vit_keras.layers import backends
     from vit_keras.models import add_lora
 
     if os.environ.get("KEEP_MEMORY") != "0":
         machine.keep_memory()
-    kernels.use(kernels.measure())
+    backends.use(backends.measure())
     model = _our_model(case, dtype=_dtype(case))
     if case.mode == "infer":
         model.compile(jit_compile=jit_compile)

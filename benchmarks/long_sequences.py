@@ -37,7 +37,7 @@ def make_step(form: str, case: dict[str, Any]):
 
     from vit_keras import machine
     from vit_keras.config import OptimizerConfig
-    from vit_keras.layers.kernels import long_sequences
+    from vit_keras.layers.backends import long_sequences
     from vit_keras.models import VisionTransformer
     from vit_keras.training import build_optimizer
 

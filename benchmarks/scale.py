@@ -33,10 +33,10 @@ def measure(point: dict, steps: int) -> dict:
     import keras
     import numpy as np
 
-    from vit_keras.layers import kernels
+    from vit_keras.layers import backends
     from vit_keras.models import VisionTransformer
 
-    kernels.use(kernels.measure())
+    backends.use(backends.measure())
 
     arguments = dict(point)
     batch, side = arguments.pop("batch"), arguments["image_size"]

@@ -58,9 +58,9 @@ BESIDE = {
 }
 # Where a framework may be imported: everywhere in these rooms, or in these files alone.
 HOME = {
-    "tensorflow": {"data", "exporting", "runtimes", "layers/kernels"},
-    "torch": {"exporting", "runtimes", "layers/kernels"},
-    "jax": {"exporting", "runtimes", "layers/kernels"},
+    "tensorflow": {"data", "exporting", "runtimes", "layers/backends"},
+    "torch": {"exporting", "runtimes", "layers/backends"},
+    "jax": {"exporting", "runtimes", "layers/backends"},
 }
 # Inside functions a few others need them: state that a framework keeps for itself.
 ALSO_INSIDE_FUNCTIONS = {"training", "machine", "keras_internals", "weights"}

@@ -15,7 +15,7 @@ from mkdocs.structure.pages import Page
 ROOT = pathlib.Path(__file__).parents[1]
 OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 ROOMS = (
-    *("applications", "models", "layers", "layers.kernels", "variants", "families", "weights"),
+    *("applications", "models", "layers", "layers.backends", "variants", "families", "weights"),
     *("resizing", "data", "config", "training", "training.callbacks", "training.distribution"),
     *("experiments", "planning", "evaluation", "retrieval", "exporting", "inspection"),
     *("compute", "legacy"),

@@ -21,7 +21,7 @@ from vit_keras.file_lock import LOCK, claimed
 from vit_keras.files import PARTIAL, write_text
 from vit_keras.hub_address import without_commit
 from vit_keras.json_files import with_checksums
-from vit_keras.layers import kernels
+from vit_keras.layers import backends
 from vit_keras.weights import from_checkpoint, local_path, open_model, resolve
 
 REMEDY = "Wait until it ends, or give another --workdir"  # where another process has a folder
@@ -62,7 +62,7 @@ class Run:
 
     @property
     def kernels(self) -> dict[str, dict[str, bool]]:
-        """The choices of `vit_keras.layers.kernels` that the run computes by."""
+        """The choices of `vit_keras.layers.backends` that the run computes by."""
         return self.environment.get("kernels", {})
 
 
@@ -142,7 +142,7 @@ def _check_files(folder):
 @functools.cache
 def _measured_kernels():
     """What is faster here, measured once a process, so that its runs compute alike."""
-    return kernels.measure()
+    return backends.measure()
 
 
 def recorded_config(folder: pathlib.Path) -> Config | None:

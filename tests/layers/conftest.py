@@ -2,12 +2,12 @@
 
 import pytest
 
-from vit_keras.layers import kernels
+from vit_keras.layers import backends
 
 
 @pytest.fixture
 def default_choices():
     """The choices of a test end with it."""
-    kernels.use({})
+    backends.use({})
     yield
-    kernels.use({})
+    backends.use({})

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import randomise, run_script, to_numpy
-from vit_keras.layers import EncoderBlock, kernels
-from vit_keras.layers.kernels.choices import DEFAULTS
+from vit_keras.layers import EncoderBlock, backends
+from vit_keras.layers.backends import DEFAULTS
 
 pytestmark = pytest.mark.usefixtures("default_choices")
 
@@ -16,7 +16,7 @@ FIRST_CALL = """
 import time
 import numpy as np
 import keras
-from vit_keras.layers import EncoderBlock
+from vit_keras.layers import EncoderBlock, backends
 
 def read(*_):
     raise AssertionError("a layer reads the clock")
@@ -32,7 +32,7 @@ for dtype in ("float32", "mixed_bfloat16"):
 
 def a_step(choices):
     """The losses of three updates of a block, and its weights, bit by bit."""
-    kernels.use(choices)
+    backends.use(choices)
     x = np.random.default_rng(1).normal(size=(4, 200, 128)).astype("float32")
     inputs = keras.Input((200, 128))
     model = keras.Model(inputs, EncoderBlock(4, 512, seed=1)(inputs))
@@ -43,23 +43,23 @@ def a_step(choices):
 
 
 def test_what_is_measured_is_plain_json_with_the_names_of_the_defaults():
-    measured = kernels.measure()
+    measured = backends.measure()
     assert json.loads(json.dumps(measured)) == measured
     assert {name: set(options) for name, options in measured.items()} == {
-        name: set(options) for name, options in kernels.chosen().items()
+        name: set(options) for name, options in backends.chosen().items()
     }
     assert all(type(v) is bool for options in measured.values() for v in options.values())
-    assert kernels.chosen() == DEFAULTS[keras.backend.backend()]
+    assert backends.chosen() == DEFAULTS[keras.backend.backend()]
 
 
 def test_what_is_used_is_what_is_chosen_until_it_is_replaced():
-    measured = kernels.measure()
-    kernels.use(measured)
-    assert kernels.chosen() == measured
-    kernels.chosen().clear()  # a copy
-    assert kernels.chosen() == measured
-    kernels.use({})
-    assert kernels.chosen() == DEFAULTS[keras.backend.backend()]
+    measured = backends.measure()
+    backends.use(measured)
+    assert backends.chosen() == measured
+    backends.chosen().clear()  # a copy
+    assert backends.chosen() == measured
+    backends.use({})
+    assert backends.chosen() == DEFAULTS[keras.backend.backend()]
 
 
 @pytest.mark.parametrize(
@@ -75,17 +75,17 @@ def test_what_is_used_is_what_is_chosen_until_it_is_replaced():
     ids=str,
 )
 def test_unknown_choices_are_refused_and_change_nothing(mapping):
-    before = kernels.chosen()
+    before = backends.chosen()
     with pytest.raises(ValueError, match="Received"):
-        kernels.use(mapping)
-    assert kernels.chosen() == before
+        backends.use(mapping)
+    assert backends.chosen() == before
 
 
 @pytest.mark.on("torch")
 def test_choices_that_are_recorded_and_used_again_give_the_same_bits():
-    from vit_keras.layers.kernels import torch_choices
+    from vit_keras.layers.backends import torch
 
-    products = dict.fromkeys(("forward", "inputs", "kernel"), torch_choices.has_onednn())
+    products = dict.fromkeys(("forward", "inputs", "kernel"), torch.has_onednn())
     recorded = json.dumps({"torch_products": products, "torch_attention": {"written_out": True}})
     first = a_step(json.loads(recorded))
     a_step({})
@@ -104,7 +104,7 @@ def test_the_first_call_of_a_layer_reads_no_clock_and_leaves_no_files(tmp_path):
 def test_measuring_tells_a_slow_product_from_a_fast_one():
     import torch
 
-    from vit_keras.layers.kernels.timing import is_faster
+    from vit_keras.layers.backends import is_faster
 
     slow = lambda a, b: [torch.mm(a, b) for _ in range(20)]
     operands = [(torch.ones(200, 300), torch.ones(300, 200))]
@@ -114,9 +114,9 @@ def test_measuring_tells_a_slow_product_from_a_fast_one():
 
 @pytest.mark.on("torch")
 def test_choices_that_this_machine_cannot_run_are_refused(monkeypatch):
-    from vit_keras.layers.kernels import torch_choices
+    from vit_keras.layers.backends import torch
 
-    monkeypatch.setattr(torch_choices, "has_onednn_bfloat16", lambda: False)
+    monkeypatch.setattr(torch, "has_onednn_bfloat16", lambda: False)
     with pytest.raises(ValueError, match="bfloat16 on a machine without"):
-        kernels.use({"torch_products": {"bfloat16": True}})
-    assert not kernels.chosen()["torch_products"]["bfloat16"]
+        backends.use({"torch_products": {"bfloat16": True}})
+    assert not backends.chosen()["torch_products"]["bfloat16"]

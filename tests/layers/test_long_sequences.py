@@ -6,9 +6,9 @@ import pytest
 
 from tests import reference
 from tests.helpers import assert_close, randomise, run_script, to_numpy
-from vit_keras.layers import EncoderBlock, kernels
+from vit_keras.layers import EncoderBlock, backends
 from vit_keras.layers.attention import fused_attention
-from vit_keras.layers.kernels import long_sequences
+from vit_keras.layers.backends import long_sequences
 
 pytestmark = [pytest.mark.on("jax", "tensorflow"), pytest.mark.usefixtures("default_choices")]
 BACKEND = keras.backend.backend()
@@ -163,7 +163,7 @@ def test_lengths_are_long_from_the_choice_of_the_run_on(monkeypatch):
         ({"from_512": True}, [False, True, True, True, True, False]),
         ({"from_1024": False}, [False, False, False, False, True, False]),
     ):
-        kernels.use({"long_sequences": options})
+        backends.use({"long_sequences": options})
         assert [long_sequences.is_long(length, 4096) for length in lengths] == expected
 
 
@@ -171,7 +171,8 @@ DEVICES = """
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from tests.helpers import assert_close
-from vit_keras.layers.kernels import jax_attention, long_sequences
+from vit_keras.layers.backends import jax as own
+from vit_keras.layers.backends import long_sequences
 
 long_sequences.BLOCK = 4
 mesh = jax.make_mesh((2, 2), ("batch", "model"))
@@ -179,7 +180,7 @@ values = np.random.default_rng(0).normal(size=(4, 2, 10, 4, 5)).astype("float32"
 
 @jax.jit
 def compute(query, key, value, upstream):
-    y, back = jax.vjp(lambda *x: jax_attention.blockwise(*x, 0.4), query, key, value)
+    y, back = jax.vjp(lambda *x: own.blockwise(*x, 0.4), query, key, value)
     return y, *back(upstream)
 
 split = jax.device_put(values, NamedSharding(mesh, PartitionSpec(None, "batch", None, "model")))

@@ -16,7 +16,7 @@ from vit_keras.exporting import (
     serving,
     token_merging,
 )
-from vit_keras.layers import base, remat
+from vit_keras.layers import base
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The model does not have any trainable weights"),
@@ -25,7 +25,7 @@ pytestmark = [
 BLOCK = {"num_heads": 3, "mlp_dim": 8}
 OTHERS = {
     base.LayerNormalization: Case({"epsilon": 1e-6}, TOKENS, TOKENS, 2),
-    remat.Dropout: Case({"rate": 0.5}, TOKENS, TOKENS, seeds=1),
+    base.Dropout: Case({"rate": 0.5}, TOKENS, TOKENS, seeds=1),
     inference_layers.InferenceLayerNorm: Case({"epsilon": 1e-6}, TOKENS, TOKENS, 2),
     inference_block.InferenceBlock: Case(BLOCK, TOKENS, TOKENS, 8),
     one_query_layers.InferenceLastBlock: Case(BLOCK, TOKENS, (2, 1, 12), 11),

@@ -5,7 +5,7 @@ import pytest
 
 from tests import reference
 from tests.helpers import assert_close, keeping, to_numpy
-from vit_keras.layers import MultiHeadDotProductAttention, kernels
+from vit_keras.layers import MultiHeadDotProductAttention, backends
 from vit_keras.layers.attention import fused_attention
 
 pytestmark = pytest.mark.on("torch")
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.on("torch")
 
 @pytest.fixture(autouse=True)
 def written_out(default_choices):
-    kernels.use({"torch_attention": {"written_out": True}})
+    backends.use({"torch_attention": {"written_out": True}})
 
 
 def with_gradients(attend, values, gradient, dtype):
@@ -66,7 +66,7 @@ def test_in_float32_it_copies_neither_its_inputs_nor_its_result(rng):
 @pytest.mark.parametrize("chosen", (False, True))
 @pytest.mark.parametrize("dtype, rtol", [("float32", 4e-6), ("mixed_bfloat16", 0.015)])
 def test_the_layer_gives_the_formula_by_either_choice(rng, dtype, rtol, chosen):
-    kernels.use({"torch_attention": {"written_out": chosen}})
+    backends.use({"torch_attention": {"written_out": chosen}})
     x = rng.normal(size=(2, 5, 12)).astype("float32")
     layer = MultiHeadDotProductAttention(3, seed=0, dtype=dtype)
     layer.build(x.shape)

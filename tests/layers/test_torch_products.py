@@ -8,7 +8,7 @@ import pytest
 
 from tests import reference
 from tests.helpers import assert_close, keeping, randomise, to_numpy
-from vit_keras.layers import EncoderBlock, MlpBlock, dense, kernels
+from vit_keras.layers import EncoderBlock, MlpBlock, backends, dense
 
 pytestmark = pytest.mark.on("torch")
 
@@ -16,15 +16,15 @@ pytestmark = pytest.mark.on("torch")
 @pytest.fixture(autouse=True)
 def small_products_count(monkeypatch, default_choices):
     """Products as small as those of a test go the way that was chosen for large ones."""
-    from vit_keras.layers.kernels import torch_products
+    from vit_keras.layers.backends import torch as own
 
-    monkeypatch.setattr(torch_products, "LARGE", 1)
-    monkeypatch.setattr(torch_products, "MANY_UNITS", 1)
+    monkeypatch.setattr(own, "LARGE", 1)
+    monkeypatch.setattr(own, "MANY_UNITS", 1)
 
 
 def use(routes, bfloat16=False):
     options = dict(zip(("forward", "inputs", "kernel"), routes))
-    kernels.use({"torch_products": {**options, "bfloat16": bfloat16}})
+    backends.use({"torch_products": {**options, "bfloat16": bfloat16}})
 
 
 ROUTES = list(itertools.product((False, True), repeat=3))
@@ -57,9 +57,9 @@ def test_every_route_gives_the_product_and_its_gradients(rng, routes, shapes):
 def test_a_fused_gelu_equals_the_one_in_training(rng, gelu):
     import torch
 
-    from vit_keras.layers.kernels import torch_choices
+    from vit_keras.layers.backends import torch as own
 
-    use(ROUTES[-1], bfloat16=torch_choices.has_onednn_bfloat16())
+    use(ROUTES[-1], bfloat16=own.has_onednn_bfloat16())
     mlp = MlpBlock(10, gelu=gelu)
     mlp.build((2, 6, 12))
     x = rng.normal(size=(2, 6, 12)).astype("float32")
@@ -131,3 +131,30 @@ def test_a_block_trains_alike_by_both_libraries(rng):
         model.compile(keras.optimizers.SGD(0.1), "mse")
         losses.append([model.train_on_batch(x, -x) for _ in range(3)])
     assert_close(*losses)
+
+
+@pytest.mark.parametrize("hidden", ["paper", "hooked"])
+def test_an_mlp_that_keeps_less_changes_no_bit(monkeypatch, rng, hidden):
+    """Large products may go by another library, and keep less of their MLP for the gradient."""
+    from vit_keras.layers.backends import torch as own
+
+    block, x = EncoderBlock(2, 24, seed=5), rng.normal(size=(3, 5, 16)).astype("float32")
+    block.build(x.shape)
+    randomise(block, np.random.default_rng(1))
+    less, called = with_gradients(block, x), []
+    if hidden == "hooked":
+        block.mlp.dense_0.register_forward_hook(lambda layer, *_: called.append(layer.name))
+    else:
+        monkeypatch.setattr(own, "MANY_UNITS", 2**21)
+    for one, other in zip(less, with_gradients(block, x), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert called == (["Dense_0"] if hidden == "hooked" else [])
+
+
+def with_gradients(block, x):
+    """The tokens of a call for training, and the gradients of all weights."""
+    block.zero_grad()
+    y = block(keras.ops.convert_to_tensor(x), training=True)
+    (y**2).sum().backward()
+    tensors = [y, *(v.value.grad for v in block.trainable_variables)]
+    return [t.detach().numpy().copy() for t in tensors]

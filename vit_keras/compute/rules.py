@@ -12,8 +12,44 @@ from collections.abc import Callable, Iterator
 import keras
 
 from vit_keras import layers
-from vit_keras.compute.weightless import WEIGHTLESS
 from vit_keras.layers.windows import count_pairs
+
+WEIGHTLESS: tuple[type, ...] = (
+    keras.layers.Activation,
+    keras.layers.Add,
+    keras.layers.Average,
+    keras.layers.Concatenate,
+    keras.layers.Dropout,
+    keras.layers.Flatten,
+    keras.layers.GlobalAveragePooling1D,
+    keras.layers.GlobalAveragePooling2D,
+    keras.layers.GlobalMaxPooling1D,
+    keras.layers.GlobalMaxPooling2D,
+    keras.layers.MaxPooling2D,
+    keras.layers.ReLU,
+    keras.layers.Rescaling,
+    keras.layers.Reshape,
+    keras.layers.UnitNormalization,
+    keras.layers.UpSampling2D,
+    layers.AddPositionEmbs,
+    layers.AddPositionEmbs2D,
+    layers.AddResizedPositions,
+    layers.AddSinCosPositions,
+    layers.ClassToken,
+    layers.CorruptTokens,
+    layers.DropClassToken,
+    layers.LayerScale,
+    layers.PatchDropout,
+    layers.PatchMap,
+    layers.RegisterTokens,
+    layers.RelativeBias2D,
+    layers.ResNetInput,
+    layers.RestoreTokens,
+    layers.RotaryPositions,
+    layers.TakeClassToken,
+    layers.TakeVisible,
+)
+
 
 NORM_MACS = 5  # for each element, as fvcore counts LayerNorm
 

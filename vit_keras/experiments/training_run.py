@@ -20,7 +20,7 @@ from vit_keras.experiments.run_model import build_compiled, trained_part
 from vit_keras.experiments.starting_point import complete_model, initial_model
 from vit_keras.experiments.teacher import check_teacher
 from vit_keras.files import write_text
-from vit_keras.layers import kernels
+from vit_keras.layers import backends
 from vit_keras.training import distribution
 from vit_keras.training.loop import train
 
@@ -77,7 +77,7 @@ def _train_run(config, held):
             if topology.is_chief:
                 held.enter_context(runs.claim(config))
             run = runs.open_run(config)
-            kernels.use(run.kernels)
+            backends.use(run.kernels)
             data.check_unchanged(dataset, run.folder)
             check_teacher(config.distill, run.folder)
         dataset.unreadable.record_in(run.folder / "unreadable.txt")

@@ -13,11 +13,11 @@ from keras import ops
 from vit_keras.exporting import token_merging
 from vit_keras.exporting.folded_weights import affine, fold, matrix
 from vit_keras.exporting.inference_layers import AttentionAndMLP
-from vit_keras.layers import RelativeBias2D, RotaryPositions, kernels
+from vit_keras.layers import RelativeBias2D, RotaryPositions, backends
 from vit_keras.layers.base import pair
 from vit_keras.layers.windows import windows_of
 
-heads_first_attention = kernels.lookup("heads_first_attention")
+heads_first_attention = backends.lookup("heads_first_attention")
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -12,12 +12,12 @@ import keras
 from keras import ops
 
 from vit_keras.exporting.folded_weights import affine, array, fold, scaled
-from vit_keras.layers import BlockOptions, kernels
+from vit_keras.layers import BlockOptions, backends
 from vit_keras.layers.block_options import PAPER
 from vit_keras.layers.dense import Dense, gelu_quick, gelu_tanh
 
 
-@kernels.dispatch("inference_normalize")
+@backends.dispatch("inference_normalize")
 def normalize(x, epsilon: float):
     """`x` with mean 0 and variance 1 along the last axis."""
     x = x - ops.mean(x, axis=-1, keepdims=True)
@@ -37,7 +37,7 @@ def gelu_by_erf(x):
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 
-@kernels.dispatch("inference_gelu")
+@backends.dispatch("inference_gelu")
 def gelu(kind: str):
     """The GELU of a kind, "exact" or "tanh"; torch fuses its own with the product before it."""
     return {"exact": gelu_by_erf, "tanh": gelu_tanh, "quick": gelu_quick}[kind]

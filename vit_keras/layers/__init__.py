@@ -7,40 +7,37 @@ from typing import TYPE_CHECKING
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.block_options import BlockOptions, Rope
-from vit_keras.layers.block_weights import WithAttentionWeights
-from vit_keras.layers.blocks import EncoderBlock
+from vit_keras.layers.blocks import EncoderBlock, LayerScale, WithAttentionWeights
 from vit_keras.layers.bottleneck import BottleneckUnit, PreActivationUnit, ResNetStage
-from vit_keras.layers.group_norm import GroupNorm
-from vit_keras.layers.layer_scale import LayerScale
-from vit_keras.layers.maps import PatchMap
-from vit_keras.layers.masking import CorruptTokens, RestoreTokens, TakeVisible
+from vit_keras.layers.masking import CorruptTokens, PatchDropout, RestoreTokens, TakeVisible
 from vit_keras.layers.mlp import MlpBlock, SwiGLU
-from vit_keras.layers.patch_dropout import PatchDropout
 from vit_keras.layers.patches import PatchEmbedding
 from vit_keras.layers.pooling import MAPHead
 from vit_keras.layers.positions import (
     AddPositionEmbs,
     AddPositionEmbs2D,
+    AddResizedPositions,
     AddSinCosPositions,
 )
-from vit_keras.layers.positions_in_attention import RelativeLogits, RotaryPositions
+from vit_keras.layers.positions_in_attention import RelativeBias2D, RelativeLogits, RotaryPositions
 from vit_keras.layers.prototypes import PrototypeHead
-from vit_keras.layers.relative_bias import RelativeBias2D
-from vit_keras.layers.resized_positions import AddResizedPositions
-from vit_keras.layers.std_conv import ResNetInput, RootBlock, StdConv
+from vit_keras.layers.std_conv import GroupNorm, ResNetInput, RootBlock, StdConv
 from vit_keras.layers.tokens import (
     ClassToken,
     DropClassToken,
+    PatchMap,
     RegisterTokens,
     TakeClassToken,
 )
 from vit_keras.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from vit_keras.layers.version_0 import MultiHeadSelfAttention, TransformerBlock
+    from vit_keras.layers.transformer_block import MultiHeadSelfAttention, TransformerBlock
 
 OF_VERSION_0 = ("MultiHeadSelfAttention", "TransformerBlock")
-__getattr__ = lazy_names(__name__, {name: f"{__name__}.version_0:{name}" for name in OF_VERSION_0})
+__getattr__ = lazy_names(
+    __name__, {name: f"{__name__}.transformer_block:{name}" for name in OF_VERSION_0}
+)
 
 __all__ = [
     "AddPositionEmbs",

@@ -2,17 +2,17 @@
 
 import dataclasses
 import functools
+import operator
+from collections.abc import Callable
 
 import keras
 from keras import ops
 
 from vit_keras.initializers import xavier_uniform
-from vit_keras.layers import kernels
-from vit_keras.layers.attention_weights import attend, weights_dtype
+from vit_keras.layers import backends
 from vit_keras.layers.base import (
     NORMALIZATIONS,
     SeededLayer,
-    call_inside,
     check_choice,
     check_positive,
     check_rates,
@@ -22,14 +22,63 @@ from vit_keras.layers.block_options import PAPER, QKV_BIASES, BlockOptions
 from vit_keras.layers.dense import HeadsDense
 from vit_keras.layers.positions_in_attention import (
     IN_ATTENTION,
+    RelativeBias2D,
     RelativeLogits,
     RotaryPositions,
 )
-from vit_keras.layers.relative_bias import RelativeBias2D
 from vit_keras.layers.windows import check_build, check_call, refuse_weights, windows_of
 
 
-@kernels.dispatch("fused_attention")
+def weights_dtype(compute_dtype: str) -> str:
+    """Returns the type of the attention weights: the compute type, but float32 at least."""
+    return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype
+
+
+def attend(query, key, value, bias, drop: Callable, compute_dtype: str):
+    """softmax(q kᵀ + bias) v, with (B, H) as one axis: XLA's fastest form on CPUs.
+
+    Args:
+        query: Queries `(B, N_q, H, d)`, which are multiplied by 1/√d already.
+        key: Keys `(B, N_kv, H, d)`.
+        value: Values `(B, N_kv, H, d)`.
+        bias: Added to the logits, `(B, H, N, N)`, or `(H, N, N)` for all images; None for nothing.
+        drop: A function of the weights, such as a dropout.
+        compute_dtype: The type that the layer computes in.
+
+    Returns:
+        The result `(B, N_q, H, d)`, and the weights `(B, H, N_q, N_kv)` before `drop`.
+    """
+    _, queries, heads, size = query.shape
+    query, key, value = map(_heads_first, (query, key, value))  # (B·H, N, d)
+    # Keras' product of float64 tensors is float32 on torch; the operator's is not.
+    matmul = operator.matmul if compute_dtype == "float64" else ops.matmul
+    logits = matmul(query, ops.transpose(key, (0, 2, 1)))  # (B·H, N_q, N_kv)
+    if bias is not None:
+        logits = _add_bias(logits, bias)
+    if keras.backend.standardize_dtype(logits.dtype) in ("float16", "bfloat16"):
+        logits = ops.cast(logits, "float32")
+    weights = ops.cast(ops.softmax(logits, axis=-1), weights_dtype(compute_dtype))
+    weights = ops.reshape(weights, (-1, heads, queries, weights.shape[-1]))  # (B, H, N_q, N_kv)
+    dropped = drop(ops.cast(weights, value.dtype))
+    dropped = ops.reshape(dropped, (-1, *dropped.shape[2:]))
+    x = ops.reshape(matmul(dropped, value), (-1, heads, queries, size))
+    return ops.transpose(x, (0, 2, 1, 3)), weights
+
+
+def _add_bias(logits, bias):
+    """Adds biases `(B, H, N, N)`, or `(H, N, N)` of all images, to logits `(B·H, N, N)`."""
+    if len(bias.shape) == 3:
+        logits = ops.reshape(logits, (-1, *bias.shape)) + ops.cast(bias, logits.dtype)
+        return ops.reshape(logits, (-1, *bias.shape[1:]))
+    return logits + ops.reshape(bias, (-1, *logits.shape[1:]))
+
+
+def _heads_first(x):
+    """`(B, N, H, d)` -> `(B·H, N, d)`."""
+    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, x.shape[1], x.shape[3]))
+
+
+@backends.dispatch("fused_attention")
 def fused_attention(query, key, value, scale):
     """softmax(scale q kᵀ) v of `(B, N, H, d)` by one kernel of the backend.
 
@@ -179,13 +228,12 @@ class MultiHeadDotProductAttention(SeededLayer):
         if self.windows is not None:
             check_call(self, q, kv, return_attention_weights)
         kv = q if kv is None else kv
-        apply = functools.partial(call_inside, self, training=training)
-        query, key = apply(self.query, q), apply(self.key, kv)  # (B, N, H, d)
-        value = apply(self.value, kv)
+        query, key, value = self.query(q), self.key(kv), self.value(kv)  # (B, N, H, d)
         if self.query_norm is not None and self.key_norm is not None:
-            query, key = apply(self.query_norm, query), apply(self.key_norm, key)
+            query = self.query_norm(query, training=training)
+            key = self.key_norm(key, training=training)
         if self.rotary is not None:
-            query, key = apply(self.rotary, query), apply(self.rotary, key)
+            query, key = self.rotary(query), self.rotary(key)
         mix = functools.partial(self._mix, training, return_attention_weights)
         if self.windows is None:
             x, weights = mix(query, key, value)
@@ -194,8 +242,8 @@ class MultiHeadDotProductAttention(SeededLayer):
             x, weights = self.windows.attend(of_window, query, key, value, self._padding()), None
         if self.norm is not None:
             flat = ops.reshape(x, (-1, x.shape[1], self.num_heads * self.head_size))
-            x = ops.reshape(apply(self.norm, flat), (-1, *x.shape[1:]))
-        x = apply(self.out, x)
+            x = ops.reshape(self.norm(flat, training=training), (-1, *x.shape[1:]))
+        x = self.out(x)
         return (x, weights) if return_attention_weights else x
 
     def _mix(self, training, with_weights, query, key, value):

@@ -1,7 +1,6 @@
-"""What the layers share: checks of arguments, layer normalization, and seeds."""
+"""What the layers share: checks of arguments, normalization, seeds and dropout."""
 
 import numbers
-from collections.abc import Callable
 
 import keras
 from keras import ops
@@ -9,9 +8,57 @@ from keras import ops
 from vit_keras.annotated import check_choice as check_choice
 from vit_keras.annotated import pair as pair
 from vit_keras.initializers import default_seed, fold_in
-from vit_keras.layers import kernels
+from vit_keras.keras_internals import FixedSeed
+from vit_keras.layers import backends
 from vit_keras.layers.quantization import policies
-from vit_keras.layers.remat import Dropout
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class Dropout(keras.layers.Dropout):
+    """`keras.layers.Dropout` whose next mask may be drawn before it is called.
+
+    It takes the arguments of `keras.layers.Dropout`, and keeps the shape.
+
+    Attributes:
+        drawn: A seed, a function of the inputs that stands for the call, or None.
+    """
+
+    drawn = None
+
+    def call(self, inputs, training=False):
+        if self.drawn is None or not training:
+            return super().call(inputs, training=training)
+        if callable(self.drawn):
+            return self.drawn(inputs)
+        seed = FixedSeed(self.drawn)
+        return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape, seed=seed)
+
+
+def rematerialise(function, x, dropouts):
+    """Computes `function(x)` without keeping its inner activations for the backward pass.
+
+    The backward pass computes them again. The seeds of the dropouts are drawn here: drawn inside
+    `function`, the second computation would get other masks, and its gradients would be wrong.
+
+    Args:
+        function: A function of one tensor.
+        x: The tensor.
+        dropouts: The `Dropout` layers that `function` calls in training.
+
+    Returns:
+        What `function` returns.
+    """
+
+    def replay(x, *seeds):
+        for dropout, seed in zip(dropouts, seeds):
+            dropout.drawn = seed
+        try:
+            return function(x)
+        finally:
+            for dropout in dropouts:
+                dropout.drawn = None
+
+    return keras.remat(replay)(x, *(dropout.seed_generator.next() for dropout in dropouts))
 
 
 def check_positive(**sizes) -> None:
@@ -58,21 +105,13 @@ def check_tokens(layer: keras.layers.Layer, shape: tuple, built: tuple) -> None:
         )
 
 
-def call_layer(outer: keras.layers.Layer, layer: Callable, x, training=None, **kwargs):
-    """Calls a sublayer of `outer` with a tensor of its type."""
-    return layer(x, training=training, **kwargs)
-
-
-call_inside = kernels.lookup("call_inside", call_layer)  # the same, while `outer` is called
-
-
-@kernels.dispatch("layer_norm")
+@backends.dispatch("layer_norm")
 def normalize(x, gamma, beta, epsilon: float):
     """LN(x) γ + β over the last axis."""
     return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
 
 
-train_normalize = kernels.lookup("train_layer_norm", normalize)
+train_normalize = backends.lookup("train_layer_norm", normalize)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

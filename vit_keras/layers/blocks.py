@@ -1,24 +1,56 @@
-"""The transformer encoder block (Eq. 2 and 3)."""
+"""The transformer encoder block (Eq. 2 and 3), and what belongs to it alone."""
 
 import dataclasses
 import functools
 from typing import Any
 
 import keras
+from keras import ops
 
-from vit_keras.layers import kernels
-from vit_keras.layers.attention import MultiHeadDotProductAttention
-from vit_keras.layers.base import NORMALIZATIONS, SeededLayer, call_inside, call_layer, check_rates
+from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
+from vit_keras.layers.base import NORMALIZATIONS, Dropout, SeededLayer, check_rates, rematerialise
 from vit_keras.layers.block_options import PAPER, BlockOptions
-from vit_keras.layers.layer_scale import LayerScale
 from vit_keras.layers.mlp import MLPS
-from vit_keras.layers.remat import Dropout, rematerialise
 
 
-@kernels.dispatch("encoder_block")
-def compute_whole(block, x, training):
-    """The result of an `EncoderBlock` by one function, or None where it has to call its layers."""
-    return None
+@keras.saving.register_keras_serializable(package="vit_keras")
+class LayerScale(SeededLayer):
+    """Multiplies each channel by a learned factor, x · γ (arXiv 2103.17239, Eq. 4).
+
+    Args:
+        initial_value: The value at which all factors `gamma` `(D,)` start.
+        **kwargs: Arguments of `SeededLayer`.
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        `(B, N, D)`.
+
+    Example:
+        >>> float(vit_keras.layers.LayerScale(0.5)(np.ones((1, 1, 2)))[0, 0, 0])
+        0.5
+    """
+
+    def __init__(self, initial_value: float, **kwargs):
+        super().__init__(**kwargs)
+        self.initial_value = initial_value
+
+    def build(self, input_shape):
+        self.gamma = self.add_weight(
+            name="gamma",
+            shape=(input_shape[-1],),
+            initializer=keras.initializers.Constant(self.initial_value),
+        )
+
+    def call(self, x):
+        return x * self.gamma
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "initial_value": self.initial_value}
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -87,8 +119,6 @@ class EncoderBlock(SeededLayer):
         self.rematerialise = rematerialise
         self.position_embedding = position_embedding
         self.options = BlockOptions.of(options)
-        alike = dataclasses.replace(self.options, layer_scale=None, qkv_bias="all")
-        self.is_standard = position_embedding is None and alike == PAPER
         self._make_branches(grid)
         self.attention_out_dropout = self.dropout(dropout_rate, "dropout")
         branch: dict[str, Any] = {"rate": stochastic_depth_rate, "noise_shape": (None, 1, 1)}
@@ -137,15 +167,11 @@ class EncoderBlock(SeededLayer):
             layer.build(input_shape)
 
     def call(self, inputs, training=None, return_attention_weights=False):
-        x = None if return_attention_weights else compute_whole(self, inputs, training)
-        if x is not None:
-            return x
         if self.rematerialise and training:  # in the backward pass, after this call has ended
             options = {"training": training, "return_attention_weights": return_attention_weights}
-            compute = functools.partial(self.compute_by_layers, **options)
+            compute = functools.partial(self.compute, **options)
             return rematerialise(compute, inputs, self.dropouts)
-        apply = functools.partial(call_inside, self, training=training)
-        return self._compute(apply, inputs, return_attention_weights)
+        return self.compute(inputs, training, return_attention_weights)
 
     @property
     def dropouts(self) -> list[Dropout]:
@@ -154,30 +180,28 @@ class EncoderBlock(SeededLayer):
         layers = (attention, self.attention_out_dropout, self.drop_path_0, *mlp, self.drop_path_1)
         return [layer for layer in layers if isinstance(layer, Dropout)]
 
-    def compute_by_layers(self, inputs, training, return_attention_weights=False):
-        """What a call returns, by whole calls of the sublayers, inside or outside of a call."""
-        apply = functools.partial(call_layer, self, training=training)
-        return self._compute(apply, inputs, return_attention_weights)
-
-    def _compute(self, apply, inputs, return_attention_weights):
-        normal, weights = apply(self.norm_0, inputs), None
+    def compute(self, inputs, training=None, return_attention_weights=False):
+        """What a call returns, without rematerialization, inside or outside of a call."""
+        normal, weights = self.norm_0(inputs, training=training), None
         if return_attention_weights:
-            x, weights = apply(self.attention, normal, return_attention_weights=True)
+            x, weights = self.attention(normal, training=training, return_attention_weights=True)
         else:
-            x = apply(self.attention, normal)
-        x = apply(self.attention_out_dropout, x)
+            x = self.attention(normal, training=training)
+        x = self.attention_out_dropout(x, training=training)
         if self.norm_2 is None:  # in parallel
-            x = self._scaled(apply, x + apply(self.mlp, normal), self.layer_scale_0)
-            y = inputs + apply(self.drop_path_0, x)
+            x = self._scaled(x + self.mlp(normal, training=training), self.layer_scale_0)
+            y = inputs + self.drop_path_0(x, training=training)
         else:
-            x = inputs + apply(self.drop_path_0, self._scaled(apply, x, self.layer_scale_0))
-            y = apply(self.mlp, apply(self.norm_2, x))
-            y = x + apply(self.drop_path_1, self._scaled(apply, y, self.layer_scale_1))
+            x = self._scaled(x, self.layer_scale_0)
+            x = inputs + self.drop_path_0(x, training=training)
+            y = self.mlp(self.norm_2(x, training=training), training=training)
+            y = self._scaled(y, self.layer_scale_1)
+            y = x + self.drop_path_1(y, training=training)
         return (y, weights) if return_attention_weights else y
 
     @staticmethod
-    def _scaled(apply, x, layer_scale):
-        return x if layer_scale is None else apply(layer_scale, x)
+    def _scaled(x, layer_scale):
+        return x if layer_scale is None else layer_scale(x)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -203,3 +227,51 @@ class EncoderBlock(SeededLayer):
             "options": None if self.options == PAPER else dataclasses.asdict(self.options),
         }
         return {**super().get_config(), **config}
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class WithAttentionWeights(keras.layers.Layer):
+    """Calls an `EncoderBlock` and returns its attention weights as well.
+
+    Args:
+        block: The `EncoderBlock`, whose weights this layer shares.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        `(B, N, D)`.
+
+    Output shape:
+        Two tensors: `(B, N, D)` and the weights `(B, H, N, N)`.
+
+    Example:
+        >>> block = vit_keras.layers.EncoderBlock(num_heads=12, mlp_dim=3072)
+        >>> x, weights = vit_keras.layers.WithAttentionWeights(block)(keras.Input((197, 768)))
+        >>> weights.shape
+        (None, 12, 197, 197)
+    """
+
+    def __init__(self, block: EncoderBlock, **kwargs):
+        super().__init__(**kwargs)
+        self.block = block
+
+    def build(self, input_shape):
+        if not self.block.built:
+            self.block.build(input_shape)
+
+    def call(self, inputs, training=None):
+        x, weights = self.block(inputs, training=training, return_attention_weights=True)
+        dtype = self.compute_dtype  # which may be another one than the block's
+        return ops.cast(x, dtype), ops.cast(weights, weights_dtype(dtype))
+
+    def compute_output_spec(self, inputs, training=None):
+        x, weights = self.block.compute_output_spec(inputs, return_attention_weights=True)
+        dtypes = self.compute_dtype, weights_dtype(self.compute_dtype)
+        return tuple(keras.KerasTensor(y.shape, dtype) for y, dtype in zip((x, weights), dtypes))
+
+    def get_config(self):
+        return {**super().get_config(), "block": keras.saving.serialize_keras_object(self.block)}
+
+    @classmethod
+    def from_config(cls, config):
+        block = keras.saving.deserialize_keras_object(config.pop("block"))
+        return cls(block, **config)

@@ -4,8 +4,7 @@ import keras
 from keras import ops
 
 from vit_keras.layers.base import SeededLayer, check_choice, check_positive
-from vit_keras.layers.group_norm import GroupNorm
-from vit_keras.layers.std_conv import StdConv, strided_shape
+from vit_keras.layers.std_conv import GroupNorm, StdConv, strided_shape
 
 
 class _Unit(SeededLayer):

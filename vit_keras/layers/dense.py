@@ -5,14 +5,18 @@ import math
 import keras
 from keras import ops
 
-from vit_keras.layers import kernels
-from vit_keras.layers.kernels.activations import GELUS, IN_TRAINING, gelu, gelu_quick, gelu_tanh
+from vit_keras.layers import backends
+from vit_keras.layers.backends.activations import GELUS, gelu, gelu_quick, gelu_tanh
 from vit_keras.layers.low_rank import LowRankKernel
 
 __all__ = ["GELUS", "Dense", "HeadsDense", "gelu", "gelu_quick", "gelu_tanh", "linear"]
+IN_TRAINING = {
+    gelu: backends.lookup("train_gelu", gelu),
+    gelu_tanh: backends.lookup("train_gelu_tanh", gelu_tanh),
+}
 
 
-@kernels.dispatch("affine")
+@backends.dispatch("affine")
 def affine(rows, kernel, bias, tokens):
     """rows kernel + bias of `(R, K)`, `(K, M)` and `(M,)` or None, for images of some tokens."""
     y = ops.matmul(rows, kernel)
@@ -20,7 +24,7 @@ def affine(rows, kernel, bias, tokens):
     return y if bias is None else ops.add(y, bias)
 
 
-@kernels.dispatch("linear")
+@backends.dispatch("linear")
 def linear(x, kernel, bias, activation=None):
     """Computes activation(x kernel + bias) as one product of all rows.
 

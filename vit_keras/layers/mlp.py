@@ -1,15 +1,12 @@
 """The MLP of the encoder blocks (Eq. 3)."""
 
-import functools
-
 import keras
 
 from vit_keras.initializers import Normal, xavier_uniform
-from vit_keras.layers import kernels
+from vit_keras.layers import backends
 from vit_keras.layers.base import (
     NORMALIZATIONS,
     SeededLayer,
-    call_inside,
     check_choice,
     check_positive,
     check_rates,
@@ -17,7 +14,7 @@ from vit_keras.layers.base import (
 from vit_keras.layers.dense import GELUS, Dense
 
 
-@kernels.dispatch("train_mlp")
+@backends.dispatch("train_mlp")
 def train_mlp(x, first, second):
     """second(first(x)) of two `Dense` layers in training, `(…, D)` -> `(…, D)`."""
     return second(first(x))
@@ -65,9 +62,9 @@ class _TwoLayers(SeededLayer):
 
     def _from_hidden(self, x, training):
         """The last layer on hidden units `(B, N, mlp_dim)`: `(B, N, D)`."""
-        apply = functools.partial(call_inside, self, training=training)
-        x = x if self.norm is None else apply(self.norm, x)
-        return apply(self.dropout_1, apply(self.dense_1, apply(self.dropout_0, x)))
+        x = x if self.norm is None else self.norm(x, training=training)
+        x = self.dense_1(self.dropout_0(x, training=training), training=training)
+        return self.dropout_1(x, training=training)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -143,8 +140,7 @@ class MlpBlock(_TwoLayers):
         plain = not self.dropout_rate and self.norm is None
         if training and plain and self.dense_0.quantization_mode is None:
             return train_mlp(inputs, self.dense_0, self.dense_1)
-        hidden = call_inside(self, self.dense_0, inputs, training=training)
-        return self._from_hidden(hidden, training)
+        return self._from_hidden(self.dense_0(inputs, training=training), training)
 
     def get_config(self):
         return {**super().get_config(), "gelu": self.gelu}
@@ -184,8 +180,7 @@ class SwiGLU(_TwoLayers):
         super().build(input_shape)
 
     def call(self, inputs, training=None):
-        apply = functools.partial(call_inside, self, training=training)
-        hidden = apply(self.gate, inputs) * apply(self.dense_0, inputs)
+        hidden = self.gate(inputs, training=training) * self.dense_0(inputs, training=training)
         return self._from_hidden(hidden, training)
 
 

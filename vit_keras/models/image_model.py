@@ -9,7 +9,7 @@ import numpy as np
 
 from vit_keras.annotated import fits, short
 from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
-from vit_keras.layers import kernels
+from vit_keras.layers import backends
 from vit_keras.models.compile_checks import check_compile
 from vit_keras.models.input_shapes import check_images, check_inputs
 from vit_keras.preprocessing import Preprocessing, with_tuples
@@ -17,30 +17,43 @@ from vit_keras.resizing import Resizing
 from vit_keras.tasks import CLASSES, Task
 
 
-@kernels.dispatch("call_chain")
-def call_chain(model, x, training):
-    """What a functional model computes, by shorter calls of its layers than Keras'.
-
-    Returns:
-        The outputs, or None where Keras has to call the layers.
-    """
+@backends.dispatch("call_in_step")
+def call_in_step(model, x, training):
+    """What a model computes in a step that replays it; None where Keras has to call the layers."""
     return None
 
 
-@kernels.dispatch("make_step")
+@backends.dispatch("make_step")
 def make_step(model, name, make, force):
     """Makes the attribute `name` of a model, a step function, by Keras' method `make`."""
     return make(force)
 
 
-@kernels.dispatch("predict_array")
-def predict_array(model, images, batch_size):
-    """What `model.predict` returns for an array of images, by less work around each batch.
+predict_batches = backends.lookup("predict_batches")
+
+
+def predict_array(model, images, batch_size: int | None):
+    """What `model.predict` returns for an array of images, without Keras' loop around each batch.
+
+    Keras makes a loader, an iterator and callbacks for each call, and more for each batch. For a
+    small image this takes a twentieth of the model's time on torch and a fifth on JAX. On
+    TensorFlow it takes twice the model's time.
 
     Returns:
-        The outputs, or None where Keras has to predict.
+        The outputs, or None where Keras has to predict: `images` are no float32 array, or a
+        distribution over devices is set.
     """
-    return None
+    size = 32 if batch_size is None else batch_size
+    is_plain = isinstance(images, np.ndarray) and images.dtype == np.float32
+    if not is_plain or size < 1 or keras.distribution.distribution() is not None:
+        return None
+    batches = [images[start : start + size] for start in range(0, len(images), size)]
+    outputs = predict_batches(model, batches) if predict_batches else None
+    if outputs is None:
+        return None
+    to_numpy = keras.ops.convert_to_numpy
+    join = lambda *arrays: np.concatenate([to_numpy(array) for array in arrays])
+    return keras.tree.map_structure(join, *outputs)
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -81,8 +94,8 @@ class ImageModel(keras.Model):
     def __call__(self, *args, **kwargs):
         images = args[0] if args else kwargs.get("inputs")
         check_images(self, images)
-        if len(args) == 1 and kwargs.keys() <= {"training"}:
-            outputs = call_chain(self, images, kwargs.get("training"))
+        if len(args) == 1 and kwargs.keys() == {"training"}:
+            outputs = call_in_step(self, images, kwargs["training"])
             if outputs is not None:
                 return outputs
         return super().__call__(*args, **kwargs)

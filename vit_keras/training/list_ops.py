@@ -9,28 +9,28 @@ import contextlib
 
 from keras import ops
 
-from vit_keras.layers import kernels
+from vit_keras.layers import backends
 
 
-@kernels.dispatch("no_grad")
+@backends.dispatch("no_grad")
 def no_grad():
     """Returns the context in which variables are updated in place."""
     return contextlib.nullcontext()
 
 
-@kernels.dispatch("global_norm")
+@backends.dispatch("global_norm")
 def global_norm(tensors):
     """Returns the norm of all `tensors` together, a float32 scalar."""
     return ops.sqrt(sum(ops.sum(ops.square(ops.cast(x, "float32"))) for x in tensors))
 
 
-@kernels.dispatch("scale_tensors")
+@backends.dispatch("scale_tensors")
 def scale_tensors(tensors, scale):
     """Returns `tensors` times `scale`; torch scales them in place, as `clip_grad_norm_` does."""
     return [x * ops.cast(scale, x.dtype) for x in tensors]
 
 
-@kernels.dispatch("move_towards")
+@backends.dispatch("move_towards")
 def move_towards(variables, targets, fraction):
     """Moves `variables` by `fraction` of the way to `targets`, all the way for 1."""
     for variable, target in zip(variables, targets):
@@ -38,7 +38,7 @@ def move_towards(variables, targets, fraction):
         variable.assign(variable + step)
 
 
-@kernels.dispatch("update_if")
+@backends.dispatch("update_if")
 def update_if(condition, update, otherwise, variables):
     """Calls `update()` where `condition` holds, else `otherwise()`; both assign to `variables`."""
     ops.cond(condition, update, otherwise)

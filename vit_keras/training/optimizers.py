@@ -5,12 +5,12 @@ import ml_dtypes
 from keras import ops
 
 from vit_keras.keras_internals import layout_of
-from vit_keras.layers import kernels
+from vit_keras.layers import backends
 from vit_keras.training.layer_rules import num_blocks
 from vit_keras.training.schedules import WarmupDecay
 from vit_keras.training.update_rule import UpdateRule
 
-adam_update = kernels.lookup("adam_update")
+adam_update = backends.lookup("adam_update")
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -86,7 +86,7 @@ class AdamW(UpdateRule):
 
     def update_group(self, weights, gradients, indices, rate, weight_decay):
         moments = ([slot[i] for i in indices] for slot in (self._momentums, self._velocities))
-        update = kernels.lookup("adamw_update")
+        update = backends.lookup("adamw_update")
         assert update is not None  # it comes with "update_groups", which calls this method
         update(
             *(weights, gradients, *moments, self.iterations + 1),
@@ -158,7 +158,7 @@ class SGD(UpdateRule):
 
     def update_group(self, weights, gradients, indices, rate, weight_decay):
         traces = [self._traces[index] for index in indices]
-        update = kernels.lookup("sgd_update")
+        update = backends.lookup("sgd_update")
         assert update is not None  # it comes with "update_groups", which calls this method
         update(weights, gradients, traces, self._momentum, rate=rate, weight_decay=weight_decay)
 

@@ -3,12 +3,12 @@
 from keras import ops
 
 from vit_keras import keras_internals
-from vit_keras.layers import kernels
+from vit_keras.layers import backends
 from vit_keras.training import distribution, list_ops
 from vit_keras.training.layer_rules import rate_multiplier
 
 DECAYED = ("/kernel", "/lora_kernel_a", "/lora_kernel_b")
-update_groups = kernels.lookup("update_groups")  # None: the backend updates one variable at a time
+update_groups = backends.lookup("update_groups")  # None: the backend updates one variable at a time
 
 
 class UpdateRule(keras_internals.Optimizer):

@@ -1,12 +1,143 @@
-"""Private names of Keras' optimizers and of its loop over batches."""
+"""Every use of names that are private to Keras, each with what it relies on.
+
+Keras may change such names in any minor version. The supported versions are therefore bounded here
+and in `pyproject.toml`, each use checks the version that runs, and `tests/test_keras_internals.py`
+checks that the names exist and take the arguments that are passed to them.
+"""
 
 import contextlib
 import functools
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Iterable
 
 import keras
 
-from vit_keras.keras_internals.version import check_keras
+SUPPORTED = "3.15"  # the minor version whose private names are used here
+REQUIREMENT = "keras>=3.15,<3.16"
+
+
+def check_keras() -> None:
+    """Checks that Keras has the private names that the caller is about to use.
+
+    Raises:
+        ImportError: If the installed version is not a supported one.
+    """
+    if keras.__version__.split(".")[:2] != SUPPORTED.split("."):
+        raise ImportError(
+            f"This operation uses private names of Keras {SUPPORTED}, which other versions may not "
+            f'have. Received: Keras {keras.__version__}. Run: pip install "{REQUIREMENT}"'
+        )
+
+
+class FixedSeed(keras.random.SeedGenerator):
+    """A seed generator that gives one seed, drawn before, and has no state to advance."""
+
+    _initial_seed = 0  # Keras' dropout on torch takes the global generator where this is None
+
+    def __init__(self, seed):
+        check_keras()
+        self.seed = seed
+
+    def next(self, ordered=True):
+        return self.seed
+
+
+def operation_of(tensor: keras.KerasTensor) -> keras.Operation:
+    """The layer or operation of a functional model that made `tensor`."""
+    check_keras()
+    return tensor._keras_history.operation
+
+
+def first_input_of(tensor: keras.KerasTensor) -> keras.KerasTensor:
+    """The first input of the call that made `tensor`."""
+    operation, node_index = operation_of(tensor), tensor._keras_history.node_index
+    return operation._inbound_nodes[node_index].input_tensors[0]
+
+
+def count_uses(operation: keras.Operation) -> int:
+    """The number of calls, in all models, that take the outputs of `operation`."""
+    check_keras()
+    return len(operation._outbound_nodes)
+
+
+def chain_of(model: keras.Model) -> list[keras.Operation]:
+    """The operations of a functional model in which each one takes the result of the one before.
+
+    Empty for other models, and where an operation was called with another argument. Relies on
+    `_nodes_by_depth`, and on nodes holding the `arguments` and `outputs` of a call.
+    """
+    check_keras()
+    tensors, chain = list(model.inputs), []
+    nodes = [node for depth in model._nodes_by_depth.values() for node in depth]
+    for node in reversed(nodes):  # from the input to the output
+        if node.is_input:
+            continue
+        takes, *others = node.arguments.args
+        is_next = len(tensors) == 1 and takes is tensors[0] and not others
+        if not is_next or node.arguments.kwargs not in ({}, {"training": False}):
+            return []
+        tensors = node.outputs
+        chain.append(node.operation)
+    return chain if len(tensors) == 1 and tensors[0] is model.output else []
+
+
+def sublayers(layer: keras.Layer) -> list[keras.Layer]:
+    """The layer and the layers in it, at any depth."""
+    check_keras()
+    return list(layer._flatten_layers())
+
+
+def take_own_policy(layer: keras.layers.Layer) -> None:
+    """Replaces the map of dtype policies that a sublayer got from its parent by its own policy."""
+    check_keras()
+    policy = layer._dtype_policy
+    if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+        layer._dtype_policy = policy[layer.path]
+
+
+def stored_kernel(layer: keras.layers.Layer):
+    """The kernel variable of a Keras dense layer, to which `layer.kernel` adds LoRA's product."""
+    check_keras()
+    return layer._kernel
+
+
+def tensors_of(variables: Iterable[keras.Variable]) -> list:
+    """The tensors that variables on torch hold, in their own types whatever scope is open.
+
+    Relies on `_value`.
+    """
+    check_keras()
+    return [variable._value for variable in variables]
+
+
+def weights_in_memory(model: keras.Model) -> io.BytesIO:
+    """What `model.save_weights` writes into a `.weights.h5` file.
+
+    HDF5 does not survive a full disk: a write that fails as the file closes ends the process by a
+    segmentation fault (https://github.com/h5py/h5py/issues/914). Memory does not fill like that.
+    """
+    check_keras()
+    from keras.src.saving import saving_lib
+
+    file = io.BytesIO()
+    store = saving_lib.H5IOStore(file, mode="w")
+    saving_lib._save_state(model, store, None, inner_path="", visited_saveables=set())
+    store.close()
+    return file
+
+
+@contextlib.contextmanager
+def unlocked(layer: keras.layers.Layer):
+    """While open, a built layer takes more weights.
+
+    Relies on the layer's tracker refusing attributes with variables while it is locked.
+    """
+    check_keras()
+    layer._tracker.unlock()
+    try:
+        yield
+    finally:
+        layer._tracker.lock()
 
 
 class Optimizer(keras.optimizers.Optimizer):

@@ -6,7 +6,7 @@ TensorFlow, long sequences go through it in blocks of queries, and their other l
 
 from collections.abc import Callable
 
-from vit_keras.layers.kernels import choices
+from vit_keras.layers.backends import options_of
 
 BLOCK = 256  # queries at a time, at most
 # Tokens from which a sequence is long, and the option of `choices` that says so; none asks no one.
@@ -15,7 +15,7 @@ LENGTHS: dict[int, str | None] = {512: "from_512", 1024: "from_1024", 2048: None
 
 def is_long(*lengths: int | None) -> bool:
     """Whether attention between sequences of these lengths is computed block by block."""
-    options = choices.options_of("long_sequences")
+    options = options_of("long_sequences")
     shortest = min(length or 0 for length in lengths)  # one that is not known counts as short
     return any(
         shortest >= length and (option is None or options[option])

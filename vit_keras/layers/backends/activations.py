@@ -2,8 +2,6 @@
 
 from keras import ops
 
-from vit_keras.layers.kernels.table import lookup
-
 
 def gelu(x):
     """x Φ(x), by erf."""
@@ -21,4 +19,3 @@ def gelu_quick(x):
 
 
 GELUS = {"exact": gelu, "tanh": gelu_tanh, "quick": gelu_quick}
-IN_TRAINING = {gelu: lookup("train_gelu", gelu), gelu_tanh: lookup("train_gelu_tanh", gelu_tanh)}

@@ -1,0 +1,254 @@
+"""On torch, `predict` and `evaluate` replay recorded graphs, which compute the bits of the layers.
+
+What follows from a change of a layer is tested on every backend.
+"""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import assert_close, randomise, to_numpy
+from vit_keras.layers import EncoderBlock, backends
+from vit_keras.models import HybridViT, VisionTransformer, add_lora
+
+SIZES = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24, "num_classes": 3}
+on_torch = pytest.mark.on("torch")
+
+
+def make(**arguments):
+    model = VisionTransformer(8, 4, **SIZES, **arguments, seed=1)
+    return randomise(model, np.random.default_rng(0))
+
+
+@pytest.fixture
+def images(rng):
+    return rng.normal(size=(2, 8, 8, 3)).astype("float32")
+
+
+def replayed(model, images):
+    """The outputs of `predict` once it replays, as one array."""
+    outputs = [model.predict(images, verbose=0) for _ in range(3)][-1]
+    return np.concatenate(keras.tree.flatten(outputs), axis=-1)
+
+
+def by_layers(model, images):
+    outputs = keras.tree.flatten(model(images, training=False))
+    return np.concatenate([to_numpy(y) for y in outputs], axis=-1)
+
+
+def count_graphs(model):
+    """How many graphs of the model there are."""
+    plan = model.predict_function.plans[model]
+    return sum(len(piece.graphs) for piece in plan.pieces(training=False))
+
+
+ARGUMENTS = {
+    "paper": {},
+    "gap": {"classifier": "gap", "representation_size": 5},
+    "map": {"classifier": "map"},
+    "registers": {"num_registers": 2, "layer_scale": 0.3, "pre_norm": True},
+    "rope": {"rope": {"base": 100.0}, "qkv_bias": "qv", "mlp": "swiglu"},
+    "relative": {"position_embedding": "relative_2d"},
+    "distilled": {"classifier": "distilled"},
+    "windows": {"window_size": 1, "qk_norm": True},
+    "float64": {"dtype": "float64"},
+    "mixed": {"dtype": "mixed_bfloat16"},
+}
+
+
+@on_torch
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+def test_graphs_have_the_bits_of_layers(arguments, images):
+    model = make(**arguments)
+    np.testing.assert_array_equal(replayed(model, images), by_layers(model, images))
+    assert count_graphs(model) == 1
+    others = 2 * images[::-1] + 1
+    np.testing.assert_array_equal(replayed(model, others), by_layers(model, others))
+    assert count_graphs(model) == 1
+    np.testing.assert_array_equal(replayed(model, images[:1]), by_layers(model, images[:1]))
+    assert count_graphs(model) == 2
+
+
+@on_torch
+def test_products_of_the_other_library_are_replayed(monkeypatch, images, request):
+    from vit_keras.layers.backends import torch
+
+    if not torch.has_onednn():
+        pytest.skip("this torch has no other library")
+    monkeypatch.setattr(torch, "LARGE", 1)
+    request.addfinalizer(lambda: backends.use({}))
+    model = make()
+    first = replayed(model, images)
+    backends.use({"torch_products": {"forward": True}})
+    np.testing.assert_array_equal(replayed(model, images), by_layers(model, images))
+    assert_close(replayed(model, images), first)
+    code = next(iter(model.predict_function.plans[model].pieces(False)[0].graphs.values()))[0]
+    assert "mkldnn" in str(code.__self__.graph)
+
+
+@on_torch
+def test_evaluate_replays(images):
+    labels, losses = np.arange(2), []
+    for eagerly in (True, False):
+        model = make()
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("sgd", loss, run_eagerly=eagerly)
+        losses.append([model.evaluate(images, labels, verbose=0) for _ in range(3)])
+    assert losses[0] == losses[1] and len(set(losses[0])) == 1
+    assert model.test_function.plans[model].pieces(False)[0].graphs
+
+
+@on_torch
+def test_changes_of_weights_are_seen_however_they_are_made(images):
+    model = make()
+    before = replayed(model, images)
+    kernel = model.get_layer("encoderblock_1").mlp.dense_0.kernel
+    kernel.value.data.mul_(2.0)
+    after = replayed(model, images)
+    assert np.abs(after - before).max() > 1e-3
+    np.testing.assert_array_equal(after, by_layers(model, images))
+    kernel.value.data = kernel.value.data.clone() / 2
+    np.testing.assert_array_equal(replayed(model, images), before)
+    assert count_graphs(model) == 1
+
+
+def quantize(model):
+    model.quantize("int8")
+
+
+def adapt(model):
+    add_lora(model, 2, seed=0)
+    for layer in (model.get_layer(f"encoderblock_{i}").attention.query for i in range(2)):
+        layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
+
+
+def adapt_one_layer(model):
+    query = model.get_layer("encoderblock_0").attention.query
+    query.enable_lora(2, b_initializer="ones")
+
+
+CHANGES = {"quantized": quantize, "adapters": adapt, "one adapter": adapt_one_layer}
+
+
+@on_torch
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_changes_of_layers_are_seen(change, images):
+    model = make()
+    before = replayed(model, images)
+    change(model)
+    after = replayed(model, images)
+    assert np.abs(after - before).max() > 0
+    np.testing.assert_array_equal(after, by_layers(model, images))
+
+
+@on_torch
+def test_hooks_see_each_call(images):
+    model, seen = make(), []
+    expected = replayed(model, images)
+    handle = model.get_layer("encoderblock_1").norm_2.register_forward_hook(
+        lambda layer, arguments, y: seen.append(layer.name)
+    )
+    np.testing.assert_array_equal(replayed(model, images), expected)
+    assert seen == ["LayerNorm_2"] * 3
+    handle.remove()
+    replayed(model, images)
+    assert len(seen) == 3
+
+
+@on_torch
+def test_layers_of_others_are_called(images):
+    called = []
+
+    class Shout(keras.layers.Layer):
+        def call(self, x):
+            called.append(self.name)
+            return 2 * x
+
+    base = make()
+    model = type(base)(base.input, Shout()(base.output))
+    called.clear()
+    np.testing.assert_array_equal(replayed(model, images), 2 * by_layers(base, images))
+    assert len(called) == 3
+
+
+@pytest.mark.parametrize("is_patched", [False, True])
+def test_predict_computes_what_the_block_computes(monkeypatch, images, is_patched):
+    """A block that is edited is computed as edited: there is no other form of it."""
+    call = EncoderBlock.call
+
+    def edited(self, inputs, training=None, return_attention_weights=False):
+        return 2 * call(self, inputs, training, return_attention_weights)
+
+    model = make()
+    before = replayed(model, images)
+    if is_patched:
+        monkeypatch.setattr(EncoderBlock, "call", edited)
+        model.compile()  # which compiled functions need
+    else:
+        kind = type("Edited", (EncoderBlock,), {"call": edited})
+        model = _with_blocks(model, kind)
+    after = replayed(model, images)
+    assert np.abs(after - before).max() > 1e-2
+    assert_close(after, by_layers(model, images), rtol=2e-6)
+
+
+def _with_blocks(model, kind):
+    """The same model with blocks of another class."""
+
+    def replace(layer):
+        of_kind = kind if isinstance(layer, EncoderBlock) else type(layer)
+        return of_kind.from_config(layer.get_config())
+
+    copy = keras.models.clone_model(model, clone_function=replace)
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+@on_torch
+def test_a_patched_block_is_computed_at_once(monkeypatch, images):
+    model = make()
+    before, call = replayed(model, images), EncoderBlock.call
+    monkeypatch.setattr(EncoderBlock, "call", lambda *a, **kw: 2 * call(*a, **kw))
+    after = replayed(model, images)
+    assert np.abs(after - before).max() > 1e-2
+    np.testing.assert_array_equal(after, by_layers(model, images))
+
+
+@on_torch
+@pytest.mark.parametrize("before", ["predict", "fit"])
+def test_a_used_model_is_exported(before, images, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = make()
+    use_model(model, before, images)
+    path = str(tmp_path / "model.onnx")
+    model.export(path, format="onnx", verbose=False)
+    session = onnxruntime.InferenceSession(path)
+    (outputs,) = session.run(None, {session.get_inputs()[0].name: images})
+    assert_close(outputs, by_layers(model, images), rtol=1e-4)
+
+
+def use_model(model, how, images):
+    if how == "fit":
+        model.compile("sgd", "mse")
+        model.fit(images, np.zeros((2, 3)), verbose=0)
+    replayed(model, images)
+
+
+@on_torch
+def test_a_trained_hybrid_is_traced(images):
+    import torch
+
+    images = np.tile(images, (1, 4, 4, 1))
+    model = randomise(HybridViT(32, (1,), 0.5, 2, **SIZES, seed=1), np.random.default_rng(0))
+    use_model(model, "fit", images)
+    traced = torch.jit.trace(model.eval(), torch.tensor(images))
+    assert_close(to_numpy(traced(torch.tensor(images))), by_layers(model, images))
+
+
+@on_torch
+def test_a_regularizer_of_activations_counts(images):
+    model = make()
+    model.predict(images, verbose=0)
+    model.get_layer("encoderblock_0").mlp.dense_1.activity_regularizer = keras.regularizers.L2(1.0)
+    model(images)
+    assert len(model.losses) == 1 and float(model.losses[0].detach()) > 0

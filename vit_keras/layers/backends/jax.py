@@ -1,0 +1,377 @@
+"""What JAX computes by code of its own: long sequences on CPUs, and steps of prediction.
+
+XLA keeps the weights of attention that is written out, a number for each head and pair of tokens.
+By blocks, no more than the weights of one head's block exist at a time. Only q, k, v, the result
+and a logarithm for each query are kept, and the gradient computes the weights again (arXiv
+2205.14135). XLA also keeps several arrays of a normalization and of GELU. For long sequences only
+their inputs are kept here. XLA computes the gradients to all weights last, and keeps until then
+what they are made of. Here the gradient to an input waits for the gradients to weights.
+"""
+
+import functools
+import weakref
+
+import jax
+import jax.numpy as jnp
+import keras
+from keras import ops
+
+from vit_keras.layers.backends import is_faster
+from vit_keras.layers.backends.long_sequences import divide, is_long, measured
+
+
+def attention(query, key, value, scale):
+    """softmax(scale q kᵀ) v of `(B, N, H, d)`; None for short sequences on CPUs.
+
+    XLA's own attention has no float16 on CPUs, and the sum that the layer writes out is faster.
+    """
+    if not on_cpus():
+        return ops.dot_product_attention(query, key, value, scale=scale)
+    if is_long(query.shape[1], key.shape[1]):
+        return blockwise(query, key, value, scale)
+    return None
+
+
+def on_cpus() -> bool:
+    """Whether models run on CPUs."""
+    return all(device.startswith("cpu") for device in keras.distribution.list_devices())
+
+
+def blockwise(query, key, value, scale):
+    """softmax(scale q kᵀ) v of `(B, N, H, d)`, by blocks of queries: `(B, N, H, d)`."""
+    return jnp.reshape(_attend(query, key, value, scale), query.shape)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _attend(query, key, value, scale):
+    """The result as `(B, N, D)`, so that it and the rows of the next product are one array."""
+    return _forward(query, key, value, scale)[0]
+
+
+def _forward(query, key, value, scale):
+    key, value, queries = _groups(key), _groups(value), _blocks(query)
+    count = queries.shape[1]
+
+    def of_block(i, results):
+        group, block = i // count, i % count
+        logits = _logits(queries[group, block] * scale, key[group])  # (B, G, Q, N)
+        most = jnp.max(logits, axis=-1, keepdims=True)
+        numerators = jnp.exp(logits - most)
+        total = jnp.sum(numerators, axis=-1, keepdims=True)
+        x = _product("bgqn,bgnd->bgqd", numerators.astype(value.dtype), value[group]) / total
+        of_queries = x.astype(query.dtype), most + jnp.log(total)
+        return tuple(y.at[group, block].set(z) for y, z in zip(results, of_queries))
+
+    logarithms = jnp.zeros((*queries.shape[:-1], 1), exact(query))
+    results = wait(queries, jnp.zeros_like(queries), logarithms)
+    x, logarithms = jax.lax.fori_loop(0, len(queries) * count, of_block, results)
+    x = _tokens(x, query.shape[1])
+    return x, (queries, key, value, x, logarithms)
+
+
+def _backward(scale, kept, gradient):
+    queries, key, value, x, logarithms = kept  # key and value are (groups, B, G, N, d)
+    shape = (*x.shape[:2], -1, key.shape[-1])
+    gradient, x = jnp.reshape(gradient, shape), jnp.reshape(x, shape)
+    sums = _blocks(jnp.sum((gradient * x).astype(exact(x)), axis=-1, keepdims=True))
+    gradients = _blocks(gradient)
+
+    def of_group(group, results):
+        key_of_group, value_of_group = key[group], value[group]
+
+        def of_block(i, results):
+            query_gradients, key_gradient, value_gradient = results
+            query, gradient = queries[group, i] * scale, gradients[group, i]
+            weights = jnp.exp(_logits(query, key_of_group) - logarithms[group, i])
+            logits = weights * (_logits(gradient, value_of_group) - sums[group, i])
+            weights, logits = weights.astype(value.dtype), logits.astype(key.dtype)
+            block = scale * _product("bgqn,bgnd->bgqd", logits, key_of_group)
+            return (
+                query_gradients.at[group, i].set(block.astype(query.dtype)),
+                key_gradient + _product("bgqn,bgqd->bgnd", logits, query),
+                value_gradient + _product("bgqn,bgqd->bgnd", weights, gradient),
+            )
+
+        query_gradients, *others = results
+        zeros = jnp.zeros(key.shape[1:], exact(key))
+        of_queries, *of_others = jax.lax.fori_loop(
+            0, queries.shape[1], of_block, (query_gradients, zeros, zeros)
+        )
+        others = (y.at[group].set(z.astype(y.dtype)) for y, z in zip(others, of_others))
+        return of_queries, *others
+
+    results = wait(gradient, *map(jnp.zeros_like, (queries, key, value)))
+    query_gradients, *others = jax.lax.fori_loop(0, len(key), of_group, results)
+    others = (_ungrouped(other) for other in others)
+    return jnp.reshape(_tokens(query_gradients, x.shape[1]), shape), *others
+
+
+_attend.defvjp(_forward, _backward)
+
+
+def wait(after, *tensors):
+    """Some tensors, which cannot be computed before `after`: they read a number of it, times 0.
+
+    XLA begins a program with all that needs no data, such as zeros, and keeps it until its use.
+    """
+    nothing = 0 * after.ravel()[0]
+    return tuple(x + nothing.astype(x.dtype) for x in tensors)
+
+
+def exact(x):
+    """The type to sum in: float32 at least."""
+    return jnp.promote_types(x.dtype, jnp.float32)
+
+
+def _product(equation, x, y):
+    """A product of tensors, in float32 at least."""
+    return jnp.einsum(equation, x, y, preferred_element_type=exact(x))
+
+
+_logits = functools.partial(_product, "bgqd,bgnd->bgqn")
+
+
+def _heads_at_a_time(heads: int) -> int:
+    """One, whose blocks fit into a processor's caches, or all where devices share the heads."""
+    shares_heads = isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel)
+    return heads if shares_heads else 1
+
+
+def _groups(x):
+    """`(B, N, H, d)` -> `(groups, B, G, N, d)`, each group of G heads."""
+    images, tokens, heads, width = x.shape
+    size = _heads_at_a_time(heads)
+    x = jnp.reshape(x, (images, tokens, heads // size, size, width))
+    return jnp.transpose(x, (2, 0, 3, 1, 4))
+
+
+def _ungrouped(x):
+    """`(groups, B, G, N, d)` -> `(B, N, H, d)`."""
+    groups, images, size, tokens, width = x.shape
+    x = jnp.transpose(x, (1, 3, 0, 2, 4))
+    return jnp.reshape(x, (images, tokens, groups * size, width))
+
+
+def _blocks(x):
+    """`(B, N, H, d)` -> `(groups, blocks, B, G, Q, d)`, with zeros for what the last one lacks.
+
+    Loops go over the first two axes alone, because devices may share the images or the heads.
+    """
+    count, size = divide(x.shape[1])
+    x = _groups(jnp.pad(x, ((0, 0), (0, count * size - x.shape[1]), (0, 0), (0, 0))))
+    x = jnp.reshape(x, (*x.shape[:3], count, size, x.shape[4]))
+    return jnp.transpose(x, (0, 3, 1, 2, 4, 5))
+
+
+def _tokens(blocks, tokens):
+    """`(groups, blocks, B, G, Q, d)` -> `(B, N, D)`."""
+    x = jnp.transpose(blocks, (2, 1, 4, 0, 3, 5))
+    return jnp.reshape(x, (x.shape[0], x.shape[1] * x.shape[2], -1))[:, :tokens]
+
+
+def _heads_first(x):
+    """`(B, N, H, d)` <-> `(B, H, N, d)`."""
+    return jnp.transpose(x, (0, 2, 1, 3))
+
+
+def measure(rounds=3, heads=6, width=64) -> dict[str, dict[str, bool]]:
+    """The lengths from which blocks, which take less memory, take no more time either."""
+    if not on_cpus():
+        return {}
+    new, old = map(_gradient, (blockwise, _written_out))
+
+    def pays(tokens):
+        x = jnp.linspace(-3, 3, tokens * heads * width).reshape(1, tokens, heads, width)
+        return not is_faster(old, new, [(x,)], rounds)
+
+    return {"long_sequences": measured(pays)}
+
+
+def _gradient(attend):
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(attend(x, x, x, x.shape[-1] ** -0.5))))
+    return lambda x: gradient(x).block_until_ready()
+
+
+def _written_out(query, key, value, scale):
+    query, key, value = map(_heads_first, (query * scale, key, value))
+    weights = jax.nn.softmax(_logits(query, key))
+    return _heads_first(_product("bgqn,bgnd->bgqd", weights, value))
+
+
+def affine(rows, kernel, bias, tokens: int):
+    """rows kernel + bias of `(R, K)`, `(K, M)` and `(M,)` or None: `(R, M)`."""
+    if is_long(tokens) and on_cpus():
+        return _affine(rows, kernel, bias, None)
+    y = ops.matmul(rows, kernel)
+    return y if bias is None else ops.add(y, bias)
+
+
+def layer_norm(x, gamma, beta, epsilon: float):
+    """LN(x) γ + β over the last axis of `(…, D)`."""
+    gamma, beta = ops.convert_to_tensor(gamma), ops.convert_to_tensor(beta)
+    normalize = _layer_norm if _is_long(x) else _portable_layer_norm
+    return normalize(x, gamma, beta, epsilon)
+
+
+def mlp(x, first, second):
+    """second(first(x)) of two `Dense` layers in training, `(B, N, D)` -> `(B, N, D)`."""
+    if not _is_long(x):
+        return second(first(x))
+    weights = first.kernel, first.bias, second.kernel, second.bias
+    first_kernel, first_bias, kernel, bias = map(ops.convert_to_tensor, weights)
+    return _affine(_affine(x, first_kernel, first_bias, None), kernel, bias, first.activation)
+
+
+def _is_long(x) -> bool:
+    return x.ndim == 3 and is_long(x.shape[1]) and on_cpus()
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _affine(x, kernel, bias, activation):
+    """activation(x) kernel + bias of `(…, K)`, `(K, M)` and `(M,)`, as one product of all rows."""
+    x = x if activation is None else activation(x)
+    y = _flat(x) @ kernel
+    y = y if bias is None else y + bias
+    return jnp.reshape(y, (*x.shape[:-1], kernel.shape[1]))
+
+
+def _affine_forward(x, kernel, bias, activation):
+    """Keeps no more than the gradients need; a frozen kernel needs no input."""
+    needed = kernel.perturbed or activation is not None
+    kept = x.value if needed else None
+    # What is () learns and what is None does not, since JAX keeps structures as they are.
+    learns = (() if w is not None and w.perturbed else None for w in (kernel, bias))
+    values = (w if w is None else w.value for w in (x, kernel, bias))
+    return _affine(*values, activation), (kept, kernel.value, *learns)
+
+
+def _affine_backward(activation, kept, gradient):
+    x, kernel, kernel_learns, bias_learns = kept
+    into = jnp.reshape(_flat(gradient) @ kernel.T, (*gradient.shape[:-1], kernel.shape[0]))
+    if activation is not None:
+        x, into = by_blocks(functools.partial(_activate, activation), x, into)
+    kernel_gradient = bias_gradient = None
+    if kernel_learns is not None:
+        kernel_gradient = jnp.einsum("rk,rm->km", _flat(x), _flat(gradient))
+    if bias_learns is not None:
+        bias_gradient = jnp.sum(_flat(gradient), 0)
+    return _after(into, kernel_gradient, bias_gradient), kernel_gradient, bias_gradient
+
+
+def _after(x, *others):
+    for other in others:
+        (x,) = (x,) if other is None else wait(other, x)
+    return x
+
+
+def _activate(activation, x, gradient):
+    """The activation of some rows, and the gradient to them."""
+    y, pull = jax.vjp(activation, x)
+    return y, *pull(gradient)
+
+
+_affine.defvjp(_affine_forward, _affine_backward, symbolic_zeros=True)
+
+
+def _portable_layer_norm(x, gamma, beta, epsilon):
+    return ops.layer_normalization(x, gamma, beta, axis=-1, epsilon=epsilon)
+
+
+_layer_norm = jax.custom_vjp(_portable_layer_norm, nondiff_argnums=(3,))
+
+
+def _layer_norm_backward(epsilon, kept, gradient):
+    x, gamma, beta = kept
+    wide = exact(x)
+
+    def of_rows(x, gradient):
+        """The gradient to some rows, and the rows with mean 0 and variance 1."""
+        scaled, x = gradient.astype(wide) * gamma, x.astype(wide)
+        x = x - jnp.mean(x, -1, keepdims=True)
+        scale = jax.lax.rsqrt(jnp.mean(jnp.square(x), -1, keepdims=True) + epsilon)
+        normal = x * scale
+        common = jnp.mean(scaled * normal, -1, keepdims=True)
+        return (scaled - jnp.mean(scaled, -1, keepdims=True) - normal * common) * scale, normal
+
+    rows, normal = by_blocks(of_rows, x, gradient)
+    gamma_gradient = jnp.sum(gradient * normal, (0, 1)).astype(gamma.dtype)
+    beta_gradient = jnp.sum(gradient.astype(wide), (0, 1)).astype(beta.dtype)
+    rows = _after(rows.astype(x.dtype), gamma_gradient, beta_gradient)
+    return rows, gamma_gradient, beta_gradient
+
+
+_layer_norm.defvjp(
+    lambda x, gamma, beta, epsilon: (
+        _portable_layer_norm(x, gamma, beta, epsilon),
+        (x, gamma, beta),
+    ),
+    _layer_norm_backward,
+)
+
+
+def _flat(x):
+    """`(…, K)` -> `(R, K)`."""
+    return jnp.reshape(x, (-1, x.shape[-1]))
+
+
+def by_blocks(function, *tensors):
+    """`function(*tensors)` of `(B, N, …)`, by blocks of tokens, between which nothing is shared.
+
+    In a loop, because XLA computes what it can before the backward pass begins, and then keeps it.
+    The last block begins early enough to be whole, and computes some rows a second time.
+    """
+    tokens = tensors[0].shape[1]
+    count, size = divide(tokens)
+    shapes = jax.eval_shape(function, *tensors)
+
+    def compute(block, results):
+        start = jnp.minimum(block * size, tokens - size)
+        rows = (jax.lax.dynamic_slice_in_dim(x, start, size, 1) for x in tensors)
+        return tuple(
+            jax.lax.dynamic_update_slice_in_dim(x, part, start, 1)
+            for x, part in zip(results, function(*rows))
+        )
+
+    zeros = wait(tensors[-1], *(jnp.zeros(shape.shape, shape.dtype) for shape in shapes))
+    return jax.lax.fori_loop(0, count, compute, zeros)
+
+
+# A model's compiled step, and Keras' function, which is another one once the model has changed.
+STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def predict_batches(model, batches) -> list | None:
+    """The outputs of a model for some batches of images, or None where Keras has to predict."""
+    if model.run_eagerly or not model.jit_compile:
+        return None
+    model.jax_state_sync()
+    step, weights = _step(model), (model.trainable_variables, model.non_trainable_variables)
+    state = tuple([variable.value for variable in variables] for variables in weights)
+    return [step(state, batch) for batch in batches]
+
+
+def _step(model):
+    model.make_predict_function()
+    function, step = STEPS.get(model, (lambda: None, None))
+    if function() is not model.predict_function:
+        step = jax.jit(_without_state(weakref.ref(model)))
+        STEPS[model] = weakref.ref(model.predict_function), step
+    return step
+
+
+def _without_state(model):
+    """The outputs of a model's step alone, since Keras' function returns all weights as well."""
+    return lambda state, batch: model().predict_step(state, (batch,))[0]
+
+
+def update_if(condition, update, otherwise, variables):
+    """Calls `update()` where `condition` holds, else `otherwise()`; both assign to `variables`."""
+
+    def values_after(function):
+        with keras.StatelessScope([(v, v.value) for v in variables]) as scope:
+            function()
+        return [scope.get_current_value(v) for v in variables]
+
+    values = ops.cond(condition, lambda: values_after(update), lambda: values_after(otherwise))
+    for variable, value in zip(variables, values):
+        variable.assign(value)

@@ -1,0 +1,321 @@
+"""What TensorFlow computes by code of its own: GELU, normalization, long sequences and updates.
+
+TensorFlow runs every operator as a pass over memory and keeps what the gradient needs. Here it
+keeps the input alone; GELU and its gradient, eleven operators, are compiled into a pass each.
+Attention of long sequences goes by blocks of queries: no more than the weights of one head's block
+exist at a time, and the gradient computes them again (arXiv 2205.14135).
+"""
+
+import functools
+import math
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from vit_keras.layers.backends import activations, is_faster, long_sequences
+from vit_keras.layers.backends.long_sequences import divide, is_long, measured
+
+compiled = functools.partial(tf.function, jit_compile=True, reduce_retracing=True)
+
+
+@tf.custom_gradient
+def gelu(x):
+    """x Φ(x) by erf; its gradient is Φ(x) + x φ(x)."""
+    return gelu_pass(x), functools.partial(gelu_gradient, x)
+
+
+@tf.custom_gradient
+def gelu_tanh(x):
+    """x (1 + t) / 2, t = tanh(√(2/π) (x + 0.044715 x³)); its gradient is (1 + t) / 2 + x t' / 2."""
+    return gelu_tanh_pass(x), functools.partial(gelu_tanh_gradient, x)
+
+
+def layer_norm(x, gamma, beta, epsilon: float):
+    """LN(x) γ + β over the last axis, in float32 at least."""
+
+    @tf.custom_gradient
+    def normalize(x, gamma, beta):
+        def gradient(upstream):
+            with tf.control_dependencies([upstream]):  # else the forward pass keeps it
+                normal, scale = _normal(x, epsilon)
+            scaled = upstream * gamma
+            mean = tf.reduce_mean(scaled, axis=-1, keepdims=True)
+            common = tf.reduce_mean(scaled * normal, axis=-1, keepdims=True)
+            rows = list(range(len(x.shape) - 1))
+            gamma_gradient = tf.reduce_sum(upstream * normal, rows)
+            beta_gradient = tf.reduce_sum(upstream, rows)
+            return (scaled - mean - normal * common) * scale, gamma_gradient, beta_gradient
+
+        return _normal(x, epsilon)[0] * gamma + beta, gradient
+
+    exact = tf.float64 if x.dtype == tf.float64 else tf.float32
+    return tf.cast(normalize(*(tf.cast(v, exact) for v in (x, gamma, beta))), x.dtype)
+
+
+def _normal(x, epsilon):
+    """`x` with mean 0 and variance 1 along the last axis, and 1 over its standard deviation."""
+    x = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+    scale = tf.math.rsqrt(tf.reduce_mean(tf.square(x), axis=-1, keepdims=True) + epsilon)
+    return x * scale, scale
+
+
+@compiled
+def gelu_pass(x):
+    return x * _probability(x)
+
+
+@compiled
+def gelu_gradient(x, upstream):
+    density = _constant(1 / math.sqrt(2 * math.pi), x) * tf.exp(-0.5 * tf.square(x))
+    return upstream * (_probability(x) + x * density)
+
+
+@compiled
+def gelu_tanh_pass(x):
+    return 0.5 * x * (1 + _tanh(x))
+
+
+@compiled
+def gelu_tanh_gradient(x, upstream):
+    t = _tanh(x)
+    slope = _constant(math.sqrt(2 / math.pi), x) * (1 - t * t) * (1 + 0.134145 * tf.square(x))
+    return upstream * (0.5 * (1 + t + x * slope))
+
+
+def _probability(x):
+    """Φ(x)."""
+    return 0.5 * tf.math.erfc(_constant(-math.sqrt(0.5), x) * x)
+
+
+def _tanh(x):
+    return tf.tanh(_constant(math.sqrt(2 / math.pi), x) * x * (1 + 0.044715 * tf.square(x)))
+
+
+def _constant(value, like):
+    return tf.cast(value, like.dtype)
+
+
+def global_norm(tensors):
+    """The norm of all `tensors` together, float32."""
+    return tf.linalg.global_norm([tf.cast(x, tf.float32) for x in tensors])
+
+
+def adam_update(variable, gradient, momentum, velocity, update, *, rate, betas, epsilon):
+    """The `update`th update by Adam in TensorFlow's own operator.
+
+    Written out, an update takes 30 operators, each a pass over memory.
+    """
+    power_1, power_2 = (tf.pow(tf.cast(beta, update.dtype), update) for beta in betas)
+    tf.raw_ops.ResourceApplyAdam(
+        var=variable.handle,
+        m=momentum.value.handle,
+        v=velocity.value.handle,
+        beta1_power=power_1,
+        beta2_power=power_2,
+        lr=rate,
+        beta1=betas[0],
+        beta2=betas[1],
+        epsilon=epsilon * tf.sqrt(1 - power_2),  # which it adds to √v, not to √v̂
+        grad=gradient,
+    )
+
+
+def attention(query, key, value, scale):
+    """softmax(scale q kᵀ) v of `(B, N, H, d)`; None for short sequences."""
+    if is_long(query.shape[1], key.shape[1]):
+        return blockwise(query, key, value, scale)
+    return None
+
+
+def blockwise(query, key, value, scale):
+    """softmax(scale q kᵀ) v of `(B, N, H, d)`, by blocks of queries: `(B, N, H, d)`."""
+
+    @tf.custom_gradient
+    def attend(query, key, value):
+        x = _forward(query, key, value, scale)
+        return x, functools.partial(_backward, query, key, value, scale, x)
+
+    return attend(query, key, value)
+
+
+def _forward(query, key, value, scale):
+    def of_head(tensors, sums):
+        query, key, value = tensors  # (N, d)
+
+        def of_block(blocks, sums):
+            weights = _weights(blocks[0] * scale, key)
+            return [tf.matmul(tf.cast(weights, value.dtype), value)], sums
+
+        (x,), _ = _loop(of_block, [_blocks(query)], 1)
+        return [_tokens(x, query.shape[0])], sums
+
+    (x,), _ = _loop(of_head, [_heads(y) for y in (query, key, value)], 1)
+    return _ungrouped(x, query.shape[2])
+
+
+def _backward(query, key, value, scale, x, gradient):
+    exact = _exact(query)
+    with tf.control_dependencies([gradient]):  # else it is computed in the forward pass, and kept
+        tensors = [_heads(y) for y in (query, key, value)]
+    products = tf.reduce_sum(tf.cast(gradient * x, exact), -1, keepdims=True)  # (B, N, H, 1)
+
+    def of_head(tensors, sums):
+        query, key, value, *others = tensors
+
+        def of_block(blocks, sums):
+            query, gradient, products = blocks
+            query = query * scale
+            weights = _weights(query, key)
+            logits = tf.cast(tf.matmul(gradient, value, transpose_b=True), exact)
+            logits = weights * (logits - products)  # their gradient
+            weights, logits = tf.cast(weights, value.dtype), tf.cast(logits, key.dtype)
+            summands = (
+                tf.matmul(logits, query, transpose_a=True),
+                tf.matmul(weights, gradient, transpose_a=True),
+            )
+            sums = tuple(x + tf.cast(y, exact) for x, y in zip(sums, summands))
+            return [tf.matmul(logits, key) * scale], sums
+
+        zeros = tf.zeros_like(key, exact)
+        blocks = [_blocks(y) for y in (query, *others)]
+        (query_gradient,), of_others = _loop(of_block, blocks, 1, (zeros, zeros))
+        of_others = [tf.cast(y, key.dtype) for y in of_others]
+        return [_tokens(query_gradient, query.shape[0]), *of_others], sums
+
+    gradients, _ = _loop(of_head, [*tensors, _heads(gradient), _heads(products)], 3)
+    return [_ungrouped(y, query.shape[2]) for y in gradients]
+
+
+def _loop(function, tensors, count, sums=()):
+    """Calls `function(rows, sums) -> results, sums` for each index of the first axis of `tensors`.
+
+    Returns:
+        `count` results, each shaped like the tensor at its place, and the last sums.
+    """
+    rows = tf.shape(tensors[0])[0] if tensors[0].shape[0] is None else tensors[0].shape[0]
+    results = [
+        tf.TensorArray(like.dtype, rows, element_shape=like.shape[1:]) for like in tensors[:count]
+    ]
+
+    def body(i, results, sums):
+        new, sums = function([x[i] for x in tensors], sums)
+        return i + 1, [result.write(i, x) for result, x in zip(results, new)], sums
+
+    _, results, sums = tf.while_loop(
+        lambda i, *_: i < rows, body, (0, results, sums), parallel_iterations=1
+    )
+    return [result.stack() for result in results], sums
+
+
+def _weights(query, key):
+    """softmax(q kᵀ) of `(…, Q, d)` and `(…, N, d)`, in float32 at least."""
+    logits = tf.matmul(query, key, transpose_b=True)
+    return tf.nn.softmax(tf.cast(logits, _exact(query)))
+
+
+def _exact(x):
+    return tf.float64 if x.dtype == tf.float64 else tf.float32
+
+
+def _heads_first(x):
+    """`(B, N, H, d)` <-> `(B, H, N, d)`."""
+    return tf.transpose(x, (0, 2, 1, 3))
+
+
+def _heads(x):
+    """`(B, N, H, d)` -> `(B·H, N, d)`."""
+    return tf.reshape(_heads_first(x), (-1, x.shape[1], x.shape[3]))
+
+
+def _ungrouped(x, heads):
+    """`(B·H, N, d)` -> `(B, N, H, d)`."""
+    return _heads_first(tf.reshape(x, (-1, heads, *x.shape[1:])))
+
+
+def _blocks(x):
+    """`(N, d)` -> `(blocks, Q, d)`, with zeros for the tokens that the last one lacks.
+
+    All blocks have one size, which XLA needs. A block is twice as large as on JAX, because each one
+    is another round of operators' calls here.
+    """
+    count, size = divide(x.shape[0], 2 * long_sequences.BLOCK)
+    return tf.reshape(tf.pad(x, ((0, count * size - x.shape[0]), (0, 0))), (count, size, -1))
+
+
+def _tokens(blocks, tokens):
+    """`(blocks, Q, d)` -> `(N, d)`."""
+    return tf.reshape(blocks, (-1, blocks.shape[2]))[:tokens]
+
+
+def measure(rounds=3, heads=6, width=64) -> dict[str, dict[str, bool]]:
+    """The lengths from which blocks, which take less memory, take no more time either."""
+    if tf.config.list_logical_devices("GPU"):
+        return {}
+
+    def pays(tokens):
+        x = tf.reshape(tf.linspace(-3.0, 3.0, tokens * heads * width), (1, tokens, heads, -1))
+        new, old = (_gradient(attend, x) for attend in (blockwise, _written_out))
+        return not is_faster(old, new, [(x,)], rounds)
+
+    return {"long_sequences": measured(pays)}
+
+
+def _gradient(attend, like):
+    @tf.function
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(attend(x, x, x, x.shape[-1] ** -0.5))
+        return tape.gradient(total, x)
+
+    return gradient.get_concrete_function(like)
+
+
+def _written_out(query, key, value, scale):
+    query, key, value = map(_heads_first, (query * scale, key, value))
+    return _heads_first(tf.matmul(_weights(query, key), value))
+
+
+# GELU and its gradient, each compiled into one pass.
+FUNCTIONS: dict[Callable, tuple[Callable, Callable]] = {
+    activations.gelu: (gelu_pass, gelu_gradient),
+    activations.gelu_tanh: (gelu_tanh_pass, gelu_tanh_gradient),
+}
+
+
+def mlp(x, first, second):
+    """second(first(x)) of two `Dense` layers in training, `(B, N, D)` -> `(B, N, D)`.
+
+    For long sequences only the input of GELU is kept of the hidden units.
+    """
+    functions = FUNCTIONS.get(first.activation)
+    if functions is None or len(x.shape) != 3 or not is_long(x.shape[1]):
+        return second(first(x))
+    weights = first.kernel, first.bias, second.kernel, second.bias
+    first_kernel, first_bias, kernel, bias = map(tf.convert_to_tensor, weights)
+    rows = tf.nn.bias_add(tf.matmul(tf.reshape(x, (-1, x.shape[-1])), first_kernel), first_bias)
+    rows = tf.nn.bias_add(_after_gelu(rows, kernel, *functions), bias)
+    return tf.reshape(rows, (-1, x.shape[1], bias.shape[0]))
+
+
+def _after_gelu(rows, kernel, gelu, gelu_gradient):
+    """gelu(rows) kernel; the gradient computes gelu(rows) again."""
+
+    @tf.custom_gradient
+    def multiply(rows, kernel):
+        def gradient(upstream):
+            into = gelu_gradient(rows, tf.matmul(upstream, kernel, transpose_b=True))
+            with tf.control_dependencies([upstream]):  # else the forward pass keeps it
+                units = gelu(rows)
+            return into, tf.matmul(units, upstream, transpose_a=True)
+
+        return tf.matmul(gelu(rows), kernel), gradient
+
+    return multiply(rows, kernel)
+
+
+def predict_batches(model, batches) -> list | None:
+    """The outputs of a model for some batches of images, or None where Keras has to predict."""
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        return None
+    return [model.predict_on_batch(batch) for batch in batches]

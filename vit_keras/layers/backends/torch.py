@@ -1,0 +1,421 @@
+"""What torch computes by code of its own: products, attention, and updates of many weights.
+
+On CPUs torch multiplies float32 by MKL, which on some processors reaches half of oneDNN's speed;
+torch has both. `backends.use` says which one computes a product and each of its two gradients. On
+some processors torch's kernel of attention multiplies bfloat16 at a fifth of the speed of dense
+products. Written out, the products are oneDNN's. The gradient computes the weights again, so that
+no more is kept than torch's own kernel keeps.
+"""
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import torch
+from keras import ops
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import scaled_dot_product_attention
+
+from vit_keras.layers.backends import is_faster, options_of
+from vit_keras.layers.backends.activations import GELUS, gelu, gelu_tanh
+
+_is_compiling = False
+
+
+def concerns(x: torch.Tensor) -> bool:
+    """Whether the choices apply to `x`: on CPUs, where torch does not compile the model."""
+    return x.device.type == "cpu" and not (_is_compiling or torch.compiler.is_compiling())
+
+
+@contextlib.contextmanager
+def compiling():
+    """While open, operations are recorded for torch to compile."""
+    global _is_compiling
+    _is_compiling = True
+    try:
+        yield
+    finally:
+        _is_compiling = False
+
+
+@functools.cache
+def has_onednn() -> bool:
+    """Whether this torch can call oneDNN's products."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+@functools.cache
+def has_onednn_bfloat16() -> bool:
+    """Whether oneDNN has products in bfloat16 on this processor."""
+    return has_onednn() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def check(choices: dict[str, dict[str, bool]]) -> None:
+    """Checks that this machine can run the chosen implementations.
+
+    Raises:
+        ValueError: If it cannot.
+    """
+    products = choices["torch_products"]
+    needed = {"bfloat16": has_onednn_bfloat16} | dict.fromkeys(
+        ("forward", "inputs", "kernel"), has_onednn
+    )
+    missing = [name for name, has in needed.items() if products[name] and not has()]
+    if missing:
+        raise ValueError(
+            "The chosen products need oneDNN, in bfloat16 also a processor that it supports. "
+            f"Received: torch_products with {', '.join(missing)} on a machine without. Resume the "
+            "run on the machine that began it, or begin a new one here"
+        )
+
+
+LARGE = 2**25  # multiply-adds from which a product outweighs the cost of the call
+MANY_UNITS = 2**21  # of a layer: fewer than 8 MB are kept for the gradient
+# The names of oneDNN and torch.
+FUSED: dict[Callable, tuple[str, list, str]] = {
+    gelu: ("gelu", [], "none"),
+    gelu_tanh: ("gelu", [], "tanh"),
+}
+
+
+class Routes(NamedTuple):
+    """Which products oneDNN computes: x w + b, its gradient to x, and its gradient to w."""
+
+    forward: bool = False
+    inputs: bool = False
+    kernel: bool = False
+
+
+def value_of(x) -> torch.Tensor:
+    """The tensor of a variable, or the tensor itself."""
+    if isinstance(x, torch.Tensor):
+        return x
+    return x.value if isinstance(x, keras.Variable) else keras.ops.convert_to_tensor(x)
+
+
+def layer_norm(x, gamma, beta, epsilon: float):
+    """LN(x) γ + β over the last axis, in float32 at least, as `keras.ops` has it without checks."""
+    width = tuple(gamma.shape)  # of a variable: constant for torch's tracers, as x.shape is not
+    gamma, beta = value_of(gamma), value_of(beta)
+    if x.dtype is torch.float32 is gamma.dtype:
+        return torch.nn.functional.layer_norm(x, width, gamma, beta, epsilon)
+    exact = x.dtype if x.dtype is torch.float64 else torch.float32
+    weights = gamma.to(exact), beta.to(exact)
+    y = torch.nn.functional.layer_norm(x.to(exact), width, *weights, epsilon)
+    return y.to(x.dtype)
+
+
+def linear(x, kernel, bias, activation=None):
+    """activation(x kernel + bias) of tensors `(…, *K)`, `(*K, *N)` and `(*N,)`: `(…, *N)`."""
+    x, kernel = value_of(x), value_of(kernel)
+    bias = None if bias is None else value_of(bias)
+    if kernel.dim() == 2:
+        y = rows_product(x.reshape(-1, kernel.shape[0]), kernel, bias, activation)
+        return y.reshape(*x.shape[:-1], kernel.shape[1])
+    summed = 1 if bias is None else kernel.dim() - bias.dim()
+    outer, size = x.shape[: x.dim() - summed], math.prod(kernel.shape[:summed])
+    flat = None if bias is None else bias.reshape(-1)
+    y = rows_product(x.reshape(-1, size), kernel.reshape(size, -1), flat, activation)
+    return y.reshape(*outer, *kernel.shape[summed:])
+
+
+def mlp(x, first, second):
+    """second(first(x)) of two `Dense` layers in training, `(…, D)` -> `(…, D)`.
+
+    On CPUs only the input of GELU is kept of many hidden units. The gradient computes GELU again,
+    which takes 0.5 % of a step and saves a sixth of its memory.
+    """
+    units, gelu = x.numel() // x.shape[-1] * first.units, first.activation
+    is_kept = units < MANY_UNITS or not torch.is_grad_enabled() or gelu not in FUSED
+    if is_kept or first._forward_hooks or second._forward_hooks or not concerns(x):
+        return second(first(x, training=True), training=True)
+    hidden = linear(x, first.kernel, first.bias).flatten(0, -2)
+    kernel, bias = value_of(second.kernel), value_of(second.bias)
+    y = _Linear.apply(hidden, kernel, bias, _routes_of(hidden, kernel), gelu)
+    return y.reshape(*x.shape[:-1], -1)
+
+
+def rows_product(x, kernel, bias, activation=None):
+    """activation(x kernel + bias) of `(M, K)`, `(K, N)` and `(N,)`: `(M, N)`."""
+    routes, training = _routes_of(x, kernel), torch.is_grad_enabled()
+    if routes.forward and not training and activation in FUSED:
+        return _onednn(x, kernel, bias, FUSED[activation])
+    if any(routes) and training:
+        x = _Linear.apply(x, kernel, bias, routes)
+    else:
+        x = _forward(x, kernel, bias, routes)
+    return x if activation is None else activation(x)
+
+
+def _routes_of(x, kernel) -> Routes:
+    if not concerns(x) or x.dtype != kernel.dtype:
+        return Routes()
+    if x.shape[0] * kernel.shape[0] * kernel.shape[1] < LARGE:
+        return Routes()
+    options = options_of("torch_products")
+    if x.dtype == torch.float32:
+        return Routes(options["forward"], options["inputs"], options["kernel"])
+    return Routes(forward=x.dtype == torch.bfloat16 and options["bfloat16"])
+
+
+def _onednn(x, kernel, bias=None, activation=("none", [], "")):
+    return torch.ops.mkldnn._linear_pointwise(x, kernel.t(), bias, *activation)
+
+
+def _forward(x, kernel, bias, routes):
+    if routes.forward:
+        return _onednn(x, kernel, bias)
+    return torch.nn.functional.linear(x, kernel.t(), bias)
+
+
+class _Linear(torch.autograd.Function):
+    """x kernel + bias, or gelu(x) kernel + bias; x is kept for the gradient, gelu(x) is not."""
+
+    @staticmethod
+    def forward(context, x, kernel, bias, routes, gelu=None):
+        kept = x if gelu or context.needs_input_grad[1] else None  # a frozen kernel needs none
+        context.save_for_backward(kept, kernel)
+        context.routes, context.gelu = routes, gelu
+        return _forward(gelu(x) if gelu else x, kernel, bias, routes)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context, gradient):
+        x, kernel = context.saved_tensors
+        (wants_x, wants_kernel, wants_bias, *_), gelu = context.needs_input_grad, context.gelu
+        gradient, routes = gradient.contiguous(), context.routes
+        x_gradient = kernel_gradient = None
+        if wants_kernel:
+            kernel_gradient = _kernel_gradient(gelu(x) if gelu else x, gradient, routes)
+        if wants_x:
+            multiply = _onednn if routes.inputs else torch.mm
+            x_gradient = multiply(gradient, kernel.t())
+        if wants_x and gelu:
+            into = {"approximate": FUSED[gelu][2], "grad_input": x_gradient}
+            torch.ops.aten.gelu_backward.grad_input(x_gradient, x, **into)
+        return x_gradient, kernel_gradient, gradient.sum(0) if wants_bias else None, None, None
+
+
+def _kernel_gradient(x, gradient, routes):
+    """xᵀ g of `(M, K)` and `(M, N)`; oneDNN copies what it transposes, so the narrower one is."""
+    if not routes.kernel:
+        return torch.mm(x.t(), gradient)
+    if x.shape[1] > gradient.shape[1]:
+        return _onednn(gradient.t(), x).t().contiguous()
+    return _onednn(x.t(), gradient)
+
+
+def measure_products(rows=2048, hidden_size=384, mlp_dim=1536, rounds=5) -> dict[str, bool]:
+    """Times both libraries in turns on the six products of a block, in a second or two.
+
+    Returns:
+        Whether oneDNN is faster for the product, each of its gradients, and a product with GELU in
+        bfloat16.
+    """
+    if not has_onednn():
+        return {}
+    mlp_shapes = (hidden_size, mlp_dim), (mlp_dim, hidden_size)
+    sizes = [(rows, *shape) for shape in [(hidden_size, hidden_size)] * 4 + [*mlp_shapes]]
+    onednn, standard = (
+        functools.partial(_kernel_gradient, routes=Routes(kernel=kernel))
+        for kernel in (True, False)
+    )
+    triples = [(_matrix(m, k), _matrix(k, n), _matrix(m, n)) for m, k, n in sizes]
+    contests: dict[str, tuple[Callable, Callable, list[tuple]]] = {
+        "forward": (_onednn, torch.mm, [(x, kernel) for x, kernel, _ in triples]),
+        "inputs": (_onednn, torch.mm, [(gradient, w.t()) for _, w, gradient in triples]),
+        "kernel": (onednn, standard, [(x, gradient) for x, _, gradient in triples]),
+    }
+    if has_onednn_bfloat16():
+        x, kernel, _ = (matrix.bfloat16() for matrix in triples[-2])
+        bias = torch.zeros(mlp_dim, dtype=torch.bfloat16)
+        contests["bfloat16"] = (_fused_gelu, _gelu_after, [(x, kernel, bias)])
+    with torch.no_grad():
+        return {name: is_faster(*contest, rounds) for name, contest in contests.items()}
+
+
+def _matrix(rows, columns):
+    return torch.linspace(-1, 1, rows * columns).reshape(rows, columns)
+
+
+def _fused_gelu(x, kernel, bias):
+    return _onednn(x, kernel, bias, FUSED[gelu])
+
+
+def _gelu_after(x, kernel, bias):
+    return gelu(_forward(x, kernel, bias, Routes()))
+
+
+LONGEST = 1024  # tokens; of more, the weights of a layer would take too much memory
+
+
+def attention(query, key, value, scale):
+    """softmax(scale q kᵀ) v of tensors `(B, N, H, d)`: `(B, N, H, d)`."""
+    return (_written_out if _is_written_out(query, key) else _fused)(query, key, value, scale)
+
+
+def _is_written_out(query, key) -> bool:
+    if query.dtype is not torch.bfloat16 or not concerns(query):
+        return False
+    if max(query.shape[1], key.shape[1]) > LONGEST or query.dtype != key.dtype:
+        return False
+    return options_of("torch_attention")["written_out"]
+
+
+def _fused(query, key, value, scale):
+    query, key, value = (x.transpose(1, 2) for x in (query, key, value))
+    return heads_first(query, key, value, scale).transpose(1, 2)
+
+
+def heads_first(query, key, value, scale, bias=None):
+    """softmax(scale q kᵀ + bias) v of `(B, H, N, d)`, by torch's own kernel: `(B, H, N, d)`.
+
+    `keras.ops.dot_product_attention` copies q, k and v, and flattening its result is another copy.
+    This function copies nothing.
+    """
+    return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
+
+
+def _written_out(query, key, value, scale):
+    images, heads = query.shape[0], query.shape[2]
+    x = _Attention.apply(*map(_heads_first, (query, key, value)), scale)
+    return x.view(images, heads, *x.shape[1:]).transpose(1, 2)
+
+
+def _heads_first(x):
+    """`(B, N, H, d)` -> `(B·H, N, d)`."""
+    return x.transpose(1, 2).reshape(-1, x.shape[1], x.shape[3])
+
+
+class _Attention(torch.autograd.Function):
+    """softmax(scale q kᵀ) v of `(B·H, N, d)`; the weights are computed again for the gradient."""
+
+    @staticmethod
+    def forward(context, query, key, value, scale):
+        context.save_for_backward(query, key, value)
+        context.scale = scale
+        return torch.bmm(_weights(query * scale, key), value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(context, gradient):
+        query, key, value = context.saved_tensors
+        query = query * context.scale
+        weights = _weights(query, key)
+        value_gradient = torch.bmm(weights.transpose(1, 2), gradient)
+        logits = torch.bmm(gradient, value.transpose(1, 2))
+        logits = torch._softmax_backward_data(logits, weights, -1, weights.dtype)
+        query_gradient = torch.bmm(logits, key).mul_(context.scale)
+        return query_gradient, torch.bmm(logits.transpose(1, 2), query), value_gradient, None
+
+
+def _weights(query, key):
+    return torch.softmax(torch.bmm(query, key.transpose(1, 2)), -1)
+
+
+def measure_attention(images=4, tokens=197, heads=6, width=64, rounds=5) -> dict[str, bool]:
+    """Times both on attention of this size with its gradients, half a second in all."""
+    count = images * tokens * heads * width
+    with torch.inference_mode(False), torch.enable_grad():
+        x = torch.linspace(-3, 3, count).reshape(images, tokens, heads, width)
+        x = x.bfloat16().requires_grad_()
+        new, old = (functools.partial(_with_gradients, f) for f in (_written_out, _fused))
+        return {"written_out": is_faster(new, old, [(x,)], rounds)}
+
+
+def _with_gradients(attend, x):
+    return torch.autograd.grad(attend(x, x, x, x.shape[-1] ** -0.5).sum(), x)
+
+
+def normalize(x, epsilon: float):
+    """`x` with mean 0 and variance 1 along the last axis."""
+    return ops.layer_normalization(x, epsilon=epsilon)
+
+
+def gelu_of_kind(kind: str):
+    """GELU, "exact" or "tanh", which the product before it can take in."""
+    return GELUS[kind]
+
+
+no_grad = torch.no_grad
+
+
+def global_norm(tensors):
+    """The norm of all `tensors` together, float32."""
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)).float())
+
+
+def scale_tensors(tensors, scale):
+    """Multiplies `tensors` by `scale` in place and returns them."""
+    torch._foreach_mul_(tensors, scale)
+    return tensors
+
+
+def move_towards(variables, targets, fraction):
+    """Moves `variables` by `fraction` of the way to `targets`, all the way for 1."""
+    torch._foreach_lerp_([v.value for v in variables], [v.value for v in targets], float(fraction))
+
+
+def update_groups(groups, update):
+    """Calls `update(weights, gradients, indices, *terms)` for each group of variables.
+
+    `groups` is `{terms: [(variable, gradient, index), …]}`.
+    """
+    for terms, rows in groups.items():
+        variables, gradients, indices = map(list, zip(*rows))
+        update([variable.value for variable in variables], gradients, indices, *terms)
+        for variable in variables:
+            variable.value.grad = None  # Keras keeps it until the next forward pass is done
+
+
+def adamw_update(
+    weights, gradients, momentums, velocities, update, *, rate, weight_decay, betas, epsilon
+):
+    """The `update`th update of some weights by AdamW, all in place."""
+    moments = ([slot.value for slot in slots] for slots in (momentums, velocities))
+    updates = [update.to(torch.float32)] * len(weights)
+    torch._fused_adamw_(
+        *(weights, gradients, *moments, [], updates),
+        lr=rate,
+        beta1=betas[0],
+        beta2=betas[1],
+        weight_decay=weight_decay,
+        eps=epsilon,
+        amsgrad=False,
+        maximize=False,
+    )
+
+
+def sgd_update(weights, gradients, traces, momentum, *, rate, weight_decay):
+    """u ← momentum · u + g, w ← w - rate · (u + weight_decay · w), all in place."""
+    traces = [trace.value for trace in traces]
+    directions = [trace.float() for trace in traces]  # float32 traces themselves
+    torch._foreach_mul_(directions, momentum)
+    torch._foreach_add_(directions, gradients)
+    torch._foreach_copy_(traces, directions)
+    if weight_decay:
+        torch._foreach_mul_(weights, 1 - rate * weight_decay)
+    torch._foreach_add_(weights, directions, alpha=-rate)
+
+
+def generator_state() -> np.ndarray:
+    """The state of the generator, uint8."""
+    return np.array(torch.get_rng_state().numpy())
+
+
+def set_generator_state(state: np.ndarray) -> None:
+    torch.set_rng_state(torch.from_numpy(state))
+
+
+def measure() -> dict[str, dict[str, bool]]:
+    """The faster implementations on this machine; {} where models run on an accelerator."""
+    if not concerns(keras.ops.zeros(())):
+        return {}
+    return {
+        "torch_products": measure_products(),
+        "torch_attention": measure_attention(),
+    }

@@ -1,0 +1,407 @@
+"""Models on torch as recorded graphs, which `predict` and `evaluate` replay.
+
+The call of a Keras layer takes 30 to 100 µs, however small the layer. So a model is called once
+while a recorder writes each operation of torch into a graph: a function of the input and the
+weights. From then on the graph stands for the model, for inputs of the same shape, and computes
+the same bits. Recording takes little more than the call itself; torch's `make_fx` takes twenty
+times as long.
+
+With `jit_compile=True`, `torch.compile` compiles the graphs, those of training too. Keras would
+compile the whole step, which follows Python through the call of every layer, for minutes. In
+training a graph also takes the masks of dropouts, which are drawn outside of it.
+"""
+
+import contextlib
+import contextvars
+import functools
+import operator
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+from torch.nn.modules import module
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.checkpoint import checkpoint
+
+from vit_keras.keras_internals import chain_of, sublayers, tensors_of
+from vit_keras.layers import backends
+from vit_keras.layers.backends.torch import compiling
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+POLICY = operator.attrgetter("dtype_policy")
+REGULARIZER = operator.attrgetter("activity_regularizer")
+MOST_GRAPHS = 16  # of a model, each for another shape
+_current: contextvars.ContextVar["_Step | None"] = contextvars.ContextVar("step", default=None)
+
+
+def make_step(model, name: str, make: Callable, force: bool):
+    """Makes the function of a training, test or prediction step, which records its models.
+
+    Steps of training do so where they are compiled.
+
+    Args:
+        model: The model whose step it is.
+        name: The attribute that holds the function, such as "train_function".
+        make: Keras' method that sets the attribute.
+        force: Whether to make the function anew if there is one.
+    """
+    compiles = model.jit_compile and not model.run_eagerly
+    if model.run_eagerly or (name == "train_function" and not compiles):
+        return make(force)
+    if getattr(model, name) is None or force:
+        model.jit_compile = False
+        try:
+            make(True)
+        finally:
+            model.jit_compile = compiles
+        setattr(model, name, _Step(getattr(model, name), compiles))
+    return getattr(model, name)
+
+
+def call_in_step(model, x, training):
+    """What a model computes, inside of a step that records it; None where Keras has to call it."""
+    step = _current.get()
+    if step is None or training is None or type(x) is not torch.Tensor:
+        return None
+    return step.call(model, x, training)
+
+
+def predict_batches(model, batches) -> list:
+    """The outputs of a model's prediction step for some batches of images."""
+    if model.training:  # a torch module's own mode, which Keras sets too
+        model.eval()
+    model.make_predict_function()
+    with torch.inference_mode():
+        return [model.predict_function([(_tensor(batch),)]) for batch in batches]
+
+
+def _tensor(images):
+    """The images on the device of the model; torch warns of memory that cannot be written to."""
+    images = np.require(images, requirements=["C", "W"])
+    return keras.ops.convert_to_tensor(torch.from_numpy(images))
+
+
+class _Step:
+    """A step function, during which models are recorded."""
+
+    def __init__(self, function, compiles):
+        self.function, self.compiles = function, compiles
+        self.plans: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self.compiled: dict[tuple, Callable] = {}  # by what a graph computes
+
+    def __call__(self, data):
+        with _during(self):
+            return self.function(data)
+
+    def call(self, model, x, training):
+        plan = self.plans.get(model)
+        if plan is None or not plan.holds():
+            plan = self.plans[model] = _Plan(model)
+        if plan.needs_layers(self.compiles) or (training and not self.compiles):
+            return None
+        pieces = plan.pieces(training)
+        for piece in pieces:
+            kind = (training, x.shape, x.dtype, x.device)
+            if kind not in piece.graphs and not piece.is_eager:
+                if not self.compiles and (plan.is_first(kind) or len(piece.graphs) == MOST_GRAPHS):
+                    return None  # what is predicted once is not recorded
+                self._record(piece, x, training, kind)
+            if piece.is_eager:
+                if not self.compiles:
+                    return None
+                x = piece.compute(x, training)
+                continue
+            function, masks = piece.graphs[kind]
+            x = function(x, *tensors_of(piece.variables), *(_draw(*mask) for mask in masks))
+        return x if pieces else None
+
+    def _record(self, piece, x, training, kind):
+        compute = functools.partial(piece.compute, training=training)
+        with _during(None), compiling() if self.compiles else contextlib.nullcontext():
+            masks = _masks_of(compute, piece.dropouts(), x) if training else []
+            graph = _graph_of(compute, x, piece.layers, masks)
+        if graph is None:
+            piece.is_eager = True
+            return
+        function = self._compile(graph, piece, kind) if self.compiles else graph.forward
+        piece.graphs[kind] = function, masks
+
+    def _compile(self, graph, piece, kind):
+        again = kind[0] and piece.is_computed_again
+        what = kind, graph.code, tuple(_constants(graph)), again
+        if what not in self.compiled:
+            function = _function_of(graph, again)
+            self.compiled[what] = torch.compile(function, fullgraph=True, dynamic=False)
+        return self.compiled[what]
+
+
+class _Plan:
+    """A model in pieces for training and for inference, and what its graphs depend on."""
+
+    def __init__(self, model):
+        self.model = weakref.ref(model)
+        self.layers = sublayers(model)
+        self.kinds = {type(layer) for layer in self.layers}
+        self.is_known = all(k.__module__.startswith(("vit_keras.", "keras.")) for k in self.kinds)
+        self.is_known &= not any("call" in vars(layer) for layer in self.layers)
+        self.is_plain = all(type(layer.dtype_policy) is keras.DTypePolicy for layer in self.layers)
+        self.hooks = [getattr(layer, name) for layer in self.layers for name in HOOKS]
+        self.adaptable = [layer for layer in self.layers if hasattr(layer, "lora_enabled")]
+        self.made: dict[bool, list[_Piece]] = {}
+        self.seen: set[tuple] = set()
+        self.state = self._state()
+
+    def _state(self) -> tuple:
+        """What graphs depend on beside the values of weights, compared in some microseconds."""
+        return (
+            backends.in_use(),
+            tuple(map(POLICY, self.layers)),
+            tuple(layer.lora_enabled for layer in self.adaptable),
+            tuple(kind.call for kind in self.kinds),
+        )
+
+    def holds(self) -> bool:
+        """Whether the layers are as they were."""
+        return self.state == self._state()
+
+    def needs_layers(self, compiles) -> bool:
+        """Whether hooks, regularizers, quantization, unknown layers or devices need Keras' call."""
+        return (
+            any(self.hooks)
+            or any(map(REGULARIZER, self.layers))
+            or module._has_any_global_hook()
+            or keras.distribution.distribution() is not None
+            or not (compiles or (self.is_known and self.is_plain))
+        )
+
+    def is_first(self, kind) -> bool:
+        """Whether the model is called with this kind of input for the first time."""
+        is_first = kind not in self.seen
+        self.seen.add(kind)
+        return is_first
+
+    def pieces(self, training) -> list["_Piece"]:
+        """The pieces, one after another; none where the model cannot be divided as it has to."""
+        if training not in self.made:
+            model = self.model()
+            if not training or not any(map(_kind_of, self.layers)):
+                self.made[training] = [_Piece([model])]
+            else:
+                self.made[training] = list(_divided(chain_of(model)))
+        return self.made[training]
+
+
+class _Piece:
+    """Layers of a model that are called one after another."""
+
+    def __init__(self, layers, kind=""):
+        self.layers, self.is_eager = layers, kind == "random"
+        self.is_computed_again = kind == "again"
+        self.variables = _weights_of(layers)
+        # By kinds of inputs: the function, and what `_masks_of` returns.
+        self.graphs: dict[tuple, tuple[Callable, list]] = {}
+
+    def compute(self, x, training):
+        if self.is_computed_again:
+            return self.layers[0].compute(x, training)
+        for layer in self.layers:
+            call = keras.Model.__call__ if isinstance(layer, keras.Model) else type(layer).__call__
+            x = call(layer, x, training=training)
+        return x
+
+    def dropouts(self) -> list:
+        """The dropouts whose masks can be drawn before."""
+        return [y for layer in self.layers for y in sublayers(layer) if hasattr(y, "drawn")]
+
+
+def _kind_of(layer) -> str:
+    """What training does with a layer that cannot be part of a graph; "" for nothing."""
+    if getattr(layer, "rematerialise", False):
+        return "again"
+    is_random = getattr(layer, "seed_generator", None) is not None and not hasattr(layer, "drawn")
+    return "random" if is_random else ""
+
+
+def _divided(chain):
+    """The pieces of layers that follow each other."""
+    together: list[Any] = []
+    for layer in chain:
+        kind = next(filter(None, map(_kind_of, sublayers(layer))), "")
+        if not kind:
+            together.append(layer)
+            continue
+        if together:
+            yield _Piece(together)
+        together = []
+        yield _Piece([layer], kind)
+    if together:
+        yield _Piece(together)
+
+
+def _weights_of(layers) -> list[keras.Variable]:
+    return [variable for layer in layers for variable in layer.weights]
+
+
+class _NotRecordedError(Exception):
+    """An operation that no graph can hold."""
+
+
+class _Recorder(TorchDispatchMode):
+    """While open, writes the operations of torch into a graph.
+
+    Args:
+        inputs: The tensors that the graph is a function of.
+    """
+
+    def __init__(self, inputs):
+        super().__init__()
+        self.graph = torch.fx.Graph()
+        self.constants: dict[str, torch.Tensor] = {}
+        self.nodes: dict[int, tuple] = {}  # by a tensor's id: its node, and the tensor, to keep it
+        for place, tensor in enumerate(inputs):
+            self.nodes[id(tensor)] = self.graph.placeholder(f"input_{place}"), tensor
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is torch.ops.aten.lift_fresh.default and id(args[0]) not in self.nodes:
+            self._hold(args[0])
+        if func is torch.ops.aten._local_scalar_dense.default or any(
+            isinstance(x, torch.Generator) for x in tree_leaves((args, kwargs))
+        ):
+            raise _NotRecordedError(f"{func} depends on a value or on a generator")
+        inputs, others = self.nodes_of(args), self.nodes_of(kwargs)
+        outputs = func(*args, **kwargs)
+        tensors = tree_leaves(outputs)
+        if not func._schema.is_mutable and all(id(y) in self.nodes for y in tensors):
+            return outputs  # such as a cast to the same type
+        node = self.graph.call_function(func, inputs, others)
+        if isinstance(outputs, torch.Tensor):
+            self.nodes[id(outputs)] = node, outputs
+            return outputs
+        for place, tensor in enumerate(tensors):
+            if isinstance(tensor, torch.Tensor):
+                item = self.graph.call_function(operator.getitem, (node, place))
+                self.nodes[id(tensor)] = item, tensor
+        return outputs
+
+    def _hold(self, constant):
+        name = f"constant_{len(self.constants)}"
+        self.constants[name] = constant
+        self.nodes[id(constant)] = self.graph.get_attr(name), constant
+
+    def nodes_of(self, values):
+        """`values` with nodes for tensors; each tensor must come from an input or a constant."""
+
+        def node_of(tensor):
+            if id(tensor) not in self.nodes:
+                raise _NotRecordedError(f"a tensor {tuple(tensor.shape)} of unknown origin")
+            return self.nodes[id(tensor)][0]
+
+        return tree_map_only(torch.Tensor, node_of, values)
+
+
+def _graph_of(compute: Callable, x, layers, masks) -> torch.fx.GraphModule | None:
+    """Records what some layers compute in a call.
+
+    Args:
+        compute: The function of a tensor that calls the layers.
+        x: A tensor like those that it will take.
+        layers: The layers.
+        masks: Their dropouts and masks, as `_masks_of` returns them.
+
+    Returns:
+        The graph, a function of a tensor, of the tensors of `_weights_of(layers)` and of the masks;
+        None where the layers change their weights or seeds, or no graph holds an operation.
+    """
+    variables = _weights_of(layers)
+    weights, drawn = tensors_of(variables), [ones for _, ones in masks]
+    x = x.detach().requires_grad_(x.requires_grad)
+    multiply = [functools.partial(torch.mul, mask) for mask in drawn]
+    scope = keras.StatelessScope(list(zip(variables, weights)))
+    before = {id(variable): weight for variable, weight in zip(variables, weights)}
+    recorder = _Recorder([x, *weights, *drawn])
+    # Constants of a graph that gradients go through must not be tensors of inference alone.
+    mode = contextlib.nullcontext() if torch.is_grad_enabled() else torch.inference_mode()
+    try:
+        with mode, recorder, scope, _dropping([dropout for dropout, _ in masks], multiply):
+            y = compute(x)
+    except _NotRecordedError:
+        return None
+    every = [variable for layer in layers for variable in layer.variables]
+    if any(scope.get_current_value(v) is not before.get(id(v)) for v in every):
+        return None
+    recorder.graph.output(recorder.nodes_of(y))
+    recorder.graph.eliminate_dead_code()
+    return torch.fx.GraphModule(recorder.constants, recorder.graph)
+
+
+def _constants(graph: torch.fx.GraphModule):
+    """The values of the tensors that a graph holds, such as the angles of rotary positions."""
+    for name, tensor in sorted(graph.named_buffers()):
+        values = tensor.detach().cpu().contiguous()
+        yield name, str(values.dtype), values.shape, values.view(torch.uint8).numpy().tobytes()
+
+
+def _masks_of(compute: Callable, dropouts, x) -> list[tuple]:
+    """The dropouts of some layers, each with ones in the shape of its mask.
+
+    Args:
+        compute: The function of a tensor that calls the layers for training.
+        dropouts: Their dropouts.
+        x: A tensor like those that it will take.
+    """
+    masks = []
+
+    def record(dropout, x):
+        noise = dropout.noise_shape or x.shape
+        shape = [size if part is None else part for part, size in zip(noise, x.shape)]
+        one = torch.ones((), dtype=x.dtype, device=x.device)
+        masks.append((dropout, one.expand(shape)))  # which takes no memory
+        return x
+
+    functions = [functools.partial(record, dropout) for dropout in dropouts]
+    if dropouts:
+        with torch.no_grad(), _dropping(dropouts, functions):
+            compute(x)
+    return masks
+
+
+def _draw(dropout, ones):
+    """A mask of 0 and 1 / (1 - rate), by the seed that the dropout would take."""
+    return keras.random.dropout(ones, dropout.rate, seed=dropout.seed_generator)
+
+
+@contextlib.contextmanager
+def _dropping(dropouts, functions):
+    """While open, each dropout is the function that stands at its place."""
+    for dropout, function in zip(dropouts, functions):
+        dropout.drawn = function
+    try:
+        yield
+    finally:
+        for dropout in dropouts:
+            dropout.drawn = None
+
+
+def _function_of(graph, is_computed_again):
+    """A function of a graph, whose backward pass computes the graph again where that is wanted."""
+    call = functools.partial(checkpoint, graph, use_reentrant=False) if is_computed_again else graph
+
+    def compute(*tensors):
+        return call(*tensors)
+
+    compute.__code__ = compute.__code__.replace()  # torch compiles one code a few times only
+    return compute
+
+
+@contextlib.contextmanager
+def _during(step):
+    token = _current.set(step)
+    try:
+        yield
+    finally:
+        _current.reset(token)
