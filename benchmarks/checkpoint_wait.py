@@ -23,7 +23,7 @@ from benchmarks.turns import quartiles, take_turns
 from vit_keras.config import Config, ModelConfig, OptimizerConfig
 from vit_keras.models import from_model_config
 from vit_keras.training import checkpoints
-from vit_keras.training.checkpoint_writer import CheckpointWriter
+from vit_keras.training.checkpoints import CheckpointWriter
 from vit_keras.training.loop import compile_model
 
 

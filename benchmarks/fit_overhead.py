@@ -25,7 +25,7 @@ from vit_keras.data.batches import Batches
 from vit_keras.layers import backends
 from vit_keras.models import from_model_config
 from vit_keras.runs import Run
-from vit_keras.training.callbacks import recorder
+from vit_keras.training import callbacks
 from vit_keras.training.loop import compile_model, train
 
 SIZES = {
@@ -57,7 +57,7 @@ def batch_of(config):
 
 def through_fit(model, config, data, clock) -> float:
     """Seconds per step through `fit`, computed from the speed that the run records."""
-    clocks = mock.patch.object(recorder, "time", types.SimpleNamespace(perf_counter=clock))
+    clocks = mock.patch.object(callbacks, "time", types.SimpleNamespace(perf_counter=clock))
     with tempfile.TemporaryDirectory() as folder, clocks:
         run = Run(pathlib.Path(folder), config)
         rows = train(model, run, data, Batches(lambda number, each: data(0)[0], 1))

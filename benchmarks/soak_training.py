@@ -47,14 +47,14 @@ def export(model, folder: pathlib.Path) -> None:
     """Exports a copy of `model`; on torch, it leaves the global generator as it was."""
     from vit_keras import weights
     from vit_keras.exporting import export as export_model
-    from vit_keras.training import torch_generator
+    from vit_keras.training import checkpoints
 
-    generator = torch_generator.generator_state()
+    generator = checkpoints.generator_state()
     copy = folder.parent / "copy.keras"
     weights.save_model(model, copy)
     export_model(weights.open_model(copy), folder, formats=("savedmodel",), threads=())
     if generator is not None:
-        torch_generator.set_generator_state(generator)
+        checkpoints.set_generator_state(generator)
 
 
 def steps_per_second(folder: pathlib.Path) -> float:

@@ -15,10 +15,10 @@ from studies.results import Mean
 from vit_keras import compute, data, models, runs
 from vit_keras.config import Config, ModelConfig, read_config
 from vit_keras.evaluation import evaluate_few_shot, open_predictor
-from vit_keras.experiments import rate_sweep, training_run
+from vit_keras.experiments import sweeps, training_run
 from vit_keras.files import write_text
 from vit_keras.json_files import read_json
-from vit_keras.training.metrics_table import read_rows
+from vit_keras.training.records import read_rows
 
 AGAIN = "Delete it: the same command makes it again"
 SHOTS = 5  # images of each class in the few-shot evaluations
@@ -126,7 +126,7 @@ class Lab:
         """The test accuracies of a sweep, one for each seed of its grid."""
         folder = self.folder / runs.default_workdir(config)
         if not (folder / "sweep.json").is_file():
-            rate_sweep.sweep(dataclasses.replace(config, workdir=str(folder)))
+            sweeps.sweep(dataclasses.replace(config, workdir=str(folder)))
         return list(read_json(folder / "sweep.json", Sweep, AGAIN)["test"].values())
 
     def few_shot(self, trained: Trained) -> Mean:

@@ -5,6 +5,8 @@ import pytest
 from vit_keras.config import ModelConfig, UsageError, parse_config, read_config
 
 pytestmark = pytest.mark.once
+DOUBLED = [f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}" for i in range(1, 30)]
+MERGES = "\n".join(["a0: &a0 {seed: 1}", *DOUBLED]).encode()  # of 2 ** 29 fields
 SMALL = "{patch_size: 4, hidden_size: 8, num_layers: 1, num_heads: 2, mlp_dim: 8}"
 
 
@@ -104,8 +106,12 @@ def test_epochs_are_counted_in_updates(tmp_path):
         (b"[1, 2]", "it must hold fields, such as"),
         (b"name: !!int ''", "it is not YAML: string index out of range"),
         (b"name: &a [*a]", "it holds more than 10000 values"),
+        (MERGES, "it merges fields by <<, which would repeat them without end"),
         (b"a: " + b"x" * 2**17, "its 131075 bytes are more than 131072"),
-        (b"seed: 1\nsteps_per_execution:", "`steps_per_execution` must have a value"),
+        (
+            b"seed: 1\nsteps_per_execution:",
+            "`steps_per_execution` must be a whole number. Received: null",
+        ),
         (b"epochs: .nan", "`epochs` must be positive"),
         (b"batch: many", "must be a whole number. Received: many"),
     ],
@@ -119,8 +125,10 @@ def test_a_damaged_file_is_named(tmp_path, content, reason):
 
 def test_a_file_of_fields_names_no_other_files(tmp_path):
     (tmp_path / "config.yaml").write_text("model: /dev/zero")
-    with pytest.raises(UsageError, match=r"`model` in '.*config.yaml' must hold fields.*/dev/zero"):
+    with pytest.raises(
+        UsageError, match=r"config.yaml' cannot be .*`model` is a group of fields.*/dev/zero"
+    ):
         read_config(tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text("config: /dev/zero")
-    with pytest.raises(UsageError, match=r"config.yaml' must hold fields alone"):
+    with pytest.raises(UsageError, match=r"config.yaml' cannot be .*There is no field 'config'"):
         read_config(tmp_path / "config.yaml")

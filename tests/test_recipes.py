@@ -177,7 +177,7 @@ def test_augreg_presets_override_its_recipes(preset):
 def test_recipes_for_own_pictures_say_only_how_to_train(name):
     """The architecture, the image size and the channels come from `model.weights`."""
     config = read(name)
-    assert config.model == ModelConfig(variant="B/16", weights="REQUIRED")  # which a run asks for
+    assert config.model == ModelConfig(weights="REQUIRED")  # which a run asks for
     assert config.dataset == Config().dataset
     assert config.epochs and config.optimizer.warmup_fraction and not config.optimizer.warmup_steps
     assert (config.optimizer.layer_decay is not None) == (name == "finetune")

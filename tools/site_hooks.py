@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 ROOMS = (
     *("applications", "models", "layers", "layers.backends", "variants", "families", "weights"),
-    *("resizing", "data", "config", "training", "training.callbacks", "training.distribution"),
+    *("resizing", "data", "config", "training", "training.distribution"),
     *("experiments", "planning", "evaluation", "retrieval", "exporting", "inspection"),
     *("compute", "legacy"),
 )

@@ -10,12 +10,12 @@ import shlex
 
 import keras
 
-from vit_keras import _command_line, extras, variants
+from vit_keras import _command_line, variants
 from vit_keras.config import Config, UsageError, dump_config, read_config
-from vit_keras.config.addresses import change_addresses
 from vit_keras.config.model import REQUIRED
-from vit_keras.config.sources import flat_fields
-from vit_keras.config.yaml_files import read_yaml
+from vit_keras.config.parsing import flat_fields
+from vit_keras.config.run import change_addresses
+from vit_keras.config.sources import read_yaml
 from vit_keras.environment import Environment, describe_environment, read_environment
 from vit_keras.file_lock import LOCK, claimed
 from vit_keras.files import PARTIAL, write_text
@@ -237,8 +237,6 @@ def _identity(config: Config) -> str:
 
 
 def _check_same(folder, begun, config):
-    yaml = extras.require("yaml", extra="train", purpose="Reading a run")
-
     backend = read_environment(folder)["backend"]
     if backend != keras.backend.backend():
         raise ValueError(
@@ -246,12 +244,11 @@ def _check_same(folder, begun, config):
             f"Received: {keras.backend.backend()!r}. Give another --workdir, or "
             f"KERAS_BACKEND={backend}"
         )
-    recorded = dict(flat_fields(yaml.safe_load(_identity(begun))))
-    requested = dict(flat_fields(yaml.safe_load(_identity(config))))
+    recorded, requested = (json.loads(json.dumps(flat_fields(c))) for c in (begun, config))
     differences = [
-        f"{name}: {recorded.get(name)!r} there, {requested.get(name)!r} here"
-        for name in sorted({*recorded, *requested} - PLACE)
-        if recorded.get(name) != requested.get(name)
+        f"{name}: {recorded[name]!r} there, {requested[name]!r} here"
+        for name in sorted({*recorded} - PLACE)
+        if recorded[name] != requested[name]
     ]
     if differences:
         free = shlex.quote(f"{folder}-2")

@@ -227,9 +227,12 @@ def test_a_segmenter_that_keras_saved_is_one_to_every_command(photos, rng, tmp_p
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"augment.mixup_alpha": 0.2}, r"do not change masks.*Received: augment.mixup_alpha"),
+        ({"augment.mixup_alpha": 0.2}, r"`augment.mixup_alpha` must be 0.0 with `task` masks"),
         ({"loss": "softmax"}, r"`loss` must be pixels with `task` masks. Received: softmax"),
-        ({"calibrate": "true", "data.dev_percent": 10}, r"`calibrate` needs classes or labels"),
+        (
+            {"calibrate": "true", "data.dev_percent": 10},
+            r"`calibrate` must be false with `task` masks",
+        ),
     ],
 )
 def test_fields_that_do_not_fit_masks(fields, message, photos, tmp_path):

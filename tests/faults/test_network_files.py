@@ -1,6 +1,5 @@
 """What network file systems do, simulated: renames seen late, files that stay."""
 
-import contextlib
 import os
 
 import numpy as np
@@ -41,16 +40,12 @@ def test_a_removed_folder_with_open_files_goes_later(tmp_path, monkeypatch):
 
 
 class OtherProcess:
-    """The topology of two processes, whose other one sees checkpoint `step`."""
+    """The second of two processes, of which the first one sees checkpoint `step`."""
 
     is_chief = False
 
     def __init__(self, step):
         self.step = step
-
-    @contextlib.contextmanager
-    def chief_first(self):
-        yield
 
     def gather(self, step):
         return np.array([self.step, step])
@@ -62,6 +57,7 @@ class OtherProcess:
 @pytest.mark.parametrize("appears", [True, False])
 def test_a_process_waits_until_it_sees_a_rename(tmp_path, monkeypatch, appears):
     model, pauses = save(tmp_path, 1, 2), []
+    monkeypatch.setattr(checkpoints, "PATIENCE", 10 * checkpoints.POLL)
     late = tmp_path / "step_000000002"
     late.rename(tmp_path / "not-yet")
 
@@ -73,8 +69,8 @@ def test_a_process_waits_until_it_sees_a_rename(tmp_path, monkeypatch, appears):
     monkeypatch.setattr(checkpoints.time, "sleep", sleep)
     if appears:
         assert checkpoints.restore(model, tmp_path, OtherProcess(2)) == 2
-        assert pauses == [1, 2]
+        assert len(pauses) == 2
     else:
-        with pytest.raises(ValueError, match=r"see the same `workdir`.*steps \[1, 2\]"):
+        with pytest.raises(ValueError, match=r"see the same `workdir`.*step_000000002"):
             checkpoints.restore(model, tmp_path, OtherProcess(2))
-        assert sum(pauses) == 15
+        assert len(pauses) >= 10

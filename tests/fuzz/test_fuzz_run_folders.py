@@ -14,16 +14,15 @@ from vit_keras.data.fingerprints import FILE as DATASET
 from vit_keras.data.fingerprints import check_unchanged
 from vit_keras.environment import read_environment
 from vit_keras.evaluation.predictors import _manifest_of
-from vit_keras.experiments.cached_features import Meta as FeaturesMeta
-from vit_keras.experiments.teacher import Record
+from vit_keras.experiments.starting_point import Record
+from vit_keras.experiments.training_run import FeaturesMeta
 from vit_keras.json_files import read_json
 from vit_keras.runs import recorded_config
-from vit_keras.training.checkpoint_files import read_meta
-from vit_keras.training.metrics_table import best_row, out_of_patience, read_rows
-from vit_keras.training.rollbacks import read_rollbacks
+from vit_keras.training.checkpoints import read_meta
+from vit_keras.training.records import best_row, out_of_patience, read_rollbacks, read_rows
 
 pytestmark = pytest.mark.once
-EXAMPLES = {"config.yaml": 12}  # which jsonargparse reads in 0.3 s
+EXAMPLES = {"config.yaml": 12}  # of many fields
 SETTINGS = {"deadline": None, "database": None, "derandomize": True}
 
 
@@ -82,10 +81,12 @@ FILES = {
     "step_000000010/meta.json": (
         {
             "step": 10,
-            "sha256": "ab",
+            "backend": "jax",
             "variables": {"model/0": ["a", [2], "float32"]},
             "best": None,
-            "files": {"state_00001.npz": "cd"},
+            "rows": 2,
+            "rollbacks": 0,
+            "files": {"state.npz": "ab", "state_00001.npz": "cd"},
         },
         lambda folder: read_meta(folder / "step_000000010"),
     ),

@@ -13,7 +13,7 @@ from vit_keras.config import (
     read_config,
     recipe_names,
 )
-from vit_keras.config.recipes import find_recipe
+from vit_keras.config.sources import find_recipe
 
 pytestmark = pytest.mark.once
 
@@ -33,6 +33,12 @@ FORGED = {
     "aliases": b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
     "aliases without end": b"name: &a [*a]\n",
     "merge": b"a: &a {seed: 1}\n<<: *a\n",
+    "merges": b"".join(
+        [
+            b"a0: &a0 {seed: 1}",
+            *(b"\na%d: &a%d {<<: [*a%d, *a%d]}" % (i, i, i - 1, i - 1) for i in range(1, 30)),
+        ]
+    ),
     "brackets": b"[" * 100_000,
     "objects": b"{a: " * 100_000,
     "dashes": b"- " * 100_000,
@@ -112,7 +118,7 @@ def test_forged_configurations_name_their_file(path, name):
 
 def test_a_section_inside_another_must_hold_fields(path):
     path.write_bytes(WHOLE.replace(b"  dino:\n", b"  dino: [1, x]\n  other:\n"))
-    with pytest.raises(UsageError, match=r"`pretext.dino` in .*config.yaml' must hold fields"):
+    with pytest.raises(UsageError, match=r"config.yaml' .*`pretext.dino` is a group of fields"):
         read_config(path)
 
 

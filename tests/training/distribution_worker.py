@@ -101,14 +101,13 @@ def lose_chief(folder, arguments, on_step=callbacks.StateSaver.on_step):
 def die_in_a_save(folder, arguments, replace=os.replace):
     """A run of which process 1 receives SIGKILL in its first checkpoint 8, and 0 in the first 12.
 
-    Process 1 has written its part, without the checksum. Process 0 has all files of its checkpoint,
-    without the name.
+    Each has written its files, without the name.
     """
 
     def die_or_rename(source, target):
         name = pathlib.Path(target).name
         died = folder / f"died{name}"
-        if name in (".part-step_000000008-00001.sha256", "step_000000012") and not died.exists():
+        if name in (".part-step_000000008-00001.npz", "step_000000012") and not died.exists():
             died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         replace(source, target)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from tests.helpers import ROOT, assert_close
-from vit_keras.training import checkpoint_files
+from vit_keras.training import checkpoints
 
 WORKER = ROOT / "tests" / "training" / "distribution_worker.py"
 RUN = [
@@ -59,8 +59,8 @@ def start_processes(task, folder, mode, arguments=RUN, count=2):
 def weights(folder, step=20):
     """A checkpoint's model and optimizer, without keys' biases, whose gradients are rounding."""
     path = folder / "checkpoints" / f"step_{step:09d}"
-    meta = checkpoint_files.read_meta(path)
-    with checkpoint_files.State(path, meta) as state:
+    meta = checkpoints.read_meta(path)
+    with checkpoints.State(path, meta) as state:
         names = [n for n in meta["variables"] if "metrics/" not in n]
         values = [(meta["variables"][n][0], state[n]) for n in names]
     return [(k, v) for k, v in values if "key/bias" not in k and "key_bias" not in k]

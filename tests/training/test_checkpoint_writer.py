@@ -20,7 +20,7 @@ from tests.training.small import (
     without_rate,
 )
 from vit_keras.training import checkpoints
-from vit_keras.training.checkpoint_writer import CheckpointWriter
+from vit_keras.training.checkpoints import CheckpointWriter
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_an_error_waits_until_the_checkpoint_is_whole(tmp_path, model, monkeypat
 def test_an_error_of_training_is_not_hidden_by_one_of_the_disk(tmp_path, model, monkeypatch):
     monkeypatch.setattr(np, "savez", full)
     with (
-        pytest.warns(UserWarning, match="last checkpoint is not whole.*step_000000001 takes"),
+        pytest.warns(UserWarning, match="last checkpoint is not whole.*step_000000001"),
         pytest.raises(RuntimeError, match="of training"),
         CheckpointWriter() as writer,
     ):
@@ -121,7 +121,7 @@ def test_a_disk_that_fills_while_training_goes_on_stops_the_run(tmp_path, monkey
         patch.setattr(np, "savez", full_at_the_third)
         small_run(tmp_path / "filled")
     assert stopped.value.errno == errno.ENOSPC and len(calls) == 3
-    assert "checkpoint step_000000006 takes 0.0 MB, and " in str(stopped.value)
+    assert stopped.value.filename.endswith("step_000000006")
     left = [path.name for path in (tmp_path / "filled" / "checkpoints").iterdir()]
     assert sorted(left) == ["step_000000003", "step_000000004"]
     _, _, again = small_run(tmp_path / "filled")

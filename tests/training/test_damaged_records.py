@@ -12,7 +12,7 @@ from vit_keras import data
 from vit_keras.commands import run
 from vit_keras.config import DataConfig
 from vit_keras.training import callbacks
-from vit_keras.training.metrics_table import read_rows
+from vit_keras.training.records import read_rows
 
 pytestmark = pytest.mark.on("torch")  # which compiles nothing
 

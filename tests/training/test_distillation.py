@@ -21,8 +21,8 @@ from vit_keras.models import (
 )
 from vit_keras.tasks import Task
 from vit_keras.training import Distillation, FeatureDistance
-from vit_keras.training.distillation import distillation_metrics
 from vit_keras.training.loop import compile_model
+from vit_keras.training.metrics import distillation_metrics
 
 SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 16}
 

@@ -22,8 +22,6 @@ from vit_keras import data
 from vit_keras.commands import run
 from vit_keras.config import read_config as read
 from vit_keras.models import Preprocessing, VisionTransformer
-from vit_keras.training import checkpoints
-from vit_keras.training.distribution import Topology
 from vit_keras.training.loop import compile_model
 from vit_keras.weights import open_model
 
@@ -159,16 +157,3 @@ def test_padding_changes_no_evaluation(rng):
     assert_close(found["loss"], losses.mean())
     right = logits.argmax(axis=1) == np.asarray(labels)
     assert found["accuracy"] == pytest.approx(right.mean(), rel=1e-6)
-
-
-@pytest.mark.nightly_on("jax", "tensorflow")  # their processes compile the step
-def test_processes_must_see_the_same_checkpoints(tmp_path):
-    class Apart(Topology):
-        def gather(self, value):
-            return np.array([value, 0])
-
-    model = VisionTransformer(8, 4, 8, 1, 2, 8, 10, channels=1)
-    compile_model(model, DIGITS)
-    checkpoints.save(model, tmp_path, 3, keep=1)
-    with pytest.raises(ValueError, match=r"see the same `workdir`.* at the steps \[0, 3\]"):
-        checkpoints.restore(model, tmp_path, Apart())

@@ -13,7 +13,7 @@ from vit_keras.config import AugmentConfig, DinoConfig, PretextConfig
 from vit_keras.config import read_config as read
 from vit_keras.models import VisionTransformer
 from vit_keras.training import checkpoints, distribution
-from vit_keras.training.distribution import Topology, environment, on_jax
+from vit_keras.training.distribution import Topology, find_cluster, on_jax
 from vit_keras.training.loop import compile_model
 
 BACKEND = keras.backend.backend()
@@ -56,32 +56,32 @@ def launched(monkeypatch):
 
 
 def test_a_cluster_is_read_from_the_environment(launched):
-    assert environment.find_cluster() is None
+    assert find_cluster() is None
     launched(TORCHRUN | {"WORLD_SIZE": "1", "RANK": "0"})
-    assert environment.find_cluster() is None
+    assert find_cluster() is None
     launched(TORCHRUN)
-    found = environment.find_cluster()
+    found = find_cluster()
     assert (found.index, found.count, found.addresses) == (1, 3, JOINED[BACKEND])
     variables, expected = OWN[BACKEND]
     launched(TORCHRUN | variables)
-    found = environment.find_cluster()
+    found = find_cluster()
     assert (found.index, found.count, found.addresses) == expected
 
 
 def test_half_a_cluster_is_refused(launched):
     launched({"WORLD_SIZE": "2", "RANK": "0"})
     with pytest.raises(ValueError, match="Missing: MASTER_ADDR, MASTER_PORT"):
-        environment.find_cluster()
+        find_cluster()
     launched(TORCHRUN | {"RANK": "first"})
     with pytest.raises(ValueError, match="must be whole numbers. Received: 'first'"):
-        environment.find_cluster()
+        find_cluster()
     if BACKEND == "tensorflow":
         launched(TORCHRUN | {"MASTER_ADDR": "10.0.0.1"})
         with pytest.raises(ValueError, match="set TF_CONFIG instead. Received: MASTER_ADDR=10"):
-            environment.find_cluster()
+            find_cluster()
         launched({"TF_CONFIG": json.dumps({**TF_CONFIG, "task": {"type": "chief", "index": 0}})})
         with pytest.raises(ValueError, match="with workers only. Received: .*chief"):
-            environment.find_cluster()
+            find_cluster()
 
 
 def open_with(**fields):
@@ -117,7 +117,7 @@ REFUSED = {
         ({}, "data_parallel", {"steps_per_execution": 2}, "`steps_per_execution` must be 1 with"),
         ({}, "data_parallel", HALF, "cannot scale the loss.*mixed_bfloat16"),
         ({}, "data_parallel", DINO, "dino needs the teacher's outputs for the whole batch"),
-        ({}, "data_parallel", SHARDS, "`shard_state` must be false on tensorflow.*Use KERAS_BA"),
+        ({}, "data_parallel", SHARDS, "`shard_state` must be false with tensorflow.*Use KERAS_BA"),
     ],
     "jax": [
         ({}, "data_parallel", {}, "data_parallel needs several devices. Received: 1 device"),
@@ -135,11 +135,16 @@ REFUSED = {
         ({}, "model_parallel", {}, "model_parallel does not exist on torch. Use KERAS_BACKEND=jax"),
         (TORCHRUN, "multi_worker", HALF, "cannot scale the loss.*mixed_bfloat16"),
         (TORCHRUN, "multi_worker", DINO, "dino needs the teacher's .*Use KERAS_BACKEND=jax"),
-        (TORCHRUN, "multi_worker", SHARDS, "`shard_state` must be false on torch.*Use KERAS_BACK"),
+        (
+            TORCHRUN,
+            "multi_worker",
+            SHARDS,
+            "`shard_state` must be false with torch.*Use KERAS_BACK",
+        ),
     ],
 }
 EVERYWHERE = [
-    (TORCHRUN, "multi_worker", {"on_nan": "rollback"}, "`on_nan` rollback needs one process on"),
+    (TORCHRUN, "multi_worker", {"on_nan": "rollback"}, "`on_nan` must be stop with .*rollback"),
     ({}, "multi_worker", {}, "multi_worker needs several processes.*Received: WORLD_SIZE=None"),
     (TORCHRUN, "multi_worker", {"watch_every": 2}, "`watch_every` must be 0.*watch_every=2"),
     (TORCHRUN, "multi_worker", {"fewshot_every": 1}, "`fewshot_every` must be 0.*fewshot_every=1"),

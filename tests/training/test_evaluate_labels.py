@@ -9,8 +9,8 @@ from vit_keras.config import Config
 from vit_keras.data.batches import Batches
 from vit_keras.models import ImageModel
 from vit_keras.tasks import Task
-from vit_keras.training.callbacks import EvaluateLabels
 from vit_keras.training.distribution import ALONE
+from vit_keras.training.metrics import EvaluateLabels
 
 OUTPUTS = 3
 

@@ -21,7 +21,7 @@ from tests.training.small import (
 )
 from vit_keras.training import callbacks, checkpoints
 from vit_keras.training.loop import segments
-from vit_keras.training.metrics_table import best_row, out_of_patience
+from vit_keras.training.records import best_row, out_of_patience
 
 ALL = {"optimizer": {"ema_decay": 0.8, "accumulation_steps": 2, "weight_decay": 0.1}}
 

@@ -147,7 +147,7 @@ BAD = [
     (
         {},
         {"loss": "sigmoid"},
-        r"`loss` must be None with .*, which trains no classifier. Received: sigmoid",
+        r"`loss` must be null with .*, which trains no classifier. Received: loss=sigmoid",
     ),
     ({}, {"label_smoothing": 0.1}, r"`label_smoothing` must be "),
     ({}, {"sweep": True}, r"`sweep` must be "),
@@ -182,14 +182,14 @@ BAD = [
             ({"model": {"image_size": 4}}, r"at least two patches. Received"),
             ({"model": ModelConfig("R50+B/16")}, r"hybrids and ResNets have none"),
             ({"augment": AugmentConfig(rotation_degrees=5)}, r"`augment.rotation_degrees` must be"),
-            ({"optimizer": OptimizerConfig(ema_decay=0.9)}, r"`optimizer.ema_decay` must be None"),
+            ({"optimizer": OptimizerConfig(ema_decay=0.9)}, r"`optimizer.ema_decay` must be null"),
             ({"optimizer": OptimizerConfig(layer_decay=0.9)}, r"`optimizer.layer_decay` must be"),
             ({"optimizer": OptimizerConfig(freeze=("cls",))}, r"`optimizer.freeze` must be"),
-            ({"patch_keep_rates": (0.5, 1.0)}, r"`patch_keep_rates` must be .*views, averages"),
+            ({"patch_keep_rates": (0.5, 1.0)}, r"`patch_keep_rates` must be .*views and averages"),
             ({"loss": "sigmoid"}, r"`loss` must be .*which trains no classifier"),
         )
     ),
-    ({"objective": "dino", "corrupt": 0.5}, {}, r"`pretext.corrupt` must be None with .* dino"),
+    ({"objective": "dino", "corrupt": 0.5}, {}, r"`pretext.corrupt` must be null with .* dino"),
 ]
 
 

@@ -10,7 +10,7 @@ from tests.training.small import RATE, small_config, small_model, small_run
 from vit_keras.data.batches import Batches
 from vit_keras.runs import Run
 from vit_keras.training import callbacks, checkpoints
-from vit_keras.training.rollbacks import NonFinite
+from vit_keras.training.records import NonFinite
 
 
 def spoiling(step, *, times):

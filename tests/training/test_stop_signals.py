@@ -6,7 +6,7 @@ import pytest
 
 from tests.training.small import HELD_OUT, assert_same_state, small_run, state, without_rate
 from vit_keras.training import callbacks, checkpoints
-from vit_keras.training.stop_signals import StopSignals
+from vit_keras.training.callbacks import StopSignals
 
 ALL = {"optimizer": {"ema_decay": 0.8, "accumulation_steps": 2, "weight_decay": 0.1}}
 

@@ -15,8 +15,7 @@ from tests.training.small import small_batches, small_config, small_run
 from vit_keras import models
 from vit_keras.models import VisionTransformer
 from vit_keras.runs import Run
-from vit_keras.training.callbacks import tracker_callbacks
-from vit_keras.training.callbacks.tensorboard import TensorBoard
+from vit_keras.training.trackers import TensorBoard, tracker_callbacks
 
 
 def events(folder):

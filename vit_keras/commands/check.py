@@ -38,7 +38,7 @@ class Check(shared.Command):
         files = [f"--config={name}" for name in options.config]
         fields += ["--dataset", _dataset_name(options.dataset)]
         try:
-            options.run = config.parse_config([*files, *fields], prog, default="")
+            options.run = config.parse_config([*files, *fields], default="")
         except UsageError as error:
             unknown = re.findall(r"unrecognized arguments: (--[\w.]+)[^?]*$", str(error))
             names = parser._option_string_actions

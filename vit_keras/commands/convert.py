@@ -10,7 +10,7 @@ from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
 from vit_keras.weights.formats import FILES
 
-PACKAGES = ("jsonargparse", "yaml", "matplotlib")
+PACKAGES = ("yaml", "matplotlib")
 EXAMPLES = (
     "vit-keras convert ViT-B_16.npz vit_b16.keras",
     "vit-keras convert runs/digits/model.keras folder --to huggingface",
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _open(options):
     from vit_keras import runs, weights
-    from vit_keras.training.checkpoint_files import is_checkpoint
+    from vit_keras.training.checkpoints import is_checkpoint
 
     if os.path.isfile(os.path.join(options.input, "config.yaml")):
         options.input = str(runs.find_run(options.input).model_file)

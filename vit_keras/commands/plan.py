@@ -25,7 +25,7 @@ class PlanCommand(Command):
     def parse(self, arguments: Sequence[str], prog: str) -> Any:
         options, fields = self.parser(prog).parse_known_args(arguments)
         recipes = [word for name in options.config for word in ("--config", name)]
-        described = config.parse_config([*recipes, *fields], prog, default="")
+        described = config.parse_config([*recipes, *fields], default="")
         return argparse.Namespace(**vars(options), run=described)
 
 

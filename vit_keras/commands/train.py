@@ -43,7 +43,7 @@ class Train(Command):
     def parse(self, arguments: Sequence[str], prog: str) -> Any:
         for name in {"--help_all", "--list"}.intersection(arguments):
             return name
-        return config.parse_config(arguments, prog)
+        return config.parse_config(arguments)
 
     def parser(self, prog):
         """The essential fields as options, for the help and for the shell's completion."""
@@ -64,13 +64,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _explanation(name):
     """The first clause of a field's explanation in its dataclass, and its default."""
-    kind: Any = config.Config
-    *groups, field = name.split(".")
-    for group in groups:
-        kind = kind.__dataclass_fields__[group].type
-    text = re.findall(rf"\n +{field}: (.*?)(?=\n +\w+: |\n *$)", kind.__doc__, re.DOTALL)[0]
-    text, *more = re.split(r"[;.] ", " ".join(text.split()))
-    default = kind.__dataclass_fields__[field].default
+    text, default = config.explain_field(name)
+    text, *more = re.split(r"[;.] ", text)
     if default is None:  # the explanation says what it stands for
         stands = [clause.removeprefix("null for ") for clause in more if "null for" in clause]
         default = stands[0].split(",")[0] if stands else "none"
@@ -84,7 +79,7 @@ def run(options: Any) -> None:
         print("\n".join(config.recipe_names()))
         return
     if options == "--help_all":
-        print(config.parser("vit-keras train").format_help().rstrip())
+        print(config.explain_fields())
         return
 
     from vit_keras import experiments

@@ -5,9 +5,9 @@ import pathlib
 
 from vit_keras import extras
 from vit_keras.commands import options as shared
-from vit_keras.config.yaml_files import read_yaml
+from vit_keras.config.sources import read_yaml
 
-PACKAGES = ("tensorflow_datasets", "jsonargparse", "yaml", "matplotlib")
+PACKAGES = ("tensorflow_datasets", "yaml", "matplotlib")
 EXAMPLES = (
     "vit-keras vtab ViT-B_16.npz --out vtab                   # all 19 tasks",
     "vit-keras vtab ViT-B_16.npz --out vtab --tasks cifar100 dtd",

@@ -1,21 +1,28 @@
-"""A `Config` from a command line or a YAML file, and back.
+"""A `Config` from command lines and YAML files, and back.
 
-jsonargparse does the parsing: it types, checks, nests and explains every field.
+Each file is a source of fields, and the options are the last one. A field that is given is never
+undermined by another field of an earlier source: `--model.variant` replaces the sizes in a recipe,
+and `--model.weights` its whole architecture.
 """
 
+import collections
 import dataclasses
 import difflib
+import operator
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from types import NoneType
+import textwrap
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from vit_keras import extras
-from vit_keras.config import sources
-from vit_keras.config.recipes import find_recipe
+from vit_keras.config.model import DEFAULTS, SIZES, STEM
 from vit_keras.config.run import Config
+from vit_keras.config.sources import find_recipe, load_yaml, read_yaml
+from vit_keras.hub_address import is_address
 
 # What other projects call the fields.
 SYNONYMS = {
@@ -50,11 +57,23 @@ SYNONYMS = {
     **dict.fromkeys(("reprob", "random_erasing"), "augment.erasing"),
     **dict.fromkeys(("recipe", "preset"), "config"),
 }
-
-
-BANDS = "--data.bands"  # whose numbers need no brackets
+VARIANT_SIZES = tuple(f"model.{name}" for name in (*SIZES, *STEM))
+# Field: the fields that it replaces where an earlier source gives them.
+REPLACED: dict[str, tuple[str, ...]] = {
+    "model.variant": (*VARIANT_SIZES, "model.options"),
+    "model.weights": (
+        *VARIANT_SIZES,
+        *(f"model.{name}" for name in DEFAULTS),
+        *("model.representation_size", "model.options", "model.antialias", "model.rounding"),
+    ),
+    "epochs": ("total_steps",),
+    "total_steps": ("epochs",),
+    "optimizer.warmup_steps": ("optimizer.warmup_fraction",),
+    "optimizer.warmup_fraction": ("optimizer.warmup_steps",),
+}
+BANDS = "data.bands"  # whose numbers need no brackets on a command line
 TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-TYPES |= {NoneType: "null"}
+TYPES |= {types.NoneType: "null"}
 # What argparse says of a wrong option, and the same in plain words.
 PLAIN = (
     (r"expected (?:at least )?one argument", r"needs a value"),
@@ -73,31 +92,59 @@ class UsageError(ValueError):
         >>> parse_config(["--lr", "0.01"])
         Traceback (most recent call last):
             ...
-        UsageError: unrecognized arguments: --lr 0.01. Did you mean --optimizer.learning_rate?
+        UsageError: unrecognized arguments: --lr. Did you mean --optimizer.learning_rate?
     """
 
 
-def parser(prog: str):
-    """The jsonargparse parser of a `Config`, with `--config FILE` and one option for each field.
+def _fields(kind=Config, prefix="") -> Iterator[tuple[str, Any]]:
+    """Each field with its dotted name: its type."""
+    for field in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(field.type):
+            yield from _fields(field.type, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, field.type
 
-    The parser refuses unknown fields, in a file or as an option, with the nearest right name.
+
+FIELDS = dict(_fields())
+
+
+def flat_fields(config: Config) -> dict[str, Any]:
+    """The value of each field by its dotted name, such as "model.variant"."""
+    return {name: operator.attrgetter(name)(config) for name in FIELDS}
+
+
+def explain_field(name: str) -> tuple[str, Any]:
+    """What a field means and its default, from the docstring of its dataclass.
+
+    Args:
+        name: The dotted name, such as "optimizer.learning_rate".
 
     Example:
-        ```python
-        parser("train.py").print_help()  # one line or more for each field
-        ```
+        >>> explain_field("batch")
+        ('images per update', 512)
     """
-    jsonargparse = extras.require("jsonargparse", extra="train", purpose="Reading a configuration")
-    ArgumentParser: Any = jsonargparse.ArgumentParser
+    kind: Any = Config
+    *groups, field = name.split(".")
+    for group in groups:
+        kind = kind.__dataclass_fields__[group].type
+    text = re.findall(rf"\n +{field}: (.*?)(?=\n +\w+: |\n *$)", kind.__doc__, re.DOTALL)[0]
+    return " ".join(text.split()), kind.__dataclass_fields__[field].default
 
-    class Parser(ArgumentParser):
-        def error(self, message, ex=None):
-            raise UsageError(_wrong_value(message, self) or _wrong_option(message, self)) from ex
 
-    config_parser = Parser(prog=prog, description=Config.__doc__, allow_abbrev=False)
-    config_parser.add_argument("--config", action="config", help="a recipe's name or a YAML file")
-    config_parser.add_class_arguments(Config)
-    return config_parser
+def explain_fields() -> str:
+    """All fields as options of a command line, as `--help_all` prints them.
+
+    Example:
+        >>> explain_fields().splitlines()[4].strip()
+        '--name VALUE'
+    """
+    lines = ["A training run. Options:", "", "  --config RECIPE", "      a name or a YAML file"]
+    for name, kind in FIELDS.items():
+        text, default = explain_field(name)
+        default = "null" if default is None else default
+        text += f" ({_in_words(kind)}; default: {default})"
+        lines += [f"  --{name} VALUE", textwrap.indent(textwrap.fill(text, 90), " " * 6)]
+    return "\n".join(lines)
 
 
 def plain(message: str) -> str:
@@ -105,24 +152,6 @@ def plain(message: str) -> str:
     for pattern, sentence in PLAIN:
         message = re.sub(rf"^argument (\S+?)(?:/\S+)?: {pattern}$", rf"`\1` {sentence}", message)
     return message.strip()
-
-
-def _wrong_value(message, parser):
-    """What a field must be, and what it is instead; None for another message."""
-    field = re.search(r'Parser key "([\w.]+)":', message)
-    value = re.search(r"(?:Got value:|Given value:|Unable to load config) (.*)", message)
-    actions = {action.dest: action for action in parser._actions}
-    if not (field and value and field[1] in actions):
-        return None
-    name, received = field[1], value[1].strip("'\"")
-    kind = getattr(actions[name], "_typehint", None)
-    if kind is None:  # a group
-        first = SYNONYMS.get(name) or next(n for n in actions if n.startswith(f"{name}."))
-        return f"`{name}` is a group of fields, such as --{first}. Received: {received}"
-    words = _in_words(kind)
-    near = difflib.get_close_matches(received, re.findall(r"\w+", words), 1)
-    hint = f". Did you mean {near[0]}?" if near else ""
-    return f"`{name}` must be {words}. Received: {received}{hint}"
 
 
 def _in_words(kind):
@@ -138,37 +167,147 @@ def _in_words(kind):
     return TYPES.get(kind, "a mapping")
 
 
-def _wrong_option(message: str, parser) -> str:
-    """A message about an option, with the fields whose names are closest to a wrong one."""
-    if re.match(r"unrecognized arguments: [^-]", message):
-        return f"{message.strip()}. Fields are given as --FIELD VALUE"
-    return f"{plain(message)}{_nearest(message, parser)}"
+def _fitted(value, kind):
+    """A value as a field of this type holds it; ValueError for another."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        for inner in arguments:
+            try:
+                return _fitted(value, inner)
+            except (ValueError, OverflowError):
+                continue
+    elif origin is Literal:
+        if any(value == choice and type(value) is type(choice) for choice in arguments):
+            return value
+    elif origin is tuple and isinstance(value, list | tuple):
+        each = arguments[:1] * len(value) if arguments[-1] is ... else arguments
+        if len(each) == len(value):
+            return tuple(map(_fitted, value, each))
+    elif origin is dict and isinstance(value, Mapping):
+        return dict(value)
+    elif kind is float and type(value) in (int, float):
+        return float(value)
+    elif type(value) is kind:
+        return value
+    raise ValueError
 
 
-def _nearest(message: str, parser) -> str:
-    """A hint at the fields whose names are closest to the one that a message refuses."""
-    unknown = re.search(r"unrecognized arguments: -*([\w.]+)|[Oo]ption '([\w.]+)'", message)
-    if not unknown:
-        return ""
-    name = unknown[1] or unknown[2]
-    dashes = "--" if message.startswith("unrecognized") else ""
+def _field(name, *values):
+    """The first of the values that fits a field; the last one is shown in the error."""
+    for value in values:
+        try:
+            return _fitted(value, FIELDS[name])
+        except (ValueError, OverflowError):
+            continue
+    words, received = _in_words(FIELDS[name]), "null" if values[-1] is None else str(values[-1])
+    near = difflib.get_close_matches(received.strip("[]"), re.findall(r"\w+", words), 1)
+    hint = f". Did you mean {near[0]}?" if near else ""
+    raise UsageError(f"`{name}` must be {words}. Received: {received}{hint}")
+
+
+def _flat(value, name="") -> Iterator[tuple[str, Any]]:
+    """The fields in a section of a source, by their dotted names."""
+    inside = [field for field in FIELDS if field.startswith(f"{name}." if name else "")]
+    if name in FIELDS:
+        yield name, _field(name, value)
+    elif not inside:
+        raise UsageError(f"There is no field {name!r}{_nearest(name)}")
+    elif not isinstance(value, Mapping):
+        first = SYNONYMS.get(name, inside[0])
+        raise UsageError(f"`{name}` is a group of fields, such as {first}. Received: {value}")
+    else:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+
+
+def _nearest(name: str, dashes: str = "") -> str:
+    """A hint at the fields whose names are closest to a wrong one."""
     if name in SYNONYMS:
         return f". Did you mean {dashes}{SYNONYMS[name]}?"
-    group = re.search(r"Group '([\w.]+)'", message)
-    prefix = f"{group[1]}." if group else ""
-    fields = [action.dest for action in parser._actions if action.dest != "print_config"]
-    fields += ["list", "help_all"] if parser.prog.endswith("train") else []
-    fields = [field for field in fields if field.startswith(prefix)]
-    near = difflib.get_close_matches(name, fields, n=2, cutoff=0.5)
+    options = [*FIELDS, *(("config", "list", "help_all") if dashes else ())]
+    near = difflib.get_close_matches(name, options, n=2, cutoff=0.5)
     if not near:
-        last = {field.rsplit(".")[-1]: field for field in fields}
+        last = {field.rsplit(".")[-1]: field for field in options}
         near = [last[n] for n in difflib.get_close_matches(name.rsplit(".")[-1], last, n=2)]
     return f". Did you mean {' or '.join(dashes + n for n in near)}?" if near else ""
 
 
-def parse_config(
-    arguments: Sequence[str] | None = None, prog: str = "vit-keras train", default: str = "digits"
-) -> Config:
+def _read_arguments(arguments) -> tuple[list[str], dict[str, Any]]:
+    """The files that `--config` names, in their order, and the fields that options give."""
+    files: list[str] = []
+    options: dict[str, Any] = {}
+    remaining = collections.deque(arguments)
+    while remaining:
+        word = remaining.popleft()
+        option = re.fullmatch(r"--([\w.]+)(?:=(.*))?", word, re.DOTALL)
+        if option is None:
+            raise UsageError(f"unrecognized arguments: {word}. Fields are given as --FIELD VALUE")
+        name, text = option.groups()
+        if name != "config" and not any(f"{field}.".startswith(f"{name}.") for field in FIELDS):
+            raise UsageError(f"unrecognized arguments: --{name}{_nearest(name, '--')}")
+        if text is None and remaining and not remaining[0].startswith("--"):
+            text = remaining.popleft()
+        elif text is None and FIELDS.get(name) is bool:
+            text = "true"
+        if text is None:
+            raise UsageError(f"`--{name}` needs a value")
+        if name == BANDS and text.isdecimal():
+            while remaining and remaining[0].isdecimal():
+                text += f", {remaining.popleft()}"
+            text = f"[{text}]"
+        if name == "config":
+            files.append(text)
+        else:
+            options |= _from_text(name, text)
+    return files, options
+
+
+def _from_text(name, text) -> dict[str, Any]:
+    """The field, or the fields of a group, that a text on a command line says in YAML."""
+    try:
+        value = load_yaml(text)
+    except ValueError:
+        value = text
+    if isinstance(value, str) or not text.strip():
+        value = text  # which may have quotes, or be a space
+    return {name: _field(name, value, text)} if name in FIELDS else dict(_flat(value, name))
+
+
+def _configured(sources: Sequence[Mapping[str, Any]]) -> Config:
+    """The `Config` of several sources, of which later ones count."""
+    fields = {name: value for source in sources for name, value in source.items()}
+    last = {name: number for number, source in enumerate(sources) for name in source}
+    dropped = {
+        field
+        for name, replaced in REPLACED.items()
+        if fields.get(name) is not None
+        for field in replaced
+        if last.get(field, -1) < last[name]
+    }
+    place, weights = last.get("model.variant", -1), fields.get("model.weights")
+    is_file = weights and (os.path.exists(weights) or is_address(weights))
+    if (is_file and last["model.weights"] > place) or all(
+        last.get(f"model.{size}", -1) > place for size in SIZES
+    ):
+        dropped.add("model.variant")  # a published name belongs to a variant instead
+    try:
+        return _built(Config, {name: fields[name] for name in fields if name not in dropped})
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _built(kind, fields, prefix=""):
+    values = {}
+    for field in dataclasses.fields(kind):
+        name = prefix + field.name
+        if dataclasses.is_dataclass(field.type):
+            values[field.name] = _built(field.type, fields, f"{name}.")
+        elif name in fields:
+            values[field.name] = fields[name]
+    return kind(**values)
+
+
+def parse_config(arguments: Sequence[str] | None = None, default: str = "digits") -> Config:
     """The `Config` of a command line.
 
     Args:
@@ -176,7 +315,6 @@ def parse_config(
             file overrides an earlier one, and options override files. A field that is given also
             replaces the fields of earlier sources that would contradict it: a variant replaces
             sizes, weights replace the architecture, and epochs replace updates.
-        prog: the name of the program in messages.
         default: the recipe that is read if `arguments` name neither a recipe nor a data set; "" for
             none.
 
@@ -189,38 +327,10 @@ def parse_config(
         >>> config.epochs, config.total_steps  # the recipe counts updates
         (3.0, None)
     """
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if re.search(r"--config(\n--|$)", "\n".join(arguments)):
-        raise UsageError("`--config` needs a value")
-    files, options = sources.in_order(arguments)
-    if default and not files and not any(re.match("--dataset(=|$)", name) for name in options):
-        files = [str(find_recipe(default))]
-    words = [word for file in files for word in ("--config", file)]
-    config_parser, replaced = parser(prog), _replaced_fields(files, options)
-    namespace = config_parser.parse_args([*words, *_spell_out(options)])
-    return _instantiate(config_parser, namespace, replaced)
-
-
-def _spell_out(arguments: Sequence[str]) -> Iterator[str]:
-    """`--sweep` as `--sweep=true`, as for every bool field, and `--data.bands 4 3` as a list."""
-    flags, bands = set(_bool_fields(Config, "--")), list[str]()
-    for argument, following in zip(arguments, [*arguments[1:], "--"]):
-        is_flag = argument in flags and following.startswith("--")
-        if argument == BANDS or (bands and argument.isdecimal()):
-            bands.append(argument)
-            if not following.isdecimal():
-                yield f"{BANDS}=[{', '.join(bands[1:])}]" if bands[1:] else argument
-                bands = []
-            continue
-        yield f"{argument}=true" if is_flag else argument
-
-
-def _bool_fields(kind, prefix):
-    for field in dataclasses.fields(kind):
-        if dataclasses.is_dataclass(field.type):
-            yield from _bool_fields(field.type, f"{prefix}{field.name}.")
-        elif field.type is bool:
-            yield prefix + field.name
+    files, options = _read_arguments(sys.argv[1:] if arguments is None else arguments)
+    if default and not files and "dataset" not in options:
+        files = [default]
+    return _configured([*map(_read_source, files), options])
 
 
 def read_config(path: str | os.PathLike) -> Config:
@@ -234,42 +344,18 @@ def read_config(path: str | os.PathLike) -> Config:
         >>> read_config("digits").dataset  # or read_config("runs/mine/config.yaml")
         'digits'
     """
-    file, config_parser = str(find_recipe(path)), parser("config")
-    replaced = _replaced_fields([file], [])
     try:
-        return _instantiate(config_parser, config_parser.parse_path(file), replaced)
+        return _configured([_read_source(path)])
     except UsageError as error:
+        file = str(find_recipe(path))
         raise UsageError(f"{file!r} cannot be read as a configuration ({error})") from error
 
 
-def _replaced_fields(files, options):
-    """`sources.replaced_fields`, which reads the files before jsonargparse does."""
+def _read_source(path):
     try:
-        return sources.replaced_fields(files, options)
+        return dict(_flat(read_yaml(find_recipe(path))))
     except ValueError as error:
         raise UsageError(str(error)) from error
-
-
-def _instantiate(config_parser, namespace, replaced) -> Config:
-    for name, value in replaced.items():
-        namespace[name] = value
-    for name in _fields_that_need_values(Config, ""):
-        if namespace.get(name, 0) is None:
-            raise UsageError(f"`{name}` must have a value. Received: null")
-    try:
-        fields = config_parser.instantiate(namespace).as_dict()
-        fields.pop("config", None)
-        return Config(**fields)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def _fields_that_need_values(kind, prefix):
-    for field in dataclasses.fields(kind):
-        if dataclasses.is_dataclass(field.type):
-            yield from _fields_that_need_values(field.type, f"{prefix}{field.name}.")
-        elif type(None) not in get_args(field.type):
-            yield prefix + field.name
 
 
 def dump_config(config: Config) -> str:

@@ -1,13 +1,106 @@
-"""What a model learns from images without labels: Appendix B.1.2, MAE, and DINO."""
+"""What a model learns instead of labels: Appendix B.1.2, MAE, DINO, or from a teacher."""
 
 import dataclasses
 import math
 from typing import Any, Literal
 
 from vit_keras import variants
-from vit_keras.config.dino import REPLACED, DinoConfig
 from vit_keras.config.model import ModelConfig, both_sides
-from vit_keras.config.rules import Rule, check_rules
+from vit_keras.config.rules import Rule, check_defaults, check_rules
+
+Range = tuple[float, float]
+ADDED = ("learned", "learned_2d", "sincos2d", "none")  # positions that can be interpolated
+# Fields that DINO replaces by its own, which stay at their defaults.
+REPLACED = (
+    *("augment.rotation_degrees", "augment.scale", "augment.shift", "augment.crop"),
+    *("augment.randaugment_layers", "augment.policy", "augment.color_jitter", "augment.erasing"),
+    *("optimizer.ema_decay", "optimizer.layer_decay"),
+    *("optimizer.freeze", "patch_keep_rates", "pretext.target", "pretext.corrupt"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DinoConfig:
+    """The views, the head, and the schedules of `pretext.objective` dino.
+
+    Attributes:
+        local_crops: number of small views of an image, which the student alone sees
+        local_size: height and width of a small view in pixels; the patch divides them
+        global_scale: smallest and largest part of the area in the two views that the teacher sees
+        local_scale: the same for the small views
+        color_jitter: strength of the changes of brightness, contrast, saturation, and hue; 1 as
+            published, 0 for none
+        grayscale: share of the views without colors
+        blur_sigma: largest standard deviation of the blur in pixels; 0 for none
+        solarize: share of the second global views whose bright pixels are inverted
+        prototypes: outputs of the head, K
+        head_hidden_size: width of the two hidden layers of the head
+        bottleneck_size: width of the vector that is compared with the prototypes
+        teacher_momentum: momentum of the teacher's weights, which grows to 1 by a cosine
+        center_momentum: momentum of the center, the mean of the teacher's outputs
+        student_temperature: temperature of the student's softmax
+        teacher_temperature: temperature of the teacher's softmax after the warmup
+        warmup_temperature: the same at the first update; it grows linearly
+        temperature_warmup: fraction of the updates over which it grows
+        frozen_prototypes: fraction of the updates in which the prototypes do not train
+    """
+
+    local_crops: int = 8
+    local_size: int = 96
+    global_scale: Range = (0.4, 1.0)
+    local_scale: Range = (0.05, 0.4)
+    color_jitter: float = 1.0
+    grayscale: float = 0.2
+    blur_sigma: float = 2.0
+    solarize: float = 0.2
+    prototypes: int = 65536
+    head_hidden_size: int = 2048
+    bottleneck_size: int = 256
+    teacher_momentum: float = 0.996
+    center_momentum: float = 0.9
+    student_temperature: float = 0.1
+    teacher_temperature: float = 0.07
+    warmup_temperature: float = 0.04
+    temperature_warmup: float = 0.3
+    frozen_prototypes: float = 0.01
+
+    def __post_init__(self):
+        check_rules(self, "pretext.dino", DINO_RULES)
+
+    def check(self, run: Any) -> None:
+        """Raises ValueError if self-distillation does not fit the rest of a run's `Config`."""
+        model = run.model
+        if model.position_embedding not in ADDED:
+            raise ValueError(
+                "dino interpolates positions for its small views, so `model.position_embedding` "
+                f"must be one of {', '.join(ADDED)}. Received: {model.position_embedding}"
+            )
+        sizes = model.image_size if isinstance(model.image_size, tuple) else (model.image_size,)
+        if any(self.local_size % side for side in model.patch) or self.local_size > min(sizes):
+            raise ValueError(
+                "`pretext.dino.local_size` must be a multiple of the patch and at most the size of "
+                f"the images. Received: {self.local_size} with patches of "
+                f"{model.patch[0]}x{model.patch[1]} in images of {model.image_size}"
+            )
+
+
+_POSITIVE = (lambda value: value >= 1, "at least 1")
+_SHARE = (lambda value: 0 <= value <= 1, "from 0 to 1")
+_TEMPERATURE = (lambda value: value > 0, "above 0")
+_AREA = (lambda value: 0 < value[0] <= value[1] <= 1, "two rising fractions above 0 and at most 1")
+DINO_RULES: tuple[Rule, ...] = (
+    *((name, *_POSITIVE) for name in ("local_crops", "local_size", "head_hidden_size")),
+    *((name, *_POSITIVE) for name in ("bottleneck_size",)),
+    ("prototypes", lambda value: value >= 2, "at least 2"),
+    *((name, *_AREA) for name in ("global_scale", "local_scale")),
+    *((name, *_SHARE) for name in ("color_jitter", "grayscale", "solarize")),
+    *((name, *_SHARE) for name in ("teacher_momentum", "center_momentum")),
+    *((name, *_SHARE) for name in ("temperature_warmup", "frozen_prototypes")),
+    ("blur_sigma", lambda value: value >= 0, "at least 0"),
+    *((name, *_TEMPERATURE) for name in ("student_temperature", "teacher_temperature")),
+    ("warmup_temperature", *_TEMPERATURE),
+)
+
 
 COLORS = {"mean_colour": 1, "colours_4x4": 16}  # predictions of a patch, each of one color
 PUBLISHED = {  # the target and the fraction of corrupted patches of each objective
@@ -61,7 +154,7 @@ class PretextConfig:
     dino: DinoConfig = DinoConfig()
 
     def __post_init__(self):
-        check_rules(self, "pretext", RULES)
+        check_rules(self, "pretext", PRETEXT_RULES)
         if self.decoder_hidden_size % math.lcm(4, self.decoder_num_heads):
             raise ValueError(
                 "`pretext.decoder_hidden_size` must be a multiple of 4 and of `decoder_num_heads`. "
@@ -101,9 +194,10 @@ class PretextConfig:
         """Raises ValueError if the objective does not fit the rest of a run's `Config`."""
         if not self.is_active:
             return
-        self._check_defaults(run, LABELS_ALONE, "trains no classifier")
+        where = f"`pretext.objective` {self.objective}"
+        check_defaults(run, LABELS_ALONE, f"{where}, which trains no classifier")
         if self.is_dino:
-            self._check_defaults(run, REPLACED, "has views, averages and masks of its own")
+            check_defaults(run, REPLACED, f"{where}, which has views and averages of its own")
         self._check_model(run.model)
         if self.is_dino:
             self.dino.check(run)
@@ -112,15 +206,6 @@ class PretextConfig:
                 "`pretext.target` colours_4x4 needs patches whose sides 4 divides. "
                 f"Received: {run.model.patch[0]}x{run.model.patch[1]}"
             )
-
-    def _check_defaults(self, run, names, reason):
-        for name in names:
-            value, default = _get(run, name), _get(type(run)(), name)
-            if value != default:
-                raise ValueError(
-                    f"`{name}` must be {default} with `pretext.objective` {self.objective}, which "
-                    f"{reason}. Received: {value}"
-                )
 
     def _check_model(self, model: ModelConfig):
         plain = (variants.Variant, variants.FamilyVariant)
@@ -150,7 +235,7 @@ class PretextConfig:
             )
 
 
-RULES: tuple[Rule, ...] = (
+PRETEXT_RULES: tuple[Rule, ...] = (
     ("corrupt", lambda value: 0 < value < 1, "above 0 and below 1, or null for the published one"),
     ("bits", lambda value: 1 <= value <= 5, "from 1 to 5"),
     ("decoder_num_layers", lambda value: value >= 1, "at least 1"),
@@ -159,7 +244,90 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _get(config, name):
-    for part in name.split("."):
-        config = getattr(config, part)
-    return config
+# The fields that each kind uses; the others stay at their defaults.
+USED: dict[str, tuple[str, ...]] = {
+    "soft": ("weight", "temperature"),
+    "hard": ("weight",),
+    "features": ("distance", "patches"),
+}
+# Fields of classifiers and labels, which stay at their defaults without labels.
+CLASSES_ALONE = (
+    *("loss", "balance", "calibrate", "label_smoothing", "sweep", "folds", "patience"),
+    "model.head_bias",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class DistillConfig:
+    """What the run learns from another model, on the same augmented images.
+
+    Attributes:
+        teacher: model to learn from: a run, a file or folder of any format, or a published name;
+            null for none
+        teacher_variant: variant whose published weights `teacher` names; null for B/16
+        kind: soft, the teacher's probabilities; hard, the teacher's best class, by a head of its
+            own if `model.classifier` is distilled, as in DeiT; or features, the input of the
+            teacher's head, which needs no labels and leaves a model without a head
+        weight: share of the teacher in the loss of soft and hard; the labels have the rest
+        temperature: what both models' logits are divided by with soft
+        distance: of features: cosine, which is 1 less the cosine of the angle, or mse, the squared
+            distance to the teacher's features less their mean over their deviation
+        patches: match the features of each patch as well
+    """
+
+    teacher: str | None = None
+    teacher_variant: str | None = None
+    kind: Literal["soft", "hard", "features"] = "soft"
+    weight: float = 0.5
+    temperature: float = 2.0
+    distance: Literal["cosine", "mse"] = "cosine"
+    patches: bool = False
+
+    def __post_init__(self):
+        check_rules(self, "distill", DISTILL_RULES)
+
+    @property
+    def is_active(self) -> bool:
+        return self.teacher is not None
+
+    @property
+    def needs_labels(self) -> bool:
+        return self.kind != "features"
+
+    def check(self, run: Any) -> None:
+        """Raises ValueError if the section does not fit the rest of a run's `Config`."""
+        if not self.is_active:
+            if self != DistillConfig():
+                raise ValueError(
+                    "The fields of `distill` need `distill.teacher`, the model to learn from. "
+                    "Received: teacher=null"
+                )
+            return
+        check_defaults(run, ("pretext.objective", "lora.rank"), "`distill.teacher`")
+        fields = {field.name for field in dataclasses.fields(self)}
+        unused = sorted(fields - {"teacher", "teacher_variant", "kind", *USED[self.kind]})
+        kind = f"`distill.kind` {self.kind}"
+        check_defaults(run, [f"distill.{name}" for name in unused], kind)
+        self._check_task(run)
+
+    def _check_task(self, run):
+        if self.needs_labels and (run.task not in ("auto", "classes") or run.loss == "sigmoid"):
+            raise ValueError(
+                f"`distill.kind` {self.kind} compares probabilities of classes, so `task` must be "
+                f"classes and `loss` softmax. Received: task={run.task}, loss={run.loss}. Use "
+                "distill.kind=features, and train the head in a second run"
+            )
+        if not self.needs_labels:
+            where = "`distill.kind` features, which learns from no labels"
+            check_defaults(run, CLASSES_ALONE, where)
+        if self.patches and (run.model.patch_keep_rate != 1 or run.patch_keep_rates):
+            raise ValueError(
+                "`distill.patches` needs all patches, so `model.patch_keep_rate` must be 1. "
+                f"Received: {run.model.patch_keep_rate}"
+            )
+
+
+DISTILL_RULES: tuple[Rule, ...] = (
+    ("weight", lambda value: 0 < value <= 1, "above 0 and at most 1"),
+    ("temperature", lambda value: value > 0, "above 0"),
+)

@@ -1,20 +1,46 @@
-"""The configuration of a run."""
+"""The configuration of a run, and of a sweep."""
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
-from vit_keras.config.cached_features import check_cached_features
 from vit_keras.config.data import AugmentConfig, DataConfig
-from vit_keras.config.distillation import DistillConfig
-from vit_keras.config.grid import GridConfig
-from vit_keras.config.lora import LoraConfig
-from vit_keras.config.model import LATER, Count, ModelConfig, fill
-from vit_keras.config.optimizer import OptimizerConfig
-from vit_keras.config.pretext import PretextConfig
-from vit_keras.config.rules import Rule, check_rules
-from vit_keras.config.task import check_task
+from vit_keras.config.model import LATER, Count, LoraConfig, ModelConfig, OptimizerConfig, fill
+from vit_keras.config.pretext import DistillConfig, PretextConfig
+from vit_keras.config.rules import Rule, check_defaults, check_rules
 from vit_keras.tasks import KINDS
+
+GRID_RULES: tuple[Rule, ...] = (
+    ("dev_percent", lambda value: 0 < value < 100, "above 0 and below 100"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class GridConfig:
+    """What a sweep tries.
+
+    Attributes:
+        learning_rates: rates to try, each on a development split of the training images
+        seeds: seeds of the final runs, which use the best learning rate and all training images
+        dev_percent: percentage of the training images that judges the trials: 10 for Pets and
+            Flowers, 2 for CIFAR, 1 for ImageNet
+        classifiers: classifiers to try, each with a learning rate of its own, as in the paper's
+            Figure 9; empty for the model's classifier alone
+    """
+
+    learning_rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    dev_percent: float = 10.0
+    classifiers: tuple[Literal["token", "gap", "map"], ...] = ()
+
+    def __post_init__(self):
+        if not self.learning_rates or not self.seeds:
+            raise ValueError(
+                "A sweep needs `grid.learning_rates` and `grid.seeds`. Received: "
+                f"learning_rates={self.learning_rates}, seeds={self.seeds}"
+            )
+        check_rules(self, "grid", GRID_RULES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,3 +249,81 @@ RULES: tuple[Rule, ...] = (
     *((name, *_NOT_NEGATIVE) for name in ("total_steps", "seed", "max_rollbacks")),
     *((name, *_NOT_NEGATIVE) for name in ("watch_every", "fewshot_every")),
 )
+
+
+# Fields that keep their defaults with a kind of label.
+NOT_CLASSES = ("label_smoothing", "fewshot_every")
+UNUSED = {
+    "classes": (),
+    "labels": NOT_CLASSES,
+    "numbers": (*NOT_CLASSES, "balance", "calibrate"),
+    "masks": (
+        *(*NOT_CLASSES, "balance", "calibrate", "distill.teacher", "cache_features"),
+        *("augment.randaugment_layers", "augment.policy", "augment.erasing"),
+        *("augment.mixup_alpha", "augment.cutmix_alpha"),
+    ),
+}
+
+
+def check_task(run: Any) -> None:
+    """Raises ValueError if a field of a run's `Config` does not fit its `task`."""
+    losses = KINDS[run.task].losses
+    if run.loss is not None and run.loss not in losses:
+        raise ValueError(
+            f"`loss` must be {' or '.join(losses)} with `task` {run.task}. Received: {run.loss}"
+        )
+    check_defaults(run, UNUSED[run.task], f"`task` {run.task}")
+    if run.loss == "sigmoid" and run.task == "classes" and run.balance == "weights":
+        raise ValueError(
+            "`balance` weights of classes needs `loss` softmax, focal or logit_adjusted. "
+            "Received: loss=sigmoid"
+        )
+    if run.calibrate and not run.data.dev_percent:
+        raise ValueError(
+            "`calibrate` needs a development split: set `data.dev_percent`. Received: "
+            f"data.dev_percent={run.data.dev_percent:g}"
+        )
+
+
+# Fields that would change features from one epoch to the next, or need the frozen layers again.
+CHANGING = (
+    *("distribution", "fewshot_every", "watch_every", "patch_keep_rates", "pretext.objective"),
+    *("lora.rank", "distill.teacher", "optimizer.layer_decay"),
+    *(f"model.{name}_rate" for name in ("dropout", "attention_dropout", "stochastic_depth")),
+    "model.patch_keep_rate",
+    *("augment.rotation_degrees", "augment.scale", "augment.shift", "augment.flip"),
+    *("augment.crop", "augment.randaugment_layers", "augment.policy", "augment.color_jitter"),
+    *("augment.erasing", "augment.mixup_alpha", "augment.cutmix_alpha"),
+)
+
+
+def check_cached_features(run: Any) -> None:
+    """Raises ValueError, with all fields of a run's `Config` that `cache_features` forbids."""
+    if not run.cache_features:
+        return
+    check_defaults(run, CHANGING, "`cache_features`, which computes the features of a picture once")
+    if run.balance == "sampling":
+        raise ValueError(
+            "`cache_features` goes through all features in each epoch, so `balance` must be none "
+            "or weights. Received: balance=sampling"
+        )
+    if not run.optimizer.freeze:
+        raise ValueError(
+            "`cache_features` needs frozen layers. Received: optimizer.freeze=[]. Give "
+            'optimizer.freeze, such as ["[!h]*"] for all layers but the head'
+        )
+
+
+def addresses_of(config: Config) -> list[str]:
+    """The paths, names or addresses in `model.weights` and `distill.teacher`, if there are any."""
+    return [path for path in (config.model.weights, config.distill.teacher) if path]
+
+
+def change_addresses(config: Config, change: Callable[[str], str]) -> Config:
+    """A configuration where `change` was called on each of `addresses_of`."""
+    model, distill = config.model, config.distill
+    if model.weights:
+        model = dataclasses.replace(model, weights=change(model.weights))
+    if distill.teacher:
+        distill = dataclasses.replace(distill, teacher=change(distill.teacher))
+    return dataclasses.replace(config, model=model, distill=distill)

@@ -1,132 +1,142 @@
-"""What a command line and its files say, and which of their fields later ones replace.
+"""Recipes, and the YAML of configurations, which may be damaged or made to do harm."""
 
-A field that is given is never undermined by another field of an earlier file: `--model.variant`
-replaces the sizes in a recipe, and `--model.weights` its whole architecture.
-"""
-
-import dataclasses
+import difflib
+import functools
 import os
+import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from vit_keras import extras
-from vit_keras.config.model import DEFAULTS, SIZES, STEM
-from vit_keras.config.recipes import find_recipe
-from vit_keras.config.run import Config
-from vit_keras.config.yaml_files import read_yaml
-from vit_keras.hub_address import is_address
 
-VARIANT_SIZES = tuple(f"model.{name}" for name in (*SIZES, *STEM))
-ARCHITECTURE = (
-    *VARIANT_SIZES,
-    *(f"model.{name}" for name in DEFAULTS),
-    "model.representation_size",
-    "model.options",
-)
-PICTURES = ("model.antialias", "model.rounding")  # which weights bring as well
-# Field: the fields that it replaces where an earlier source gives them.
-REPLACED: dict[str, tuple[str, ...]] = {
-    "model.variant": (*VARIANT_SIZES, "model.options"),
-    "model.weights": (*ARCHITECTURE, *PICTURES),
-    "epochs": ("total_steps",),
-    "total_steps": ("epochs",),
-    "optimizer.warmup_steps": ("optimizer.warmup_fraction",),
-    "optimizer.warmup_fraction": ("optimizer.warmup_steps",),
-}
-MAPPINGS = ("model.options",)  # fields that are mappings themselves
-UNSET = {"optimizer.warmup_steps": 0}  # where it is not null
+# A recipe has 2 kB. PyYAML, which is written in Python, reads 100 kB in 2 s.
+LARGEST_YAML_BYTES = 2**17
+MOST_VALUES = 10_000  # of a file, counted as often as an alias repeats them
+DEEPEST_YAML = 20  # levels; the time that PyYAML takes grows with the square of 100,000 brackets
 
 
-def in_order(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separates the files that `--config` names, in their order, from the other arguments."""
-    files: list[str] = []
-    others: list[str] = []
-    remaining = iter(arguments)
-    for argument in remaining:
-        name, equals, value = argument.partition("=")
-        if name != "--config":
-            others.append(argument)
-        elif equals:
-            files.append(value)
-        else:
-            files += [next(remaining, "")]
-    return [str(find_recipe(name)) for name in files], others
+def read_yaml(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads a YAML file of fields.
+
+    Raises:
+        FileNotFoundError: There is no file at `path`.
+        ValueError: The file is damaged, or far larger than a configuration. The message names it.
+    """
+    name = repr(os.fspath(path))
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"There is no configuration at {name}.")
+    if not os.path.isfile(path):  # opening a pipe might never end
+        raise _damaged(name, "it is no file")
+    if (size := os.path.getsize(path)) > LARGEST_YAML_BYTES:
+        raise _damaged(name, f"its {size} bytes are more than {LARGEST_YAML_BYTES}")
+    with open(path, "rb") as file:
+        text = file.read(LARGEST_YAML_BYTES)
+    try:
+        content = load_yaml(text.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise _damaged(name, f"it is not UTF-8 from byte {error.start} on") from error
+    except ValueError as error:
+        raise _damaged(name, f"it is not YAML: {error}") from error
+    if content is None:
+        raise _damaged(name, "it is empty")
+    if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
+        raise _damaged(name, "it must hold fields, such as `dataset: digits`")
+    if _has_more_values(content, MOST_VALUES):
+        raise _damaged(name, f"it holds more than {MOST_VALUES} values")
+    return dict(content)
 
 
-def replaced_fields(files: Sequence[str], arguments: Sequence[str]) -> dict[str, Any]:
-    """The fields that do not count, since a later source replaces them, with their empty values.
+def load_yaml(text: str) -> Any:
+    """The value that YAML says, where 1e-3 is a number as well; ValueError for other text."""
+    yaml, loader = _yaml()
+    try:
+        _check_tokens(yaml.scan(text))
+        return yaml.load(text, loader)  # a kind of SafeLoader
+    except Exception as error:  # wrong tags raise IndexError, AttributeError and the like
+        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+@functools.cache
+def _yaml():
+    yaml = extras.require("yaml", extra="train", purpose="Reading a configuration")
+    loader: Any = type("Loader", (yaml.SafeLoader,), {})
+    number = re.compile(r"[-+]?\d[\d_]*(\.\d*)?[eE][-+]?\d+$")
+    loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    return yaml, loader
+
+
+def _damaged(name, reason):
+    return ValueError(f"{name} cannot be read as a configuration ({reason})")
+
+
+def _check_tokens(tokens):
+    """Raises ValueError before the parser meets what it would take minutes or all memory for."""
+    depth = 0
+    for token in tokens:
+        kind = type(token).__name__
+        depth += kind.endswith(("SequenceStartToken", "MappingStartToken"))
+        depth -= kind.endswith(("SequenceEndToken", "MappingEndToken", "BlockEndToken"))
+        if depth > DEEPEST_YAML:
+            raise ValueError(f"it has more than {DEEPEST_YAML} levels")
+        if kind == "ScalarToken" and token.plain and token.value == "<<":
+            raise ValueError("it merges fields by <<, which would repeat them without end")
+
+
+def _has_more_values(content, most):
+    """Whether there are more values; those of an alias count each time, and may hold themselves."""
+    waiting, count = [content], 0
+    while waiting and count <= most:
+        value = waiting.pop()
+        inside = value.values() if isinstance(value, Mapping) else value
+        if isinstance(value, (Mapping, list, tuple, set)):
+            count += len(value)
+            waiting.extend(inside)
+    return count > most
+
+
+_PACKAGE = pathlib.Path(__file__).parents[1]
+
+
+def recipe_folder() -> pathlib.Path:
+    """The folder of the recipes: `recipes/` in an installed package, else `configs/` beside it."""
+    installed = _PACKAGE / "recipes"
+    return installed if installed.is_dir() else _PACKAGE.parent / "configs"
+
+
+def recipe_names() -> list[str]:
+    """The names of all recipes, such as "digits" and "finetune/pets".
+
+    Example:
+        >>> recipe_names()[:3]
+        ['augreg/imagenet', 'augreg/imagenet21k', 'augreg/light1']
+    """
+    folder = recipe_folder()
+    files = folder.rglob("*.yaml")
+    return sorted(file.relative_to(folder).with_suffix("").as_posix() for file in files)
+
+
+def find_recipe(name: str | os.PathLike) -> pathlib.Path:
+    """The file of a recipe.
 
     Args:
-        files: YAML files; each is a source.
-        arguments: Options `--FIELD VALUE` or `--FIELD=VALUE`, which together are the last source.
+        name: the path of a YAML file, or the name of a recipe, such as "finetune/pets".
+
+    Raises:
+        FileNotFoundError: there is no such file and no such recipe.
+
+    Example:
+        >>> find_recipe("finetune/pets").name
+        'pets.yaml'
     """
-    sources = [dict(flat_fields(_fields_in(file))) for file in files]
-    sources.append(dict(_given(arguments)))
-    last = {name: number for number, source in enumerate(sources) for name in source}
-    dropped = {
-        field
-        for name, fields in REPLACED.items()
-        if name in last and sources[last[name]][name] is not None
-        for field in fields
-        if last.get(field, -1) < last[name]
-    }
-    if "model.variant" in last:  # which decides them where nothing else does
-        dropped |= {f"model.{name}" for name in DEFAULTS} - last.keys()
-    if _drops_variant(sources, last):
-        dropped.add("model.variant")
-    return {name: UNSET.get(name) for name in dropped}
-
-
-def _drops_variant(sources, last):
-    """Whether later sources give what replaces the variant: sizes, or a file of weights."""
-    place, weights = last.get("model.variant", -1), last.get("model.weights", -1)
-    path = weights > place and sources[weights]["model.weights"]
-    if path and (os.path.exists(path) or is_address(path)):
-        return True  # a published name belongs to a variant instead
-    enough = all if place >= 0 else any  # sizes may change a variant that is given
-    return enough(last.get(f"model.{size}", -1) > place for size in SIZES)
-
-
-def _fields_in(file) -> dict[str, Any]:
-    """The fields in a YAML file. The parser would open files that stand for sections."""
-    fields = read_yaml(file)
-    _check_sections(fields, Config, "", file)
-    if "config" in fields:
-        raise ValueError(f"{str(file)!r} must hold fields alone. Received: `config`, an option")
-    return fields
-
-
-def _check_sections(fields, kind, prefix, file):
-    """Raises ValueError where a section, or one inside it, holds anything but fields."""
-    for field in dataclasses.fields(kind):
-        value = fields.get(field.name, {})
-        if not dataclasses.is_dataclass(field.type):
-            continue
-        name = f"{prefix}{field.name}"
-        if not isinstance(value, Mapping):
-            raise ValueError(f"`{name}` in {str(file)!r} must hold fields. Received: {value!r}")
-        _check_sections(value, field.type, f"{name}.", file)
-
-
-def _given(arguments) -> Iterator[tuple[str, Any]]:
-    yaml = extras.require("yaml", extra="train", purpose="Reading a configuration")
-    for argument, following in zip(arguments, [*arguments[1:], ""]):
-        option = re.match(r"--([\w.]+)(?:=(.*))?$", argument, re.DOTALL)
-        if option:
-            text = following if option[2] is None else option[2]
-            try:
-                value = yaml.safe_load(text)
-            except yaml.YAMLError:
-                value = text
-            yield from flat_fields(value, option[1])
-
-
-def flat_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Each field with its dotted name."""
-    if not isinstance(value, Mapping) or prefix in MAPPINGS:
-        if prefix:
-            yield prefix, value
-        return
-    for name, inner in value.items():
-        yield from flat_fields(inner, f"{prefix}.{name}" if prefix else str(name))
+    path = pathlib.Path(name)
+    if path.is_file():
+        return path
+    plain = path.as_posix().removeprefix("configs/").removesuffix(".yaml")
+    file = recipe_folder() / f"{plain}.yaml"
+    if file.is_file():
+        return file
+    near = difflib.get_close_matches(plain, recipe_names(), n=3, cutoff=0.5)
+    others = "`vit-keras train --list` prints the recipes"
+    hint = f"Did you mean {' or '.join(near)}?" if near else others
+    raise FileNotFoundError(f"There is no file and no recipe {os.fspath(name)!r}. {hint}")

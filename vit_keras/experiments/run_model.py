@@ -1,19 +1,21 @@
-"""The model of a run: built for training, and read from one of the run's checkpoints."""
+"""The model of a run: built for training, read from a checkpoint, and shown its first images."""
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
 
 import keras
+import numpy as np
 
-from vit_keras import data, models, runs
-from vit_keras.config import Config
-from vit_keras.experiments.final_outputs import restore_numbers
-from vit_keras.experiments.starting_point import initial_model
-from vit_keras.experiments.teacher import open_teacher
+from vit_keras import data, evaluation, models, runs
+from vit_keras.config import Config, PretextConfig
+from vit_keras.experiments.starting_point import complete_model, initial_model, open_teacher
+from vit_keras.models import scale_head
 from vit_keras.tasks import Task
-from vit_keras.training import checkpoints, weight_average
+from vit_keras.training import checkpoints
 from vit_keras.training.loop import compile_model
+from vit_keras.training.optimizers import use_average
 
 
 def build_compiled(config, class_names, task):
@@ -98,7 +100,7 @@ def open_checkpoint(path: str | os.PathLike) -> keras.Model:
         raise ValueError(
             f"The checkpoint {str(path)!r} cannot be read ({error}). Give another step of the run"
         ) from error
-    weight_average.use(model)
+    use_average(model)
     model = trained_part(model, config, *described)
     return models.merge_lora(model) if config.lora.is_active else model
 
@@ -112,3 +114,93 @@ def _check(path, config):
             f"A checkpoint of a run with {cause} lacks {lacks}, and cannot be opened alone. "
             f"Received: {str(path)!r}. Give the folder of the run after its last update"
         )
+
+
+def restore_numbers(model: keras.Model) -> None:
+    """Lets a model of standardized numbers return the numbers themselves, by its head's weights.
+
+    What its task says for training alone is dropped, of any model.
+    """
+    if model.task.mean is not None:
+        scale_head(model, model.task.std, model.task.mean)
+    model.task = Task(model.task.kind)
+
+
+def fit_to_development(
+    model: keras.Model, outputs: np.ndarray, labels: np.ndarray, calibrate: bool
+) -> np.ndarray:
+    """Fits what a development split decides, which training images and test images must not.
+
+    With `calibrate`, the head's weights are divided by a temperature. Each label gets the threshold
+    that gives the highest F1.
+
+    Args:
+        model: The trained model, which is changed in place.
+        outputs: Its logits on the development split, `(N, K)`.
+        labels: The labels of the development split.
+        calibrate: Whether to fit a temperature.
+
+    Returns:
+        The outputs of the changed model.
+    """
+    if calibrate:
+        temperature = evaluation.fit_temperature(outputs, labels, model.task)
+        scale_head(model, 1 / temperature)
+        model.task = dataclasses.replace(model.task, temperature=temperature)
+        outputs = outputs / np.float32(temperature)
+    if model.task.kind == "labels":
+        thresholds = evaluation.best_thresholds(evaluation.sigmoid(outputs), labels)
+        model.task = dataclasses.replace(model.task, thresholds=thresholds)
+    return outputs
+
+
+def first_training_images(
+    config: Config, count: int = 36
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], Task]:
+    """Makes the first images of a run by its own pipeline, augmented, and turns them to pixels.
+
+    Args:
+        config: The run. Patches that its pretext task masks are shown; of DINO's views, the first.
+        count: The number of images, even; fewer if there are fewer to train on.
+
+    Returns:
+        The images, `(N, H, W, C)` uint8, or float32 of more than 8 bits; what the model learns of
+        them, `(N, K)`, such as one-hot or mixed classes; the names of the outputs; and the task.
+
+    Raises:
+        ValueError: If the configuration does not suit the data set, or if an image cannot be read.
+        OSError: If the data set or the weights cannot be read.
+
+    Example:
+        ```python
+        config = vit_keras.config.read_config("digits")
+        images, *described = experiments.first_training_images(config, count=16)
+        data.draw_contact_sheet(images, data.captions_of(*described)).save("sheet.png")
+        ```
+    """
+    config = complete_model(config)
+    dataset = data.load(config.dataset, config.model.channels, config.data, config.task)
+    config = dataclasses.replace(config, data=data.complete_levels(config.data, dataset))
+    train, *_ = data.train_dev_test(dataset, config.data)
+    task = data.learned_task(dataset, train, config)
+    model = initial_model(config, dataset.class_names, task)
+    count = min(count, max(2, len(train) // 2 * 2))  # whole pairs, which are mixed
+    one_batch = dataclasses.replace(
+        config,
+        batch=count,
+        epochs=None,
+        total_steps=1,
+        steps_per_execution=1,
+        optimizer=dataclasses.replace(config.optimizer, accumulation_steps=1),
+        pretext=PretextConfig(),
+    )
+    images_of = (model.input_shape[1:3], model.preprocessing)
+    feed = lambda run: data.Feed(dataset, run, *images_of, task=task)
+    with dataset.unreadable.reading():
+        ((images, labels),) = feed(one_batch).training(0)
+        if config.pretext.is_dino:  # the views of the same images
+            one_batch = dataclasses.replace(one_batch, pretext=config.pretext)
+            (((views, _), _),) = feed(one_batch).training(0)
+            images = views[:, 0]
+    pixels = data.pixels_of(images, model.preprocessing)
+    return pixels, labels, dataset.class_names, task

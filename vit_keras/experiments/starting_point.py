@@ -1,19 +1,93 @@
-"""What a run starts from: a new model, or weights and what they say of their model."""
+"""What a run starts and learns from: a new model, weights, or a teacher, the same until it ends."""
 
 import dataclasses
 import json
+import pathlib
+import typing
 from collections.abc import Sequence
 from typing import Any
 
+import keras
+
 from vit_keras import models, runs, variants, weights
-from vit_keras.config import Config, ModelConfig
+from vit_keras.config import Config, DistillConfig, ModelConfig
 from vit_keras.config.model import DEFAULTS, SIZES, STEM
-from vit_keras.experiments.pinned_weights import pin_weights
-from vit_keras.experiments.teacher import find_teacher
+from vit_keras.config.run import addresses_of, change_addresses
+from vit_keras.files import write_text
+from vit_keras.hub_address import without_commit
+from vit_keras.json_files import read_json, with_checksums
 from vit_keras.models.options import OPTION_NAMES
 from vit_keras.tasks import CLASSES, Task
 from vit_keras.weights.recognition import variant_name
 from vit_keras.weights.weight_file import open_weight_file
+
+
+def pin_weights(config: Config) -> Config:
+    """Names the commits or versions of the models of hubs that a run starts and learns from.
+
+    An address without one gets the one in the `config.yaml` of the run's folder, so that a run goes
+    on as it began, whatever was uploaded since. A new run gets the newest.
+
+    Args:
+        config: The configuration; its `workdir` is the folder, by default `runs.default_workdir`.
+
+    Raises:
+        OSError: A model is neither in the cache of the hub's package, nor can it be downloaded.
+    """
+    recorded = runs.recorded_config(runs.folder_of(config))
+    known = {without_commit(path): path for path in addresses_of(recorded)} if recorded else {}
+    return change_addresses(config, lambda path: known.get(path) or weights.pinned_address(path))
+
+
+FILE = "teacher.json"
+
+
+class Record(typing.TypedDict):
+    """What `teacher.json` must hold: a checksum for each file."""
+
+    sha256: dict[str, str]
+
+
+def find_teacher(config: DistillConfig) -> str:
+    """The file or folder of a teacher's weights, which may be downloaded."""
+    return runs.find_weights(config.teacher or "", config.teacher_variant, "distill.teacher")
+
+
+def open_teacher(config: DistillConfig) -> keras.Model:
+    """Opens the model that a run learns from.
+
+    Raises:
+        OSError: There is nothing at `config.teacher`, or it cannot be downloaded.
+        ValueError: The file cannot be read as a model.
+    """
+    return weights.from_checkpoint(find_teacher(config))
+
+
+def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:
+    """Writes `teacher.json` to a run's folder, or compares the teacher with that file.
+
+    Without a teacher, it does nothing.
+
+    Raises:
+        ValueError: The teacher's weights have changed since the run began.
+    """
+    if not config.is_active:
+        return
+    files = weights.describe(find_teacher(config))["files"]
+    now = {pathlib.Path(file["path"]).name: file["sha256"] for file in files}
+    record = folder / FILE
+    if not record.exists() and not any(folder.glob("checkpoints/step_*")):
+        written = with_checksums({"teacher": config.teacher, "sha256": now})
+        return write_text(record, json.dumps(written, indent=1))
+    remedy = "Restore it, or begin another run with another --workdir"
+    then = read_json(record, Record, remedy)["sha256"]
+    if then != now:
+        changed = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+        raise ValueError(
+            f"The teacher {config.teacher!r} has changed since the run in {str(folder)!r} began "
+            f"({', '.join(changed)}). Restore it, or begin another run with another --workdir"
+        )
+
 
 # A hybrid or a ResNet of other sizes than a variant's takes its constructor from one.
 HYBRID, RESNET = "R50+B/16", "R50x1"

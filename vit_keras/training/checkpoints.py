@@ -1,45 +1,128 @@
-"""The checkpoints of a run: written in one step, verified by a checksum.
+"""The checkpoints of a run: written in one step, verified by checksums, resumed to the same bits.
 
 A checkpoint is a folder `step_NNNNNNNNN` with two files. `state.npz` holds all variables of the
 model (including dropout's seeds, which `.keras` files leave out), of the optimizer and of the
 metrics. Where several replicas train, it also holds the metrics of each, since their sums would
 continue with other roundings. `meta.json` holds the step, the backend, the paths and shapes of the
-variables, the checksum of `state.npz`, the step of the best `val_accuracy` and the numbers of
-evaluations and rollbacks so far, and its own checksum. Where processes share variables,
-`state_NNNNN.npz` holds the parts of process NNNNN.
+variables, the step of the best `val_accuracy` and the numbers of evaluations and rollbacks so far,
+with a checksum of each of them and of the other files. Where processes share variables,
+`state_NNNNN.npz` holds the parts of process NNNNN: `model/00003@0:16,8:64` the rows 0 to 15 and the
+columns 8 to 63. They lie beside the folder until all are there.
 """
 
+import concurrent.futures
+import contextlib
 import functools
+import json
+import os
 import pathlib
+import re
+import threading
 import time
+import typing
 import warnings
+from collections.abc import Callable
 
 import keras
 import numpy as np
 
-from vit_keras.files import recover, remove_folder
+from vit_keras.files import recover, remove_folder, replacing, replacing_folder, sha256
+from vit_keras.json_files import read_json, with_checksums
+from vit_keras.layers import backends
 from vit_keras.models import teacher_variables
-from vit_keras.training.checkpoint_files import (
-    AT,
-    PAUSES,
-    State,
-    read_meta,
-    replacing_checkpoint,
-    write,
-)
-from vit_keras.training.checkpoint_parts import (
-    collect_parts,
-    remove_part,
-    remove_pending,
-    write_part,
-)
-from vit_keras.training.checkpoint_writer import CheckpointWriter
 from vit_keras.training.distribution import ALONE, Topology
-from vit_keras.training.rollbacks import NonFinite, read_rollbacks
-from vit_keras.training.torch_generator import generator_state, set_generator_state
+from vit_keras.training.records import NonFinite, read_rollbacks
 
-METRICS = "metrics/"
-GENERATOR, REPLICAS = "generator", "replicas/"
+METRICS, REPLICAS, GENERATOR = "metrics/", "replicas/", "generator"
+AT, PENDING = "@", ".part-"  # before the bounds of a part, and in its name while it is pending
+STATE = re.compile(r"state(_\d{5,})?\.npz")
+PATIENCE = 15.0  # seconds after which a network file system shows what another process renamed
+POLL = 0.05  # seconds between two looks
+APART = "All processes must see the same `workdir`, on a disk that the machines share"
+
+
+class Meta(typing.TypedDict):
+    """What `meta.json` must hold."""
+
+    step: int
+    backend: str
+    best: dict[str, float] | None
+    variables: dict[str, list]  # path, shape and dtype
+    rows: int
+    rollbacks: int
+    files: dict[str, str]  # their checksums
+
+
+class CheckpointWriter:
+    """Writes one checkpoint at a time, in a thread of each process that has something to write.
+
+    The thread touches files alone. What the processes tell each other stays in their main threads,
+    in the order of the calls. At the end of a `with` block, the last checkpoint is written; an
+    error that ends the block does not hide behind one of the thread.
+
+    Args:
+        topology: The devices and processes of the run.
+
+    Example:
+        with CheckpointWriter() as writer:
+            checkpoints.save(model, folder, 10, keep=2, writer=writer)
+            train_further(model)
+            checkpoints.save(model, folder, 20, keep=2, writer=writer)  # waits for the first
+    """
+
+    def __init__(self, topology: Topology = ALONE):
+        self.topology = topology
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
+        self._future: concurrent.futures.Future | None = None
+        self._several, self._written = False, threading.Event()
+
+    def start(self, write: Callable[[threading.Event], None] | None, several: bool) -> None:
+        """Calls `write` in a thread; every process must call `wait` before and after.
+
+        Args:
+            write: A function that is called with an event, which is set when every process has
+                written its part; None if this process has nothing to write.
+            several: Whether several processes write parts of this checkpoint.
+        """
+        self._several, self._written = several, threading.Event()
+        if write is not None:
+            self._future = self._pool.submit(write, self._written)
+
+    def check(self) -> None:
+        """Raises the error that has ended the thread, if there is one."""
+        if self._future is not None and self._future.done():
+            self._join()
+
+    def wait(self) -> None:
+        """Waits until the checkpoint is whole; every process must call it.
+
+        Raises:
+            OSError: The checkpoint could not be written. The earlier ones stay as they are.
+        """
+        if not self.topology.is_chief:
+            self._join()  # before it says so
+        if self._several:
+            self._several = False
+            self.topology.gather(0)
+        self._join()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if error is None:
+            self.wait()
+            return
+        try:  # the other processes may have ended
+            self._join()
+        except Exception as unwritten:
+            warnings.warn(f"The last checkpoint is not whole: {unwritten}", stacklevel=2)
+
+    def _join(self):
+        future, self._future = self._future, None
+        if future is not None:
+            self._written.set()
+            future.result()
 
 
 def save(
@@ -83,70 +166,94 @@ def save(
     _check_finite(variables, arrays, step, topology)
     final = folder / f"step_{step:09d}"
     shared = {} if topology.is_chief else {n: a for n, a in arrays.items() if AT in n}
+    part = _part(final, topology.process_index)
     if shared:
-        remove_part(final, topology.process_index)  # of a process that was killed
+        part.unlink(missing_ok=True)  # of a process that was killed
     others = np.flatnonzero(topology.gather(len(shared))).tolist()
+    write: Callable | None = functools.partial(_write_part, part, shared) if shared else None
     if topology.is_chief:
-        meta = _describe(variables, step, best) | {"rows": rows}
-        meta |= {"rollbacks": len(read_rollbacks(folder.parent))}
-        thread.start(functools.partial(_write, final, arrays, meta, others, keep), bool(others))
-    else:
-        write_shared = lambda written: write_part(final, shared, topology.process_index)
-        thread.start(write_shared if shared else None, bool(others))
+        meta = {
+            "step": step,
+            "backend": keras.backend.backend(),
+            "best": best,
+            "variables": {n: [v.path, list(v.shape), str(v.dtype)] for n, v in variables.items()},
+            "rows": rows,
+            "rollbacks": len(read_rollbacks(folder.parent)),
+        }
+        write = functools.partial(_write, final, arrays, meta, others, keep)
+    thread.start(write, bool(others))
     if writer is None:
         thread.wait()
     return final
 
 
-def _describe(variables, step, best):
-    """What `meta.json` says besides checksums."""
-    return {
-        "step": step,
-        "backend": keras.backend.backend(),
-        "best": best,
-        "variables": {n: [v.path, list(v.shape), str(v.dtype)] for n, v in variables.items()},
-    }
+def _write_part(part, arrays, written):
+    """Writes what another process than the first adds to a checkpoint, beside its folder."""
+    part.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(part) as temporary:
+        _save_arrays(temporary, arrays)
 
 
 def _write(final, arrays, meta, others, keep, written):
     """Writes a checkpoint, of which `others` write parts, and then removes older ones."""
-    collect = lambda folder: collect_parts(final, folder, others, written)
-    with replacing_checkpoint(final, arrays) as new:
-        write(new, arrays, meta, collect if others else None)
-    remove_pending(final)
-    _remove_old(final.parent, final, keep, meta["best"])
-
-
-def _remove_old(folder, last, keep, best):
-    """Removes all checkpoints up to `last` but the newest `keep` and the best."""
-    older = [path for path in _newest_first(folder) if path.name <= last.name]
+    with replacing_folder(final) as new:
+        _save_arrays(new / "state.npz", arrays)
+        for process in others:
+            part = _part(final, process)
+            if not _appears(part, written):
+                raise ValueError(f"{APART}. Received: {str(part)!r} is not there")
+            os.rename(part, new / f"state_{process:05d}.npz")
+        meta["files"] = {file.name: sha256(file) for file in sorted(new.glob("*.npz"))}
+        (new / "meta.json").write_text(json.dumps(with_checksums(meta)))
+    for left in final.parent.glob(f"{PENDING}*"):  # by processes that were killed
+        left.unlink(missing_ok=True)
+    older = [path for path in _newest_first(final.parent) if path.name <= final.name]
     for path in older[keep:]:
-        if best is None or path.name != f"step_{best['step']:09d}":
+        if meta["best"] is None or path.name != f"step_{meta['best']['step']:09d}":
             remove_folder(path)
+
+
+def _part(final, process):
+    return final.with_name(f"{PENDING}{final.name}-{process:05d}.npz")
+
+
+def _appears(path, written=None) -> bool:
+    """Waits for a file or folder, but no longer than `PATIENCE` after it was `written`."""
+    waited = 0.0
+    while not path.exists():
+        if written is None or written.is_set():
+            if waited >= PATIENCE:
+                return False
+            waited += POLL
+        time.sleep(POLL)
+    return True
+
+
+def _save_arrays(path, arrays):
+    """Writes arrays as `.npz`, those of bfloat16 as uint16."""
+    storable = lambda array: array.view("uint16") if array.dtype.name == "bfloat16" else array
+    with open(path, "wb") as file:
+        np.savez(file, **{name: storable(array) for name, array in arrays.items()})
 
 
 def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE) -> int:
     """Restores a compiled model from the newest checkpoint in `folder` that is not damaged.
 
-    A damaged checkpoint causes a warning, and the one before it is used.
+    The first process looks for it. A damaged one causes a warning, and the one before it is used.
 
     Returns:
         The step of the checkpoint, or 0 if there is none.
 
     Raises:
-        ValueError: The checkpoint does not fit the model, or processes see different checkpoints.
+        ValueError: The checkpoint does not fit the model, or another process does not see it.
     """
-    for pause in PAUSES:
-        with topology.chief_first():
-            path = newest(folder)
-        step = 0 if path is None else int(path.name.removeprefix("step_"))
-        if len(steps := set(topology.gather(step).tolist())) == 1:
-            return 0 if path is None else load(model, path, topology)
-        time.sleep(pause)
-    raise ValueError(
-        "All processes must see the same `workdir`, on a disk that the machines share. "
-        f"Received: {str(folder)!r}, whose newest checkpoints they see at the steps {sorted(steps)}"
-    )
+    path = newest(folder) if topology.is_chief else None
+    step = int(topology.gather(int(path.name.removeprefix("step_")) if path else -1)[0])
+    if step < 0:
+        return 0
+    if not _appears(path := folder / f"step_{step:09d}"):
+        raise ValueError(f"{APART}. Received: {str(path)!r} is not there")
+    return load(model, path, topology)
 
 
 def newest(folder: pathlib.Path) -> pathlib.Path | None:
@@ -156,10 +263,14 @@ def newest(folder: pathlib.Path) -> pathlib.Path | None:
         try:
             read_meta(path)
             return path
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError) as error:
             text = f"Checkpoint {path} is damaged ({error}): the one before it is used"
             warnings.warn(text, stacklevel=3)
     return None
+
+
+def _newest_first(folder):
+    return sorted(folder.glob("step_*"), reverse=True)
 
 
 def load(model: keras.Model, path: pathlib.Path, topology: Topology = ALONE) -> int:
@@ -170,13 +281,12 @@ def load(model: keras.Model, path: pathlib.Path, topology: Topology = ALONE) -> 
         ValueError: The checkpoint is damaged or does not fit the model.
     """
     meta, variables = read_meta(path), _variables(model)
-    if {n: list(v.shape) for n, v in variables.items()} != {
-        name: shape for name, (_, shape, _) in meta["variables"].items()
-    }:
+    shapes = {name: shape for name, (_, shape, _) in meta["variables"].items()}
+    if {name: list(v.shape) for name, v in variables.items()} != shapes:
         raise ValueError(
             "A checkpoint must hold the variables of the run's model, optimizer and metrics. "
-            f"Received: {str(path)!r}, which does not fit this run: its {len(meta['variables'])} "
-            f"variables have other shapes than the run's {len(variables)}. Give another --workdir"
+            f"Received: {str(path)!r}, which does not fit this run: its {len(shapes)} variables "
+            f"have other shapes than the run's {len(variables)}. Give another --workdir"
         )
     with State(path, meta) as state:
         for name, variable in variables.items():
@@ -192,6 +302,86 @@ def load(model: keras.Model, path: pathlib.Path, topology: Topology = ALONE) -> 
         if GENERATOR in state:
             set_generator_state(state[GENERATOR])
     return meta["step"]
+
+
+def is_checkpoint(path: str | os.PathLike) -> bool:
+    """Whether `path` is the folder of a step among the checkpoints of a run.
+
+    Args:
+        path: A file, a folder, or an address, which need not exist.
+
+    Returns:
+        Whether the folder has the files of a checkpoint, which may be damaged.
+
+    Example:
+        >>> is_checkpoint("runs/pets/model.keras")
+        False
+    """
+    return pathlib.Path(path, "meta.json").is_file() and pathlib.Path(path, "state.npz").is_file()
+
+
+def read_meta(path: pathlib.Path) -> Meta:
+    """Reads `meta.json` of the checkpoint at `path`, and compares all checksums.
+
+    Raises:
+        OSError: A file is missing.
+        ValueError: The checkpoint is damaged.
+    """
+    meta = read_json(path / "meta.json", Meta)
+    if path.name != f"step_{meta['step']:09d}" or "state.npz" not in meta["files"]:
+        raise ValueError("its meta.json was changed")
+    for name, digest in meta["files"].items():
+        if not STATE.fullmatch(name):
+            raise ValueError(f"its meta.json names {name!r} as a part")
+        if sha256(path / name) != digest:
+            raise ValueError(f"the checksum of {name} differs")
+    return meta
+
+
+class State(contextlib.AbstractContextManager):
+    """Reads the arrays of a checkpoint, of which no file is read as a whole.
+
+    Args:
+        path: The folder of the checkpoint.
+        meta: What `read_meta` returns.
+
+    Example:
+        with State(path, read_meta(path)) as state:
+            kernel = state["model/00003"]
+    """
+
+    def __init__(self, path: pathlib.Path, meta: Meta):
+        self.path, self.variables = path, meta["variables"]
+        self._exit_stack = contextlib.ExitStack()
+        self._places: dict[str, list] = {}
+        for name in meta["files"]:
+            file = self._exit_stack.enter_context(np.load(path / name, allow_pickle=False))
+            for key in file.files:
+                self._places.setdefault(key.partition(AT)[0], []).append((key, file))
+
+    def __exit__(self, *exception):
+        self._exit_stack.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The whole array of a variable; bfloat16 as the upper halves of float32."""
+        held = [(key, file[key]) for key, file in self._places[name]]
+        if held[0][0] == name:
+            return held[0][1]
+        shape = tuple(self.variables[name][1])
+        array, filled = np.empty(shape, held[0][1].dtype), np.zeros(shape, bool)
+        for key, part in held:
+            spans = key.partition(AT)[2].split(",")
+            index = tuple(slice(*map(int, span.split(":"))) for span in spans)
+            if len(index) != len(shape) or array[index].shape != part.shape:
+                raise ValueError(f"{self.path} is damaged: its part {key} is {part.shape}")
+            array[index], filled[index] = part, True
+        if not filled.all():
+            numbers = f"{filled.sum()} of {filled.size} numbers"
+            raise ValueError(f"{self.path} is damaged: its parts of {name} have {numbers}")
+        return array
 
 
 def _variables(model) -> dict[str, keras.Variable]:
@@ -236,5 +426,13 @@ def _check_finite(variables, arrays, step, topology):
         raise NonFinite(f"after update {step}, {which} is not finite")
 
 
-def _newest_first(folder):
-    return sorted(folder.glob("step_*"), reverse=True)
+@backends.dispatch("generator_state")
+def generator_state() -> np.ndarray | None:
+    """Returns the state of torch's global generator as uint8, or None on other backends."""
+    return None
+
+
+@backends.dispatch("set_generator_state")
+def set_generator_state(state: np.ndarray) -> None:
+    """Sets a state that `generator_state` returned; only on torch."""
+    raise ValueError("Only torch has a generator to set. Received: a state on another backend")

@@ -9,15 +9,23 @@ import keras
 from vit_keras.keras_internals import build_metrics
 from vit_keras.models import task_of
 from vit_keras.runs import Run
-from vit_keras.training import callbacks, checkpoints, weight_average
-from vit_keras.training.checkpoint_writer import CheckpointWriter
+from vit_keras.training import callbacks, checkpoints
+from vit_keras.training.callbacks import StopSignals
+from vit_keras.training.checkpoints import CheckpointWriter
 from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.layer_rules import freeze
-from vit_keras.training.metrics_table import best_row, out_of_patience
-from vit_keras.training.objectives import run_loss, run_metrics
-from vit_keras.training.optimizers import build_optimizer
-from vit_keras.training.rollbacks import NonFinite, halve_rate, read_rollbacks, record_rollback
-from vit_keras.training.stop_signals import StopSignals
+from vit_keras.training.losses import run_loss
+from vit_keras.training.metrics import EvaluateLabels, run_metrics
+from vit_keras.training.optimizers import build_optimizer, use_average
+from vit_keras.training.records import (
+    NonFinite,
+    best_row,
+    halve_rate,
+    out_of_patience,
+    read_rollbacks,
+    record_rollback,
+)
+from vit_keras.training.trackers import tensorboard_callbacks, tracker_callbacks
 
 
 class Segment(NamedTuple):
@@ -125,7 +133,7 @@ def train(
     if run.config.patience is not None and (best := best_row(rows)):
         _load_best(model, run, best["step"])
     if rows:
-        weight_average.use(model)
+        use_average(model)
     return rows
 
 
@@ -140,8 +148,8 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
     images = None if start or run.config.cache_features else _images(next(iter(batches(0))))
     shown = []
     if topology.is_chief:
-        boards = callbacks.tensorboard_callbacks(run, recorder, validation, images)
-        shown = [progress, *boards, *callbacks.tracker_callbacks(run)]
+        boards = tensorboard_callbacks(run, recorder, validation, images)
+        shown = [progress, *boards, *tracker_callbacks(run)]
     signals = StopSignals()
     with signals.collected(), contextlib.closing(progress), CheckpointWriter(topology) as writer:
         loss_check = callbacks.StopOnNonFinite(run, start)
@@ -158,7 +166,7 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
         ]
         batches_from = lambda number: topology.batches(batches(number))
         if _needs_all_outputs(model, run.config):
-            first = callbacks.EvaluateLabels(model, run.config, validation, topology, watching)
+            first = EvaluateLabels(model, run.config, validation, topology, watching)
             watching, validation = [first, *watching], None
         else:
             validation = topology.batches(validation)

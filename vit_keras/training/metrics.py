@@ -4,11 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
-from vit_keras.tasks import Task
-from vit_keras.training.losses import split_known
-from vit_keras.training.mask_metrics import MeanIoU, PixelAccuracy
+from vit_keras import extras
+from vit_keras.keras_internals import build_metrics, skip_building
+from vit_keras.models import task_of
+from vit_keras.tasks import VOID, Task
+from vit_keras.training.distribution import Topology
+from vit_keras.training.losses import build_loss, split_known
 
 
 def _weights(known, sample_weight, dtype):
@@ -80,3 +84,206 @@ METRICS: dict[str, Callable[[int], Any]] = {
 def task_metrics(task: Task, outputs: int) -> list:
     """Returns the metrics of `fit` for a task with K `outputs`, as `compile` takes them."""
     return METRICS[task.kind](outputs)
+
+
+class _PixelMetric(keras.metrics.Metric):
+    """Counts the pixels of each class that are right, true and predicted.
+
+    Args:
+        num_classes: K.
+        name: The metric's name.
+        **kwargs: The arguments of `keras.metrics.Metric`.
+    """
+
+    def __init__(self, num_classes: int, name=None, **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.num_classes = num_classes
+        self.counts = self.add_variable((3, num_classes), initializer="zeros", name="counts")
+
+    def get_config(self):
+        return {**super().get_config(), "num_classes": self.num_classes}
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch of masks `(B, H, W)` and logits `(B, H, W, K)`, with weights `(B,)`."""
+        true = ops.cast(y_true, "int32")
+        weights = ops.cast(true != VOID, self.dtype)
+        if sample_weight is not None:
+            weights = weights * ops.reshape(ops.cast(sample_weight, self.dtype), (-1, 1, 1))
+        true = ops.reshape(ops.minimum(true, self.num_classes - 1), (-1,))
+        predicted = ops.reshape(ops.cast(ops.argmax(y_pred, axis=-1), "int32"), (-1,))
+        weights = ops.reshape(weights, (-1,))
+        right = weights * ops.cast(true == predicted, self.dtype)
+        count = lambda values, places: ops.segment_sum(values, places, self.num_classes)
+        added = [count(right, true), count(weights, true), count(weights, predicted)]
+        self.counts.assign(self.counts + ops.stack(added))
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class MeanIoU(_PixelMetric):
+    """The mean over classes of the intersection over the union of true and predicted pixels.
+
+    A class that is neither true nor predicted anywhere is left out.
+    """
+
+    def __init__(self, num_classes: int, name="miou", **kwargs):
+        super().__init__(num_classes, name, **kwargs)
+
+    def result(self):
+        right, true, predicted = (self.counts[i] for i in range(3))
+        union = true + predicted - right
+        present = ops.cast(union > 0, self.dtype)
+        return ops.sum(right / ops.maximum(union, 1e-12)) / ops.maximum(ops.sum(present), 1.0)
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class PixelAccuracy(_PixelMetric):
+    """The share of pixels whose class is right."""
+
+    def __init__(self, num_classes: int, name="pixel_accuracy", **kwargs):
+        super().__init__(num_classes, name, **kwargs)
+
+    def result(self):
+        right, true = ops.sum(self.counts[0]), ops.sum(self.counts[1])
+        return right / ops.maximum(true, 1e-12)
+
+
+class EvaluateLabels(keras.callbacks.Callback):
+    """Adds `val_loss` and `val_average_precision` to the logs, instead of the validation of `fit`.
+
+    The metrics of `fit` are sums over batches and replicas, from which an average precision can
+    only be estimated. This callback evaluates the model with a metric that keeps all outputs, and
+    computes both figures from those of all replicas. They take `8 K + 4` bytes for each held-out
+    image. The callback must come before `callbacks`.
+
+    Args:
+        model: The compiled model.
+        config: The run's `Config`.
+        validation: The held-out batches, or this process' part of them.
+        topology: The devices and processes of the run.
+        callbacks: The other callbacks of the run, which follow the evaluation.
+    """
+
+    def __init__(self, model: keras.Model, config, validation, topology: Topology, callbacks):
+        super().__init__()
+        self.callbacks, self.topology = callbacks, topology
+        self.loss, self.validation = (
+            build_loss(config, task_of(model)),
+            topology.batches(validation),
+        )
+        images = len(validation) * config.batch_eval // topology.process_count
+        with topology.scope():
+            self.judge = type(model)(model.input, model.output)
+            self.rows = _Rows(images, model.output.shape[-1])
+            self.judge.compile(
+                optimizer=None,
+                loss=self.loss,
+                weighted_metrics=[self.rows],
+                jit_compile=model.jit_compile,
+                steps_per_execution=model.steps_per_execution,
+            )
+        one = lambda x: keras.KerasTensor((1, *x.shape[1:]), x.dtype)
+        build_metrics(self.judge, (one(model.input), one(model.output)))
+        skip_building(self.judge)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_evaluating = False
+        callbacks = keras.callbacks.CallbackList([self, *self.callbacks])
+        self.judge.evaluate(self.validation, callbacks=callbacks, verbose=0)
+        counts, rows = self.topology.read_replicas(self.rows.variables)
+        kept = np.concatenate([each[: int(count)] for count, each in zip(counts, rows)])
+        targets, outputs = np.split(kept[:, :-1], 2, axis=1)
+        logs["val_loss"] = to_float(self.loss(targets, outputs, kept[:, -1]))
+        logs["val_average_precision"] = average_precision(targets, outputs, kept[:, -1])
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.judge.stop_evaluating = self.model.stop_evaluating
+
+
+class _Rows(keras.metrics.Metric):
+    """Keeps the targets, the outputs and the weight of each image; the result is their number."""
+
+    def __init__(self, images, labels):
+        super().__init__(name="images")
+        self.images = self.add_variable((), initializer="zeros")
+        self.rows = self.add_variable((images, 2 * labels + 1), initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        count = ops.shape(y_pred)[0]
+        weights = ops.ones((count, 1)) if sample_weight is None else sample_weight
+        columns = (y_true, y_pred, ops.reshape(weights, (-1, 1)))
+        added = ops.concatenate([ops.cast(values, self.dtype) for values in columns], axis=1)
+        first = ops.clip(ops.cast(self.images, "int32"), 0, self.rows.shape[0] - count)
+        kept = ops.convert_to_tensor(self.rows)
+        self.rows.assign(ops.slice_update(kept, (first, 0), added))
+        self.images.assign(self.images + ops.cast(count, self.dtype))
+
+    def result(self):
+        return ops.convert_to_tensor(self.images)
+
+
+def average_precision(targets: np.ndarray, outputs: np.ndarray, weights: np.ndarray) -> float:
+    """The mean of the labels' average precision.
+
+    Unknown targets, NaN, are left out, and so are labels without a known positive.
+
+    Args:
+        targets: `(N, K)`.
+        outputs: `(N, K)`.
+        weights: `(N,)`, one for each image.
+    """
+    purpose = {"extra": "data", "purpose": "The average precision of held-out images"}
+    score = extras.require("sklearn.metrics", **purpose).average_precision_score
+    each = []
+    for y, scores in zip(targets.T, outputs.T):
+        known = (weights > 0) & ~np.isnan(y)
+        if y[known].any():
+            each.append(score(y[known], scores[known], sample_weight=weights[known]))
+    return float(np.mean(each)) if each else 0.0
+
+
+def to_float(scalar) -> float:
+    """Copies a scalar of the backend to the host."""
+    return float(keras.ops.convert_to_numpy(scalar))
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+def teacher_entropy(y_true, y_pred):
+    """The entropy that `SelfDistillation` puts out beside its loss, `(B, 2)` -> `(B,)`."""
+    return y_pred[:, 1]
+
+
+def pretext_metrics(pretext) -> list:
+    """Returns the metrics of a `PretextConfig`."""
+    if pretext.is_dino:
+        return [keras.metrics.MeanMetricWrapper(teacher_entropy, name="teacher_entropy")]
+    return ["accuracy"] if pretext.predicts_colours else []
+
+
+def distillation_metrics(config) -> list[keras.metrics.Metric]:
+    """Makes the metrics of `fit`: the student's accuracy, and how often it agrees with its teacher.
+
+    The student's logits are the mean of both heads, as after training. Features have no metrics.
+    """
+    if config.kind == "features":
+        return []
+    functions = {"accuracy": _accuracy, "agreement": _agreement}
+    return [keras.metrics.MeanMetricWrapper(fn, name=name) for name, fn in functions.items()]
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+def _accuracy(y_true, y_pred):
+    return keras.metrics.categorical_accuracy(y_true, ops.mean(y_pred[:, :2], axis=1))
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+def _agreement(y_true, y_pred):
+    return keras.metrics.categorical_accuracy(y_pred[:, 2], ops.mean(y_pred[:, :2], axis=1))
+
+
+def run_metrics(model, config):
+    """Makes the metrics that `fit` reports for a run's model."""
+    if config.distill.is_active:
+        return distillation_metrics(config.distill)
+    if config.pretext.is_active:
+        return pretext_metrics(config.pretext)
+    return task_metrics(task_of(model), model.output.shape[-1])

@@ -11,10 +11,16 @@ import os
 
 import keras
 
+from vit_keras.config.rules import check_defaults
 from vit_keras.training.distribution import on_tensorflow, on_torch
-from vit_keras.training.distribution.environment import Cluster, find_cluster
 from vit_keras.training.distribution.on_jax import JaxTopology
-from vit_keras.training.distribution.topology import ALONE, Topology, read_variable
+from vit_keras.training.distribution.topology import (
+    ALONE,
+    Cluster,
+    Topology,
+    find_cluster,
+    read_variable,
+)
 
 __all__ = [
     "ALONE",
@@ -104,40 +110,27 @@ def _check(config, mode, cluster):
     backend = keras.backend.backend()
     if instead := UNSUPPORTED.get((backend, mode)):
         raise ValueError(f"`distribution` {mode} does not exist on {backend}. {instead}")
-    if config.shard_state:
-        _check_shard_state(config, backend)
-    if mode == "none":
-        return
-    if config.on_nan == "rollback":
-        raise ValueError(
-            "`on_nan` rollback needs one process on one device, since each process sees its own "
-            f"loss first. Received: distribution={mode}. Use on_nan=stop, and start the run again "
-            "with a smaller learning rate"
-        )
-    for name in ("watch_every", "fewshot_every"):
-        if cluster and getattr(config, name):
-            raise ValueError(
-                f"`{name}` must be 0 with several processes, because the first process cannot run "
-                f"the model alone. Received: {name}={getattr(config, name)}"
-            )
     if backend != "jax":
-        _check_engine(config, mode, backend)
-
-
-def _check_shard_state(config, backend):
-    if backend != "jax":
-        raise ValueError(
-            f"`shard_state` must be false on {backend}, where Keras keeps all weights and all of "
-            "the optimizer's variables on every device. Received: shard_state=true. Use "
-            "KERAS_BACKEND=jax, or save memory by optimizer.accumulation_steps, "
-            "model.rematerialise or model.dtype"
-        )
-    if config.distribution == "none":
+        where = f"{backend}, where every device keeps the whole state. Use KERAS_BACKEND=jax"
+        check_defaults(config, ("shard_state",), where)
+    if config.shard_state and config.distribution == "none":
         raise ValueError(
             "`shard_state` splits the state over the devices of a `distribution`. Received: "
             "distribution=none. Give data_parallel, model_parallel, multi_worker or auto, or "
             "shard_state=false on one device"
         )
+    if mode == "none":
+        return
+    where = f"`distribution` {mode}"
+    check_defaults(config, ("on_nan",), f"{where}, whose processes see their own losses first")
+    if cluster:
+        alone = f"{where}, whose first process cannot run the model alone"
+        check_defaults(config, ("watch_every", "fewshot_every"), alone)
+    if backend == "tensorflow":
+        names = ("optimizer.accumulation_steps", "steps_per_execution")
+        check_defaults(config, names, f"{where} on tensorflow. KERAS_BACKEND=jax allows more")
+    if backend != "jax":
+        _check_engine(config, mode, backend)
 
 
 def _check_engine(config, mode, backend):
@@ -153,15 +146,6 @@ def _check_engine(config, mode, backend):
             "would skip other updates. Received: model.dtype=mixed_float16. Use mixed_bfloat16, or "
             "KERAS_BACKEND=jax"
         )
-    for name, value in (
-        ("optimizer.accumulation_steps", config.optimizer.accumulation_steps),
-        ("steps_per_execution", config.steps_per_execution),
-    ):
-        if backend == "tensorflow" and value > 1:
-            raise ValueError(
-                f"`{name}` must be 1 with `distribution` {mode} on tensorflow, whose strategies "
-                f"fail otherwise. Received: {name}={value}. KERAS_BACKEND=jax allows more"
-            )
 
 
 def _check_devices(config, mode, topology):

@@ -1,5 +1,7 @@
-"""Writes records, training images and attention maps for TensorBoard."""
+"""Experiment trackers: files for TensorBoard, and the Keras callbacks of MLflow and W&B."""
 
+import dataclasses
+import importlib
 import io
 import os
 import pathlib
@@ -14,7 +16,7 @@ from vit_keras import extras
 from vit_keras.data import to_uint8
 from vit_keras.models import attention_maps, attention_rollout, patch_grid
 from vit_keras.runs import Run
-from vit_keras.training.callbacks.recorder import Recorder
+from vit_keras.training.callbacks import Recorder
 
 PICTURES = 8
 PACKAGE = {"extra": "tensorboard", "purpose": "Writing files for TensorBoard"}
@@ -140,3 +142,44 @@ def to_unit(images: np.ndarray) -> np.ndarray:
     images = np.asarray(images, "float32")[..., : 3 if np.shape(images)[-1] >= 3 else 1]
     low, high = (f(images, axis=(1, 2, 3), keepdims=True) for f in (np.min, np.max))
     return (images - low) / np.maximum(high - low, 1e-12)
+
+
+def tracker_callbacks(run: Run) -> list[keras.callbacks.Callback]:
+    """Returns the callback of the run's `tracker` in a list, which is empty for "none".
+
+    Raises:
+        ValueError: The tracker's package is missing; the message gives the command to install it.
+    """
+    name = run.config.tracker
+    return [] if name == "none" else [TRACKERS[name](run)]
+
+
+def _mlflow(run):
+    mlflow = _import("mlflow.keras", "mlflow")
+    mlflow.start_run(run_name=run.folder.name)
+    return mlflow.keras.MlflowCallback()
+
+
+def _wandb(run):
+    """Continues the run of the same folder, whose name identifies it there."""
+    wandb = _import("wandb.integration.keras", "wandb")
+    wandb.init(
+        id=run.folder.name,
+        resume="allow",
+        dir=str(run.folder),
+        config=dataclasses.asdict(run.config),
+    )
+    return wandb.integration.keras.WandbMetricsLogger()
+
+
+TRACKERS = {"mlflow": _mlflow, "wandb": _wandb}
+
+
+def _import(module, package):
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(
+            f"tracker={package!r} needs its package ({error}): pip install {package}"
+        ) from error
+    return importlib.import_module(package)

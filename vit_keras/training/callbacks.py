@@ -1,0 +1,429 @@
+"""Callbacks of `model.fit`: counting, records, checkpoints, progress, early stopping."""
+
+import contextlib
+import math
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import keras
+import numpy as np
+
+from vit_keras import _command_line, extras
+from vit_keras.json_files import read_json
+from vit_keras.runs import Run
+from vit_keras.tasks import KINDS
+from vit_keras.training import checkpoints
+from vit_keras.training.checkpoints import CheckpointWriter, generator_state, set_generator_state
+from vit_keras.training.distribution import ALONE, Topology, read_variable
+from vit_keras.training.metrics import to_float
+from vit_keras.training.optimizers import inner_optimizer, put_back, use_average
+from vit_keras.training.records import (
+    NonFinite,
+    best_name,
+    best_row,
+    out_of_patience,
+    read_rollbacks,
+    read_rows,
+    write_rows,
+)
+
+
+class StepCounter(keras.callbacks.Callback):
+    """Base class whose `step` counts updates since the beginning of the run.
+
+    An update takes `optimizer.accumulation_steps` batches of `fit`. `fit` calls the callback once
+    for `model.steps_per_execution` batches.
+    """
+
+    def __init__(self, run: Run, start_step: int):
+        super().__init__()
+        self.config, self.step = run.config, start_step
+        self.pending = 0  # batches since the last update
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.first = batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        batches = self.pending + batch - self.first + 1
+        updates, self.pending = divmod(batches, self.config.optimizer.accumulation_steps)
+        if updates:
+            self.step += updates
+            self.on_step(logs)
+
+    def on_step(self, logs):
+        """Runs after an update, or after all updates of one execution."""
+
+
+class CallbackList(keras.callbacks.CallbackList):
+    """The callbacks of one call of `fit`, which does not wait for each batch to finish.
+
+    Keras copies the logs of a batch to the host for every callback. It therefore waits for the end
+    of the batch before it prepares the next one. Here a `StepCounter` gets the backend's tensors,
+    and only other callbacks that use the logs of a batch get numbers.
+    """
+
+    def on_train_batch_end(self, batch, logs=None):
+        for callback in self.callbacks:
+            if isinstance(callback, StepCounter):
+                callback.on_train_batch_end(batch, logs)
+            elif _uses_batch_logs(callback):
+                callback.on_train_batch_end(batch, {name: to_float(logs[name]) for name in logs})
+
+
+def _uses_batch_logs(callback):
+    method = lambda name: getattr(getattr(callback, name), "__func__", None)
+    base = keras.callbacks.Callback
+    return any(
+        method(name) is not getattr(base, name) for name in ("on_train_batch_end", "on_batch_end")
+    )
+
+
+EXIT_CODES = {number: 128 + number for number in (signal.SIGTERM, signal.SIGINT)}  # of a shell
+NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
+
+
+class StopSignals:
+    """The signals that ask a run to stop at the end of an update.
+
+    Attributes:
+        number: The signal that came first, or 0.
+        begun: Whether an update has ended. Until then nothing is lost, and Ctrl-C has its usual
+            effect.
+    """
+
+    def __init__(self):
+        self.number, self.begun = 0, False
+
+    @contextlib.contextmanager
+    def collected(self):
+        """Notes the first signal that comes while it is open; a second has its usual effect."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread may set handlers
+            return
+        previous = {number: signal.getsignal(number) for number in NAMES}
+
+        def collect(number, _):
+            signal.signal(number, previous[number])
+            if number == signal.SIGINT and not self.begun:
+                signal.raise_signal(number)
+                return
+            self.number = self.number or number
+            if number == signal.SIGINT:
+                _command_line.set_exit_code(EXIT_CODES[number])  # the next one ends the process
+
+        for number, handler in previous.items():
+            if handler is not signal.SIG_IGN:  # as the shell wants it for a job in the background
+                signal.signal(number, collect)
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+class Recorder(StepCounter):
+    """Adds a row to `metrics.csv` and `metrics.json` at each evaluation.
+
+    A resumed run keeps the rows up to the checkpoint that it starts from. All numbers except
+    `images_per_second` equal those of a run that was never stopped.
+    """
+
+    def __init__(self, run: Run, start_step: int, topology: Topology = ALONE):
+        super().__init__(run, start_step)
+        self.folder, self.topology = run.folder, topology
+        path = run.checkpoints / f"step_{start_step:09d}" / "meta.json"
+        meta = read_json(path) if path.exists() else {}
+        read_rollbacks(run.folder, meta.get("rollbacks", 0))  # by which the rate was halved
+        rows = read_rows(run.folder, meta.get("rows", 0))
+        self.rows = [row for row in rows if row["step"] <= start_step]
+        if self.rows and topology.is_chief:
+            write_rows(run.folder, self.rows)  # also what was lost or damaged of them
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.began, self.first_step = time.perf_counter(), self.step
+        self.evaluation_seconds = 0.0
+
+    def on_test_begin(self, logs=None):
+        self.paused = time.perf_counter()
+
+    def on_test_end(self, logs=None):
+        self.evaluation_seconds += time.perf_counter() - self.paused
+
+    def on_epoch_end(self, epoch, logs=None):
+        seconds = time.perf_counter() - self.began - self.evaluation_seconds
+        images = (self.step - self.first_step) * self.config.batch
+        optimizer = inner_optimizer(self.model)
+        row = {
+            "step": self.step,
+            "learning_rate": to_float(optimizer.learning_rate),
+            "gradient_norm": to_float(optimizer.gradient_norm),
+            "weight_norm": weight_norm(self.model),
+            "images_per_second": round(images / seconds, 1),
+            **logs,
+        }
+        self.rows.append(row)
+        if self.topology.is_chief:
+            write_rows(self.folder, self.rows)
+
+
+def weight_norm(model: keras.Model) -> float:
+    """Returns the Euclidean norm of all trainable weights together."""
+    arrays = map(read_variable, model.trainable_variables)
+    return math.sqrt(sum(float(np.sum(np.square(a, dtype="float64"))) for a in arrays))
+
+
+class Patience(keras.callbacks.Callback):
+    """Stops after `patience` evaluations without a lower `val_loss` in the recorded rows."""
+
+    def __init__(self, run: Run, recorder: Recorder):
+        super().__init__()
+        self.patience, self.recorder = run.config.patience, recorder
+
+    def on_epoch_end(self, epoch, logs=None):
+        if out_of_patience(self.recorder.rows, self.patience):
+            self.model.stop_training = True
+
+
+METRICS = tuple(kind.metric for kind in KINDS.values())
+SHOWN = ("loss", *METRICS, "val_loss", *(f"val_{name}" for name in METRICS))
+
+
+class Progress(StepCounter):
+    """Shows the loss, the accuracy, and images per second on standard error.
+
+    A terminal gets a bar of tqdm with the remaining time as well. A file or a pipe gets one line
+    for each evaluation.
+
+    Args:
+        run: The run.
+        recorder: The callback that measures the images per second; it runs earlier in the list.
+    """
+
+    def __init__(self, run: Run, recorder: Recorder):
+        super().__init__(run, recorder.step)
+        self.recorder = recorder
+        self.bar: Any = None
+
+    def on_train_begin(self, logs=None):
+        if self.bar is None and sys.stderr.isatty():
+            tqdm = extras.require("tqdm", extra="train", purpose="The progress bar").tqdm
+            total, done = (n * self.config.batch for n in (self.config.total_steps, self.step))
+            self.bar = tqdm(
+                total=total, initial=done, unit=" images", unit_scale=True, mininterval=1.0
+            )
+
+    def on_step(self, logs):
+        if self.bar is not None:
+            self.bar.update(self.step * self.config.batch - self.bar.n)
+
+    def on_epoch_end(self, epoch, logs=None):
+        shown = {name: f"{value:.4f}" for name, value in logs.items() if name in SHOWN}
+        if self.bar is not None:
+            self.bar.set_postfix(shown, refresh=False)
+            return
+        numbers = ", ".join(f"{name}={value}" for name, value in shown.items())
+        speed = self.recorder.rows[-1]["images_per_second"]
+        line = f"update {self.step} of {self.config.total_steps}: {numbers}, {speed:g} images/s"
+        print(line, file=sys.stderr, flush=True)
+
+    def close(self):
+        if self.bar is not None:
+            self.bar.close()
+
+
+class EvaluateAverage(keras.callbacks.Callback):
+    """Evaluates the average of the weights if the optimizer keeps one (`ema_decay`).
+
+    Afterwards the weights are the same to the bit. Keras' `SwapEMAWeights` does not ensure this:
+    on TensorFlow it swaps by addition, and on torch its copy is a view of what it overwrites.
+    """
+
+    def on_test_begin(self, logs=None):
+        self.weights = use_average(self.model)
+
+    def on_test_end(self, logs=None):
+        put_back(self.model, self.weights)
+
+
+class RestoreFitState(keras.callbacks.Callback):
+    """Lets `fit` continue a run, also in the middle of an epoch, as if it had not been stopped.
+
+    `fit` sets the metrics to 0; this callback gives them back the values that they have when it is
+    created. On torch, an iterator over training or evaluation data draws from the global generator
+    when it is made; this callback sets the generator back to its state after the last batch.
+    """
+
+    def __init__(self, run: Run, start_step: int, model: keras.Model, topology: Topology = ALONE):
+        super().__init__()
+        self.metrics, self.topology = [], topology
+        if start_step % run.config.eval_every:
+            self.metrics = topology.read_replicas(model.metrics_variables)
+        self.generator = generator_state()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.topology.write_replicas(self.model.metrics_variables, self.metrics)
+        self.metrics = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._set_generator()
+
+    def on_test_begin(self, logs=None):
+        self.generator = generator_state()
+
+    def on_test_end(self, logs=None):
+        self._set_generator()
+
+    def on_train_end(self, logs=None):
+        self.generator = generator_state()
+
+    def _set_generator(self):
+        if self.generator is not None:
+            set_generator_state(self.generator)
+            self.generator = None
+
+
+class PatchKeepRates(keras.callbacks.Callback):
+    """Gives the layer `patch_dropout` the rates of `patch_keep_rates`, each for an equal part.
+
+    A rate applies from the first epoch (of `eval_every` updates) that begins in its part of the
+    run. This does not depend on whether the run was stopped. Every rate gives another number of
+    tokens, so the model compiles once for each.
+
+    Raises:
+        ValueError: The model keeps all patches.
+    """
+
+    def __init__(self, run: Run):
+        super().__init__()
+        self.config = run.config
+
+    def rate(self, epoch: int) -> float:
+        """Returns the rate of the epoch with this number; the first has the number 0."""
+        rates = self.config.patch_keep_rates
+        part = epoch * self.config.eval_every * len(rates) // self.config.total_steps
+        return rates[min(part, len(rates) - 1)]
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if not self.config.patch_keep_rates:
+            return
+        layers = {layer.name: layer for layer in self.model.layers}
+        if "patch_dropout" not in layers:
+            raise ValueError(
+                "`patch_keep_rates` need a model that drops patches: set `model.patch_keep_rate` "
+                f"below 1 as well. Received: {list(self.config.patch_keep_rates)}"
+            )
+        if layers["patch_dropout"].keep_rate != self.rate(epoch):
+            layers["patch_dropout"].keep_rate = self.rate(epoch)
+            self.model.make_train_function(force=True)
+
+
+class StopOnNonFinite(StepCounter):
+    """Raises `NonFinite` after a batch whose loss is NaN or infinite.
+
+    The loss of a batch is checked after the next batch has been sent to the device, so that neither
+    waits for the host, and before anything is saved. The log of `fit` would not do: it is the mean
+    over the epoch so far, which stays NaN after one such loss.
+    """
+
+    unchecked = None  # the number and the loss of an update
+
+    def on_train_batch_end(self, batch, logs=None):
+        super().on_train_batch_end(batch, logs)
+        self.check()
+        self.unchecked = (self.step + (self.pending > 0), logs["loss"])
+
+    def on_test_begin(self, logs=None):
+        self.check()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.check()
+
+    def check(self):
+        """Checks the loss of the last batch now."""
+        if self.unchecked is not None:
+            (step, loss), self.unchecked = self.unchecked, None
+            if not math.isfinite(loss := to_float(loss)):
+                raise NonFinite(f"the loss of update {step} is {loss}")
+
+
+class StateSaver(StepCounter):
+    """Writes a checkpoint every `checkpoint_every` updates, after the last and after the best.
+
+    If an evaluation is due at the same update, the checkpoint follows it, so that a resumed run has
+    its row. When `signals` has one, the callback writes a checkpoint at the end of the update and
+    ends the process with the signal's exit code. An evaluation is given up; the resumed run makes
+    it. Several processes all end as soon as one of them has a signal, after an evaluation.
+
+    Args:
+        run: The run.
+        recorder: The callback that records the evaluations; it must run earlier in the list.
+        loss_check: The callback that checks the last loss before it is saved.
+        signals: Notes SIGTERM and Ctrl-C.
+        writer: Writes the checkpoints while training goes on.
+        topology: The devices and processes of the run.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        recorder: Recorder,
+        loss_check: StopOnNonFinite,
+        signals: StopSignals,
+        writer: CheckpointWriter,
+        topology: Topology = ALONE,
+    ):
+        super().__init__(run, recorder.step)
+        self.folder, self.recorder, self.signals = run.checkpoints, recorder, signals
+        self.loss_check, self.writer, self.topology = loss_check, writer, topology
+
+    def on_step(self, logs):
+        self.signals.begun = True
+        self.writer.check()
+        if self.step % self.config.eval_every and self.step != self.config.total_steps:
+            self._save_if(self.step % self.config.checkpoint_every == 0)
+
+    def on_epoch_end(self, epoch, logs=None):
+        best = best_row(self.recorder.rows)
+        self._save_if(
+            self.step % self.config.checkpoint_every == 0
+            or self.step == self.config.total_steps
+            or self.model.stop_training
+            or (best is not None and best["step"] == self.step)
+        )
+
+    def on_test_begin(self, logs=None):
+        if self.topology.process_count == 1:  # several processes give no evaluation up
+            self.sums = self.topology.read_replicas(self.model.metrics_variables)  # of training
+
+    def on_test_batch_end(self, batch, logs=None):
+        if self.signals.number and self.topology.process_count == 1:
+            self.model.stop_evaluating = True
+
+    def on_test_end(self, logs=None):
+        if self.model.stop_evaluating:
+            self.topology.write_replicas(self.model.metrics_variables, self.sums)
+            self._save_if(True)
+
+    def _save_if(self, due):
+        numbers = self.topology.gather(int(self.signals.number))
+        if due or numbers.any():
+            self.loss_check.check()
+            best = best_row(self.recorder.rows)
+            best = best and {name: best[name] for name in ("step", best_name(best))}
+            keep, rows = self.config.keep_checkpoints, len(self.recorder.rows)
+            path = checkpoints.save(
+                self.model, self.folder, self.step, keep, best, self.topology, self.writer, rows
+            )
+        if numbers.any():
+            self.writer.wait()
+            number = min(numbers[numbers > 0])  # a launcher may send SIGTERM after Ctrl-C
+            updates = f"update {self.step} of {self.config.total_steps}"
+            print(
+                f"stopped by {NAMES[number]} after {updates}, checkpoint {path}: "
+                "the same command goes on from there",
+                file=sys.stderr,
+            )
+            raise SystemExit(EXIT_CODES[number])
