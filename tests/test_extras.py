@@ -49,12 +49,13 @@ def test_a_check_lists_all_that_is_missing_and_imports_nothing():
     ("modules", "expected"),
     [
         (["tensorflow"], "Exporting needs tensorflow. tensorflow cannot be installed on Python"),
+        (["keras_cv"], "Exporting needs keras-cv. keras-cv cannot be installed on Python"),
         (["PIL", "tensorflow"], "Exporting needs tensorflow. tensorflow cannot be installed on"),
         (["tensorflow_datasets"], 'Exporting needs tensorflow-datasets: pip install "vit-keras'),
     ],
 )
 def test_what_has_no_build_for_this_python_says_so(monkeypatch, modules, expected):
-    absent = {"tensorflow", "tensorflow_datasets"}
+    absent = {"tensorflow", "keras_cv", "tensorflow_datasets"}
     monkeypatch.setattr(extras, "is_installed", lambda module: module not in absent)
     monkeypatch.setattr(extras.sys, "version_info", (3, 14, 0, "final", 0))
     with pytest.raises(ImportError, match=f"^{re.escape(expected)}"):

@@ -16,6 +16,7 @@ PACKAGES = (
     "jax",
     "torch",
     "numpy",
+    "keras-cv",
     "tensorflow-datasets",
     "scikit-learn",
 )

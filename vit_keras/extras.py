@@ -13,7 +13,7 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
 }
 # Distributions without a build for later versions of Python.
-LAST_PYTHON = {"tensorflow": (3, 13)}
+LAST_PYTHON = {"tensorflow": (3, 13), "keras-cv": (3, 13)}
 
 
 def require(module: str, *, extra: str, purpose: str) -> types.ModuleType:

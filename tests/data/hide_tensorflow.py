@@ -6,7 +6,7 @@
 import os
 import sys
 
-HIDDEN = ("tensorflow", "tf_keras")
+HIDDEN = ("tensorflow", "tf_keras", "keras_cv")
 WANTED: list[str] = []
 
 

@@ -24,6 +24,8 @@ CHANGES = {
     "bit": {"crop": "bit"},
     "pillow": {"randaugment_layers": 2, "mixup_alpha": 0.4, "cutmix_alpha": 1.0},
     "jitter and erasing": {"policy": "trivialaugment", "color_jitter": 0.4, "erasing": 0.8},
+    "keras": {"randaugment_layers": 2, "library": "keras"},
+    "keras_cv": {"randaugment_layers": 2, "library": "keras_cv"},
 }
 
 
@@ -162,6 +164,8 @@ def test_wrong_augmentation_is_named(split):
     ):
         with pytest.raises(ValueError, match=message):
             AugmentConfig(**{field: value})
+    with pytest.raises(ValueError, match="of keras_cv shuffle by tf.random.shuffle.*keras_cv"):
+        AugmentConfig(library="keras_cv", mixup_alpha=0.1)
     with pytest.raises(ValueError, match=r"Only one of `augment.policy`.*: autoaugment and 2"):
         AugmentConfig(policy="autoaugment", randaugment_layers=2)
     gray = from_arrays(np.zeros((4, 8, 8, 1), "uint8"), np.arange(4))

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.once
 
 WITHOUT_EXTRAS = """
 import sys
-for name in ("tensorflow", "tensorflow_datasets", "PIL", "pyarrow", "sklearn"):
+for name in ("tensorflow", "tensorflow_datasets", "PIL", "pyarrow", "sklearn", "keras_cv"):
     sys.modules[name] = None
 import numpy as np
 from vit_keras import data, evaluation, models

@@ -32,7 +32,7 @@ def test_the_page_lists_what_is_installed(installed):
         assert f"- `{name}`: {reason}." in " ".join(page.split()).replace(" - `", "\n- `"), name
     extras = {name: extras for name, _, extras in installed}
     assert extras["numpy"] == ["core"] and extras["jaxlib"] == ["jax"]
-    assert extras["tensorflow"] == ["tensorflow"]  # export brings it
+    assert extras["tensorflow"] == ["tensorflow"]  # export and keras-cv bring it
     assert extras["pyarrow"] == ["tables", "hf", "tfds"] and extras["pillow-heif"] == ["heic"]
     assert extras["pillow"] == ["data", "runtimes", "timm"] and extras["pytest"] == ["test"]
 

@@ -109,6 +109,8 @@ class AugmentConfig:
         erasing: share of the images of which a part is replaced by noise
         mixup_alpha: alpha of MixUp's Beta(alpha, alpha); 0 for none
         cutmix_alpha: alpha of CutMix' Beta(alpha, alpha); 0 for none
+        library: library of RandAugment: the published operations by Pillow, or Keras' or KerasCV's
+            own
     """
 
     rotation_degrees: float = 0.0
@@ -123,9 +125,17 @@ class AugmentConfig:
     erasing: float = 0.0
     mixup_alpha: float = 0.0
     cutmix_alpha: float = 0.0
+    library: Literal["pillow", "keras", "keras_cv"] = "pillow"
 
     def __post_init__(self):
         check_rules(self, "augment", AUGMENT_RULES)
+        if self.library == "keras_cv" and (self.mixup_alpha or self.cutmix_alpha):
+            raise ValueError(
+                "MixUp and CutMix of keras_cv shuffle by tf.random.shuffle, which takes no key, so "
+                "that a resumed run would mix other images. Use library: pillow. Received: "
+                f"library='keras_cv', mixup_alpha={self.mixup_alpha}, "
+                f"cutmix_alpha={self.cutmix_alpha}"
+            )
         if self.policy != "none" and self.randaugment_layers:
             raise ValueError(
                 "Only one of `augment.policy` and `augment.randaugment_layers` may be given. "

@@ -8,6 +8,7 @@ import numpy as np
 
 from vit_keras import extras
 from vit_keras.data import policies
+from vit_keras.data.randaugment import randaugment
 from vit_keras.data.transforms import (
     as_array,
     as_picture,
@@ -19,6 +20,7 @@ from vit_keras.data.transforms import (
     random_window,
     sides_of,
     squeeze,
+    to_uint8,
 )
 
 
@@ -219,6 +221,10 @@ class Augmentation:
     def __init__(self, config, image_size, preprocessing):
         self.config, self.size, self.preprocessing = config, tuple(image_size), preprocessing
         self.policies = policies.chosen(config)
+        self.layer = None
+        if config.randaugment_layers and config.library != "pillow":
+            layers, magnitude = config.randaugment_layers, config.randaugment_magnitude
+            self.layer = randaugment(config.library, layers, magnitude)
         self.mixing = Mixing(self.size, config) if mixes(config) else None
 
     def example(self, picture, label, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -277,7 +283,7 @@ class Augmentation:
 
     def _change(self, picture, rng):
         """Changes colors and shapes by policies, which are made for whole levels of RGB."""
-        if not self.policies:
+        if not self.policies and self.layer is None:
             return picture
         pixels = as_array(picture)
         if pixels.shape[-1] != 3 or self.preprocessing.levels != 255:
@@ -286,7 +292,13 @@ class Augmentation:
                 f"bits. Received: {pixels.shape[-1]} of {self.preprocessing.levels:g} levels. "
                 "Leave them out, or set model.channels to 3 and data.levels to 255"
             )
-        return policies.apply(self.policies, picture, rng)
+        if self.layer is not None:
+            picture = self.layer(pixels.astype("float32"), rng)
+        if self.policies:
+            if isinstance(picture, np.ndarray):
+                picture = as_picture(to_uint8(picture))
+            picture = policies.apply(self.policies, picture, rng)
+        return picture
 
 
 def is_a_mask(label) -> bool:

@@ -265,7 +265,7 @@ def color_jitter(strength: float) -> Policy:
 def chosen(config) -> list[Policy]:
     """The policies that an `AugmentConfig` asks for, in their order."""
     made = []
-    if config.randaugment_layers:
+    if config.randaugment_layers and config.library == "pillow":
         made.append(randaugment(config.randaugment_layers, config.randaugment_magnitude))
     if config.policy in POLICIES:
         made.append(POLICIES[config.policy]())
