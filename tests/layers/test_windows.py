@@ -24,8 +24,8 @@ from vit_keras.layers import (
     EncoderBlock,
     MultiHeadDotProductAttention,
     WithAttentionWeights,
-    attention_weights,
 )
+from vit_keras.layers.attention import attend
 from vit_keras.layers.windows import Windows
 
 # Grids and windows; those of the second group do not divide the grid, or are larger than it.
@@ -122,7 +122,7 @@ def test_options_equal_attention_with_a_mask(monkeypatch, rng, prefix, options):
     mask = ops.convert_to_tensor(np.stack([mask] * 3), "float32")  # (H, N, N)
 
     def masked(query, key, value, bias, drop, compute_dtype):
-        return attention_weights.attend(query, key, value, mask, drop, compute_dtype)
+        return attend(query, key, value, mask, drop, compute_dtype)
 
     expected = to_numpy(layer(x))
     monkeypatch.setattr("vit_keras.layers.attention.fused_attention", lambda *_: None)
