@@ -114,7 +114,7 @@ def write_pictures(folder, count):
 
 def our_steps(case):
     """`make` of a contender: each step goes once through the pictures by our pipeline."""
-    from vit_keras import machine
+    from vit_keras.support import machine
 
     machine.keep_memory()
 
@@ -150,8 +150,8 @@ def main():
     parser.add_argument("--epochs", type=int, default=4, help="how often a turn takes each of them")
     parser.add_argument("--rounds", type=int, default=9, help="how many times all take turns")
     options = parser.parse_args()
-    from vit_keras import machine
     from vit_keras.data import randaugment
+    from vit_keras.support import machine
 
     machine.keep_memory()
     randaugment.LIBRARIES["torchvision"] = torchvision_road

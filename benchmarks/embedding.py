@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from vit_keras.files import sha256
+from vit_keras.support.files import sha256
 
 SIDE, CLASSES = 16, 10
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the parts, at which memory is noted

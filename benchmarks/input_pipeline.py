@@ -143,7 +143,7 @@ def compare(pipelines, rounds, clock=time.perf_counter):
 
 def over_cores(counts, options):
     """Measures on each number of cores, in a process of its own, and draws OUT.png."""
-    from vit_keras.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
+    from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
 
     cores, speeds = sorted(os.sched_getaffinity(0)), {}
     command = [sys.executable, "-m", "benchmarks.input_pipeline"]

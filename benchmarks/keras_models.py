@@ -15,9 +15,9 @@ def ours(case: Case, lora_rank: int | None = None, jit_compile: bool | str = "au
     With `KEEP_MEMORY=0` in the environment, malloc keeps its defaults.
     """
 
-    from vit_keras import machine
     from vit_keras.layers import backends
     from vit_keras.models import add_lora
+    from vit_keras.support import machine
 
     if os.environ.get("KEEP_MEMORY") != "0":
         machine.keep_memory()

@@ -35,10 +35,10 @@ def make_step(form: str, case: dict[str, Any]):
     """A function that trains once, on one image, as the `train` command does."""
     import keras
 
-    from vit_keras import machine
     from vit_keras.config import OptimizerConfig
     from vit_keras.layers.backends import long_sequences
     from vit_keras.models import VisionTransformer
+    from vit_keras.support import machine
     from vit_keras.training import build_optimizer
 
     machine.keep_memory()

@@ -68,7 +68,7 @@ def measure(paths, images, labels, rounds):
 
 
 def plot(rows, path):
-    from vit_keras.figures import BLUE, ORANGE, new_figure, save_figure
+    from vit_keras.support.figures import BLUE, ORANGE, new_figure, save_figure
 
     figure, axes = new_figure(5.5, 3.6)
     axis = axes[0, 0]

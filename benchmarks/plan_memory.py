@@ -70,9 +70,10 @@ def trained(case: Case) -> dict[str, float]:
     import numpy as np
 
     from benchmarks import memory
-    from vit_keras import machine, planning
-    from vit_keras.compute import abstract_model
+    from vit_keras.experiments import planning
+    from vit_keras.inspection import abstract_model
     from vit_keras.models import from_model_config
+    from vit_keras.support import machine
     from vit_keras.training.loop import compile_model
 
     config = config_of(case)
@@ -93,8 +94,8 @@ def trained(case: Case) -> dict[str, float]:
 def measure(case: Case) -> dict[str, float]:
     """Compiles the training step in this process, which has the devices of the case."""
     from vit_keras.models import from_model_config
-    from vit_keras.planning.memory import compiled_step
     from vit_keras.training import distribution
+    from vit_keras.training.distribution.on_jax import compiled_step
     from vit_keras.training.loop import compile_model
 
     config = config_of(case)
@@ -120,8 +121,8 @@ def messages(program: str) -> dict[str, int]:
 
 def planned(case: Case) -> dict[str, float]:
     """The messages and operations of the plan."""
-    from vit_keras import planning
-    from vit_keras.compute import abstract_model
+    from vit_keras.experiments import planning
+    from vit_keras.inspection import abstract_model
     from vit_keras.models import from_model_config
 
     config = config_of(case)

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from vit_keras import data, evaluation, runtimes
-from vit_keras.preprocessing import Preprocessing, with_tuples
+from vit_keras.support.preprocessing import Preprocessing, with_tuples
 
 PIL_METHODS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 

@@ -130,7 +130,7 @@ def processor() -> str:
 
 def plot(rows: list[dict], path) -> None:
     """Draws the images per second of every contender, one panel for each case."""
-    from vit_keras.figures import BLUE, GRAY, new_figure, save_figure
+    from vit_keras.support.figures import BLUE, GRAY, new_figure, save_figure
 
     case_of = lambda row: tuple(row[field] for field in Case._fields)
     cases = list(dict.fromkeys(map(case_of, rows)))

@@ -20,7 +20,7 @@ from benchmarks import readers
 from benchmarks.photographs import photographs, small_model
 from vit_keras import exporting, weights
 from vit_keras.models import Preprocessing
-from vit_keras.preprocessing import PUBLISHED_PREPROCESSING
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)

@@ -69,7 +69,7 @@ def measure_apart(point: dict, steps: int) -> dict:
 
 def plot(rows: list[dict], path) -> None:
     """Draws time and memory over every axis."""
-    from vit_keras.figures import BLUE, ORANGE, new_figure, save_figure
+    from vit_keras.support.figures import BLUE, ORANGE, new_figure, save_figure
 
     figure, axes = new_figure(14, 4.6, rows=2, columns=len(AXES))
     for column, axis in zip(axes.T, AXES):

@@ -12,7 +12,9 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vit_keras.annotated import check_choice  # vit_keras goes before Keras, and chooses a backend
+from vit_keras.support.annotated import (
+    check_choice,  # vit_keras goes before Keras, and chooses a backend
+)
 
 if TYPE_CHECKING:
     from studies.results import Result

@@ -18,7 +18,7 @@ from studies.lab import Trained, read_recipe, replace_fields
 from vit_keras import runs
 from vit_keras.config import AugmentConfig, Config, DataConfig
 from vit_keras.data.datasets import digits
-from vit_keras.files import replacing_folder
+from vit_keras.support.files import replacing_folder
 
 POOL = 25  # images of each class that are set aside for the tasks
 SEEN, UNSEEN = range(7), range(7, 10)  # classes of pre-training, and the others

@@ -12,12 +12,12 @@ from typing import Any, TypedDict
 import keras
 
 from studies.results import Mean
-from vit_keras import compute, data, models, runs
+from vit_keras import data, inspection, models, runs
 from vit_keras.config import Config, ModelConfig, read_config
 from vit_keras.evaluation import evaluate_few_shot, open_predictor
 from vit_keras.experiments import sweeps, training_run
-from vit_keras.files import write_text
-from vit_keras.json_files import read_json
+from vit_keras.support.files import write_text
+from vit_keras.support.json_files import read_json
 from vit_keras.training.records import read_rows
 
 AGAIN = "Delete it: the same command makes it again"
@@ -189,11 +189,11 @@ def pretraining_flops(trained) -> float:
     """
     config = trained.config
     model = _abstract_model(config.model, len(trained.report["classes"]))
-    return 1e18 * compute.training_exaflops(model, config.total_steps * config.batch)
+    return 1e18 * inspection.training_exaflops(model, config.total_steps * config.batch)
 
 
 @functools.cache
 def _abstract_model(config: ModelConfig, num_classes: int) -> keras.Model:
     """The model of all runs that have this configuration, without the values of its weights."""
     arguments = {"num_classes": num_classes, "seed": 0}
-    return compute.abstract_model(lambda: models.from_model_config(config, **arguments))
+    return inspection.abstract_model(lambda: models.from_model_config(config, **arguments))

@@ -7,9 +7,9 @@ import numpy as np
 from PIL import Image
 
 from studies.results import Mean
-from vit_keras.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
-from vit_keras.files import replacing
 from vit_keras.inspection.plots import grid_of_grids
+from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
+from vit_keras.support.files import replacing
 
 # The colors of the paper's three families, by how a series' name begins; then of other series.
 FAMILIES = {"ViT": BLUE, "BiT": GRAY, "Hybrid": ORANGE}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from vit_keras.evaluation import mean_and_std
-from vit_keras.files import write_text
+from vit_keras.support.files import write_text
 
 PUBLISHED = pathlib.Path(__file__).with_name("published.yaml")
 

@@ -4,7 +4,7 @@ import functools
 
 from studies import plots
 from studies.results import Column, Result, published, rows_of
-from vit_keras import compute, variants
+from vit_keras import inspection, variants
 from vit_keras.layers import EncoderBlock
 
 COLUMNS = (
@@ -39,7 +39,7 @@ def _published_counts():
 
 
 def _row(name):
-    model = compute.abstract_model(name, image_size=224, num_classes=1000)
+    model = inspection.abstract_model(name, image_size=224, num_classes=1000)
     blocks = [layer for layer in model.layers if isinstance(layer, EncoderBlock)]
     width, row = model.get_layer("encoder_norm").output.shape[-1], variants.architecture(name)
     ours, paper = model.count_params(), _dimensions().get(name, {})

@@ -4,7 +4,7 @@ import functools
 
 from studies import plots
 from studies.results import Column, Result, rows_of
-from vit_keras import compute
+from vit_keras import inspection
 
 COLUMNS = (
     *(Column("model"), Column("epochs", "d"), Column("ours: exaFLOPs", ",.1f")),
@@ -15,7 +15,7 @@ COLUMNS = (
 
 def run(lab) -> Result:
     """One row for each of the paper's; Figure 5 draws the accuracies in the last column."""
-    per_epoch = functools.cache(compute.training_exaflops)
+    per_epoch = functools.cache(inspection.training_exaflops)
     rows = []
     points: dict[str, list] = {"ViT": [], "BiT": [], "Hybrid": []}
     for paper in rows_of("table6"):

@@ -10,7 +10,7 @@ from benchmarks import cases, revisions, run
 from benchmarks.cases import AUGMENTATION, FAMILIES, Case
 from benchmarks.contenders import CONTENDERS, environment, names_of
 from tests.helpers import ROOT
-from vit_keras.compute import abstract_model, flops
+from vit_keras.inspection import abstract_model, flops
 from vit_keras.models import VisionTransformer
 
 pytestmark = pytest.mark.once

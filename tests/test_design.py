@@ -10,52 +10,18 @@ from tests.helpers import ROOT, run_script
 pytestmark = pytest.mark.once
 
 PACKAGE = ROOT / "vit_keras"
-# Each level may import the levels below it. Rooms of one level do not import each other, unless
-# `BESIDE` says so.
+# Each level may import the levels below it. Rooms of one level do not import each other.
 LEVELS = (
-    {
-        "hub_address",
-        "files",
-        "json_files",
-        "environment",
-        "file_lock",
-        "extras",
-        "variants",
-        "variant_rows",
-        "families",
-        "tasks",
-        "initializers",
-        "runtimes",
-        "embedded_task",
-        "machine",
-        "keras_internals",
-        "annotated",
-        "lazy_names",
-        "preprocessing",
-        "visible",
-    }
-    | {"_backend", "_command_line"},
-    {"config", "resizing", "figures", "layers"},
+    {"support"},
+    {"variants", "runtimes", "layers"},
+    {"config"},
     {"models"},
-    {"weights", "data", "inspection", "compute"},
+    {"weights", "data", "inspection"},
     {"runs", "applications"},
     {"training", "evaluation", "exporting", "legacy"},
-    {"experiments", "planning", "retrieval"},
+    {"experiments", "retrieval"},
     {"commands"},
 )
-BESIDE = {
-    "variants": {"families", "variant_rows"},
-    "families": {"variant_rows"},
-    "layers": {"resizing"},
-    "runtimes": {"extras"},
-    "preprocessing": {"annotated"},
-    "tasks": {"annotated"},
-    "embedded_task": {"json_files", "runtimes", "tasks"},
-    "_backend": {"extras", "json_files"},
-    "environment": {"json_files"},
-    "files": {"file_lock"},
-    "_command_line": {"_backend"},
-}
 # Where a framework may be imported: everywhere in these rooms, or in these files alone.
 HOME = {
     "tensorflow": {"data", "exporting", "runtimes", "layers/backends"},
@@ -63,7 +29,7 @@ HOME = {
     "jax": {"exporting", "runtimes", "layers/backends"},
 }
 # Inside functions a few others need them: state that a framework keeps for itself.
-ALSO_INSIDE_FUNCTIONS = {"training", "machine", "keras_internals", "weights"}
+ALSO_INSIDE_FUNCTIONS = {"training", "support", "weights"}
 
 
 def room_of(path):
@@ -101,8 +67,7 @@ def test_imports_point_one_way(path):
     room, tree = room_of(path), ast.parse(path.read_text())
     for name, _ in imports(tree):
         other = name.split(".")[1] if name.startswith("vit_keras.") else room
-        allowed = other == room or level_of(other) < level_of(room)
-        assert allowed or other in BESIDE.get(room, ()), f"{room} imports {name}"
+        assert other == room or level_of(other) < level_of(room), f"{room} imports {name}"
         beside = name.split(".")[0] in {"benchmarks", "studies", "tests", "tools"}
         assert not beside, f"{path.name} imports {name}, which is not in the wheel"
         if name == "vit_keras":
@@ -159,10 +124,9 @@ def test_importing_the_package_imports_keras_alone():
 def test_the_page_on_the_design_has_every_level_and_folder():
     page = (ROOT / "docs" / "design.md").read_text()
     block = re.search(r"```text\n(.*?)```", page, re.DOTALL)[1].replace(",", "")
-    *levels, lowest = [set(line.split()) for line in block.splitlines()]
-    assert levels == [set(rooms) for rooms in LEVELS[:0:-1]]
-    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert folders <= set().union(*levels, lowest)
+    levels = [set(line.split()) for line in block.splitlines()]
+    assert levels == [set(rooms) for rooms in LEVELS[::-1]]
+    assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} == set().union(*LEVELS)
 
 
 def test_files_of_tests_have_names_of_their_own():

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import vit_keras
-from vit_keras import layers, resizing
+from vit_keras import layers
+from vit_keras.layers import resizing
 
 pytestmark = pytest.mark.once
 ROOMS = (layers, resizing)

@@ -8,7 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.helpers import ROOT
-from vit_keras import extras
+from vit_keras.support import extras
 
 pytestmark = pytest.mark.once
 

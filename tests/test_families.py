@@ -6,8 +6,9 @@ import re
 import pytest
 
 from tests.helpers import ROOT
-from vit_keras import applications, families, variants
-from vit_keras.compute import abstract_model, flops
+from vit_keras import applications, variants
+from vit_keras.inspection import abstract_model, flops
+from vit_keras.variants import families
 
 pytestmark = pytest.mark.once
 

@@ -6,9 +6,10 @@ import pytest
 
 from tests.helpers import ROOT, shapes_only
 from tools.family_tables import PAGES, TABLE, WEIGHTS, filled
-from vit_keras import families, list_weights, variants
-from vit_keras.families import FAMILIES
+from vit_keras import list_weights, variants
 from vit_keras.models import from_variant
+from vit_keras.variants import families
+from vit_keras.variants.families import FAMILIES
 
 pytestmark = pytest.mark.once
 

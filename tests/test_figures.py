@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from vit_keras import data, figures
+from vit_keras import data
+from vit_keras.support import figures
 
 pytestmark = pytest.mark.once
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from vit_keras import files
+from vit_keras.support import files
 
 pytestmark = pytest.mark.once
 

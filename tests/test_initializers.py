@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, to_numpy, weights_by_path
-from vit_keras import initializers
+from vit_keras.layers import initializers
 from vit_keras.models import VisionTransformer
 
 

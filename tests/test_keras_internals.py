@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import ROOT
-from vit_keras import keras_internals
+from vit_keras.support import keras_internals
 
 OPTIMIZER = "keras.optimizers:Optimizer"
 TRAINER = "keras:Model"

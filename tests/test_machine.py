@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from tests.helpers import ROOT
-from vit_keras import machine
+from vit_keras.support import machine
 
 CODE = """
 import jax, keras
-from vit_keras import machine
+from vit_keras.support import machine
 machine.keep_compiled()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 print(float(keras.ops.sum(jax.jit(lambda x: jax.numpy.tanh(x) @ x)(jax.numpy.ones((3, 3))))))
@@ -43,7 +43,7 @@ def test_the_next_start_finds_what_jax_compiled(monkeypatch, tmp_path):
 
 TF_CODE = """
 import keras, numpy as np
-from vit_keras import machine
+from vit_keras.support import machine
 machine.keep_compiled()
 keras.utils.set_random_seed(0)
 model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
@@ -67,7 +67,7 @@ def test_the_next_start_finds_what_tensorflow_compiled(monkeypatch, tmp_path):
 
 MEMORY_CODE = """
 import ctypes, resource, sys
-from vit_keras import machine
+from vit_keras.support import machine
 malloc, free = ctypes.CDLL(None).malloc, ctypes.CDLL(None).free
 malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 free.argtypes = [ctypes.c_void_p]

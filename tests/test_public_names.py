@@ -22,18 +22,17 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NOT_CODE = re.compile(r"""\"[^"\n]*\"|'[^'\n]*'|#.*""")  # a name in text shows no use
 
 ROOMS = (
-    "compute",
     "config",
     "data",
     "evaluation",
     "experiments",
+    "experiments.planning",
     "exporting",
     "inspection",
     "layers",
+    "layers.resizing",
     "legacy",
     "models",
-    "planning",
-    "resizing",
     "retrieval",
     "training",
     "weights",
@@ -58,14 +57,17 @@ def exported(room):
 
 def is_used(name, room, code):
     """Whether code holds `room.name`, or `name(` where `name` is not a method of an object."""
-    module = room.rpartition("/")[2]
+    module = room.rpartition(".")[2]
     call = r"\b" if name[0].isupper() else r"\("  # a variable may be called as a function is
     return re.search(rf"\b{module}\.{name}\b|(?<![\w.]){name}{call}", code)
 
 
 def without_example(room, pages):
     """The exported names of a room that neither its docstrings nor the pages show."""
-    examples = [(name, example_in(docstring)) for name, docstring in docstrings(PACKAGE / room)]
+    examples = [
+        (name, example_in(docstring))
+        for name, docstring in docstrings(PACKAGE / room.replace(".", "/"))
+    ]
     own = {name for name, example in examples if example}
     code = NOT_CODE.sub("", "\n".join([*(example for _, example in examples), *pages]))
     return [name for name in exported(room) if name not in own and not is_used(name, room, code)]

@@ -68,7 +68,7 @@ def test_a_missing_runtime_is_named_with_its_extra(
     root = module.partition(".")[0]
     for name in (root, module):
         monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
-    monkeypatch.setattr("vit_keras.extras.is_installed", lambda name: name != root)
+    monkeypatch.setattr("vit_keras.support.extras.is_installed", lambda name: name != root)
     path = tmp_path / f"model{suffix}"
     if suffix == runtimes.SAVED_MODEL:
         path.mkdir()

@@ -12,7 +12,7 @@ from vit_keras import vit as version_0
 from vit_keras.config import Config, DinoConfig, OptimizerConfig, PretextConfig
 from vit_keras.exporting.serving import serving_model
 from vit_keras.models import VisionTransformer
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 from vit_keras.training.loop import compile_model
 
 SIZES = {"hidden_size": 8, "num_layers": 2, "num_heads": 2, "mlp_dim": 8, "num_classes": 3}

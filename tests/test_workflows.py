@@ -9,7 +9,7 @@ import yaml
 
 import vit_keras
 from tests.helpers import BACKENDS, ROOT
-from vit_keras import extras
+from vit_keras.support import extras
 
 pytestmark = pytest.mark.once
 

@@ -1,4 +1,4 @@
-"""Writes the tables in docs/families from the rows of `vit_keras.families`, and in docs/weights.md.
+"""Writes the tables in docs/families from the rows of the families, and in docs/weights.md.
 
     python -m tools.family_tables
 
@@ -10,8 +10,8 @@ import pathlib
 import re
 
 from vit_keras import list_weights
-from vit_keras.families import FAMILIES
-from vit_keras.families.family import PLAIN
+from vit_keras.variants.families import FAMILIES
+from vit_keras.variants.families.family import PLAIN
 
 PAGES = pathlib.Path(__file__).parents[1] / "docs" / "families"
 WEIGHTS = PAGES.parent / "weights.md"

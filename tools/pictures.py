@@ -17,7 +17,7 @@ import numpy as np
 
 from vit_keras import data, inspection, models, runs
 from vit_keras.config import AugmentConfig
-from vit_keras.figures import new_figure, save_figure
+from vit_keras.support.figures import new_figure, save_figure
 
 DOCS = pathlib.Path(__file__).parents[1] / "docs"
 COUNT, SHOWN = 100, 5  # test pictures that are measured, and drawn

@@ -8,9 +8,9 @@ It writes the picture from `planning.plan` alone, and prints its figures.
 import dataclasses
 import pathlib
 
-from vit_keras import planning
 from vit_keras.config import read_config
-from vit_keras.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
+from vit_keras.experiments import planning
+from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
 
 PICTURE = pathlib.Path(__file__).parents[1] / "docs" / "planning" / "curves.png"
 RECIPE, CLASSES = "pretrain/jft_h14", 18_291

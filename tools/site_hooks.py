@@ -15,10 +15,10 @@ from mkdocs.structure.pages import Page
 ROOT = pathlib.Path(__file__).parents[1]
 OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 ROOMS = (
-    *("applications", "models", "layers", "layers.backends", "variants", "families", "weights"),
-    *("resizing", "data", "config", "training", "training.distribution"),
-    *("experiments", "planning", "evaluation", "retrieval", "exporting", "inspection"),
-    *("compute", "legacy"),
+    *("applications", "models", "layers", "layers.backends", "variants", "variants.families"),
+    *("weights", "layers.resizing", "data", "config", "training", "training.distribution"),
+    *("experiments", "experiments.planning", "evaluation", "retrieval", "exporting", "inspection"),
+    "legacy",
 )
 LONG, LONGEST = 50, 160  # characters
 TAG = re.compile(r"<[^>]*>")

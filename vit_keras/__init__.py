@@ -7,8 +7,9 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from vit_keras import _backend, _command_line  # first: see there
-from vit_keras.lazy_names import lazy_names
+from vit_keras.support import backend as _backend
+from vit_keras.support import command_line as _command_line
+from vit_keras.support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from vit_keras import applications, layers, legacy, models, training, variants, weights

@@ -8,8 +8,8 @@ import pytest
 
 from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
 from vit_keras import applications, variants
-from vit_keras.families import FAMILIES
 from vit_keras.models import from_variant, intermediates
+from vit_keras.variants.families import FAMILIES
 from vit_keras.weights import save
 
 SMALL = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24}

@@ -11,8 +11,9 @@ import pytest
 
 import vit_keras
 from tests.helpers import ROOT, run_script
-from vit_keras import _command_line, commands, config
+from vit_keras import commands, config
 from vit_keras.config import UsageError
+from vit_keras.support import command_line
 
 pytestmark = pytest.mark.once
 
@@ -81,7 +82,7 @@ def test_hints_are_command_lines_that_run(is_there, tmp_path, monkeypatch):
     program = f"{sys.prefix}/bin/vit-keras" if is_there else None
     monkeypatch.setattr(shutil, "which", lambda name: program)
     monkeypatch.setattr(sys, "executable", f"{sys.prefix}/bin/python")
-    written = _command_line.spelled("vit-keras evaluate runs/a")
+    written = command_line.spelled("vit-keras evaluate runs/a")
     python = shlex.quote(sys.executable)
     expected = "vit-keras" if is_there else f"{python} -m vit_keras"
     assert written == f"{expected} evaluate runs/a"
@@ -215,7 +216,7 @@ def test_ctrl_c_while_libraries_are_imported_ends_in_one_line(tmp_path, place):
 
 
 def test_only_greetings_are_kept_back_while_tensorflow_is_imported(capfd):
-    with pytest.raises(ImportError), _command_line.without_greetings():
+    with pytest.raises(ImportError), command_line.without_greetings():
         os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are ...\n")
         os.write(2, b"I0000 00:00:1795411791.188082    7222 cudart_stub.cc:31] Could not find\n")
         os.write(2, b"E0000 00:00:1795411791.188082    7222 a.cc:1] A library is missing\n")

@@ -12,7 +12,7 @@ from huggingface_hub import constants
 from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import commands, config, weights
 from vit_keras.models import VisionTransformer
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
 ADDRESS = "hf://ann/pets"

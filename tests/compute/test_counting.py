@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import randomise, to_numpy
-from vit_keras import compute
+from vit_keras import inspection
 from vit_keras.config import DinoConfig, PretextConfig
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, attention_maps, pretext_model
 
@@ -72,7 +72,7 @@ def test_torch_counts_the_same_operations(name, monkeypatch):
     inputs = [np.zeros((2, *x.shape[1:]), x.dtype) for x in model.inputs]
     with FlopCounterMode(display=False) as counter:
         model(inputs if len(inputs) > 1 else inputs[0])
-    assert counter.get_total_flops() == 2 * compute.flops(model).flops
+    assert counter.get_total_flops() == 2 * inspection.flops(model).flops
 
 
 @pytest.mark.on("jax")
@@ -89,7 +89,7 @@ def test_xla_leaves_out_the_zeros_of_the_padding(size, kernel, strides):
     arguments["dimension_numbers"] = ("NHWC", "HWIO", "NHWC")
     convolve = lambda x, w: jax.lax.conv_general_dilated(x, w, **arguments)
     lowered = jax.jit(convolve).lower(np.zeros((1, *size, 3)), np.zeros((kernel, kernel, 3, 4)))
-    assert lowered.cost_analysis()["flops"] == compute.flops(model, padding=False).flops
+    assert lowered.cost_analysis()["flops"] == inspection.flops(model, padding=False).flops
 
 
 @pytest.mark.once
@@ -121,18 +121,18 @@ def test_products_of_fixed_padding_are_those_inside_the_map(shape):
                 expected[stage] += convolve(side, 1, stride, channels, 4 * width)[0]
             expected[stage] += first + second + third
             side, channels = smaller, 4 * width
-    macs_of = {row.name: row.macs for row in compute.flops(model, padding=False).rows}
+    macs_of = {row.name: row.macs for row in inspection.flops(model, padding=False).rows}
     assert {name: macs_of[name] for name in expected} == expected
-    assert compute.flops(model).macs > sum(expected.values())
+    assert inspection.flops(model).macs > sum(expected.values())
 
 
 def test_another_image_size_is_counted_without_the_values_of_the_weights():
     model = VisionTransformer(8, 4, **SMALL)
     before = model.get_weights()
-    costs = compute.flops(model, (16, 12))
+    costs = inspection.flops(model, (16, 12))
     assert costs.image_size == (16, 12)
-    assert costs.macs == compute.flops(VisionTransformer((16, 12), 4, **SMALL)).macs
-    assert compute.flops(ResNet(None, (1,), 0.5, 5), 33).macs > 0
+    assert costs.macs == inspection.flops(VisionTransformer((16, 12), 4, **SMALL)).macs
+    assert inspection.flops(ResNet(None, (1,), 0.5, 5), 33).macs > 0
     for old, new in zip(before, model.get_weights()):
         np.testing.assert_array_equal(old, new)
 
@@ -140,7 +140,7 @@ def test_another_image_size_is_counted_without_the_values_of_the_weights():
 def test_abstract_models_take_no_memory_and_leave_nothing_behind(rng):
     keras.utils.set_random_seed(4)
     policy = keras.config.dtype_policy()
-    model = compute.abstract_model("H/14", image_size=224, num_classes=1000)
+    model = inspection.abstract_model("H/14", image_size=224, num_classes=1000)
     assert model.count_params() == 632_045_800
     assert all(weight._value is None for weight in model.weights)
     assert keras.config.dtype_policy() is policy
@@ -155,17 +155,17 @@ def test_abstract_models_take_no_memory_and_leave_nothing_behind(rng):
 @pytest.mark.once
 def test_norms_count_five_for_each_element():
     model = VisionTransformer((12, 8), 4, **SMALL)
-    difference = compute.flops(model, norms=True).macs - compute.flops(model).macs
+    difference = inspection.flops(model, norms=True).macs - inspection.flops(model).macs
     assert difference == 5 * 5 * 7 * 24  # five norms of 7 tokens
     resnet = ResNet((32, 32), (1,), 0.5, 5)
-    difference = compute.flops(resnet, norms=True).macs - compute.flops(resnet).macs
+    difference = inspection.flops(resnet, norms=True).macs - inspection.flops(resnet).macs
     assert difference == 5 * 8 * 8 * (32 + 32 + 32 + 128)
 
 
 @pytest.mark.once
 def test_tables_end_with_the_sums():
-    costs = compute.flops("S/32", (64, 96))
-    lines = compute.table(costs).splitlines()
+    costs = inspection.flops("S/32", (64, 96))
+    lines = inspection.table(costs).splitlines()
     assert lines[0].split() == ["layer", "kind", "params", "MMACs", "M", "acts"]
     assert len(lines) == 1 + len([row for row in costs.rows if row.params]) + 2
     assert lines[-2].split()[:2] == ["total", f"{costs.params:,}"]
@@ -174,10 +174,10 @@ def test_tables_end_with_the_sums():
 
 @pytest.mark.once
 def test_training_costs_three_passes_and_days_follow():
-    counted = compute.flops("S/32", (64, 96), padding=False, norms=True, num_classes=1000)
-    exaflops = compute.training_exaflops("S/32", 1e6, 2, (64, 96), num_classes=1000)
+    counted = inspection.flops("S/32", (64, 96), padding=False, norms=True, num_classes=1000)
+    exaflops = inspection.training_exaflops("S/32", 1e6, 2, (64, 96), num_classes=1000)
     assert exaflops == pytest.approx(3 * counted.flops * 2e6 / 1e18)
-    days = compute.device_days(exaflops, 61.5, 0.5)
+    days = inspection.device_days(exaflops, 61.5, 0.5)
     assert days == pytest.approx(exaflops * 1e6 / (61.5 * 0.5) / 86_400)
 
 
@@ -186,20 +186,20 @@ def test_what_cannot_be_counted_is_named():
     images = keras.Input((8, 8, 3))
     unknown = keras.Model(images, keras.layers.DepthwiseConv2D(3, name="odd")(images))
     with pytest.raises(ValueError, match=r"layer 'odd', a Depthwise.*`vit_keras\.compute\.RULES`"):
-        compute.flops(unknown)
+        inspection.flops(unknown)
     joined = attention_maps(VisionTransformer(8, 4, **SMALL))
     with pytest.raises(ValueError, match="needs a cost rule.*a Stack, which has none"):
-        compute.flops(joined)
+        inspection.flops(joined)
     dilated = keras.Model(images, keras.layers.Conv2D(2, 3, dilation_rate=2, name="far")(images))
     with pytest.raises(ValueError, match=r"must not be dilated.*'far'"):
-        compute.flops(dilated)
+        inspection.flops(dilated)
     wide = keras.layers.EinsumDense("...d,dk->...k", 4, name="wide")
     with pytest.raises(ValueError, match=r"name every axis.*'wide'.*'\.\.\.d,dk"):
-        compute.flops(keras.Model(images, wide(images)))
+        inspection.flops(keras.Model(images, wide(images)))
     with pytest.raises(ValueError, match="takes images of any size; give an `image_size`"):
-        compute.flops(ResNet(None, (1,), 0.5, 5))
+        inspection.flops(ResNet(None, (1,), 0.5, 5))
     with pytest.raises(ValueError, match="images as its only input.* with 2 inputs"):
-        compute.flops(pretext("masked_patch"), 16)
+        inspection.flops(pretext("masked_patch"), 16)
 
 
 @pytest.mark.once
@@ -208,20 +208,20 @@ def test_a_shared_layer_counts_once_for_each_call_in_the_model():
     dense = keras.layers.Dense(3)
     once = keras.Model(images, dense(images))
     twice = keras.Model(images, dense(dense(images)))
-    assert compute.flops(once).macs == 8 * 8 * 3 * 3
-    assert compute.flops(twice).macs == 2 * 8 * 8 * 3 * 3
-    assert compute.flops(once).params == compute.flops(twice).params == 3 * 3 + 3
+    assert inspection.flops(once).macs == 8 * 8 * 3 * 3
+    assert inspection.flops(twice).macs == 2 * 8 * 8 * 3 * 3
+    assert inspection.flops(once).params == inspection.flops(twice).params == 3 * 3 + 3
 
 
 @pytest.mark.once
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: compute.training_exaflops("B/32", images=0), "`images` must be a positive"),
-        (lambda: compute.training_exaflops("B/32", epochs=-1), "`epochs` must be a positive"),
-        (lambda: compute.device_days(0, 1), "`exaflops` must be a positive"),
-        (lambda: compute.device_days(1, float("inf")), "`device_tflops` must be a positive"),
-        (lambda: compute.device_days(1, 1, 1.5), "`utilization` must be at most 1"),
+        (lambda: inspection.training_exaflops("B/32", images=0), "`images` must be a positive"),
+        (lambda: inspection.training_exaflops("B/32", epochs=-1), "`epochs` must be a positive"),
+        (lambda: inspection.device_days(0, 1), "`exaflops` must be a positive"),
+        (lambda: inspection.device_days(1, float("inf")), "`device_tflops` must be a positive"),
+        (lambda: inspection.device_days(1, 1, 1.5), "`utilization` must be at most 1"),
     ],
 )
 def test_wrong_numbers_are_named(call, message):

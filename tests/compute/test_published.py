@@ -2,7 +2,7 @@
 
 import pytest
 
-from vit_keras import compute
+from vit_keras import inspection
 
 pytestmark = pytest.mark.once
 
@@ -30,7 +30,7 @@ TABLE_6 = [  # variant, epochs of JFT-300M, exaFLOPs
 
 @pytest.fixture(scope="module")
 def per_epoch():
-    return {name: compute.training_exaflops(name) for name in {row[0] for row in TABLE_6}}
+    return {name: inspection.training_exaflops(name) for name in {row[0] for row in TABLE_6}}
 
 
 @pytest.mark.parametrize(("variant", "epochs", "published"), TABLE_6)
@@ -46,7 +46,7 @@ def test_training_costs_what_table_6_says(per_epoch, variant, epochs, published)
     ],
 )
 def test_forward_passes_cost_what_fvcore_counts(variant, gmacs, activations):
-    costs = compute.flops(variant, norms=True)
+    costs = inspection.flops(variant, norms=True)
     assert round(costs.gmacs, 2) == gmacs
     assert round(costs.activations / 1e6, 2) == activations
     assert costs.flops == 2 * costs.macs == 2 * sum(row.macs for row in costs.rows)
@@ -64,4 +64,4 @@ def test_forward_passes_cost_what_fvcore_counts(variant, gmacs, activations):
 )
 def test_forward_passes_cost_what_torchvision_publishes(variant, image_size, gmacs):
     decimals = len(gmacs.partition(".")[2])
-    assert f"{compute.flops(variant, image_size).gmacs:.{decimals}f}" == gmacs
+    assert f"{inspection.flops(variant, image_size).gmacs:.{decimals}f}" == gmacs

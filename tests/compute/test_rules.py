@@ -7,7 +7,7 @@ import math
 import keras
 import pytest
 
-from vit_keras import compute
+from vit_keras import inspection
 from vit_keras.models import HybridViT, VisionTransformer
 from vit_keras.models.position_embeddings import POSITION_EMBEDDINGS
 from vit_keras.models.vit import CLASSIFIERS
@@ -90,8 +90,8 @@ def test_every_position_embedding_classifier_and_stem_costs_what_the_formula_say
         if (kind, classifier) == ("relative_2d", "distilled"):
             continue  # its tables know one token before the patches
         arguments = {**SIZES, **positions, "classifier": classifier}
-        model = compute.abstract_model(functools.partial(STEMS[stem][0], **arguments))
-        costs = compute.flops(model)
+        model = inspection.abstract_model(functools.partial(STEMS[stem][0], **arguments))
+        costs = inspection.flops(model)
         expected = expected_costs(stem, kind, classifier)
         assert (costs.macs, costs.activations) == expected, (stem, classifier)
         assert costs.params == model.count_params(), (stem, classifier)
@@ -107,9 +107,9 @@ REGISTERED = [  # all layers of vit_keras.layers that Keras can load by name
 
 @pytest.mark.parametrize("kind", REGISTERED, ids=lambda kind: kind.__name__)
 def test_every_registered_layer_has_a_cost_rule(kind):
-    bases = [base for base in kind.__mro__ if base in compute.RULES]
+    bases = [base for base in kind.__mro__ if base in inspection.RULES]
     assert bases, (
-        f"{kind.__name__} has no cost rule. Add one to vit_keras.compute.RULES; CONTRIBUTING.md "
+        f"{kind.__name__} has no cost rule. Add one to vit_keras.inspection.RULES; CONTRIBUTING.md "
         "shows how, under 'A new layer'."
     )
 
@@ -120,7 +120,9 @@ def test_a_layer_of_a_user_is_counted_by_a_rule_of_its_own(monkeypatch):
             return 2 * x
 
     monkeypatch.setitem(
-        compute.RULES, Doubling, lambda layer, shape, convention: iter([(math.prod(shape[1:]), 0)])
+        inspection.RULES,
+        Doubling,
+        lambda layer, shape, convention: iter([(math.prod(shape[1:]), 0)]),
     )
     images = keras.Input((4, 6, 3))
-    assert compute.flops(keras.Model(images, Doubling()(images))).macs == 4 * 6 * 3
+    assert inspection.flops(keras.Model(images, Doubling()(images))).macs == 4 * 6 * 3

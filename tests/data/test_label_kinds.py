@@ -10,7 +10,7 @@ from tests.data.test_tables import stored
 from vit_keras import data
 from vit_keras.config import AugmentConfig, Config, DataConfig
 from vit_keras.models import Preprocessing
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
 

@@ -13,7 +13,7 @@ from vit_keras import data
 from vit_keras.config import AugmentConfig, DataConfig
 from vit_keras.data.dataset import UnreadableImageError
 from vit_keras.models import Preprocessing
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
 SIZE = (28, 24)

@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from vit_keras.data.randaugment import on_tensorflow
 
 from tests.helpers import assert_close
 from vit_keras.config import AugmentConfig
 from vit_keras.data.augment import Mixing
 from vit_keras.data.batches import PAIR, generator
+from vit_keras.data.randaugment import on_tensorflow
 
 pytestmark = pytest.mark.nightly_on("jax")  # beside TensorFlow, torch shows what Keras' layers do
 

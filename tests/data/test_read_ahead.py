@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from vit_keras import machine
 from vit_keras.data import read_ahead
+from vit_keras.support import machine
 
 pytestmark = pytest.mark.once
 

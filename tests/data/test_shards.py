@@ -8,8 +8,8 @@ from PIL import Image
 
 from vit_keras import data
 from vit_keras.config import AugmentConfig
-from vit_keras.files import sha256
 from vit_keras.models import Preprocessing
+from vit_keras.support.files import sha256
 
 pytestmark = pytest.mark.once
 

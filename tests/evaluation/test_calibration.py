@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vit_keras import evaluation, figures
+from vit_keras import evaluation
+from vit_keras.support import figures
 
 pytestmark = pytest.mark.once
 

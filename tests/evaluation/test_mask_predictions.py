@@ -10,9 +10,9 @@ from vit_keras import data, evaluation
 from vit_keras.evaluation.mask_prediction import palette, starts
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.evaluation.reports import draw_report, headline, report, report_table
+from vit_keras.layers.resizing import INTERPOLATIONS
 from vit_keras.models import Preprocessing
-from vit_keras.resizing import INTERPOLATIONS
-from vit_keras.tasks import VOID, Task
+from vit_keras.support.tasks import VOID, Task
 
 pytestmark = pytest.mark.once
 NAMES = ("ground", "house", "tree")

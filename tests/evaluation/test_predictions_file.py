@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 
 from vit_keras import evaluation
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
 

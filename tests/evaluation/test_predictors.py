@@ -12,7 +12,7 @@ from tests.helpers import assert_close, randomise, run_script
 from vit_keras import data, evaluation, exporting
 from vit_keras.data.dataset import Origin, UnreadableImages
 from vit_keras.models import Preprocessing, ResNet, VisionTransformer
-from vit_keras.preprocessing import PUBLISHED_PREPROCESSING
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING
 from vit_keras.weights import save_model
 
 NAMES = tuple("abcde")

@@ -7,7 +7,7 @@ import pytest
 import sklearn.metrics as reference
 
 from vit_keras import evaluation
-from vit_keras.tasks import CLASSES, Task
+from vit_keras.support.tasks import CLASSES, Task
 
 pytestmark = pytest.mark.once
 

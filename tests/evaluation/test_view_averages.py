@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.helpers import assert_close, randomise
 from vit_keras import evaluation
 from vit_keras.models import VisionTransformer
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
 

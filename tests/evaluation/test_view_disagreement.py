@@ -7,7 +7,7 @@ from PIL import Image
 from vit_keras import evaluation
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.models import Preprocessing
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
 SIZE = (8, 12)

@@ -13,7 +13,7 @@ from tests.helpers import ROOT, assert_close, shapes_only
 from vit_keras.exporting.model_card import card
 from vit_keras.exporting.verification import measures
 from vit_keras.models import from_variant
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once
 

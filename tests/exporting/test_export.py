@@ -137,7 +137,7 @@ def test_impossible_plans_are_refused_before_any_work(rng, tmp_path, monkeypatch
 def test_a_missing_package_is_named_with_its_extra(
     rng, tmp_path, monkeypatch, format, precision, module, extra
 ):
-    monkeypatch.setattr("vit_keras.extras.is_installed", lambda name: name != module)
+    monkeypatch.setattr("vit_keras.support.extras.is_installed", lambda name: name != module)
     message = rf"^Exporting to {format} in {precision} needs {module.replace('_', '-')}: pip "
     with pytest.raises(ImportError, match=message + rf'install "vit-keras\[{extra}\]"$'):
         options = {"formats": [format], "precisions": [precision]}

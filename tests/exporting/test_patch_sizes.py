@@ -5,11 +5,11 @@ import json
 import pytest
 
 from tests.helpers import assert_close, randomise, to_numpy
-from vit_keras import compute, runtimes
+from vit_keras import inspection, runtimes
 from vit_keras.commands import run
 from vit_keras.exporting import export_patch_sizes
+from vit_keras.layers.resizing import Resizing
 from vit_keras.models import VisionTransformer, with_patch_size
-from vit_keras.resizing import Resizing
 
 pytestmark = pytest.mark.once
 
@@ -35,7 +35,7 @@ def test_every_size_is_exported_and_compared_with_the_first(flexivit, rng, tmp_p
         served = runtimes.open_file(tmp_path / f"out/patch_{size}/model.onnx")(images)
         assert_close(served, logits, rtol=2e-5)
         answers.append(logits.argmax(axis=-1))
-        assert row["macs"] == compute.flops(model).macs and row["patch_size"] == size
+        assert row["macs"] == inspection.flops(model).macs and row["patch_size"] == size
         assert row["agreement"] == (answers[-1] == answers[0]).mean()
         assert row["accuracy"] == (answers[-1] == labels).mean()
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vit_keras.exporting import manifest, verification
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 
 pytestmark = pytest.mark.once  # no Keras
 

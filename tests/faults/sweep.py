@@ -60,7 +60,7 @@ class Case:
         error = None if isinstance(end, str) else end
         now, hidden = self._look(self.folder)
         if self.old and not now:  # the disk or the process failed between two renames of a folder
-            from vit_keras import files
+            from vit_keras.support import files
 
             files.recover(self.folder)
             now, hidden = self._look(self.folder)

@@ -15,10 +15,11 @@ import pytest
 
 from tests.exporting.builds import small_model
 from tests.helpers import ROOT
-from vit_keras import experiments, exporting, file_lock, files, retrieval, runs, weights
+from vit_keras import experiments, exporting, retrieval, runs, weights
 from vit_keras.commands import main
 from vit_keras.config import read_config
 from vit_keras.models import Preprocessing
+from vit_keras.support import file_lock, files
 
 pytestmark = pytest.mark.once
 FORK = multiprocessing.get_context("fork")

@@ -10,7 +10,7 @@ import keras
 import pytest
 from keras.src import testing
 
-from vit_keras import compute, layers
+from vit_keras import inspection, layers
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The model does not have any trainable weights"),
@@ -179,5 +179,5 @@ def check_cost(kind, case):
         layer.build(**case.input_shape)
     else:
         layer.build(case.input_shape)
-    products = compute.count(layer, case.x_shape, compute.Convention())
+    products = inspection.count(layer, case.x_shape, inspection.Convention())
     assert sum(macs for macs, _ in products) == case.macs

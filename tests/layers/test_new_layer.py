@@ -8,8 +8,8 @@ import pytest
 
 from tests.helpers import ROOT, assert_close, randomise
 from tests.layers import test_harness
-from vit_keras import compute
-from vit_keras.compute import rules
+from vit_keras import inspection
+from vit_keras.inspection import rules
 from vit_keras.models import VisionTransformer
 
 
@@ -47,7 +47,7 @@ def test_a_model_with_the_example_is_counted_and_saved(example, rng, tmp_path):
     encoder = VisionTransformer(8, 4, 12, 1, 3, 20, None, classifier="gap")
     tokens = example["TokenMixing"](name="mixing")(encoder.get_layer("encoder_norm").output)
     model = randomise(keras.Model(encoder.input, tokens), rng)
-    rows = {row.name: row.macs for row in compute.flops(model).rows}
+    rows = {row.name: row.macs for row in inspection.flops(model).rows}
     assert rows["mixing"] == 4 * 4 * 12
     model.save(tmp_path / "model.keras")
     images = rng.normal(size=(2, 8, 8, 3)).astype("float32")

@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.helpers import ROOT, assert_close, run_script
 from tests.legacy.conftest import FOLDER, SMALL, place
-from vit_keras import compute, layers, utils, vit
+from vit_keras import inspection, layers, utils, vit
 from vit_keras.legacy import upgrade
 
 PAGE = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
@@ -113,7 +113,7 @@ def test_pictures_are_read_as_0_2_did_from_wherever_they_are(tiny, tmp_path):
 def test_models_have_the_published_number_of_parameters(function, size, counted):
     make = lambda: getattr(vit, function)(image_size=size, pretrained=False, pretrained_top=False)
     published = {"B/16": 86_567_656, "B/32": 88_224_232, "L/16": 304_715_752}
-    assert compute.abstract_model(make).count_params() == published[counted]
+    assert inspection.abstract_model(make).count_params() == published[counted]
 
 
 @pytest.mark.once

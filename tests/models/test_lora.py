@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
 from vit_keras import exporting
-from vit_keras.initializers import fold_in
+from vit_keras.layers.initializers import fold_in
 from vit_keras.models import (
     VisionTransformer,
     add_lora,

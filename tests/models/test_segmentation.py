@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
-from vit_keras import compute
+from vit_keras import inspection
 from vit_keras.exporting import for_inference
+from vit_keras.layers.resizing import INTERPOLATIONS
 from vit_keras.models import (
     Preprocessing,
     VisionTransformer,
@@ -16,8 +17,7 @@ from vit_keras.models import (
     segmenter,
     with_image_size,
 )
-from vit_keras.resizing import INTERPOLATIONS
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 
 SIZES = {"hidden_size": 24, "num_layers": 5, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
 
@@ -135,10 +135,10 @@ def test_initial_weights_are_zero_in_the_head_and_follow_the_seed(encoder):
 
 @pytest.mark.once
 def test_a_decoder_costs_what_was_counted_by_hand(encoder):
-    blocks = compute.flops(VisionTransformer((16, 24), 8, **SIZES | {"num_classes": None})).macs
+    blocks = inspection.flops(VisionTransformer((16, 24), 8, **SIZES | {"num_classes": None})).macs
     projections, ups, mixes = 4 * 6 * 24 * 10, (6 + 24) * 4 * 100, (24 + 96) * 9 * 100
     expected = blocks + projections + ups + mixes + 96 * 10 * 4
-    assert compute.flops(segmenter(encoder, 4, width=10)).macs == expected
+    assert inspection.flops(segmenter(encoder, 4, width=10)).macs == expected
 
 
 @pytest.mark.once

@@ -7,6 +7,7 @@ import pytest
 from tests import reference
 from tests.helpers import GOLDEN, assert_close, randomise, to_numpy, weights_by_path
 from vit_keras.inspection import feature_components, position_similarity, views_of
+from vit_keras.layers.resizing import resize_position_embeddings
 from vit_keras.models import (
     ImageModel,
     Preprocessing,
@@ -16,7 +17,6 @@ from vit_keras.models import (
     patch_grid,
     with_image_size,
 )
-from vit_keras.resizing import resize_position_embeddings
 
 
 @pytest.fixture(scope="module")

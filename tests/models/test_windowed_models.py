@@ -7,8 +7,8 @@ import pytest
 from tests.designs import images_for, random_design
 from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import exporting, inspection, models, weights
-from vit_keras.compute import flops
 from vit_keras.config import ModelConfig, PretextConfig
+from vit_keras.inspection import flops
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import VisionTransformer
 from vit_keras.weights.architectures import VisionTransformerArchitecture

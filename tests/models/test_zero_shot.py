@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close, randomise, to_numpy
-from vit_keras import compute
+from vit_keras import inspection
 from vit_keras.models import VisionTransformer, head_from_text, task_of
 from vit_keras.weights import open_model, save_model
 
@@ -44,7 +44,7 @@ def test_logits_are_scaled_cosines(rng, tmp_path, design, activation):
 def test_projection_and_head_cost_their_products(rng):
     tower = build(rng, **CLIP)
     model = head_from_text(tower, rng.normal(size=(4, 8)), 1.0)
-    count = lambda m: compute.flops(m).macs
+    count = lambda m: inspection.flops(m).macs
     assert count(model) - count(tower) == 8 * 4
 
 

@@ -15,7 +15,7 @@ from sklearn.datasets import load_sample_images
 
 from tests.helpers import assert_close, randomise, shapes_only, to_numpy
 from vit_keras import applications, variants
-from vit_keras.families import FAMILIES
+from vit_keras.variants.families import FAMILIES
 from vit_keras.weights import save
 
 FUNCTIONS = (

@@ -8,8 +8,7 @@ import shlex
 import numpy as np
 import pytest
 
-from vit_keras import commands, planning
-from vit_keras.compute import abstract_model
+from vit_keras import commands
 from vit_keras.config import (
     Config,
     LoraConfig,
@@ -18,6 +17,8 @@ from vit_keras.config import (
     PretextConfig,
     read_config,
 )
+from vit_keras.experiments import planning
+from vit_keras.inspection import abstract_model
 
 pytestmark = pytest.mark.once
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from benchmarks import plan_memory
-from vit_keras import planning
-from vit_keras.compute import abstract_model
 from vit_keras.config import Config, ModelConfig, OptimizerConfig
+from vit_keras.experiments import planning
+from vit_keras.inspection import abstract_model
 from vit_keras.models import from_model_config
 
 SMALL = {"variant": "Ti/16", "image_size": 64, "num_layers": 2}

@@ -16,7 +16,7 @@ from studies import table3
 from studies.plots import bars, lines, side_by_side
 from studies.report import write_report
 from studies.results import Column, Mean, Result, as_csv, as_markdown, as_text, write_result
-from vit_keras.figures import new_figure, save_figure
+from vit_keras.support.figures import new_figure, save_figure
 
 pytestmark = pytest.mark.once
 

@@ -19,7 +19,7 @@ from vit_keras.models import (
     distillation_model,
     teacher_variables,
 )
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 from vit_keras.training import Distillation, FeatureDistance
 from vit_keras.training.loop import compile_model
 from vit_keras.training.metrics import distillation_metrics

@@ -24,7 +24,7 @@ from vit_keras.experiments.starting_point import check_teacher, complete_model, 
 from vit_keras.models import (
     Preprocessing,
 )
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 from vit_keras.training import checkpoints
 from vit_keras.weights import open_model
 

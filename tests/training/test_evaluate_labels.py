@@ -8,7 +8,7 @@ import sklearn.metrics as reference
 from vit_keras.config import Config
 from vit_keras.data.batches import Batches
 from vit_keras.models import ImageModel
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 from vit_keras.training.distribution import ALONE
 from vit_keras.training.metrics import EvaluateLabels
 

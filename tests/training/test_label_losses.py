@@ -7,7 +7,7 @@ import sklearn.metrics as reference
 
 from tests.helpers import to_numpy
 from vit_keras.config import Config
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 from vit_keras.training.losses import build_loss
 from vit_keras.training.metrics import R2
 

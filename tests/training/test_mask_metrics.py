@@ -8,7 +8,7 @@ from sklearn.metrics import jaccard_score
 from tests.helpers import to_numpy
 from tests.training.test_losses import log_softmax
 from vit_keras.config import Config
-from vit_keras.tasks import VOID, Task
+from vit_keras.support.tasks import VOID, Task
 from vit_keras.training.losses import build_loss
 from vit_keras.training.metrics import task_metrics
 

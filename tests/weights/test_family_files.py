@@ -10,7 +10,8 @@ import pytest
 from tests.helpers import GOLDEN, assert_close
 from tests.peers import peer
 from tests.weights.server import Server
-from vit_keras import applications, families, variants, weights
+from vit_keras import applications, variants, weights
+from vit_keras.variants import families
 from vit_keras.weights.published import download, table
 from vit_keras.weights.published.table import HUGGING_FACE
 

@@ -10,7 +10,7 @@ from huggingface_hub import constants
 from tests.helpers import GOLDEN, to_numpy
 from tests.weights.hub_server import COMMIT
 from vit_keras import runs, weights
-from vit_keras.hub_address import HubAddress, is_address, parse_hf
+from vit_keras.support.hub_address import HubAddress, is_address, parse_hf
 from vit_keras.weights import hub
 
 pytestmark = pytest.mark.once

@@ -7,8 +7,8 @@ import pytest
 from tests.designs import DESIGNS, random_design
 from tests.helpers import GOLDEN
 from vit_keras import models, variants, weights
-from vit_keras.families import FAMILIES
 from vit_keras.models import from_variant
+from vit_keras.variants.families import FAMILIES
 from vit_keras.weights.recognition import family_name, variant_name
 from vit_keras.weights.strict_copy import sizes_of
 

@@ -11,7 +11,7 @@ from tests.helpers import assert_close, to_numpy
 from tests.peers import peer
 from tests.weights.builds import build
 from vit_keras import data, weights
-from vit_keras.tasks import CLASSES, Task
+from vit_keras.support.tasks import CLASSES, Task
 
 pytestmark = pytest.mark.once
 NAMES = ["a", "b", "c"]

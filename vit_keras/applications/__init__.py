@@ -8,12 +8,12 @@ probabilities = model(vit_keras.applications.preprocess_input(images))  # (B, 10
 ```
 
 The constructors of other families, such as `DINOv2S14`, are made from the rows of
-`vit_keras.families` when they are first used.
+`vit_keras.variants.families` when they are first used.
 """
 
 from vit_keras.applications.decoding import decode_predictions
 from vit_keras.applications.factory import application, preprocess_input
-from vit_keras.families import FAMILIES
+from vit_keras.variants.families import FAMILIES
 
 ViTTi16 = application("Ti/16", "vit_ti16", "ViTTi16")
 ViTS16 = application("S/16", "vit_s16", "ViTS16")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import keras
 from keras.applications import imagenet_utils
 
-from vit_keras.preprocessing import as_numbers
-from vit_keras.tasks import check_class_names
+from vit_keras.support.preprocessing import as_numbers
+from vit_keras.support.tasks import check_class_names
 
 IMAGENET_CLASSES = 1000
 

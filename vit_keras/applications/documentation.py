@@ -3,7 +3,8 @@
 import textwrap
 from typing import Any
 
-from vit_keras import families, variants
+from vit_keras import variants
+from vit_keras.variants import families
 from vit_keras.weights import lookup, names
 
 WIDTH = 96  # of the text inside a docstring's indentation

@@ -8,7 +8,6 @@ from keras.applications.imagenet_utils import preprocess_input as _preprocess_in
 from vit_keras import variants
 from vit_keras import weights as weight_files
 from vit_keras.applications.documentation import documentation
-from vit_keras.hub_address import is_address
 from vit_keras.layers import DropClassToken
 from vit_keras.models import (
     ImageModel,
@@ -19,7 +18,8 @@ from vit_keras.models import (
 from vit_keras.models.arguments import names_arguments
 from vit_keras.models.options import OPTION_NAMES, ViTOptions
 from vit_keras.models.prefix import Prefix
-from vit_keras.tasks import check_class_names
+from vit_keras.support.hub_address import is_address
+from vit_keras.support.tasks import check_class_names
 
 POOLINGS = {
     "avg": keras.layers.GlobalAveragePooling1D,

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 import vit_keras
-from vit_keras import _backend, _command_line
 from vit_keras.commands.options import Command, spell_out
 from vit_keras.config import UsageError
-from vit_keras.visible import visible
+from vit_keras.support import backend, command_line
+from vit_keras.support.visible import visible
 
 __all__ = ["COMMANDS", "command", "main", "run"]
 
@@ -48,22 +48,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def exit_code(program: str, work: Callable[[], None]) -> int:
     """Does a program's work, prints its errors, and returns the exit code."""
-    _command_line.set_exit_code(1)  # of an error that is not expected
-    return _command_line.set_exit_code(_exit_code(program, work))
+    command_line.set_exit_code(1)  # of an error that is not expected
+    return command_line.set_exit_code(_exit_code(program, work))
 
 
 def _exit_code(program, work):
     try:
         work()
     except UsageError as error:
-        return _fail(program, f"{error}\nusage: {_command_line.spelled(program)} --help", 2)
+        return _fail(program, f"{error}\nusage: {command_line.spelled(program)} --help", 2)
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has gone
         sys.stderr.close()
         return 1
     except ERRORS as error:
         return _fail(program, error, 1)
     except KeyboardInterrupt:
-        return _fail(program, "interrupted", _command_line.INTERRUPTED)
+        return _fail(program, "interrupted", command_line.INTERRUPTED)
     except SystemExit as error:  # a training run has stopped
         return error.code
     return 0
@@ -119,7 +119,7 @@ def version() -> str:
     """The versions of vit_keras and Keras, and the backend."""
     return (
         f"vit-keras {vit_keras.__version__} "
-        f"(Keras {importlib.metadata.version('keras')} on {_backend.name()})"
+        f"(Keras {importlib.metadata.version('keras')} on {backend.name()})"
     )
 
 

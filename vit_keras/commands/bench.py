@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import machine
+    from vit_keras.support import machine
 
     machine.prepare()
     sources = _sources(options)

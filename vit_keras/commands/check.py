@@ -12,8 +12,8 @@ from typing import Any
 from vit_keras import config
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
-from vit_keras.tasks import KINDS
-from vit_keras.visible import visible
+from vit_keras.support.tasks import KINDS
+from vit_keras.support.visible import visible
 
 EXAMPLES = (
     "vit-keras check photos                                   # as folder:photos",
@@ -74,8 +74,9 @@ def _dataset_name(name):
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data, experiments, machine
-    from vit_keras.files import replacing, write_text
+    from vit_keras import data, experiments
+    from vit_keras.support import machine
+    from vit_keras.support.files import replacing, write_text
 
     machine.prepare()
     review, out = data.Review(), options.suffixes
@@ -108,7 +109,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _look(options, review):
     """Adds to the review what the splits and their pictures show."""
-    from vit_keras import data, extras
+    from vit_keras import data
+    from vit_keras.support import extras
 
     run, splits = options.run, {}
     try:

@@ -2,8 +2,8 @@
 
 import argparse
 
-from vit_keras import extras
 from vit_keras.commands import options as shared
+from vit_keras.support import extras
 
 SHELLS = ("bash", "zsh", "tcsh")
 EXAMPLES = (

@@ -5,9 +5,9 @@ import json
 import os
 from typing import Any
 
-from vit_keras import extras
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
+from vit_keras.support import extras
 from vit_keras.weights.formats import FILES
 
 PACKAGES = ("yaml", "matplotlib")
@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras.file_lock import claimed_output
+    from vit_keras.support.file_lock import claimed_output
     from vit_keras.weights import save
 
     with claimed_output(options.output, "a conversion", "Wait until it ends, or give another OUT"):

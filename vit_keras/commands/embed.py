@@ -5,10 +5,10 @@ import dataclasses
 import os
 import sys
 
-from vit_keras import extras
 from vit_keras.commands import options as shared
 from vit_keras.commands import streams
 from vit_keras.config import UsageError
+from vit_keras.support import extras
 
 TOKENS = ("pool", "class", "mean", "patches")
 DTYPES = ("float32", "float16")
@@ -50,7 +50,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import machine, retrieval
+    from vit_keras import retrieval
+    from vit_keras.support import machine
 
     _check(options)
     machine.prepare()

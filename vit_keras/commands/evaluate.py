@@ -6,10 +6,10 @@ import functools
 import json
 import pathlib
 
-from vit_keras import extras
 from vit_keras.commands import options as shared
 from vit_keras.commands.mask_options import add_mask_options, mask_options, write_sheet
 from vit_keras.config import UsageError
+from vit_keras.support import extras
 
 EXAMPLES = (
     "vit-keras evaluate runs/digits",
@@ -52,8 +52,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data, evaluation, machine
-    from vit_keras.file_lock import claimed_output
+    from vit_keras import data, evaluation
+    from vit_keras.support import machine
+    from vit_keras.support.file_lock import claimed_output
 
     if not (options.fewshot or options.knn):  # before the evaluation, which may take long
         extras.check("matplotlib", extra="train", purpose="Drawing the figures of a report")
@@ -93,7 +94,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _evaluate(options, predictor, dataset, splits, out, label):
     from vit_keras import evaluation
-    from vit_keras.files import write_text
+    from vit_keras.support.files import write_text
 
     report = evaluation.evaluate(
         predictor,
@@ -120,7 +121,7 @@ def _evaluate(options, predictor, dataset, splits, out, label):
 
 def _few_shot(options, predictor, dataset, splits, out):
     from vit_keras import evaluation
-    from vit_keras.files import write_text
+    from vit_keras.support.files import write_text
 
     rows = evaluation.evaluate_few_shot(
         predictor,
@@ -139,7 +140,7 @@ def _few_shot(options, predictor, dataset, splits, out):
 
 def _knn(options, predictor, dataset, splits, out):
     from vit_keras import evaluation
-    from vit_keras.files import write_text
+    from vit_keras.support.files import write_text
 
     rows = evaluation.evaluate_knn(
         predictor,

@@ -8,8 +8,8 @@ import pathlib
 from typing import Any
 
 from vit_keras.commands import options as shared
-from vit_keras.json_files import read_json
-from vit_keras.visible import visible
+from vit_keras.support.json_files import read_json
+from vit_keras.support.visible import visible
 
 LARGEST_REPORT = 2**30  # bytes: it has a confusion matrix, of 5 bytes or more an entry
 EXAMPLES = (
@@ -56,15 +56,15 @@ def run(options: argparse.Namespace) -> None:
         return
     print(visible("\n".join(_lines(description))))
     if options.layers and costs is not None:
-        from vit_keras.compute import table
+        from vit_keras.inspection import table
 
         print(table(costs))
 
 
 def _variant(options, size):
     from vit_keras import variants
-    from vit_keras.compute import device_days, flops, training_exaflops
-    from vit_keras.compute.training import JFT_IMAGES
+    from vit_keras.inspection import device_days, flops, training_exaflops
+    from vit_keras.inspection.exaflops import JFT_IMAGES
 
     name, row = options.source, variants.get(options.source)
     size = size or row.image_size
@@ -88,7 +88,8 @@ def _variant(options, size):
 
 def _family(row):
     """What the table of families says of a variant; empty for a variant of the paper."""
-    from vit_keras import families, variants
+    from vit_keras import variants
+    from vit_keras.variants import families
 
     if not isinstance(row, variants.FamilyVariant):
         return {}
@@ -141,7 +142,7 @@ def _output(predictor):
 def _weights(source, size):
     """A run, or a checkpoint; its cost where the file holds the whole architecture."""
     from vit_keras import models, runs, variants, weights
-    from vit_keras.compute import flops
+    from vit_keras.inspection import flops
 
     is_run = os.path.isfile(os.path.join(source, "config.yaml"))
     description: dict[str, Any] = {"kind": "checkpoint"}

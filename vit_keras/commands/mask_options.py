@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from vit_keras import extras
+from vit_keras.support import extras
 
 SHOWN = 8  # pictures of a sheet
 
@@ -75,7 +75,7 @@ def names_in(paths: Sequence[pathlib.Path]) -> list[str]:
 def write_sheet(predictor, split, chosen, path: pathlib.Path) -> None:
     """Draws the first pictures of a split beside their true and their predicted masks."""
     from vit_keras import evaluation
-    from vit_keras.files import replacing
+    from vit_keras.support.files import replacing
 
     split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
     rows = []

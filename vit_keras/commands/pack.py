@@ -31,8 +31,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data, extras, machine
-    from vit_keras.file_lock import claimed_output
+    from vit_keras import data
+    from vit_keras.support import extras, machine
+    from vit_keras.support.file_lock import claimed_output
 
     machine.prepare()
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm

@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import planning
+    from vit_keras.experiments import planning
 
     chosen = {"utilization": options.utilization} if options.utilization is not None else {}
     plan = planning.plan(

@@ -5,11 +5,11 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 
-from vit_keras import extras
 from vit_keras.commands import options as shared
 from vit_keras.commands import streams
 from vit_keras.commands.mask_options import add_mask_options, predict_to_folder
 from vit_keras.config import UsageError
+from vit_keras.support import extras
 
 EXAMPLES = (
     "vit-keras predict runs/digits cat.jpg dog.png",
@@ -42,8 +42,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import data, evaluation, machine
-    from vit_keras.file_lock import claimed_output
+    from vit_keras import data, evaluation
+    from vit_keras.support import machine
+    from vit_keras.support.file_lock import claimed_output
 
     form = _check(options)
     if _needs_models(options):

@@ -38,7 +38,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from vit_keras import machine, retrieval
+    from vit_keras import retrieval
+    from vit_keras.support import machine
 
     form = _check(options)
     machine.prepare()

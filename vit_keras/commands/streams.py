@@ -23,8 +23,8 @@ def output(path: str | None) -> Iterator[IO[bytes] | Any]:
     Raises:
         ValueError: Another process writes the file.
     """
-    from vit_keras.file_lock import claimed_output
-    from vit_keras.files import replacing
+    from vit_keras.support.file_lock import claimed_output
+    from vit_keras.support.files import replacing
 
     if path is None:
         yield StandardOutput()

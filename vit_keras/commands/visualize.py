@@ -33,9 +33,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     import numpy as np
 
-    from vit_keras import evaluation, inspection, machine, models, runs
+    from vit_keras import evaluation, inspection, models, runs
     from vit_keras.data.depth import to_levels, viewable
-    from vit_keras.files import replacing
+    from vit_keras.support import machine
+    from vit_keras.support.files import replacing
 
     machine.prepare()
     model, trained = runs.open_source(options.model)

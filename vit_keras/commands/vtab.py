@@ -3,9 +3,9 @@
 import argparse
 import pathlib
 
-from vit_keras import extras
 from vit_keras.commands import options as shared
 from vit_keras.config.sources import read_yaml
+from vit_keras.support import extras
 
 PACKAGES = ("tensorflow_datasets", "yaml", "matplotlib")
 EXAMPLES = (

@@ -9,7 +9,7 @@ from vit_keras.config.data import AugmentConfig, DataConfig
 from vit_keras.config.model import LATER, Count, LoraConfig, ModelConfig, OptimizerConfig, fill
 from vit_keras.config.pretext import DistillConfig, PretextConfig
 from vit_keras.config.rules import Rule, check_defaults, check_rules
-from vit_keras.tasks import KINDS
+from vit_keras.support.tasks import KINDS
 
 GRID_RULES: tuple[Rule, ...] = (
     ("dev_percent", lambda value: 0 < value < 100, "above 0 and below 100"),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vit_keras import extras
+from vit_keras.support import extras
 
 # A recipe has 2 kB. PyYAML, which is written in Python, reads 100 kB in 2 s.
 LARGEST_YAML_BYTES = 2**17

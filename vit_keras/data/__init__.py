@@ -6,7 +6,7 @@ The modules of the names are imported when the names are first used.
 # ruff: noqa: F401
 from typing import TYPE_CHECKING
 
-from vit_keras.lazy_names import typed_names
+from vit_keras.support.lazy_names import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.data.batches import StoredFeatures

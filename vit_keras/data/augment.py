@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.data import policies
 from vit_keras.data.randaugment import randaugment
 from vit_keras.data.transforms import (
@@ -22,6 +21,7 @@ from vit_keras.data.transforms import (
     squeeze,
     to_uint8,
 )
+from vit_keras.support import extras
 
 
 def turns(config) -> bool:

@@ -12,9 +12,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras import machine
 from vit_keras.data.labels import LABEL_KINDS
-from vit_keras.tasks import CLASSES, Task
+from vit_keras.support import machine
+from vit_keras.support.tasks import CLASSES, Task
 
 # What a stream is for: the second number of its key, so that no two streams are the same.
 EXAMPLE, PAIR, ORDER, STRATUM, MEMBER, HELD_OUT = range(6)

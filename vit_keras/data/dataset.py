@@ -16,7 +16,7 @@ import numpy as np
 from vit_keras.data.depth import at_levels, choose_channels
 from vit_keras.data.pillow_images import decode, unreadable_message
 from vit_keras.data.transforms import Picture, as_array, as_picture, sides_of
-from vit_keras.files import read_text
+from vit_keras.support.files import read_text
 
 
 class UnreadableImageError(ValueError):
@@ -353,7 +353,7 @@ class Dataset:
         class_names: The names of the classes, labels or numbers, in the order of the outputs.
         unreadable: Collects the images that cannot be read.
         held_out_by: Says how the held-out images were chosen, if not by the data set itself.
-        kind: What the labels are: a name in `vit_keras.tasks.KINDS`.
+        kind: What the labels are: a name in `vit_keras.support.tasks.KINDS`.
         notes: What was found or guessed about the files, a sentence each.
         warnings: What may spoil a result, a sentence each.
 

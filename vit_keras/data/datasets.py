@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data import folder, huggingface, table, tfds
 from vit_keras.data.dataset import Dataset, from_arrays
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pillow_images import check_channels
 from vit_keras.data.shards import source as shards
+from vit_keras.support import extras
 
 
 def digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -97,8 +97,8 @@ def load(
         channels: 1 for grayscale, 3 for RGB images, or another number.
         config: Says to which levels and in which bands pictures are read, where TensorFlow Datasets
             keeps its files, which images are held out, and what happens to unreadable ones.
-        task: What the labels are: a name in `vit_keras.tasks.KINDS`, or "auto" for what the data
-            set says. Folders and tables may have several labels; tables may have numbers.
+        task: What the labels are: a name in `vit_keras.support.tasks.KINDS`, or "auto" for what
+            the data set says. Folders and tables may have several labels; tables may have numbers.
         labeled: Whether the pictures must have labels. Without, a folder may hold pictures in no
             folder of a class, and shards and Hugging Face's data sets pictures without one; the
             data set then has no `class_names`.

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.data.depth import known_type
+from vit_keras.support import extras
 
 # Each scan of a JPEG goes over the whole picture, whatever little data it has. Encoders write up to
 # a dozen; a file of 85 is decoded in 10 s at the bound of pixels.

@@ -13,7 +13,7 @@ import pathlib
 
 import numpy as np
 
-from vit_keras import extras, files
+from vit_keras.support import extras, files
 
 SIDE = 64  # pixels of a picture
 ROWS, COLUMNS, HEIGHT, WIDTH = 7, 10, 61, 64  # tiles of a photograph, and pixels of a tile

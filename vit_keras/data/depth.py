@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras import extras
-from vit_keras.preprocessing import as_numbers
+from vit_keras.support import extras
+from vit_keras.support.preprocessing import as_numbers
 
 Picture = Any  # a `PIL.Image.Image` or an array `(H, W, C)`
 WHOLE = {"uint8": 255, "uint16": 65535}  # types of whole levels, and the highest level

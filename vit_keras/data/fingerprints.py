@@ -7,8 +7,8 @@ import pathlib
 import warnings
 from typing import Any, NotRequired, TypedDict
 
-from vit_keras.files import sha256, write_text
-from vit_keras.json_files import read_json, with_checksums
+from vit_keras.support.files import sha256, write_text
+from vit_keras.support.json_files import read_json, with_checksums
 
 FILE = "dataset.json"
 REMEDY = "Restore it, or begin another run with another --workdir"

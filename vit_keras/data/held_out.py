@@ -77,7 +77,7 @@ def divide(
 
     Args:
         names: The images' names, or their numbers.
-        kind: What the labels are: a name in `vit_keras.tasks.KINDS`.
+        kind: What the labels are: a name in `vit_keras.support.tasks.KINDS`.
         labels: As `Split.labels`.
         groups: The group of each image, empty for an image of its own; None without groups.
         seed: Decides the order.

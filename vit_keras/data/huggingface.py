@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, Origin, Split, UnreadableImages, as_labels, read_file
 from vit_keras.data.held_out import hold_out_of
 from vit_keras.data.labels import NO_CLASS, Labels, read_labels, text_of
-from vit_keras.files import check_arrived
+from vit_keras.support import extras
+from vit_keras.support.files import check_arrived
 
 NAME = re.compile(r"(?P<path>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<variant>.+))?")
 SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`

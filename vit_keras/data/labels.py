@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.tasks import VOID, Task
+from vit_keras.support.tasks import VOID, Task
 
 
 class LabelKind(NamedTuple):
@@ -145,7 +145,7 @@ class Labels(NamedTuple):
     """The labels of a table's rows.
 
     Attributes:
-        kind: A name in `vit_keras.tasks.KINDS`.
+        kind: A name in `vit_keras.support.tasks.KINDS`.
         names: The names of the outputs; empty without labels.
         values: `(N,)` int32 for classes, with `NO_CLASS` for unknown ones; `(N, K)` float32 with
             NaN for unknown values otherwise.
@@ -179,9 +179,9 @@ def read_labels(
         where: The table, for messages.
         columns: The cells by column, of any type.
         config: The separator of several labels in one cell, and what stands for unknown ones.
-        task: A name in `vit_keras.tasks.KINDS`, or "auto": a column of lists, or several columns
-            of 0 and 1, hold labels; fractions, or several columns of numbers, are numbers; anything
-            else in one column is a class.
+        task: A name in `vit_keras.support.tasks.KINDS`, or "auto": a column of lists, or several
+            columns of 0 and 1, hold labels; fractions, or several columns of numbers, are numbers;
+            anything else in one column is a class.
         order: All classes in their order; None for those of the column, sorted.
 
     Raises:

@@ -12,7 +12,7 @@ from vit_keras.data.dataset import Origin, Split, WholeFault, read_file
 from vit_keras.data.picture_paths import is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES, open_encoded
 from vit_keras.data.threads import read_ahead
-from vit_keras.tasks import VOID
+from vit_keras.support.tasks import VOID
 
 IMAGES, MASKS, NAMES = ("images", "image", "imgs", "jpegimages"), ("masks", "mask"), "classes.txt"
 # Ends of the names of masks that have those of their pictures otherwise.

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.data.deep_images import (
     LARGER,
     check_encoded,
@@ -19,6 +18,7 @@ from vit_keras.data.deep_images import (
     read_png,
 )
 from vit_keras.data.depth import as_array, as_picture, at_levels, choose_channels, viewable
+from vit_keras.support import extras
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".gif", ".webp", ".bmp"),

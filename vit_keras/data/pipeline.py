@@ -16,7 +16,7 @@ from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pretext import Masking, Views
 from vit_keras.data.transforms import fit, normalize_into
 from vit_keras.models import Preprocessing
-from vit_keras.tasks import CLASSES, Task
+from vit_keras.support.tasks import CLASSES, Task
 
 
 def train_batches(

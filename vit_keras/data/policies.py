@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras import extras
+from vit_keras.support import extras
 
 GRAY = (128, 128, 128)
 BRIGHT = 128  # solarize_add changes pixels below

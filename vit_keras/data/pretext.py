@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.config import DinoConfig, PretextConfig
 from vit_keras.data.policies import OPERATIONS
 from vit_keras.data.transforms import as_array, cut, mirror, random_window, sides_of, squeeze
 from vit_keras.models import Preprocessing
+from vit_keras.support import extras
 
 # Shares of the corrupted patches that become the mask and another patch; the rest stays (BERT).
 SHARES = {"masked_patch": (0.8, 0.1), "mae": (1.0, 0.0)}

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras import extras
+from vit_keras.support import extras
 
 MAX_MAGNITUDE = 30
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import (
     Dataset,
@@ -21,6 +20,7 @@ from vit_keras.data.dataset import (
 from vit_keras.data.held_out import hold_out
 from vit_keras.data.labels import LABEL_KINDS, NO_CLASS, Labels
 from vit_keras.data.masks import MaskCode, mask_code, mask_split
+from vit_keras.support import extras
 
 HEIC = (".heic", ".heif")
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, Split, base_split
 from vit_keras.data.deep_images import type_in_header
@@ -20,6 +19,7 @@ from vit_keras.data.held_out import train_and_test
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pillow_images import SUFFIXES, decode, open_encoded
 from vit_keras.data.threads import read_ahead
+from vit_keras.support import extras
 
 AHEAD = 256  # pictures that are looked at in advance
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, split_name
 from vit_keras.data.labels import Labels, check_filled, read_labels, text_of
 from vit_keras.data.picture_paths import is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.data.rows import Rows, labels_in_names, open_rows, with_masks
+from vit_keras.support import extras
 
 TEXTS, PARQUET = (".csv", ".tsv", ".txt"), ".parquet"
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, Origin, Split, UnreadableImages, joined
 from vit_keras.data.pillow_images import unreadable_message
 from vit_keras.data.threads import read_ahead
+from vit_keras.support import extras
 
 
 @dataclasses.dataclass(frozen=True)

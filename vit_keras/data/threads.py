@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from vit_keras import machine
+from vit_keras.support import machine
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

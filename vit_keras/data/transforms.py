@@ -14,7 +14,7 @@ from vit_keras.data.depth import Picture, as_array, as_picture, check_axes, pixe
 from vit_keras.data.pillow_images import pillow_image
 
 if TYPE_CHECKING:
-    from vit_keras.preprocessing import Preprocessing
+    from vit_keras.support.preprocessing import Preprocessing
 
 Window = tuple[int, int, int, int]  # top, left, height, and width in pixels
 

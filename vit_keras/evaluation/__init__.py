@@ -7,7 +7,7 @@ answered without Keras.
 # ruff: noqa: F401
 from typing import TYPE_CHECKING
 
-from vit_keras.lazy_names import typed_names
+from vit_keras.support.lazy_names import typed_names
 
 if TYPE_CHECKING:
     from vit_keras.evaluation.answers import PICTURE_PX, write_file_predictions, write_predictions

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras import data, extras
+from vit_keras import data
 from vit_keras.data import thumbnail
 from vit_keras.data.depth import at_levels, viewable
 from vit_keras.evaluation.file_predictions import run_filled
@@ -26,9 +26,10 @@ from vit_keras.evaluation.metrics import (
     share_of,
 )
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, softmax
-from vit_keras.files import replacing
-from vit_keras.resizing import INTERPOLATIONS
-from vit_keras.tasks import VOID, Task
+from vit_keras.layers.resizing import INTERPOLATIONS
+from vit_keras.support import extras
+from vit_keras.support.files import replacing
+from vit_keras.support.tasks import VOID, Task
 
 
 def pixel_matrix(true: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:

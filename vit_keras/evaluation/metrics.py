@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.evaluation.predictors import sigmoid
-from vit_keras.tasks import CLASSES, Task
+from vit_keras.support import extras
+from vit_keras.support.tasks import CLASSES, Task
 
 
 def average_precision(scores: np.ndarray, labels: np.ndarray) -> float | None:

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
-from vit_keras import _command_line, data
-from vit_keras.annotated import pair
+from vit_keras import data
 from vit_keras.data.depth import to_levels
-from vit_keras.embedded_task import read_task
-from vit_keras.files import read_text
-from vit_keras.hub_address import is_address
-from vit_keras.json_files import read_json
-from vit_keras.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, with_tuples
 from vit_keras.runtimes import format_of, open_file
-from vit_keras.tasks import CLASSES, Task, check_class_names
-from vit_keras.visible import visible
+from vit_keras.runtimes.embedded_task import read_task
+from vit_keras.support import command_line
+from vit_keras.support.annotated import pair
+from vit_keras.support.files import read_text
+from vit_keras.support.hub_address import is_address
+from vit_keras.support.json_files import read_json
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, with_tuples
+from vit_keras.support.tasks import CLASSES, Task, check_class_names
+from vit_keras.support.visible import visible
 
 if TYPE_CHECKING:
     import keras
@@ -406,7 +407,7 @@ def open_predictor(
 
 
 def _open_exported(path, image_size, features):
-    with _command_line.quiet():
+    with command_line.quiet():
         exported = open_file(path)
     (folder, manifest), inside = _manifest_of(path), read_task(path)
     source = manifest.get("input", {})

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from vit_keras import data, extras
+from vit_keras import data
 from vit_keras.evaluation.predictors import Predictor, make_predictor
 from vit_keras.evaluation.reports import mean_and_std
 from vit_keras.models.description import copy_description
+from vit_keras.support import extras
 
 BIAS = 100.0  # a constant feature, so large that its weight is hardly regularized
 EPSILON = 1e-5  # added to the standard deviations

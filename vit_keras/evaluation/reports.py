@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vit_keras import data, figures
+from vit_keras import data
 from vit_keras.evaluation.answers import check_suffix, write_predictions
 from vit_keras.evaluation.mask_prediction import (
     MaskOptions,
@@ -31,8 +31,9 @@ from vit_keras.evaluation.metrics import (
     report_numbers,
 )
 from vit_keras.evaluation.predictors import Predictor
-from vit_keras.tasks import CLASSES, KINDS, Task
-from vit_keras.visible import visible
+from vit_keras.support import figures
+from vit_keras.support.tasks import CLASSES, KINDS, Task
+from vit_keras.support.visible import visible
 
 FILE_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 

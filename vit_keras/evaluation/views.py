@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from vit_keras.annotated import check_choice
 from vit_keras.evaluation.mask_prediction import resize_maps
 from vit_keras.evaluation.predictors import Disagreement, Predictor
+from vit_keras.support.annotated import check_choice
 
 SHARE = 7 / 8  # the side of a crop
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5))  # and the center

@@ -12,7 +12,7 @@ from vit_keras import data, evaluation, models, runs
 from vit_keras.config import Config, PretextConfig
 from vit_keras.experiments.starting_point import complete_model, initial_model, open_teacher
 from vit_keras.models import scale_head
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 from vit_keras.training import checkpoints
 from vit_keras.training.loop import compile_model
 from vit_keras.training.optimizers import use_average

@@ -13,7 +13,7 @@ from vit_keras import data, evaluation
 from vit_keras.config import DataConfig
 from vit_keras.models import preprocessing_of, task_of
 from vit_keras.runs import Run, find_run, open_source
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 
 TRIALS = "dev-lr-*"  # the folders of a sweep's trials, which leave out the same pictures
 # What layers say of themselves that does not change what a trained model computes.

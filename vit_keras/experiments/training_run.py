@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from vit_keras import _command_line, data, evaluation, figures, machine, models, runs, weights
+from vit_keras import data, evaluation, models, runs, weights
 from vit_keras.config import Config
 from vit_keras.config.model import both_sides
 from vit_keras.experiments.run_model import build_compiled, fit_to_development, trained_part
@@ -24,10 +24,11 @@ from vit_keras.experiments.starting_point import (
     initial_model,
     pin_weights,
 )
-from vit_keras.files import recover, replacing_folder, sha256, write_text
-from vit_keras.json_files import read_json
 from vit_keras.layers import backends
 from vit_keras.runs import Run
+from vit_keras.support import command_line, figures, machine
+from vit_keras.support.files import recover, replacing_folder, sha256, write_text
+from vit_keras.support.json_files import read_json
 from vit_keras.training import distribution
 from vit_keras.training.loop import compile_frozen, train
 
@@ -195,9 +196,7 @@ def _finish(model, run, rows, described, feed, few_shot, unreadable):
     if unreadable.names:
         print(unreadable.report())
     rest = shlex.quote(str(run.folder))
-    commands = [
-        _command_line.spelled(f"vit-keras {name} {rest}") for name in ("evaluate", "export")
-    ]
+    commands = [command_line.spelled(f"vit-keras {name} {rest}") for name in ("evaluate", "export")]
     print(f"next: {' ; '.join(commands)}")
     return report
 

@@ -10,7 +10,7 @@ Example:
 
 from typing import TYPE_CHECKING
 
-from vit_keras.lazy_names import lazy_names
+from vit_keras.support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from vit_keras.exporting.exporter import export

@@ -6,15 +6,15 @@ import pathlib
 import keras
 import numpy as np
 
-from vit_keras import files
 from vit_keras.data.depth import to_levels
 from vit_keras.exporting import attention_output, jobs, manifest, samples, verification
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.serving import in_float32, serving_model
-from vit_keras.file_lock import claimed_output
 from vit_keras.layers.quantization import refuse_quantized
 from vit_keras.models import preprocessing_of, task_of, with_image_size
+from vit_keras.support import files
+from vit_keras.support.file_lock import claimed_output
 
 CALIBRATION_IMAGES = 64
 

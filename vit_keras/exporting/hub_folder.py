@@ -7,12 +7,12 @@ from typing import Any
 
 import keras
 
-from vit_keras import extras
 from vit_keras.exporting.model_card import thresholds_text
-from vit_keras.files import replacing_folder
-from vit_keras.json_files import read_json
 from vit_keras.models import class_names_of, preprocessing_of, task_of
 from vit_keras.runs import Run
+from vit_keras.support import extras
+from vit_keras.support.files import replacing_folder
+from vit_keras.support.json_files import read_json
 from vit_keras.weights import open_model, save
 
 LARGEST_REPORT = 2**30  # bytes: it has a confusion matrix

@@ -2,8 +2,8 @@
 
 import os
 
-from vit_keras import extras
-from vit_keras.hub_address import MAIN, HubAddress, parse_hf
+from vit_keras.support import extras
+from vit_keras.support.hub_address import MAIN, HubAddress, parse_hf
 from vit_keras.weights.hub import REFUSED, reason_of, status_of
 
 PURPOSE = "Uploading to the Hugging Face hub"

@@ -10,7 +10,6 @@ from vit_keras.exporting.inference_block import InferenceBlock
 from vit_keras.exporting.inference_layers import InferenceLayerNorm
 from vit_keras.exporting.one_query_layers import InferenceLastBlock, InferenceMAPHead
 from vit_keras.exporting.token_merging import WeightedMean, most, schedule
-from vit_keras.keras_internals import count_uses, operation_of, sublayers
 from vit_keras.layers import (
     DropClassToken,
     EncoderBlock,
@@ -22,6 +21,7 @@ from vit_keras.layers import (
 from vit_keras.layers.quantization import refuse_quantized
 from vit_keras.models.description import copy_description
 from vit_keras.models.prefix import count_prefix
+from vit_keras.support.keras_internals import count_uses, operation_of, sublayers
 
 BLOCK_SIZES = ("num_heads", "mlp_dim", "gelu", "layer_norm_epsilon", "options")
 BLOCKS = (InferenceBlock, InferenceLastBlock)

@@ -10,8 +10,8 @@ import keras
 
 from vit_keras.exporting.model_card import card
 from vit_keras.exporting.verification import agreement_text
-from vit_keras.files import sha256
 from vit_keras.models import class_names_of, patch_grid, preprocessing_of, task_of
+from vit_keras.support.files import sha256
 
 PACKAGES = (
     "keras",

@@ -11,12 +11,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras import compute, files
+from vit_keras import inspection
 from vit_keras.exporting import samples, verification
 from vit_keras.exporting.exporter import check_folder, export
 from vit_keras.exporting.inference_model import for_inference
-from vit_keras.file_lock import claimed_output
 from vit_keras.models import patch_grid, preprocessing_of, task_of, with_patch_size
+from vit_keras.support import files
+from vit_keras.support.file_lock import claimed_output
 
 TABLE, NUMBERS = "costs.md", "manifest.json"
 
@@ -89,7 +90,7 @@ def _row(model, size, logits, first, labels):
     return {
         "patch_size": size,
         "grid": list(patch_grid(model)),
-        "macs": compute.flops(model).macs,
+        "macs": inspection.flops(model).macs,
         **verification.compare(logits, first, output, labels, task),
     }
 

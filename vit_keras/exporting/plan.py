@@ -3,10 +3,10 @@
 import dataclasses
 from collections.abc import Sequence
 
-from vit_keras import extras
 from vit_keras.exporting.serving import ACTIVATIONS, OUTPUTS
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.layers.base import check_choice, check_positive
+from vit_keras.support import extras
 
 
 @dataclasses.dataclass(frozen=True)

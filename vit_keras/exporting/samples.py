@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.data.depth import as_array, at_levels, to_levels
 from vit_keras.models import preprocessing_of
+from vit_keras.support import extras
 
 
 def photographs(shape: tuple[int, int, int], count: int = 128) -> np.ndarray:

@@ -2,9 +2,9 @@
 
 import keras
 
-from vit_keras.keras_internals import operation_of
 from vit_keras.models import ends_in_softmax, preprocessing_of
 from vit_keras.models.description import copy_description
+from vit_keras.support.keras_internals import operation_of
 
 OUTPUTS = ("softmax", "sigmoid", "values", "mask", "logits", "features")
 FLOAT32 = {"dtype": "float32", "name": "probabilities"}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras import runtimes
-from vit_keras.tasks import CLASSES, VOID, Task
+from vit_keras.support.tasks import CLASSES, VOID, Task
 
 LARGEST_DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2}  # of `largest_difference`
 LEAST_AGREEMENT = 0.99  # of `agreement`, such as images with the same class, for fewer bits

@@ -1,6 +1,7 @@
-"""What a model has learned: its filters, position embeddings, attention and features.
+"""What a model has learned and what it costs.
 
-Each function returns arrays; `draw_views` draws them as figures as well.
+Filters, position embeddings, attention and features are arrays; `draw_views` draws them as figures
+as well. The costs are parameters, multiply-adds, activations, and exaFLOPs of training.
 """
 
 from vit_keras.inspection.attention import (
@@ -12,23 +13,36 @@ from vit_keras.inspection.attention import (
     read_out,
     rollout_function,
 )
+from vit_keras.inspection.cost_rules import RULES, Convention, count
+from vit_keras.inspection.costs import Costs, Row, abstract_model, flops, table
+from vit_keras.inspection.exaflops import device_days, training_exaflops
 from vit_keras.inspection.features import feature_components
 from vit_keras.inspection.views import VIEWS, Subject, draw_views, views_of
 from vit_keras.inspection.weights import filter_components, position_similarity
 
 __all__ = [
+    "RULES",
     "VIEWS",
     "AttentionViews",
+    "Convention",
+    "Costs",
+    "Row",
     "Subject",
+    "abstract_model",
     "attention_distance",
     "attention_entropy",
     "attention_rollout",
     "attention_views",
+    "count",
+    "device_days",
     "draw_views",
     "feature_components",
     "filter_components",
+    "flops",
     "position_similarity",
     "read_out",
     "rollout_function",
+    "table",
+    "training_exaflops",
     "views_of",
 ]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vit_keras import extras
+from vit_keras.support import extras
 
 
 def principal_components(x: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:

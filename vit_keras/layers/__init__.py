@@ -29,7 +29,7 @@ from vit_keras.layers.tokens import (
     RegisterTokens,
     TakeClassToken,
 )
-from vit_keras.lazy_names import lazy_names
+from vit_keras.support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from vit_keras.layers.transformer_block import MultiHeadSelfAttention, TransformerBlock

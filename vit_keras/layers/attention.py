@@ -8,7 +8,6 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from vit_keras.initializers import xavier_uniform
 from vit_keras.layers import backends
 from vit_keras.layers.base import (
     NORMALIZATIONS,
@@ -20,6 +19,7 @@ from vit_keras.layers.base import (
 )
 from vit_keras.layers.block_options import PAPER, QKV_BIASES, BlockOptions
 from vit_keras.layers.dense import HeadsDense
+from vit_keras.layers.initializers import xavier_uniform
 from vit_keras.layers.positions_in_attention import (
     IN_ATTENTION,
     RelativeBias2D,

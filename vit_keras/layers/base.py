@@ -5,12 +5,12 @@ import numbers
 import keras
 from keras import ops
 
-from vit_keras.annotated import check_choice as check_choice
-from vit_keras.annotated import pair as pair
-from vit_keras.initializers import default_seed, fold_in
-from vit_keras.keras_internals import FixedSeed
 from vit_keras.layers import backends
+from vit_keras.layers.initializers import default_seed, fold_in
 from vit_keras.layers.quantization import policies
+from vit_keras.support.annotated import check_choice as check_choice
+from vit_keras.support.annotated import pair as pair
+from vit_keras.support.keras_internals import FixedSeed
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.initializers import Uniform
-from vit_keras.keras_internals import stored_kernel, take_own_policy, unlocked
+from vit_keras.layers.initializers import Uniform
 from vit_keras.layers.quantization import quantization_config
+from vit_keras.support.keras_internals import stored_kernel, take_own_policy, unlocked
 
 
 class LowRankKernel(keras.layers.Layer):

@@ -9,8 +9,8 @@ PatchDropout (arXiv 2208.07220) leaves out patches for speed.
 import keras
 from keras import ops
 
-from vit_keras.initializers import Normal
 from vit_keras.layers.base import SeededLayer, check_kept, check_positive
+from vit_keras.layers.initializers import Normal
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -2,7 +2,6 @@
 
 import keras
 
-from vit_keras.initializers import Normal, xavier_uniform
 from vit_keras.layers import backends
 from vit_keras.layers.base import (
     NORMALIZATIONS,
@@ -12,6 +11,7 @@ from vit_keras.layers.base import (
     check_rates,
 )
 from vit_keras.layers.dense import GELUS, Dense
+from vit_keras.layers.initializers import Normal, xavier_uniform
 
 
 @backends.dispatch("train_mlp")

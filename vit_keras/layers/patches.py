@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from vit_keras.initializers import lecun_normal
 from vit_keras.layers.base import SeededLayer, check_positive, pair
 from vit_keras.layers.dense import linear
+from vit_keras.layers.initializers import lecun_normal
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from vit_keras.initializers import xavier_uniform
 from vit_keras.layers.attention import MultiHeadDotProductAttention
 from vit_keras.layers.base import SeededLayer, layer_norm
+from vit_keras.layers.initializers import xavier_uniform
 from vit_keras.layers.mlp import MlpBlock
 
 

@@ -10,9 +10,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.initializers import Normal, TruncatedNormal
 from vit_keras.layers.base import SeededLayer, check_tokens, pair
 from vit_keras.layers.block_options import Rope
+from vit_keras.layers.initializers import Normal, TruncatedNormal
 from vit_keras.layers.position_tables import (
     prefix_tokens,
     rotary_angles_2d,

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
-from vit_keras.initializers import Uniform, lecun_normal
 from vit_keras.layers.base import SeededLayer, check_positive
 from vit_keras.layers.dense import Dense, gelu
+from vit_keras.layers.initializers import Uniform, lecun_normal
 
 EPSILON = 1e-12  # the smallest squared length that a vector is divided by
 

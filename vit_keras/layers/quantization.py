@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from vit_keras.keras_internals import sublayers
+from vit_keras.support.keras_internals import sublayers
 
 
 def quantized_mode(layer: keras.layers.Layer) -> str | None:

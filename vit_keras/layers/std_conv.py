@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from vit_keras.initializers import lecun_normal
 from vit_keras.layers.base import SeededLayer, check_choice, check_positive, pair
+from vit_keras.layers.initializers import lecun_normal
 
 # The divisor of a filter without its mean, from the filter's variance (float32 or wider).
 STANDARDIZATIONS = {

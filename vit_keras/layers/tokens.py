@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from vit_keras.initializers import Normal
 from vit_keras.layers.base import SeededLayer, check_positive, pair
+from vit_keras.layers.initializers import Normal
 
 
 class _TokenLayer(keras.layers.Layer):

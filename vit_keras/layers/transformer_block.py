@@ -9,10 +9,10 @@ as a `ClassToken` of yours.
 import keras
 from keras import ops
 
-from vit_keras.initializers import xavier_uniform
 from vit_keras.layers.attention import weights_dtype
 from vit_keras.layers.base import SeededLayer, check_positive, check_rates, layer_norm
 from vit_keras.layers.dense import GELUS, Dense
+from vit_keras.layers.initializers import xavier_uniform
 from vit_keras.layers.positions import AddPositionEmbs
 from vit_keras.layers.tokens import ClassToken
 

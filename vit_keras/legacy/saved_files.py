@@ -11,8 +11,9 @@ from typing import Any
 
 import keras
 
-from vit_keras import extras, layers
+from vit_keras import layers
 from vit_keras.layers.transformer_block import LAYERS
+from vit_keras.support import extras
 from vit_keras.weights.containers import archives
 from vit_keras.weights.containers.checks import DamagedFile, check_claim, parse_json, readable
 from vit_keras.weights.containers.keras_h5 import read_names

@@ -30,7 +30,7 @@ from vit_keras.models.self_distillation import SelfDistillation
 from vit_keras.models.surgery import attention_maps, intermediates, patch_grid
 from vit_keras.models.vit import VisionTransformer
 from vit_keras.models.zero_shot import head_from_text
-from vit_keras.preprocessing import Preprocessing
+from vit_keras.support.preprocessing import Preprocessing
 
 __all__ = [
     "HybridViT",

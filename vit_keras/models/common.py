@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import keras
 
-from vit_keras.initializers import fold_in, lecun_normal
 from vit_keras.layers.base import check_positive, pair
+from vit_keras.layers.initializers import fold_in, lecun_normal
 
 
 def layer_options(seed, dtype, name):

@@ -6,7 +6,7 @@ metric with a threshold of 0.5 counts a probability of 0.6 as a no.
 
 import keras
 
-from vit_keras.keras_internals import operation_of
+from vit_keras.support.keras_internals import operation_of
 
 # The losses and metrics of Keras that read probabilities, by the argument with which they read
 # logits instead. F-scores without a threshold take the largest output.

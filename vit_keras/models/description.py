@@ -2,10 +2,10 @@
 
 import keras
 
+from vit_keras.layers.resizing import Resizing
 from vit_keras.models.image_model import ImageModel
-from vit_keras.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing
-from vit_keras.resizing import Resizing
-from vit_keras.tasks import Task
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing
+from vit_keras.support.tasks import Task
 
 
 def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
@@ -53,7 +53,7 @@ def resizing_of(model: keras.Model) -> Resizing:
         model: Any Keras model.
 
     Returns:
-        A `vit_keras.resizing.Resizing`. A model that carries none gets the published code's.
+        A `vit_keras.layers.resizing.Resizing`. A model that carries none gets the published code's.
 
     Example:
         >>> resizing_of(vit_keras.applications.ViTTi16()).positions

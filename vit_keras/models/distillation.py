@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras.initializers import default_seed, xavier_uniform
+from vit_keras.layers.initializers import default_seed, xavier_uniform
 from vit_keras.models.common import layer_options
 from vit_keras.models.description import preprocessing_of, task_of
 from vit_keras.models.surgery import patch_grid

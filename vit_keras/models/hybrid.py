@@ -4,9 +4,9 @@ import functools
 
 import keras
 
-from vit_keras.initializers import default_seed
 from vit_keras.layers import GroupNorm, ResNetInput, StdConv
 from vit_keras.layers.base import pair
+from vit_keras.layers.initializers import default_seed
 from vit_keras.models.arguments import names_arguments
 from vit_keras.models.common import image_input, layer_options
 from vit_keras.models.image_model import ImageModel

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from vit_keras.annotated import fits, short
-from vit_keras.keras_internals import is_jax_state, is_torch_optimizer
 from vit_keras.layers import backends
+from vit_keras.layers.resizing import Resizing
 from vit_keras.models.compile_checks import check_compile
 from vit_keras.models.input_shapes import check_images, check_inputs
-from vit_keras.preprocessing import Preprocessing, with_tuples
-from vit_keras.resizing import Resizing
-from vit_keras.tasks import CLASSES, Task
+from vit_keras.support.annotated import fits, short
+from vit_keras.support.keras_internals import is_jax_state, is_torch_optimizer
+from vit_keras.support.preprocessing import Preprocessing, with_tuples
+from vit_keras.support.tasks import CLASSES, Task
 
 
 @backends.dispatch("call_in_step")
@@ -68,8 +68,8 @@ class ImageModel(keras.Model):
             images have channels, by `Preprocessing.for_channels`.
         class_names: Names of the classes, labels or numbers in the order of the outputs, or None.
         task: A `Task`: whether the outputs are classes, of which one is right, or other things.
-        resizing: A `vit_keras.resizing.Resizing`: the rules by which the publisher of the weights
-            adapts them to other sizes of images and patches.
+        resizing: A `vit_keras.layers.resizing.Resizing`: the rules by which the publisher of the
+            weights adapts them to other sizes of images and patches.
 
     Example:
         >>> model.class_names = ["cat", "dog"]

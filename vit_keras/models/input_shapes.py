@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from vit_keras.preprocessing import as_inputs
+from vit_keras.support.preprocessing import as_inputs
 
 
 def check_images(model: keras.Model, images: Any) -> None:

@@ -13,7 +13,7 @@ class ViTOptions(BlockOptions):
     """How a Vision Transformer differs from the paper's, whose model has the defaults.
 
     `VisionTransformer` takes the fields as keyword arguments, those of `BlockOptions` as well. A
-    family of models is a set of them, see `vit_keras.families`.
+    family of models is a set of them, see `vit_keras.variants.families`.
 
     Attributes:
         class_token: Whether a class token is there that the classifier does not read, as with "gap"

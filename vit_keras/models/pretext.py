@@ -5,8 +5,6 @@ from typing import Any
 
 import keras
 
-from vit_keras.initializers import default_seed, xavier_uniform
-from vit_keras.keras_internals import first_input_of, operation_of
 from vit_keras.layers import (
     AddSinCosPositions,
     CorruptTokens,
@@ -17,9 +15,11 @@ from vit_keras.layers import (
     TakeVisible,
 )
 from vit_keras.layers.base import layer_norm
+from vit_keras.layers.initializers import default_seed, xavier_uniform
 from vit_keras.models.common import layer_options
 from vit_keras.models.self_distillation import GLOBAL_VIEWS, SelfDistillation
 from vit_keras.models.surgery import patch_grid, windowed_blocks
+from vit_keras.support.keras_internals import first_input_of, operation_of
 
 MLP_RATIO = 4  # mlp_dim / hidden_size in the blocks of MAE's decoder
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import keras
 
-from vit_keras.initializers import default_seed, xavier_uniform
 from vit_keras.layers.base import check_choice, check_positive, layer_norm
+from vit_keras.layers.initializers import default_seed, xavier_uniform
 from vit_keras.models.common import layer_options
 from vit_keras.models.description import copy_description, preprocessing_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.pyramid import blocks_of, map_of
-from vit_keras.tasks import Task
+from vit_keras.support.tasks import Task
 
 MAPS = 4  # blocks that the multi-level decoder reads
 DOUBLINGS = 2  # of its resolution, by learned layers

@@ -9,11 +9,11 @@ import numpy as np
 from keras import ops
 
 from vit_keras.config import DinoConfig
-from vit_keras.keras_internals import sublayers
 from vit_keras.layers import AddResizedPositions, EncoderBlock, PatchEmbedding, PrototypeHead
 from vit_keras.layers.base import SeededLayer
 from vit_keras.models.position_embeddings import KINDS
 from vit_keras.models.surgery import patch_grid
+from vit_keras.support.keras_internals import sublayers
 
 GLOBAL_VIEWS = 2
 

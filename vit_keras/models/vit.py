@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import keras
 
-from vit_keras.initializers import default_seed
 from vit_keras.layers import EncoderBlock, PatchDropout, PatchEmbedding
 from vit_keras.layers.base import (
     NORMALIZATIONS,
@@ -14,6 +13,7 @@ from vit_keras.layers.base import (
     check_positive,
     check_rates,
 )
+from vit_keras.layers.initializers import default_seed
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
 from vit_keras.models.arguments import names_arguments
 from vit_keras.models.common import add_head, image_input, image_source, layer_options

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from vit_keras.keras_internals import operation_of
 from vit_keras.layers.base import check_choice
 from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
-from vit_keras.tasks import Task, check_class_names
+from vit_keras.support.keras_internals import operation_of
+from vit_keras.support.tasks import Task, check_class_names
 
 TASKS = {"softmax": Task("classes"), "sigmoid": Task("labels")}
 

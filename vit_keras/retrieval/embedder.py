@@ -23,8 +23,8 @@ from vit_keras.models import patch_grid
 from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.prefix import has_class_token
-from vit_keras.preprocessing import Preprocessing, as_inputs
 from vit_keras.retrieval.tables import Picture
+from vit_keras.support.preprocessing import Preprocessing, as_inputs
 
 
 def embedding_model(

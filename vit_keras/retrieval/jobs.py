@@ -13,14 +13,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.evaluation.file_predictions import check_options
-from vit_keras.file_lock import claimed_output
-from vit_keras.files import remove_folder, remove_remains, write_text
-from vit_keras.json_files import read_json
 from vit_keras.retrieval import tables
 from vit_keras.retrieval.embedder import Embedder, embed_batches
 from vit_keras.retrieval.tables import PictureList
+from vit_keras.support import extras
+from vit_keras.support.file_lock import claimed_output
+from vit_keras.support.files import remove_folder, remove_remains, write_text
+from vit_keras.support.json_files import read_json
 
 PART_ROWS, PART_BYTES = 1024, 2**24  # of a part, at most; a batch at least
 JOINED = 8  # parts in a group of rows of the table

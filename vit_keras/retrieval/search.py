@@ -9,11 +9,9 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from vit_keras import data, extras, machine
+from vit_keras import data
 from vit_keras.evaluation import answers as formats
 from vit_keras.evaluation.probes import unit_length
-from vit_keras.file_lock import claimed_output
-from vit_keras.files import replacing
 from vit_keras.retrieval.embedder import Embedder, embed_batches, open_embedder
 from vit_keras.retrieval.tables import (
     DIGITS,
@@ -25,7 +23,10 @@ from vit_keras.retrieval.tables import (
     read_seal,
     seal,
 )
-from vit_keras.visible import on_one_line
+from vit_keras.support import extras, machine
+from vit_keras.support.file_lock import claimed_output
+from vit_keras.support.files import replacing
+from vit_keras.support.visible import on_one_line
 
 CONNECTIVITY = 16  # neighbors of a node of the graph, which may have twice as many at its bottom
 CANDIDATES = {"expansion_add": 128, "expansion_search": 1024}  # as a node is added, in a search

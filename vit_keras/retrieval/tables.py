@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from vit_keras import data, extras
+from vit_keras import data
 from vit_keras.config import DataConfig
 from vit_keras.data.datasets import SOURCES
 from vit_keras.data.picture_paths import is_folder, is_junk
@@ -18,8 +18,9 @@ from vit_keras.data.pillow_images import unreadable_message
 from vit_keras.data.transforms import as_array
 from vit_keras.evaluation.answers import utf8
 from vit_keras.evaluation.probes import unit_length
-from vit_keras.files import replacing
-from vit_keras.json_files import parse_json
+from vit_keras.support import extras
+from vit_keras.support.files import replacing
+from vit_keras.support.json_files import parse_json
 
 
 class Picture(NamedTuple):

@@ -11,10 +11,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras import _command_line, extras
-from vit_keras.json_files import read_json
 from vit_keras.runs import Run
-from vit_keras.tasks import KINDS
+from vit_keras.support import command_line, extras
+from vit_keras.support.json_files import read_json
+from vit_keras.support.tasks import KINDS
 from vit_keras.training import checkpoints
 from vit_keras.training.checkpoints import CheckpointWriter, generator_state, set_generator_state
 from vit_keras.training.distribution import ALONE, Topology, read_variable
@@ -112,7 +112,7 @@ class StopSignals:
                 return
             self.number = self.number or number
             if number == signal.SIGINT:
-                _command_line.set_exit_code(EXIT_CODES[number])  # the next one ends the process
+                command_line.set_exit_code(EXIT_CODES[number])  # the next one ends the process
 
         for number, handler in previous.items():
             if handler is not signal.SIG_IGN:  # as the shell wants it for a job in the background

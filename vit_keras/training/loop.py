@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import keras
 
-from vit_keras.keras_internals import build_metrics
 from vit_keras.models import task_of
 from vit_keras.runs import Run
+from vit_keras.support.keras_internals import build_metrics
 from vit_keras.training import callbacks, checkpoints
 from vit_keras.training.callbacks import StopSignals
 from vit_keras.training.checkpoints import CheckpointWriter

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from vit_keras.models import task_of
-from vit_keras.tasks import CLASSES, VOID, Task
+from vit_keras.support.tasks import CLASSES, VOID, Task
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")

@@ -7,10 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from vit_keras import extras
-from vit_keras.keras_internals import build_metrics, skip_building
 from vit_keras.models import task_of
-from vit_keras.tasks import VOID, Task
+from vit_keras.support import extras
+from vit_keras.support.keras_internals import build_metrics, skip_building
+from vit_keras.support.tasks import VOID, Task
 from vit_keras.training.distribution import Topology
 from vit_keras.training.losses import build_loss, split_known
 

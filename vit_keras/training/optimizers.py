@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 from keras import ops
 
-from vit_keras import keras_internals
-from vit_keras.keras_internals import averages_of, layout_of
 from vit_keras.layers import backends
+from vit_keras.support import keras_internals
+from vit_keras.support.keras_internals import averages_of, layout_of
 from vit_keras.training import distribution
 from vit_keras.training.distribution import read_variable
 from vit_keras.training.layer_rules import num_blocks, rate_multiplier

@@ -7,9 +7,9 @@ import json
 import math
 import pathlib
 
-from vit_keras.files import write_text
-from vit_keras.json_files import read_json
-from vit_keras.tasks import KINDS
+from vit_keras.support.files import write_text
+from vit_keras.support.json_files import read_json
+from vit_keras.support.tasks import KINDS
 
 RESTORE = "Restore it, or begin another run with another --workdir"
 BEST = {f"val_{kind.metric}" for kind in KINDS.values()}

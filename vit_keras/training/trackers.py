@@ -12,10 +12,10 @@ import time
 import keras
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.data import to_uint8
 from vit_keras.models import attention_maps, attention_rollout, patch_grid
 from vit_keras.runs import Run
+from vit_keras.support import extras
 from vit_keras.training.callbacks import Recorder
 
 PICTURES = 8

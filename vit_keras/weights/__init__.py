@@ -6,7 +6,7 @@ formats would take longer to import than the models.
 
 from typing import TYPE_CHECKING
 
-from vit_keras.lazy_names import lazy_names
+from vit_keras.support.lazy_names import lazy_names
 from vit_keras.weights.published import list_weights, lookup, names
 
 if TYPE_CHECKING:

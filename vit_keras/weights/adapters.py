@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from vit_keras.annotated import check_annotated, short
-from vit_keras.files import replacing
 from vit_keras.layers.low_rank import LORA, lora_shapes
 from vit_keras.models.description import task_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_variables
 from vit_keras.models.options import ViTOptions
-from vit_keras.preprocessing import with_tuples
-from vit_keras.tasks import Task
+from vit_keras.support.annotated import check_annotated, short
+from vit_keras.support.files import replacing
+from vit_keras.support.preprocessing import with_tuples
+from vit_keras.support.tasks import Task
 from vit_keras.weights.containers.checks import DamagedFile, named_errors, parse_json
 from vit_keras.weights.containers.digests import check_fit, check_tensors
 from vit_keras.weights.containers.safetensors import NOTE_KEY, SafetensorsTensors, write_safetensors

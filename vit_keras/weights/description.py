@@ -4,8 +4,8 @@ import dataclasses
 import math
 import os
 
-from vit_keras import families
-from vit_keras.files import sha256
+from vit_keras.support.files import sha256
+from vit_keras.variants import families
 from vit_keras.weights.formats.timm.reading import license_of
 from vit_keras.weights.published import identify
 from vit_keras.weights.recognition import class_for, family_name, variant_name

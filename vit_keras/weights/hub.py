@@ -14,9 +14,9 @@ import pathlib
 import re
 from collections.abc import Collection
 
-from vit_keras import extras
-from vit_keras.files import sha256
-from vit_keras.hub_address import (
+from vit_keras.support import extras
+from vit_keras.support.files import sha256
+from vit_keras.support.hub_address import (
     COMMIT,
     MAIN,
     TIMM,

@@ -11,11 +11,11 @@ from typing import Any
 
 import keras
 
-from vit_keras.files import check_arrived
 from vit_keras.layers.base import pair
 from vit_keras.models import lora_layers, with_image_size
 from vit_keras.models.without_values import build_without_values
-from vit_keras.preprocessing import PUBLISHED_PREPROCESSING
+from vit_keras.support.files import check_arrived
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING
 from vit_keras.weights import strict_copy
 from vit_keras.weights.containers.checks import named_errors, parse_json
 from vit_keras.weights.containers.digests import check_fit, check_tensors
@@ -50,7 +50,7 @@ def load(
         head: "keep" takes the file's classifier, "drop" leaves the model's as it is, and "reset"
             sets it to zero, which is how fine-tuning starts.
         interpolation: The rule for position embeddings on another grid, a name in
-            `vit_keras.resizing.INTERPOLATIONS`; None takes the rule of the source.
+            `vit_keras.layers.resizing.INTERPOLATIONS`; None takes the rule of the source.
         patch_interpolation: The rule that resizes patches, for kernels of another size; None takes
             the rule of the source.
 

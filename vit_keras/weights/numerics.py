@@ -4,15 +4,15 @@ import dataclasses
 
 import keras
 
-from vit_keras.keras_internals import sublayers
 from vit_keras.layers import EncoderBlock, MAPHead, MlpBlock, ResNetStage, StdConv
 from vit_keras.layers.base import check_choice
 from vit_keras.layers.dense import GELUS
+from vit_keras.layers.resizing import Resizing
 from vit_keras.layers.std_conv import STANDARDIZATIONS
 from vit_keras.models import ImageModel, Preprocessing
-from vit_keras.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
-from vit_keras.resizing import Resizing
-from vit_keras.tasks import CLASSES, Task
+from vit_keras.support.keras_internals import sublayers
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
+from vit_keras.support.tasks import CLASSES, Task
 
 PUBLISHED_RESIZING = Resizing()
 # What messages call the fields that may differ between a model and the code of a format.

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vit_keras import families, variants
+from vit_keras import variants
 from vit_keras.models.options import OPTION_NAMES, ViTOptions
 from vit_keras.models.prefix import Prefix
+from vit_keras.variants import families
 from vit_keras.weights.architectures import (
     HybridArchitecture,
     ResNetArchitecture,
@@ -181,8 +182,8 @@ def family_name(arguments: Mapping[str, Any], called: str = "") -> str | None:
         called: As in `variant_name`.
 
     Returns:
-        A name in `vit_keras.families.FAMILIES`, such as "DINOv2"; None for the paper's models, for
-        those that are built like the paper's and called nothing else, and for others.
+        A name in `vit_keras.variants.families.FAMILIES`, such as "DINOv2"; None for the paper's
+        models, for those that are built like the paper's and called nothing else, and for others.
     """
     alike = [row for row in families.VARIANTS.values() if _is_alike(row, arguments)]
     key = families.family_called(called)

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from vit_keras import extras
-from vit_keras.files import replacing, replacing_folder
-from vit_keras.keras_internals import weights_in_memory
 from vit_keras.layers.base import check_choice
 from vit_keras.layers.quantization import refuse_quantized
 from vit_keras.models import (
@@ -23,6 +20,9 @@ from vit_keras.models import (
     resizing_of,
     task_of,
 )
+from vit_keras.support import extras
+from vit_keras.support.files import replacing, replacing_folder
+from vit_keras.support.keras_internals import weights_in_memory
 from vit_keras.weights.containers import WRITERS
 from vit_keras.weights.containers.keras_h5 import record_digest, write_h5
 from vit_keras.weights.formats import registry

@@ -14,12 +14,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras import extras
-from vit_keras.annotated import check_types
-from vit_keras.files import replacing
 from vit_keras.layers.base import check_choice
 from vit_keras.models.zero_shot import TASKS, head_from_text
-from vit_keras.tasks import check_class_names
+from vit_keras.support import extras
+from vit_keras.support.annotated import check_types
+from vit_keras.support.files import replacing
+from vit_keras.support.tasks import check_class_names
 from vit_keras.weights import text_tower
 from vit_keras.weights.containers.archives import NpzTensors
 from vit_keras.weights.containers.checks import fits, named_errors

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vit_keras.annotated import check_annotated, is_int, is_number, is_text, short
-from vit_keras.files import check_arrived
 from vit_keras.models.options import ViTOptions
+from vit_keras.support.annotated import check_annotated, is_int, is_number, is_text, short
+from vit_keras.support.files import check_arrived
 from vit_keras.weights.containers import READERS, Reader
 from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,

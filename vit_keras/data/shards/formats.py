@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.data.pillow_images import SUFFIXES
 from vit_keras.data.shards.shard_files import ShardFiles
 from vit_keras.data.tfds import FOOTER, HEADER
-from vit_keras.json_files import LARGEST_JSON_BYTES, parse_json
+from vit_keras.support import extras
+from vit_keras.support.json_files import LARGEST_JSON_BYTES, parse_json
 
 require = functools.partial(extras.require, purpose="Reading or writing such shards")
 MOST_CLASSES = 2**20  # whose names fill no memory

@@ -17,7 +17,7 @@ from vit_keras.data.pillow_images import SUFFIXES, pillow_image, read_encoded, u
 from vit_keras.data.shards.formats import IMAGE, LABEL, NOTE, example_class, framed, require
 from vit_keras.data.shards.source import FILE, Entry, Manifest
 from vit_keras.data.threads import read_ahead
-from vit_keras.files import replacing_folder, sha256
+from vit_keras.support.files import replacing_folder, sha256
 
 MEGABYTE = 10**6
 AHEAD = 64  # pictures that are read in advance

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from vit_keras import extras
 from vit_keras.data.dataset import UnreachableError
 from vit_keras.data.threads import read_ahead
-from vit_keras.file_lock import exclusive_lock
-from vit_keras.files import check_arrived, replacing, sha256
+from vit_keras.support import extras
+from vit_keras.support.file_lock import exclusive_lock
+from vit_keras.support.files import check_arrived, replacing, sha256
 
 PAUSES = (0.5, 1, 2, 4, 8, 16)  # seconds between attempts
 FINAL = (  # what no other attempt can change

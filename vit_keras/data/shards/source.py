@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from vit_keras import extras
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import HELD_OUT, Dataset, Origin, Split, UnreadableImages
 from vit_keras.data.held_out import hold_out_of
@@ -33,9 +32,10 @@ from vit_keras.data.shards.shard_files import (
     size_and_stamp,
 )
 from vit_keras.data.threads import read_ahead
-from vit_keras.file_lock import exclusive_lock
-from vit_keras.files import replacing_folder, sha256
-from vit_keras.json_files import LARGEST_JSON_BYTES, parse_json, read_json, with_checksums
+from vit_keras.support import extras
+from vit_keras.support.file_lock import exclusive_lock
+from vit_keras.support.files import replacing_folder, sha256
+from vit_keras.support.json_files import LARGEST_JSON_BYTES, parse_json, read_json, with_checksums
 
 SPLITS = ("train", *HELD_OUT)
 MOST_SHARDS = 10**6

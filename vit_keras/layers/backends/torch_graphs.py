@@ -27,9 +27,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.checkpoint import checkpoint
 
-from vit_keras.keras_internals import chain_of, sublayers, tensors_of
 from vit_keras.layers import backends
 from vit_keras.layers.backends.torch import compiling
+from vit_keras.support.keras_internals import chain_of, sublayers, tensors_of
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 POLICY = operator.attrgetter("dtype_policy")

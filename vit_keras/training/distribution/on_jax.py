@@ -172,3 +172,24 @@ def axis_to_split(
     if not whole or "batch" in axes or math.prod(shape) < SMALLEST:
         return None
     return max(whole, key=lambda i: shape[i])
+
+
+def compiled_step(model: keras.Model, images: int):
+    """JAX's program of a training step of a compiled model on that many images, as `fit` makes."""
+    import jax
+
+    groups = (
+        *(model.trainable_variables, model.non_trainable_variables),
+        *(model.optimizer.variables, model.metrics_variables),
+    )
+    state = tuple([variable.value for variable in group] for group in groups)
+    used = keras.distribution.distribution()
+
+    def array(*shape):
+        layout = used.get_data_layout(shape).backend_layout if used else None
+        return jax.ShapeDtypeStruct(shape, "float32", sharding=layout)
+
+    data = array(images, *model.input_shape[1:]), array(images, *model.output_shape[1:])
+    shardings = (None, jax.tree.map(lambda x: x.sharding, state)) if used else None
+    step = jax.jit(model.train_step, donate_argnums=0, out_shardings=shardings)
+    return step.lower(state, data).compile()

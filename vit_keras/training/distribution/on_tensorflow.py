@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from vit_keras import keras_internals
+from vit_keras.support import keras_internals
 from vit_keras.training.distribution.topology import Topology, fit_replicas
 
 

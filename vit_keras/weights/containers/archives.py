@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from vit_keras.annotated import short
+from vit_keras.support.annotated import short
 from vit_keras.weights.containers.checks import (
     LARGEST_HEADER_BYTES,
     DamagedFile,

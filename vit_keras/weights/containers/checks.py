@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vit_keras.annotated import short
+from vit_keras.support.annotated import short
 
 # A file may claim this many times its size, since zeros compress well.
 LARGEST_EXPANSION = 4

@@ -15,8 +15,8 @@ import sys
 import zipfile
 from typing import Any
 
-from vit_keras import extras
-from vit_keras.files import replacing
+from vit_keras.support import extras
+from vit_keras.support.files import replacing
 from vit_keras.weights.containers import archives, h5_names
 from vit_keras.weights.containers.checks import (
     DamagedFile,

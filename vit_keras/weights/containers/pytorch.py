@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from vit_keras import extras
+from vit_keras.support import extras
 from vit_keras.weights.containers.archives import opened
 from vit_keras.weights.containers.checks import DamagedFile, as_float, readable
 

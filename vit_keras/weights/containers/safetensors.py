@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from vit_keras import extras
+from vit_keras.support import extras
 from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,
     DamagedFile,

@@ -9,9 +9,9 @@ import os
 
 import numpy as np
 
-from vit_keras.annotated import is_text, short
-from vit_keras.files import check_arrived
-from vit_keras.hub_address import is_plain
+from vit_keras.support.annotated import is_text, short
+from vit_keras.support.files import check_arrived
+from vit_keras.support.hub_address import is_plain
 from vit_keras.weights.containers.checks import LARGEST_JSON_BYTES, DamagedFile, parse_json
 from vit_keras.weights.containers.digests import some
 from vit_keras.weights.containers.pytorch import TorchTensors

@@ -2,7 +2,7 @@
 
 import re
 
-from vit_keras.preprocessing import PUBLISHED_PREPROCESSING
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING
 from vit_keras.variants import ROOT_WIDTH
 from vit_keras.weights.architectures import ResNetArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics, same, unpadded

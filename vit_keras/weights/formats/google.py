@@ -7,7 +7,7 @@ original names are written.
 
 import re
 
-from vit_keras.preprocessing import PUBLISHED_PREPROCESSING
+from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING
 from vit_keras.variants import ROOT_WIDTH
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics, same, unpadded

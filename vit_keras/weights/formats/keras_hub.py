@@ -12,8 +12,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from vit_keras.annotated import short
 from vit_keras.models import Preprocessing
+from vit_keras.support.annotated import short
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats.base import Format, Link, reshaped, same, zeros

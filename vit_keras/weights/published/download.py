@@ -23,8 +23,8 @@ import urllib.request
 
 import keras
 
-from vit_keras.file_lock import exclusive_lock
-from vit_keras.files import naming, sha256
+from vit_keras.support.file_lock import exclusive_lock
+from vit_keras.support.files import naming, sha256
 from vit_keras.weights.containers import READERS
 from vit_keras.weights.containers.checks import parse_json
 from vit_keras.weights.containers.digests import check_tensors

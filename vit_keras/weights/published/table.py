@@ -29,7 +29,7 @@ import dataclasses
 import urllib.parse
 from collections.abc import Iterator
 
-from vit_keras import families
+from vit_keras.variants import families
 
 BASE_URL = "https://storage.googleapis.com"
 HUGGING_FACE = "https://huggingface.co"

@@ -4,7 +4,7 @@ from typing import Any
 
 from vit_keras.layers.base import check_choice
 from vit_keras.models import Preprocessing
-from vit_keras.tasks import CLASSES, Task
+from vit_keras.support.tasks import CLASSES, Task
 from vit_keras.weights.formats.base import Numerics
 from vit_keras.weights.formats.huggingface.model_type import ModelType
 from vit_keras.weights.formats.huggingface.types import tower_config

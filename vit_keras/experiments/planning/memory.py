@@ -1,0 +1,346 @@
+"""The memory that a training step takes on one device.
+
+On accelerators it is derived from what each layer's products keep for the backward pass. A product
+keeps what it multiplies, a normalization its statistics, a nonlinear function its input. For a
+block of width D with H heads and an MLP of M units, that is for each of N tokens: the input of the
+block, the input of the second half, two normalized inputs, q, k, v and attention's result, 8 D
+together, 2 M in the MLP, and a logarithm for each head. Attention is one kernel, and functions are
+computed again element by element: torch works like this, and JAX on accelerators. The program that
+XLA makes for a processor works otherwise, and says itself what it takes (`compiled_memory`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+
+import keras
+
+from vit_keras import layers
+from vit_keras.config import Config
+from vit_keras.inspection import Convention, count
+from vit_keras.inspection.nested import layer_calls
+from vit_keras.layers import EncoderBlock
+from vit_keras.models import from_model_config
+from vit_keras.training.distribution.on_jax import axis_to_split, compiled_step
+from vit_keras.training.loop import compile_model
+
+FLOAT32 = 4  # bytes
+ITEMSIZE = {"float32": 4, "mixed_bfloat16": 2, "mixed_float16": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """Bytes of one layer's activations between its forward and its backward pass.
+
+    Attributes:
+        bytes: What its backward pass needs.
+        workspace: What the backward pass takes beside this.
+        gradients: The gradients of the layer's weights, in float32.
+        input: If rematerialization drops the rest, the layer's input, which is kept alone.
+    """
+
+    bytes: float
+    workspace: float = 0
+    gradients: float = 0
+    input: float | None = None
+
+    @property
+    def between(self) -> float:
+        """The bytes between the forward and the backward pass of the layer."""
+        return self.bytes if self.input is None else self.input
+
+
+def _block(layer, shape, images, itemsize) -> Kept:
+    """Bytes of an `EncoderBlock` on tokens `(B, N, D)`."""
+    (tokens, width), options, windows = shape[1:], layer.options, layer.attention.windows
+    size = images * tokens  # of one channel
+    sequences, length, whole = images, tokens, 0
+    if windows is not None:
+        prefix = windows.prefix(tokens)
+        sequences, length = images * windows.count, windows.patches + prefix
+        whole = 3 if prefix else 1  # tensors of all tokens
+    branches = 1 if options.parallel else 2
+    explicit = layer.attention_dropout_rate or layer.attention.relative is not None
+    norms = width * (branches + options.attention_norm) + layer.mlp_dim * options.mlp_norm
+    elements = (
+        size * norms
+        + sequences * layer.num_heads * length * (2 * length if explicit else 1)
+        + width * (4 * sequences * length + 2 * size * options.qk_norm)  # q, k, v and the result
+        + size * width * whole
+        + size * width * (branches if options.layer_scale is not None else 0)
+        + size * layer.mlp_dim * (4 if options.mlp == "swiglu" else 2)
+    )
+    masks = 2 * width + layer.mlp_dim if layer.dropout_rate else 0
+    if layer.attention_dropout_rate:
+        masks += layer.num_heads * length * sequences * length // size
+    halves = size * width * FLOAT32 * branches  # normalized in float32
+    gradients = size * (2 * width + max(layer.mlp_dim, 4 * width)) * itemsize
+    dropped = size * width * itemsize if layer.rematerialise else None
+    total = elements * itemsize + halves + size * masks  # a mask has a byte an element
+    return Kept(total, workspace=gradients, input=dropped)
+
+
+def _patches(layer, shape, images, itemsize) -> Kept:
+    """Bytes of the patches, which are the rows of the matrix that the kernel multiplies."""
+    patches = math.prod(layer.grid(shape[1:3]))
+    return Kept(images * patches * math.prod(layer.kernel.shape[:-1]) * itemsize)
+
+
+def _norm(layer, shape, images, itemsize) -> Kept:
+    """Bytes of a normalization of `(B, ..., D)`, and of its input."""
+    inputs = images * math.prod(shape[1:])
+    return Kept(inputs * (itemsize + FLOAT32), workspace=2 * inputs * itemsize)
+
+
+def _product(layer, shape, images, itemsize) -> Kept:
+    """Bytes of a product's input and result."""
+    positions = images * math.prod(shape[1:-1])
+    return Kept(positions * (shape[-1] + layer.kernel.shape[-1]) * itemsize)
+
+
+def _pooling(layer, shape, images, itemsize) -> Kept:
+    """Bytes of the keys, the values and the weights of attention with one query."""
+    tokens, width = shape[1:]
+    return Kept(images * tokens * (2 * width + 2 * layer.num_heads) * itemsize)
+
+
+RULES: dict[type, Callable[..., Kept]] = {
+    layers.EncoderBlock: _block,
+    layers.PatchEmbedding: _patches,
+    keras.layers.LayerNormalization: _norm,
+    keras.layers.RMSNormalization: _norm,
+    keras.layers.Dense: _product,
+    layers.MAPHead: _pooling,
+}
+
+
+def kept(model: keras.Model, images: int, itemsize: int) -> Iterator[Kept]:
+    """Yields what each layer of a model keeps, in the order of the computation.
+
+    Args:
+        model: A functional model, also one without values.
+        images: The images that a device computes at a time.
+        itemsize: Bytes of an activation.
+
+    Raises:
+        ValueError: A layer that multiplies by weights has no rule, as in a ResNet.
+    """
+    for layer, shapes in layer_calls(model):
+        rule = next((RULES[kind] for kind in type(layer).__mro__ if kind in RULES), None)
+        weights = layer.trainable_variables
+        gradients = FLOAT32 * sum(math.prod(variable.shape) for variable in weights)
+        for number, shape in enumerate(shapes):
+            added = 0 if number else gradients  # one array, however often the layer is called
+            if rule is not None:
+                row = rule(layer, shape, images, itemsize)
+                yield dataclasses.replace(row, gradients=added)
+            elif not any(elements for _, elements in count(layer, shape, Convention())):
+                yield Kept(0, gradients=added)
+            else:
+                raise ValueError(
+                    "A plan knows what the layers of a Vision Transformer keep for the backward "
+                    f"pass. Received: layer {layer.name!r}, a {type(layer).__name__}. Measure one "
+                    "update of this model instead"
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes on each device at the fullest moment of a training step.
+
+    Attributes:
+        weights: The weights in float32, or the device's part of them.
+        moments: The moments of the optimizer.
+        average: Polyak's average of the weights.
+        sums: The sums of the gradients of a batch that is computed in parts.
+        batch: The images and targets that are computed at a time.
+        images: The images that a device computes at a time.
+        copies: Kernels as the layers read them: rounded to the type of the products, or gathered
+            from the other devices where the state is split.
+        activations: What the forward pass keeps for the backward pass.
+        gradients: The gradients that are held until the update.
+        step: The most that copies, activations, gradients and what a layer's backward pass
+            computes with take at once. At the beginning of the backward pass there are few
+            gradients, at its end few activations, so this is less than their sum. For
+            `compiled_memory`, the arrays of XLA's program.
+
+    Example:
+        >>> config = Config(batch=8, model=ModelConfig("Ti/16"))
+        >>> model = abstract_model("Ti/16", image_size=224, num_classes=1000)
+        >>> memory = device_memory(model, config)
+        >>> round(memory.weights / 1e6, 1), round(memory.moments / 1e6, 1)
+        (22.9, 45.7)
+    """
+
+    weights: float
+    moments: float
+    average: float
+    sums: float
+    batch: float
+    images: int
+    copies: float = 0
+    activations: float = 0
+    gradients: float = 0
+    step: float = 0
+
+    @property
+    def state(self) -> float:
+        """What stays from update to update."""
+        return self.weights + self.moments + self.average + self.sums
+
+    @property
+    def total(self) -> float:
+        """The state, the batch and the step."""
+        return self.state + self.batch + self.step
+
+
+def device_memory(model: keras.Model, config: Config, devices: int = 1) -> Memory:
+    """Computes the memory that training takes on each accelerator.
+
+    Args:
+        model: The model of the run, also one without values.
+        config: The run, of which `batch`, `optimizer`, `shard_state` and `model.dtype` count.
+        devices: How many devices share each batch.
+
+    Returns:
+        `Memory`.
+
+    Raises:
+        ValueError: The batch cannot be divided, or a layer has no rule.
+
+    Example:
+        >>> config = Config(batch=64, model=ModelConfig("S/16"), shard_state=True)
+        >>> model = abstract_model("S/16", image_size=224, num_classes=1000)
+        >>> alone, shared = (device_memory(model, config, count).moments for count in (1, 8))
+        >>> round(alone / shared, 1)
+        7.8
+    """
+    state, itemsize = _state(model, config, devices), ITEMSIZE[config.model.dtype]
+    rows = list(kept(model, state.images, itemsize))
+    copies = _copies(model, config, devices if config.shard_state else 1, itemsize)
+    holds = devices > 1 or config.optimizer.grad_norm_clip is not None
+    return dataclasses.replace(
+        state,
+        copies=copies,
+        activations=sum(row.between for row in rows),
+        gradients=(sum if holds else max)(row.gradients for row in rows),
+        step=copies + _backward(rows, holds),
+    )
+
+
+def compiled_memory(config: Config, num_classes: int = 1000) -> Memory:
+    """The memory of a training step on this machine's processor, as XLA reserves it for JAX.
+
+    The model is built with its weights, and its step is compiled, which takes up to a minute.
+
+    Args:
+        config: The run.
+        num_classes: The size of the classifier.
+
+    Returns:
+        `Memory`, where `step` is what XLA's program takes beside the state and the batch.
+
+    Raises:
+        ValueError: Keras' backend is not JAX, or the batch cannot be divided.
+
+    Example:
+        ```python
+        planning.compiled_memory(Config(batch=8, model=ModelConfig("S/16"))).total / GIB
+        ```
+    """
+    if keras.backend.backend() != "jax":
+        raise ValueError(
+            "A plan for `device` cpu asks XLA, so it needs KERAS_BACKEND=jax. "
+            f"Received: KERAS_BACKEND={keras.backend.backend()}"
+        )
+    config = config.complete_task("classes")
+    model = from_model_config(config.model, num_classes=num_classes)
+    compile_model(model, config)
+    state = _state(model, config, 1)
+    sizes = compiled_step(model, state.images).memory_analysis()
+    results = sizes.output_size_in_bytes - sizes.alias_size_in_bytes
+    taken = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes + results
+    return dataclasses.replace(state, step=taken - state.state - state.batch)
+
+
+def _state(model, config, devices) -> Memory:
+    """What stays from update to update, and the batch."""
+    images, optimizer = images_at_a_time(config, devices), config.optimizer
+    replicas = devices if config.shard_state else 1
+    trained = sum(_bytes(variable, replicas) for variable in model.trainable_variables)
+    pixels = math.prod(model.input_shape[1:]) + math.prod(model.output_shape[1:])
+    return Memory(
+        weights=sum(_bytes(variable, replicas) for variable in model.variables),
+        moments=_moments(optimizer) * trained,
+        average=trained if optimizer.ema_decay is not None else 0,
+        sums=trained if optimizer.accumulation_steps > 1 else 0,
+        batch=images * pixels * FLOAT32,
+        images=images,
+    )
+
+
+def images_at_a_time(config: Config, devices: int) -> int:
+    """The images that each device computes at a time.
+
+    Raises:
+        ValueError: The devices and `accumulation_steps` do not divide the batch.
+    """
+    steps = config.optimizer.accumulation_steps
+    if devices < 1 or config.batch % (devices * steps):
+        raise ValueError(
+            "`batch` must be a multiple of the devices times `optimizer.accumulation_steps`. "
+            f"Received: batch={config.batch}, devices={devices}, accumulation_steps={steps}"
+        )
+    return config.batch // (devices * steps)
+
+
+def split_bytes(holder: keras.Model | keras.layers.Layer, replicas: int) -> float:
+    """The bytes of all weights that `shard_state` splits over that many copies of the model."""
+    return sum(_bytes(v) for v in holder.variables if _bytes(v, replicas) < _bytes(v))
+
+
+def repeated_blocks(model: keras.Model) -> list[EncoderBlock]:
+    """The blocks that the backward pass computes again."""
+    return [
+        layer for layer in model.layers if isinstance(layer, EncoderBlock) and layer.rematerialise
+    ]
+
+
+def _bytes(variable, replicas=1):
+    """The bytes of a variable, or of a device's part of it."""
+    size = FLOAT32 * math.prod(variable.shape)
+    split = replicas > 1 and axis_to_split(tuple(variable.shape), replicas) is not None
+    return size / replicas if split else size
+
+
+def _moments(optimizer):
+    """The bytes of the moments for each byte of a trained weight."""
+    if optimizer.name == "adamw":
+        return 2
+    return 0.5 if optimizer.momentum_dtype == "bfloat16" else 1
+
+
+def _copies(model, config, replicas, itemsize):
+    """The bytes of kernels that are rounded or gathered for the forward and backward passes.
+
+    A block that is computed again rounds and gathers its kernels again, one block at a time.
+    """
+
+    def size(holder):
+        if config.model.dtype == "float32":
+            return split_bytes(holder, replicas)
+        return itemsize * sum(math.prod(v.shape) for v in holder.variables if len(v.shape) > 1)
+
+    again = [size(block) for block in repeated_blocks(model)]
+    return size(model) - sum(again) + max(again, default=0)
+
+
+def _backward(rows: list[Kept], holds: bool) -> float:
+    """The most that activations and gradients take, layer by layer from the last to the first."""
+    activations, gradients, most = sum(row.between for row in rows), 0.0, 0.0
+    for row in reversed(rows):
+        again = row.bytes - row.between  # what the backward pass computes a second time
+        most = max(most, activations + again + row.workspace + gradients + row.gradients)
+        activations -= row.between
+        gradients += row.gradients if holds else 0
+    return most

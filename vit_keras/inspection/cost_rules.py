@@ -1,0 +1,286 @@
+"""Cost rules: the multiply-adds that each kind of layer does for one image.
+
+A rule is a function of a built layer, the shape of the layer's (first) input with the batch axis,
+and a `Convention`. It yields one pair for each product that the layer computes for one image: the
+multiply-adds of the product, and the number of elements in its result.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+
+import keras
+
+from vit_keras import layers
+from vit_keras.layers.windows import count_pairs
+
+WEIGHTLESS: tuple[type, ...] = (
+    keras.layers.Activation,
+    keras.layers.Add,
+    keras.layers.Average,
+    keras.layers.Concatenate,
+    keras.layers.Dropout,
+    keras.layers.Flatten,
+    keras.layers.GlobalAveragePooling1D,
+    keras.layers.GlobalAveragePooling2D,
+    keras.layers.GlobalMaxPooling1D,
+    keras.layers.GlobalMaxPooling2D,
+    keras.layers.MaxPooling2D,
+    keras.layers.ReLU,
+    keras.layers.Rescaling,
+    keras.layers.Reshape,
+    keras.layers.UnitNormalization,
+    keras.layers.UpSampling2D,
+    layers.AddPositionEmbs,
+    layers.AddPositionEmbs2D,
+    layers.AddResizedPositions,
+    layers.AddSinCosPositions,
+    layers.ClassToken,
+    layers.CorruptTokens,
+    layers.DropClassToken,
+    layers.LayerScale,
+    layers.PatchDropout,
+    layers.PatchMap,
+    layers.RegisterTokens,
+    layers.RelativeBias2D,
+    layers.ResNetInput,
+    layers.RestoreTokens,
+    layers.RotaryPositions,
+    layers.TakeClassToken,
+    layers.TakeVisible,
+)
+
+
+NORM_MACS = 5  # for each element, as fvcore counts LayerNorm
+
+
+@dataclasses.dataclass(frozen=True)
+class Convention:
+    """What counts besides the products with weights and the products of attention.
+
+    Attributes:
+        padding: Whether to count the products with the zeros that pad a convolution's input.
+            fvcore and timm count them; XLA's cost analysis does not.
+        norms: Whether to count 5 multiply-adds for each normalized element, as fvcore counts
+            LayerNorm.
+    """
+
+    padding: bool = True
+    norms: bool = False
+
+
+Products = Iterator[tuple[int, int]]
+Shape = tuple[int | None, ...]
+Rule = Callable[[keras.layers.Layer, Shape, Convention], Products]
+
+
+def count(layer, shape: Shape, convention: Convention) -> Products:
+    """Yields (multiply-adds, elements in the result) for each product of `layer`.
+
+    A layer without a rule of its own is counted by the rule of its nearest base class.
+
+    Args:
+        layer: A built layer.
+        shape: The shape of the layer's first input, `(B, ...)`. The batch size is ignored.
+        convention: What counts besides products with weights.
+
+    Raises:
+        ValueError: No rule covers the layer, or the rule does not cover its arguments.
+
+    Example:
+        >>> layer = keras.layers.LayerNormalization()
+        >>> list(count(layer, (None, 197, 768), Convention(norms=True)))  # 5 for each element
+        [(756480, 0)]
+    """
+    for kind in type(layer).__mro__:
+        if kind in RULES:
+            return RULES[kind](layer, shape, convention)
+    raise ValueError(
+        f"Every layer needs a cost rule to be counted. Received: layer {layer.name!r}, a "
+        f"{type(layer).__name__}, which has none. Add a rule for its class to "
+        "`vit_keras.inspection.RULES`; CONTRIBUTING.md shows how, under 'A new layer'"
+    )
+
+
+def _nothing(layer, shape, convention) -> Products:
+    return iter(())
+
+
+def _dense(layer, shape, convention) -> Products:
+    """Multiplies each position by the whole kernel: `(..., D)` by `(D, D')`."""
+    positions = math.prod(shape[1:-1])
+    yield positions * math.prod(layer.kernel.shape), positions * layer.kernel.shape[-1]
+
+
+def _einsum_dense(layer, shape, convention) -> Products:
+    """Multiplies the sizes of all axes in the equation except the batch axis."""
+    inputs, kernel = layer.equation.split("->")[0].split(",")
+    if "..." in inputs:
+        raise ValueError(
+            "The equation of an EinsumDense must name every axis to be counted. Received: layer "
+            f"{layer.name!r} with equation={layer.equation!r}"
+        )
+    sizes = {**dict(zip(inputs, shape)), **dict(zip(kernel, layer.kernel.shape))}
+    sizes[inputs[0]] = 1
+    outputs = layer.equation.split("->")[1]
+    yield math.prod(sizes.values()), math.prod(sizes[axis] for axis in outputs)
+
+
+def _patch_embedding(layer, shape, convention) -> Products:
+    patches = math.prod(layer.grid(shape[1:3]))
+    yield patches * math.prod(layer.kernel.shape), patches * layer.hidden_size
+
+
+def _norm(layer, shape, convention) -> Products:
+    if convention.norms:
+        yield NORM_MACS * math.prod(shape[1:]), 0
+
+
+def _convolution(layer, shape, convention) -> Products:
+    """Multiplies the kernel's taps at all places by the channels and filters.
+
+    The kernel is `(k, k, C / groups, filters)`, the input `(B, H, W, C)`.
+    """
+    if getattr(layer, "dilation_rate", (1, 1)) not in (1, (1, 1)):
+        raise ValueError(
+            "A convolution must not be dilated to be counted. Received: layer "
+            f"{layer.name!r} with dilation_rate={layer.dilation_rate}"
+        )
+    strides = layer.strides if isinstance(layer.strides, tuple) else (layer.strides,) * 2
+    sides = zip(shape[1:3], layer.kernel.shape[:2], strides)
+    rows, columns = (_taps(*side, layer.padding, convention.padding) for side in sides)
+    filters = math.prod(layer.kernel.shape[2:])
+    outputs = math.prod(layer.compute_output_shape(shape)[1:])
+    yield rows * columns * filters, outputs
+
+
+def _transposed_convolution(layer, shape, convention) -> Products:
+    """Multiplies each place of the input `(B, H, W, C)` by the kernel `(k, k, filters, C)`."""
+    outputs = math.prod(layer.compute_output_shape(shape)[1:])
+    yield math.prod(shape[1:3]) * math.prod(layer.kernel.shape), outputs
+
+
+def _taps(size: int, kernel: int, stride: int, padding: str, count_zeros: bool) -> int:
+    """Counts the taps of all places along one axis, with or without those on padded zeros."""
+    places = {
+        "valid": (size - kernel) // stride + 1,
+        "same": -(-size // stride),
+        "fixed": (size - 1) // stride + 1,
+    }[padding]
+    if count_zeros:
+        return places * kernel
+    before = {
+        "valid": 0,
+        "same": max((places - 1) * stride + kernel - size, 0) // 2,
+        "fixed": (kernel - 1) // 2,
+    }[padding]
+    starts = (place * stride - before for place in range(places))
+    return sum(min(start + kernel, size) - max(start, 0) for start in starts)
+
+
+def _attention(layer, shape, convention, tokens_out: int | None = None) -> Products:
+    """Counts the projections, q kᵀ, relative logits and the weighted sum of v.
+
+    N tokens attend to N tokens, or `tokens_out` queries to N tokens, or all within windows.
+    """
+    tokens, width = shape[1:]
+    queries = tokens if tokens_out is None else tokens_out
+    rows, pairs = count_pairs(layer.windows, queries, tokens)
+    projections = ((layer.query, queries), (layer.key, tokens), (layer.value, tokens))
+    for projection, positions in (*projections, (layer.out, queries)):
+        yield positions * math.prod(projection.kernel.shape), positions * width
+    yield pairs * width, layer.num_heads * pairs
+    heads = (shape[0], tokens, layer.num_heads, layer.head_size)
+    for sublayer in (layer.relative, layer.query_norm, layer.key_norm):
+        if sublayer is not None:
+            yield from count(sublayer, heads, convention)
+    if layer.norm is not None:
+        yield from count(layer.norm, (shape[0], queries, width), convention)
+    yield pairs * width, rows * width
+
+
+def _self_attention(layer, shape, convention) -> Products:
+    _, tokens, width = shape
+    for projection in layer.branches:
+        yield from _dense(projection, shape, convention)
+    yield tokens**2 * width, layer.num_heads * tokens**2
+    yield tokens**2 * width, tokens * width
+
+
+def _relative_logits(layer, shape, convention) -> Products:
+    """Multiplies each query `(N, H, d)` by the embeddings `(N, d)` of its offsets to all keys."""
+    _, tokens, heads, head_size = shape
+    yield tokens * heads * head_size * tokens, heads * tokens * tokens
+
+
+def _mlp(layer, shape, convention) -> Products:
+    if isinstance(layer, layers.SwiGLU):
+        yield from _dense(layer.gate, shape, convention)
+    yield from _dense(layer.dense_0, shape, convention)
+    if layer.norm is not None:
+        yield from count(layer.norm, (*shape[:-1], layer.mlp_dim), convention)
+    yield from _dense(layer.dense_1, (*shape[:-1], layer.mlp_dim), convention)
+
+
+def _wrapped_block(layer, shape, convention) -> Products:
+    return count(layer.block, shape, convention)
+
+
+def _block(layer, shape, convention) -> Products:
+    for sublayer in layer.branches:
+        yield from count(sublayer, shape, convention)
+
+
+def _map_head(layer, shape, convention) -> Products:
+    pooled = (shape[0], 1, shape[-1])
+    yield from _attention(layer.attention, shape, convention, tokens_out=1)
+    yield from count(layer.norm, pooled, convention)
+    yield from count(layer.mlp, pooled, convention)
+
+
+def _root(layer, shape, convention) -> Products:
+    yield from count(layer.conv_root, shape, convention)
+
+
+UNIT_SUBLAYERS = ("conv1", "conv2", "conv3", "conv_proj", "gn1", "gn2", "gn3", "gn_proj")
+
+
+def _unit(layer, shape, convention) -> Products:
+    """Counts each sublayer on the shape that the unit built it for."""
+    for sublayer in (getattr(layer, name, None) for name in UNIT_SUBLAYERS):
+        if sublayer is not None:
+            yield from count(sublayer, sublayer.get_build_config()["input_shape"], convention)
+
+
+def _stage(layer, shape, convention) -> Products:
+    for unit in layer.units:
+        yield from count(unit, shape, convention)
+        shape = unit.compute_output_shape(shape)
+
+
+RULES: dict[type, Rule] = {
+    keras.layers.Dense: _dense,
+    keras.layers.EinsumDense: _einsum_dense,
+    keras.layers.Conv2D: _convolution,
+    keras.layers.Conv2DTranspose: _transposed_convolution,
+    keras.layers.LayerNormalization: _norm,
+    keras.layers.RMSNormalization: _norm,
+    keras.layers.GroupNormalization: _norm,
+    keras.layers.BatchNormalization: _norm,
+    layers.PatchEmbedding: _patch_embedding,
+    layers.MultiHeadDotProductAttention: _attention,
+    layers.MultiHeadSelfAttention: _self_attention,
+    layers.RelativeLogits: _relative_logits,
+    layers.MlpBlock: _mlp,
+    layers.SwiGLU: _mlp,
+    layers.EncoderBlock: _block,
+    layers.TransformerBlock: _block,
+    layers.WithAttentionWeights: _wrapped_block,
+    layers.MAPHead: _map_head,
+    layers.StdConv: _convolution,
+    layers.RootBlock: _root,
+    layers.BottleneckUnit: _unit,
+    layers.PreActivationUnit: _unit,
+    layers.ResNetStage: _stage,
+    **dict.fromkeys(WEIGHTLESS, _nothing),
+}

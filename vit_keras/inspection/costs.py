@@ -1,0 +1,208 @@
+"""The costs of a forward pass, layer by layer."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+
+import keras
+
+from vit_keras import variants
+from vit_keras.inspection.cost_rules import Convention, count
+from vit_keras.inspection.nested import layer_calls
+from vit_keras.layers.base import pair
+from vit_keras.models import from_variant
+from vit_keras.models.without_values import build_without_values
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """The costs of one layer for one image.
+
+    Attributes:
+        name: The layer's name.
+        kind: The name of the layer's class.
+        params: Number of weights.
+        macs: Multiply-adds, summed over all calls of the layer in the model.
+        activations: Elements in the results of its convolutions and matrix products, attention
+            included, as fvcore counts them.
+
+    Example:
+        >>> max(flops("B/16").rows, key=lambda row: row.macs).name
+        'encoderblock_0'
+    """
+
+    name: str
+    kind: str
+    params: int
+    macs: int
+    activations: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """The costs of a model for one image: a row for each layer, and the sums.
+
+    Attributes:
+        model: The model's name, or the name of the variant.
+        image_size: (height, width) in pixels.
+        rows: One `Row` for each layer, in the order of the computation.
+
+    Example:
+        >>> costs = flops("Ti/16")
+        >>> costs.params, costs.image_size
+        (5717416, (224, 224))
+    """
+
+    model: str
+    image_size: tuple[int, int]
+    rows: tuple[Row, ...]
+
+    @property
+    def params(self) -> int:
+        """Number of weights."""
+        return sum(row.params for row in self.rows)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds."""
+        return sum(row.macs for row in self.rows)
+
+    @property
+    def activations(self) -> int:
+        """Elements in the results of convolutions and matrix products."""
+        return sum(row.activations for row in self.rows)
+
+    @property
+    def flops(self) -> int:
+        """Twice the multiply-adds, which is the paper's convention."""
+        return 2 * self.macs
+
+    @property
+    def gmacs(self) -> float:
+        """Multiply-adds in billions."""
+        return self.macs / 1e9
+
+
+def abstract_model(build: str | Callable[[], keras.Model], **arguments) -> keras.Model:
+    """Builds a model whose weights have shapes but no values, so that it takes no memory.
+
+    Such a model can be counted and described, but it computes nothing.
+
+    Args:
+        build: A variant's name, or a function without arguments that returns a model.
+        **arguments: The arguments of `vit_keras.models.from_variant`, for a variant's name.
+
+    Returns:
+        The model.
+
+    Example:
+        >>> abstract_model("H/14", image_size=224, num_classes=1000).count_params()
+        632045800
+    """
+    if isinstance(build, str):
+        variant, build = build, lambda: from_variant(variant, **arguments)
+
+    return build_without_values(build)
+
+
+def flops(
+    model: keras.Model | str,
+    image_size: int | tuple[int, int] | None = None,
+    *,
+    padding: bool = True,
+    norms: bool = False,
+    num_classes: int | None = 1000,
+) -> Costs:
+    """Counts the costs of a forward pass of one image, layer by layer.
+
+    Products with weights and the products of attention count: q kᵀ, relative logits and the
+    weighted sum of v, with the padding of windows. Biases, activation functions, softmax and the
+    standardization of filters do not. A layer that a model calls several times counts as often.
+
+    Args:
+        model: A functional model whose first input is the images, or a variant's name. A variant is
+            built without memory.
+        image_size: Pixels, an int or (height, width). By default the model's own size, for a
+            variant the published one: 224, or another in some families.
+        padding: Whether to count the products with zeros that pad a convolution's input.
+        norms: Whether to count 5 multiply-adds for each normalized element.
+        num_classes: The size of the classifier of a variant; None builds none.
+
+    Returns:
+        `Costs`.
+
+    Raises:
+        ValueError: A layer has no cost rule, or the size of the images is not known.
+
+    Example:
+        >>> flops("B/16").gmacs  # torchvision publishes 17.56
+        17.5638...
+    """
+    name = model if isinstance(model, str) else model.name
+    if isinstance(model, str):
+        size = variants.get(model).image_size if image_size is None else image_size
+        model = abstract_model(model, image_size=size, num_classes=num_classes)
+    elif image_size is not None:
+        model = _abstract_copy(model, pair(image_size, "image_size"))
+    size = tuple(model.inputs[0].shape[-3:-1])  # also of several views `(B, n, H, W, C)`
+    if None in size:
+        raise ValueError(
+            "The size of the images must be known to count a model. Received: model "
+            f"{name!r}, which takes images of any size; give an `image_size`"
+        )
+    return Costs(name, size, tuple(_rows(model, Convention(padding, norms))))
+
+
+def _abstract_copy(model, image_size):
+    if len(model.inputs) > 1:
+        raise ValueError(
+            "`image_size` needs a model with images as its only input. "
+            f"Received: model {model.name!r} with {len(model.inputs)} inputs"
+        )
+    images = model.inputs[0]
+    shape = (*image_size, images.shape[-1])
+
+    def copy():
+        resized = keras.Input(shape, dtype=images.dtype, name=images.name)
+        return keras.models.clone_model(model, input_tensors=resized)
+
+    return abstract_model(copy)
+
+
+def _rows(model, convention) -> Iterator[Row]:
+    for layer, shapes in layer_calls(model):
+        products = itertools.chain(*(count(layer, shape, convention) for shape in shapes))
+        macs, activations = (sum(column) for column in zip((0, 0), *products))
+        yield Row(layer.name, type(layer).__name__, layer.count_params(), macs, activations)
+
+
+def table(model: Costs | keras.Model | str, **arguments) -> str:
+    """Formats the costs of a model as text: a line for each layer, then the sums.
+
+    Layers without weights and multiply-adds are left out.
+
+    Args:
+        model: `Costs`, or a model or variant's name to count.
+        **arguments: The other arguments of `flops`, for a model or a name.
+
+    Returns:
+        The table, with lines separated by newlines.
+
+    Example:
+        >>> print(table("Ti/16").splitlines()[-1])
+        Ti/16 at 224x224: 5.72 M parameters, 1.25 GMACs, 2.51 GFLOPs, 5.97 M activations
+    """
+    costs = model if isinstance(model, Costs) else flops(model, **arguments)
+    rows = [row for row in costs.rows if row.params or row.macs]
+    total = Row("total", "", costs.params, costs.macs, costs.activations)
+    names = [max(len(getattr(row, name)) for row in (*rows, total)) for name in ("name", "kind")]
+    lines = [f"{'layer':<{names[0]}}  {'kind':<{names[1]}}  {'params':>13}  {'MMACs':>11}  M acts"]
+    for row in (*rows, total):
+        numbers = f"{row.params:>13,}  {row.macs / 1e6:>11,.2f}  {row.activations / 1e6:>6.2f}"
+        lines.append(f"{row.name:<{names[0]}}  {row.kind:<{names[1]}}  {numbers}")
+    size = "x".join(map(str, costs.image_size))
+    lines.append(
+        f"{costs.model} at {size}: {costs.params / 1e6:.2f} M parameters, {costs.gmacs:.2f} GMACs, "
+        f"{costs.flops / 1e9:.2f} GFLOPs, {costs.activations / 1e6:.2f} M activations"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,436 @@
+"""Resizes positions, biases and patch kernels by interpolation rules, in NumPy.
+
+A rule takes the old and the new number of points along one axis, and returns weights `(new, old)`.
+To add a rule, write such a function and add it to `INTERPOLATIONS`. Publishers resize position
+embeddings by different rules:
+
+- "bilinear" maps the ends to the ends: Google's ViT and big_vision.
+- "bilinear_half_pixel": Meta's Perception Encoder, BEiT in transformers, and timm's FlexiViT.
+- "bilinear_antialias": big_vision's FlexiViT, and NaFlex.
+- "bicubic" (a = -0.75): most of transformers, and MAE.
+- "bicubic_antialias" (a = -0.5): timm, OpenCLIP, and DINOv2 with registers.
+- "bicubic_offset" (a = -0.75): Meta's DINO, and Meta's DINOv2 without registers. Point i is read at
+  (i + 0.5) · old / (new + 0.1) - 0.5.
+- "bicubic_aligned" (a = -0.75) maps the ends to the ends: torchvision.
+
+Offsets between patches, as of BEiT's biases, have a rule more:
+
+- "bilinear_geometric": timm's BEiT, after Microsoft's.
+
+Patches are images, and FlexiViT resizes them by "bilinear_half_pixel".
+
+Example:
+    >>> vit_keras.layers.resizing.INTERPOLATIONS["bilinear"](2, 3)
+    array([[1. , 0. ],
+           [0.5, 0.5],
+           [0. , 1. ]])
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vit_keras.support.annotated import check_types
+
+
+def bilinear_matrix(old: int, new: int) -> np.ndarray:
+    """Linear interpolation that maps the end points to the end points.
+
+    The published code does the same with `scipy.ndimage.zoom(order=1)` along each axis.
+    """
+    places = np.linspace(0, old - 1, new)  # of the new points among the old ones
+    left = np.clip(np.floor(places).astype(int), 0, max(old - 2, 0))
+    weights = np.zeros((new, old))
+    rows = np.arange(new)
+    weights[rows, left] = 1 - (places - left)
+    if old > 1:
+        weights[rows, left + 1] = places - left
+    return weights
+
+
+def bicubic_aligned_matrix(old: int, new: int) -> np.ndarray:
+    """Cubic interpolation that maps end points to end points, as torchvision resizes positions."""
+    weights = np.zeros((new, old))
+    for row, center in enumerate(np.linspace(0, old - 1, new)):
+        points = np.floor(center) + np.arange(-1, 3)
+        values = cubic_kernel(-0.75)(points - center)
+        np.add.at(weights[row], np.clip(points, 0, old - 1).astype(int), values)
+    return weights
+
+
+def geometric_matrix(old: int, new: int) -> np.ndarray:
+    """Linear interpolation of offsets whose steps grow geometrically away from 0.
+
+    The old offsets lie at 0, ±1, ±(1 + q), ±(1 + q + q²) and so on, where q is at least 1.01 and
+    brings the last one to the last new one. New offsets lie at whole numbers, so that those near 0
+    keep their places (timm's `resize_rel_pos_bias_table`).
+
+    Raises:
+        ValueError: If `old` or `new` is even, which no number of offsets is.
+    """
+    if old % 2 == 0 or new % 2 == 0:
+        raise ValueError(
+            'The rule "bilinear_geometric" is for offsets -n, ..., n, which are odd in number. '
+            f"Received: {old} to become {new}; choose another `interpolation` for positions"
+        )
+    low, high = 1.01, 1.5
+    while high - low > 1e-6:
+        ratio = (low + high) / 2
+        too_far = (1 - ratio ** (old // 2)) / (1 - ratio) > new // 2
+        low, high = (low, ratio) if too_far else (ratio, high)
+    half = np.cumsum(ratio ** np.arange(old // 2))
+    places = np.concatenate([-half[::-1], [0], half])
+    targets = np.arange(new) - new // 2
+    return np.stack([np.interp(targets, places, row) for row in np.eye(old)], axis=1)
+
+
+def half_pixel_rule(
+    kernel: Callable[[np.ndarray], np.ndarray],
+    support: float,
+    antialias: bool,
+    offset: float = 0.0,
+) -> Callable[[int, int], np.ndarray]:
+    """Makes a rule for pixels whose centers lie at halves, as PyTorch and PIL resize images.
+
+    Args:
+        kernel: The weight at a distance.
+        support: The distance beyond which the weight is zero.
+        antialias: Whether to stretch the kernel when points get fewer. Points outside the image are
+            then left out; without antialiasing they take the value of the border.
+        offset: Added to the new number of points before the old number is divided by it.
+    """
+
+    def matrix(old: int, new: int) -> np.ndarray:
+        stretch = max(old / new, 1.0) if antialias else 1.0
+        centers = (np.arange(new) + 0.5) * old / (new + offset) - 0.5
+        reach = int(np.ceil(support * stretch)) + 1
+        weights = np.zeros((new, old))
+        for row, center in enumerate(centers):
+            points = np.arange(np.floor(center) - reach, np.floor(center) + reach + 1)
+            values = kernel((points - center) / stretch)
+            inside = (points >= 0) & (points < old)
+            if antialias:
+                points, values = points[inside], values[inside]
+                values = values / values.sum()
+            np.add.at(weights[row], np.clip(points, 0, old - 1).astype(int), values)
+        return weights
+
+    return matrix
+
+
+def linear_kernel(x: np.ndarray) -> np.ndarray:
+    """The weight of linear interpolation at a distance of `x` points."""
+    return np.clip(1 - np.abs(x), 0, None)
+
+
+def cubic_kernel(a: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Keys' cubic convolution kernel; PyTorch uses a = -0.75 and PIL a = -0.5."""
+
+    def kernel(x):
+        x = np.abs(x)
+        near = ((a + 2) * x - (a + 3)) * x * x + 1
+        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+        return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+    return kernel
+
+
+INTERPOLATIONS = {
+    "bilinear": bilinear_matrix,
+    "bilinear_half_pixel": half_pixel_rule(linear_kernel, 1, antialias=False),
+    "bilinear_antialias": half_pixel_rule(linear_kernel, 1, antialias=True),
+    "bicubic": half_pixel_rule(cubic_kernel(-0.75), 2, antialias=False),
+    "bicubic_antialias": half_pixel_rule(cubic_kernel(-0.5), 2, antialias=True),
+    "bicubic_offset": half_pixel_rule(cubic_kernel(-0.75), 2, antialias=False, offset=0.1),
+    "bicubic_aligned": bicubic_aligned_matrix,
+}
+# Rules for the offsets between two places alone, which are odd in number.
+OFFSET_RULES = {"bilinear_geometric": geometric_matrix}
+
+
+def interpolation_rule(
+    name: str, argument: str = "interpolation"
+) -> Callable[[int, int], np.ndarray]:
+    """Returns the rule called `name`.
+
+    Args:
+        name: A name in `INTERPOLATIONS` or `OFFSET_RULES`.
+        argument: What the message calls the argument that holds `name`.
+
+    Raises:
+        ValueError: If there is no such rule.
+    """
+    rules = {**INTERPOLATIONS, **OFFSET_RULES}
+    if name not in rules:
+        raise ValueError(
+            f"`{argument}` must be one of {', '.join(map(repr, rules))}. "
+            f"Received: {argument}={name!r}"
+        )
+    return rules[name]
+
+
+def grid_matrices(
+    old_grid: tuple[int, int], new_grid: tuple[int, int], interpolation: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the matrices for the rows and for the columns of a grid.
+
+    A grid that stays the same keeps its points, by "bicubic_offset" too, as in Meta's code.
+
+    Raises:
+        ValueError: If there is no such rule.
+    """
+    rule = interpolation_rule(interpolation)
+    if tuple(old_grid) == tuple(new_grid):
+        return np.eye(new_grid[0]), np.eye(new_grid[1])
+    return rule(old_grid[0], new_grid[0]), rule(old_grid[1], new_grid[1])
+
+
+def adapt_patch_kernel(
+    kernel: np.ndarray, patch_size: tuple[int, int], channels: int, interpolation: str
+) -> np.ndarray:
+    """Adapts a kernel to a patch size and a number of channels.
+
+    Args:
+        kernel: `(p_h, p_w, C, D)`.
+        patch_size: The new height and width in pixels.
+        channels: The new number of channels.
+        interpolation: The name of a rule in `INTERPOLATIONS`.
+
+    Returns:
+        `(*patch_size, channels, D)`.
+
+    Raises:
+        ValueError: If there is no such rule.
+
+    Example:
+        >>> kernel = np.ones((16, 16, 3, 768), "float32")
+        >>> adapt_patch_kernel(kernel, (32, 32), 1, "bicubic").shape  # for gray pictures
+        (32, 32, 1, 768)
+    """
+    return resample_patch_kernel(change_channels(kernel, channels), patch_size, interpolation)
+
+
+def change_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
+    """Changes the number of input channels of a kernel `(p_h, p_w, C, D)`, as timm does.
+
+    One channel takes the sum of all channels, so that gray pictures give what their RGB copies
+    gave. More channels take the old ones in turn, scaled by old / new to keep the size of the sum.
+
+    Example:
+        >>> change_channels(np.array([1.0, 2.0, 3.0]).reshape(1, 1, 3, 1), 1).ravel()
+        array([6.])
+    """
+    old = kernel.shape[2]
+    if channels == old:
+        return kernel
+    if channels == 1:
+        return kernel.sum(axis=2, keepdims=True, dtype="float64").astype(kernel.dtype)
+    repeated = np.take(kernel, np.arange(channels) % old, axis=2)
+    return (repeated * (old / channels)).astype(kernel.dtype)
+
+
+def resample_patch_kernel(
+    kernel: np.ndarray, patch_size: tuple[int, int], interpolation: str = "bilinear_half_pixel"
+) -> np.ndarray:
+    """Resamples a kernel to another patch size by FlexiViT's pseudo-inverse.
+
+    Let B be the matrix that resizes a patch. The kernel `pinv(Bᵀ) w` then gives resized patches,
+    if they are larger, the embeddings that `w` gave the old patches (arXiv 2212.08013, Eq. 4).
+
+    Args:
+        kernel: `(p_h, p_w, C, D)`.
+        patch_size: The new height and width in pixels.
+        interpolation: The name of the rule that resizes patches, in `INTERPOLATIONS`.
+
+    Returns:
+        `(*patch_size, C, D)`.
+
+    Raises:
+        ValueError: If there is no such rule.
+
+    Example:
+        >>> resample_patch_kernel(np.ones((1, 1, 1, 1)), (2, 2)).ravel()
+        array([0.25, 0.25, 0.25, 0.25])
+    """
+    rule = interpolation_rule(interpolation)
+    if kernel.shape[:2] == tuple(patch_size):
+        return kernel
+    rows, columns = (
+        np.linalg.pinv(rule(old, new).T) for old, new in zip(kernel.shape[:2], patch_size)
+    )  # (new, old) each: B is their Kronecker product
+    resampled = np.einsum("ah,bw,hwcd->abcd", rows, columns, kernel.astype("float64"))
+    return resampled.astype(kernel.dtype)
+
+
+def resize_axis_embeddings(
+    embeddings: np.ndarray, new: int, interpolation: str = "bilinear"
+) -> np.ndarray:
+    """Resizes embeddings of the places along one axis.
+
+    Args:
+        embeddings: `(n, D)`, one row for each place.
+        new: The new number of places.
+        interpolation: The name of a rule in `INTERPOLATIONS`.
+
+    Returns:
+        `(new, D)`.
+
+    Raises:
+        ValueError: If there is no such rule.
+
+    Example:
+        >>> resize_axis_embeddings(np.array([[0.0], [1.0]]), 3).ravel()
+        array([0. , 0.5, 1. ])
+    """
+    rule = interpolation_rule(interpolation)
+    if len(embeddings) == new:
+        return embeddings
+    matrix = rule(len(embeddings), new)
+    return (matrix @ embeddings.astype("float64")).astype(embeddings.dtype)
+
+
+def resize_position_embeddings(
+    embeddings: np.ndarray,
+    old_grid: tuple[int, int],
+    new_grid: tuple[int, int],
+    interpolation: str = "bilinear",
+) -> np.ndarray:
+    """Resizes position embeddings to another grid of patches.
+
+    Args:
+        embeddings: `(1, T + h·w, D)`. The first T embeddings belong to the tokens before the
+            patches and stay as they are.
+        old_grid: Rows h and columns w.
+        new_grid: Rows h' and columns w'.
+        interpolation: The name of a rule in `INTERPOLATIONS`.
+
+    Returns:
+        `(1, T + h'·w', D)`.
+
+    Raises:
+        ValueError: If there are fewer embeddings than places in `old_grid`, or no such rule.
+
+    Example:
+        >>> at_224 = np.zeros((1, 1 + 14 * 14, 768), "float32")
+        >>> resize_position_embeddings(at_224, (14, 14), (24, 24)).shape  # for 384 pixels
+        (1, 577, 768)
+    """
+    rows, columns = grid_matrices(old_grid, new_grid, interpolation)
+    tokens = embeddings.shape[1] - math.prod(old_grid)
+    if tokens < 0:
+        raise ValueError(
+            f"A grid of {old_grid[0]}x{old_grid[1]} needs {math.prod(old_grid)} position "
+            f"embeddings. Received: {embeddings.shape[1]}"
+        )
+    if tuple(old_grid) == tuple(new_grid):
+        return embeddings
+    prefix, grid = embeddings[:, :tokens], embeddings[0, tokens:]
+    grid = _resized(grid.reshape(*old_grid, -1), rows, columns)
+    return np.concatenate([prefix, grid[None]], axis=1)
+
+
+def resize_relative_table(
+    table: np.ndarray,
+    old_grid: tuple[int, int],
+    new_grid: tuple[int, int],
+    interpolation: str = "bilinear_half_pixel",
+) -> np.ndarray:
+    """Resizes biases for the offsets between two patches to another grid, as for BEiT.
+
+    On a grid of h rows there are 2h - 1 offsets, from 1 - h to h - 1, which are resized as rows and
+    columns of places are.
+
+    Args:
+        table: `((2h - 1)(2w - 1) + T, H)`: a row for each offset, columns in the inner order. The
+            last T rows, which are 3 in BEiT, belong to the class token and stay as they are.
+        old_grid: Rows h and columns w of patches.
+        new_grid: Rows h' and columns w'.
+        interpolation: The name of a rule in `INTERPOLATIONS`, or "bilinear_geometric".
+
+    Returns:
+        `((2h' - 1)(2w' - 1) + T, H)`.
+
+    Raises:
+        ValueError: If there are fewer rows than offsets, or no such rule.
+
+    Example:
+        >>> at_224 = np.zeros((27 * 27 + 3, 12), "float32")
+        >>> resize_relative_table(at_224, (14, 14), (24, 24)).shape  # for 384 pixels
+        (2212, 12)
+    """
+    old, new = ((2 * rows - 1, 2 * columns - 1) for rows, columns in (old_grid, new_grid))
+    rows, columns = grid_matrices(old, new, interpolation)
+    if len(table) < math.prod(old):
+        raise ValueError(
+            f"A grid of {old_grid[0]}x{old_grid[1]} has {math.prod(old)} offsets, and a row for "
+            f"each. Received: {len(table)} rows"
+        )
+    if old == new:
+        return table
+    offsets, others = table[: math.prod(old)], table[math.prod(old) :]
+    return np.concatenate([_resized(offsets.reshape(*old, -1), rows, columns), others])
+
+
+def _resized(grid, rows, columns):
+    """`(h, w, D)` -> `(h'·w', D)` by a matrix for the rows and one for the columns."""
+    resized = np.einsum("ih,jw,hwd->ijd", rows, columns, grid.astype("float64"), optimize=True)
+    return resized.reshape(-1, grid.shape[-1]).astype(grid.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Resizing:
+    """The rules for position embeddings on other grids and for patch kernels of other sizes.
+
+    The defaults are the rules of the published ViT code, and of FlexiViT for kernels.
+
+    Attributes:
+        positions: The name of a rule in `INTERPOLATIONS`, or "bilinear_geometric" for biases.
+        patches: The name of the rule that resizes patches, see `resample_patch_kernel`.
+        crops: Whether images of any size are taken, of which the pixels at the right and at the
+            bottom that fill no patch are left out, as by a convolution without padding.
+
+    Raises:
+        ValueError: If there is no such rule.
+
+    Example:
+        >>> flexivit = Resizing(positions="bilinear_antialias", patches="bilinear_half_pixel")
+        >>> flexivit.replaced(interpolation="bicubic").positions
+        'bicubic'
+    """
+
+    positions: str = "bilinear"
+    patches: str = "bilinear_half_pixel"
+    crops: bool = False
+
+    def __post_init__(self):
+        check_types(self)
+        interpolation_rule(self.positions, "positions")
+        interpolation_rule(self.patches, "patches")
+
+    def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
+        """Tells whether a model for images of this size must leave pixels out, and may."""
+        return self.crops and any(size % patch for size, patch in zip(image_size, patch_size))
+
+    def replaced(
+        self, interpolation: str | None = None, patch_interpolation: str | None = None
+    ) -> "Resizing":
+        """Returns these rules with other ones in their place.
+
+        Args:
+            interpolation: The rule for positions; None keeps it.
+            patch_interpolation: The rule for patches; None keeps it.
+
+        Raises:
+            ValueError: If there is no such rule.
+        """
+        changes: dict[str, Any] = {}
+        if interpolation is not None:
+            interpolation_rule(interpolation, "interpolation")
+            changes["positions"] = interpolation
+        if patch_interpolation is not None:
+            interpolation_rule(patch_interpolation, "patch_interpolation")
+            changes["patches"] = patch_interpolation
+        return dataclasses.replace(self, **changes)

@@ -1,0 +1,273 @@
+"""The folder of a run: its configuration, its files, and the check that they belong together."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import shlex
+
+import keras
+
+from vit_keras.support import command_line
+from vit_keras import variants
+from vit_keras.config import Config, UsageError, dump_config, read_config
+from vit_keras.config.model import REQUIRED
+from vit_keras.config.parsing import flat_fields
+from vit_keras.config.run import change_addresses
+from vit_keras.config.sources import read_yaml
+from vit_keras.support.environment import Environment, describe_environment, read_environment
+from vit_keras.support.file_lock import LOCK, claimed
+from vit_keras.support.files import PARTIAL, write_text
+from vit_keras.support.hub_address import without_commit
+from vit_keras.support.json_files import with_checksums
+from vit_keras.layers import backends
+from vit_keras.weights import from_checkpoint, local_path, open_model, resolve
+
+REMEDY = "Wait until it ends, or give another --workdir"  # where another process has a folder
+PLACE = {"workdir", "distribution", "model_devices", "shard_state"}  # may change on a restart
+FOLDERS = ("checkpoints", "tensorboard", "features")  # which a run writes
+FILES = ("model.keras", "report.json", "curves.png", "metrics.csv", LOCK)
+CHECKPOINT_FILES = ("config.json", "open_clip_config.json")  # one of them makes a checkpoint
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run's folder. `open_run` makes one, and `find_run` opens a complete one.
+
+    Attributes:
+        folder: The folder.
+        config: The configuration that made it.
+    """
+
+    folder: pathlib.Path
+    config: Config
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def model_file(self) -> pathlib.Path:
+        return self.folder / "model.keras"
+
+    @property
+    def adapters_file(self) -> pathlib.Path:
+        return self.folder / "adapters.safetensors"
+
+    @property
+    def environment(self) -> Environment:
+        """What `environment.json` holds; ValueError or FileNotFoundError if it is damaged."""
+        return read_environment(self.folder)
+
+    @property
+    def kernels(self) -> dict[str, dict[str, bool]]:
+        """The choices of `vit_keras.layers.backends` that the run computes by."""
+        return self.environment.get("kernels", {})
+
+
+def default_workdir(config: Config) -> pathlib.Path:
+    """`runs/NAME-BACKEND-HASH`: one folder a configuration, so the same command resumes its run."""
+    identity = _identity(change_addresses(config, without_commit))
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
+    return pathlib.Path("runs") / f"{config.name}-{keras.backend.backend()}-{digest}"
+
+
+def folder_of(config: Config) -> pathlib.Path:
+    """The folder of the run that a configuration describes."""
+    return pathlib.Path(config.workdir) if config.workdir else default_workdir(config)
+
+
+def claim(config: Config):
+    """Keeps a run's folder for this process, in a `with` statement; ValueError if it cannot."""
+    folder = folder_of(config)
+    _check_folder(folder)
+    return claimed(folder, "training", REMEDY)
+
+
+def open_run(config: Config) -> Run:
+    """Makes the folder of a run, or opens the one that the same configuration made before.
+
+    A new run on torch measures which kernels are faster, unless `config.kernels` is "default". The
+    choices go into `environment.json`, and the run keeps them when it is resumed.
+
+    Args:
+        config: The configuration; its `workdir` is the folder, by default `default_workdir`.
+
+    Raises:
+        ValueError: The folder belongs to another run or holds something else. It is left as it is.
+    """
+    folder = folder_of(config)
+    _check_folder(folder)
+    if recorded := recorded_config(folder):
+        _check_same(folder, recorded, config)
+        choices = Run(folder, config).kernels
+    else:
+        choices = _measured_kernels() if config.kernels == "measured" else {}
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**describe_environment(), "kernels": choices}
+    write_text(folder / "environment.json", json.dumps(with_checksums(environment), indent=2))
+    write_text(folder / "config.yaml", dump_config(config))
+    return Run(folder, config)
+
+
+def _check_folder(folder):
+    """Raises ValueError unless the folder is new, empty or a run's."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"`workdir` must be a folder. Received: {str(folder)!r}, a file")
+    if not folder.exists():
+        return
+    if (folder / "config.yaml").exists():
+        return _check_files(folder)
+    names = {file.name for file in folder.iterdir() if not file.name.startswith(PARTIAL)}
+    if names - {"environment.json", LOCK}:
+        raise ValueError(
+            f"`workdir` must be empty or a run's folder. Received: {str(folder)!r}, which holds "
+            "other files. Give another --workdir"
+        )
+
+
+def _check_files(folder):
+    """Raises ValueError if something stands in the way of a run's files."""
+    for path in folder.iterdir():
+        kind = "folder" if path.name in FOLDERS else "file"
+        wrong = path.name in FOLDERS + FILES and (kind == "folder") != path.is_dir()
+        if wrong or not os.access(path, os.R_OK):
+            raise ValueError(
+                f"{str(path)!r} must be a {kind} that can be read, and no link to nothing. Restore "
+                "it, or delete it and repeat the command"
+            )
+
+
+@functools.cache
+def _measured_kernels():
+    """What is faster here, measured once a process, so that its runs compute alike."""
+    return backends.measure()
+
+
+def recorded_config(folder: pathlib.Path) -> Config | None:
+    """The configuration of the run in `folder`; None if there is none, ValueError if damaged."""
+    file, remedy = folder / "config.yaml", "Restore it, or begin another run with another --workdir"
+    if not file.exists():
+        return None
+    try:
+        if "dataset" not in read_yaml(file):  # which every run's file has
+            raise UsageError(f"{str(file)!r} cannot be read as a configuration (no dataset)")
+        return read_config(file)
+    except ValueError as error:
+        raise UsageError(f"{error}. {remedy}") from error
+
+
+def find_run(folder: str | os.PathLike) -> Run:
+    """The complete run in `folder`.
+
+    Raises:
+        FileNotFoundError: There is no run in the folder, or it has no model yet.
+    """
+    if (config := recorded_config(folder := pathlib.Path(folder))) is None:
+        raise FileNotFoundError(f"{str(folder)!r} is not a run's folder: it has no config.yaml.")
+    run = Run(folder, config)
+    if not run.model_file.is_file():
+        raise FileNotFoundError(
+            f"The run in {str(folder)!r} has no model.keras yet. Delete what else has this "
+            "name, and repeat the command that began the run to continue it."
+        )
+    return run
+
+
+def open_source(path: str | os.PathLike) -> tuple[keras.Model, Run | None]:
+    """The model in a run's folder or in a checkpoint.
+
+    Args:
+        path: a run's folder, a `.keras` file, a file or folder of any format that
+            `vit_keras.weights` reads, or the address of one on a hub. The model prepares its
+            images as its source did.
+
+    Returns:
+        The model, and its run; None instead of the run for a checkpoint.
+
+    Raises:
+        FileNotFoundError: There is nothing at `path`, or a run without a model.
+        ValueError: The checkpoint cannot be read; see `vit_keras.weights.from_checkpoint`.
+    """
+    path = local_path(path)
+    if os.path.isfile(path):
+        return (open_model if str(path).endswith(".keras") else from_checkpoint)(path), None
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"There is no run and no checkpoint at {os.fspath(path)!r}.")
+    if any(os.path.isfile(os.path.join(path, name)) for name in CHECKPOINT_FILES):
+        return from_checkpoint(path), None
+    run = find_run(path)
+    return open_model(run.model_file), run
+
+
+def find_weights(weights: str, variant: str | None, option: str = "model.weights") -> str:
+    """The file of a run's `model.weights`.
+
+    Args:
+        weights: A run's folder, a checkpoint, the address of one on a hub, or a published name.
+        variant: The variant whose published weights `weights` names; None for B/16.
+        option: The name of the field that holds `weights`, for messages.
+
+    Raises:
+        ValueError: There is no published file of that name, or a recipe needs one to be named.
+        OSError: There is no such file, or the published file cannot be downloaded.
+    """
+    if weights == REQUIRED:
+        raise ValueError(
+            f"This recipe fine-tunes weights, so `{option}` must name them. Received: none. Give "
+            f"--{option} with a run's folder, a checkpoint, or a published name, or null to begin "
+            "with random numbers"
+        )
+    weights = local_path(weights)
+    if os.path.isfile(os.path.join(weights, "config.yaml")):
+        return str(find_run(weights).model_file)
+    if os.path.exists(weights):
+        return weights
+    if os.sep in weights or pathlib.Path(weights).suffix:
+        raise FileNotFoundError(
+            f"`{option}` must be a run's folder, a checkpoint or a published name. Received: "
+            f"{weights!r}, where there is nothing"
+        )
+    return resolve(variant or variants.DEFAULT, weights)
+
+
+def _identity(config: Config) -> str:
+    return dump_config(dataclasses.replace(config, workdir=None))
+
+
+def _check_same(folder, begun, config):
+    backend = read_environment(folder)["backend"]
+    if backend != keras.backend.backend():
+        raise ValueError(
+            f"A run continues on the backend that began it, {backend!r} for {str(folder)!r}. "
+            f"Received: {keras.backend.backend()!r}. Give another --workdir, or "
+            f"KERAS_BACKEND={backend}"
+        )
+    recorded, requested = (json.loads(json.dumps(flat_fields(c))) for c in (begun, config))
+    differences = [
+        f"{name}: {recorded[name]!r} there, {requested[name]!r} here"
+        for name in sorted({*recorded} - PLACE)
+        if recorded[name] != requested[name]
+    ]
+    if differences:
+        free = shlex.quote(f"{folder}-2")
+        raise ValueError(
+            f"{str(folder)!r} belongs to another run ({'; '.join(differences)}). Give another "
+            f"--workdir, such as {free}"
+            f"{_longer_run(folder, requested['total_steps'] - recorded['total_steps'], free)}"
+        )
+
+
+def _longer_run(folder, more, free):
+    """The end of a message that refuses `more` updates than a complete run had, or nothing."""
+    if more <= 0 or not Run(folder, Config()).model_file.is_file():
+        return ""
+    file, run = (shlex.quote(str(path)) for path in (folder / "config.yaml", folder))
+    options = f"--model.weights {run} --total_steps {more} --workdir {free}"
+    return (
+        ". The learning rate follows the number of updates, so a complete run cannot go on to more "
+        "of them; a new run can start from its weights: "
+        + command_line.spelled(f"vit-keras train --config {file} {options}")
+    )

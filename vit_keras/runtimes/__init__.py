@@ -1,0 +1,252 @@
+"""Reads exported files: each format in its own runtime, behind one interface.
+
+It needs NumPy and the runtimes alone. As a program,
+
+    python -P runtimes/__init__.py THREADS IMAGES.npy FILE ...
+
+prints the milliseconds that each file takes for one call, as JSON.
+"""
+
+import dataclasses
+import importlib
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+SAVED_MODEL = "SavedModel"
+WARM_UP_CALLS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportedModel:
+    """An opened file: call it with images `(N, H, W, C)` to get outputs `(N, K)`.
+
+    Attributes:
+        run: A function that does the same for `batch` images.
+        dtype: The type of the images, as NumPy names it.
+        input_shape: (H, W, C).
+        num_outputs: K; of no meaning for a file that returns masks `(B, H, W)`.
+        batch: Images that the file takes in a call; None for any number.
+    """
+
+    run: Callable[[np.ndarray], np.ndarray]
+    dtype: str
+    input_shape: tuple[int, ...]
+    num_outputs: int
+    batch: int | None
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        if self.batch is None:
+            return self.run(images)
+        outputs = []
+        for start in range(0, len(images), self.batch):
+            batch = images[start : start + self.batch]
+            padded = np.zeros((self.batch, *images.shape[1:]), images.dtype)
+            padded[: len(batch)] = batch
+            outputs.append(np.array(self.run(padded))[: len(batch)])
+        return np.concatenate(outputs)
+
+
+def _exported_model(run, dtype, input_shape, num_outputs):
+    """`input_shape` is `(B, H, W, C)`, where a runtime writes a name, None or -1 for any B."""
+    batch, *sides = input_shape
+    is_fixed = isinstance(batch, (int, np.integer)) and batch > 0
+    sides = tuple(int(side) for side in sides)
+    outputs = int(num_outputs) if isinstance(num_outputs, (int, np.integer)) else 0
+    return ExportedModel(run, dtype, sides, outputs, int(batch) if is_fixed else None)
+
+
+def _place_of_answer(shapes) -> int:
+    """The place of the output `(B, K)` or `(B, H, W, K)`; attention `(B, h, w)` may be another.
+
+    Masks `(B, H, W)` are an output alone.
+    """
+    return next((place for place, shape in enumerate(shapes) if len(shape) in (2, 4)), 0)
+
+
+def _require(module, extra, path):
+    """Imports a runtime; only the error for a missing one needs `vit_keras`."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        from vit_keras.support import extras
+
+        return extras.require(module, extra=extra, purpose=f"Reading {os.fspath(path)!r}")
+
+
+def saved_model(path, threads=None) -> ExportedModel:
+    """Opens a SavedModel in TensorFlow, without Keras. The process sets the threads."""
+    tf = _require("tensorflow", "tensorflow", path)
+    loaded = tf.saved_model.load(os.fspath(path))
+    serve = loaded.signatures["serving_default"]
+    ((name, source),) = serve.structured_input_signature[1].items()
+    outputs = serve.structured_outputs
+    key = list(outputs)[_place_of_answer([output.shape for output in outputs.values()])]
+
+    def run(images, loaded=loaded):  # a reference to `loaded` keeps its variables alive
+        return serve(**{name: tf.constant(images)})[key].numpy()
+
+    return _exported_model(run, source.dtype.name, source.shape, outputs[key].shape[-1])
+
+
+def litert(path, threads=None) -> ExportedModel:
+    """Opens a TFLite file in LiteRT's interpreter with XNNPACK, the default on phones."""
+    interpreter = litert_interpreter(path, threads)
+    source, targets = interpreter.get_input_details()[0], interpreter.get_output_details()
+    target = targets[_place_of_answer([target["shape"] for target in targets])]
+
+    def run(images):
+        if len(images) != interpreter.get_input_details()[0]["shape"][0]:  # if any batch is allowed
+            interpreter.resize_tensor_input(source["index"], images.shape)
+            interpreter.allocate_tensors()
+        interpreter.set_tensor(source["index"], images)
+        interpreter.invoke()
+        return interpreter.get_tensor(target["index"])
+
+    dtype = np.dtype(source["dtype"]).name
+    return _exported_model(run, dtype, source["shape_signature"], target["shape"][-1])
+
+
+def litert_interpreter(path, threads=None, allocate=True):
+    """Opens a TFLite file in LiteRT's interpreter.
+
+    Allocation hands the graph to XNNPACK. Without it, the graph is as the file has it.
+    """
+    runtime = _require("ai_edge_litert.interpreter", "runtimes", path)
+    interpreter = runtime.Interpreter(os.fspath(path), num_threads=threads)
+    if allocate:
+        interpreter.allocate_tensors()
+    return interpreter
+
+
+def delegate_partitions(path) -> int:
+    """The parts of a TFLite file's graph that XNNPACK runs: 1 if nothing interrupts it."""
+    names = [op["op_name"] for op in litert_interpreter(path)._get_ops_details()]
+    return names.count("DELEGATE")
+
+
+def onnx(path, threads=None) -> ExportedModel:
+    """Opens an ONNX file in ONNX Runtime on the CPU."""
+    onnxruntime = _require("onnxruntime", "runtimes", path)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or 0
+    session = onnxruntime.InferenceSession(
+        os.fspath(path), options, providers=["CPUExecutionProvider"]
+    )
+    source, targets = session.get_inputs()[0], session.get_outputs()
+    target = targets[_place_of_answer([target.shape for target in targets])]
+    run = lambda images: session.run([target.name], {source.name: images})[0]
+    dtype = source.type.removeprefix("tensor(").removesuffix(")")
+    dtype = "float32" if dtype == "float" else dtype
+    return _exported_model(run, dtype, source.shape, target.shape[-1])
+
+
+def openvino(path, threads=None) -> ExportedModel:
+    """Opens an OpenVINO file on the CPU, in float32: its default may be bfloat16, less exact."""
+    core = _require("openvino", "openvino", path).Core()
+    options = {"INFERENCE_PRECISION_HINT": "f32"}
+    if threads:
+        options["INFERENCE_NUM_THREADS"] = threads
+    model = core.compile_model(os.fspath(path), "CPU", options)
+    run = lambda images: model(images)[0]
+    source, target = model.input(0), model.output(0).partial_shape
+    shape = [side.get_length() if side.is_static else None for side in source.partial_shape]
+    dtype = np.dtype(source.element_type.to_dtype()).name
+    return _exported_model(run, dtype, shape, target[len(target) - 1].get_length())
+
+
+def pt2(path, threads=None) -> ExportedModel:
+    """Opens an exported program of PyTorch."""
+    torch = _require("torch", "torch", path)
+    if threads:
+        torch.set_num_threads(threads)
+    program = torch.export.load(os.fspath(path))
+    module, graph = program.module(), program.graph_module.graph
+    source = graph.find_nodes(op="placeholder")[-1].meta["val"]
+    target = graph.output_node().args[0][-1].meta["val"]
+
+    def run(images):
+        with torch.no_grad():
+            return module(torch.tensor(images)).numpy()
+
+    dtype = str(source.dtype).removeprefix("torch.")
+    return _exported_model(run, dtype, source.shape, target.shape[-1])
+
+
+RUNTIMES = {
+    SAVED_MODEL: saved_model,
+    ".tflite": litert,
+    ".onnx": onnx,
+    ".xml": openvino,
+    ".pt2": pt2,
+}
+
+
+def format_of(path: str | os.PathLike) -> str | None:
+    """The key of `RUNTIMES` for what lies at `path`; None if it is no exported file."""
+    path = pathlib.Path(path)
+    if (path / "saved_model.pb").is_file():
+        return SAVED_MODEL
+    return path.suffix if path.suffix in RUNTIMES and path.is_file() else None
+
+
+def open_file(path: str | os.PathLike, threads: int | None = None) -> ExportedModel:
+    """Opens an exported file in its runtime.
+
+    Args:
+        path: A `.tflite`, `.onnx`, `.xml` (OpenVINO) or `.pt2` file, or a SavedModel's folder.
+        threads: The number of threads; None for the runtime's default.
+
+    Returns:
+        An `ExportedModel`, a function of images.
+
+    Raises:
+        ValueError: If `path` is no such file, or is damaged.
+        ImportError: If the runtime is not installed.
+
+    Example:
+        ```python
+        model = runtimes.open_file("files/model_int8.tflite")
+        probabilities = model(images)  # (N, H, W, C) uint8 -> (N, K)
+        ```
+    """
+    key = format_of(path)
+    if key is None:
+        suffixes = ", ".join(suffix for suffix in RUNTIMES if suffix != SAVED_MODEL)
+        raise ValueError(
+            f"An exported file must be an existing {suffixes} file or the folder of a SavedModel. "
+            f"Received: {os.fspath(path)!r}"
+        )
+    try:
+        return RUNTIMES[key](path, threads)
+    except ImportError:
+        raise
+    except Exception as error:  # each runtime has its own
+        raise ValueError(
+            f"{os.fspath(path)!r} cannot be opened: it is damaged, or no exported model "
+            f"({' '.join(str(error).split())})"
+        ) from error
+
+
+def milliseconds(run, images: np.ndarray, rounds: int = 20) -> float:
+    """The median time of `run(images)` over `rounds` calls, after two calls to warm up."""
+    times = []
+    for _ in range(rounds + WARM_UP_CALLS):
+        start = time.perf_counter()
+        run(images)
+        times.append(1e3 * (time.perf_counter() - start))
+    return float(np.median(times[WARM_UP_CALLS:]))
+
+
+def main(threads: str, images_file: str, *paths: str) -> None:
+    images = np.load(images_file, allow_pickle=False)
+    print(json.dumps({p: milliseconds(open_file(p, int(threads)), images) for p in paths}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

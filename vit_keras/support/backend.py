@@ -1,0 +1,61 @@
+"""Chooses an installed backend before Keras is imported, which then cannot change it."""
+
+import difflib
+import os
+import pathlib
+import sys
+from typing import TypedDict
+
+from vit_keras.support import extras
+from vit_keras.support.json_files import read_json
+
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+class KerasFile(TypedDict):
+    """What Keras' configuration file must hold."""
+
+    backend: str
+
+
+def choose() -> None:
+    """Sets `KERAS_BACKEND` to an installed backend if Keras' default is not installed.
+
+    A backend that the user names in `KERAS_BACKEND` stays, and so does one that Keras uses already.
+
+    Raises:
+        ValueError: If it is another than these three.
+        ImportError: If the backend that `KERAS_BACKEND` names is not installed, or none is.
+    """
+    if "keras" in sys.modules:
+        return
+    requested = os.environ.get("KERAS_BACKEND")
+    if name() not in BACKENDS:
+        near = difflib.get_close_matches(name(), BACKENDS, n=1)
+        place = "`KERAS_BACKEND`, or else `backend` in Keras' keras.json,"
+        hint = f". Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"{place} must be tensorflow, jax or torch. Received: {name()!r}{hint}")
+    if requested:
+        extras.check(requested, extra=requested, purpose=f"KERAS_BACKEND={requested}")
+    elif not extras.is_installed(_default()):
+        installed = [name for name in BACKENDS if extras.is_installed(name)]
+        if not installed:
+            raise ImportError(
+                'Keras needs a backend: pip install "vit-keras[jax]", or tensorflow or torch '
+                "instead of jax"
+            )
+        os.environ["KERAS_BACKEND"] = installed[0]
+
+
+def name() -> str:
+    """The backend that Keras uses, or will use once it is imported."""
+    return os.environ.get("KERAS_BACKEND") or _default()
+
+
+def _default():
+    """The backend in Keras' configuration file, which Keras writes when it is first imported."""
+    folder = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
+    try:
+        return read_json(pathlib.Path(folder, "keras.json"), KerasFile)["backend"]
+    except (OSError, ValueError):  # Keras says what is wrong with it
+        return BACKENDS[0]

@@ -1,0 +1,204 @@
+"""What a command's process does before Keras is imported, and how it ends.
+
+`vit_keras/__init__.py` imports this module first, because a package is imported before its
+commands are. The process of a library's user is left as it is.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib.abc
+import importlib.machinery
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import warnings
+from ctypes import CDLL
+from typing import Any
+
+from vit_keras.support import backend
+
+INTERRUPTED = 128 + signal.SIGINT  # the exit code that a shell reports after Ctrl-C
+# What TensorFlow logs as it is imported, whatever level the environment sets.
+_GREETING = re.compile(
+    rb"WARNING: All log messages before absl::InitializeLog|I\d{4} [\d:.]+ |INFO: Created Tensor"
+)
+_M_ARENA_MAX = -8  # of glibc's malloc.h
+OPTIONAL = ("matplotlib", "pandas", "sklearn")  # packages that Keras imports where it finds them
+_ROOT = pathlib.Path(__file__).parents[2]  # of the checkout, where the scripts stand
+_exit_code: int | None = None  # None until `vit_keras.commands.main` begins
+
+
+def is_command() -> bool:
+    """Whether this process runs `vit-keras`, `python -m vit_keras` or a script of the checkout."""
+    program = pathlib.Path(sys.argv[0] if sys.argv else "")
+    script = program.suffix == ".py" and program.is_file() and program.resolve().parent == _ROOT
+    python = sys.orig_argv  # while a package is imported for -m, sys.argv does not name it
+    module = program.name == "-m" and python[python.index("-m") + 1] == "vit_keras"
+    return program.name in ("vit-keras", "vit-keras.exe") or module or script
+
+
+def spelled(command: str) -> str:
+    """How a user of this interpreter writes a command line that begins with `vit-keras`."""
+    program = shutil.which("vit-keras")
+    if program and os.path.samefile(os.path.dirname(program), os.path.dirname(sys.executable)):
+        return command
+    return command.replace("vit-keras", f"{shlex.quote(sys.executable)} -m vit_keras", 1)
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None):
+    """Prints a warning of this package in a line; nobody can do anything about a library's."""
+    frame: Any = sys._getframe(1)
+    while frame.f_globals.get("__name__") == "warnings":
+        frame = frame.f_back
+    if frame.f_globals.get("__name__", "").startswith("vit_keras"):
+        print(f"vit-keras: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+class _Inside(importlib.abc.MetaPathFinder):
+    """Imports a package inside a context, such as `without_greetings`."""
+
+    def __init__(self, package, context):
+        self.package, self.context = package, context
+
+    def find_spec(self, fullname, path, target=None):
+        if fullname != self.package:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_inside(module):
+                with self.context(fullname):
+                    execute(module)
+
+            setattr(spec.loader, "exec_module", execute_inside)  # noqa: B010 - no method's place
+        return spec
+
+
+@contextlib.contextmanager
+def without_optional(package):
+    """Keeps a package from importing what it can do without, which takes a second or two.
+
+    Keras imports these packages for its plots, its wrappers for scikit-learn, tables as inputs, and
+    Orbax checkpoints, which no command uses. They can be imported after the block.
+    """
+    names = OPTIONAL if backend.name() == "jax" else (*OPTIONAL, "jax")
+    finders = [_Inside(name, _refused) for name in names]
+    sys.meta_path[:0] = finders
+    gc.disable()  # almost everything that an import makes stays
+    try:
+        yield
+    finally:
+        gc.enable()
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in finders]
+
+
+def _refused(package):
+    raise ModuleNotFoundError(f"{package} is not imported for Keras", name=package)
+
+
+@contextlib.contextmanager
+def without_greetings(package="tensorflow"):
+    """Keeps the greetings of TensorFlow back, and prints the rest at the end of the block."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as written, os.fdopen(os.dup(2), "wb") as stderr:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr.fileno(), 2)
+            written.seek(0)
+            stderr.writelines(line for line in written if not _GREETING.match(line))
+
+
+def quiet() -> contextlib.AbstractContextManager:
+    """`without_greetings` in a command, and nothing in a library user's process."""
+    return without_greetings() if is_command() else contextlib.nullcontext()
+
+
+def set_exit_code(code: int) -> int:
+    """Notes the code that this process ends with if it is a command's; returns it."""
+    global _exit_code
+    _exit_code = code
+    return code
+
+
+def _interrupt(*_):
+    """Raises KeyboardInterrupt in a command; a second Ctrl-C, or one before, ends the process."""
+    if _exit_code in (None, INTERRUPTED):
+        os.write(2, b"vit-keras: error: interrupted\n")
+        os._exit(INTERRUPTED)
+    set_exit_code(INTERRUPTED)
+    raise KeyboardInterrupt
+
+
+def _interrupt_again(unraisable):
+    """Repeats a Ctrl-C that came where Python ignores errors, as in a callback of its collector.
+
+    Args:
+        unraisable: The error that Python ignores; every other one is printed.
+    """
+    if unraisable.exc_type is KeyboardInterrupt:
+        set_exit_code(1)
+        repeated = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        repeated.daemon = True
+        repeated.start()
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def _leave():
+    """Ends the process before Python takes its interpreter down.
+
+    Threads may still be reading pictures, also for TensorFlow. If one of TensorFlow's then calls
+    Python, the process hangs or is aborted.
+    """
+    if _exit_code is not None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # a reader that has gone
+                stream.flush()
+        os._exit(_exit_code)
+
+
+def _share_one_heap():
+    """Lets all threads of this process allocate from one heap, with glibc.
+
+    XLA asks for the memory of a step from one of its threads, and a thread's heap cannot keep it.
+    Threads have their heaps from the import of the backend on. See `machine.keep_memory`.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        CDLL("libc.so.6").mallopt(_M_ARENA_MAX, 1)
+
+
+if is_command():
+    atexit.register(_leave)  # the first function is the last to be called
+    if not sys.warnoptions:  # PYTHONWARNINGS and -W ask for what Python prints
+        warnings.showwarning = _show_warning
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+        sys.unraisablehook = _interrupt_again
+    # TensorFlow and XLA then log errors alone, unless 0 asks for all. JAX sets 1 where it is
+    # imported, and children inherit that: TensorFlow then logs what fails in its threads.
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0":
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+        sys.meta_path.insert(0, _Inside("tensorflow", without_greetings))
+    sys.meta_path.insert(0, _Inside("keras", without_optional))
+    # torch's threads spin while they wait for each other: where other work shares the cores, a step
+    # of a small model took 1545 ms instead of 61. torch reads this as it is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+try:
+    backend.choose()
+except (ImportError, ValueError):
+    if not is_command():  # which answers an exported file without a backend
+        raise
+if is_command() and backend.name() != "torch":  # whose threads would wait for each other
+    _share_one_heap()

@@ -1,0 +1,266 @@
+"""Figures of training and evaluation, drawn with matplotlib."""
+
+import contextlib
+import functools
+import os
+import textwrap
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vit_keras.support import extras
+from vit_keras.support.files import replacing
+
+BLUE, ORANGE, GRAY = "#2a6fbb", "#d9822b", "#8a8f98"
+
+
+def is_latin(character: str) -> bool:
+    """Whether every font has a character: letters of Europe, punctuation, and invisible ones."""
+    return ord(character) < 0x250 or 0x2000 <= ord(character) < 0x2070 or character == "\ufe0f"
+
+
+@functools.cache
+def font_of(character: str) -> str | None:
+    """The file of a font on this machine that can draw a character; None without one."""
+    if not extras.is_installed("matplotlib"):  # which lists the fonts
+        return None
+    manager = extras.require("matplotlib.font_manager", extra="train", purpose="Drawing figures")
+    default = manager.findfont(manager.FontProperties())
+    for path in [default, *sorted({font.fname for font in manager.fontManager.ttflist})]:
+        if "LastResort" in path:  # which has a box for every character
+            continue
+        with contextlib.suppress(OSError, RuntimeError):  # a file that FreeType cannot read
+            font = manager.get_font(path)
+            if font.scalable and font.get_char_index(ord(character)):
+                return path
+    return None
+
+
+def drawable(text: str) -> str:
+    """A text with an escape, such as `\\u732b`, for each character that no font here can draw."""
+    escape = lambda c: c.encode("ascii", "backslashreplace").decode()
+    lacking = dict.fromkeys(c for c in text if not (is_latin(c) or font_of(c)))
+    if lacking:
+        names = "".join(lacking)
+        warnings.warn(f"No font on this machine can draw {names!r}. Install one", stacklevel=2)
+    return "".join(escape(c) if c in lacking else c for c in text)
+
+
+def save_figure(figure, path: str | os.PathLike) -> None:
+    """Writes a matplotlib figure as a PNG file, which replaces an old one in a single step."""
+    manager = extras.require("matplotlib.font_manager", extra="train", purpose="Drawing figures")
+    for text in figure.findobj(lambda artist: hasattr(artist, "set_parse_math")):
+        text.set_parse_math(False)  # a class may be named "$5$"
+        text.set_text(drawable(text.get_text()))
+        fonts = {font_of(c) for c in text.get_text() if not is_latin(c)}
+        names = [manager.get_font(font).family_name for font in sorted(filter(None, fonts))]
+        text.set_fontfamily([*text.get_fontfamily(), *names])
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=150, format="png", facecolor="white")
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):
+    """Returns a figure of `width` x `height` inches, and its axes as an array `(rows, columns)`."""
+    # pyplot would look for a screen
+    matplotlib = extras.require("matplotlib.figure", extra="train", purpose="Drawing figures")
+    figure = matplotlib.Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+# What `fit` reports beside the loss: name, title, factor.
+FIGURES = (
+    ("accuracy", "accuracy", 100),
+    ("average_precision", "mean average precision", 100),
+    ("r2", "R²", 1),
+    ("miou", "mean IoU", 100),
+    ("pixel_accuracy", "pixel accuracy", 100),
+)
+TITLES = [title for _, title, _ in FIGURES]
+
+
+def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
+    """Draws the loss and the accuracies of a run over its updates.
+
+    The panels show training beside held-out images, and few-shot accuracy where a run measured it.
+    The last row decides which panels there are.
+
+    Args:
+        rows: The metrics of the run: one dictionary for each record, with the number of updates as
+            `step`.
+        path: The PNG file to write.
+    """
+    panels = [("loss", 1, {"loss": "training", "val_loss": "held out"})]
+    for name, title, scale in FIGURES:
+        if f"val_{name}" in rows[-1]:
+            panels += [(title, scale, {name: "training", f"val_{name}": "held out"})]
+    few_shot = {name: f"{name[8:]}-shot" for name in rows[-1] if name.startswith("fewshot_")}
+    panels += [("few-shot accuracy", 100, few_shot)]
+    there = lambda labels: {name: label for name, label in labels.items() if name in rows[-1]}
+    panels = [(title, scale, there(labels)) for title, scale, labels in panels]
+    panels = [panel for panel in panels if panel[2]]
+    figure, axes = new_figure(4.5 * len(panels), 3.4, columns=len(panels))
+    for axis, (title, scale, labels) in zip(axes[0], panels):
+        colors = (GRAY, BLUE, ORANGE) if len(labels) > 1 else (BLUE,)
+        for (name, label), color in zip(labels.items(), colors):
+            measured = [row for row in rows if name in row]
+            values = [scale * row[name] for row in measured]
+            axis.plot([row["step"] for row in measured], values, ".-", color=color, label=label)
+        axis.set(xlabel="updates", ylabel=title if scale == 1 else f"{title} (%)")
+        axis.grid(alpha=0.3)
+        axis.legend(frameon=False)
+        if title in TITLES:
+            last = scale * rows[-1][list(labels)[-1]]
+            unit = "" if scale == 1 else " %"
+            axis.set_title(f"held out at the end: {last:.2f}{unit}", fontsize=10)
+    save_figure(figure, path)
+
+
+LABELED_CLASSES, COUNTED_CLASSES = 100, 40  # a matrix of more has no room for names, or counts
+CELL, SIDE = 0.35, 16  # inches: the side of a cell, and of the largest matrix
+CHARACTER = 0.0085  # inches: the width of a character for each point of its size
+LONGEST_NAME = 32  # characters
+
+
+def shorten(name: str, longest: int = LONGEST_NAME) -> str:
+    """Leaves out the middle of a long name, since names often differ at their ends.
+
+    Example:
+        >>> shorten("American Staffordshire terrier 3", 16)
+        'American …rier 3'
+    """
+    if len(name := drawable(name)) <= longest:
+        return name
+    end = (longest - 1) * 2 // 5
+    return f"{name[: longest - 1 - end]}…{name[len(name) - end :]}"
+
+
+def wrap(text: str, width: int, lines: int = 3) -> str:
+    """Breaks a text into lines of `width` characters; a text for more `lines` loses its middle."""
+    return "\n".join(textwrap.wrap(shorten(text, width * lines - width // 2), width)[:lines])
+
+
+def confusion(
+    matrix: Sequence, class_names: Sequence[str], path: str | os.PathLike, source: str = ""
+) -> None:
+    """Draws a confusion matrix, with true classes as rows and predicted classes as columns.
+
+    The color of a cell is the square root of its share of the row, so that single errors stand
+    out. Up to 100 classes, the axes show their names; up to 40, the cells show their counts.
+
+    Args:
+        matrix: Numbers of images, `(classes, classes)`.
+        class_names: The names of the classes, in order.
+        path: The PNG file to write.
+        source: The name of the data set, which heads the figure.
+    """
+    images, count = np.asarray(matrix), len(class_names)
+    names = [shorten(str(name)) for name in class_names]
+    is_labeled = count <= LABELED_CLASSES
+    side = min(3 + CELL * count, SIDE)
+    cell = min(CELL, SIDE / max(count, 1))
+    points = min(10.0, 46 * cell)  # 72 points an inch, less the space between lines
+    name_width = CHARACTER * points * max(map(len, names)) if is_labeled else 0.0
+    is_turned = name_width > cell  # names side by side would run into each other
+    figure, axes = new_figure(side + name_width, side + is_turned * name_width)
+    axis = axes[0, 0]
+    share = images / np.maximum(images.sum(axis=1, keepdims=True), 1)
+    axis.imshow(np.sqrt(share), cmap="Blues", vmin=0, vmax=1)
+    for i, j in zip(*np.nonzero(images)) if count <= COUNTED_CLASSES else ():
+        color = "white" if share[i, j] > 0.4 else "black"
+        axis.text(j, i, images[i, j], ha="center", va="center", color=color, fontsize=8)
+    if is_labeled:
+        axis.set_xticks(range(count), names, rotation=90 if is_turned else 0, fontsize=points)
+        axis.set_yticks(range(count), names, fontsize=points)
+    accuracy = 100 * np.trace(images) / max(images.sum(), 1)
+    title = f"{_head(source)}{accuracy:.2f} % of {images.sum()} images"
+    axis.set(xlabel="predicted", ylabel="true", title=title)
+    save_figure(figure, path)
+
+
+def _head(source):
+    return f"{shorten(source)}: " if source else ""
+
+
+def reliability(calibration: dict[str, Any], path: str | os.PathLike, source: str = "") -> None:
+    """Draws accuracy over confidence, and below it the share of the images in each bin.
+
+    Args:
+        calibration: The expected calibration error and the bins of confidence, as
+            `vit_keras.evaluation` computes them.
+        path: The PNG file to write.
+        source: The name of the data set, which heads the figure.
+    """
+    rows = [row for row in calibration["bins"] if row["images"]]
+    total = sum(row["images"] for row in rows)
+    middle = [(row["lower"] + row["upper"]) / 2 for row in rows]
+    width = [row["upper"] - row["lower"] for row in rows]
+    figure, axes = new_figure(4.6, 5.2, rows=2)
+    axes[0, 0].get_gridspec().set_height_ratios([3, 1])
+    bars = {"width": width, "edgecolor": "white", "linewidth": 0.8}
+    axes[0, 0].bar(middle, [row["accuracy"] for row in rows], color=BLUE, **bars)
+    confidence = [row["confidence"] for row in rows]
+    accuracy = [row["accuracy"] for row in rows]
+    axes[0, 0].plot([0, 1], [0, 1], color=GRAY, linestyle="--", label="perfectly calibrated")
+    axes[0, 0].plot(confidence, accuracy, "o", color=ORANGE, label="mean confidence", markersize=4)
+    axes[0, 0].set(ylabel="accuracy", xlim=(0, 1), ylim=(0, 1.02))
+    title = f"{_head(source)}expected calibration error {100 * calibration['ece']:.2f} %"
+    axes[0, 0].set_title(title, fontsize=10 if len(title) < 45 else 8)
+    axes[0, 0].legend(frameon=False, loc="upper left", fontsize=8)
+    axes[1, 0].bar(middle, [100 * row["images"] / total for row in rows], color=GRAY, **bars)
+    axes[1, 0].set(xlabel="confidence", ylabel="% of images", xlim=(0, 1))
+    save_figure(figure, path)
+
+
+def label_bars(rows: Sequence[dict[str, Any]], path: str | os.PathLike, source: str = "") -> None:
+    """Draws the average precision of each label as a bar, and its F1 as a dot.
+
+    Args:
+        rows: The "labels" of a report by `vit_keras.evaluation`.
+        path: The PNG file to write.
+        source: The name of the data set, which heads the figure.
+    """
+    shown = list(rows)[:COUNTED_CLASSES]
+    figure, axes = new_figure(6.4, 1.2 + 0.3 * len(shown))
+    axis, places = axes[0, 0], range(len(shown))
+    percent = lambda key: [100 * (row[key] or 0) for row in shown]
+    axis.barh(places, percent("average_precision"), color=BLUE, label="average precision")
+    axis.plot(percent("f1"), places, "o", color=ORANGE, label="F1 at the threshold")
+    axis.set_yticks(places, [f"{shorten(row['name'])} ({row['positives']})" for row in shown])
+    axis.invert_yaxis()
+    axis.set(xlabel="%", xlim=(0, 101), title=f"{_head(source)}labels (pictures that have them)")
+    handles = axis.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=2, frameon=False)
+    save_figure(figure, path)
+
+
+def number_errors(
+    rows: Sequence[dict[str, Any]], path: str | os.PathLike, source: str = ""
+) -> None:
+    """Draws predicted over true numbers, and the errors' distribution, a row for each number.
+
+    Args:
+        rows: The "numbers" of a report by `vit_keras.evaluation`.
+        path: The PNG file to write.
+        source: The name of the data set, which heads the figure.
+    """
+    shown = [row for row in rows if row["points"]]
+    figure, axes = new_figure(8, 3.4 * len(shown), rows=len(shown), columns=2)
+    for (scatter, histogram), row in zip(axes, shown):
+        true, predicted = np.array(row["points"]).T
+        ends = [min(true.min(), predicted.min()), max(true.max(), predicted.max())]
+        scatter.plot(ends, ends, color=GRAY, linestyle="--")
+        scatter.plot(true, predicted, ".", color=BLUE, alpha=0.5, markersize=4)
+        r2 = "" if row["r2"] is None else f", R² {row['r2']:.3f}"
+        scatter.set(xlabel="true", ylabel="predicted", title=f"{shorten(row['name'])}{r2}")
+        histogram.hist(predicted - true, bins=40, color=BLUE)
+        histogram.axvline(0, color=GRAY, linestyle="--")
+        histogram.set(xlabel="predicted - true", ylabel="images")
+        histogram.set_title(f"mean absolute error {row['mae']:.4g}", fontsize=10)
+    if source:
+        figure.suptitle(shorten(source))
+    save_figure(figure, path)

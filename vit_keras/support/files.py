@@ -1,0 +1,241 @@
+"""Files and folders that are replaced in one step: a reader sees the old one or the new one.
+
+Everything is written into a hidden folder beside its place, flushed to the disk, and renamed. A
+lock beside the hidden folder lets one process at a time write there; what a killed one has left is
+removed by the next replacement of the same name.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+
+from vit_keras.support.file_lock import LOCK, exclusive_lock
+
+PLACEHOLDERS = {  # by the first bytes, in small letters
+    b"version https://git-lfs": "a pointer of Git LFS. Run `git lfs pull` in its folder",
+    b"<!doctype html": "a web page. Download the file itself",
+}
+
+PARTIAL = ".partial-"  # begins the name of a hidden folder
+OLD = ".old"  # in a hidden folder, what is being replaced
+# What a disk answers, whatever is written. Libraries in C and Rust pass on the text of the system
+# alone, in exceptions of their own.
+CAUSES = tuple(
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EINTR")
+    if hasattr(errno, name)
+)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[str]:
+    """Yields a temporary file name; the file written there replaces `path` on exit.
+
+    The temporary file has the name of `path` and lies in a hidden folder beside it, where libraries
+    may put temporary files of their own. After an error, `path` is as it was and the hidden folder
+    is removed. Another writer of `path` waits.
+
+    Raises:
+        OSError: `path` is a folder, or the disk cannot hold the file. The error names `path`.
+
+    Example:
+        with replacing("model.keras") as temporary:
+            model.save(temporary)
+    """
+    path = pathlib.Path(path).absolute()
+    if path.is_dir():
+        raise IsADirectoryError(f"{str(path)!r} is a folder, and no file. Delete or rename it")
+    with _hidden_folder(path) as hidden:
+        yield str(temporary := hidden / path.name)
+        _flush(temporary)  # otherwise a power cut could leave the new name with an empty file
+        os.replace(temporary, path)
+
+
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Writes `text` in UTF-8 to `path`, which it replaces in one step."""
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def read_text(path: str | os.PathLike, remedy: str) -> str:
+    """Reads a file in UTF-8.
+
+    Raises:
+        ValueError: If it holds other bytes. The message ends with the `remedy`.
+    """
+    with open(path, encoding="utf-8") as file:
+        try:
+            return file.read()
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{os.fspath(path)!r} is damaged (it is not UTF-8 from byte {error.start} on). "
+                f"{remedy}"
+            ) from error
+
+
+def check_arrived(path: str | os.PathLike) -> None:
+    """Checks that a file is not what a clone or a download leaves in place of large files.
+
+    Raises:
+        ValueError: If it is. The message names it, and says how to get the file.
+    """
+    with open(path, "rb") as file:
+        head = file.read(32).lower()
+    for first, what in PLACEHOLDERS.items():
+        if head.startswith(first):
+            raise ValueError(f"{os.fspath(path)!r} is {what}")
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """The SHA-256 of a file, as 64 hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def replacing_folder(folder: str | os.PathLike, keep: bool = False) -> Iterator[pathlib.Path]:
+    """Yields a new folder beside `folder`, which takes the place of `folder` on exit.
+
+    Missing parents are made. After an error, the old folder is as it was and the new one is
+    removed. A process that is killed between two renames leaves the old folder under a hidden
+    name: the next `replacing_folder` or `recover` puts it back.
+
+    Args:
+        folder: The folder.
+        keep: Whether files of the old folder stay that the block writes no successor of.
+
+    Raises:
+        NotADirectoryError: `folder` is a file.
+        OSError: The disk cannot hold the folder. The error names `folder`.
+
+    Example:
+        with replacing_folder("export") as new:
+            (new / "labels.txt").write_text("cat")
+    """
+    folder = pathlib.Path(os.path.realpath(folder))  # a link to a folder stays
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(
+            f"`folder` must be a folder or a new name. Received: {str(folder)!r}, a file to delete"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _hidden_folder(folder) as hidden:
+        (new := hidden / folder.name).mkdir()
+        yield new
+        if keep and folder.exists():
+            _add_missing(folder, new)
+        for path in (*filter(pathlib.Path.is_file, sorted(new.rglob("*"))), new):
+            _flush(path)
+        if folder.exists():
+            os.replace(folder, hidden / OLD)
+        os.replace(new, folder)
+        _flush(folder.parent)
+
+
+def remove_folder(folder: str | os.PathLike) -> None:
+    """Deletes `folder` and what it holds; its name disappears first, so no part of it is seen.
+
+    What another process has open may stay under a hidden name, for `recover`.
+    """
+    folder = pathlib.Path(folder).absolute()
+    with _hidden_folder(folder) as hidden:
+        os.replace(folder, hidden / folder.name)
+
+
+def recover(parent: str | os.PathLike) -> None:
+    """Removes what killed processes left in `parent`, and puts back what they were replacing."""
+    for left in pathlib.Path(parent).glob(f"{PARTIAL}*"):
+        remove_remains(left.with_name(left.name.removeprefix(PARTIAL).removesuffix(LOCK)))
+
+
+def remove_remains(path: str | os.PathLike) -> None:
+    """Does what `recover` does for `path` alone, unless a living process writes it."""
+    with contextlib.suppress(OSError), _hidden_folder(pathlib.Path(path).absolute(), _give_up):
+        pass
+
+
+def _give_up():
+    raise BlockingIOError
+
+
+@contextlib.contextmanager
+def _hidden_folder(path, on_wait=lambda: None):
+    """Yields an empty folder beside `path` that this process has for itself, and removes it."""
+    hidden = path.with_name(PARTIAL + path.name)
+    with naming(path, hidden), exclusive_lock(f"{hidden}{LOCK}", on_wait):
+        _clear(hidden, path)
+        try:
+            hidden.mkdir(exist_ok=True)
+            yield hidden
+        finally:
+            _clear(hidden, path)
+
+
+def _clear(hidden, path):
+    """Removes a hidden folder, as far as possible; an unfinished replacement is undone before."""
+    if (hidden / OLD).exists() and (hidden / path.name).exists():
+        os.replace(hidden / OLD, path)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _add_missing(folder, new):
+    """Puts what `new` lacks of `folder` into it, by links where the file system has them."""
+
+    def present(where, names):
+        place = new / os.path.relpath(where, folder)
+        return [name for name in names if name.startswith(PARTIAL) or (place / name).exists()]
+
+    shutil.copytree(folder, new, True, present, _link, dirs_exist_ok=True)
+
+
+def _link(path, new):
+    try:
+        os.link(path, new, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(path, new, follow_symlinks=False)
+
+
+def _flush(path):
+    """Writes a file or a folder's names to the disk."""
+    if os.name == "nt" and os.path.isdir(path):
+        return  # Windows cannot open a folder
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike, *temporaries: str | os.PathLike) -> Iterator[None]:
+    """Turns what the block raises because of the disk into an OSError that names `path`.
+
+    Errors of other files, and others than the disk's, pass unchanged.
+
+    Args:
+        path: The file or folder that the block writes.
+        temporaries: The names under which the block writes it.
+
+    Raises:
+        OSError: With `path`, the number and the text of the cause, such as "No space left on
+            device".
+    """
+    try:
+        yield
+    except Exception as error:
+        hidden = tuple(os.fspath(name) for name in temporaries)
+        if (cause := _cause(error, os.fspath(path), hidden)) is None:
+            raise
+        raise OSError(cause, os.strerror(cause), os.fspath(path)) from error
+
+
+def _cause(error, path, hidden):
+    """The number of the disk's error that `error` tells of; None if it tells of something else."""
+    if isinstance(error, OSError) and error.filename is not None:
+        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        ours = any(name.startswith(hidden) for name in names) or names == [os.path.dirname(path)]
+        return error.errno if ours else None
+    return next((number for number in CAUSES if os.strerror(number) in str(error)), None)

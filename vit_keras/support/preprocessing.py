@@ -1,0 +1,201 @@
+"""The way from a picture's pixels to a model's input, which models carry."""
+
+import dataclasses
+import warnings
+from typing import Any
+
+import numpy as np
+
+from vit_keras.support.annotated import check_types, short
+
+METHODS = ("bilinear", "bicubic", "nearest")  # of the resize; the last one is for masks
+ROUNDINGS = ("none", "torchvision", "transformers")
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """The way from a picture's pixels to a model's input.
+
+    The defaults are for new models: inputs in [-1, 1], as in the published ViT code, and Pillow's
+    resize, which other projects have as well. The resize of published weights is their own.
+
+    Attributes:
+        mean: Subtracted from pixels divided by `levels`: one value, or one for each channel.
+        std: Divides the difference: one value, or one for each channel.
+        interpolation: The method of the resize, "bilinear" or "bicubic".
+        antialias: Whether the resize averages the pixels that it would skip in a larger picture.
+        crop_fraction: The side of a central crop as a fraction of the picture's shorter side. None
+            resizes the whole picture to the model's size, whatever its shape.
+        rounding: What becomes whole besides sizes. "torchvision" resizes as its transforms, timm's
+            and OpenCLIP's do with Pillow: levels are rounded after each axis, the shorter side
+            before a crop is rounded down, and the longer side follows from it. "transformers" also
+            rounds the corner of a crop down, where the others round half a pixel to the even side.
+            "none" rounds no levels, and the longer side follows from the exact shorter side.
+        levels: The level that is white: 255 for 8 bits, 4095 or 65535 for 12 or 16, and 1 for
+            floats.
+        bands: The channels of a file that the model takes, in its order, counted from 1; empty for
+            all of them.
+
+    Raises:
+        ValueError: If a field has another value.
+
+    Example:
+        >>> Preprocessing().normalize(np.array([0.0, 127.5, 255.0]))
+        array([-1.,  0.,  1.])
+    """
+
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[float, ...] = (0.5,)
+    interpolation: str = "bilinear"
+    antialias: bool = True
+    crop_fraction: float | None = None
+    rounding: str = "torchvision"
+    levels: float = 255.0
+    bands: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        check_types(self)
+        if not self.mean or not self.std or 0 in self.std or not _are_colors(self.mean, self.std):
+            raise ValueError(
+                "`mean` and `std` must hold numbers below 1e6, and `std` none that is 0. "
+                f"Received: mean={short(self.mean)}, std={short(self.std)}"
+            )
+        if self.levels <= 0 or min(self.bands, default=1) < 1:
+            raise ValueError(
+                "`levels` must be above 0, and `bands` be counted from 1. "
+                f"Received: levels={self.levels}, bands={self.bands}"
+            )
+        for name, choices in (("interpolation", METHODS), ("rounding", ROUNDINGS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"`{name}` must be one of {', '.join(map(repr, choices))}. "
+                    f"Received: {getattr(self, name)!r}"
+                )
+        if self.crop_fraction is not None and not 0 < self.crop_fraction <= 1:
+            raise ValueError(
+                "`crop_fraction` must be above 0 and at most 1, or None. "
+                f"Received: {self.crop_fraction!r}"
+            )
+
+    @property
+    def rounds_levels(self) -> bool:
+        """Whether a resize rounds pixels to whole levels from 0 to 255, as Pillow does."""
+        is_whole = self.rounding != "none" and self.interpolation != "nearest"
+        return is_whole and self.levels == 255
+
+    @property
+    def input_type(self) -> str:
+        """The type of the pixels that an exported model takes: uint8 for 8 bits, or float32."""
+        return "uint8" if self.levels == 255 else "float32"
+
+    def normalize(self, pixels):
+        """Turns float pixels `(..., C)` in [0, levels] into the model's input, `(..., C)`."""
+        if self.levels <= 255 and str(getattr(pixels, "dtype", "")).endswith("uint16"):
+            raise ValueError(
+                f"Pixels must have levels up to {self.levels:g}. Received: uint16. Bring them to "
+                "these levels: data.normalize(pixels, preprocessing)"
+            )
+        mean, std = (self.levels * np.asarray(v, "float32") for v in (self.mean, self.std))
+        return (pixels - mean) / std
+
+    def unscaled(self) -> "Preprocessing":
+        """Returns this preprocessing without the normalization: pixels stay in [0, levels]."""
+        return dataclasses.replace(self, mean=(0.0,), std=(1 / self.levels,))
+
+    def for_channels(self, channels: int) -> "Preprocessing":
+        """Returns this preprocessing with one mean and std, or one for each of `channels`.
+
+        Other numbers of values follow the patch kernels that are read for other channels: one
+        channel takes the average of all values, and more channels take the values in turn.
+
+        Example:
+            >>> Preprocessing(mean=(0.25, 0.5, 0.75)).for_channels(1).mean
+            (0.5,)
+        """
+
+        def fit(values):
+            if len(values) in (1, channels):
+                return values
+            if channels == 1:
+                return (sum(values) / len(values),)
+            return tuple(values[i % len(values)] for i in range(channels))
+
+        return dataclasses.replace(self, mean=fit(self.mean), std=fit(self.std))
+
+    def side_before_crop(self, side: int) -> int | None:
+        """Returns the whole pixels that `side` is a crop of, rounded down; None without a crop."""
+        return None if self.crop_fraction is None else int(side / self.crop_fraction + 1e-6)
+
+    def rescaling(self) -> tuple[list[float], list[float]]:
+        """Returns the normalization as the `scale` and `offset` of `keras.layers.Rescaling`."""
+        scale = [1 / (self.levels * std) for std in self.std]
+        return scale, [-mean / std for mean, std in zip(self.mean, self.std)]
+
+
+def _are_colors(*values) -> bool:
+    return all(abs(number) < 1e6 for several in values for number in several)
+
+
+def as_numbers(values: Any, name: str = "Pixels") -> Any:
+    """Returns lists and arrays as an array of finite numbers in the byte order of the machine.
+
+    Args:
+        values: What a user hands over. Tensors and other things are returned as they are.
+        name: What the numbers are, for messages.
+
+    Raises:
+        ValueError: If parts have different sizes, or if a value is no finite number.
+    """
+    if not isinstance(values, (np.ndarray, list, tuple)):
+        return values
+    try:
+        array = np.asarray(values)
+    except ValueError:  # parts of different sizes
+        array = np.array(None)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must be real numbers in one array. Received: {short(values)}. Resize pictures "
+            "one by one to one size, then join them: np.stack(pictures)"
+        )
+    if array.size and not np.isfinite([array.min(), array.max()]).all():
+        raise ValueError(f"{name} must be finite. Received: NaN or infinity. Replace them")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def as_inputs(images: Any, preprocessing: Preprocessing, warns: bool = True) -> Any:
+    """Returns lists and arrays of prepared pictures as an array, and warns of unprepared ones.
+
+    Args:
+        images: What a model is called with. Lists of other things than pictures, such as of a
+            model's inputs, are returned as they are, and so are tensors.
+        preprocessing: The model's preprocessing.
+        warns: Whether to warn of pictures in 0..1 as well, which may be bright ones.
+
+    Raises:
+        ValueError: As `as_numbers`.
+    """
+    first = images[0] if isinstance(images, (list, tuple)) and images else []
+    if isinstance(first, (list, tuple)) or getattr(first, "ndim", 4) == 3:
+        images = as_numbers(images)
+    if not isinstance(images, np.ndarray) or not images.size:
+        return images
+    black, white = preprocessing.normalize(np.array([[0.0], [preprocessing.levels]], "float32"))
+    black, white, low, high = map(float, (black.min(), white.max(), images.min(), images.max()))
+    is_small = warns and 0 <= low < high <= 1 and (black < -0.1 or white > 8)
+    if is_small or max(high, -low) > 8 * max(white, -black):
+        warnings.warn(
+            f"This model takes pictures in which black is {black:.3g} and white is {white:.3g}. "
+            f"Received: values from {low:.3g} to {high:.3g}. Prepare them by data.normalize(pixels,"
+            " model.preprocessing), or let model.preprocessing say how you prepare them",
+            stacklevel=3,
+        )
+    return images
+
+
+# The resize of the original code, `vit_jax`: of its files, and of files that do not say their own.
+PUBLISHED_PREPROCESSING = Preprocessing(antialias=False, rounding="none")
+
+
+def with_tuples(fields) -> dict[str, Any]:
+    """The fields of a frozen dataclass, whose tuples JSON turns into lists."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}

@@ -1,0 +1,142 @@
+"""What a model's outputs mean: one row of `KINDS` for each kind of label."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from vit_keras.support.annotated import check_types
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Kind(NamedTuple):
+    """A kind of label.
+
+    Attributes:
+        output: What an exported model returns: "softmax" or "sigmoid" of the logits, or "values".
+        losses: The losses that a run may minimize, the default first.
+        metric: The figure that chooses the best weights of a run, and heads its report. More is
+            better.
+        one: What one output is called.
+        several: What several outputs are called.
+    """
+
+    output: str
+    losses: tuple[str, ...]
+    metric: str
+    one: str
+    several: str
+
+
+KINDS = {
+    "classes": Kind(
+        "softmax",
+        ("softmax", "sigmoid", "focal", "logit_adjusted"),
+        "accuracy",
+        "class",
+        "classes",
+    ),
+    "labels": Kind("sigmoid", ("sigmoid", "focal"), "average_precision", "label", "labels"),
+    "numbers": Kind("values", ("mse", "mae", "huber"), "r2", "number", "numbers"),
+    "masks": Kind("softmax", ("pixels",), "miou", "class", "classes"),
+}
+VOID = 255  # the value of a mask where there is no class
+LOSSES = tuple(dict.fromkeys(loss for kind in KINDS.values() for loss in kind.losses))
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What a model's outputs mean.
+
+    Attributes:
+        kind: A name in `KINDS`: one of several "classes", any number of "labels", "numbers",
+            or "masks", with one of several classes for each pixel.
+        thresholds: The probability from which on each label counts as present; None for 0.5.
+        mean: What `outputs * std + mean` restores numbers from, one value for each output; None
+            for outputs that are the numbers themselves.
+        std: As `mean`.
+        shares: The share of each class among the training images, or of the images that have each
+            label, for losses of rare classes; None after training.
+        temperature: What the logits were divided by after training, so that the probabilities tell
+            how often the model is right; None if they were not. The head's weights hold it.
+
+    Raises:
+        ValueError: There is no such kind, or a field that belongs to another kind.
+
+    Example:
+        >>> Task("labels", thresholds=(0.5, 0.25)).row.output
+        'sigmoid'
+    """
+
+    kind: str = "classes"
+    thresholds: tuple[float, ...] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    shares: tuple[float, ...] | None = None
+    temperature: float | None = None
+
+    def __post_init__(self):
+        check_types(self)
+        if self.temperature is not None and not 0 < self.temperature < 1e6:
+            raise ValueError(
+                f"`temperature` must be above 0 and below 1e6. Received: {self.temperature}"
+            )
+        if self.kind not in KINDS:
+            raise ValueError(
+                f"`kind` must be one of {', '.join(map(repr, KINDS))}. Received: {self.kind!r}"
+            )
+        for name, kind in (("thresholds", "labels"), ("mean", "numbers"), ("std", "numbers")):
+            if getattr(self, name) is not None and self.kind != kind:
+                raise ValueError(
+                    f"`{name}` belongs to {kind}. Received: {name}={getattr(self, name)} for "
+                    f"{self.kind}"
+                )
+
+    @property
+    def row(self) -> Kind:
+        return KINDS[self.kind]
+
+    def threshold(self, index: int) -> float:
+        """The probability from which on label number `index` counts as present."""
+        return 0.5 if self.thresholds is None else self.thresholds[index]
+
+    def present(self, probabilities: "np.ndarray") -> "np.ndarray":
+        """Which labels count as present, `(..., K)` bool: those not below their thresholds.
+
+        Thresholds and probabilities are compared in the type of the probabilities.
+        """
+        least = [self.threshold(k) for k in range(probabilities.shape[-1])]
+        return probabilities >= probabilities.dtype.type(least)
+
+
+CLASSES = Task()
+
+
+def check_class_names(class_names: Sequence[str], num_classes: int) -> tuple[str, ...]:
+    """Checks that there is one name for each class.
+
+    Args:
+        class_names: The names, in the order of the logits.
+        num_classes: The number of classes.
+
+    Returns:
+        The names as a tuple.
+
+    Raises:
+        ValueError: There are more or fewer names than classes, or `class_names` is one string.
+
+    Example:
+        >>> check_class_names(["cat", "dog"], num_classes=2)
+        ('cat', 'dog')
+    """
+    if isinstance(class_names, str):
+        raise ValueError(
+            f"`class_names` must be a sequence of names. Received: class_names={class_names!r}"
+        )
+    if len(class_names) != num_classes:
+        raise ValueError(
+            "`class_names` must have one name for each class. "
+            f"Received: {len(class_names)} names for {num_classes} classes"
+        )
+    return tuple(class_names)

@@ -1,0 +1,158 @@
+"""The table of variants, one row for each.
+
+The variants come from Table 1 of the paper (B, L, H), from AugReg (Ti and S, arXiv 2106.10270),
+from Figure 4 (b, the halved B), from both papers (hybrids), and from BiT (ResNets, arXiv
+1912.11370). Scaling Vision Transformers (arXiv 2106.04560) adds g and G, PaLI (arXiv 2209.06794)
+adds e, Getting ViT in Shape (arXiv 2305.13035) adds So400m, and their code, big_vision, has mu, M
+and the shape-optimized g-opt and G-opt. The variants of other families, such as "DINOv2-S/14", come
+from the rows in `vit_keras.variants.families`.
+"""
+
+import difflib
+import re
+from typing import Any
+
+from vit_keras.variants import families
+from vit_keras.variants.families import sizes
+from vit_keras.variants.rows import (
+    IMAGE_SIZE,
+    ROOT_WIDTH,
+    FamilyVariant,
+    HybridVariant,
+    ResNetVariant,
+    Variant,
+    stem_stride,
+)
+
+DEFAULT = "B/16"  # the variant of a run that names none
+_TI, _S, _B, _L, _H = sizes.TI, sizes.S, sizes.B, sizes.L, sizes.H
+
+VISION_TRANSFORMERS = {
+    "Ti/16": Variant(16, *_TI),
+    "S/16": Variant(16, *_S),
+    "S/32": Variant(32, *_S),
+    "b/32": Variant(32, *_S),
+    "B/8": Variant(8, *_B),
+    "B/16": Variant(16, *_B),
+    "B/32": Variant(32, *_B),
+    "L/16": Variant(16, *_L),
+    "L/32": Variant(32, *_L),
+    "H/14": Variant(14, *_H),
+    "mu/16": Variant(16, 32, 1, 2, 128),
+    "M/16": Variant(16, *sizes.M),
+    "So400m/14": Variant(14, *sizes.SO400M),
+    "g/14": Variant(14, *sizes.G),
+    "g-opt/16": Variant(16, 1536, 40, 16, 6144),
+    "G/14": Variant(14, 1664, 48, 16, 8192),
+    "G-opt/16": Variant(16, 1536, 48, 16, 8192),
+    "e/14": Variant(14, 1792, 56, 16, 15360),
+}
+HYBRIDS = {
+    "R+Ti/16": HybridVariant(8, *_TI, resnet_layers=()),  # a token has 32 pixels, despite the name
+    "R26+S/32": HybridVariant(1, *_S, resnet_layers=(2, 2, 2, 2)),
+    "R26+B/32": HybridVariant(1, *_B, resnet_layers=(2, 2, 2, 2)),
+    "R50+B/16": HybridVariant(1, *_B, resnet_layers=(3, 4, 9)),
+    "R50+B/32": HybridVariant(1, *_B, resnet_layers=(3, 4, 6, 3)),
+    "R50+L/16": HybridVariant(1, *_L, resnet_layers=(3, 4, 9)),
+    "R50+L/32": HybridVariant(1, *_L, resnet_layers=(3, 4, 6, 3)),
+}
+RESNETS = {
+    "R50x1": ResNetVariant((3, 4, 6, 3), 1),
+    "R50x2": ResNetVariant((3, 4, 6, 3), 2),
+    "R50x3": ResNetVariant((3, 4, 6, 3), 3),
+    "R101x1": ResNetVariant((3, 4, 23, 3), 1),
+    "R101x3": ResNetVariant((3, 4, 23, 3), 3),
+    "R152x1": ResNetVariant((3, 8, 36, 3), 1),
+    "R152x2": ResNetVariant((3, 8, 36, 3), 2),
+    "R152x4": ResNetVariant((3, 8, 36, 3), 4),
+    "R200x3": ResNetVariant((3, 24, 36, 3), 3),
+}
+PAPER: dict[str, Variant | ResNetVariant] = {**VISION_TRANSFORMERS, **HYBRIDS, **RESNETS}
+VARIANTS: dict[str, Variant | ResNetVariant] = {**PAPER, **families.VARIANTS}
+
+
+def get(name: str) -> Variant | ResNetVariant:
+    """Returns a row of the table.
+
+    Args:
+        name: The name of a variant, such as "B/16", "R50+L/32", "R101x1" or "DINOv2-S/14".
+
+    Returns:
+        A `Variant`, `FamilyVariant`, `HybridVariant` or `ResNetVariant`.
+
+    Raises:
+        ValueError: If there is no such variant. The message lists the names, the nearest last.
+
+    Example:
+        ```python
+        vit_keras.variants.get("B/16").hidden_size  # 768
+        ```
+    """
+    if name in VARIANTS:
+        return VARIANTS[name]
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if (near := nearest(name)) else ""
+    raise ValueError(
+        f"`variant` must be one of {', '.join(map(repr, PAPER))}, or a family and its size, such "
+        f"as 'DINOv2-S/14'; the families are {', '.join(families.FAMILIES)}. "
+        f"Received: variant={name!r}.{hint}"
+    )
+
+
+WORDS = {"tiny": "ti", "small": "s", "base": "b", "large": "l", "huge": "h", "patch": "", "vit": ""}
+
+
+def nearest(name: str) -> list[str]:
+    """The variants that other projects call so, or whose names look alike, the nearest first.
+
+    Example:
+        >>> nearest("vit_base_patch16_224")
+        ['B/16']
+        >>> nearest("facebook/dinov2-small")
+        ['DINOv2-S/14']
+    """
+    plain = lambda text: "".join(re.findall(r"[a-z]+|\d+", text.lower()))
+    written = re.sub(r"[_-](224|384|512)\b.*", "", str(name).lower())
+    for word, letter in WORDS.items():
+        written = written.replace(word, letter)
+    same = families.spelled(name) or [row for row in PAPER if plain(row) == plain(written)]
+    return same or difflib.get_close_matches(str(name), VARIANTS, n=3, cutoff=0.4)
+
+
+def architecture(variant: str, /, **overrides: Any) -> dict[str, Any]:
+    """Returns the arguments of a variant's constructor in `vit_keras.models`.
+
+    Args:
+        variant: The name of a variant, such as "B/16". Those of families bring all that differs
+            from the paper's model, and the published `image_size` and `num_classes`.
+        **overrides: Arguments to add or to replace.
+
+    Raises:
+        ValueError: If there is no such variant.
+
+    Example:
+        ```python
+        arguments = vit_keras.variants.architecture("B/16", image_size=224, num_classes=10)
+        model = vit_keras.models.VisionTransformer(**arguments)
+        ```
+    """
+    return {**get(variant).constructor_arguments(), **overrides}
+
+
+__all__ = [
+    "DEFAULT",
+    "HYBRIDS",
+    "IMAGE_SIZE",
+    "PAPER",
+    "RESNETS",
+    "ROOT_WIDTH",
+    "VARIANTS",
+    "VISION_TRANSFORMERS",
+    "FamilyVariant",
+    "HybridVariant",
+    "ResNetVariant",
+    "Variant",
+    "architecture",
+    "get",
+    "nearest",
+    "stem_stride",
+]

@@ -1,0 +1,94 @@
+"""A row of the table of families."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vit_keras.variants.rows import FamilyVariant, Variant
+
+# What a model has where its family's row says nothing else.
+PLAIN = {
+    "num_classes": None,
+    "classifier": "token",
+    "position_embedding": "learned",
+    "gelu": "exact",
+    "layer_norm_epsilon": 1e-6,
+}
+PAPERS = "https://arxiv.org/abs/"
+CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+BICUBIC = {"interpolation": "bicubic", "antialias": True}
+BILINEAR = {"interpolation": "bilinear", "antialias": True}
+CROP_7_8 = {"crop_fraction": 0.875}
+CROP_ALL = {"crop_fraction": 1.0}  # the shorter side has the size of the model
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A family of models: how they differ from the paper's Vision Transformer, and their sizes.
+
+    Attributes:
+        name: The beginning of the names of its variants, such as "DINOv2".
+        title: The title of its paper.
+        paper: The URL of the paper.
+        license: The license of the published weights.
+        function: The names of its constructors in `vit_keras.applications`, with `{}` for the size.
+        sizes: `{name of a size: Variant}`.
+        arguments: The arguments of `VisionTransformer` that the models share, besides the sizes:
+            the fields of `ViTOptions`, `classifier`, `gelu`, `layer_norm_epsilon` and so on. The
+            published models have `num_classes` outputs.
+        differences: `{name of a size: arguments that it has besides, or in their place}`.
+        pixels: The side of the images that the published models take.
+        other_pixels: `{name of a size: the side, where it differs}`.
+        preprocessing: The fields of `vit_keras.models.Preprocessing`.
+        resizing: The rules for positions and for patches, see `vit_keras.layers.resizing.Resizing`.
+        suffix: The end of the names of its variants.
+
+    Example:
+        ```python
+        vit_keras.variants.families.FAMILIES["DINOv2"].arguments["layer_scale"]  # 1e-05
+        ```
+    """
+
+    name: str
+    title: str
+    paper: str
+    license: str
+    function: str
+    sizes: Mapping[str, Variant]
+    arguments: Mapping[str, Any]
+    preprocessing: Mapping[str, Any]
+    resizing: tuple[str, str] = ("bicubic", "bilinear_half_pixel")
+    differences: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    pixels: int = 224
+    other_pixels: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    suffix: str = ""
+
+    @property
+    def key(self) -> str:
+        """The name in the table, such as "DINOv2" or "DINOv2-reg"."""
+        return self.name + self.suffix
+
+    def variants(self) -> Iterator[tuple[str, FamilyVariant]]:
+        """Yields the name and the row of each variant."""
+        for size, row in self.sizes.items():
+            arguments = {**PLAIN, **self.arguments, **self.differences.get(size, {})}
+            pixels = self.other_pixels.get(size, self.pixels)
+            facts: dict[str, Any] = {
+                "family": self.key,
+                "size": size,
+                "pixels": pixels,
+                "arguments": arguments,
+            }
+            yield self.variant(size), FamilyVariant(**dataclasses.asdict(row), **facts)
+
+    def variant(self, size: str) -> str:
+        """Returns the name of the variant of a size, such as "DINOv2-S/14" of "S/14"."""
+        return f"{self.name}-{size}{self.suffix}"
+
+    def function_of(self, size: str) -> str:
+        """Returns the name of the constructor of a size, such as "DINOv2S14" of "S/14"."""
+        words = size.replace("/", "").replace("+", "Plus").replace("g-opt", "Gopt")
+        words = words.replace("-", "_")
+        return self.function.format(f"_{words}" if words[0].isdigit() else words)

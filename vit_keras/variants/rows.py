@@ -1,0 +1,120 @@
+"""The rows of the tables of variants: the sizes of a model, and what else its constructor takes."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+ROOT_WIDTH = 64  # channels of the root of a ResNet of width 1
+IMAGE_SIZE = 224  # pixels
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """The dimensions of a Vision Transformer.
+
+    Attributes:
+        patch_size: Side of a patch in pixels.
+        hidden_size: Width of the tokens.
+        num_layers: Number of encoder blocks.
+        num_heads: Number of attention heads in each block.
+        mlp_dim: Width of the hidden layer in each block's MLP.
+    """
+
+    patch_size: int
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    mlp_dim: int
+
+    @property
+    def stride(self) -> int:
+        """The number of pixels that must divide the sides of an image."""
+        return self.patch_size
+
+    @property
+    def image_size(self) -> int:
+        """The side in pixels of the images that a model takes where nothing else is said."""
+        return IMAGE_SIZE
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor in `vit_keras.models`."""
+        return dataclasses.asdict(self)
+
+    @property
+    def feature_size(self) -> int:
+        """The width of the features that the classifier reads."""
+        return self.hidden_size
+
+
+@dataclasses.dataclass(frozen=True)
+class FamilyVariant(Variant):
+    """The dimensions of a model of another family, and how it differs from the paper's model.
+
+    Attributes:
+        family: The name of the family in `vit_keras.variants.families`, such as "DINOv2".
+        size: The name of the size in the family, such as "S/14".
+        pixels: The side of the images that the published model takes.
+        arguments: The other arguments of the constructor, such as `{"layer_scale": 1e-5}`.
+    """
+
+    family: str
+    size: str
+    pixels: int
+    arguments: Mapping[str, Any] = dataclasses.field(hash=False)
+
+    @property
+    def image_size(self) -> int:
+        return self.pixels
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        sizes = {field.name: getattr(self, field.name) for field in dataclasses.fields(Variant)}
+        return {"image_size": self.pixels, **sizes, **self.arguments}
+
+
+@dataclasses.dataclass(frozen=True)
+class HybridVariant(Variant):
+    """The dimensions of a transformer that reads the map of a ResNet.
+
+    Attributes:
+        patch_size: Side of a patch in cells of the ResNet's map.
+        resnet_layers: Number of units in each stage of the ResNet; empty for the root alone.
+        resnet_width: Factor of the ResNet's widths.
+    """
+
+    resnet_layers: tuple[int, ...]
+    resnet_width: float = 1
+
+    @property
+    def stride(self) -> int:
+        return self.patch_size * stem_stride(self.resnet_layers)
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNetVariant:
+    """The dimensions of a ResNet, which takes images of any size.
+
+    Attributes:
+        resnet_layers: Number of units in each stage.
+        resnet_width: Factor of all widths.
+    """
+
+    resnet_layers: tuple[int, ...]
+    resnet_width: float
+    image_size: ClassVar[int] = IMAGE_SIZE
+
+    @property
+    def stride(self) -> int:
+        return 1
+
+    @property
+    def feature_size(self) -> int:
+        return int(4 * ROOT_WIDTH * self.resnet_width) * 2 ** (len(self.resnet_layers) - 1)
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor in `vit_keras.models`."""
+        return dataclasses.asdict(self)
+
+
+def stem_stride(resnet_layers: tuple[int, ...]) -> int:
+    """The side in pixels of a cell in a ResNet's map: 4, doubled by each stage after the first."""
+    return 4 * 2 ** max(len(resnet_layers) - 1, 0)
