@@ -9,14 +9,14 @@ import pytest
 from tests.helpers import ROOT, assert_close, randomise
 from tests.layers import test_harness
 from vit_keras import inspection
-from vit_keras.inspection import rules
+from vit_keras.inspection import cost_rules
 from vit_keras.models import VisionTransformer
 
 
 @pytest.fixture
 def example(monkeypatch):
     """The names that the page's code defines; what it registers is removed after the test."""
-    monkeypatch.setattr(rules, "RULES", dict(rules.RULES))
+    monkeypatch.setattr(cost_rules, "RULES", dict(cost_rules.RULES))
     monkeypatch.setattr(test_harness, "CASES", dict(test_harness.CASES))
     page = (ROOT / "CONTRIBUTING.md").read_text()
     section = page.partition("\n## A new layer\n")[2].partition("\n## ")[0]
