@@ -84,6 +84,7 @@ lint: prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.size
 
 # Spelling in American English, style, and the phrases and names that the project avoids.
 prose: $(VENV)/installed
