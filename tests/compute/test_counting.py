@@ -185,7 +185,7 @@ def test_training_costs_three_passes_and_days_follow():
 def test_what_cannot_be_counted_is_named():
     images = keras.Input((8, 8, 3))
     unknown = keras.Model(images, keras.layers.DepthwiseConv2D(3, name="odd")(images))
-    with pytest.raises(ValueError, match=r"layer 'odd', a Depthwise.*`vit_keras\.inspection\.RULES`"):
+    with pytest.raises(ValueError, match=r"layer 'odd', a Depth.*`vit_keras\.inspection\.RULES`"):
         inspection.flops(unknown)
     joined = attention_maps(VisionTransformer(8, 4, **SMALL))
     with pytest.raises(ValueError, match="needs a cost rule.*a Stack, which has none"):
