@@ -8,7 +8,7 @@ import pytest
 
 import vit_keras
 from vit_keras import layers
-from vit_keras.layers import resizing
+from vit_keras.support import resizing
 
 pytestmark = pytest.mark.once
 ROOMS = (layers, resizing)

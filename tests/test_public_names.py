@@ -30,7 +30,7 @@ ROOMS = (
     "exporting",
     "inspection",
     "layers",
-    "layers.resizing",
+    "support.resizing",
     "legacy",
     "models",
     "retrieval",

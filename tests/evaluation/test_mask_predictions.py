@@ -10,8 +10,8 @@ from vit_keras import data, evaluation
 from vit_keras.evaluation.mask_prediction import palette, starts
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.evaluation.reports import draw_report, headline, report, report_table
-from vit_keras.layers.resizing import INTERPOLATIONS
 from vit_keras.models import Preprocessing
+from vit_keras.support.resizing import INTERPOLATIONS
 from vit_keras.support.tasks import VOID, Task
 
 pytestmark = pytest.mark.once

@@ -9,8 +9,8 @@ from PIL import Image
 from tests.helpers import randomise, to_numpy
 from vit_keras import commands, evaluation, exporting
 from vit_keras.evaluation.predictors import Predictor, softmax
-from vit_keras.layers.resizing import INTERPOLATIONS
 from vit_keras.models import Preprocessing, VisionTransformer, segmenter
+from vit_keras.support.resizing import INTERPOLATIONS
 from vit_keras.support.tasks import Task
 from vit_keras.weights import save_model
 

@@ -8,7 +8,6 @@ from tests import reference
 from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import weights
 from vit_keras.config import ModelConfig
-from vit_keras.layers.resizing import resize_position_embeddings
 from vit_keras.models import (
     HybridViT,
     VisionTransformer,
@@ -17,6 +16,7 @@ from vit_keras.models import (
     positions_of,
     with_image_size,
 )
+from vit_keras.support.resizing import resize_position_embeddings
 from vit_keras.weights.formats import registry
 
 SIZES = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}

@@ -6,7 +6,6 @@ import pytest
 
 from tests import reference
 from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
-from vit_keras.layers.resizing import INTERPOLATIONS
 from vit_keras.models import (
     HybridViT,
     ResNet,
@@ -15,6 +14,7 @@ from vit_keras.models import (
     intermediates,
     with_image_size,
 )
+from vit_keras.support.resizing import INTERPOLATIONS
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,6 @@ import pytest
 from tests import reference
 from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import models
-from vit_keras.layers.resizing import (
-    INTERPOLATIONS,
-    Resizing,
-    resize_position_embeddings,
-    resize_relative_table,
-)
 from vit_keras.models import (
     HybridViT,
     ResNet,
@@ -20,6 +14,12 @@ from vit_keras.models import (
     patch_grid,
     with_image_size,
     with_patch_size,
+)
+from vit_keras.support.resizing import (
+    INTERPOLATIONS,
+    Resizing,
+    resize_position_embeddings,
+    resize_relative_table,
 )
 
 POSITIONS, KERNEL = "posembed_input/pos_embedding", "embedding/kernel"

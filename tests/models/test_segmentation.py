@@ -7,7 +7,6 @@ import pytest
 from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import inspection
 from vit_keras.exporting import for_inference
-from vit_keras.layers.resizing import INTERPOLATIONS
 from vit_keras.models import (
     Preprocessing,
     VisionTransformer,
@@ -17,6 +16,7 @@ from vit_keras.models import (
     segmenter,
     with_image_size,
 )
+from vit_keras.support.resizing import INTERPOLATIONS
 from vit_keras.support.tasks import Task
 
 SIZES = {"hidden_size": 24, "num_layers": 5, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}

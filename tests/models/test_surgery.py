@@ -7,7 +7,6 @@ import pytest
 from tests import reference
 from tests.helpers import GOLDEN, assert_close, randomise, to_numpy, weights_by_path
 from vit_keras.inspection import feature_components, position_similarity, views_of
-from vit_keras.layers.resizing import resize_position_embeddings
 from vit_keras.models import (
     ImageModel,
     Preprocessing,
@@ -17,6 +16,7 @@ from vit_keras.models import (
     patch_grid,
     with_image_size,
 )
+from vit_keras.support.resizing import resize_position_embeddings
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import assert_close
-from vit_keras.layers.resizing import (
+from vit_keras.support.resizing import (
     INTERPOLATIONS,
     adapt_patch_kernel,
     change_channels,

@@ -5,7 +5,7 @@ import pytest
 
 from tests.helpers import GOLDEN, assert_close
 from tests.peers import peer
-from vit_keras.layers.resizing import (
+from vit_keras.support.resizing import (
     INTERPOLATIONS,
     resize_axis_embeddings,
     resize_position_embeddings,

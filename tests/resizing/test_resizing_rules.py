@@ -2,7 +2,7 @@
 
 import pytest
 
-from vit_keras.layers.resizing import INTERPOLATIONS, Resizing, interpolation
+from vit_keras.support.resizing import INTERPOLATIONS, Resizing, interpolation
 
 pytestmark = pytest.mark.once
 

@@ -8,8 +8,8 @@ from PIL import Image
 
 from tests.helpers import assert_close, randomise, weights_by_path
 from vit_keras import commands, evaluation
-from vit_keras.layers.resizing import resize_position_embeddings
 from vit_keras.models import VisionTransformer
+from vit_keras.support.resizing import resize_position_embeddings
 from vit_keras.weights import open_model, save
 
 SIZES = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 48}

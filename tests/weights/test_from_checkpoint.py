@@ -6,8 +6,8 @@ import pytest
 from tests.helpers import GOLDEN, assert_close, to_numpy, weights_by_path
 from tests.weights.builds import build, other_numerics
 from vit_keras import weights
-from vit_keras.layers.resizing import resize_position_embeddings
 from vit_keras.models import with_image_size
+from vit_keras.support.resizing import resize_position_embeddings
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
 

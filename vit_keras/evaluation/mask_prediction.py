@@ -26,9 +26,9 @@ from vit_keras.evaluation.metrics import (
     share_of,
 )
 from vit_keras.evaluation.predictors import NO_IMAGES, Predictor, softmax
-from vit_keras.layers.resizing import INTERPOLATIONS
 from vit_keras.support import extras
 from vit_keras.support.files import replacing
+from vit_keras.support.resizing import INTERPOLATIONS
 from vit_keras.support.tasks import VOID, Task
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from vit_keras.inspection.attention import patch_distances
-from vit_keras.layers.resizing import INTERPOLATIONS
 from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure, wrap
+from vit_keras.support.resizing import INTERPOLATIONS
 
 Path = str | os.PathLike
 ACROSS = 15  # characters of a title that fit across a picture, or along its side

@@ -13,7 +13,7 @@ from keras import ops
 from vit_keras.layers.base import SeededLayer, check_tokens, pair
 from vit_keras.layers.initializers import Normal
 from vit_keras.layers.position_tables import prefix_tokens, sincos_2d
-from vit_keras.layers.resizing.interpolation import grid_matrices
+from vit_keras.support.resizing.interpolation import grid_matrices
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
@@ -181,7 +181,7 @@ class AddResizedPositions(keras.layers.Layer):
         positions: The other layer, such as `AddPositionEmbs`.
         grid: Its rows and columns (h, w) of patches.
         new_grid: The rows and columns (h', w') of the tokens that this layer gets.
-        interpolation: The name of a rule in `vit_keras.layers.resizing.INTERPOLATIONS`.
+        interpolation: The name of a rule in `vit_keras.support.resizing.INTERPOLATIONS`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:

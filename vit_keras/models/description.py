@@ -2,9 +2,9 @@
 
 import keras
 
-from vit_keras.layers.resizing import Resizing
 from vit_keras.models.image_model import ImageModel
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing
+from vit_keras.support.resizing import Resizing
 from vit_keras.support.tasks import Task
 
 
@@ -53,7 +53,7 @@ def resizing_of(model: keras.Model) -> Resizing:
         model: Any Keras model.
 
     Returns:
-        A `vit_keras.layers.resizing.Resizing`. A model that carries none gets the published code's.
+        A `vit_keras.support.resizing.Resizing`. A model that carries none gets the published code's.
 
     Example:
         >>> resizing_of(vit_keras.applications.ViTTi16()).positions

@@ -8,12 +8,12 @@ import keras
 import numpy as np
 
 from vit_keras.layers import backends
-from vit_keras.layers.resizing import Resizing
 from vit_keras.models.compile_checks import check_compile
 from vit_keras.models.input_shapes import check_images, check_inputs
 from vit_keras.support.annotated import fits, short
 from vit_keras.support.keras_internals import is_jax_state, is_torch_optimizer
 from vit_keras.support.preprocessing import Preprocessing, with_tuples
+from vit_keras.support.resizing import Resizing
 from vit_keras.support.tasks import CLASSES, Task
 
 
@@ -68,7 +68,7 @@ class ImageModel(keras.Model):
             images have channels, by `Preprocessing.for_channels`.
         class_names: Names of the classes, labels or numbers in the order of the outputs, or None.
         task: A `Task`: whether the outputs are classes, of which one is right, or other things.
-        resizing: A `vit_keras.layers.resizing.Resizing`: the rules by which the publisher of the
+        resizing: A `vit_keras.support.resizing.Resizing`: the rules by which the publisher of the
             weights adapts them to other sizes of images and patches.
 
     Example:

@@ -4,16 +4,16 @@ import keras
 
 from vit_keras.layers import AddPositionEmbs, AddPositionEmbs2D, PatchEmbedding
 from vit_keras.layers.base import pair
-from vit_keras.layers.resizing import (
+from vit_keras.models.description import copy_description, resizing_of
+from vit_keras.models.lora import lora_layers, merge_lora
+from vit_keras.models.surgery import grid_of_layers, nested_backbones, patch_grid
+from vit_keras.support.resizing import (
     Resizing,
     resample_patch_kernel,
     resize_axis_embeddings,
     resize_position_embeddings,
     resize_relative_table,
 )
-from vit_keras.models.description import copy_description, resizing_of
-from vit_keras.models.lora import lora_layers, merge_lora
-from vit_keras.models.surgery import grid_of_layers, nested_backbones, patch_grid
 
 RELATIVE_TABLE = "/relative_2d/table"  # the end of the paths of BEiT's biases
 
@@ -30,7 +30,7 @@ def with_image_size(
     Args:
         model: A functional model of this package.
         image_size: Pixels, an int or (height, width).
-        interpolation: A name in `vit_keras.layers.resizing.INTERPOLATIONS`. None takes
+        interpolation: A name in `vit_keras.support.resizing.INTERPOLATIONS`. None takes
             `model.resizing.positions`, the rule of the code that the weights come from.
 
     Returns:
@@ -59,14 +59,14 @@ def with_patch_size(
 
     Smaller patches are more tokens, with which a FlexiViT (arXiv 2212.08013) is more accurate and
     slower. Other Vision Transformers lose accuracy unless they are trained on. The patch kernel
-    is resampled by `vit_keras.layers.resizing.resample_patch_kernel`, and position embeddings are
+    is resampled by `vit_keras.support.resizing.resample_patch_kernel`, and position embeddings are
     interpolated as in `with_image_size`. All other weights are copied.
 
     Args:
         model: A functional model of this package.
         patch_size: Pixels, an int or (height, width).
         interpolation: The rule for position embeddings, a name in
-            `vit_keras.layers.resizing.INTERPOLATIONS`. None takes `model.resizing.positions`.
+            `vit_keras.support.resizing.INTERPOLATIONS`. None takes `model.resizing.positions`.
         patch_interpolation: The rule that resizes patches. None takes `model.resizing.patches`.
 
     Returns:

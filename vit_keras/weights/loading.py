@@ -50,7 +50,7 @@ def load(
         head: "keep" takes the file's classifier, "drop" leaves the model's as it is, and "reset"
             sets it to zero, which is how fine-tuning starts.
         interpolation: The rule for position embeddings on another grid, a name in
-            `vit_keras.layers.resizing.INTERPOLATIONS`; None takes the rule of the source.
+            `vit_keras.support.resizing.INTERPOLATIONS`; None takes the rule of the source.
         patch_interpolation: The rule that resizes patches, for kernels of another size; None takes
             the rule of the source.
 

@@ -7,11 +7,11 @@ import keras
 from vit_keras.layers import EncoderBlock, MAPHead, MlpBlock, ResNetStage, StdConv
 from vit_keras.layers.base import check_choice
 from vit_keras.layers.dense import GELUS
-from vit_keras.layers.resizing import Resizing
 from vit_keras.layers.std_conv import STANDARDIZATIONS
 from vit_keras.models import ImageModel, Preprocessing
 from vit_keras.support.keras_internals import sublayers
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
+from vit_keras.support.resizing import Resizing
 from vit_keras.support.tasks import CLASSES, Task
 
 PUBLISHED_RESIZING = Resizing()

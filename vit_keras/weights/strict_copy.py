@@ -10,15 +10,15 @@ import keras
 import numpy as np
 
 from vit_keras.layers.base import check_choice
-from vit_keras.layers.resizing import (
+from vit_keras.models import resizing_of
+from vit_keras.models.resized import RELATIVE_TABLE
+from vit_keras.support.resizing import (
     Resizing,
     adapt_patch_kernel,
     change_channels,
     resize_position_embeddings,
     resize_relative_table,
 )
-from vit_keras.models import resizing_of
-from vit_keras.models.resized import RELATIVE_TABLE
 from vit_keras.support.tasks import CLASSES
 from vit_keras.weights.architectures import ResNetArchitecture, VisionTransformerArchitecture
 from vit_keras.weights.containers.checks import fits

@@ -21,8 +21,8 @@ import re
 import numpy as np
 
 from vit_keras.layers.position_tables import sincos_2d
-from vit_keras.layers.resizing import Resizing
 from vit_keras.models import Preprocessing
+from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture, block_paths
 from vit_keras.weights.formats import google
 from vit_keras.weights.formats.base import Format, Link, Numerics

@@ -12,8 +12,8 @@ import numpy as np
 
 from vit_keras.layers import Rope
 from vit_keras.layers.position_tables import rotary_frequencies
-from vit_keras.layers.resizing import Resizing
 from vit_keras.models import Preprocessing
+from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics
 from vit_keras.weights.formats.open_clip import below

@@ -12,9 +12,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from vit_keras.layers.resizing import Resizing
 from vit_keras.models import Preprocessing
 from vit_keras.models.options import OPTION_NAMES
+from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats import timm
 from vit_keras.weights.formats.base import Format, Link, Numerics, transposed

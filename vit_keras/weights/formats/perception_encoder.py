@@ -8,8 +8,8 @@ known, and `config.json` may say `heads` and `attn_pooler_heads`.
 import dataclasses
 
 from vit_keras.layers import Rope
-from vit_keras.layers.resizing import Resizing
 from vit_keras.models import Preprocessing
+from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics
 from vit_keras.weights.formats.open_clip import CLIP, TOWER, below, has_tower

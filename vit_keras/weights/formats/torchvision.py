@@ -2,8 +2,8 @@
 
 import re
 
-from vit_keras.layers.resizing import Resizing
 from vit_keras.models import Preprocessing
+from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics, same
 from vit_keras.weights.formats.tensor_links import conv, dense, fused, heads_out, norm

@@ -7,8 +7,8 @@ becomes `pre_logits`. Towers of text, decoders of pre-training and mask tokens a
 
 import math
 
-from vit_keras.layers.resizing import Resizing
 from vit_keras.models.options import OPTION_NAMES, ViTOptions
+from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Numerics
 from vit_keras.weights.formats.huggingface.config import (

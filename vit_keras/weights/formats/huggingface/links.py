@@ -5,8 +5,8 @@ import itertools
 
 import numpy as np
 
-from vit_keras.layers.resizing import resize_relative_table
 from vit_keras.models.options import OPTION_NAMES, ViTOptions
+from vit_keras.support.resizing import resize_relative_table
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Link, zeros
 from vit_keras.weights.formats.huggingface.config import image_size_of, kind_of_head

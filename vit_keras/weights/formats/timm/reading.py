@@ -7,10 +7,10 @@ from typing import Any
 
 from vit_keras.layers import Rope
 from vit_keras.layers.base import check_choice
-from vit_keras.layers.resizing import Resizing
 from vit_keras.models import Preprocessing
 from vit_keras.models.options import ViTOptions
 from vit_keras.models.prefix import Prefix
+from vit_keras.support.resizing import Resizing
 from vit_keras.weights.formats.base import Numerics
 from vit_keras.weights.formats.tensor_names import covered_positions, tensor_sizes
 from vit_keras.weights.formats.timm.architectures import (

@@ -20,7 +20,7 @@ Offsets between patches, as of BEiT's biases, have a rule more:
 Patches are images, and FlexiViT resizes them by "bilinear_half_pixel".
 
 Example:
-    >>> vit_keras.layers.resizing.INTERPOLATIONS["bilinear"](2, 3)
+    >>> vit_keras.support.resizing.INTERPOLATIONS["bilinear"](2, 3)
     array([[1. , 0. ],
            [0.5, 0.5],
            [0. , 1. ]])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from vit_keras.support.lazy_names import typed_names
 
 if TYPE_CHECKING:
-    from vit_keras.layers.resizing.interpolation import (
+    from vit_keras.support.resizing.interpolation import (
         INTERPOLATIONS,
         Resizing,
         adapt_patch_kernel,
