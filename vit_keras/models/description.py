@@ -53,7 +53,7 @@ def resizing_of(model: keras.Model) -> Resizing:
         model: Any Keras model.
 
     Returns:
-        A `vit_keras.support.resizing.Resizing`. A model that carries none gets the published code's.
+        A `vit_keras.support.resizing.Resizing`: the published code's for a model without one.
 
     Example:
         >>> resizing_of(vit_keras.applications.ViTTi16()).positions

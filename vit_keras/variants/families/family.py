@@ -42,7 +42,7 @@ class Family:
         pixels: The side of the images that the published models take.
         other_pixels: `{name of a size: the side, where it differs}`.
         preprocessing: The fields of `vit_keras.models.Preprocessing`.
-        resizing: The rules for positions and for patches, see `vit_keras.support.resizing.Resizing`.
+        resizing: The rules for positions and patches, a `vit_keras.support.resizing.Resizing`.
         suffix: The end of the names of its variants.
 
     Example:
