@@ -101,7 +101,8 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
     target, url = cached_path(row, cache_dir), _url(row)
     part, lock = f"{target}.part", f"{target}.lock"
     if not os.path.isfile(target):
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with naming(target, *pathlib.Path(target).parents):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
         waiting = lambda: _say(f"Waiting for the process that downloads {url}")
         with naming(target, part, lock), exclusive_lock(lock, waiting):
             if not os.path.isfile(target):  # unless the holder of the lock has downloaded it
@@ -117,6 +118,11 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
                 os.replace(part, target)
                 _forget(part)
                 return target
+    with contextlib.suppress(OSError):  # what a process left that was killed as it removed it
+        _forget(part)
+        if os.path.exists(lock):
+            with exclusive_lock(lock, lambda: None):
+                pass
     if fault := _fault(row, target):
         raise ValueError(
             f"{target!r} is not the published file: it {fault}. Remove it, and it will be "
@@ -153,9 +159,7 @@ def _download(url, part, target, timeout, retries, most):
             return _receive(url, part, timeout, most)
         except urllib.error.HTTPError as error:
             fault = f"the server answered {error.code} {error.reason}"
-            if error.code == 416:  # the server's file ends before this offset: another file
-                _forget(part)
-            elif error.code not in TRANSIENT:
+            if error.code not in TRANSIENT:
                 kind = FileNotFoundError if error.code in (404, 410) else kind
                 break
         except (*BROKEN, http.client.HTTPException) as error:
@@ -175,7 +179,16 @@ def _receive(url, part, timeout, most):
     headers = {"User-Agent": "vit_keras", "Accept-Encoding": "identity"}
     headers |= {"Range": f"bytes={done}-", "If-Range": tag} if done else {}
     request = urllib.request.Request(url, headers=headers)
-    with urllib.request.urlopen(request, timeout=timeout) as response:
+    try:
+        response = urllib.request.urlopen(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        if error.code != 416 or not done:
+            raise
+        if error.headers.get("Content-Range") == f"bytes */{done}":
+            return None  # all of it had arrived
+        _forget(part)  # the server's file ends before this offset: another file
+        return _receive(url, part, timeout, most)
+    with response:
         if response.status != 206:  # the whole file, which may have changed
             done = 0
             _forget(part)
