@@ -32,12 +32,10 @@ from vit_keras.layers.tokens import (
 from vit_keras.support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from vit_keras.layers.transformer_block import MultiHeadSelfAttention, TransformerBlock
+    from vit_keras.layers.version_0 import MultiHeadSelfAttention, TransformerBlock
 
 OF_VERSION_0 = ("MultiHeadSelfAttention", "TransformerBlock")
-__getattr__ = lazy_names(
-    __name__, {name: f"{__name__}.transformer_block:{name}" for name in OF_VERSION_0}
-)
+__getattr__ = lazy_names(__name__, {name: f"{__name__}.version_0:{name}" for name in OF_VERSION_0})
 
 __all__ = [
     "AddPositionEmbs",

@@ -1,9 +1,6 @@
 """The blocks of vit-keras 0.x, whose sublayers have the names that its saved files hold.
 
 New models take `EncoderBlock`. `vit_keras.legacy` builds these, and turns them into `EncoderBlock`.
-The import registers the layers of 0.x under the names that its files hold. `import vit_keras`
-leaves that out, since "Custom" is the package of every class that is registered without one, such
-as a `ClassToken` of yours.
 """
 
 import keras
@@ -13,8 +10,6 @@ from vit_keras.layers.attention import weights_dtype
 from vit_keras.layers.base import SeededLayer, check_positive, check_rates, layer_norm
 from vit_keras.layers.dense import GELUS, Dense
 from vit_keras.layers.initializers import xavier_uniform
-from vit_keras.layers.positions import AddPositionEmbs
-from vit_keras.layers.tokens import ClassToken
 
 
 class _LegacyLayer(SeededLayer):
@@ -182,8 +177,3 @@ def _two_specs(layer, inputs):
     shape = (batch, layer.num_heads, tokens, tokens)
     weights = keras.KerasTensor(shape, dtype=weights_dtype(layer.compute_dtype))
     return keras.KerasTensor(inputs.shape, dtype=layer.compute_dtype), weights
-
-
-KINDS = (AddPositionEmbs, ClassToken, MultiHeadSelfAttention, TransformerBlock)
-LAYERS = {kind.__name__: kind for kind in KINDS}
-keras.saving.get_custom_objects().update({f"Custom>{name}": LAYERS[name] for name in LAYERS})

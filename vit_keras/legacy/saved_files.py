@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from vit_keras import layers
-from vit_keras.layers.transformer_block import LAYERS
+from vit_keras.layers.version_0 import LAYERS
 from vit_keras.support import extras
 from vit_keras.weights.containers import archives
 from vit_keras.weights.containers.checks import DamagedFile, check_claim, parse_json, readable

@@ -1,0 +1,15 @@
+"""The layers of vit-keras 0.x under the names that its files hold.
+
+The import registers the names. `import vit_keras` leaves that out, since "Custom" is the package of
+every class that is registered without one, such as a `ClassToken` of yours.
+"""
+
+import keras
+
+from vit_keras.layers.positions import AddPositionEmbs
+from vit_keras.layers.tokens import ClassToken
+from vit_keras.layers.transformer_block import MultiHeadSelfAttention, TransformerBlock
+
+KINDS = (AddPositionEmbs, ClassToken, MultiHeadSelfAttention, TransformerBlock)
+LAYERS = {kind.__name__: kind for kind in KINDS}
+keras.saving.get_custom_objects().update({f"Custom>{name}": LAYERS[name] for name in LAYERS})
