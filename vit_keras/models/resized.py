@@ -97,7 +97,7 @@ def _resized(
     if inside := nested_backbones(model):
         raise ValueError(
             "A model for another size is made of the backbone itself; add the layers around it "
-            f"again. Received: model {model.name!r}. Give {', '.join(inside)}"
+            f"again. Received: model {model.name!r}. Pass {', '.join(inside)}"
         )
     shape = (*(image_size or model.input_shape[1:3]), model.input_shape[-1])
     model = merge_lora(model) if lora_layers(model) else model

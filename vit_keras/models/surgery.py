@@ -15,7 +15,8 @@ from vit_keras.layers import (
 from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
 
-BACKBONE = (EncoderBlock, PatchEmbedding, ResNetStage, RootBlock, StdConv)  # what one is made of
+# The layers that a backbone is made of.
+BACKBONE = (EncoderBlock, PatchEmbedding, ResNetStage, RootBlock, StdConv)
 
 
 def backbone_of(model: keras.Model) -> keras.Model:
@@ -37,7 +38,7 @@ def backbone_of(model: keras.Model) -> keras.Model:
         why = "it holds several" if others else "other layers come before it"
         raise ValueError(
             "A model inside of another model must be the only backbone and read the images first. "
-            f"Received: model {model.name!r}, where {why}. Give it itself: {', '.join(places)}"
+            f"Received: model {model.name!r}, where {why}. Pass the backbone: {', '.join(places)}"
         )
     return backbone
 
@@ -50,16 +51,18 @@ def nested_backbones(model: keras.Model) -> dict[str, tuple[keras.Model, bool]]:
     """
     if any(isinstance(layer, BACKBONE) for layer in model.layers):
         return {}
-    return {place: (inner, first) for place, inner, first in _nested(model, "model", True)}
+    return dict(_nested(model, "model", True))
 
 
-def _nested(model, place, first) -> Iterator[tuple[str, keras.Model, bool]]:
+def _nested(model, place, first) -> Iterator[tuple[str, tuple[keras.Model, bool]]]:
     layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
     for number, layer in enumerate(layers):
         if isinstance(layer, keras.Model):
-            there = f'{place}.get_layer("{layer.name}")', layer, first and number == 0
-            is_backbone = any(isinstance(sublayer, BACKBONE) for sublayer in layer.layers)
-            yield from [there] if is_backbone else _nested(layer, there[0], there[2])
+            inside, is_first = f'{place}.get_layer("{layer.name}")', first and number == 0
+            if any(isinstance(sublayer, BACKBONE) for sublayer in layer.layers):
+                yield inside, (layer, is_first)
+            else:
+                yield from _nested(layer, inside, is_first)
 
 
 def intermediates(model: keras.Model) -> keras.Model:
