@@ -73,7 +73,6 @@ def trained(case: Case) -> dict[str, float]:
     from vit_keras.experiments import planning
     from vit_keras.inspection import abstract_model
     from vit_keras.models import from_model_config
-    from vit_keras.support import machine
     from vit_keras.training.loop import compile_model
 
     config = config_of(case)
@@ -82,7 +81,6 @@ def trained(case: Case) -> dict[str, float]:
     else:
         model = abstract_model(lambda: from_model_config(config.model, num_classes=1000))
         plan = planning.device_memory(model, config)
-    machine.keep_memory()
     before = memory.resident()
     model = from_model_config(config.model, num_classes=1000)
     compile_model(model, config)
@@ -143,6 +141,7 @@ def in_a_process(function: str, case: Case, backend: str = "jax") -> dict[str, f
     code += f"print(json.dumps(p.{function}(p.Case(**json.loads(sys.argv[1])))))"
     command = [sys.executable, "-c", code, json.dumps(dataclasses.asdict(case))]
     environment = {**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": f"{flags}{case.devices}"}
+    environment["MALLOC_MMAP_THRESHOLD_"] = str(2**17)  # free blocks go back, whatever lies beside
     printed = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, check=True, text=True
     )
