@@ -37,11 +37,10 @@ def main():
     parser.add_argument("--threads", type=int, default=1, help="threads of LiteRT")
     options = parser.parse_args()
 
-    from vit_keras import models
+    from vit_keras import models, runtimes
     from vit_keras.exporting import for_inference, quantization, tflite_metadata
     from vit_keras.exporting.targets import write_litert
     from vit_keras.layers import backends
-    from vit_keras.runtimes import open_file
 
     model = models.from_variant(options.variant, image_size=224, num_classes=1000)
     rewritten = {
@@ -61,7 +60,7 @@ def main():
             quantization.litert_int8(fp32, int8)
             for label, file in ((name, fp32), (f"{name}, int8", int8)):
                 tflite_metadata.attach(file, options.variant, None, 3)
-                run = open_file(file, options.threads)
+                run = runtimes.open(file, options.threads)
                 runs[label] = lambda run=run: run(images)
                 print(f"{label:<36} {os.path.getsize(file) / 1e6:8.2f} MB")
         return print_cpu_times(runs, options.rounds)  # the files must exist while they run

@@ -70,11 +70,11 @@ def teach(folder):
 
 def measure(folder):
     """Exports every model on this process's backend, and prints a JSON line for each file."""
+    import vit_keras
     from vit_keras.exporting import export
-    from vit_keras.weights import open_model
 
     for name in MODELS:
-        model = open_model(folder / f"{name}.keras")
+        model = vit_keras.open(folder / f"{name}.keras")
         images, labels = digits(model)
         for plan in (PLAN, HALF) if name == "token" else (PLAN,):
             with tempfile.TemporaryDirectory() as out:

@@ -96,10 +96,10 @@ def write_apart(name, size, folder):
 
 def runner(name, path):
     """Returns a function that classifies one image on one thread, or prints a message."""
-    from vit_keras.runtimes import open_file
+    from vit_keras import runtimes
 
     try:
-        run = open_file(path, threads=1)
+        run = runtimes.open(path, threads=1)
         image = np.random.default_rng(0).normal(size=(1, *run.input_shape)).astype("float32")
         run(image)
     except Exception as error:  # every runtime raises classes of its own

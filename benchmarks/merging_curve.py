@@ -15,6 +15,7 @@ import tempfile
 
 import numpy as np
 
+import vit_keras
 from benchmarks.turns import cpu_ms, take_turns
 
 SHARES = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)  # of the tokens, in all blocks
@@ -50,9 +51,9 @@ def write_files(model, folder):
 
 def measure(paths, images, labels, rounds):
     """Measures the accuracy and the CPU milliseconds per image of each file."""
-    from vit_keras.runtimes import open_file
+    from vit_keras import runtimes
 
-    runs = {key: open_file(path, threads=1) for key, path in paths.items()}
+    runs = {key: runtimes.open(path, threads=1) for key, path in paths.items()}
     answers = {key: run(images).argmax(axis=-1) for key, run in runs.items()}
     few = images[:20]
     times = take_turns({key: cpu_ms(lambda run=run: run(few)) for key, run in runs.items()}, rounds)
@@ -107,7 +108,7 @@ def main():
     from vit_keras.exporting import samples
     from vit_keras.models import preprocessing_of
 
-    model, run = runs.open_source(options.run)
+    model, run = vit_keras.open(options.run), runs.run_of(options.run)
     if run is None:
         raise SystemExit(
             f"The benchmark needs the folder of a training run, which names its data set. "

@@ -148,7 +148,7 @@ def exported(file, paths) -> np.ndarray:
     """Probabilities of an exported file in its own runtime, for pictures of its size."""
     manifest = json.loads((pathlib.Path(file).parent / "manifest.json").read_text())
     pictures = [prepared(Image.open(path).convert("RGB"), manifest) for path in paths]
-    run = runtimes.open_file(file)
+    run = runtimes.open(file)
     return np.concatenate([run(np.asarray(picture)[None]) for picture in pictures])
 
 

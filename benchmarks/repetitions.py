@@ -26,18 +26,18 @@ REPETITIONS = {"loads": 100, "exports": 20}
 def load(path: pathlib.Path) -> None:
     import numpy as np
 
-    from vit_keras.weights import open_model
+    import vit_keras
 
-    model = open_model(path)
+    model = vit_keras.open(path)
     model.predict(np.zeros((4, *model.input_shape[1:]), "float32"), verbose=0)
 
 
 def export(path: pathlib.Path) -> None:
+    import vit_keras
     from vit_keras import exporting
-    from vit_keras.weights import open_model
 
     options = {"formats": ("savedmodel",), "threads": ()}
-    exporting.export(open_model(path), path.parent / "export", **options)
+    exporting.export(vit_keras.open(path), path.parent / "export", **options)
 
 
 def repeat(part: str, times: int, path: pathlib.Path) -> list[process_signs.Signs]:

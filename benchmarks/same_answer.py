@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+import vit_keras
 from benchmarks import readers
 from benchmarks.photographs import photographs, small_model
 from vit_keras import exporting, weights
@@ -117,7 +118,7 @@ def compare(case: Case, paths, folder: pathlib.Path) -> dict[str, np.ndarray]:
         case.copy(file, again)
         answers["theirs again"] = case.read(again, paths)
         arguments = {"num_heads": 3} if case.format == "torchvision" else {}
-        read = weights.from_checkpoint(again, **arguments)
+        read = vit_keras.open(again, **arguments)
         read.class_names = model.class_names  # which torchvision's files do not hold
         answers["ours again"] = readers.ours(read, paths)
     return answers

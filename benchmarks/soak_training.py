@@ -45,6 +45,7 @@ def export_while_training(every: int) -> None:
 
 def export(model, folder: pathlib.Path) -> None:
     """Exports a copy of `model`; on torch, it leaves the global generator as it was."""
+    import vit_keras
     from vit_keras import weights
     from vit_keras.exporting import export as export_model
     from vit_keras.training import checkpoints
@@ -52,7 +53,7 @@ def export(model, folder: pathlib.Path) -> None:
     generator = checkpoints.generator_state()
     copy = folder.parent / "copy.keras"
     weights.save_model(model, copy)
-    export_model(weights.open_model(copy), folder, formats=("savedmodel",), threads=())
+    export_model(vit_keras.open(copy), folder, formats=("savedmodel",), threads=())
     if generator is not None:
         checkpoints.set_generator_state(generator)
 
@@ -106,9 +107,9 @@ def _rows(folder):
 def _model_differences(*folders):
     import keras
 
-    from vit_keras.weights import open_model
+    import vit_keras
 
-    pairs = zip(*(open_model(folder / "model.keras").weights for folder in folders))
+    pairs = zip(*(vit_keras.open(folder / "model.keras").weights for folder in folders))
     read = lambda weight: keras.ops.convert_to_numpy(weight).tobytes()
     return [one.path for one, two in pairs if read(one) != read(two)]
 

@@ -9,6 +9,8 @@
 # %pip install -q "vit-keras[data,weights,jax]"
 import os
 
+import vit_keras
+
 os.environ.setdefault("KERAS_BACKEND", "jax")  # or "tensorflow", or "torch"
 
 import keras
@@ -44,7 +46,7 @@ def new_model():
     if SMALL:
         return models.from_variant("mu/16", image_size=SIDE, num_classes=10, seed=0)
     file = weights.resolve("Ti/16", "augreg-imagenet21k")  # downloaded once, and verified
-    return weights.from_checkpoint(file, image_size=SIDE, num_classes=10)
+    return vit_keras.open(file, image_size=SIDE, num_classes=10)
 
 
 def new_optimizer():

@@ -14,8 +14,8 @@ import keras
 import numpy as np
 from PIL import Image
 
+import vit_keras
 from studies.lab import Trained, read_recipe, replace_fields
-from vit_keras import runs
 from vit_keras.config import AugmentConfig, Config, DataConfig
 from vit_keras.data.datasets import digits
 from vit_keras.support.files import replacing_folder
@@ -144,7 +144,7 @@ class DigitsScale:
         changes = {"name": "inspected", **evaluated_once(self.inspected_steps)}
         sizes = {"model.image_size": 32, "model.hidden_size": 48, "model.num_layers": 6}
         trained = lab.train(replace_fields(recipe, {**changes, **sizes}))
-        model, _ = runs.open_source(trained.folder)
+        model = vit_keras.open(trained.folder)
         return model, recipe.dataset, recipe.data
 
     def few_shot_data(self) -> tuple[str, DataConfig]:

@@ -4,11 +4,12 @@ import functools
 
 import numpy as np
 
+import vit_keras
 from studies import plots
 from studies.digits_scale import UPSTREAM_IMAGES, evaluated_once
 from studies.full_scale import epochs_of
 from studies.results import Column, Result, rows_of
-from vit_keras import inspection, runs
+from vit_keras import inspection
 from vit_keras.inspection.attention import patch_distances
 
 SETUP = {
@@ -31,7 +32,7 @@ def run(lab) -> Result:
     rows, pictures = [], {}
     for paper in rows_of("figure10"):
         trained, epochs = _train(lab, paper)
-        model, _ = runs.open_source(trained.folder)
+        model = vit_keras.open(trained.folder)
         similarity = inspection.position_similarity(model)
         near, far = _means(similarity)
         rate, decay = paper["learning_rate"], paper["weight_decay"]

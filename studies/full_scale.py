@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+import vit_keras
 from studies.lab import Trained, read_recipe, replace_fields
 from studies.results import published
 from vit_keras import data, variants, weights
@@ -99,7 +100,7 @@ class FullScale:
 
     def model_to_inspect(self, lab) -> tuple[keras.Model, str, DataConfig]:
         """The published ViT-L/16 of ImageNet-21k, and ImageNet's validation images."""
-        model = weights.from_checkpoint(weights.resolve("L/16", "imagenet21k"))
+        model = vit_keras.open(weights.resolve("L/16", "imagenet21k"))
         return model, *self.few_shot_data()
 
     def few_shot_data(self) -> tuple[str, DataConfig]:

@@ -98,7 +98,7 @@ def check(cards, file, pictures, precision):
     assert [card["name"] for card in cards] == ["black.png", "flower.png"]
     names = np.array((file.parent / "labels.txt").read_text().split())
     for card, picture in zip(cards, pictures, strict=True):
-        expected = runtimes.open_file(file)(picture[None])[0]
+        expected = runtimes.open(file)(picture[None])[0]
         order = np.argsort(-expected)
         assert [row["name"] for row in card["classes"]] == list(names[order])
         probabilities = [row["probability"] for row in card["classes"]]

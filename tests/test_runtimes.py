@@ -26,7 +26,7 @@ def program(tmp_path_factory):
 @pytest.mark.on("torch")
 def test_a_torch_program_answers_any_batch_as_keras_does(program, rng):
     path, model = program
-    exported = runtimes.open_file(path)
+    exported = runtimes.open(path)
     assert (exported.input_shape, exported.dtype) == ((8, 12, 3), "uint8")
     assert (exported.num_outputs, exported.batch) == (5, None)
     for count in (1, 2, 7):
@@ -48,7 +48,7 @@ def test_the_program_times_files_without_keras(program, tmp_path):
 @pytest.mark.once
 def test_files_without_a_runtime_are_refused():
     with pytest.raises(ValueError, match=r"an existing \.tflite, \.onnx, \.xml, \.pt2 file or the"):
-        runtimes.open_file("model.mlpackage")
+        runtimes.open("model.mlpackage")
 
 
 @pytest.mark.once
@@ -77,4 +77,4 @@ def test_a_missing_runtime_is_named_with_its_extra(
         path.write_bytes(b"")
     message = rf'^Reading .* needs {package}: pip install "vit-keras\[{extra}\]"$'
     with pytest.raises(ImportError, match=message):
-        runtimes.open_file(path)
+        runtimes.open(path)

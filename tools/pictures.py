@@ -15,6 +15,7 @@ import pathlib
 
 import numpy as np
 
+import vit_keras
 from vit_keras import data, inspection, models, runs
 from vit_keras.config import AugmentConfig
 from vit_keras.support.figures import new_figure, save_figure
@@ -101,7 +102,7 @@ def middle_patches(covered, grid):
 
 def draw_views(run_folder, out):
     """Draws what the model of a run sees in test pictures."""
-    model, run = runs.open_source(run_folder)
+    model, run = vit_keras.open(run_folder), runs.run_of(run_folder)
     images, masks = read_test(model, run)
     pictures = data.pixels_of(images, model.preprocessing)
     shown = pictures[:SHOWN].astype("float32")

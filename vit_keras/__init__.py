@@ -14,7 +14,7 @@ from vit_keras.support.lazy_names import lazy_names
 if TYPE_CHECKING:
     from vit_keras import applications, layers, legacy, models, training, variants, weights
     from vit_keras.legacy import utils, visualize, vit
-    from vit_keras.weights import list_weights
+    from vit_keras.weights import list_weights, open
 
 __version__ = "1.0.0"
 # Beside the rooms of models, the modules whose import registers what saved files name.
@@ -26,6 +26,7 @@ IMPORTED = (
 MODULES = {
     "legacy": "vit_keras.legacy",
     "list_weights": "vit_keras.weights:list_weights",
+    "open": "vit_keras.weights:open",
     "utils": "vit_keras.legacy.utils",
     "visualize": "vit_keras.legacy.visualize",
     "vit": "vit_keras.legacy.vit",
@@ -58,6 +59,7 @@ __all__ = [
     "legacy",
     "list_weights",
     "models",
+    "open",
     "training",
     "utils",
     "variants",

@@ -10,13 +10,13 @@ import keras
 import numpy as np
 from PIL import Image
 
+import vit_keras
 from vit_keras import data
-from vit_keras.weights import open_model
 
 
 def expected(model_file, paths):
     """Class probabilities, computed by the model itself."""
-    model = open_model(model_file)
+    model = vit_keras.open(model_file)
     images = [
         data.normalize(
             data.resize(data.read_image(path, 3), (16, 16), model.preprocessing),

@@ -2,6 +2,7 @@
 
 import pytest
 
+import vit_keras
 from tests.helpers import GOLDEN, run_script
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
@@ -19,7 +20,7 @@ def test_the_command_converts_both_ways(rng, tmp_path):
     )
     assert f"{source.count_params():,} parameters" in done.stdout
     run(["convert", str(tmp_path / "hf"), str(tmp_path / "again.keras")])
-    assert_equal_weights(source, weights.open_model(tmp_path / "again.keras"))
+    assert_equal_weights(source, vit_keras.open(tmp_path / "again.keras"))
 
 
 def test_what_a_file_does_not_say_is_an_option(tmp_path):

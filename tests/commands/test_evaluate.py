@@ -9,11 +9,12 @@ import pytest
 from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
 
+import vit_keras
 from tests.helpers import randomise
 from vit_keras import data, evaluation
 from vit_keras.commands import run
 from vit_keras.models import VisionTransformer
-from vit_keras.weights import from_checkpoint, open_model, save, save_model
+from vit_keras.weights import save, save_model
 
 pytestmark = pytest.mark.on("torch")  # which compiles nothing
 
@@ -30,7 +31,7 @@ def folders(tmp_path_factory):
     first, second = (tmp_path_factory.mktemp("runs") / f"run{i}" for i in (0, 1))
     run(["train", *SMALL, "--workdir", str(first)])
     shutil.copytree(first, second)
-    model = open_model(second / "model.keras")
+    model = vit_keras.open(second / "model.keras")
     model.get_layer("head").bias.assign([0, 99, 0, 0, 0, 0, 0, 0, 0, 0])
     save_model(model, second / "model.keras")
     return [str(first), str(second)]
@@ -75,7 +76,7 @@ def test_imagenets_validation_images_alone_have_real_labels(rng, tmp_path, capsy
     ]
     run([*command, "--out", str(tmp_path / "report")])
     report = json.loads((tmp_path / "report" / "report.json").read_text())
-    model = from_checkpoint(tmp_path / "vit.npz", num_heads=2)
+    model = vit_keras.open(tmp_path / "vit.npz", num_heads=2)
     predicted = model.predict(pictures / np.float32(127.5) - 1, verbose=0).argmax(axis=1)
     right = [k in fitting for k, fitting in zip(predicted, lists) if fitting]
     assert report["images"] == 12 and report["real_images"] == len(right)

@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import GOLDEN, randomise
 from vit_keras.commands import run
 from vit_keras.models import VisionTransformer
-from vit_keras.weights import open_model, save_model
+from vit_keras.weights import save_model
 
 pytestmark = pytest.mark.once
 
@@ -26,7 +27,7 @@ def model_file(tmp_path_factory):
 def test_info_describes_checkpoints_and_variants(model_file, capsys):
     run(["info", model_file, "--json"])
     description = json.loads(capsys.readouterr().out)
-    model = open_model(model_file)
+    model = vit_keras.open(model_file)
     assert description["kind"] == "checkpoint" and description["class_names"] == model.class_names
     assert description["parameters"] == model.count_params()
     assert description["architecture"]["hidden_size"] == 24

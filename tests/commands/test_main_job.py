@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import vit_keras
 from tests.helpers import randomise
 from vit_keras import data, evaluation
 from vit_keras.commands import run
 from vit_keras.models import Preprocessing, VisionTransformer
-from vit_keras.weights import open_model, save
+from vit_keras.weights import save
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +62,9 @@ def test_the_main_job_reads_digits(trained, capsys):
 @pytest.mark.once
 @pytest.mark.slow
 def test_a_finished_run_is_not_trained_again(trained):
-    before = open_model(trained / "model.keras").get_weights()
+    before = vit_keras.open(trained / "model.keras").get_weights()
     run(["train", "--workdir", str(trained)])
-    for old, new in zip(before, open_model(trained / "model.keras").get_weights()):
+    for old, new in zip(before, vit_keras.open(trained / "model.keras").get_weights()):
         np.testing.assert_array_equal(old, new)
 
 

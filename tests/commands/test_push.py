@@ -9,6 +9,7 @@ import pytest
 import yaml
 from huggingface_hub import constants
 
+import vit_keras
 from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import commands, config, weights
 from vit_keras.models import VisionTransformer
@@ -36,7 +37,7 @@ def trained(tmp_path_factory):
 
 def answer(path):
     images = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
-    return to_numpy(weights.from_checkpoint(path)(images))
+    return to_numpy(vit_keras.open(path)(images))
 
 
 def test_an_uploaded_run_is_the_run_in_both_forms(serve_hub, trained, monkeypatch, capsys):
@@ -68,7 +69,7 @@ def test_the_card_has_the_runs_own_numbers(trained, tmp_path, capsys):
     for row in (*rows, "total_steps | 300", "backend | jax", "mean | [0.5]"):
         assert f"| {row} |" in text
     assert "3 classes: cat, dog, owl." in text
-    assert 'open_model("hf://ann/pets/model.keras")' in text and 'model="ann/pets"' in text
+    assert 'vit_keras.open("hf://ann/pets/model.keras")' in text and 'model="ann/pets"' in text
     with pytest.raises(ValueError, match="The folder to write must not exist. Received: "):
         commands.run(["push", str(trained), ADDRESS, "--out", str(folder)])
     commands.run(["push", str(trained), ADDRESS, "--dry_run"])
@@ -99,7 +100,7 @@ def test_the_card_says_what_the_outputs_mean(
     trained, tmp_path, capsys, task, report, category, tag, score
 ):
     run = shutil.copytree(trained, tmp_path / "run")
-    model = weights.open_model(run / "model.keras")
+    model = vit_keras.open(run / "model.keras")
     model.task = task
     weights.save_model(model, run / "model.keras")
     (run / "report.json").write_text(json.dumps(report))

@@ -11,12 +11,13 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
+import vit_keras
 from tests.commands.read_predictions import pixels_of
 from tests.helpers import randomise, to_numpy
 from vit_keras import commands, data, models, retrieval
 from vit_keras.commands import run
 from vit_keras.models import VisionTransformer
-from vit_keras.weights import open_model, save_model
+from vit_keras.weights import save_model
 
 TOP = 3
 NAMES = ["0.png", "1 <b>&\", '.png", "2.png", "3.png", "4.png", "5.png"]
@@ -81,7 +82,7 @@ def expected(folder, queries):
 
 
 def small(folder):
-    return open_model(folder / "small.keras")
+    return vit_keras.open(folder / "small.keras")
 
 
 def model_input(folder, pixels):

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, to_numpy, weights_by_path
 from tests.training.small import assert_same_state, state, without_rate
 from vit_keras import data, evaluation
 from vit_keras.config import Config, parse_config
 from vit_keras.experiments import train_run
 from vit_keras.training import checkpoints
-from vit_keras.weights import open_model
 
 FIELDS = {
     "data.train_split": "train[:60]",
@@ -53,7 +53,7 @@ def test_it_gives_the_model_that_training_through_the_model_gives(cached, weight
     folder, report = cached
     fields = {"cache_features": "false", "model.weights": weights}
     through = train_run(config(tmp_path / "run", **fields))
-    models = [open_model(place / "model.keras") for place in (tmp_path / "run", folder)]
+    models = [vit_keras.open(place / "model.keras") for place in (tmp_path / "run", folder)]
     ours, theirs = map(weights_by_path, models)
     assert ours.keys() == theirs.keys() and np.abs(ours["head/kernel"]).max() > 0.01
     for name in ours:
@@ -70,7 +70,7 @@ def test_it_gives_the_model_that_training_through_the_model_gives(cached, weight
 
 def test_features_are_those_of_the_frozen_layers(cached):
     folder, _ = cached
-    model = open_model(folder / "model.keras")
+    model = vit_keras.open(folder / "model.keras")
     split = data.load("digits", 3).split("train[:60]")
     backbone = evaluation.feature_model(model, "gap")
     features, labels = evaluation.extract(
@@ -104,7 +104,7 @@ def test_a_stopped_run_reads_its_features_and_ends_with_the_same_bits(
         patch.setattr(data.StoredFeatures, "write", die)  # nothing is computed again
         train_run(again)
     assert_same_state(state(folder, 12), state(tmp_path / "run", 12))
-    ours, theirs = (open_model(f / "model.keras") for f in (folder, tmp_path / "run"))
+    ours, theirs = (vit_keras.open(f / "model.keras") for f in (folder, tmp_path / "run"))
     for one, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.designs import DESIGNS, images_for, random_design
 from tests.helpers import GOLDEN, assert_close, to_numpy, weights_by_path
 from tests.training.kill import model_differences
@@ -79,7 +80,7 @@ def test_a_run_starts_with_the_features_of_its_weights(name):
     model = initial_model(complete_model(config), ["a", "b"])
     kernel, bias = model.get_layer("head").get_weights()
     assert kernel.shape[1] == 2 and not kernel.any() and not bias.any()
-    source = weights.from_checkpoint(path, **GOLDEN_FILES[name])
+    source = vit_keras.open(path, **GOLDEN_FILES[name])
     ours, theirs = weights_by_path(model), weights_by_path(source)
     trunk = lambda values: {k: v for k, v in values.items() if not k.startswith("head")}
     assert trunk(ours).keys() == trunk(theirs).keys()
@@ -167,7 +168,7 @@ def test_a_run_that_starts_from_a_dinov2_goes_on_to_the_same_bits(dino, tmp_path
     assert not model_differences(tmp_path / "whole", killed)
     trained = runs.find_run(killed)
     assert trained.config.model.options["num_registers"] == 4
-    model = weights.open_model(trained.model_file)
+    model = vit_keras.open(trained.model_file)
     assert options_of(model) == options_of(source) and model.output_shape == (None, 10)
     before, after = weights_by_path(source), weights_by_path(model)
     assert np.abs(after["registers/registers"] - before["registers/registers"]).max() > 1e-4

@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pytest
 
+import vit_keras
 from examples import shapes_on_photographs as shapes
 from tests.helpers import randomise, weights_by_path
 from vit_keras import runs
 from vit_keras.commands import run
 from vit_keras.models import Preprocessing, VisionTransformer
-from vit_keras.weights import open_model, save
+from vit_keras.weights import save
 
 pytestmark = [pytest.mark.on("torch"), pytest.mark.slow]  # which compiles nothing
 SIZES = {"hidden_size": 12, "num_layers": 3, "num_heads": 2, "mlp_dim": 16, "num_classes": 7}
@@ -38,7 +39,7 @@ def moved(recipe, photos, checkpoint, folder):
     source, path = checkpoint
     words = ["--config", recipe, "--dataset", f"folder:{photos}", "--model.weights", path]
     run(["train", *map(str, words), "--epochs", "2", "--batch", "8", "--workdir", str(folder)])
-    model = open_model(folder / "model.keras")
+    model = vit_keras.open(folder / "model.keras")
     assert model.preprocessing.mean == (0.485, 0.456, 0.406)
     before, after = weights_by_path(source), weights_by_path(model)
     changes = {}
@@ -74,6 +75,6 @@ def test_full_moves_all_layers(photos, checkpoint, tmp_path):
 def test_small_starts_anew(photos, tmp_path):
     words = ["--config", "scratch/small", "--dataset", f"folder:{photos}", "--epochs", "1"]
     run(["train", *words, "--workdir", str(tmp_path / "run")])
-    model = open_model(tmp_path / "run" / "model.keras")
+    model = vit_keras.open(tmp_path / "run" / "model.keras")
     assert model.input_shape[1:] == (36, 36, 3) and model.count_params() < 500_000
     assert json.loads((tmp_path / "run" / "report.json").read_text())["images"] == 6

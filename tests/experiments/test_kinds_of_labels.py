@@ -12,11 +12,11 @@ import sklearn.metrics as reference
 from PIL import Image
 from sklearn.datasets import load_digits
 
+import vit_keras
 from tests.helpers import open_elsewhere
 from tests.training.kill import model_differences
 from vit_keras import evaluation
 from vit_keras.commands import run
-from vit_keras.weights import open_model
 
 SIDE, TRAIN, TEST = 8, 64, 24
 FIELDS = (
@@ -77,7 +77,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(trained, tmp_path):
     assert json.loads((folder / "report.json").read_text()) == json.loads(
         (killed / "report.json").read_text()
     )
-    tasks = [open_model(place / "model.keras").task for place in (folder, killed)]
+    tasks = [vit_keras.open(place / "model.keras").task for place in (folder, killed)]
     assert tasks[0] == tasks[1]
 
 
@@ -97,7 +97,7 @@ def test_the_figures_equal_scikit_learns(trained, tmp_path):
     report = json.loads((tmp_path / "report.json").read_text())
     with open(out) as file:
         rows = list(csv.DictReader(file))
-    names = open_model(folder / "model.keras").class_names
+    names = vit_keras.open(folder / "model.keras").class_names
     assert len(rows) == TEST == report["images"]
     for name, figures in zip(names, report[kind]):
         known = [row for row in rows if row[f"label_{name}"]]
@@ -125,7 +125,7 @@ def test_held_out_figures_of_training_are_those_of_the_report(trained):
 
 def test_thresholds_and_temperature_come_from_the_development_split(trained):
     kind, _, folder = trained
-    task = open_model(folder / "model.keras").task
+    task = vit_keras.open(folder / "model.keras").task
     assert task.kind == kind and task.mean is task.shares is None
     if kind == "labels":
         report = json.loads((folder / "report.json").read_text())

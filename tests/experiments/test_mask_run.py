@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from sklearn.metrics import confusion_matrix, jaccard_score
 
+import vit_keras
 from tests.data.mask_pictures import write_folder, write_pair
 from tests.helpers import open_elsewhere, randomise
 from tests.training.small import assert_same_state, state, without_rate
@@ -16,7 +17,6 @@ from vit_keras.config import parse_config
 from vit_keras.experiments import train_run
 from vit_keras.exporting.serving import serving_model
 from vit_keras.training import checkpoints
-from vit_keras.weights import open_model
 
 SIZE = (16, 24)
 FIELDS = {
@@ -114,7 +114,7 @@ def test_the_report_is_scikit_learns_at_the_size_of_each_picture(trained, photos
 @pytest.fixture(scope="module")
 def exported(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("files") / "export"
-    model = open_model(trained[0] / "model.keras")
+    model = vit_keras.open(trained[0] / "model.keras")
     rng = np.random.default_rng(0)
     for weight in model.weights:  # a head of small weights would hide differences
         weight.assign(weight + 0.3 * rng.normal(size=weight.shape).astype("float32"))
@@ -133,7 +133,7 @@ def test_exported_files_answer_as_keras_does(exported, photos):
     shares /= shares.sum(axis=-1, keepdims=True)
     assert logits.std() > 0.1 and len({*logits.argmax(axis=-1).ravel()}) == 3
     for row in rows:
-        outputs = runtimes.open_file(folder / row["file"])(images)
+        outputs = runtimes.open(folder / row["file"])(images)
         assert outputs.shape == (5, *SIZE, 3) and row["largest_difference"] < 1e-4
         np.testing.assert_allclose(outputs, shares, atol=1e-4)
         predictor, _ = evaluation.open_predictor(folder / row["file"])
@@ -153,7 +153,7 @@ def test_files_may_return_the_mask_itself(exported, tmp_path):
     picture = images[0].repeat(2, axis=0)
     masks = []
     for row in rows:
-        outputs = runtimes.open_file(tmp_path / "masks" / row["file"])(images)
+        outputs = runtimes.open(tmp_path / "masks" / row["file"])(images)
         assert outputs.shape == (5, *SIZE) and row["agreement"] >= 0.999
         assert (outputs == logits.argmax(axis=-1)).mean() > 0.999
         predictor, _ = evaluation.open_predictor(tmp_path / "masks" / row["file"])

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
+import vit_keras
 from tests.weights.builds import assert_equal_weights
 from vit_keras.commands import run
 from vit_keras.config import UsageError
-from vit_keras.weights import open_model
 
 pytestmark = pytest.mark.on("torch")
 
@@ -29,7 +29,8 @@ def trained(tmp_path_factory):
 
 def test_a_step_of_a_run_becomes_one_file(trained, tmp_path):
     run(["convert", str(trained / STEP), str(tmp_path / "out.keras")])
-    model, converted = (open_model(f) for f in (trained / "model.keras", tmp_path / "out.keras"))
+    files = trained / "model.keras", tmp_path / "out.keras"
+    model, converted = map(vit_keras.open, files)
     assert_equal_weights(model, converted)
     assert converted.get_config() == model.get_config()  # with the names of the classes
 

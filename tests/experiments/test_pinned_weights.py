@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import randomise, weights_by_path
 from tests.weights.hub_server import COMMIT
 from vit_keras import commands, runs, weights
@@ -42,7 +43,7 @@ def train(folder, *options):
     commands.run(["train", *RECIPE, "--model.weights", ADDRESS, *options])
     (model,) = folder.rglob("model.keras")
     recorded = runs.recorded_config(model.parent).model.weights
-    return blocks(weights.open_model(model)), recorded
+    return blocks(vit_keras.open(model)), recorded
 
 
 @pytest.mark.parametrize("named", [False, pytest.param(True, marks=pytest.mark.nightly)])

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import vit_keras
 from tests.data.mask_pictures import write_folder
 from tests.helpers import ROOT, assert_close, randomise, run_script, to_numpy
 from vit_keras import variants
 from vit_keras.commands import run
 from vit_keras.config import parse_config
 from vit_keras.models import VisionTransformer
-from vit_keras.weights import open_model, save
+from vit_keras.weights import save
 
 CONFIGS = ROOT / "configs"
 NAMES = [str(path.relative_to(CONFIGS).with_suffix("")) for path in sorted(CONFIGS.rglob("*.yaml"))]
@@ -129,7 +130,7 @@ def test_keras_opens_the_models_of_recipes_runs(names, folder, tmp_path):
     for number, name in enumerate(names):
         files.append(tmp_path / str(number))
         run(["train", *words(in_order(name), folder), "--workdir", str(files[-1])])
-        model = open_model(files[-1] / "model.keras")
+        model = vit_keras.open(files[-1] / "model.keras")
         rng = np.random.default_rng(number)
         images = rng.normal(size=(2, *model.input_shape[1:])).astype("float32")
         np.save(files[-1] / "images.npy", images)

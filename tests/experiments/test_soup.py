@@ -6,12 +6,13 @@ import re
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import experiments
 from vit_keras.commands import run
 from vit_keras.config import UsageError
 from vit_keras.models import Preprocessing, VisionTransformer
-from vit_keras.weights import open_model, save_model
+from vit_keras.weights import save_model
 
 SIZES = (8, 4, 8, 1, 2, 12, 3)
 
@@ -32,7 +33,7 @@ def files(tmp_path, rng):
 
 def mean(files):
     """The mean of each weight, by NumPy in float64."""
-    weights = [weights_by_path(open_model(file)) for file in files]
+    weights = [weights_by_path(vit_keras.open(file)) for file in files]
     return {
         name: np.mean([np.asarray(w[name], "float64") for w in weights], axis=0).astype("float32")
         for name in weights[0]
@@ -64,7 +65,7 @@ def test_a_greedy_soup_follows_the_recipe_of_the_paper(files, seed):
     judge = lambda m: float((to_numpy(m.predict_on_batch(images)).argmax(-1) == labels).mean())
     made, rows = experiments.make_soup(files, judge)
 
-    blank, alone = open_model(files[0]), {file: mean([file]) for file in files}
+    blank, alone = vit_keras.open(files[0]), {file: mean([file]) for file in files}
 
     def score(chosen):
         for variable in blank.weights:
@@ -138,7 +139,7 @@ def test_the_trials_of_a_sweep_are_chosen_by_their_development_split(trials, tmp
     assert {row["model"]: row["score"] for row in rows} == pytest.approx(reports)
     assert rows[0]["used"] and rows[0]["score"] == max(reports.values())
     assert rows[1]["used"] == (rows[1]["soup_score"] >= rows[0]["soup_score"])
-    assert_mean(open_model(out), [f"{row['model']}/model.keras" for row in rows if row["used"]])
+    assert_mean(vit_keras.open(out), [f"{row['model']}/model.keras" for row in rows if row["used"]])
     used = sum(row["used"] for row in rows)
     assert f"{out}: the mean of {used} of 2 models" in capsys.readouterr().out
 
@@ -153,7 +154,7 @@ def test_a_greedy_soup_needs_pictures_of_its_own(trials, files, tmp_path):
         ValueError, match="models that are no runs, without a data set. Give --data"
     ):
         experiments.development_judge(files, split="test")
-    made = open_model(folders[0] / "model.keras")
+    made = vit_keras.open(folders[0] / "model.keras")
     whole = experiments.development_judge([trials], split="test")(made)
     assert whole != experiments.development_judge([trials])(made)  # other pictures
     with pytest.raises(UsageError, match="`--out` must end in .keras. Received: soup.npz"):

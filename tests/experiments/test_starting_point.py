@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import vit_keras
 from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import experiments, runs
 from vit_keras.commands import run
 from vit_keras.config import Config, DataConfig, ModelConfig, parse_config
 from vit_keras.experiments.starting_point import complete_model
 from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
-from vit_keras.weights import open_model, save
+from vit_keras.weights import save
 
 ODD = {"hidden_size": 20, "num_layers": 5, "num_heads": 4, "mlp_dim": 28, "num_classes": 6}
 RECIPE = """
@@ -58,7 +59,7 @@ def test_a_folder_of_odd_layers_is_fine_tuned_by_its_name_alone(folder, photos, 
         ]
     )
     assert "num_layers=5" in capsys.readouterr().out
-    trained = open_model(tmp_path / "run" / "model.keras")
+    trained = vit_keras.open(tmp_path / "run" / "model.keras")
     source = json.loads((folder / "config.json").read_text())
     assert trained.input_shape == (None, 24, 32, 3) and trained.output_shape == (None, 2)
     assert trained.preprocessing.mean == (0.485, 0.456, 0.406)
@@ -67,11 +68,9 @@ def test_a_folder_of_odd_layers_is_fine_tuned_by_its_name_alone(folder, photos, 
     assert recorded.model.is_complete and recorded.model.num_layers == 5
     assert recorded.total_steps == recorded.eval_every == 2  # 10 pictures, 4 at a time
     # The rate changes no weight by more than 1e-9 an update, so the features are the source's.
-    from vit_keras.weights import from_checkpoint
-
     images = np.random.default_rng(3).normal(size=(2, 24, 32, 3)).astype("float32")
     cut = lambda model: keras.Model(model.input, model.get_layer("token").output)
-    features = [to_numpy(cut(model)(images)) for model in (trained, from_checkpoint(folder))]
+    features = [to_numpy(cut(model)(images)) for model in (trained, vit_keras.open(folder))]
     assert_close(*features)
 
 
@@ -79,7 +78,7 @@ def test_a_folder_of_odd_layers_is_fine_tuned_by_its_name_alone(folder, photos, 
 def test_the_variant_on_a_colored_folder_is_the_whole_variant(photos, tmp_path):
     options = ["--dataset", f"folder:{photos}", "--model.variant", "Ti/16", "--total_steps", "0"]
     run(["train", *options, "--workdir", str(tmp_path / "run")])
-    model = open_model(tmp_path / "run" / "model.keras")
+    model = vit_keras.open(tmp_path / "run" / "model.keras")
     assert model.input_shape == (None, 224, 224, 3)
     assert model.count_params() == 5_717_416 - 998 * 193  # Ti/16's with 2 of 1000 classes
 

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.data.deep_pictures import npy, png, texture, tiff, write_textures
 from tests.exporting.builds import small_model
 from tests.helpers import assert_close
@@ -15,7 +16,6 @@ from vit_keras.commands import run
 from vit_keras.config import parse_config
 from vit_keras.experiments import first_training_images, train_run
 from vit_keras.models import Preprocessing
-from vit_keras.weights import open_model
 
 FIELDS = (
     *("--model.image_size", "16", "--model.patch_size", "8", "--model.classifier", "gap"),
@@ -50,7 +50,7 @@ def test_a_texture_below_the_eighth_bit_is_learned(tmp_path, kind):
     folder, report = trained(tmp_path, kind, 1)
     assert report["accuracy"] >= 0.95
     assert "levels: 4095" in (folder / "config.yaml").read_text()
-    model = open_model(folder / "model.keras")
+    model = vit_keras.open(folder / "model.keras")
     assert model.preprocessing.levels == 4095
     _, cut = trained(tmp_path, "cut", 1)  # the high bits alone say nothing
     assert cut["accuracy"] < 0.75
@@ -62,7 +62,7 @@ def test_a_run_of_six_channels_goes_from_check_to_exported_files(tmp_path, capsy
     folder, report = trained(tmp_path, "tiff", 6, *options)
     assert report["accuracy"] >= 0.95
     pictures = tmp_path / "tiff6"
-    how = open_model(folder / "model.keras").preprocessing
+    how = vit_keras.open(folder / "model.keras").preprocessing
     assert (how.levels, how.bands) == (4095, (5, 1, 6))
     run(["check", f"folder:{pictures}", *options, "--out", str(tmp_path / "sheet.png")])
     assert "of which data.levels makes 4095 white" in capsys.readouterr().out

@@ -48,5 +48,5 @@ def test_files_answer_in_their_runtimes_as_keras_does(name, tmp_path):
     rows = export_files(model, tmp_path, pixels, output="logits")
     assert {row["format"] for row in rows} == {"savedmodel", "litert", "onnx"}
     for row in rows:
-        outputs = runtimes.open_file(tmp_path / row["file"])(pixels)
+        outputs = runtimes.open(tmp_path / row["file"])(pixels)
         assert_close(outputs, expected, rtol=2e-5, name=row["file"])

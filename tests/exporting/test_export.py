@@ -31,7 +31,7 @@ def test_every_file_answers_in_its_runtime_as_keras_does(exported):
     folder, rows, images, expected = exported
     assert {row["file"]: row["precision"] for row in rows} == FILES
     for row in rows:
-        outputs = runtimes.open_file(folder / row["file"])(images)
+        outputs = runtimes.open(folder / row["file"])(images)
         bound = 1e-5 if row["precision"] == "fp32" else 0.05
         assert np.abs(outputs - expected).max() < bound, row["file"]
         agreement = (outputs.argmax(axis=-1) == expected.argmax(axis=-1)).mean()

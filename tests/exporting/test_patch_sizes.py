@@ -32,7 +32,7 @@ def test_every_size_is_exported_and_compared_with_the_first(flexivit, rng, tmp_p
     for row, size in zip(rows, (4, 8), strict=True):
         model = with_patch_size(flexivit, size)
         logits = to_numpy(model(model.preprocessing.normalize(images.astype("float32"))))
-        served = runtimes.open_file(tmp_path / f"out/patch_{size}/model.onnx")(images)
+        served = runtimes.open(tmp_path / f"out/patch_{size}/model.onnx")(images)
         assert_close(served, logits, rtol=2e-5)
         answers.append(logits.argmax(axis=-1))
         assert row["macs"] == inspection.flops(model).macs and row["patch_size"] == size

@@ -9,7 +9,7 @@ import pytest
 from tests.exporting.builds import small_model
 from tests.exporting.integer_products import check_products
 from tests.helpers import assert_close, randomise
-from vit_keras import exporting
+from vit_keras import exporting, runtimes
 from vit_keras.exporting import (
     for_inference,
     onnx_files,
@@ -27,7 +27,6 @@ from vit_keras.exporting.targets import (
 )
 from vit_keras.exporting.targets import write_onnx as write_float
 from vit_keras.models import HybridViT, VisionTransformer, segmenter
-from vit_keras.runtimes import open_file
 
 pytestmark = pytest.mark.once
 INT8, HALF = (TARGETS["onnx"].precisions[precision] for precision in ("int8", "fp16"))
@@ -78,7 +77,7 @@ def test_onnx_products_are_exact_where_sums_exceed_16_bits(tmp_path):
     quantization.onnx_int8(str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx"))
     assert check_products(tmp_path / "int8.onnx", x) == 1
     exact = x.astype("float64") @ weight
-    error = open_file(tmp_path / "int8.onnx")(x) - exact
+    error = runtimes.open(tmp_path / "int8.onnx")(x) - exact
     assert np.sqrt(np.mean(error**2)) < 0.01 * np.sqrt(np.mean(exact**2))
 
 
@@ -104,7 +103,7 @@ def test_every_constant_product_is_stored_in_8_bits(tmp_path):
     source, path = str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx")
     write_onnx(source, nodes, **weights)
     x = rng.normal(size=(32, 64)).astype("float32")
-    expected = open_file(source)(x)
+    expected = runtimes.open(source)(x)
     layers = quantization.layers(source)
     assert len(set(layers)) == 5
     for excluded in ([], layers[:1], layers[3:], layers):
@@ -113,7 +112,7 @@ def test_every_constant_product_is_stored_in_8_bits(tmp_path):
         counts = weight_types.count_weights(path)
         assert counts[32] < left + 64 + 4 * 64 + 8 + 8  # and the bias and the scales
         assert counts.get(8, 0) >= 3 * 64**2 + 2 * 144 - left
-        error = np.sqrt(np.mean((open_file(path)(x) - expected) ** 2))
+        error = np.sqrt(np.mean((runtimes.open(path)(x) - expected) ** 2))
         assert error < (0.03 if len(excluded) < 5 else 1e-6) * np.sqrt(np.mean(expected**2))
 
 
@@ -138,8 +137,8 @@ def test_products_of_a_model_are_stored_in_8_bits_at_every_batch(tmp_path, kind,
     kept = [name for name in ("Gemm", "Conv", "ConvTranspose") if name in products]
     assert kept == {"classes": [], "masks": ["Conv", "ConvTranspose"], "hybrid": ["Conv"]}[kind]
     images = rng.integers(0, 256, (2, *model.input_shape[1:]), dtype="uint8")
-    expected = open_file(source)(images)
-    error = np.sqrt(np.mean((open_file(path)(images) - expected) ** 2))
+    expected = runtimes.open(source)(images)
+    error = np.sqrt(np.mean((runtimes.open(path)(images) - expected) ** 2))
     assert error < 0.1 * np.sqrt(np.mean(expected**2))
 
 
@@ -197,8 +196,8 @@ def test_the_layer_with_outliers_is_the_most_sensitive(source, images):
 
 
 def test_sensitive_layers_are_left_out_until_the_file_is_good_enough(source, images, tmp_path):
-    path, expected = str(tmp_path / "small.onnx"), open_file(source)(images)
-    error = lambda p: np.abs(open_file(p)(images) - expected).max() / np.abs(expected).max()
+    path, expected = str(tmp_path / "small.onnx"), runtimes.open(source)(images)
+    error = lambda p: np.abs(runtimes.open(p)(images) - expected).max() / np.abs(expected).max()
     quantization.onnx_int8(source, path)
     whole = error(path)
     is_good = lambda p: error(p) < whole / 2
@@ -219,12 +218,12 @@ def test_large_weights_are_stored_in_float16(source, images, tmp_path):
     weights = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(source).graph.initializer}
     hard, easy = (weights[name].astype("float16").astype("float32") for name in ("hard", "easy"))
     expected = np.maximum(images @ hard, 0) @ easy
-    np.testing.assert_allclose(open_file(path)(images), expected, rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(runtimes.open(path)(images), expected, rtol=1e-4, atol=1e-2)
 
 
 def test_weights_that_lose_too_much_in_float16_stay_in_float32(source, images, tmp_path):
-    path, expected = str(tmp_path / "half.onnx"), open_file(source)(images)
-    change = lambda p: np.abs(open_file(p)(images) - expected).max()
+    path, expected = str(tmp_path / "half.onnx"), runtimes.open(source)(images)
+    change = lambda p: np.abs(runtimes.open(p)(images) - expected).max()
     onnx_files.store_in_half(source, path)
     whole = change(path)
     changes = []
@@ -242,4 +241,4 @@ def test_erfc_is_replaced_by_erf(images, tmp_path):
     path = str(tmp_path / "erfc.onnx")
     write_onnx(path, [onnx.helper.make_node("Erfc", ["x"], ["y"], "gelu/Erfc")])
     onnx_files.finish(path)
-    assert_close(open_file(path)(images), erfc(images))
+    assert_close(runtimes.open(path)(images), erfc(images))

@@ -136,7 +136,7 @@ def test_files_merge_as_keras_does(rng, tmp_path, classifier):
     rows = export_files(model, tmp_path / "out", images, token_merging=3)
     assert {row["format"] for row in rows} == {"savedmodel", "litert", "onnx"}
     for row in rows:
-        outputs = runtimes.open_file(tmp_path / "out" / row["file"])(images)
+        outputs = runtimes.open(tmp_path / "out" / row["file"])(images)
         assert_close(outputs, expected, rtol=1e-5, name=row["file"])
     whole = softmax(model.predict_on_batch(prepared))
     agreement = (whole.argmax(axis=-1) == expected.argmax(axis=-1)).mean()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
+import vit_keras
 from tests.helpers import randomise, to_numpy
 from vit_keras import weights
 from vit_keras.models import ResNet, VisionTransformer, add_lora, preprocessing_of, resizing_of
@@ -65,7 +66,7 @@ def said(model) -> list:
 
 def open_weights(path: pathlib.Path, **overrides) -> list:
     weights.describe(path)
-    return said(weights.from_checkpoint(path, **overrides))
+    return said(vit_keras.open(path, **overrides))
 
 
 def _of_class_token(path):
@@ -102,7 +103,7 @@ def _make_adapters(rng, folder):
     model = vision_transformer(rng)
     with quiet():
         weights.save(model, folder / "base.npz", format="google")
-        adapted = weights.from_checkpoint(folder / "base.npz", num_heads=2)
+        adapted = vit_keras.open(folder / "base.npz", num_heads=2)
     adapted.class_names = list(NAMES)
     with_adapters = add_lora(adapted, rank=2)
     for weight in with_adapters.trainable_variables:
@@ -112,7 +113,7 @@ def _make_adapters(rng, folder):
 
 def _open_adapters(path):
     weights.describe_adapters(path)
-    return said(weights.open_adapted(path.with_name("base.npz"), path))
+    return said(vit_keras.open(path.with_name("base.npz"), adapters=path))
 
 
 def _make_texts(rng, folder):
@@ -134,7 +135,7 @@ def _two_heads_exact(path):
 
 
 def _open_keras(path):
-    return said(weights.open_model(path)) + open_weights(path)
+    return said(vit_keras.open(path)) + open_weights(path)
 
 
 VIT, HUGGING = vision_transformer, "model.safetensors"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies
 
+import vit_keras
 from tests.fuzz import subjects
 from tests.fuzz.strategies import fixed
 from vit_keras import weights
@@ -73,4 +74,4 @@ def test_wrong_names_of_classes_are_refused(tmp_path, labels, message):
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, "id2label": labels}))
     with pytest.raises(ValueError, match=message):
-        weights.from_checkpoint(path)
+        vit_keras.open(path)

@@ -5,6 +5,7 @@ import zipfile
 
 import pytest
 
+import vit_keras
 from tests.fuzz.crafted_json import spoil_keras
 from vit_keras import weights
 from vit_keras.models import HybridViT, VisionTransformer
@@ -44,11 +45,11 @@ def test_a_model_that_the_file_cannot_hold_is_refused(tmp_path, field, value, ea
     with pytest.raises(
         ValueError, match=rf"a\.keras' cannot be read as a Keras model: .*{message}"
     ):
-        weights.open_model(path)
+        vit_keras.open(path)
 
 
 def test_units_without_tensors_are_refused(tmp_path):
     model = HybridViT(32, (1, 1), 0.5, 1, **SIZES)
     path = spoiled(tmp_path / "a.keras", model, "num_units", 10**9)
     with pytest.raises(ValueError, match=r"num_units 1000000000, and it holds \d+ tensors"):
-        weights.open_model(path)
+        vit_keras.open(path)

@@ -6,8 +6,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+import vit_keras
 from tests.fuzz import subjects
-from vit_keras import weights
 
 pytestmark = pytest.mark.once
 
@@ -89,7 +89,7 @@ def test_fields_of_other_types_are_refused_by_name(valid, tmp_path, name, file, 
     inner[place[-1]] = value
     (path / file).write_text(json.dumps(content))
     with pytest.raises(ValueError, match="damaged"):
-        weights.from_checkpoint(path)
+        vit_keras.open(path)
 
 
 @pytest.mark.parametrize(("part", "name", "value"), NOTES)
@@ -100,7 +100,7 @@ def test_fields_of_a_note_are_refused_by_name(valid, tmp_path, part, name, value
     note[part][name] = value
     save_file(load_file(whole), path, {"vit_keras": json.dumps(note)})
     with pytest.raises(ValueError, match="damaged.safetensors"):
-        weights.from_checkpoint(path)
+        vit_keras.open(path)
 
 
 @pytest.mark.parametrize("file", ["config.json", PIXELS])
@@ -122,4 +122,4 @@ def test_texts_that_are_no_json_objects_are_named(valid, tmp_path, file, content
     subjects.copied(valid(HUGGING), path)
     (path / file).write_bytes(content)
     with pytest.raises(ValueError, match=f"damaged/{file}' {message}"):
-        weights.from_checkpoint(path)
+        vit_keras.open(path)

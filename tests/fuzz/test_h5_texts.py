@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
+import vit_keras
 from tests.fuzz import subjects
-from vit_keras import weights
 from vit_keras.weights.containers import h5_names
 
 pytest.importorskip("h5py")
@@ -31,7 +31,7 @@ def references(data):
 def is_refused(path, data):
     path.write_bytes(bytes(data))
     with pytest.raises(ValueError, match="a.weights.h5'"):
-        weights.from_checkpoint(path, num_heads=2, gelu="exact")
+        vit_keras.open(path, num_heads=2, gelu="exact")
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
@@ -60,4 +60,4 @@ def test_a_process_that_ends_is_a_damaged_file(tmp_path, monkeypatch):
     program.write_text("import os; os.abort()")
     monkeypatch.setattr(h5_names, "__file__", str(program))
     with pytest.raises(ValueError, match=r"a.weights.h5' is no .* ended with -6"):
-        weights.from_checkpoint(path, num_heads=2, gelu="exact")
+        vit_keras.open(path, num_heads=2, gelu="exact")

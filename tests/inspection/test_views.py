@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import vit_keras
 from tests.helpers import assert_close, randomise
 from vit_keras import data, inspection
 from vit_keras.commands import run
 from vit_keras.inspection import plots
 from vit_keras.models import ResNet, VisionTransformer, with_image_size
-from vit_keras.weights import open_model
 
 pytestmark = pytest.mark.once  # the numbers: test_inspection.py
 
@@ -157,7 +157,7 @@ def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, pictures):
     assert names == {f"{view}.png" for view in views} | {"arrays.npz"}
     for view in views:
         assert np.asarray(Image.open(out / f"{view}.png").convert("L")).std() > 5  # not blank
-    model = with_image_size(open_model(tmp_path / "model.keras"), (8, 16))
+    model = with_image_size(vit_keras.open(tmp_path / "model.keras"), (8, 16))
     resized = [
         data.resize(data.read_image(path, 3), (8, 16), model.preprocessing) for path in pictures
     ]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
 from tests.peers import peer
 from vit_keras import evaluation, exporting, weights
@@ -93,7 +94,7 @@ def test_its_file_holds_both_heads_and_brings_its_classifier(rng, tmp_path):
     model.save(path)
     assert weights.describe(path)["architecture"]["classifier"] == "distilled"
     images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
-    again = weights.from_checkpoint(path)
+    again = vit_keras.open(path)
     assert_close(again(images), model(images), rtol=2e-6)
     resized = weights.load(distilled(image_size=(32, 24), num_classes=7), path, head="drop")
     assert not to_numpy(resized.get_layer("head_dist").kernel).any()

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
 from vit_keras import exporting
 from vit_keras.layers.initializers import fold_in
@@ -19,7 +20,7 @@ from vit_keras.models import (
 )
 from vit_keras.models.lora import lora_variables
 from vit_keras.training import SGD
-from vit_keras.weights import from_checkpoint, load, open_model, save, save_model
+from vit_keras.weights import load, save, save_model
 
 ALL = ("query", "key", "value", "out", "Dense_0", "Dense_1")
 SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num_classes": 4}
@@ -86,7 +87,7 @@ def test_files_copies_and_exports_hold_the_merged_model(base, images, rng, tmp_p
     logits = base.predict(images, verbose=0)
     save_model(base, tmp_path / "model.keras")
     save(base, tmp_path / "hf", format="huggingface")
-    models = [open_model(tmp_path / "model.keras"), from_checkpoint(tmp_path / "hf")]
+    models = [vit_keras.open(tmp_path / "model.keras"), vit_keras.open(tmp_path / "hf")]
     models += [with_image_size(base, 8), exporting.for_inference(base)]
     for model in models:
         assert not lora_layers(model) and list(model.class_names) == base.class_names

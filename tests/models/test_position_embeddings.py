@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests import reference
 from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import weights
@@ -96,7 +97,7 @@ def test_saved_models_keep_their_positions(rng, case, tmp_path):
     weights.save(model, tmp_path / "model.keras")
     weights.save(model, tmp_path / "model.weights.h5")
     logits = to_numpy(model(images))
-    again = weights.from_checkpoint(tmp_path / "model.keras")
+    again = vit_keras.open(tmp_path / "model.keras")
     assert_close(again(images), logits, rtol=2e-6)
     assert positions_of(again) == case[:2]
     for file in ("model.keras", "model.weights.h5"):
@@ -104,7 +105,7 @@ def test_saved_models_keep_their_positions(rng, case, tmp_path):
         weights.load(other, tmp_path / file)
         assert_close(other(images), logits, rtol=2e-6)
     with pytest.raises(ValueError, match=r"does not say which position embeddings"):
-        weights.from_checkpoint(tmp_path / "model.weights.h5")
+        vit_keras.open(tmp_path / "model.weights.h5")
 
 
 @pytest.mark.once

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import exporting, models, weights
 from vit_keras.exporting import for_inference
@@ -72,7 +73,7 @@ def test_every_dense_layer_is_quantized_and_saved(rng, tmp_path, arguments):
     answers = model.predict_on_batch(images)
     assert 0 < np.abs(answers - expected).max() < 0.05 * np.abs(expected).max()
     weights.save(model, tmp_path / "model.keras")
-    opened = weights.open_model(tmp_path / "model.keras")
+    opened = vit_keras.open(tmp_path / "model.keras")
     assert_close(opened.predict_on_batch(images), answers, rtol=2e-6)
 
 
@@ -113,7 +114,7 @@ def test_saved_and_cloned_models_answer_bit_by_bit_as_they_were_quantized(rng, t
     opened = keras.saving.load_model(tmp_path / "a.keras")
     np.testing.assert_array_equal(to_numpy(opened(images)), expected)
     weights.save(opened, tmp_path / "b.keras")
-    opened = weights.open_model(tmp_path / "b.keras")
+    opened = vit_keras.open(tmp_path / "b.keras")
     np.testing.assert_array_equal(to_numpy(opened(images)), expected)
     clone = keras.models.clone_model(opened)
     clone.set_weights(opened.get_weights())

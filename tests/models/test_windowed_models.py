@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.designs import images_for, random_design
 from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
 from vit_keras import exporting, inspection, models, weights
@@ -57,7 +58,7 @@ def test_the_options_are_read_off_a_model(tmp_path):
     arguments = VisionTransformerArchitecture.from_model(model).arguments
     assert arguments["window_size"] == (2, 2) and arguments["global_blocks"] == (0, 3)
     model.save(tmp_path / "model.keras")
-    again = weights.from_checkpoint(tmp_path / "model.keras")
+    again = vit_keras.open(tmp_path / "model.keras")
     images = images_for(model)
     assert_close(again(images), model(images), rtol=2e-6)
     assert VisionTransformerArchitecture.from_model(again).arguments == arguments

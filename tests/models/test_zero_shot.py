@@ -4,10 +4,11 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, randomise, to_numpy
 from vit_keras import inspection
 from vit_keras.models import VisionTransformer, head_from_text, task_of
-from vit_keras.weights import open_model, save_model
+from vit_keras.weights import save_model
 
 CLIP = {"num_classes": 8, "head_use_bias": False, "pre_norm": True}
 SIGLIP = {"num_classes": None, "classifier": "map"}
@@ -34,7 +35,7 @@ def test_logits_are_scaled_cosines(rng, tmp_path, design, activation):
     model = head_from_text(tower, texts, 7.5, -1.5, labels, activation)
     assert_close(model(images), expected, rtol=2e-6)
     save_model(model, tmp_path / "model.keras")
-    again = open_model(tmp_path / "model.keras")
+    again = vit_keras.open(tmp_path / "model.keras")
     assert_close(again(images), expected, rtol=2e-6)
     assert again.class_names == labels and again.preprocessing.mean == (0.25,)
     assert task_of(again).row.output == activation

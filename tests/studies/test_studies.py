@@ -63,7 +63,7 @@ def inspected():
 
 @pytest.fixture
 def lab(tmp_path, monkeypatch):
-    monkeypatch.setattr(figure10.runs, "open_source", lambda folder: (inspected(), None))
+    monkeypatch.setattr(figure10.vit_keras, "open", lambda folder: inspected())
     scales = {
         "digits": lambda *steps: DigitsScale(tmp_path, *steps),
         "full": FullScale,

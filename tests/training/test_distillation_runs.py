@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import vit_keras
 from tests.helpers import to_numpy, weights_by_path
 from tests.training.small import assert_same_state, by_path, state, without_rate
 from tests.training.test_distillation import vit
@@ -26,7 +27,6 @@ from vit_keras.models import (
 )
 from vit_keras.support.tasks import Task
 from vit_keras.training import checkpoints
-from vit_keras.weights import open_model
 
 
 def small(folder, teacher=None, **fields):
@@ -90,7 +90,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, teacher
     assert without_rate(rows[0]) == without_rate(rows[1]) and again == report
     assert teacher.read_bytes() == before
 
-    trained, student = by_path(straight, 6), open_model(straight / "model.keras")
+    trained, student = by_path(straight, 6), vit_keras.open(straight / "model.keras")
     for variable in student.weights:
         np.testing.assert_array_equal(to_numpy(variable), trained[variable.path])
     shapes = {tuple(value.shape) for value in trained.values()}
@@ -111,7 +111,7 @@ def test_another_teacher_is_noticed(tmp_path, teacher):
     path.write_bytes(teacher.read_bytes())
     check_teacher(config, tmp_path)
     check_teacher(config, tmp_path)
-    model = open_model(path)
+    model = vit_keras.open(path)
     model.get_layer("head").bias.assign(np.ones(10))
     model.save(path)
     with pytest.raises(ValueError, match=r"has changed since the run .* \(model.keras\). Restore"):
@@ -182,7 +182,7 @@ def test_a_student_learns_from_unlabeled_pictures(tmp_path, teacher, capsys):
     report = experiments.train_run(small(run, teacher, distill=distill, total_steps=2, **shared))
     assert report == {}
     assert "11 pictures without labels, and 1 (8.3%) held out" in capsys.readouterr().out
-    student = open_model(run / "model.keras")
+    student = vit_keras.open(run / "model.keras")
     tuned = small(tmp_path / "tuned", total_steps=0, eval_every=1, model={"weights": str(run)})
     start = initial_model(complete_model(tuned), "0123456789", Task("classes"))
     for path, value in weights_by_path(student).items():

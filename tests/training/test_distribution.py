@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import ROOT, assert_close, randomise, run_script
 from tests.training.distribution_worker import ON
 from tests.training.processes import (
@@ -23,7 +24,6 @@ from vit_keras.commands import run
 from vit_keras.config import read_config as read
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.training.loop import compile_model
-from vit_keras.weights import open_model
 
 BACKEND = keras.backend.backend()
 DIGITS = read(str(ROOT / "configs" / "digits.yaml"))
@@ -77,7 +77,7 @@ def test_processes_stop_together_when_one_is_stopped_or_dies(pair):
 def test_processes_that_are_started_again_end_like_undisturbed_ones(pair):
     folder, _, (_, outputs) = pair
     assert_identical(folder / "stopped", folder / "straight")
-    model = open_model(folder / "stopped" / "model.keras")
+    model = vit_keras.open(folder / "stopped" / "model.keras")
     test = data.load("digits", 1).split("test")
     rows = [rows_of(folder / name) for name in RUNS]
     assert rows[0] == rows[1]

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import vit_keras
 from tests.helpers import assert_close, randomise, weights_by_path
 from vit_keras import commands, evaluation
 from vit_keras.models import VisionTransformer
 from vit_keras.support.resizing import resize_position_embeddings
-from vit_keras.weights import open_model, save
+from vit_keras.weights import save
 
 SIZES = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 48}
 
@@ -54,7 +55,7 @@ def arguments(pictures, path, folder, steps):
 def test_the_run_starts_from_the_weights_of_the_checkpoint(pictures, checkpoint, tmp_path):
     source, path = checkpoint
     commands.run(arguments(pictures, path, tmp_path / "run", steps=0))
-    started = weights_by_path(open_model(tmp_path / "run" / "model.keras"))
+    started = weights_by_path(vit_keras.open(tmp_path / "run" / "model.keras"))
     expected = weights_by_path(source)
     expected["posembed_input/pos_embedding"] = resize_position_embeddings(
         expected["posembed_input/pos_embedding"], (4, 4), (6, 6), "bilinear"
@@ -73,7 +74,7 @@ def test_the_pictures_are_learned(pictures, checkpoint, tmp_path):
     commands.run(arguments(pictures, checkpoint[1], tmp_path / "run", steps=80))
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["images"] == 30 and report["accuracy"] >= 0.9
-    model = open_model(tmp_path / "run" / "model.keras")
+    model = vit_keras.open(tmp_path / "run" / "model.keras")
     assert list(model.class_names) == ["flower", "temple"]
     files = [str(pictures / name / "00.jpg") for name in ("temple", "flower")]
     predictor, _ = evaluation.open_predictor(tmp_path / "run")

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, randomise, weights_by_path
 from tests.training.small import assert_same_state, by_path, state
 from vit_keras import experiments, runs, weights
@@ -50,13 +51,13 @@ def test_a_run_writes_its_adapters_and_resumes_to_the_same_bits(base, tmp_path, 
     assert_same_state(*(state(tmp_path / name, STEPS) for name in ("straight", "killed")))
 
     run = runs.find_run(tmp_path / "killed")
-    before, after = weights_by_path(weights.open_model(base)), by_path(run.folder, STEPS)
+    before, after = weights_by_path(vit_keras.open(base)), by_path(run.folder, STEPS)
     for name, value in before.items():  # the whole training changed nothing of the base
         if not name.startswith("head"):
             np.testing.assert_array_equal(after[name], value, err_msg=name)
-    adapted = weights.open_adapted(base, run.adapters_file)
+    adapted = vit_keras.open(base, adapters=run.adapters_file)
     images = np.random.default_rng(1).normal(size=(4, 16, 16, 1)).astype("float32")
-    merged = weights.open_model(run.model_file)
+    merged = vit_keras.open(run.model_file)
     expected = adapted.predict(images, verbose=0)
     assert np.ptp(expected) > 0.1 and expected.shape == (4, 10)
     assert_close(merged.predict(images, verbose=0), expected)

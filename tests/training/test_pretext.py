@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import to_numpy
 from tests.training.small import assert_same_state, by_path, state, without_rate
 from vit_keras import evaluation, experiments
@@ -22,7 +23,6 @@ from vit_keras.config import (
 )
 from vit_keras.experiments import training_run
 from vit_keras.training import checkpoints
-from vit_keras.weights import open_model
 
 SIZES = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16, "patch_size": 8}
 
@@ -77,7 +77,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path, monkeypatch, capsys)
 def test_a_run_leaves_the_encoder_that_it_trained(tmp_path):
     run = tmp_path / "run"
     experiments.train_run(small(run, "mae", fewshot_every=0, total_steps=3))
-    trained, encoder = by_path(run, 3), open_model(run / "model.keras")
+    trained, encoder = by_path(run, 3), vit_keras.open(run / "model.keras")
     assert encoder.input_shape == (None, 16, 16, 1) and encoder.output_shape == (None, 10)
     heads = [v.path for v in encoder.weights if v.path not in trained]
     assert heads == ["head/kernel", "head/bias"]
@@ -85,7 +85,7 @@ def test_a_run_leaves_the_encoder_that_it_trained(tmp_path):
         expected = trained.get(variable.path, np.zeros(variable.shape))
         np.testing.assert_array_equal(to_numpy(variable), expected)
     assert json.loads((run / "report.json").read_text()) == {}
-    start = open_model(run / "model.keras")
+    start = vit_keras.open(run / "model.keras")
     config = dataclasses.replace(
         small(tmp_path / "tuned", "none", total_steps=1, eval_every=1, fewshot_every=0),
         augment=AugmentConfig(),
@@ -127,7 +127,7 @@ def test_a_stopped_self_distillation_ends_as_if_it_had_not_been(tmp_path, monkey
     assert without_rate(rows[0]) == without_rate(rows[1])
     assert 0 < rows[0][-1]["val_teacher_entropy"] <= np.log(8) + 1e-5
     assert int(by_path(straight, 4)["self_distillation/calls"]) == 8  # two parts each
-    models = [open_model(folder / "model.keras") for folder in (straight, stopped)]
+    models = [vit_keras.open(folder / "model.keras") for folder in (straight, stopped)]
     untrained = training_run.initial_model(config(straight), [str(i) for i in range(10)])
     for one, two in zip(*(model.weights for model in models)):
         np.testing.assert_array_equal(to_numpy(one), to_numpy(two))

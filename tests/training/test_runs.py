@@ -9,6 +9,7 @@ import sys
 import keras
 import pytest
 
+import vit_keras
 from tests.helpers import ROOT
 from vit_keras import commands, experiments, runs
 from vit_keras.commands import main
@@ -70,13 +71,13 @@ def test_the_default_folder_depends_on_the_configuration():
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no run and no checkpoint at 'nowhere'"):
-        runs.open_source("nowhere")
-    with pytest.raises(FileNotFoundError, match="is not a run's folder: it has no config.yaml"):
-        runs.open_source(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no checkpoint and no run at 'nowhere'"):
+        vit_keras.open("nowhere")
+    with pytest.raises(FileNotFoundError, match="which has no weights"):
+        vit_keras.open(tmp_path)
     runs.open_run(dataclasses.replace(DIGITS, workdir=str(tmp_path / "run")))
     with pytest.raises(FileNotFoundError, match="has no model.keras yet"):
-        runs.open_source(tmp_path / "run")
+        runs.run_of(tmp_path / "run")
 
 
 @pytest.mark.once

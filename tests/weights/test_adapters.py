@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import vit_keras
 from tests.helpers import assert_close, randomise, weights_by_path
 from tests.weights.builds import build
 from vit_keras import commands, weights
@@ -49,7 +50,7 @@ def test_adapters_are_loaded_onto_the_base_file(rng, tmp_path, suffix):
     if suffix == "safetensors":
         bare = safetensors.numpy.load_file(source)  # as timm has it: without the number of heads
         safetensors.numpy.save_file(bare, source)
-    again = weights.open_adapted(source, file)
+    again = vit_keras.open(source, adapters=file)
     assert list(again.class_names) == NAMES and len(lora_layers(again)) == 4
     assert {v.path for v in again.trainable_variables} == {
         v.path for v in model.trainable_variables
@@ -118,7 +119,7 @@ def test_the_commands_show_and_merge_adapters(base, rng, tmp_path, capsys):
     assert description["base"]["name"] == source and description["class_names"] == NAMES
     assert description["parameters"] == 2 * 2 * (24 + 24 + 40 + 24) + 24 * 3 + 3
     commands.run(["convert", source, out, "--adapters", file])
-    merged = weights_by_path(weights.open_model(out))
+    merged = weights_by_path(vit_keras.open(out))
     for name, value in weights_by_path(merge_lora(model)).items():
         assert_close(merged[name], value, rtol=1e-6, name=name)
     with pytest.raises(UsageError, match="--adapters bring the sizes of their model.*num_heads"):

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, to_numpy, weights_by_path
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
@@ -80,7 +81,7 @@ def test_scanned_blocks_are_read(published, tmp_path):
         scanned[key.replace("encoderblock_0", "encoderblock")] = np.stack(both)
     assert scanned and not any(re.search(r"encoderblock_\d", key) for key in arrays)
     assert_equal_weights(model, loaded(tmp_path, {**arrays, **scanned}))
-    assert_equal_weights(model, weights.from_checkpoint(tmp_path / "changed.npz"))
+    assert_equal_weights(model, vit_keras.open(tmp_path / "changed.npz"))
 
 
 def test_bfloat16_arrays_are_read(published, tmp_path):
@@ -108,7 +109,7 @@ def test_file_without_positions_gets_sin_cos_positions(published, tmp_path):
                 x_y = np.concatenate([np.sin(angle), np.cos(angle)])
                 assert_close(token[[k, 12 + k, 6 + k, 18 + k]], x_y, rtol=1e-6)
     with pytest.raises(ValueError, match="do not say `image_size`"):
-        weights.from_checkpoint(tmp_path / "changed.npz")
+        vit_keras.open(tmp_path / "changed.npz")
     with pytest.raises(ValueError, match=r"4 must divide `hidden_size`.*hidden_size=6"):
         sincos_2d(2, 2, 6)
 
@@ -118,13 +119,13 @@ def test_slot_that_is_not_zero_is_written_with_the_positions(rng, tmp_path):
     weights.save(model, tmp_path / "a.npz", format="big_vision")
     with np.load(tmp_path / "a.npz") as file:
         assert file["params/pos_embedding"].shape == (1, 5, 24)
-    assert_equal_weights(model, weights.from_checkpoint(tmp_path / "a.npz"))
+    assert_equal_weights(model, vit_keras.open(tmp_path / "a.npz"))
 
 
 def test_attention_pooling_is_read_with_its_architecture(rng, tmp_path):
     model = build(rng, **TANH, classifier="map", representation_size=7)
     weights.save(model, tmp_path / "a.npz", format="big_vision")
-    assert_equal_weights(model, weights.from_checkpoint(tmp_path / "a.npz"))
+    assert_equal_weights(model, vit_keras.open(tmp_path / "a.npz"))
 
 
 @pytest.mark.parametrize("classifier", ["token", "gap", "map"])
@@ -134,7 +135,7 @@ def test_fixed_positions_are_written_as_none(rng, tmp_path, classifier):
     with np.load(tmp_path / "a.npz") as file:
         assert not [name for name in file if "pos_embedding" in name]
     size = model.input_shape[1:3]
-    opened = weights.from_checkpoint(tmp_path / "a.npz", image_size=size)
+    opened = vit_keras.open(tmp_path / "a.npz", image_size=size)
     images = rng.normal(size=(2, *model.input_shape[1:])).astype("float32")
     expected = model.predict_on_batch(images)
     assert_close(opened.predict_on_batch(images), expected)
@@ -153,6 +154,6 @@ def test_positions_of_patches_alone_are_those_of_pool_type_tok(rng, tmp_path):
     np.testing.assert_array_equal(positions, weights_by_path(model)["posembed_input/pos_embedding"])
     np.testing.assert_array_equal(cls, weights_by_path(model)["cls/cls"])
     images = rng.normal(size=(2, *model.input_shape[1:])).astype("float32")
-    opened = weights.from_checkpoint(tmp_path / "a.npz")
+    opened = vit_keras.open(tmp_path / "a.npz")
     answers = opened.predict_on_batch(images)
     assert_close(answers, model.predict_on_batch(images))

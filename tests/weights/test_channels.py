@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.designs import DESIGNS
 from tests.helpers import randomise
 from tests.peers import peer
@@ -74,7 +75,7 @@ def test_files_of_three_channels_are_read_for_others_and_written_for_their_proje
         source.preprocessing, mean=MEAN[:3], std=STD[:3], rounding="torchvision"
     )
     weights.save(source, tmp_path / "rgb", format=project)
-    model = weights.from_checkpoint(tmp_path / "rgb", channels=channels)
+    model = vit_keras.open(tmp_path / "rgb", channels=channels)
     mean = [np.mean(MEAN[:3])] if channels == 1 else [MEAN[i % 3] for i in range(channels)]
     np.testing.assert_allclose(model.preprocessing.mean, mean)
     weights.save(model, tmp_path / "ours", format=project)
@@ -113,4 +114,4 @@ def test_models_of_a_family_have_statistics_for_their_channels(tmp_path, channel
     pixels = np.full((1, 28, 28, channels), 127.5, "float32")
     assert model.preprocessing.normalize(pixels).shape == (1, *model.input_shape[1:])
     model.save(tmp_path / "a.keras")
-    assert weights.open_model(tmp_path / "a.keras").preprocessing == model.preprocessing
+    assert vit_keras.open(tmp_path / "a.keras").preprocessing == model.preprocessing

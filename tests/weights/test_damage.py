@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import weights_by_path
 from tests.weights.builds import build, other_numerics
 from vit_keras import weights
@@ -149,7 +150,7 @@ def test_a_note_that_claims_absurd_sizes_builds_no_model(rng, tmp_path, field, v
     note["architecture"][field] = value
     save_file(load_file(path), path, metadata={"vit_keras": json.dumps(note)})
     with pytest.raises(ValueError, match=message):
-        weights.from_checkpoint(path)
+        vit_keras.open(path)
 
 
 def test_an_empty_kernel_that_claims_a_width_builds_no_model(tmp_path):
@@ -161,7 +162,7 @@ def test_an_empty_kernel_that_claims_a_width_builds_no_model(tmp_path):
     arrays[name] = np.zeros((0, 2 * 10**9), "float32")  # no bytes that claim 16 GB
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match="contradict each other: .* weights, the file has"):
-        weights.from_checkpoint(tmp_path / "a.npz")
+        vit_keras.open(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize(
@@ -189,14 +190,14 @@ def test_a_field_of_another_type_is_a_fault_of_the_file(rng, tmp_path, form, fie
 
     save_file(load_file(path), path)  # without the note, which would say it better
     with pytest.raises(ValueError, match="folder|`|Received"):
-        weights.from_checkpoint(tmp_path / "folder")
+        vit_keras.open(tmp_path / "folder")
 
 
 def test_brackets_without_end_are_not_json(rng, tmp_path):
     weights.save(build(rng), tmp_path / "folder", format="timm")
     (tmp_path / "folder" / "config.json").write_text("[" * 100_000)
     with pytest.raises(ValueError, match=r"config.json' is not JSON"):
-        weights.from_checkpoint(tmp_path / "folder")
+        vit_keras.open(tmp_path / "folder")
 
 
 @pytest.mark.parametrize(
@@ -213,4 +214,4 @@ def test_what_a_clone_left_in_place_of_weights_is_named(tmp_path, name):
         path = tmp_path / "model.safetensors.index.json"
         path.write_text(json.dumps({"weight_map": {"cls_token": name}}))
     with pytest.raises(ValueError, match=rf"{name}' is a pointer of Git LFS\. Run `git lfs pull`"):
-        weights.from_checkpoint(path)
+        vit_keras.open(path)

@@ -6,6 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import weights_by_path
 from tests.weights.builds import build
 from tests.weights.written_files import (
@@ -37,7 +38,7 @@ def test_archives_have_a_checksum_of_each_member(rng, tmp_path, name):
             assert zlib.crc32(archive.read(entry)) == entry.CRC
 
 
-@pytest.mark.parametrize("opens", [weights.open_model, lambda path: weights.load(build(), path)])
+@pytest.mark.parametrize("opens", [vit_keras.open, lambda path: weights.load(build(), path)])
 def test_a_changed_configuration_in_a_keras_archive_is_named(rng, tmp_path, opens):
     _, file = save(build(rng), tmp_path, "own.keras")
     with zipfile.ZipFile(file) as archive:
@@ -77,7 +78,7 @@ def test_a_changed_note_is_not_the_one_that_was_written(rng, tmp_path):
     metadata["vit_keras"] = metadata["vit_keras"].replace("1e-06", "1e-05")
     save_file(load_file(file), file, metadata=metadata)
     with pytest.raises(ValueError, match="timm.safetensors' is damaged: it has another SHA-256"):
-        weights.from_checkpoint(file)
+        vit_keras.open(file)
 
 
 @pytest.mark.parametrize("text", ["", "{", "0" * 64])
@@ -132,6 +133,6 @@ def test_a_name_that_an_archive_holds_twice_is_refused(rng, tmp_path, name, memb
         content = archive.read(entry)
         with pytest.warns(UserWarning, match="Duplicate name"):
             archive.writestr(entry.filename, content)
-    for opens in (lambda: weights.load(build(), path), lambda: weights.from_checkpoint(path)):
+    for opens in (lambda: weights.load(build(), path), lambda: vit_keras.open(path)):
         with pytest.raises(ValueError, match=f"each name once. Received: .*{name}.*{member}' 2"):
             opens()

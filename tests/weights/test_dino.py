@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, randomise
 from tests.weights.builds import assert_equal_weights
 from vit_keras import weights
@@ -53,7 +54,7 @@ def test_files_give_the_model_back_bit_by_bit(rng, tmp_path, design):
     path = tmp_path / "model.pth"
     saved(model, path)
     known = {} if "rope" in DESIGNS[design] else {"num_heads": 2}
-    other = weights.from_checkpoint(path, source(model), image_size=24, **known)
+    other = vit_keras.open(path, source(model), image_size=24, **known)
     assert_equal_weights(model, other)
     images = rng.normal(size=(2, 24, 24, 3)).astype("float32")
     assert_close(other(images), model(images))
@@ -72,7 +73,7 @@ def test_a_plain_file_of_dino_is_told_from_timms_by_its_name(rng, tmp_path):
     state = saved(build(rng, V1), tmp_path / "dino_deitsmall16_pretrain.pth")
     assert choose(state, None, str(tmp_path / "dino_deitsmall16_pretrain.pth"))[0].name == "dino"
     assert choose(state, None, str(tmp_path / "dino_" / "vit.pth"))[0].name == "timm"
-    model = weights.from_checkpoint(tmp_path / "dino_deitsmall16_pretrain.pth", num_heads=2)
+    model = vit_keras.open(tmp_path / "dino_deitsmall16_pretrain.pth", num_heads=2)
     assert model.resizing.positions == "bicubic_offset"
 
 
@@ -84,8 +85,8 @@ def test_a_checkpoint_of_training_gives_its_teacher(rng, tmp_path):
     student = {f"module.{k}": torch.zeros_like(v) for k, v in chunked.items()}
     whole = {"student": student, "teacher": chunked | heads, "args": argparse.Namespace(lr=0.1)}
     torch.save(whole, tmp_path / "checkpoint.pth")
-    model = weights.from_checkpoint(tmp_path / "model.pth", num_heads=2)
-    assert_equal_weights(model, weights.from_checkpoint(tmp_path / "checkpoint.pth", num_heads=2))
+    model = vit_keras.open(tmp_path / "model.pth", num_heads=2)
+    assert_equal_weights(model, vit_keras.open(tmp_path / "checkpoint.pth", num_heads=2))
 
 
 @pytest.mark.once
@@ -95,7 +96,7 @@ def test_published_widths_say_their_heads(rng, tmp_path):
     assert weights.describe(tmp_path / "small.pth")["architecture"]["num_heads"] == 6
     saved(build(rng, V2), tmp_path / "tiny.pth")
     with pytest.raises(ValueError, match="do not say `num_heads`; pass .*num_heads=..."):
-        weights.from_checkpoint(tmp_path / "tiny.pth")
+        vit_keras.open(tmp_path / "tiny.pth")
 
 
 @pytest.mark.once
@@ -104,10 +105,10 @@ def test_other_masks_and_periods_are_refused(rng, tmp_path):
     ones = {**state, "blocks.1.attn.qkv.bias_mask": torch.ones(48)}
     torch.save(ones, tmp_path / "mask.pth")
     with pytest.raises(ValueError, match="must be 1 for queries and values and 0 for keys"):
-        weights.from_checkpoint(tmp_path / "mask.pth", image_size=24)
+        vit_keras.open(tmp_path / "mask.pth", image_size=24)
     torch.save({**state, "rope_embed.periods": torch.tensor([1.0, 9.0])}, tmp_path / "p.pth")
     with pytest.raises(ValueError, match="must be powers of 100"):
-        weights.from_checkpoint(tmp_path / "p.pth", image_size=24)
+        vit_keras.open(tmp_path / "p.pth", image_size=24)
 
 
 @pytest.mark.once
@@ -191,6 +192,6 @@ def test_models_of_satellite_images_have_their_own_colors(rng, tmp_path):
     state = saved(build(rng, V3), tmp_path / "model.pth")
     torch.save({**state, "local_cls_norm.weight": torch.ones(16)}, tmp_path / "sat.pth")
     for name, mean in (("model", 0.485), ("sat", 0.430)):
-        model = weights.from_checkpoint(tmp_path / f"{name}.pth", image_size=24)
+        model = vit_keras.open(tmp_path / f"{name}.pth", image_size=24)
         assert model.preprocessing.mean[0] == mean
         assert model.get_layer("encoder_norm").epsilon == 1e-5

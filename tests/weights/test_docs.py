@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 
+import vit_keras
 from tests.helpers import ROOT
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
@@ -21,4 +22,4 @@ def test_the_example_of_a_new_format_works(rng, tmp_path, monkeypatch):
     weights.save(source, tmp_path / "a.npz", format="example")
     with np.load(tmp_path / "a.npz") as file:
         assert "encoderblock_1.LayerNorm_2.gamma" in file.files
-    assert_equal_weights(source, weights.from_checkpoint(tmp_path / "a.npz", num_heads=3))
+    assert_equal_weights(source, vit_keras.open(tmp_path / "a.npz", num_heads=3))

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+import vit_keras
 from tests.weights.builds import build, other_numerics
 from vit_keras import weights
 
@@ -28,7 +29,7 @@ def test_missing_package_is_named_with_its_extra(
         weights.save(model, path, format=source)
     monkeypatch.setitem(sys.modules, package, None)
     message = rf'{purpose} needs {package.replace("_", "-")}: pip install "vit-keras\[{extra}\]"'
-    for call in (weights.from_checkpoint, weights.describe, lambda p: weights.load(model, p)):
+    for call in (vit_keras.open, weights.describe, lambda p: weights.load(model, p)):
         with pytest.raises(ImportError, match=message):
             call(path)
 

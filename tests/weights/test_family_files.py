@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import GOLDEN, assert_close
 from tests.peers import peer
 from tests.weights.server import Server
@@ -101,8 +102,8 @@ def test_a_page_or_a_part_in_the_place_of_a_file_is_refused(serve, name, body, f
 def test_a_folded_class_position_is_unfolded_into_a_model_with_a_slot_for_it():
     """timm's DINOv2 with registers has no slot, and the variant `-reg` has one, as Meta's files."""
     folder = GOLDEN / "families" / "timm_dinov2_giant_reg4"
-    folded = weights.from_checkpoint(folder)
-    slot = weights.from_checkpoint(folder, position_cover="class")
+    folded = vit_keras.open(folder)
+    slot = vit_keras.open(folder, position_cover="class")
     assert slot.count_params() == folded.count_params() + 18
     with np.load(folder / "io.npz") as io:
         images, pooled = io["images"], io["pooled"]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, to_numpy
 from tests.weights.builds import SMALL, build
 from vit_keras import weights
@@ -54,7 +55,7 @@ def test_parameters_of_flax_give_its_logits(rng, tmp_path, source, classifier, r
     flat = random_parameters(flax_model, images, rng)
     prefix = "params/" if source == "big_vision" else ""
     np.savez(tmp_path / "a.npz", **{prefix + name: value for name, value in flat.items()})
-    ours = weights.from_checkpoint(tmp_path / "a.npz")
+    ours = vit_keras.open(tmp_path / "a.npz")
     expected = logits(flax_model, flat, images)
     assert_close(ours(images), expected)
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import GOLDEN, assert_close, weights_by_path
 from tests.weights.builds import PAIRS, SUFFIX, assert_equal_weights, build, other_numerics
 from vit_keras import weights
@@ -35,7 +36,7 @@ def test_the_table_of_files_names_every_format():
 
 @pytest.mark.parametrize("name", GOLDENS)
 def test_logits_equal_the_other_projects_code(name):
-    model = weights.from_checkpoint(golden_file(name), **GOLDENS[name][1])
+    model = vit_keras.open(golden_file(name), **GOLDENS[name][1])
     with np.load(GOLDEN / f"{name}.io.npz") as io:
         assert_close(model(io["images"]), io["logits"])
 
@@ -43,7 +44,7 @@ def test_logits_equal_the_other_projects_code(name):
 @pytest.mark.parametrize("name", GOLDENS)
 def test_golden_files_are_written_back_as_they_were(name, tmp_path):
     source, known = GOLDENS[name]
-    model = weights.from_checkpoint(golden_file(name), **known)
+    model = vit_keras.open(golden_file(name), **known)
     path = tmp_path / f"again{golden_file(name).suffix}"
     weights.save(model, path, format=source)
     before, after = tensors(golden_file(name)), tensors(path)
@@ -102,7 +103,7 @@ def test_saved_safetensors_file_says_its_architecture(rng, tmp_path, source):
     model = build(rng, gelu="tanh", layer_norm_epsilon=1e-3)
     with other_numerics():
         weights.save(model, tmp_path / "model.safetensors", format=source)
-    other = weights.from_checkpoint(tmp_path / "model.safetensors")
+    other = vit_keras.open(tmp_path / "model.safetensors")
     images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
     assert_close(other(images), model(images), rtol=2e-6)
     assert other.get_layer("encoderblock_1").gelu == "tanh"
@@ -116,7 +117,7 @@ def test_timm_folder_says_what_a_bare_file_does_not(rng, tmp_path):
     assert config["model_args"]["num_heads"] == 3
     assert config["model_args"]["img_size"] == [16, 24]
     strip_note(tmp_path / "folder" / "model.safetensors")
-    other = weights.from_checkpoint(tmp_path / "folder")
+    other = vit_keras.open(tmp_path / "folder")
     assert_equal_weights(model, other)
     assert other.class_names == ("a", "b", "c", "d", "e")
     images = rng.uniform(-1, 1, (2, 16, 24, 1)).astype("float32")
@@ -138,7 +139,7 @@ def test_timm_architecture_names_say_the_number_of_heads(rng, tmp_path):
         "pretrained_cfg": {"mean": [0, 0.5, 0], "std": [1, 0.5, 1], "crop_pct": 0.95},
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    other = weights.from_checkpoint(tmp_path)
+    other = vit_keras.open(tmp_path)
     assert other.get_layer("encoderblock_0").num_heads == 3
     assert other.preprocessing.mean == (0, 0.5, 0)
     assert other.preprocessing.crop_fraction == 0.95

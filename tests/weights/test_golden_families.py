@@ -7,8 +7,9 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import GOLDEN, assert_close
-from vit_keras import models, weights
+from vit_keras import models
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,7 @@ def golden(name):
     """The model of a folder, and the arrays of what its publisher's code computes."""
     family, folder = FAMILIES[name], GOLDEN / "families" / name
     with np.load(folder / "io.npz") as file:
-        return weights.from_checkpoint(folder / family.file, **family.known), dict(file)
+        return vit_keras.open(folder / family.file, **family.known), dict(file)
 
 
 def assert_golden(name, model, io, end=""):

@@ -4,8 +4,9 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import GOLDEN, assert_close
-from vit_keras import models, weights
+from vit_keras import models
 
 FOLDERS = sorted(folder.name for folder in (GOLDEN / "families").glob("hf_*"))
 # The folders whose `tokens` are not normalized: those of the last block.
@@ -26,7 +27,7 @@ def compute(model, images):
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_outputs_equal_transformers(name):
-    model, io = weights.from_checkpoint(GOLDEN / "families" / name), read(name)
+    model, io = vit_keras.open(GOLDEN / "families" / name), read(name)
     ends = [key.removeprefix("images") for key in io if key.startswith("images")]
     for end in ends:
         images = io[f"images{end}"]

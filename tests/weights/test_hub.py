@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 
+import vit_keras
 from tests.helpers import GOLDEN, to_numpy
 from tests.weights.hub_server import COMMIT
 from vit_keras import runs, weights
@@ -26,7 +27,7 @@ def contents(folder):
 
 
 def answer(path, **options):
-    model = weights.from_checkpoint(path, **options)
+    model = vit_keras.open(path, **options)
     shape = (1, *model.input_shape[1:])
     return to_numpy(model(np.random.default_rng(0).uniform(-1, 1, shape).astype("float32")))
 
@@ -65,7 +66,7 @@ def test_a_file_and_a_folder_of_a_repository_are_read(serve_hub):
 
 def test_what_takes_weights_takes_an_address(serve_hub):
     serve_hub(contents(DINO))
-    model, run = runs.open_source(ADDRESS)
+    model, run = vit_keras.open(ADDRESS), runs.run_of(ADDRESS)
     assert run is None and model.count_params() == weights.describe(ADDRESS)["parameters"]
     assert runs.find_weights(ADDRESS, None) == weights.local_path(ADDRESS)
 

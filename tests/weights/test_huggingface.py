@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close
 from tests.peers import peer
 from tests.weights.builds import assert_equal_weights, build
@@ -45,7 +46,7 @@ def run(model, images, output="logits"):
 def test_folder_of_transformers_gives_its_logits(rng, tmp_path, change):
     theirs = build_reference(transformers.ViTForImageClassification, layer_norm_eps=1e-4, **change)
     theirs.save_pretrained(tmp_path)
-    ours = weights.from_checkpoint(tmp_path)
+    ours = vit_keras.open(tmp_path)
     images = rng.uniform(-1, 1, (3, *ours.input_shape[1:])).astype("float32")
     assert_close(ours(images), run(theirs, images))
     assert ours.get_layer("encoderblock_0").layer_norm_epsilon == 1e-4
@@ -56,14 +57,14 @@ def test_images_need_not_be_square(rng, tmp_path):
     theirs = build_reference(transformers.ViTForImageClassification, image_size=[16, 24])
     theirs.save_pretrained(tmp_path)
     images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
-    ours = weights.from_checkpoint(tmp_path)
+    ours = vit_keras.open(tmp_path)
     assert_close(ours(images), run(theirs, images))
 
 
 def test_pooler_of_a_bare_model_is_pre_logits(rng, tmp_path):
     theirs = build_reference(transformers.ViTModel)
     theirs.save_pretrained(tmp_path / "theirs")
-    ours = weights.from_checkpoint(tmp_path / "theirs")
+    ours = vit_keras.open(tmp_path / "theirs")
     images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
     pooled = run(theirs, images, "pooler_output")
     assert_close(ours(images), pooled)
@@ -87,8 +88,8 @@ def test_names_in_memory_and_names_on_disk_are_one_model(tmp_path):
     theirs = build_reference(transformers.ViTForImageClassification)
     theirs.save_pretrained(tmp_path / "disk")
     torch.save(theirs.state_dict(), tmp_path / "memory.pth")
-    disk = weights.from_checkpoint(tmp_path / "disk")
-    memory = weights.from_checkpoint(tmp_path / "memory.pth", num_heads=3)
+    disk = vit_keras.open(tmp_path / "disk")
+    memory = vit_keras.open(tmp_path / "memory.pth", num_heads=3)
     assert_equal_weights(disk, memory)
     assert "vit.layers.0.attention.q_proj.weight" in theirs.state_dict()
 
@@ -102,7 +103,7 @@ def test_saved_folder_opens_in_transformers(rng, tmp_path, gelu):
     images = rng.uniform(-1, 1, (3, 16, 24, 3)).astype("float32")
     assert_close(run(theirs, images), ours(images))
     assert theirs.config.id2label == dict(enumerate("abcde"))
-    assert_equal_weights(ours, weights.from_checkpoint(tmp_path))
+    assert_equal_weights(ours, vit_keras.open(tmp_path))
 
 
 def opened_strictly(model_class, folder):
@@ -119,7 +120,7 @@ def test_preprocessing_equals_the_processor(rng, tmp_path):
     settings |= {"image_mean": [0.1, 0.2, 0.3], "resample": 3}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
     weights_without_note(tmp_path / "model.safetensors")
-    pixels = weights.from_checkpoint(tmp_path).preprocessing
+    pixels = vit_keras.open(tmp_path).preprocessing
     assert (pixels.mean, pixels.interpolation) == ((0.1, 0.2, 0.3), "bicubic")
     assert pixels.crop_fraction is None
 
@@ -135,4 +136,4 @@ def test_unknown_activation_is_named(tmp_path):
         tmp_path
     )
     with pytest.raises(ValueError, match=r"`hidden_act` must be one of 'gelu'.*Received: 'relu'"):
-        weights.from_checkpoint(tmp_path)
+        vit_keras.open(tmp_path)

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import randomise, weights_by_path
 from vit_keras import weights
 from vit_keras.models import VisionTransformer
@@ -31,7 +32,7 @@ def cached(tmp_path, monkeypatch, rng):
 
 @pytest.mark.parametrize("address", [f"kaggle://{HANDLE}/2", f"kaggle://{HANDLE}"])
 def test_a_preset_in_the_cache_needs_no_network(cached, address):
-    model = weights.from_checkpoint(address)
+    model = vit_keras.open(address)
     expected = weights_by_path(cached)
     for path, value in weights_by_path(model).items():
         np.testing.assert_array_equal(value, expected[path])

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, randomise, to_numpy
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
@@ -46,7 +47,7 @@ def images_for(rng, channels=3):
 def test_preset_gives_its_logits(rng, tmp_path, pooling, intermediate_dim):
     theirs = classifier(rng, pooling, intermediate_dim, layer_norm_epsilon=1e-4)
     theirs.save_to_preset(tmp_path)
-    ours, images = weights.from_checkpoint(tmp_path), images_for(rng)
+    ours, images = vit_keras.open(tmp_path), images_for(rng)
     assert_close(ours(images), theirs(images))
     assert ours.preprocessing.std == pytest.approx((0.2,))
     assert ours.preprocessing.mean == pytest.approx((0.4,))
@@ -58,10 +59,10 @@ def test_weights_of_classifier_and_backbone_load(rng, tmp_path):
     theirs.save_weights(tmp_path / "all.weights.h5")
     said = {"classifier": "token", "image_size": (16, 24), "layer_norm_epsilon": 1e-6}
     said["classifier_activation"] = None
-    ours = weights.from_checkpoint(tmp_path / "all.weights.h5", **said)
+    ours = vit_keras.open(tmp_path / "all.weights.h5", **said)
     assert_close(ours(images), theirs(images))
     theirs.backbone.save_to_preset(tmp_path / "backbone")
-    ours = weights.from_checkpoint(tmp_path / "backbone")
+    ours = vit_keras.open(tmp_path / "backbone")
     tokens = to_numpy(theirs.backbone(images))
     assert_close(ours(images), tokens[:, 0])
 
@@ -74,7 +75,7 @@ def test_saved_preset_opens_in_keras_hub(rng, tmp_path, ours_classifier, size):
     weights.save(ours, tmp_path, format="keras_hub")
     theirs, images = keras_hub.models.ViTImageClassifier.from_preset(str(tmp_path)), images_for(rng)
     assert_close(theirs(images), ours(images))
-    assert_equal_weights(ours, weights.from_checkpoint(tmp_path))
+    assert_equal_weights(ours, vit_keras.open(tmp_path))
     pixels = rng.integers(0, 256, (1, 16, 24, 3)).astype("uint8")
     prepared = to_numpy(theirs.preprocessor(pixels))
     assert_close(prepared, pixels / 127.5 - 1)
@@ -162,13 +163,13 @@ def test_every_option_agrees_or_is_refused(
     ours = {"mlp_dim": 40, "num_classes": 5, "representation_size": intermediate_dim}
     model = VisionTransformer(**said, **sizes, **ours)
     with pytest.raises(ValueError, match="do not say .*`classifier`.*classifier=") as asked:
-        weights.from_checkpoint(bare)
+        vit_keras.open(bare)
     assert not isinstance(asked.value, DamagedFile)
     if use_class_token != (pooling == "token"):
         for call in (
-            lambda: weights.from_checkpoint(preset),
+            lambda: vit_keras.open(preset),
             lambda: weights.load(model, preset),
-            lambda: weights.from_checkpoint(bare, **said),
+            lambda: vit_keras.open(bare, **said),
             lambda: weights.load(model, bare),
         ):
             with pytest.raises(ValueError, match=REASONS[pooling]) as refused:
@@ -176,9 +177,9 @@ def test_every_option_agrees_or_is_refused(
             assert not isinstance(refused.value, DamagedFile)
         return
     images = rng.uniform(-1, 1, (2, *size, 3)).astype("float32")
-    assert_agrees(weights.from_checkpoint(bare, **said), theirs, images)
+    assert_agrees(vit_keras.open(bare, **said), theirs, images)
     assert_agrees(weights.load(model, bare), theirs, images)
-    model = weights.from_checkpoint(preset)
+    model = vit_keras.open(preset)
     assert_agrees(model, theirs, images)
     randomise(model, rng, scale=0.2)
     weights.save(model, tmp_path / "back", format="keras_hub")
@@ -202,7 +203,7 @@ def test_every_option_agrees_or_is_refused(
 def test_what_a_bare_file_does_not_say_is_stated(rng, tmp_path, recwarn, given, assumed):
     theirs = keras_hub.models.ViTImageClassifier(backbone(rng, (16, 16, 3)), 5)
     theirs.save_weights(tmp_path / "a.weights.h5")
-    weights.from_checkpoint(tmp_path / "a.weights.h5", classifier="token", **given)
+    vit_keras.open(tmp_path / "a.weights.h5", classifier="token", **given)
     stated = [str(w.message) for w in recwarn if "is read as" in str(w.message)]
     assert len(stated) == (assumed is not None)
     assert all(f"with {assumed}, which it does not say" in text for text in stated)
@@ -217,7 +218,7 @@ def test_classifiers_that_read_other_tokens_are_refused(rng, tmp_path):
     edited["config"]["pooling"] = None  # KerasHub then has logits of each token
     (tmp_path / "task.json").write_text(json.dumps(edited))
     with pytest.raises(ValueError, match="pooling=None .*reads every token"):
-        weights.from_checkpoint(tmp_path)
+        vit_keras.open(tmp_path)
 
 
 def test_the_activation_of_a_loaded_head_stays_and_is_stated(rng, tmp_path):
@@ -228,7 +229,7 @@ def test_the_activation_of_a_loaded_head_stays_and_is_stated(rng, tmp_path):
         weights.load(ours, tmp_path)
     probabilities = keras.ops.softmax(ours(images))
     np.testing.assert_allclose(to_numpy(probabilities), to_numpy(theirs(images)), atol=1e-5)
-    assert_agrees(weights.from_checkpoint(tmp_path), theirs, images)
+    assert_agrees(vit_keras.open(tmp_path), theirs, images)
 
 
 @keras.saving.register_keras_serializable("tests")
@@ -248,7 +249,7 @@ def test_other_activations_than_keras_own_are_refused(rng, tmp_path, activation)
     theirs = keras_hub.models.ViTImageClassifier(backbone(rng), 5, activation=activation)
     theirs.save_to_preset(tmp_path / "theirs")
     with pytest.raises(ValueError, match=r"one of `keras\.activations`\. Received"):
-        weights.from_checkpoint(tmp_path / "theirs")
+        vit_keras.open(tmp_path / "theirs")
 
 
 @pytest.mark.once
@@ -259,7 +260,7 @@ def test_half_types_are_read_exactly(rng, tmp_path, dtype):
     exact = keras_hub.models.ViTImageClassifier(backbone(rng), 5)
     for variable, half in zip(exact.weights, theirs.weights):
         variable.assign(keras.ops.cast(half, "float32"))
-    assert_agrees(weights.from_checkpoint(tmp_path), exact, images_for(rng))
+    assert_agrees(vit_keras.open(tmp_path), exact, images_for(rng))
 
 
 @pytest.mark.once
@@ -271,7 +272,7 @@ def test_presets_of_earlier_versions_are_read(rng, tmp_path):
         content = json.loads((tmp_path / name).read_text())
         content["config"] = {k: v for k, v in content["config"].items() if k not in added}
         (tmp_path / name).write_text(json.dumps(content))
-    assert_agrees(weights.from_checkpoint(tmp_path), theirs, images_for(rng))
+    assert_agrees(vit_keras.open(tmp_path), theirs, images_for(rng))
 
 
 @pytest.mark.on("torch")
@@ -280,7 +281,7 @@ def test_a_preset_of_channels_first_is_read(rng, tmp_path):
     theirs.save_to_preset(tmp_path)
     images = images_for(rng)
     expected = to_numpy(theirs(images.transpose(0, 3, 1, 2)))[:, 0]
-    ours = weights.from_checkpoint(tmp_path)
+    ours = vit_keras.open(tmp_path)
     np.testing.assert_allclose(to_numpy(ours(images)), expected, atol=1e-5, rtol=0)
 
 
@@ -303,19 +304,19 @@ def test_pixels_are_scaled_as_by_the_converter(rng, tmp_path, pixels):
     images = rng.integers(0, 256, (2, 16, 24, 3)).astype("float32")
     expected = to_numpy(converter(images))
     scale = np.abs(expected).max()
-    prepared = weights.from_checkpoint(tmp_path).preprocessing.normalize(images)
+    prepared = vit_keras.open(tmp_path).preprocessing.normalize(images)
     np.testing.assert_allclose(prepared, expected, atol=1e-6 * scale, rtol=0)
     edited = json.loads((tmp_path / "task.json").read_text())
     fields = edited["config"]["preprocessor"]["config"]["image_converter"]["config"]
     fields |= {"norm_mean": [0.5, 0.4, 0.3], "norm_std": [0.5, 0.6, 0.7]}  # KerasHub 0.18
     (tmp_path / "task.json").write_text(json.dumps(edited))
-    prepared = weights.from_checkpoint(tmp_path).preprocessing.normalize(images)
+    prepared = vit_keras.open(tmp_path).preprocessing.normalize(images)
     expected = (expected - [0.5, 0.4, 0.3]) / [0.5, 0.6, 0.7]
     np.testing.assert_allclose(prepared, expected, atol=2e-6 * scale, rtol=0)
     fields |= {"pad_to_aspect_ratio": True}
     (tmp_path / "task.json").write_text(json.dumps(edited))
     with pytest.raises(ValueError, match="pad_to_aspect_ratio"):
-        weights.from_checkpoint(tmp_path)
+        vit_keras.open(tmp_path)
 
 
 TINY = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16}
@@ -372,7 +373,7 @@ def test_other_classes_are_refused_by_name(tmp_path, name):
     theirs.save_to_preset(tmp_path / "preset")
     theirs.save_weights(tmp_path / "bare.weights.h5")
     family = re.match("(.*?)(Backbone|ImageClassifier|VisionEncoder)", name)[1]
-    calls = (weights.from_checkpoint, weights.describe, lambda file: weights.load(build(), file))
+    calls = (vit_keras.open, weights.describe, lambda file: weights.load(build(), file))
     for path, call in itertools.product(("preset", "bare.weights.h5"), calls):
         with pytest.raises(ValueError, match="ViTImageClassifier are read") as refused:
             call(tmp_path / path)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import randomise, weights_by_path
 from vit_keras.models import VisionTransformer
-from vit_keras.weights import load, open_model, save_model
+from vit_keras.weights import load, save_model
 
 
 def model(**changes):
@@ -37,12 +38,12 @@ def test_corrupt_file_is_named(rng, tmp_path, damage):
         data[middle : middle + 64] = bytes(b ^ 255 for b in data[middle : middle + 64])
     path.write_bytes({"truncated": data[: len(data) // 2], "text": b"hello"}.get(damage, data))
     with pytest.raises(ValueError, match=r"a\.keras' cannot be read as a Keras model"):
-        open_model(path)
+        vit_keras.open(path)
 
 
 def test_missing_and_unknown_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no model file at 'nowhere\.keras'"):
-        open_model("nowhere.keras")
+        vit_keras.open("nowhere.keras")
     with pytest.raises(FileNotFoundError, match=r"nowhere\.keras"):
         load(model(), "nowhere.keras")
     other = tmp_path / "a.bin"
@@ -65,7 +66,7 @@ def test_saving_replaces_a_file_at_once(rng, tmp_path, monkeypatch):
     monkeypatch.setattr(second, "save", torn)
     with pytest.raises(OSError, match="No space"):
         save_model(second, path)
-    again = weights_by_path(open_model(path))
+    again = weights_by_path(vit_keras.open(path))
     for name, value in weights_by_path(first).items():
         np.testing.assert_array_equal(again[name], value)
     assert [p.name for p in tmp_path.iterdir()] == ["a.keras"]

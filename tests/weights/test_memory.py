@@ -26,7 +26,7 @@ path, source, layers = sys.argv[1:]
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 VisionTransformer(32, 16, 32, 1, 2, 32, 10)
 before = peak()
-weights.from_checkpoint(path, source, num_heads=16, gelu="tanh")
+vit_keras.open(path, source, num_heads=16, gelu="tanh")
 print(json.dumps({"before": before, "peak": peak(), "size": os.path.getsize(path)}))
 """
 

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, randomise, to_numpy
 from tests.peers import peer
 from tests.weights.builds import assert_equal_weights
@@ -64,7 +65,7 @@ def seen(model, images):
 @pytest.mark.parametrize("tower", TOWERS)
 def test_towers_of_open_clip_are_read_and_written_back(rng, tmp_path, two_towers, tower):
     theirs, config = two_towers(*TOWERS[tower])
-    ours = weights.from_checkpoint(written(tmp_path, theirs, config))
+    ours = vit_keras.open(written(tmp_path, theirs, config))
     images = rng.normal(size=(2, *ours.input_shape[1:])).astype("float32")
     assert_close(ours(images), seen(theirs, images))
     assert ours.preprocessing.crop_fraction is None
@@ -75,7 +76,7 @@ def test_towers_of_open_clip_are_read_and_written_back(rng, tmp_path, two_towers
     other = two_towers(again["vision_cfg"], {"quick_gelu": again["quick_gelu"]})[0]
     load_strictly(other.visual, tmp_path / "again" / "open_clip_model.safetensors")
     assert_close(seen(other, images), seen(theirs, images), rtol=2e-6)
-    assert_equal_weights(ours, weights.from_checkpoint(tmp_path / "again"))
+    assert_equal_weights(ours, vit_keras.open(tmp_path / "again"))
 
 
 def load_strictly(tower, path):
@@ -93,12 +94,12 @@ def test_openais_state_dict_has_heads_of_64_and_the_quick_gelu(rng, tmp_path, tw
     state = {**theirs.state_dict(), "input_resolution": torch.tensor(16)}
     torch.save(state, tmp_path / "ViT-B-32.pt")
     with pytest.warns(UserWarning, match="is read as OpenAI's.*quick GELU.*gelu='exact'"):
-        model = weights.from_checkpoint(tmp_path / "ViT-B-32.pt")
+        model = vit_keras.open(tmp_path / "ViT-B-32.pt")
     images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
     assert_close(model(images), seen(theirs, images), rtol=1e-5)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        other = weights.from_checkpoint(tmp_path / "ViT-B-32.pt", gelu="exact")
+        other = vit_keras.open(tmp_path / "ViT-B-32.pt", gelu="exact")
     assert np.abs(to_numpy(other(images)) - seen(theirs, images)).max() > 1e-3
 
 
@@ -107,7 +108,7 @@ def test_programs_are_refused_with_a_remedy(tmp_path):
     torch = pytest.importorskip("torch")
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "ViT-B-32.pt")
     with pytest.raises(ValueError, match=r"TorchScript archive.*torch\.jit\.load"):
-        weights.from_checkpoint(tmp_path / "ViT-B-32.pt")
+        vit_keras.open(tmp_path / "ViT-B-32.pt")
 
 
 @pytest.mark.once
@@ -118,7 +119,7 @@ def test_other_towers_are_refused(tmp_path, two_towers):
     ):
         folder = written(tmp_path, *two_towers(changes, {}))
         with pytest.raises(ValueError, match=message):
-            weights.from_checkpoint(folder)
+            vit_keras.open(folder)
 
 
 @pytest.mark.once
@@ -159,7 +160,7 @@ def test_towers_of_timm_are_read(rng, tmp_path, two_towers, kind):
     torch.save(state, tmp_path / "open_clip_pytorch_model.bin")
     content = {"model_cfg": {"vision_cfg": vision}, "preprocess_cfg": {"mean": [0.4, 0.5, 0.6]}}
     (tmp_path / "open_clip_config.json").write_text(json.dumps(content))
-    model = weights.from_checkpoint(tmp_path, num_heads=2)
+    model = vit_keras.open(tmp_path, num_heads=2)
     images = rng.normal(size=(2, 32, 32, 3)).astype("float32")
     with torch.no_grad():
         expected = trunk(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import GOLDEN, assert_close, to_numpy, weights_by_path
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
@@ -35,14 +36,12 @@ def golden(name, suffix=""):
 
 def test_flexivit_of_timm_at_a_grid_with_as_many_tokens_as_the_file_has_positions():
     """12x20 images have 3x5 patches and a class token; the file has 4x4 positions."""
-    model = weights.from_checkpoint(FAMILIES / "timm_flexivit")
+    model = vit_keras.open(FAMILIES / "timm_flexivit")
     at_home, resized = golden("timm_flexivit"), golden("timm_flexivit", "_resized")
     assert_golden(model, at_home["images"], at_home)
     rule = "bicubic_antialias"  # of timm's `set_input_size`, which resized the golden model
     assert_golden(with_image_size(model, (12, 20), rule), resized["images"], resized)
-    loaded = weights.from_checkpoint(
-        FAMILIES / "timm_flexivit", image_size=(12, 20), interpolation=rule
-    )
+    loaded = vit_keras.open(FAMILIES / "timm_flexivit", image_size=(12, 20), interpolation=rule)
     assert_golden(loaded, resized["images"], resized)
     assert model.resizing == Resizing("bilinear_half_pixel", "bilinear_half_pixel", crops=True)
 
@@ -52,11 +51,11 @@ def test_flexivit_of_big_vision_at_other_patch_sizes(patch_size):
     path = FAMILIES / "big_vision_flexivit" / "flexivit.npz"
     images = golden("big_vision_flexivit")["images"]
     expected = golden("big_vision_flexivit", f"_patch{patch_size}")
-    assert_golden(weights.from_checkpoint(path), images, golden("big_vision_flexivit"))
-    loaded = weights.from_checkpoint(path, patch_size=patch_size, **FLEXIVIT)
+    assert_golden(vit_keras.open(path), images, golden("big_vision_flexivit"))
+    loaded = vit_keras.open(path, patch_size=patch_size, **FLEXIVIT)
     assert_golden(loaded, images, expected)
     # The model keeps the rules that it was loaded by.
-    kept = weights.from_checkpoint(path, interpolation="bilinear_antialias")
+    kept = vit_keras.open(path, interpolation="bilinear_antialias")
     assert_golden(with_patch_size(kept, patch_size), images, expected)
 
 
@@ -66,26 +65,26 @@ def test_naflex_of_big_vision_at_each_grid(number, recwarn):
     with np.load(path.parent / "io.npz") as file:
         images = file[f"images_{number}"]
         expected = {key: file[f"{key}_{number}"] for key in ("tokens", "pooled")}
-    model = weights.from_checkpoint(path)
+    model = vit_keras.open(path)
     assert model.input_shape == (None, 16, 16, 3)
     assert model.resizing == Resizing("bilinear_antialias", "bilinear_half_pixel", crops=True)
     assert model.preprocessing.crop_fraction is None
     assert_golden(with_image_size(model, images.shape[1:3]), images, expected)
-    loaded = weights.from_checkpoint(path, image_size=images.shape[1:3])
+    loaded = vit_keras.open(path, image_size=images.shape[1:3])
     assert_golden(loaded, images, expected)
     assert not [warning for warning in recwarn if "does not say its grid" in str(warning.message)]
 
 
 def test_naflex_is_written_as_an_ordinary_file(tmp_path):
     path = FAMILIES / "big_vision_siglip2_naflex" / "siglip2_naflex.npz"
-    model = weights.from_checkpoint(path)
+    model = vit_keras.open(path)
     weights.save(model, tmp_path / "a.npz", format="big_vision")
     with np.load(tmp_path / "a.npz") as after, np.load(path) as before:
         kernel, positions = after["params/embedding/kernel"], after["params/pos_embedding"]
         assert kernel.shape == (4, 4, 3, 16) and positions.shape == (1, 16, 16)
         table = before["params/img/embedding/kernel"]
         np.testing.assert_array_equal(kernel.reshape(48, 16), table)  # rows, columns, channels
-    assert_equal_weights(model, weights.from_checkpoint(tmp_path / "a.npz"))
+    assert_equal_weights(model, vit_keras.open(tmp_path / "a.npz"))
 
 
 def test_kernel_of_two_axes_has_square_patches(tmp_path):
@@ -94,7 +93,7 @@ def test_kernel_of_two_axes_has_square_patches(tmp_path):
     arrays["params/img/embedding/kernel"] = np.zeros((50, 16), "float32")
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match="each pixel of a square patch. Received: 50 rows"):
-        weights.from_checkpoint(tmp_path / "a.npz", classifier="map")
+        vit_keras.open(tmp_path / "a.npz", classifier="map")
 
 
 def written(tmp_path, positions, **changes):
@@ -149,7 +148,7 @@ def test_own_weights_of_2x8_patches_are_read_as_written(rng, tmp_path):
         weights.save(model, tmp_path / name)
         assert_equal_weights(model, weights.load(build(**size), tmp_path / name))
     weights.save(model, tmp_path / "note.safetensors", format="timm")
-    assert_equal_weights(model, weights.from_checkpoint(tmp_path / "note.safetensors"))
+    assert_equal_weights(model, vit_keras.open(tmp_path / "note.safetensors"))
 
 
 def test_relative_biases_are_resized_as_they_are_loaded(rng, tmp_path):
@@ -208,7 +207,7 @@ def test_rules_travel_in_notes_and_keras_files(rng, tmp_path):
     weights.save(model, tmp_path / "a.keras")
     for name in ("a.safetensors", "a.keras"):
         assert weights.load(build(image_size=16), tmp_path / name).resizing == model.resizing
-    larger = weights.from_checkpoint(tmp_path / "a.keras", image_size=32)
+    larger = vit_keras.open(tmp_path / "a.keras", image_size=32)
     assert_equal_weights(larger, with_image_size(model, 32))
-    other = weights.from_checkpoint(tmp_path / "a.keras", image_size=32, interpolation="bilinear")
+    other = vit_keras.open(tmp_path / "a.keras", image_size=32, interpolation="bilinear")
     assert_equal_weights(other, with_image_size(model, 32, "bilinear"))

@@ -2,6 +2,7 @@
 
 import pytest
 
+import vit_keras
 from tests.helpers import GOLDEN, assert_close, randomise
 from tests.weights.builds import assert_equal_weights
 from vit_keras import weights
@@ -31,7 +32,7 @@ def build(rng, design):
 def test_files_give_the_model_back_bit_by_bit(rng, tmp_path, design):
     model = build(rng, design)
     weights.save(model, tmp_path / "model.pt", format="perception_encoder")
-    other = weights.from_checkpoint(tmp_path / "model.pt", num_heads=2)
+    other = vit_keras.open(tmp_path / "model.pt", num_heads=2)
     assert_equal_weights(model, other)
     images = rng.normal(size=(2, 24, 24, 3)).astype("float32")
     assert_close(other(images), model(images), rtol=2e-6)
@@ -45,11 +46,11 @@ def test_the_text_tower_is_left_out_and_the_image_tower_must_fit(tmp_path):
     text = {"transformer.resblocks.0.ln_1.weight": torch.ones(4), "logit_scale": torch.ones(())}
     both = {f"visual.{name}": x for name, x in state.items()} | text
     torch.save(both, tmp_path / "both.pt")
-    model = weights.from_checkpoint(tmp_path / "both.pt")
-    assert_equal_weights(weights.from_checkpoint(golden), model)
+    model = vit_keras.open(tmp_path / "both.pt")
+    assert_equal_weights(vit_keras.open(golden), model)
     torch.save({**state, "transformer.resblocks.0.other": torch.ones(4)}, tmp_path / "more.pt")
     with pytest.raises(ValueError, match="not in the model: transformer.resblocks.0.other"):
-        weights.from_checkpoint(tmp_path / "more.pt")
+        vit_keras.open(tmp_path / "more.pt")
 
 
 @pytest.mark.once

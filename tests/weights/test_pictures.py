@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import vit_keras
 from tests.weights.builds import build
 from vit_keras import weights
 from vit_keras.config import ModelConfig, read_config
@@ -25,7 +26,7 @@ def test_new_models_average_pixels_and_published_weights_keep_their_resize(rng, 
     there = "google prepares pictures with antialias=False, rounding='none' and this"
     with pytest.warns(UserWarning, match=there):
         weights.save(model, tmp_path / "model.npz", format="google")
-    read = weights.from_checkpoint(tmp_path / "model.npz")
+    read = vit_keras.open(tmp_path / "model.npz")
     assert not read.preprocessing.antialias  # as Google prepares pictures
     assert not registry.FORMATS["google"].numerics({}).preprocessing.antialias
     assert not registry.FORMATS["bit"].numerics({}).preprocessing.antialias
@@ -34,7 +35,7 @@ def test_new_models_average_pixels_and_published_weights_keep_their_resize(rng, 
 def test_what_does_not_say_its_resize_has_the_published_one(rng, tmp_path):
     build(rng).save_weights(tmp_path / "model.weights.h5")
     arguments = {"gelu": "exact", "classifier": "token", "image_size": (16, 24)}
-    read = weights.from_checkpoint(tmp_path / "model.weights.h5", **arguments)
+    read = vit_keras.open(tmp_path / "model.weights.h5", **arguments)
     published = Preprocessing(antialias=False, rounding="none")
     assert read.preprocessing == published
     assert preprocessing_of(keras.Sequential([keras.layers.Dense(1)])) == published
@@ -114,7 +115,7 @@ def test_a_folder_that_cannot_say_the_preprocessing_says_so(tmp_path, format, fi
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             weights.save(model, tmp_path / "folder", format=format)
-        read = weights.from_checkpoint(tmp_path / "folder").preprocessing
+        read = vit_keras.open(tmp_path / "folder").preprocessing
         for name in ("mean", "std"):
             one, other = getattr(read, name), getattr(model.preprocessing, name)
             np.testing.assert_allclose(np.broadcast_to(one, 3), np.broadcast_to(other, 3))

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import vit_keras
 from tests.designs import DESIGNS, random_design
 from tests.helpers import GOLDEN
 from vit_keras import models, variants, weights
@@ -103,7 +104,7 @@ SIZES = {"image_size": (12, 16), "patch_size": 4, "hidden_size": 16, "num_layers
 
 def test_the_license_of_dinov3_is_named_on_load():
     with pytest.warns(UserWarning, match="under the DINOv3 License"):
-        weights.from_checkpoint(FOLDER / "hf_dinov3")
+        vit_keras.open(FOLDER / "hf_dinov3")
     assert "DINOv3 License" in weights.describe(FOLDER / "hf_dinov3")["license_note"]
 
 

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.weights.builds import build
 from vit_keras import weights
 from vit_keras.weights.numerics import Numerics
@@ -83,7 +84,7 @@ def test_code_in_keras_files_is_refused(trap, tmp_path):
         for name, content in (files | {"config.json": json.dumps(config)}).items():
             archive.writestr(name, content)
     for name in ("lambda", "module"):
-        for read in (weights.open_model, weights.from_checkpoint):
+        for read in (vit_keras.open, vit_keras.open):
             with pytest.raises(ValueError, match=rf"{name}\.keras' cannot be read.*deserializ"):
                 read(tmp_path / f"{name}.keras")
 
@@ -145,7 +146,7 @@ def test_a_zip_bomb_is_refused(tmp_path):
             file.write(bytes(2**22))
     assert os.path.getsize(path) < 2**21
     with pytest.raises(ValueError, match=r"bytes that claim \d+ bytes of tensors; no such file"):
-        weights.from_checkpoint(path)
+        vit_keras.open(path)
 
 
 def test_absurd_sizes_in_the_other_containers_are_refused(tmp_path):
@@ -179,7 +180,7 @@ def test_shapes_that_contradict_each_other_build_no_model(tmp_path):
     arrays["embedding/kernel"] = np.zeros((1, 1, 1, 10**5), "float16")
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(ValueError, match=r"contradict each other: .* has at least \d{12} weights"):
-        weights.from_checkpoint(tmp_path / "a.npz")
+        vit_keras.open(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +195,7 @@ def test_spoiled_note_is_refused(tmp_path, note):
     tensors = {k: np.array(v) for k, v in load_file(path).items()}
     save_file(tensors, path, metadata={"vit_keras": note})
     with pytest.raises(ValueError, match=r"[Nn]ote in '.*a\.safetensors' is (damaged|not JSON)"):
-        weights.from_checkpoint(path, num_heads=3)
+        vit_keras.open(path, num_heads=3)
 
 
 def test_a_note_in_a_file_of_a_format_that_says_no_numerics(tmp_path):

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import GOLDEN, assert_close, randomise, to_numpy, weights_by_path
 from tests.weights.builds import SMALL, assert_equal_weights, other_numerics
 from vit_keras import weights
@@ -37,7 +38,7 @@ def test_a_published_hybrid_gives_its_logits(tmp_path, padded):
         assert norms
         arrays |= {name: arrays[name].reshape(1, 1, 1, -1) for name in norms}
     np.savez(tmp_path / "a.npz", **{f"opt/target/{name}": x for name, x in arrays.items()})
-    model = weights.from_checkpoint(tmp_path / "a.npz")
+    model = vit_keras.open(tmp_path / "a.npz")
     assert model.input_shape == (None, 64, 64, 3)
     with np.load(GOLDEN / "hybrid_stages.io.npz") as io:
         assert_close(model(io["images"]), io["logits"])
@@ -54,17 +55,17 @@ def test_saved_hybrids_load_bit_by_bit(rng, tmp_path, source, changes):
         weights.save(model, path, format=source)
     assert_equal_weights(model, weights.load(hybrid(**changes), path))
     known = {"num_heads": 3, "image_size": (16, 24), "gelu": "exact"}
-    assert_equal_weights(model, weights.from_checkpoint(path, **known))
+    assert_equal_weights(model, vit_keras.open(path, **known))
 
 
 def test_hybrid_loads_at_another_size(rng, tmp_path):
     model = hybrid(rng, image_size=32)
     with other_numerics():
         weights.save(model, tmp_path / "a.npz", format="google")
-    larger = weights.from_checkpoint(tmp_path / "a.npz", image_size=(48, 32))
+    larger = vit_keras.open(tmp_path / "a.npz", image_size=(48, 32))
     shape = weights_by_path(larger)["posembed_input/pos_embedding"].shape
     assert shape == (1, 1 + 6 * 4, 24)
-    gray = weights.from_checkpoint(tmp_path / "a.npz", channels=1)
+    gray = vit_keras.open(tmp_path / "a.npz", channels=1)
     kernel = weights_by_path(model)["conv_root/kernel"]
     assert_close(weights_by_path(gray)["conv_root/kernel"], kernel.sum(axis=2, keepdims=True))
 
@@ -132,7 +133,7 @@ def test_saved_bit_loads_bit_by_bit(rng, tmp_path, source, changes):
     model, path = bit(rng, **changes), tmp_path / f"a{'.npz' if source == 'bit' else '.weights.h5'}"
     weights.save(model, path, format=source)
     assert_equal_weights(model, weights.load(bit(**changes), path))
-    again = weights.from_checkpoint(path)
+    again = vit_keras.open(path)
     assert_equal_weights(model, again)
     assert again.input_shape[1:3] == (None, None)
 
@@ -168,7 +169,7 @@ def test_both_namings_of_bit_give_the_same_model(rng, tmp_path):
     np.savez(tmp_path / "legacy.npz", **big_transfer_names(flax))
     for name in ("flax", "legacy"):
         assert_equal_weights(model, weights.load(bit(), tmp_path / f"{name}.npz"))
-        assert_equal_weights(model, weights.from_checkpoint(tmp_path / f"{name}.npz"))
+        assert_equal_weights(model, vit_keras.open(tmp_path / f"{name}.npz"))
     weights.save(model, tmp_path / "a.npz", format="bit")
     expected = {k.replace("_17", ""): v for k, v in big_transfer_names(flax).items()}
     written = arrays_of(tmp_path / "a.npz")

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close, randomise, weights_by_path
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
@@ -111,7 +112,7 @@ def test_a_file_opens_without_its_head(tmp_path, rng, num_classes):
     source = build(rng)
     weights.save(source, tmp_path / "own.weights.h5")
     known = {"image_size": source.input_shape[1:3], "gelu": "exact", "num_classes": num_classes}
-    opened = weights.from_checkpoint(tmp_path / "own.weights.h5", **known)
+    opened = vit_keras.open(tmp_path / "own.weights.h5", **known)
     expected = keras.Model(source.input, source.get_layer("head").input)
     assert_equal_weights(expected, opened)
 
@@ -145,7 +146,7 @@ def test_dropping_a_head_drops_its_hidden_layer(rng, tmp_path):
     np.testing.assert_array_equal(
         weights_by_path(model)["cls/cls"], weights_by_path(source)["cls/cls"]
     )
-    model = weights.from_checkpoint(tmp_path / "a.npz", image_size=(16, 24), num_classes=3)
+    model = vit_keras.open(tmp_path / "a.npz", image_size=(16, 24), num_classes=3)
     assert model.output_shape == (None, 3)
     assert not weights_by_path(model)["head/kernel"].any()
     assert weights_by_path(model)["pre_logits/kernel"].any()
@@ -177,10 +178,12 @@ def test_keras_file_says_the_grid_of_its_positions(rng, tmp_path):
     expected = weights_by_path(with_image_size(source, (32, 24)))
     for path, value in weights_by_path(larger).items():
         assert_close(value, expected[path], rtol=1e-6, name=path)
-    opened = weights.from_checkpoint(tmp_path / "own.keras", image_size=(32, 24))
+    opened = vit_keras.open(tmp_path / "own.keras", image_size=(32, 24))
     assert_equal_weights(opened, with_image_size(source, (32, 24)))
-    with pytest.raises(ValueError, match=r"only `image_size` can be overridden.*channels"):
-        weights.from_checkpoint(tmp_path / "own.keras", channels=1)
+    other = vit_keras.open(tmp_path / "own.keras", num_classes=3)  # a head of zeros
+    kept = {**weights_by_path(source), "head/kernel": 0, "head/bias": 0}
+    for path, value in weights_by_path(other).items():
+        assert_close(value, np.broadcast_to(kept[path], value.shape), rtol=1e-6, name=path)
 
 
 def test_weights_of_a_compiled_and_trained_model_load(rng, tmp_path):
@@ -202,10 +205,10 @@ def test_other_models_load_native_files(rng, tmp_path):
 
 
 def test_missing_files_and_folders_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no file of weights at .*none"):
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint and no run at .*none"):
         weights.load(build(), tmp_path / "none.npz")
     with pytest.raises(FileNotFoundError, match=r"must hold model\.safetensors or .* no weights"):
-        weights.from_checkpoint(tmp_path)
+        vit_keras.open(tmp_path)
     (tmp_path / "a.onnx").write_bytes(b"")
     with pytest.raises(ValueError, match=r"Weights are read from \.npz.*Received: .*a\.onnx"):
         weights.load(build(), tmp_path / "a.onnx")
@@ -214,4 +217,4 @@ def test_missing_files_and_folders_are_named(tmp_path):
         weights.load(build(), tmp_path / "a.npz")
     np.savez(tmp_path / "b.npz", **{"patch_embed.proj.weight": np.zeros((2, 3, 1, 1))})
     with pytest.raises(ValueError, match="no known format called 'timm'"):
-        weights.from_checkpoint(tmp_path / "b.npz", source="timm")
+        vit_keras.open(tmp_path / "b.npz", source="timm")

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
+import vit_keras
 from tests.helpers import assert_close, to_numpy
 from tests.peers import peer
 from tests.weights.builds import build
@@ -58,17 +59,17 @@ def test_a_folder_keeps_the_task(rng, tmp_path, format):
     model = model_of(rng, Task("numbers", **UNITS))
     picture = rng.integers(0, 256, (16, 16, 3), dtype="uint8")
     weights.save(model, tmp_path, format=format)
-    read = weights.from_checkpoint(tmp_path)
+    read = vit_keras.open(tmp_path)
     assert read.task == Task("numbers")  # whose outputs are the numbers themselves
     expected = logits_of(model, picture) * UNITS["std"] + UNITS["mean"]
     assert_close(logits_of(read, picture), expected, rtol=1e-5)
     labels = model_of(rng, Task("labels", thresholds=(0.5, 0.25, 0.75)))
     weights.save(labels, tmp_path, format=format)
-    assert weights.from_checkpoint(tmp_path).task == labels.task
+    assert vit_keras.open(tmp_path).task == labels.task
     fresh = build(image_size=16, gelu="exact", num_classes=3)
     weights.load(fresh, tmp_path, head="reset")
     assert fresh.task == CLASSES  # of its own head
     tensors = load_file(tmp_path / "model.safetensors")
     save_file(tensors, tmp_path / "model.safetensors")  # without our note
     known = Task("labels") if format == "huggingface" else CLASSES
-    assert weights.from_checkpoint(tmp_path).task == known
+    assert vit_keras.open(tmp_path).task == known

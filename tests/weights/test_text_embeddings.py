@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import vit_keras
 from tests.helpers import assert_close, to_numpy
 from tests.peers import peer
 from vit_keras import commands, weights
@@ -132,7 +133,7 @@ def test_several_templates_are_averaged_as_unit_vectors(folders):
 
 
 def test_pictures_are_predicted_evaluated_and_exported(rng, tmp_path, folders, capsys):
-    from vit_keras.runtimes import open_file
+    from vit_keras import runtimes
 
     for name in ("cat", "dog"):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -156,7 +157,7 @@ def test_pictures_are_predicted_evaluated_and_exported(rng, tmp_path, folders, c
     predictor, _ = open_predictor(tower, labels=file)
     prepared = predictor.preprocessing.normalize(images.astype("float32"))
     expected = predictor.as_probabilities(to_numpy(predictor.run(prepared)))
-    exported = open_file(str(next(out.glob("*.tflite"))))(images)
+    exported = runtimes.open(str(next(out.glob("*.tflite"))))(images)
     assert_close(exported, expected, rtol=1e-5)
     assert (out / "labels.txt").read_text().split() == ["cat", "dog"]
 
@@ -180,7 +181,7 @@ def test_wrong_files_and_folders_are_refused(rng, tmp_path, folders):
     (tmp_path / "text.npz").write_text("no archive")
     np.savez(tmp_path / "flat.npz", labels=["a"], embeddings=np.ones(3), scale=1.0)
     np.savez(tmp_path / "kind.npz", labels=["a"], embeddings=np.ones((1, 3)), scale=1.0, kind="x")
-    tower = weights.from_checkpoint(folders["softmax"])
+    tower = vit_keras.open(folders["softmax"])
     with pytest.raises(ValueError, match=r"wide.npz', of 'other': .*must have shape \(K, 6\)"):
         weights.with_text_head(tower, wide)
     for name, message in (

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close
 from tests.peers import peer
 from vit_keras import weights
@@ -128,7 +129,7 @@ def test_model_computes_as_timm_and_goes_back(rng, tmp_path, recwarn, name):
     channels = CASES[name].get("in_chans", 3)
     images = rng.normal(size=(2, *size, channels)).astype("float32")
     expected = run(theirs, images)
-    model = weights.from_checkpoint(tmp_path / "theirs")
+    model = vit_keras.open(tmp_path / "theirs")
     assert_close(model.predict_on_batch(images), expected)
     weights.save(model, tmp_path / "ours", format="timm")
     assert not [w for w in recwarn if "computes with" in str(w.message)]
@@ -175,7 +176,7 @@ def test_files_of_other_sizes_are_loaded_as_by_timm(
     make(tmp_path, name, img_size=size)
     images = rng.normal(size=(2, *image_size, 3)).astype("float32")
     theirs = loaded(tmp_path, name, {"img_size": image_size, "patch_size": patch_size})
-    model = weights.from_checkpoint(tmp_path, image_size=image_size, patch_size=patch_size)
+    model = vit_keras.open(tmp_path, image_size=image_size, patch_size=patch_size)
     assert_close(model.predict_on_batch(images), run(theirs, images))
 
 
@@ -184,7 +185,7 @@ def test_the_rule_of_set_input_size_can_be_named(rng, tmp_path, name):
     theirs = make(tmp_path, name)
     theirs.set_input_size(img_size=(24, 12), patch_size=6)
     rule = {"interpolation": "bicubic_antialias", "patch_interpolation": "bicubic_antialias"}
-    model = weights.from_checkpoint(tmp_path, image_size=(24, 12), patch_size=6, **rule)
+    model = vit_keras.open(tmp_path, image_size=(24, 12), patch_size=6, **rule)
     images = rng.normal(size=(2, 24, 12, 3)).astype("float32")
     assert_close(model.predict_on_batch(images), run(theirs, images))
 
@@ -194,7 +195,7 @@ def test_siglips_have_the_gelu_that_timm_computes(tmp_path):
     for name, gelu in (("so400m_patch16", "tanh"), ("so400m_patch14", "exact")):
         config = {"architecture": f"vit_{name}_siglip_384", "model_args": {"num_heads": 2}}
         make(tmp_path / name, config["architecture"], img_size=(12, 12))
-        model = weights.from_checkpoint(tmp_path / name)
+        model = vit_keras.open(tmp_path / name)
         assert model.get_layer("encoderblock_1").gelu == gelu
         assert model.get_layer("MAPHead_0").gelu == gelu
 

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.designs import DESIGNS, images_for, random_design
 from tests.helpers import GOLDEN, assert_close, to_numpy, weights_by_path
 from tests.peers import peer
@@ -74,15 +75,13 @@ def test_a_file_that_is_nearly_a_family_is_refused_with_the_difference(
     tmp_path, name, change, message
 ):
     with pytest.raises(ValueError, match=message):
-        weights.from_checkpoint(changed(tmp_path, name, change))
+        vit_keras.open(changed(tmp_path, name, change))
 
 
 def test_buffers_of_older_timm_are_left_out(tmp_path):
     index = {"blocks.0.attn.relative_position_index": np.zeros((17, 17), "float32")}
     folder = changed(tmp_path, "timm_beit", lambda t: t.update(index))
-    assert_equal_weights(
-        weights.from_checkpoint(folder), weights.from_checkpoint(FAMILIES / "timm_beit")
-    )
+    assert_equal_weights(vit_keras.open(folder), vit_keras.open(FAMILIES / "timm_beit"))
 
 
 def test_configurations_of_early_timm_are_flat(tmp_path):
@@ -90,7 +89,7 @@ def test_configurations_of_early_timm_are_flat(tmp_path):
     config = json.loads((folder / "config.json").read_text())
     config |= config.pop("pretrained_cfg")
     (folder / "config.json").write_text(json.dumps(config))
-    model = weights.from_checkpoint(folder)
+    model = vit_keras.open(folder)
     assert model.preprocessing.mean == (0.48145466, 0.4578275, 0.40821073)
     assert model.preprocessing.crop_fraction == 0.9 and license_of(config) == "mit"
     assert model.get_layer("encoderblock_0").gelu == "quick"
@@ -118,7 +117,7 @@ def test_models_that_no_option_stands_for_are_refused(tmp_path, change, message)
     config = {**config, **change, "model_args": config["model_args"] | change.get("model_args", {})}
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=message):
-        weights.from_checkpoint(folder)
+        vit_keras.open(folder)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def test_position_of_the_class_token_is_folded_into_it(rng, tmp_path):
     weights.save(model, tmp_path / "a", format="timm")
     images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
     for _ in range(2):  # with and without the note
-        again = weights.from_checkpoint(tmp_path / "a")
+        again = vit_keras.open(tmp_path / "a")
         assert_close(again(images), model(images), rtol=2e-6)
         tensors, ours = weights_by_path(again), weights_by_path(model)
         table = ours["posembed_input/pos_embedding"]
@@ -172,7 +171,7 @@ def strip_note(path):
 def test_projection_is_a_head_whose_bias_is_zero(rng, tmp_path):
     model = build(rng, head_use_bias=False)
     weights.save(model, tmp_path / "a.safetensors", format="timm")
-    assert_equal_weights(model, weights.from_checkpoint(tmp_path / "a.safetensors"))
+    assert_equal_weights(model, vit_keras.open(tmp_path / "a.safetensors"))
     other = build(rng)
     weights.save(other, tmp_path / "b.safetensors", format="timm")
     before = weights_by_path(model)
@@ -196,8 +195,8 @@ def test_projection_is_a_head_whose_bias_is_zero(rng, tmp_path):
 def test_bare_file_is_read_as_the_likeliest_architecture(tmp_path, name, arguments):
     shutil.copy(FAMILIES / name / "model.safetensors", tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="do not say .*`num_heads`"):
-        weights.from_checkpoint(tmp_path / "a.safetensors")
-    model = weights.from_checkpoint(tmp_path / "a.safetensors", num_heads=2, **arguments)
+        vit_keras.open(tmp_path / "a.safetensors")
+    model = vit_keras.open(tmp_path / "a.safetensors", num_heads=2, **arguments)
     with np.load(FAMILIES / name / "io.npz") as file:
         expected = file["logits" if "logits" in file else "pooled"]
         result = model.predict_on_batch(file["images"])

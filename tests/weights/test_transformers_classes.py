@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close
 from tests.weights.builds import assert_equal_weights
 from tests.weights.transformers_models import (
@@ -125,7 +126,7 @@ def case(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("theirs")
     theirs = build_theirs(class_name, config_name, **fields)
     theirs.save_pretrained(folder)
-    return theirs, weights.from_checkpoint(folder), saved[0] if saved else class_name
+    return theirs, vit_keras.open(folder), saved[0] if saved else class_name
 
 
 def images_of(rng, size):
@@ -150,4 +151,4 @@ def test_our_folder_opens_in_their_class(rng, case, tmp_path):
     images = images_of(rng, ours.input_shape[1:3])
     expected = vector(theirs, images)
     assert_close(vector(again, images), expected)
-    assert_equal_weights(ours, weights.from_checkpoint(tmp_path / "ours"))
+    assert_equal_weights(ours, vit_keras.open(tmp_path / "ours"))

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import vit_keras
 from tests.helpers import assert_close
 from tests.weights.builds import assert_equal_weights
 from tests.weights.transformers_models import (
@@ -56,9 +57,9 @@ def test_names_in_memory_and_those_on_disk_are_one_model(tmp_path, name):
     write_config(tmp_path / "memory", read_config(tmp_path / "disk"))
     torch.save(theirs.state_dict(), tmp_path / "memory" / "pytorch_model.bin")
     torch.save(theirs.state_dict(), tmp_path / "bare.pth")
-    disk = weights.from_checkpoint(tmp_path / "disk")
-    assert_equal_weights(disk, weights.from_checkpoint(tmp_path / "memory"))
-    bare = weights.from_checkpoint(tmp_path / "bare.pth", num_heads=3, image_size=16)
+    disk = vit_keras.open(tmp_path / "disk")
+    assert_equal_weights(disk, vit_keras.open(tmp_path / "memory"))
+    bare = vit_keras.open(tmp_path / "bare.pth", num_heads=3, image_size=16)
     assert_equal_weights(disk, bare)  # the names alone say the family
     epsilons = [model.get_layer("encoderblock_0").layer_norm_epsilon for model in (disk, bare)]
     assert epsilons[0] == epsilons[1]
@@ -68,11 +69,11 @@ def test_names_in_memory_and_those_on_disk_are_one_model(tmp_path, name):
 def test_the_prefix_of_a_lone_tower_may_be_there(tmp_path, prefix):
     theirs = build_theirs(*MODELS["siglip"][:2], **WITH_MLP)
     theirs.save_pretrained(tmp_path)
-    expected = weights.from_checkpoint(tmp_path)
+    expected = vit_keras.open(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     state = {f"{prefix}{name}": value for name, value in theirs.state_dict().items()}
     torch.save(state, tmp_path / "pytorch_model.bin")
-    assert_equal_weights(expected, weights.from_checkpoint(tmp_path))
+    assert_equal_weights(expected, vit_keras.open(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_absent_fields_have_the_defaults_of_the_class(
     theirs.save_pretrained(tmp_path)
     kept = ("architectures", "model_type")
     write_config(tmp_path, {key: read_config(tmp_path)[key] for key in kept})
-    ours = weights.from_checkpoint(tmp_path)
+    ours = vit_keras.open(tmp_path)
     assert ours.input_shape[1:3] == (224, 224)
     assert_same_outputs(rng, ours, theirs)
 
@@ -108,7 +109,7 @@ def test_a_sparse_configuration_of_two_towers_is_that_of_its_image_tower(rng, tm
     theirs = build_theirs("CLIPModel", "CLIPConfig", **whole)
     theirs.save_pretrained(tmp_path)
     write_config(tmp_path, {"model_type": "clip", "vision_config": {"image_size": 32}})
-    assert_same_outputs(rng, weights.from_checkpoint(tmp_path), theirs)
+    assert_same_outputs(rng, vit_keras.open(tmp_path), theirs)
     assert weights.describe(tmp_path)["left_out"] == ["text tower"]
 
 
@@ -118,7 +119,7 @@ def test_images_need_not_be_square(rng, tmp_path, name):
     class_name, config_name, fields = MODELS[name]
     theirs = build_theirs(class_name, config_name, **{**fields, "image_size": [16, 24]})
     theirs.save_pretrained(tmp_path)
-    ours = weights.from_checkpoint(tmp_path)
+    ours = vit_keras.open(tmp_path)
     assert ours.input_shape[1:3] == (16, 24)
     images = rng.normal(size=(2, 16, 24, 3)).astype("float32")
     with torch.no_grad():
@@ -131,26 +132,26 @@ def test_images_need_not_be_square(rng, tmp_path, name):
     else:
         weights.save(ours, tmp_path / "ours", format="huggingface")
         open_strictly(tmp_path / "ours", class_name)
-        assert_equal_weights(ours, weights.from_checkpoint(tmp_path / "ours"))
+        assert_equal_weights(ours, vit_keras.open(tmp_path / "ours"))
 
 
 @pytest.mark.parametrize("name", ["beit", "dinov2", "siglip"])
 def test_a_folder_is_read_for_another_size_by_the_rule_of_transformers(tmp_path, name):
     class_name, config_name, fields = MODELS[name]
     build_theirs(class_name, config_name, **fields).save_pretrained(tmp_path)
-    resized = with_image_size(weights.from_checkpoint(tmp_path), (20, 12))
-    assert_equal_weights(resized, weights.from_checkpoint(tmp_path, image_size=(20, 12)))
+    resized = with_image_size(vit_keras.open(tmp_path), (20, 12))
+    assert_equal_weights(resized, vit_keras.open(tmp_path, image_size=(20, 12)))
 
 
 def test_the_license_of_dinov3_is_named_when_its_weights_are_loaded(tmp_path, recwarn):
     for name in ("dinov2", "dinov3"):
         class_name, config_name, fields = MODELS[name]
         build_theirs(class_name, config_name, **fields).save_pretrained(tmp_path / name)
-    weights.from_checkpoint(tmp_path / "dinov2")
+    vit_keras.open(tmp_path / "dinov2")
     assert not [w for w in recwarn if "License" in str(w.message)]
     assert weights.describe(tmp_path / "dinov2")["license_note"] is None
     with pytest.warns(UserWarning, match="dinov3/model.safetensors holds a DINOv3.*DINOv3 License"):
-        weights.from_checkpoint(tmp_path / "dinov3")
+        vit_keras.open(tmp_path / "dinov3")
     assert "DINOv3 License" in weights.describe(tmp_path / "dinov3")["license_note"]
 
 
@@ -179,7 +180,7 @@ def test_preprocessing_is_the_files_or_the_default_of_its_processor(
     build_theirs(class_name, config_name, **fields).save_pretrained(tmp_path)
     if settings is not None:
         (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
-    pixels = weights.from_checkpoint(tmp_path).preprocessing
+    pixels = vit_keras.open(tmp_path).preprocessing
     assert (pixels.mean, pixels.interpolation, pixels.crop_fraction) == expected
     assert pixels.antialias
 
@@ -199,11 +200,11 @@ def test_preprocessing_is_the_files_or_the_default_of_its_processor(
 def test_each_family_gets_its_own_processor(tmp_path, name, fraction, processor, size):
     class_name, config_name, fields = MODELS[name]
     build_theirs(class_name, config_name, **fields).save_pretrained(tmp_path / "theirs")
-    ours = weights.from_checkpoint(tmp_path / "theirs")
+    ours = vit_keras.open(tmp_path / "theirs")
     mean = (0.1, 0.2, 0.3)
     ours.preprocessing = Preprocessing(mean, mean, "bicubic", True, fraction)
     weights.save(ours, tmp_path / "ours", format="huggingface")
     settings = json.loads((tmp_path / "ours" / "preprocessor_config.json").read_text())
     assert (settings["image_processor_type"], settings["size"]) == (processor, size)
     assert (settings["image_mean"], settings["resample"]) == ([0.1, 0.2, 0.3], 3)
-    assert weights.from_checkpoint(tmp_path / "ours").preprocessing == ours.preprocessing
+    assert vit_keras.open(tmp_path / "ours").preprocessing == ours.preprocessing

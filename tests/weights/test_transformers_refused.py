@@ -5,11 +5,11 @@ import json
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import vit_keras
 from tests.weights.builds import build
 from tests.weights.test_transformers_folders import MODELS, SIZES, read_config, write_config
 from tests.weights.transformers_models import WITH_MLP, build_theirs
 from vit_keras import weights
-from vit_keras.weights import from_checkpoint
 
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.on("torch"), pytest.mark.filterwarnings("ignore:.*DINOv3 License")]
@@ -62,7 +62,7 @@ def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path, name,
     save(tmp_path, name)
     write_config(tmp_path, {**read_config(tmp_path), **changes})
     with pytest.raises(ValueError, match="(?s)" + message):
-        from_checkpoint(tmp_path)
+        vit_keras.open(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_missing_tensor_is_named(tmp_path, name, tensor, message):
     del tensors[full]
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        from_checkpoint(tmp_path)
+        vit_keras.open(tmp_path)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -95,7 +95,7 @@ def test_a_tensor_too_many_is_named(tmp_path, name):
     tensors[f"{block}.0.adapter.weight"] = tensors[next(iter(tensors))]
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=r"(?s)not in the model: .*\.0\.adapter\.weight"):
-        from_checkpoint(tmp_path)
+        vit_keras.open(tmp_path)
 
 
 SQUARE = {"image_size": 16}
@@ -140,11 +140,11 @@ def test_a_pool_without_a_classifier_is_not_left_out(tmp_path):
 
 def test_labels_are_in_the_configuration_that_holds_both_towers(tmp_path):
     save(tmp_path / "theirs", "clip")
-    model = from_checkpoint(tmp_path / "theirs")
+    model = vit_keras.open(tmp_path / "theirs")
     model.class_names = tuple("abcde")
     weights.save(model, tmp_path / "ours", format="huggingface")
     config = json.loads((tmp_path / "ours" / "config.json").read_text())
     assert config["model_type"] == "clip"
     assert config["id2label"] == dict(zip("01234", "abcde"))
     assert config["vision_config"]["model_type"] == "clip_vision_model"
-    assert from_checkpoint(tmp_path / "ours").class_names == tuple("abcde")
+    assert vit_keras.open(tmp_path / "ours").class_names == tuple("abcde")

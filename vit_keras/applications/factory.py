@@ -59,7 +59,7 @@ def preprocess_input(x, data_format=None, model=None):
 
     Example:
         ```python
-        model = vit_keras.weights.from_checkpoint("vit_b_16.pth", num_heads=12)
+        model = vit_keras.open("vit_b_16.pth", num_heads=12)
         logits = model(preprocess_input(images, model=model))
         ```
     """

@@ -83,7 +83,7 @@ def _open(path, is_int8, options):
     from vit_keras import runtimes
 
     if runtimes.format_of(path) and options.image_size is None:
-        exported = runtimes.open_file(path, options.threads)
+        exported = runtimes.open(path, options.threads)
         return exported, exported.input_shape, exported.dtype
     predictor, _ = _predictor(path, is_int8, options)
     return predictor.run, predictor.input_shape, "float32"

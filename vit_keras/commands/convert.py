@@ -60,7 +60,7 @@ def _open(options):
         return _with_adapters(options)
     if is_checkpoint(options.input):
         return _of_a_step(options)
-    return weights.from_checkpoint(options.input, source=options.source, **options.overrides)
+    return weights.open(options.input, source=options.source, **options.overrides)
 
 
 def _of_a_step(options):
@@ -76,7 +76,7 @@ def _with_adapters(options):
 
     _check_alone(options, "--adapters bring")
     base = runs.find_weights(options.input, None)
-    return models.merge_lora(weights.open_adapted(base, options.adapters))
+    return models.merge_lora(weights.open(base, adapters=options.adapters))
 
 
 def _check_alone(options, subject):

@@ -159,7 +159,7 @@ def _weights(source, size):
     description |= weights.describe(source)
     if description["missing"]:
         return description, None
-    model, _ = runs.open_source(source)
+    model = weights.open(source)
     description["task"] = dataclasses.asdict(models.task_of(model))
     if size:
         model = models.with_image_size(model, size)

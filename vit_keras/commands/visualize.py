@@ -33,13 +33,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     import numpy as np
 
-    from vit_keras import evaluation, inspection, models, runs
+    from vit_keras import evaluation, inspection, models, runs, weights
     from vit_keras.data.depth import to_levels, viewable
     from vit_keras.support import machine
     from vit_keras.support.files import replacing
 
     machine.prepare()
-    model, trained = runs.open_source(options.model)
+    model, trained = weights.open(options.model), runs.run_of(options.model)
     if size := shared.image_size(options):
         model = models.with_image_size(model, size)
     views = inspection.views_of(model, options.views)

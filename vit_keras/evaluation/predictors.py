@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
-from vit_keras import data
+from vit_keras import data, runtimes
 from vit_keras.data.depth import to_levels
-from vit_keras.runtimes import format_of, open_file
+from vit_keras.runtimes import format_of
 from vit_keras.runtimes.embedded_task import read_task
 from vit_keras.support import command_line
 from vit_keras.support.annotated import pair
@@ -401,14 +401,14 @@ def open_predictor(
         return _open_exported(pathlib.Path(path), image_size, features), None
     from vit_keras import runs, weights
 
-    model, run = runs.open_source(path)
+    model, run = weights.open(path), runs.run_of(path)
     model = model if labels is None else weights.with_text_head(model, labels)
     return make_predictor(model, image_size), run
 
 
 def _open_exported(path, image_size, features):
     with command_line.quiet():
-        exported = open_file(path)
+        exported = runtimes.open(path)
     (folder, manifest), inside = _manifest_of(path), read_task(path)
     source = manifest.get("input", {})
     prepared = not source.get("preprocessing_is_inside", True)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from vit_keras import data, evaluation
+from vit_keras import data, evaluation, weights
 from vit_keras.config import DataConfig
 from vit_keras.models import preprocessing_of, task_of
-from vit_keras.runs import Run, find_run, open_source
+from vit_keras.runs import Run, find_run
 from vit_keras.support.tasks import Task
 
 TRIALS = "dev-lr-*"  # the folders of a sweep's trials, which leave out the same pictures
@@ -141,15 +141,15 @@ class _Mean:
 
 
 def _weights(source):
-    return open_source(source)[0].get_weights()
+    return weights.open(source).get_weights()
 
 
 def _checked_models(sources):
     """The first model, after a comparison with all others."""
-    model, _ = open_source(sources[0])
+    model = weights.open(sources[0])
     expected, tasks, faults = _described(model), [task_of(model)], []
     for source in sources[1:]:
-        other, _ = open_source(source)
+        other = weights.open(source)
         described = _described(other)
         tasks.append(task_of(other))
         faults += [

@@ -60,7 +60,7 @@ def open_teacher(config: DistillConfig) -> keras.Model:
         OSError: There is nothing at `config.teacher`, or it cannot be downloaded.
         ValueError: The file cannot be read as a model.
     """
-    return weights.from_checkpoint(find_teacher(config))
+    return weights.open(find_teacher(config))
 
 
 def check_teacher(config: DistillConfig, folder: pathlib.Path) -> None:

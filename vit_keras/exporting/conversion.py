@@ -9,15 +9,15 @@ import json
 import pathlib
 import sys
 
+from vit_keras import weights
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.serving import serving_model
 from vit_keras.exporting.targets import TARGETS
-from vit_keras.weights import open_model
 
 
 def main(job_file: str) -> None:
     job = json.loads(pathlib.Path(job_file).read_text())
-    model, (token_merging, merging_schedule) = open_model(job["model"]), job["merging"]
+    model, (token_merging, merging_schedule) = weights.open(job["model"]), job["merging"]
     rewritten = for_inference(
         model, token_merging, merging_schedule, with_attention=job["attention"]
     )

@@ -65,7 +65,7 @@ def export(
     Example:
         ```python
         rows = export(model, "files", formats=["litert", "onnx"], precisions=["fp32", "int8"])
-        probabilities = vit_keras.runtimes.open_file("files/model_int8.tflite")(images)
+        probabilities = vit_keras.runtimes.open("files/model_int8.tflite")(images)
         ```
     """
     refuse_quantized(model, "An export")

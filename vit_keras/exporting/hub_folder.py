@@ -7,13 +7,14 @@ from typing import Any
 
 import keras
 
+from vit_keras import weights
 from vit_keras.exporting.model_card import thresholds_text
 from vit_keras.models import class_names_of, preprocessing_of, task_of
 from vit_keras.runs import Run
 from vit_keras.support import extras
 from vit_keras.support.files import replacing_folder
 from vit_keras.support.json_files import read_json
-from vit_keras.weights import open_model, save
+from vit_keras.weights import save
 
 LARGEST_REPORT = 2**30  # bytes: it has a confusion matrix
 MODEL, CARD = "model.keras", "README.md"
@@ -65,7 +66,7 @@ def write_hub_folder(
     folder = pathlib.Path(folder)
     if folder.exists():
         raise ValueError(f"The folder to write must not exist. Received: {str(folder)!r}")
-    model = open_model(trained.model_file)
+    model = weights.open(trained.model_file)
     with replacing_folder(folder) as new:
         save(model, new, format="huggingface")
         shutil.copyfile(trained.model_file, new / MODEL)
@@ -136,7 +137,7 @@ def _loading(repository, kind):
     address = f"hf://{repository}"
     return (
         "## Use\n\n```python\nimport vit_keras\n\n"
-        f'model = vit_keras.weights.open_model("{address}/{MODEL}")\n```\n\n'
+        f'model = vit_keras.open("{address}/{MODEL}")\n```\n\n'
         f"On the command line: `vit-keras predict {address}/{MODEL} photos`. With transformers:\n\n"
         "```python\nfrom transformers import pipeline\n\n"
         f'classify = pipeline("image-classification", model="{repository}")\n```'

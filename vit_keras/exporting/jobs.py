@@ -12,13 +12,14 @@ import tempfile
 import keras
 import numpy as np
 
+from vit_keras import runtimes
 from vit_keras.exporting import sensitivity, tflite_metadata, verification, weight_types
 from vit_keras.exporting.manifest import describe_file
 from vit_keras.exporting.model_card import output_text
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.targets import TARGETS
 from vit_keras.models import class_names_of, preprocessing_of, task_of
-from vit_keras.runtimes import delegate_partitions, open_file
+from vit_keras.runtimes import delegate_partitions
 from vit_keras.runtimes.embedded_task import write_task
 from vit_keras.support import command_line
 from vit_keras.weights import save_model
@@ -52,7 +53,7 @@ class Job:
     def compare(self, path) -> dict:
         """How the file at `path` answers in its own runtime, compared with Keras."""
         with command_line.quiet():
-            outputs = open_file(path)(self.inputs)
+            outputs = runtimes.open(path)(self.inputs)
         output, task = self.plan.graph_output, task_of(self.model)
         return verification.compare(outputs, self.expected, output, self.labels, task)
 

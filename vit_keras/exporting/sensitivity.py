@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from vit_keras.runtimes import open_file
+from vit_keras import runtimes
 
 
 def rank_layers(recipe, source, images: np.ndarray, calibration=None) -> dict[str, float]:
@@ -22,13 +22,13 @@ def rank_layers(recipe, source, images: np.ndarray, calibration=None) -> dict[st
         `{layer: relative error}`: the root mean square of the outputs' change divided by the
         outputs' own.
     """
-    names, outputs = recipe.layers(source), open_file(source)(images)
+    names, outputs = recipe.layers(source), runtimes.open(source)(images)
     scale, errors = np.sqrt(np.mean(np.square(outputs))) + 1e-12, {}
     with tempfile.TemporaryDirectory() as scratch:
         path = os.path.join(scratch, f"one{os.path.splitext(source)[1]}")
         for name in names:
             recipe.make(source, path, [other for other in names if other != name], calibration)
-            change = open_file(path)(images) - outputs
+            change = runtimes.open(path)(images) - outputs
             errors[name] = float(np.sqrt(np.mean(np.square(change))) / scale)
     return dict(sorted(errors.items(), key=lambda item: -item[1]))
 

@@ -23,13 +23,12 @@ from vit_keras.support.file_lock import LOCK, claimed
 from vit_keras.support.files import PARTIAL, write_text
 from vit_keras.support.hub_address import without_commit
 from vit_keras.support.json_files import with_checksums
-from vit_keras.weights import from_checkpoint, local_path, open_model, resolve
+from vit_keras.weights import local_path, resolve
 
 REMEDY = "Wait until it ends, or give another --workdir"  # where another process has a folder
 PLACE = {"workdir", "distribution", "model_devices", "shard_state"}  # may change on a restart
 FOLDERS = ("checkpoints", "tensorboard", "features")  # which a run writes
 FILES = ("model.keras", "report.json", "curves.png", "metrics.csv", LOCK)
-CHECKPOINT_FILES = ("config.json", "open_clip_config.json")  # one of them makes a checkpoint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,30 +175,9 @@ def find_run(folder: str | os.PathLike) -> Run:
     return run
 
 
-def open_source(path: str | os.PathLike) -> tuple[keras.Model, Run | None]:
-    """The model in a run's folder or in a checkpoint.
-
-    Args:
-        path: a run's folder, a `.keras` file, a file or folder of any format that
-            `vit_keras.weights` reads, or the address of one on a hub. The model prepares its
-            images as its source did.
-
-    Returns:
-        The model, and its run; None instead of the run for a checkpoint.
-
-    Raises:
-        FileNotFoundError: There is nothing at `path`, or a run without a model.
-        ValueError: The checkpoint cannot be read; see `vit_keras.weights.from_checkpoint`.
-    """
-    path = local_path(path)
-    if os.path.isfile(path):
-        return (open_model if str(path).endswith(".keras") else from_checkpoint)(path), None
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"There is no run and no checkpoint at {os.fspath(path)!r}.")
-    if any(os.path.isfile(os.path.join(path, name)) for name in CHECKPOINT_FILES):
-        return from_checkpoint(path), None
-    run = find_run(path)
-    return open_model(run.model_file), run
+def run_of(path: str | os.PathLike) -> Run | None:
+    """The complete run in a folder; None for a checkpoint. See `find_run`."""
+    return find_run(path) if os.path.isfile(os.path.join(path, "config.yaml")) else None
 
 
 def find_weights(weights: str, variant: str | None, option: str = "model.weights") -> str:

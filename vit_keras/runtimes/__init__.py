@@ -195,7 +195,7 @@ def format_of(path: str | os.PathLike) -> str | None:
     return path.suffix if path.suffix in RUNTIMES and path.is_file() else None
 
 
-def open_file(path: str | os.PathLike, threads: int | None = None) -> ExportedModel:
+def open(path: str | os.PathLike, threads: int | None = None) -> ExportedModel:
     """Opens an exported file in its runtime.
 
     Args:
@@ -211,7 +211,7 @@ def open_file(path: str | os.PathLike, threads: int | None = None) -> ExportedMo
 
     Example:
         ```python
-        model = runtimes.open_file("files/model_int8.tflite")
+        model = runtimes.open("files/model_int8.tflite")
         probabilities = model(images)  # (N, H, W, C) uint8 -> (N, K)
         ```
     """
@@ -245,7 +245,7 @@ def milliseconds(run, images: np.ndarray, rounds: int = 20) -> float:
 
 def main(threads: str, images_file: str, *paths: str) -> None:
     images = np.load(images_file, allow_pickle=False)
-    print(json.dumps({p: milliseconds(open_file(p, int(threads)), images) for p in paths}))
+    print(json.dumps({p: milliseconds(open(p, int(threads)), images) for p in paths}))
 
 
 if __name__ == "__main__":

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from vit_keras.weights.adapters import (
         describe_adapters,
         load_adapters,
-        open_adapted,
         save_adapters,
     )
     from vit_keras.weights.description import describe
     from vit_keras.weights.hub import local_path, pinned_address
-    from vit_keras.weights.loading import from_checkpoint, load, open_model
+    from vit_keras.weights.loading import load
+    from vit_keras.weights.opening import open
     from vit_keras.weights.published.download import fetch, resolve
     from vit_keras.weights.saving import save, save_model, to_timm
     from vit_keras.weights.text_embeddings import (
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "adapters": "describe_adapters load_adapters open_adapted save_adapters",
+    "adapters": "describe_adapters load_adapters save_adapters",
     "description": "describe",
     "hub": "local_path pinned_address",
-    "loading": "from_checkpoint load open_model",
+    "loading": "load",
+    "opening": "open",
     "published.download": "fetch resolve",
     "saving": "save to_timm save_model",
     "text_embeddings": "TextEmbeddings embed_labels read_text_embeddings with_text_head "
@@ -50,15 +51,13 @@ __all__ = [
     "describe_adapters",
     "embed_labels",
     "fetch",
-    "from_checkpoint",
     "list_weights",
     "load",
     "load_adapters",
     "local_path",
     "lookup",
     "names",
-    "open_adapted",
-    "open_model",
+    "open",
     "pinned_address",
     "read_text_embeddings",
     "resolve",

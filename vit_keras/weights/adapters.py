@@ -22,7 +22,7 @@ from vit_keras.support.tasks import Task
 from vit_keras.weights.containers.checks import DamagedFile, named_errors, parse_json
 from vit_keras.weights.containers.digests import check_fit, check_tensors
 from vit_keras.weights.containers.safetensors import NOTE_KEY, SafetensorsTensors, write_safetensors
-from vit_keras.weights.loading import rebuild
+from vit_keras.weights.loading import build
 from vit_keras.weights.recognition import check_plausible, class_for
 from vit_keras.weights.strict_copy import sizes_of
 from vit_keras.weights.weight_file import open_weight_file
@@ -212,7 +212,7 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
 
     Example:
         ```python
-        model = vit_keras.weights.from_checkpoint("ViT-S_16.npz", num_classes=37)
+        model = vit_keras.open("ViT-S_16.npz", num_classes=37)
         vit_keras.weights.load_adapters(model, "pets.safetensors")
         ```
     """
@@ -244,31 +244,14 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> keras.Model:
     return model
 
 
-def open_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Model:
-    """Builds the model that a file of adapters belongs to, and adds them.
-
-    Args:
-        base: The file or folder of weights that the adapters were trained on.
-        path: A file that `save_adapters` or a run wrote.
-
-    Returns:
-        The model with its adapters, for images of the size that they were trained on.
-
-    Raises:
-        FileNotFoundError, ValueError, ImportError: As in `from_checkpoint` and `load_adapters`.
-
-    Example:
-        ```python
-        model = vit_keras.weights.open_adapted("ViT-S_16.npz", "runs/pets/adapters.safetensors")
-        merged = vit_keras.models.merge_lora(model)
-        ```
-    """
+def build_adapted(base: str | os.PathLike, path: str | os.PathLike) -> keras.Model:
+    """Builds the model that a file of adapters belongs to from its base, and adds them."""
     file = open_adapters(path)
     sizes = with_tuples(file.note["architecture"])
     with named_errors(file.path):
         with open_weight_file(base) as weights:
             check_plausible(sizes, weights, times=LARGEST_GROWTH)
-        model = rebuild(base, **sizes)
+        model = build(base, **sizes)
         return load_adapters(model, path)
 
 
@@ -339,7 +322,8 @@ def _check_tensors(model, file: AdapterFile) -> None:
     if faults:
         raise ValueError(
             f"The adapters in {file.path!r} do not fit model {model.name!r}; "
-            "`weights.open_adapted` builds one that they fit:\n  " + "\n  ".join(faults)
+            "`vit_keras.open(BASE, adapters=FILE)` builds one that they fit:\n  "
+            + "\n  ".join(faults)
         )
 
 

@@ -49,7 +49,7 @@ def describe(path: str | os.PathLike, source: str | None = None) -> dict:
         - `left_out`: what else the file holds, such as "text tower";
         - `architecture`: the arguments of the model's constructor that the file says; empty for a
           `.keras` file with another model than a Vision Transformer or a ResNet;
-        - `missing`: the arguments that `from_checkpoint` needs besides;
+        - `missing`: the arguments that `vit_keras.open` needs besides;
         - `license_note`: what to know of the license of the weights, or None;
         - `parameters`: the number of weights in the file;
         - `preprocessing`: how pixels become the model's input, or None if nothing says it;

@@ -1,26 +1,17 @@
-"""Weights into models: `load` copies them into a built model, `from_checkpoint` builds one."""
+"""Weights into models: `load` copies them into a built model, and `build` makes one for them."""
 
-import contextlib
 import dataclasses
-import math
 import os
 import warnings
-import zipfile
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 
 from vit_keras.layers.base import pair
-from vit_keras.models import lora_layers, with_image_size
-from vit_keras.models.without_values import build_without_values
-from vit_keras.support.files import check_arrived
+from vit_keras.models import lora_layers
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING
 from vit_keras.weights import strict_copy
-from vit_keras.weights.containers.checks import named_errors, parse_json
-from vit_keras.weights.containers.digests import check_fit, check_tensors
-from vit_keras.weights.containers.keras_h5 import KerasTensors
-from vit_keras.weights.hub import local_path
+from vit_keras.weights.containers.checks import named_errors
 from vit_keras.weights.numerics import FIELD_LABELS, Numerics, set_computation
 from vit_keras.weights.recognition import check_plausible, class_for
 from vit_keras.weights.strict_copy import inferred
@@ -93,53 +84,14 @@ def _warn_of_activation(file, *sizes):
         )
 
 
-def from_checkpoint(
+def build(
     path: str | os.PathLike,
     source: str | None = None,
     interpolation: str | None = None,
     patch_interpolation: str | None = None,
     **overrides: Any,
 ) -> keras.Model:
-    """Builds the model that a file or folder holds, and loads its weights.
-
-    Args:
-        path: A file or folder of weights in any format; or the address of a model on a hub, as in
-            `local_path`, such as `hf://google/vit-base-patch16-224`.
-        source: The name of the format; None detects it from the tensors' names.
-        interpolation: The rule for position embeddings on another grid, as in `load`.
-        patch_interpolation: The rule that resizes patches, as in `load`.
-        **overrides: Arguments of `VisionTransformer`, `HybridViT` or `ResNet`. They give what the
-            file does not say, such as `num_heads` of a bare timm file, or what is to differ:
-            another `image_size`, `patch_size` or `channels` adapts the weights, and another
-            `num_classes` starts with a head of zeros, and None or 0 has no head.
-
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: If the file does not say an argument that is needed; the message names it.
-            Otherwise as in `load`.
-        FileNotFoundError, ImportError: As in `load`.
-
-    Example:
-        ```python
-        model = vit_keras.weights.from_checkpoint("vit-base-patch16-224/", num_classes=10)
-        ```
-    """
-    path = local_path(path)
-    if path.endswith(".keras"):
-        return _open_keras_model(path, interpolation, overrides)
-    return rebuild(path, source, interpolation, patch_interpolation, **overrides)
-
-
-def rebuild(
-    path: str | os.PathLike,
-    source: str | None = None,
-    interpolation: str | None = None,
-    patch_interpolation: str | None = None,
-    **overrides: Any,
-) -> keras.Model:
-    """`from_checkpoint` for a model of this package, with any override for `.keras` files too."""
+    """Builds the model that a file or folder of weights holds; the arguments are `open`'s."""
     if overrides.get("num_classes") == 0:
         overrides["num_classes"] = None
     with open_weight_file(path, source) as file:
@@ -159,66 +111,6 @@ def rebuild(
     if overridden and numerics is not None:
         set_computation(model, dataclasses.replace(numerics, **overridden))
     return model
-
-
-def open_model(path: str | os.PathLike, compile: bool = False) -> keras.Model:
-    """Opens the model in a `.keras` file.
-
-    Args:
-        path: The file, which may be on a hub, such as `hf://USER/NAME/model.keras`.
-        compile: Whether to restore the optimizer and the loss, so that training can go on.
-
-    Returns:
-        The model.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is corrupt or needs layers that are not imported.
-
-    Example:
-        ```python
-        model = vit_keras.weights.open_model("runs/pets/model.keras")
-        ```
-    """
-    path = local_path(path)
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no model file at {path!r}.")
-    check_arrived(path)
-    if zipfile.is_zipfile(path):
-        _verify_keras(path)
-    try:
-        model = keras.saving.load_model(path, compile=compile)
-        numbers = ((v.path, keras.ops.convert_to_numpy(v), v.dtype) for v in model.weights)
-        check_fit(numbers, "a file of finite numbers")
-        return model
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(
-            f"{path!r} cannot be read as a Keras model: it is corrupt, incomplete, or needs layers "
-            f"that are not imported ({reason}). If it is a run's, its command writes it again"
-        ) from error
-
-
-def _verify_keras(path):
-    """Looks at all that a `.keras` archive holds, before Keras reads it."""
-    try:
-        with contextlib.closing(KerasTensors(path, quantized=True)) as tensors:
-            tensors.verify()
-            check_tensors(path, tensors, tensors.shapes, integers=True)
-            check_described_size(tensors.metadata["config"], tensors.shapes)
-    except ValueError as error:
-        raise ValueError(f"{path!r} cannot be read as a Keras model: {error}") from error
-
-
-def _open_keras_model(path, interpolation, overrides):
-    others = set(overrides) - {"image_size"}
-    if others:
-        raise ValueError(
-            "A .keras file holds its whole model; only `image_size` can be overridden. "
-            f"Received: {', '.join(sorted(others))}"
-        )
-    model = open_model(path)
-    return with_image_size(model, **overrides, interpolation=interpolation) if overrides else model
 
 
 def _build(inferred, numerics, overrides, file):
@@ -259,7 +151,7 @@ def _check_complete(arguments, required, file):
         raise ValueError(
             f"{file.path!r} ({file.format.name}) and the files beside it do not say "
             f"{' and '.join(f'`{name}`' for name in missing)}; pass "
-            f"from_checkpoint(path, {examples})"
+            f"vit_keras.open(path, {examples})"
         )
 
 
@@ -267,49 +159,3 @@ def _head(classes_in_file, classes_in_model):
     if classes_in_model is _AS_IN_THE_FILE or classes_in_model == classes_in_file:
         return "keep"
     return "drop" if classes_in_model is None else "reset"
-
-
-SLACK = 10**6  # weights that a small file may describe without having them
-
-
-def check_described_size(config: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Checks that a configuration describes no more weights than its file can hold.
-
-    Otherwise a small file could make Keras take any amount of memory. The model is built without
-    values for this. Where it cannot be built, loading says why.
-
-    Args:
-        config: The text of `config.json`.
-        shapes: The shapes of the file's tensors. Two weights of four bits may share one number.
-
-    Raises:
-        ValueError: The model has far more weights, or units of a ResNet, than the file.
-    """
-    described = {**parse_json(config, "config.json"), "compile_config": None}
-    if (units := max(_units(described), default=0)) > len(shapes):
-        raise ValueError(
-            f"its configuration has num_units {units}, and it holds {len(shapes)} tensors"
-        )
-    held = sum(map(math.prod, shapes.values()))
-    if (count := _count(described)) > 2 * held + SLACK:
-        raise ValueError(f"its configuration describes {count} weights, and it holds {held}")
-
-
-def _count(described):
-    try:
-        with warnings.catch_warnings(action="ignore"):  # loading repeats them
-            model = build_without_values(lambda: keras.saving.deserialize_keras_object(described))
-    except Exception:
-        return 0
-    return sum(math.prod(weight.shape) for weight in model.weights)
-
-
-def _units(part: Any) -> Iterator[int]:
-    """The numbers of units in the layers of a configuration that make several."""
-    if isinstance(part, dict):
-        if isinstance(part.get("num_units"), int):
-            yield part["num_units"]
-        part = list(part.values())
-    if isinstance(part, list):
-        for inner in part:
-            yield from _units(inner)

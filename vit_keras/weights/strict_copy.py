@@ -293,7 +293,7 @@ def _grid_in_file(count, slots, grid, file):
             return old_grid, prefix
     raise ValueError(
         f"the file has {count} positions of a grid that is not square and that no "
-        "configuration beside it describes; open it with from_checkpoint(path, "
+        "configuration beside it describes; open it with vit_keras.open(path, "
         "image_size=(height, width)) and change its size with vit_keras.models.with_image_size"
     )
 

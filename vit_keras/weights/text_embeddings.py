@@ -148,7 +148,7 @@ def with_text_head(model: keras.Model, path: str | os.PathLike) -> keras.Model:
 
     Example:
         ```python
-        tower = weights.from_checkpoint("clip-vit-base-patch32/")
+        tower = weights.open("clip-vit-base-patch32/")
         classifier = weights.with_text_head(tower, "embeddings.npz")
         ```
     """

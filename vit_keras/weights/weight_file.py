@@ -162,7 +162,10 @@ def open_weight_file(path: str | os.PathLike, source: str | None = None) -> Iter
     path, folder = locate(local_path(path))
     reader = next((READERS[end] for end in READERS if path.endswith(end)), None)
     if reader is None:
-        raise ValueError(f"Weights are read from {', '.join(READERS)} files. Received: {path!r}")
+        raise ValueError(
+            f"Weights are read from {', '.join(READERS)} files. Received: {path!r}. "
+            "`vit_keras.runtimes.open` opens exported files"
+        )
     check_arrived(path)
     config = read_config(folder)
     with contextlib.closing(reader(path)) as tensors:
@@ -186,7 +189,7 @@ def locate(path: str) -> tuple[str, str]:
             f"A folder of weights must hold {' or '.join(FOLDER_FILES)}. Received: {path!r}, "
             f"which has {'shards without their index' if has_shards else 'no weights'}"
         )
-    raise FileNotFoundError(f"There is no file of weights at {path!r}.")
+    raise FileNotFoundError(f"There is no checkpoint and no run at {path!r}.")
 
 
 def read_config(folder: str) -> dict:

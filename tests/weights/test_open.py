@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import vit_keras
 from tests.helpers import GOLDEN, assert_close, to_numpy, weights_by_path
 from tests.weights.builds import build, other_numerics
 from vit_keras import weights
@@ -14,21 +15,21 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*computes with")
 
 def test_missing_arguments_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"do not say `num_heads`; pass .*num_heads=\.\.\."):
-        weights.from_checkpoint(GOLDEN / "timm_token.safetensors")
+        vit_keras.open(GOLDEN / "timm_token.safetensors")
     with pytest.raises(ValueError, match=r"arguments of VisionTransformer\. Received: heads"):
-        weights.from_checkpoint(GOLDEN / "timm_token.safetensors", heads=4)
+        vit_keras.open(GOLDEN / "timm_token.safetensors", heads=4)
     path = GOLDEN / "timm_avg_nonsquare.safetensors"
     with pytest.raises(ValueError, match=r"do not say `image_size` and `num_heads`"):
-        weights.from_checkpoint(path)
+        vit_keras.open(path)
 
 
 def test_weights_h5_does_not_say_how_its_model_computes(rng, tmp_path):
     source, path = build(rng, gelu="tanh", classifier="gap"), tmp_path / "own.weights.h5"
     weights.save(source, path)
     with pytest.raises(ValueError, match="do not say `classifier` and `image_size` and `gelu`"):
-        weights.from_checkpoint(path)
+        vit_keras.open(path)
     said = {"classifier": "gap", "image_size": (16, 24), "gelu": "tanh"}
-    opened = weights.from_checkpoint(path, **said)
+    opened = vit_keras.open(path, **said)
     images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
     assert_close(opened(images), source(images), rtol=2e-6)
 
@@ -36,11 +37,11 @@ def test_weights_h5_does_not_say_how_its_model_computes(rng, tmp_path):
 def test_from_checkpoint_adapts_what_is_overridden(rng, tmp_path):
     source, path = build(rng, image_size=(16, 16)), tmp_path / "a.npz"
     weights.save(source, path, format="google")
-    larger = weights.from_checkpoint(path, image_size=(32, 24))
+    larger = vit_keras.open(path, image_size=(32, 24))
     by_hand = with_image_size(source, (32, 24))
     for name, value in weights_by_path(by_hand).items():
         assert_close(weights_by_path(larger)[name], value, rtol=1e-6, name=name)
-    gray = weights.from_checkpoint(path, channels=1, gelu="exact")
+    gray = vit_keras.open(path, channels=1, gelu="exact")
     image = rng.uniform(-1, 1, (2, 16, 16, 1)).astype("float32")
     expected = to_numpy(source(np.repeat(image, 3, axis=-1)))
     assert_close(gray(image), expected)
