@@ -6,7 +6,7 @@ import numpy as np
 
 from studies.results import Column, Result
 from vit_keras import data, evaluation, inspection, models
-from vit_keras.inspection.plots import draw_rollout
+from vit_keras.inspection.views import draw_rollout
 
 COUNT, SHOWN = 128, 10  # images in the means, and in the picture
 SETUP = {

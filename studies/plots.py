@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from studies.results import Mean
-from vit_keras.inspection.plots import grid_of_grids
+from vit_keras.inspection.views import grid_of_grids
 from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure
 from vit_keras.support.files import replacing
 

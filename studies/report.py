@@ -7,8 +7,8 @@ import string
 from collections.abc import Mapping, Sequence
 
 from studies.results import Result, format_rows, is_text, remarks, title_of
-from vit_keras.support.environment import describe_environment
 from vit_keras.support.files import write_text
+from vit_keras.support.machine import describe_environment
 
 LEADS = {
     "digits": "This page repeats every experiment behind a table or a figure of arXiv 2010.11929 "

@@ -13,7 +13,7 @@ from tests.fuzz.strategies import fixed
 from vit_keras import weights
 from vit_keras.commands import main
 from vit_keras.evaluation import report, report_table
-from vit_keras.support.visible import visible
+from vit_keras.support.command_line import visible
 
 pytestmark = pytest.mark.once
 

@@ -11,7 +11,7 @@ import vit_keras
 from tests.helpers import assert_close, randomise
 from vit_keras import data, inspection
 from vit_keras.commands import run
-from vit_keras.inspection import plots
+from vit_keras.inspection import views as plots
 from vit_keras.models import ResNet, VisionTransformer, with_image_size
 
 pytestmark = pytest.mark.once  # the numbers: test_inspection.py

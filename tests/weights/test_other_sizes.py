@@ -9,7 +9,7 @@ import vit_keras
 from tests.helpers import GOLDEN, assert_close, to_numpy, weights_by_path
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
-from vit_keras.layers.position_tables import sincos_2d
+from vit_keras.layers.positions import sincos_2d
 from vit_keras.models import intermediates, with_image_size, with_patch_size
 from vit_keras.support.resizing import Resizing, resample_patch_kernel, resize_position_embeddings
 

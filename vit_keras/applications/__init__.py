@@ -11,8 +11,7 @@ The constructors of other families, such as `DINOv2S14`, are made from the rows 
 `vit_keras.variants.families` when they are first used.
 """
 
-from vit_keras.applications.decoding import decode_predictions
-from vit_keras.applications.factory import application, preprocess_input
+from vit_keras.applications.factory import application, decode_predictions, preprocess_input
 from vit_keras.variants.families import FAMILIES
 
 ViTTi16 = application("Ti/16", "vit_ti16", "ViTTi16")

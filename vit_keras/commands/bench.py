@@ -2,11 +2,80 @@
 
 import argparse
 import functools
+import time
 import warnings
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
+
+# By name: the seconds of each call, by the clock and of CPU time, `(rounds, 2)`.
+Turns = Mapping[str, np.ndarray]
+
+
+class Speed(NamedTuple):
+    """The speed of one of several functions that took turns.
+
+    Attributes:
+        milliseconds: The median time of a call, by the clock.
+        ratio: How many times as fast as the first function it is, by the clock: the median over
+            pairs of calls in the same round.
+        cpu_ratio: The same by the CPU time of all threads, which other programs on the machine
+            change less.
+        cpu_milliseconds: The median CPU time of a call.
+    """
+
+    milliseconds: float
+    ratio: float
+    cpu_ratio: float
+    cpu_milliseconds: float
+
+
+def take_turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> Turns:
+    """Calls each function once a round, so that what else the machine does slows all alike.
+
+    One round goes before, in which programs are compiled and caches filled. Its times are dropped.
+
+    Args:
+        calls: Functions without arguments, by name.
+        rounds: How often each is called.
+
+    Returns:
+        By name, the seconds of each call by the clock and of CPU time, `(rounds, 2)`.
+    """
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    for _ in range(rounds + 1):
+        for name, call in calls.items():
+            clock, cpu = time.perf_counter(), time.process_time()
+            call()
+            seconds[name].append((time.perf_counter() - clock, time.process_time() - cpu))
+    return {name: np.array(rows[1:]) for name, rows in seconds.items()}
+
+
+def speeds(turns: Turns) -> dict[str, Speed]:
+    """Compares every function with the first one, round by round.
+
+    Example:
+        >>> first = np.array([[0.004, 0.002], [0.006, 0.003]])
+        >>> speeds({"fp32": first, "int8": first / 2})["int8"]
+        Speed(milliseconds=2.5, ratio=2.0, cpu_ratio=2.0, cpu_milliseconds=1.25)
+    """
+    first = next(iter(turns.values()))
+    table = {}
+    for name, seconds in turns.items():
+        ratio, cpu_ratio = map(float, np.median(first / np.maximum(seconds, 1e-9), axis=0))
+        clock, cpu = map(float, 1e3 * np.median(seconds, axis=0))
+        table[name] = Speed(clock, ratio, cpu_ratio, cpu)
+    return table
+
+
+def fastest(table: Mapping[str, Speed], allowed=lambda name: True) -> str:
+    """The name with the largest ratio by the clock among those that `allowed` accepts."""
+    return max(filter(allowed, table), key=lambda name: table[name].ratio)
+
 
 EXAMPLES = (
     "vit-keras bench runs/digits runs/digits/export/model.tflite",
@@ -93,15 +162,13 @@ def _measure(models, size, rounds, width):
     """Times all models on `size` images a call, and prints a row for each."""
     import numpy as np
 
-    from vit_keras.evaluation import speed
-
     rng = np.random.default_rng(0)
     calls = {}
     for path, (call, shape, dtype) in models.items():
         pixels = rng.integers(0, 256, (size, *shape), dtype="uint8")
         images = pixels if dtype == "uint8" else (pixels / 127.5 - 1).astype(dtype)
         calls[path] = functools.partial(call, images)
-    table = speed.speeds(speed.take_turns(calls, rounds))
+    table = speeds(take_turns(calls, rounds))
     for path, row in table.items():
         cells = f"{size:>5}  {row.milliseconds:>9.2f}  {row.cpu_milliseconds:>8.2f}"
         cells += f"  {1e3 * size / row.milliseconds:>8.1f}"
@@ -110,9 +177,8 @@ def _measure(models, size, rounds, width):
 
 
 def _print_fastest(table, size, answers):
-    from vit_keras.evaluation import speed
 
-    best = speed.fastest(table, lambda path: not answers.get(path, {}).get("loses"))
+    best = fastest(table, lambda path: not answers.get(path, {}).get("loses"))
     images = "1 image" if size == 1 else f"{size} images"
     per_second = 1e3 * size / table[best].milliseconds
     print(f"fastest with {images} a call: {best}, {per_second:.1f} images/s")

@@ -12,8 +12,8 @@ from typing import Any
 from vit_keras import config
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
+from vit_keras.support.command_line import visible
 from vit_keras.support.tasks import KINDS
-from vit_keras.support.visible import visible
 
 EXAMPLES = (
     "vit-keras check photos                                   # as folder:photos",

@@ -6,7 +6,6 @@ import os
 import sys
 
 from vit_keras.commands import options as shared
-from vit_keras.commands import streams
 from vit_keras.config import UsageError
 from vit_keras.support import extras
 
@@ -63,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
         normalize=options.normalize,
     )
     pictures = retrieval.list_pictures(
-        streams.arguments(options.pictures),
+        shared.arguments(options.pictures),
         embedder.input_shape[-1],
         dataclasses.replace(embedder.pixels, data_dir=options.data_dir),
     )

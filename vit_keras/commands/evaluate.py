@@ -7,7 +7,7 @@ import json
 import pathlib
 
 from vit_keras.commands import options as shared
-from vit_keras.commands.mask_options import add_mask_options, mask_options, write_sheet
+from vit_keras.commands.options import add_mask_options, mask_options, write_sheet
 from vit_keras.config import UsageError
 from vit_keras.support import extras
 

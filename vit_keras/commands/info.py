@@ -8,8 +8,8 @@ import pathlib
 from typing import Any
 
 from vit_keras.commands import options as shared
+from vit_keras.support.command_line import visible
 from vit_keras.support.json_files import read_json
-from vit_keras.support.visible import visible
 
 LARGEST_REPORT = 2**30  # bytes: it has a confusion matrix, of 5 bytes or more an entry
 EXAMPLES = (
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
 def _variant(options, size):
     from vit_keras import variants
     from vit_keras.inspection import device_days, flops, training_exaflops
-    from vit_keras.inspection.exaflops import JFT_IMAGES
+    from vit_keras.inspection.costs import JFT_IMAGES
 
     name, row = options.source, variants.get(options.source)
     size = size or row.image_size

@@ -1,16 +1,20 @@
 """What all commands share: how a command is described, and how its options are spelled."""
 
 import argparse
+import contextlib
 import dataclasses
 import difflib
+import io
 import os
 import pathlib
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any
 
 from vit_keras.config import DataConfig, UsageError
 from vit_keras.config.parsing import plain
+from vit_keras.support import extras
 
 # What other projects call the choices of an option.
 SYNONYMS = {
@@ -247,3 +251,125 @@ def format_of(options: argparse.Namespace, may_be_folder: bool = False) -> str:
     if form == "parquet" and not options.out:
         raise UsageError("--format parquet needs --out, because Parquet is no text")
     return form
+
+
+def arguments(words: Sequence[str]) -> Iterator[str]:
+    """The arguments, with the lines of standard input in place of `-`."""
+    for argument in words:
+        if argument == "-":
+            yield from filter(None, (line.rstrip("\n") for line in sys.stdin))
+        else:
+            yield argument
+
+
+@contextlib.contextmanager
+def output(path: str | None) -> Iterator[IO[bytes] | Any]:
+    """Standard output, or a file that appears once it is complete.
+
+    Raises:
+        ValueError: Another process writes the file.
+    """
+    from vit_keras.support.file_lock import claimed_output
+    from vit_keras.support.files import replacing
+
+    if path is None:
+        yield StandardOutput()
+        return
+    with (
+        claimed_output(path, "a table of pictures"),
+        replacing(path) as temporary,
+        open(temporary, "wb") as file,
+    ):
+        yield file
+    print(f"written: {path}")
+
+
+class StandardOutput(io.RawIOBase):
+    """Shows each write at once. A notebook's standard output takes text alone."""
+
+    def writable(self):
+        return True
+
+    def write(self, content):
+        sys.stdout.write(bytes(content).decode())
+        sys.stdout.flush()
+        return len(content)
+
+
+SHOWN = 8  # pictures of a sheet
+
+
+def add_mask_options(parser: argparse.ArgumentParser) -> None:
+    """Adds `--tiles` and `--overlap`."""
+    group = parser.add_argument_group("models of masks")
+    tiles = "predict in tiles of the model's size, at full resolution, instead of resizing"
+    group.add_argument("--tiles", action="store_true", help=tiles)
+    overlap = "least share of a tile's side that neighbors have in common (0.25)"
+    group.add_argument("--overlap", type=float, default=0.25, metavar="P", help=overlap)
+
+
+def mask_options(options: argparse.Namespace, batch: int) -> Any:
+    """The `MaskOptions` of the command line."""
+    from vit_keras import evaluation
+
+    return evaluation.MaskOptions(options.tiles, options.overlap, batch)
+
+
+def predict_to_folder(predictor, paths: Sequence[pathlib.Path], options, folder: str) -> int:
+    """Writes the mask and the overlay of each picture into a folder.
+
+    Args:
+        predictor: A `Predictor` of masks.
+        paths: The pictures.
+        options: The command line of `predict`.
+        folder: The folder, which gets folders masks and overlays.
+
+    Returns:
+        The number of pictures that could not be read, with `--skip_unreadable`.
+    """
+    from vit_keras import evaluation
+    from vit_keras.evaluation.file_predictions import read_picture
+
+    tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
+    chosen, unreadable = mask_options(options, options.batch), 0
+    for path, name in zip(tqdm(paths, unit=" pictures", disable=None), names_in(paths)):
+        try:
+            picture = read_picture(predictor, path)
+        except (OSError, ValueError) as error:
+            if not options.skip_unreadable:
+                raise
+            print(error, file=sys.stderr)
+            unreadable += 1
+            continue
+        mask = evaluation.predict_mask(predictor, picture, chosen)
+        evaluation.write_mask(folder, name, picture, mask)
+    predictor.disagreement.report()
+    return unreadable
+
+
+def names_in(paths: Sequence[pathlib.Path]) -> list[str]:
+    """A file name for each picture: its own, with a number where others have the same stem."""
+    names, taken = [], set()
+    for path in map(pathlib.Path, paths):
+        name, count = path.stem, 1
+        while name in taken:
+            count += 1
+            name = f"{path.stem}_{count}"
+        taken.add(name)
+        names.append(f"{name}.png")
+    return names
+
+
+def write_sheet(predictor, split, chosen, path: pathlib.Path) -> None:
+    """Draws the first pictures of a split beside their true and their predicted masks."""
+    from vit_keras import evaluation
+    from vit_keras.support.files import replacing
+
+    split = split.read_as(predictor.preprocessing.levels, predictor.preprocessing.bands)
+    rows = []
+    for index in range(min(SHOWN, len(split))):
+        picture, mask = split.example(index)
+        predicted = evaluation.predict_mask(predictor, picture, chosen)
+        rows.append((picture, mask, predicted))
+    with replacing(str(path)) as temporary:
+        evaluation.draw_mask_sheet(rows).save(temporary, format="png")

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from vit_keras.commands import options as shared
-from vit_keras.commands import streams
-from vit_keras.commands.mask_options import add_mask_options, predict_to_folder
+from vit_keras.commands.options import add_mask_options, predict_to_folder
 from vit_keras.config import UsageError
 from vit_keras.support import extras
 
@@ -55,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
     if options.tta:
         predictor = evaluation.with_views(predictor, options.tta)
     _check_output(options, form, predictor.task.kind)
-    paths = data.expand_pictures(streams.arguments(options.pictures))
+    paths = data.expand_pictures(shared.arguments(options.pictures))
     if predictor.task.kind == "masks":
         with claimed_output(options.out, "a prediction of masks"):
             count = predict_to_folder(predictor, paths, options, options.out)
@@ -73,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
         attention=options.attention,
     )
     unreadable: list[str] = []
-    with streams.output(options.out) as file, contextlib.closing(predictions):
+    with shared.output(options.out) as file, contextlib.closing(predictions):
         evaluation.write_file_predictions(
             _watched(predictions, len(paths), unreadable, file),
             file,
@@ -133,7 +132,7 @@ def _watched(predictions: Iterable, total: int, unreadable: list[str], file) -> 
     The progress is a bar on standard error, if that is a terminal which does not show the rows.
     """
     tqdm = extras.require("tqdm", extra="data", purpose="The progress bar").tqdm
-    rows_are_shown = isinstance(file, streams.StandardOutput) and sys.stdout.isatty()
+    rows_are_shown = isinstance(file, shared.StandardOutput) and sys.stdout.isatty()
     hidden = rows_are_shown or not sys.stderr.isatty()
     for prediction in tqdm(predictions, total=total, unit=" pictures", disable=hidden):
         if prediction.error:

@@ -5,7 +5,6 @@ import contextlib
 import itertools
 
 from vit_keras.commands import options as shared
-from vit_keras.commands import streams
 from vit_keras.config import UsageError
 
 EXAMPLES = (
@@ -54,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
         answers = iter(retrieval.search_rows(table, options.rows, count=options.top, index=index))
         if options.pictures:
             answers = itertools.chain(answers, _of_pictures(options, table, index, stack))
-        file = stack.enter_context(streams.output(options.out))
+        file = stack.enter_context(shared.output(options.out))
         retrieval.write_answers(
             answers,
             file,
@@ -70,7 +69,7 @@ def _of_pictures(options, table, index, stack):
     answers = retrieval.search_pictures(
         table,
         retrieval.open_query_embedder(table, options.model),
-        data.expand_pictures(streams.arguments(options.pictures)),
+        data.expand_pictures(shared.arguments(options.pictures)),
         count=options.top,
         index=index,
         batch=options.batch,

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Literal
 
-from vit_keras.config.rules import Rule, check_rules
+from vit_keras.support.annotated import Rule, check_rules
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,9 +17,9 @@ from vit_keras.data.folder import Layout
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pillow_images import pillow_image
 from vit_keras.data.survey import Pair, Picture
+from vit_keras.support.command_line import on_one_line
 from vit_keras.support.figures import drawable, font_of, is_latin
 from vit_keras.support.tasks import CLASSES, KINDS, Task
-from vit_keras.support.visible import on_one_line
 
 SKEWED = 3.0  # a ratio of the largest class to the smallest
 

@@ -17,9 +17,9 @@ import numpy as np
 from vit_keras.data.pillow_images import pillow_image
 from vit_keras.evaluation.file_predictions import FilePrediction
 from vit_keras.support import extras
+from vit_keras.support.command_line import on_one_line
 from vit_keras.support.files import replacing
 from vit_keras.support.tasks import CLASSES, Task
-from vit_keras.support.visible import on_one_line
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")
 MARKER = "<!-- answers -->\n"  # where the template has the answers

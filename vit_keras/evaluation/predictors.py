@@ -17,12 +17,12 @@ from vit_keras.runtimes import format_of
 from vit_keras.runtimes.embedded_task import read_task
 from vit_keras.support import command_line
 from vit_keras.support.annotated import pair
+from vit_keras.support.command_line import visible
 from vit_keras.support.files import read_text
 from vit_keras.support.hub_address import is_address
 from vit_keras.support.json_files import read_json
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, Preprocessing, with_tuples
 from vit_keras.support.tasks import CLASSES, Task, check_class_names
-from vit_keras.support.visible import visible
 
 if TYPE_CHECKING:
     import keras

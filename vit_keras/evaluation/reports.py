@@ -32,8 +32,8 @@ from vit_keras.evaluation.metrics import (
 )
 from vit_keras.evaluation.predictors import Predictor
 from vit_keras.support import figures
+from vit_keras.support.command_line import visible
 from vit_keras.support.tasks import CLASSES, KINDS, Task
-from vit_keras.support.visible import visible
 
 FILE_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.")
 

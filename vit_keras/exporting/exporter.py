@@ -11,7 +11,7 @@ from vit_keras.exporting import attention_output, jobs, manifest, samples, verif
 from vit_keras.exporting.inference_model import for_inference
 from vit_keras.exporting.plan import Plan
 from vit_keras.exporting.serving import in_float32, serving_model
-from vit_keras.layers.quantization import refuse_quantized
+from vit_keras.layers.dense import refuse_quantized
 from vit_keras.models import preprocessing_of, task_of, with_image_size
 from vit_keras.support import files
 from vit_keras.support.file_lock import claimed_output

@@ -18,7 +18,7 @@ from vit_keras.layers import (
     TakeClassToken,
     WithAttentionWeights,
 )
-from vit_keras.layers.quantization import refuse_quantized
+from vit_keras.layers.dense import refuse_quantized
 from vit_keras.models.description import copy_description
 from vit_keras.models.prefix import count_prefix
 from vit_keras.support.keras_internals import count_uses, operation_of, sublayers

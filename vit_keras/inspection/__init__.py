@@ -14,8 +14,15 @@ from vit_keras.inspection.attention import (
     rollout_function,
 )
 from vit_keras.inspection.cost_rules import RULES, Convention, count
-from vit_keras.inspection.costs import Costs, Row, abstract_model, flops, table
-from vit_keras.inspection.exaflops import device_days, training_exaflops
+from vit_keras.inspection.costs import (
+    Costs,
+    Row,
+    abstract_model,
+    device_days,
+    flops,
+    table,
+    training_exaflops,
+)
 from vit_keras.inspection.features import feature_components
 from vit_keras.inspection.views import VIEWS, Subject, draw_views, views_of
 from vit_keras.inspection.weights import filter_components, position_similarity

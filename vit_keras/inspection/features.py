@@ -3,10 +3,31 @@
 import keras
 import numpy as np
 
-from vit_keras.inspection.pca import principal_components
 from vit_keras.layers import EncoderBlock, ResNetStage
 from vit_keras.models import patch_grid
 from vit_keras.models.surgery import backbone_of
+from vit_keras.support import extras
+
+
+def principal_components(x: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Computes the first principal components of samples.
+
+    The samples are centered. A direction has length 1, and its entry of the largest size is
+    positive.
+
+    Args:
+        x: Samples `(N, D)`.
+        count: Number of components. There are at most N - 1 and at most D.
+
+    Returns:
+        The directions `(K, D)` and their shares of the variance `(K,)`.
+    """
+    purpose = {"extra": "data", "purpose": "A principal component"}
+    count = min(count, len(x) - 1, x.shape[1])
+    pca = extras.require("sklearn.decomposition", **purpose).PCA(count, svd_solver="full")
+    with np.errstate(invalid="ignore"):  # shares of no variance, 0 / 0
+        pca.fit(np.asarray(x, "float64"))
+    return pca.components_, np.nan_to_num(pca.explained_variance_ratio_)
 
 
 def feature_components(

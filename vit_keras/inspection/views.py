@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import os
 import pathlib
 from collections.abc import Callable, Sequence
@@ -9,14 +10,230 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 
-from vit_keras.inspection import plots
-from vit_keras.inspection.attention import AttentionViews, attention_views
+from vit_keras.inspection.attention import AttentionViews, attention_views, patch_distances
 from vit_keras.inspection.features import feature_components
 from vit_keras.inspection.weights import filter_components, position_similarity
 from vit_keras.layers import AddPositionEmbs, EncoderBlock, RegisterTokens
 from vit_keras.layers.base import check_choice
 from vit_keras.models import patch_grid
 from vit_keras.models.surgery import backbone_of, windowed_blocks
+from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figure, wrap
+from vit_keras.support.resizing import INTERPOLATIONS
+
+Path = str | os.PathLike
+ACROSS = 15  # characters of a title that fit across a picture, or along its side
+LINE = 0.14  # inches: the height of a line of a title
+
+
+def draw_filters(components: np.ndarray, shares: np.ndarray, path: Path) -> None:
+    """Draws up to 3 channels of filters `(K, h, w, C)`, scaled about gray, with their shares."""
+    columns = min(7, len(components))
+    rows = math.ceil(len(components) / columns)
+    figure, axes = _pictures(rows, columns, components.shape[1:3], top=0.3)
+    largest = np.abs(components).max(axis=(1, 2, 3), keepdims=True)
+    for axis, picture, share in zip(axes.flat, 0.5 + 0.5 * components / largest, shares):
+        shown = picture[..., :3] if picture.shape[-1] >= 3 else picture[..., 0]
+        axis.imshow(shown, **GREY_SCALE)
+        axis.set_title(f"{100 * share:.1f} %", fontsize=8, pad=3)
+    figure.suptitle("Filters: principal components and their shares of the variance", fontsize=10)
+    save_figure(figure, path)
+
+
+def draw_position_similarity(similarity: np.ndarray, path: Path) -> None:
+    """Draws `(h, w, h, w)` as a grid of grids: at each patch's place, its similarities to all."""
+    rows, columns = similarity.shape[:2]
+    whole, (height, width) = grid_of_grids(similarity)
+    side = 5.5 / max(rows, columns)
+    figure, axes = new_figure(side * columns + 1.8, side * rows + 0.8)
+    figure.set_layout_engine("compressed")
+    axis = axes[0, 0]
+    image = axis.imshow(whole, cmap="viridis", vmin=min(-1, similarity.min()), vmax=1)
+    every = math.ceil(max(rows, columns) / 16)  # labels need room
+    axis.set_xticks(np.arange(0, columns, every) * width + width / 2, range(1, columns + 1, every))
+    axis.set_yticks(np.arange(0, rows, every) * height + height / 2, range(1, rows + 1, every))
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    axis.set(xlabel="patch column", ylabel="patch row")
+    axis.set_title("Position embeddings: similarity of each patch to all others", fontsize=10)
+    figure.colorbar(image, ax=axis, label="cosine similarity", aspect=30)
+    save_figure(figure, path)
+
+
+def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
+    """Joins `(h, w, h, w)` into one picture, with NaN between the grids.
+
+    Returns:
+        The picture, and the distance between neighboring grids as (height, width) in its pixels.
+    """
+    rows, columns = similarity.shape[:2]
+    cell = max(1, 48 // max(rows, columns))
+    line = max(1, cell * max(rows, columns) // 12)  # between the grids
+    height, width = cell * rows + line, cell * columns + line
+    whole = np.full((rows, columns, height, width), np.nan)
+    whole[:, :, :-line, :-line] = similarity.repeat(cell, axis=2).repeat(cell, axis=3)
+    whole = whole.transpose(0, 2, 1, 3).reshape(rows * height, columns * width)
+    return whole[:-line, :-line], (height, width)
+
+
+def draw_attention_distance(
+    distance_px: np.ndarray, grid: tuple[int, int], image_size: tuple[int, int], path: Path
+) -> None:
+    """Draws `(L, H)` pixels over the depth, a point for each head, beside uniform attention."""
+    even = patch_distances(grid, image_size).mean()
+    label = "mean attention distance (pixels)"
+    _draw_heads_over_depth(distance_px, label, even, "uniform attention", path)
+
+
+def draw_attention_entropy(entropy_nats: np.ndarray, tokens: int, path: Path) -> None:
+    """Draws `(L, H)` nats over the depth, a point for each head, beside the maximum ln N."""
+    label = "mean entropy of attention (nats)"
+    _draw_heads_over_depth(entropy_nats, label, math.log(tokens), f"maximum, ln {tokens}", path)
+
+
+def _draw_heads_over_depth(values, label, reference, reference_label, path):
+    layers = np.arange(len(values))
+    figure, axes = new_figure(5.6, 3.8)
+    axis = axes[0, 0]
+    spread = np.repeat(layers, values.shape[1])
+    axis.scatter(spread, values.ravel(), s=22, color=BLUE, alpha=0.6, lw=0, label="one head")
+    axis.plot(layers, values.mean(axis=1), color=ORANGE, lw=1.5, label="mean of the layer")
+    axis.axhline(reference, color=GRAY, ls="--", lw=1, label=reference_label)
+    axis.set(xlabel="network depth (layer)", ylabel=label, xlim=(-0.5, len(values) - 0.5))
+    axis.set_ylim(0, 1.05 * max(reference, values.max()))
+    axis.set_xticks(layers[:: math.ceil(len(layers) / 16)])
+    axis.grid(alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+    save_figure(figure, path)
+
+
+def draw_rollout(
+    pictures: np.ndarray, rollout: np.ndarray, titles: Sequence[str], path: Path, heading: str = ""
+) -> None:
+    """Draws pictures `(B, H, W, C)` in [0, 255], and below each its rollout `(h, w)`."""
+    titles = [wrap(title, ACROSS) for title in titles]
+    top = LINE * max((title.count("\n") for title in titles), default=0)
+    figure, axes = _pictures(2, len(pictures), pictures.shape[1:3], top, 0.7, heading)
+    for column, picture, weights, title in zip(axes.T, pictures, rollout, titles):
+        mask = enlarge(weights / weights.max(), picture.shape[:2])
+        column[0].imshow(_shown(picture), **GREY_SCALE)
+        column[0].set_title(title, fontsize=8)
+        column[1].imshow(_shown(picture), **GREY_SCALE)
+        image = column[1].imshow(mask, alpha=0.75, interpolation="bilinear", **MAP)
+    axes[0, 0].set_ylabel("input", fontsize=9)
+    axes[1, 0].set_ylabel("rollout", fontsize=9)
+    _share_bar(figure, image, axes, pad=0.02)
+    save_figure(figure, path)
+
+
+def draw_last_layer(
+    pictures: np.ndarray,
+    last_layer: np.ndarray,
+    titles: Sequence[str],
+    path: Path,
+    heading: str = "",
+    column: str = "head",
+) -> None:
+    """Draws a row for each picture: the picture, and the last layer's attention `(B, H, h, w)`.
+
+    `column` is what the second axis counts, heads or registers.
+    """
+    rows, columns = len(pictures), last_layer.shape[1] + 1
+    figure, axes = _pictures(rows, columns, pictures.shape[1:3], 0.0, 0.7, heading)
+    for row, picture, heads, title in zip(axes, pictures, last_layer, titles):
+        row[0].imshow(_shown(picture), **GREY_SCALE)
+        row[0].set_ylabel(wrap(title, ACROSS), fontsize=8)
+        for axis, weights in zip(row[1:], heads):
+            image = axis.imshow(weights / weights.max(), **MAP)
+    for head, axis in enumerate(axes[0, 1:]):
+        axis.set_title(f"{column} {head + 1}", fontsize=8)
+    _share_bar(figure, image, axes[:, -1], pad=0.03, aspect=25)
+    save_figure(figure, path)
+
+
+def draw_features(
+    pictures: np.ndarray,
+    features: dict[str, np.ndarray],
+    titles: Sequence[str],
+    path: Path,
+    heading: str = "",
+) -> None:
+    """Draws a row for each picture: the picture, and the components of each block as colors.
+
+    The components `(B, h, w, 3)` are red, green and blue, each scaled to [0, 1] over all images of
+    `features`, of which the pictures are the first. Of more than 12 blocks, 12 are drawn, evenly
+    over the depth.
+
+    Raises:
+        ValueError: There are fewer than 3 components, as with fewer than 4 patches.
+    """
+    if any(values.shape[-1] != 3 for values in features.values()):
+        counts = sorted({values.shape[-1] for values in features.values()})
+        raise ValueError(
+            "Features are drawn as 3 components, which need 4 patches or more. "
+            f"Received: {counts} components"
+        )
+    names = np.array(list(features))[_spread(len(features), 12)]
+    rows, columns = len(pictures), len(names) + 1
+    figure, axes = _pictures(rows, columns, pictures.shape[1:3], heading=heading)
+    for row, picture, title in zip(axes, pictures, titles):
+        row[0].imshow(_shown(picture), **GREY_SCALE)
+        row[0].set_ylabel(wrap(title, ACROSS), fontsize=8)
+    for column, name in zip(axes.T[1:], names):
+        values = features[name]
+        low, high = values.min(axis=(0, 1, 2)), values.max(axis=(0, 1, 2))
+        for axis, colors in zip(column, (values - low) / np.maximum(high - low, 1e-12)):
+            axis.imshow(colors)
+        column[0].set_title(_depth(name), fontsize=8)
+    save_figure(figure, path)
+
+
+def enlarge(weights: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Interpolates `(h, w)` linearly to `size`, with the centers of patches kept in place."""
+    matrix = INTERPOLATIONS["bilinear_half_pixel"]
+    rows, columns = (matrix(old, new) for old, new in zip(weights.shape, size))
+    return rows @ weights @ columns.T
+
+
+MAP = {"cmap": "magma", "vmin": 0, "vmax": 1}
+GREY_SCALE = {
+    "cmap": "gray",
+    "vmin": 0,
+    "vmax": 1,
+}  # for pictures of one channel
+
+
+def _share_bar(figure, image, axes, **kwargs):
+    bar = figure.colorbar(image, ax=axes, **kwargs)
+    bar.solids.set_alpha(1)
+    bar.set_label("share of the maximum", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
+
+
+def _spread(count, most):
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+
+
+def _depth(name):
+    return name.replace("encoderblock_", "layer ").replace("block", "stage ")
+
+
+def _shown(picture):
+    return np.clip(np.squeeze(picture) / 255, 0, 1)
+
+
+def _pictures(rows, columns, shape, top=0.0, right=0.0, heading=""):
+    """Makes axes for pictures of `shape` (H, W), an inch wide, with room for titles."""
+    top += 0.3 if heading else 0.0
+    height = (1.1 * shape[0] / shape[1] + (0.2 if top else 0)) * rows + 0.35 + top
+    figure, axes = new_figure(1.1 * columns + 0.3 + right, height, rows, columns)
+    figure.set_layout_engine("compressed")
+    if heading:
+        figure.suptitle(heading, fontsize=10)
+    for axis in axes.flat:
+        axis.set(xticks=(), yticks=())
+        axis.spines[:].set_visible(False)
+    return figure, axes
+
 
 Arrays = dict[str, np.ndarray]
 
@@ -55,51 +272,51 @@ class Subject:
 
 def _filters(subject, path) -> Arrays:
     components, shares = filter_components(subject.model)
-    plots.draw_filters(components, shares, path)
+    draw_filters(components, shares, path)
     return {"components": components, "variance_shares": shares}
 
 
 def _position_similarity(subject, path) -> Arrays:
     similarity = position_similarity(subject.model)
-    plots.draw_position_similarity(similarity, path)
+    draw_position_similarity(similarity, path)
     return {"cosine": similarity}
 
 
 def _attention_distance(subject, path) -> Arrays:
     distance = subject.attention.distance_px
     size = subject.model.input_shape[1:3]
-    plots.draw_attention_distance(distance, patch_grid(subject.model), size, path)
+    draw_attention_distance(distance, patch_grid(subject.model), size, path)
     return {"pixels": distance}
 
 
 def _attention_entropy(subject, path) -> Arrays:
     attention = subject.attention
-    plots.draw_attention_entropy(attention.entropy_nats, attention.tokens, path)
+    draw_attention_entropy(attention.entropy_nats, attention.tokens, path)
     return {"nats": attention.entropy_nats}
 
 
 def _attention_rollout(subject, path) -> Arrays:
     rollout = subject.attention.rollout
-    plots.draw_rollout(subject.pictures, rollout, subject.titles, path, subject.heading)
+    draw_rollout(subject.pictures, rollout, subject.titles, path, subject.heading)
     return {subject.heads: rollout}
 
 
 def _attention_last_layer(subject, path) -> Arrays:
     weights = subject.attention.last_layer
-    plots.draw_last_layer(subject.pictures, weights, subject.titles, path, subject.heading)
+    draw_last_layer(subject.pictures, weights, subject.titles, path, subject.heading)
     return {"weights": weights}
 
 
 def _registers(subject, path) -> Arrays:
     weights = subject.attention.registers
     drawing = subject.pictures, weights, subject.titles, path, subject.heading
-    plots.draw_last_layer(*drawing, column="register")
+    draw_last_layer(*drawing, column="register")
     return {"weights": weights}
 
 
 def _features(subject, path) -> Arrays:
     features = feature_components(subject.model, subject.images)
-    plots.draw_features(subject.pictures, features, subject.titles, path, subject.heading)
+    draw_features(subject.pictures, features, subject.titles, path, subject.heading)
     return features
 
 

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from vit_keras.inspection.pca import principal_components
+from vit_keras.inspection.features import principal_components
 from vit_keras.layers import AddPositionEmbs, PatchEmbedding, RootBlock, StdConv
 from vit_keras.models import patch_grid
 from vit_keras.models.surgery import backbone_of

@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from vit_keras.layers import backends
+from vit_keras.layers.dense import policies
 from vit_keras.layers.initializers import default_seed, fold_in
-from vit_keras.layers.quantization import policies
 from vit_keras.support.annotated import check_choice as check_choice
 from vit_keras.support.annotated import pair as pair
 from vit_keras.support.keras_internals import FixedSeed

@@ -1,13 +1,198 @@
 """Dense layers that multiply all tokens of a batch at once."""
 
+import contextlib
 import math
+import re
+from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from vit_keras.layers import backends
 from vit_keras.layers.backends.activations import GELUS, gelu, gelu_quick, gelu_tanh
-from vit_keras.layers.low_rank import LowRankKernel
+from vit_keras.layers.initializers import Uniform
+from vit_keras.support.keras_internals import stored_kernel, sublayers, take_own_policy, unlocked
+
+
+def quantized_mode(layer: keras.layers.Layer) -> str | None:
+    """The mode of the first quantized layer in a layer or model, such as "int8", or None."""
+    modes = (getattr(below, "quantization_mode", None) for below in sublayers(layer))
+    return next(filter(None, modes), None)
+
+
+def refuse_quantized(model: keras.Model, action: str) -> None:
+    """Raises ValueError if `model.quantize` was called, which leaves no kernels to copy."""
+    mode = quantized_mode(model)
+    if mode is not None:
+        raise ValueError(
+            f"{action} needs kernels in floating point. Received: model {model.name!r}, quantized "
+            f"to {mode!r}. Take the model as it was before `quantize`"
+        )
+
+
+@keras.saving.register_keras_serializable(package="vit_keras")
+class QuantizedPolicies(keras.dtype_policies.DTypePolicyMap):
+    """The dtype policies of a layer's sublayers, and how Keras quantized them.
+
+    Args:
+        default_policy: The policy of the other sublayers.
+        policy_map: `{regular expression of paths: policy}`.
+        configs: `{regular expression of paths: QuantizationConfig or None}`.
+    """
+
+    def __init__(self, default_policy=None, policy_map=None, configs=None):
+        super().__init__(default_policy, policy_map)
+        self.configs = configs or {}
+
+    def get_config(self):
+        configs = keras.saving.serialize_keras_object(self.configs)
+        return {**super().get_config(), "configs": configs}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        configs = keras.saving.deserialize_keras_object(config["configs"], custom_objects)
+        return super().from_config({**config, "configs": configs}, custom_objects)
+
+
+def quantization_config(layer: keras.layers.Layer) -> keras.quantizers.QuantizationConfig | None:
+    """How Keras had quantized a sublayer, as the policies of its parent say."""
+    configs = getattr(layer.dtype_policy, "configs", {})
+    return next((c for path, c in configs.items() if re.fullmatch(path, layer.path)), None)
+
+
+def policies(layer: keras.layers.Layer) -> Any:
+    """A layer's dtype policy, with those of the quantized layers in it.
+
+    Keras restores the types of a layer's sublayers from a `DTypePolicyMap` alone.
+    """
+    if not layer.built:  # nothing in it is quantized, and its name may not be its path yet
+        return layer.dtype_policy
+    plain, inside = _policy(layer), f"{layer.path}/"
+    quantized = {
+        rf"(.*/)?{re.escape(below.path.removeprefix(inside))}": below
+        for below in sublayers(layer)
+        if below is not layer and below.quantization_mode is not None
+    }
+    if not quantized:
+        return plain
+    policies = {path: _policy(below) for path, below in quantized.items()}
+    configs = {path: getattr(b, "quantization_config", None) for path, b in quantized.items()}
+    return QuantizedPolicies(plain, policies, configs)
+
+
+def _policy(layer):
+    policy = layer.dtype_policy
+    return policy[layer.path] if isinstance(policy, keras.dtype_policies.DTypePolicyMap) else policy
+
+
+class LowRankKernel(keras.layers.Layer):
+    """Gives a Keras dense layer adapters of the whole kernel: W + alpha / rank · A B.
+
+    A is `(*K, rank)` and B is `(rank, *N)` for a kernel `(*K, *N)` and a bias `(*N,)`. Keras splits
+    the last axis off instead, so that each attention head of query, key and value gets an A of its
+    own: with 6 heads, three times the weights of the paper's form.
+
+    Until `enable_lora` is called, the layer is as Keras has it. Then `kernel` is the sum, and the
+    layer's own kernel no longer trains. A file that Keras writes holds the sum.
+    """
+
+    lora_enabled: bool
+    quantization_mode: str | None
+    quantization_config: Any
+    lora_rank: Any
+    lora_alpha: Any
+
+    def enable_lora(self, rank, lora_alpha=None, a_initializer=None, b_initializer="zeros"):
+        """Adds adapters to a built layer.
+
+        Args:
+            rank: The number of columns of A and of rows of B.
+            lora_alpha: The product is multiplied by `lora_alpha / rank`; None stands for `rank`.
+            a_initializer: Initializer of A. None is uniform on ±1 / √fan_in, as in the published
+                code, from a seed of `keras.utils.set_random_seed`.
+            b_initializer: Initializer of B. With zeros, the layer computes as before.
+
+        Raises:
+            ValueError: `rank` is not a positive int, or the layer has adapters.
+        """
+        if self.quantization_mode is not None:
+            raise ValueError(
+                "A quantized layer takes no adapters. Received: layer "
+                f"{self.name!r}, quantized to {self.quantization_mode!r}. Add them before"
+            )
+        if self.lora_enabled or not isinstance(rank, int) or rank < 1:
+            raise ValueError(
+                "`rank` must be a positive int, and a layer takes adapters once. Received: "
+                f"rank={rank!r}, layer {self.name!r} with lora_enabled={self.lora_enabled}"
+            )
+        shape_a, shape_b = lora_shapes(self, rank)
+        a_initializer = a_initializer or lora_initializer(self, None)
+        initializers = keras.initializers.get(a_initializer), keras.initializers.get(b_initializer)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(unlocked(self))
+            for name in self.path.split("/")[:-1]:
+                stack.enter_context(keras.name_scope(name))
+            self.lora_kernel_a, self.lora_kernel_b = (
+                self.add_weight(name=name, shape=shape, initializer=initializer, dtype="float32")
+                for name, shape, initializer in zip(LORA, (shape_a, shape_b), initializers)
+            )
+        stored_kernel(self).trainable = False
+        alpha = self.lora_alpha if lora_alpha is None else lora_alpha
+        self.lora_enabled, self.lora_rank = True, rank
+        self.lora_alpha = rank if alpha is None else alpha
+
+    def build(self, input_shape):
+        self.quantization_config = self.quantization_config or quantization_config(self)
+        take_own_policy(self)  # which Keras asks for the mode as it saves the layer
+        super().build(input_shape)
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        """Quantizes the kernel as the layer of Keras does that this one extends.
+
+        Raises:
+            ValueError: The layer has adapters.
+        """
+        if self.lora_enabled:
+            raise ValueError(
+                "Kernels with adapters are not quantized. Received: layer "
+                f"{self.name!r} with adapters. Merge them first, by `models.merge_lora(model)`"
+            )
+        super().quantize(mode, type_check=False, config=config)
+
+    @property
+    def kernel(self):
+        if not self.lora_enabled:
+            return super().kernel
+        kernel = stored_kernel(self)
+        a = ops.reshape(self.lora_kernel_a, (-1, self.lora_rank))
+        b = ops.reshape(self.lora_kernel_b, (self.lora_rank, -1))
+        product = ops.reshape(ops.matmul(a, b), kernel.shape)
+        return ops.add(kernel, (self.lora_alpha / self.lora_rank) * product)
+
+    def load_own_variables(self, store):
+        """Loads a kernel without its adapters; Keras sets both factors to zero, which ends LoRA."""
+        first = np.array(ops.convert_to_numpy(self.lora_kernel_a)) if self.lora_enabled else None
+        super().load_own_variables(store)
+        if first is not None:
+            self.lora_kernel_a.assign(first)
+
+
+LORA = ("lora_kernel_a", "lora_kernel_b")
+
+
+def lora_shapes(layer: keras.layers.Layer, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shapes of A and B of a built dense layer."""
+    shape = tuple(stored_kernel(layer).shape)
+    summed = 1 if layer.bias is None else len(shape) - len(layer.bias.shape)
+    return (*shape[:summed], rank), (rank, *shape[summed:])
+
+
+def lora_initializer(layer: keras.layers.Layer, seed: int | None) -> Uniform:
+    """The initializer of A: uniform on ±1 / √fan_in, as in the published code."""
+    fan_in = math.prod(lora_shapes(layer, 1)[0])
+    return Uniform(1 / math.sqrt(fan_in), seed)
+
 
 __all__ = ["GELUS", "Dense", "HeadsDense", "gelu", "gelu_quick", "gelu_tanh", "linear"]
 IN_TRAINING = {

@@ -13,7 +13,7 @@ from keras import ops
 from vit_keras.layers.base import SeededLayer, check_tokens, pair
 from vit_keras.layers.block_options import Rope
 from vit_keras.layers.initializers import Normal, TruncatedNormal
-from vit_keras.layers.position_tables import (
+from vit_keras.layers.positions import (
     prefix_tokens,
     rotary_angles_2d,
     rotary_frequencies,

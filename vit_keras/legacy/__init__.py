@@ -4,7 +4,6 @@
 `load_model` opens the files, and `upgrade` turns such a model into one of today's.
 """
 
-from vit_keras.legacy.saved_files import load_model
-from vit_keras.legacy.upgrading import upgrade
+from vit_keras.legacy.saved_files import load_model, upgrade
 
 __all__ = ["load_model", "upgrade"]

@@ -12,7 +12,7 @@ import numpy as np
 from vit_keras.data import resize, to_uint8
 from vit_keras.data.pillow_images import pillow_image, read_encoded, read_image
 from vit_keras.layers.base import pair
-from vit_keras.legacy.upgrading import AS_OPENCV, downgrade, upgrade
+from vit_keras.legacy.saved_files import AS_OPENCV, downgrade, upgrade
 from vit_keras.weights import load
 
 CLASS_NAMES = pathlib.Path(__file__).with_name("imagenet2012.txt")

@@ -5,7 +5,7 @@ import numpy as np
 
 from vit_keras.data import resize, to_uint8
 from vit_keras.inspection import read_out, rollout_function
-from vit_keras.legacy.upgrading import AS_OPENCV, blocks_of
+from vit_keras.legacy.saved_files import AS_OPENCV, blocks_of
 from vit_keras.legacy.vit import preprocess_inputs
 from vit_keras.models import attention_rollout
 

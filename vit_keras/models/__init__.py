@@ -13,8 +13,6 @@ from vit_keras.models.description import (
     task_of,
 )
 from vit_keras.models.distillation import copy_student, distillation_model, teacher_variables
-from vit_keras.models.frozen import split_frozen
-from vit_keras.models.head_folding import scale_head
 from vit_keras.models.hybrid import HybridViT
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import add_lora, lora_layers, merge_lora
@@ -24,10 +22,16 @@ from vit_keras.models.pretext import copy_encoder, pretext_model
 from vit_keras.models.pyramid import feature_pyramid
 from vit_keras.models.resized import with_image_size, with_patch_size
 from vit_keras.models.resnet import ResNet
-from vit_keras.models.rollout import attention_rollout
 from vit_keras.models.segmentation import segmenter
 from vit_keras.models.self_distillation import SelfDistillation
-from vit_keras.models.surgery import attention_maps, intermediates, patch_grid
+from vit_keras.models.surgery import (
+    attention_maps,
+    attention_rollout,
+    intermediates,
+    patch_grid,
+    scale_head,
+    split_frozen,
+)
 from vit_keras.models.vit import VisionTransformer
 from vit_keras.models.zero_shot import head_from_text
 from vit_keras.support.preprocessing import Preprocessing

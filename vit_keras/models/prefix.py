@@ -1,10 +1,11 @@
 """The tokens before the patches, in their order: class token, distillation token, registers."""
 
 import dataclasses
+from collections.abc import Callable
 
 import keras
 
-from vit_keras.layers import ClassToken, RegisterTokens
+from vit_keras.layers import ClassToken, DropClassToken, MAPHead, RegisterTokens, TakeClassToken
 from vit_keras.models.options import ViTOptions
 
 # The classifiers that read the class token.
@@ -91,3 +92,52 @@ def count_prefix(model: keras.Model) -> int:
     """Returns the number of tokens before the patches of a built model."""
     names = [layer.name for layer in model.layers]
     return sum(name in ("cls", "dist") for name in names) + count_registers(model)
+
+
+def read_vectors(
+    x, classifier: str, prefix: Prefix, norm: Callable, head: dict, options: ViTOptions, layer
+) -> list:
+    """Normalizes the tokens and reads vectors for the heads.
+
+    Args:
+        x: The tokens `(B, T + N, D)` after the last block.
+        classifier: As in `VisionTransformer`.
+        prefix: The T tokens before the patches.
+        norm: Takes a name and returns the normalization called so.
+        head: The arguments of `MAPHead`.
+        options: The model's options.
+        layer: Takes a name and returns the arguments of the layer called so.
+
+    Returns:
+        `[(B, D)]`, or two of them for "distilled"; `[(B, 2D)]` for "token_gap".
+    """
+    dtype = layer("encoder_norm")["dtype"]
+    norm = norm("encoder_norm")
+    if classifier == "gap_norm":
+        return [norm(_mean(_patches(x, prefix, dtype), dtype))]
+    x = norm(x)
+    if classifier == "gap":
+        return [_mean(_patches(x, prefix, dtype), dtype)]
+    if classifier == "map":
+        sizes = {
+            "num_heads": options.map_heads or head["num_heads"],
+            "mlp_dim": options.map_mlp_dim or head["mlp_dim"],
+        }
+        x = x if options.pool_all_tokens else _patches(x, prefix, dtype)
+        return [MAPHead(**{**head, **sizes}, **layer("MAPHead_0"))(x)]
+    read = {"distilled": ("token", "dist_token")}.get(classifier, ("token",))
+    vectors = [TakeClassToken(i, dtype=dtype, name=name)(x) for i, name in enumerate(read)]
+    if classifier == "token_gap":
+        vectors.append(_mean(_patches(x, prefix, dtype), dtype))
+        return [keras.layers.Concatenate(dtype=dtype, name="token_gap")(vectors)]
+    return vectors
+
+
+def _patches(x, prefix, dtype):
+    if not prefix.count:
+        return x
+    return DropClassToken(prefix.count, dtype=dtype, name="patch_tokens")(x)
+
+
+def _mean(x, dtype):
+    return keras.layers.GlobalAveragePooling1D(dtype=dtype, name="gap")(x)

@@ -1,8 +1,9 @@
 """Models that are made from a built model and share its weights: intermediates, attention."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
+import numpy as np
 
 from vit_keras.layers import (
     EncoderBlock,
@@ -12,6 +13,7 @@ from vit_keras.layers import (
     StdConv,
     WithAttentionWeights,
 )
+from vit_keras.layers.base import check_choice
 from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
 
@@ -182,3 +184,137 @@ def grid_of_layers(layers, name: str) -> tuple[int, int]:
             f"Received: model {name!r} with {len(embeddings)} of them"
         )
     return embeddings[0].grid(embeddings[0].input.shape[1:3])
+
+
+HEADS: dict[str, Callable] = {"mean": np.mean, "max": np.max}
+
+
+def attention_rollout(attention: np.ndarray, heads: str = "mean") -> np.ndarray:
+    """Computes how much of each input token reaches each token of the last layer.
+
+    Attention rollout (Abnar & Zuidema, arXiv 2005.00928) joins the heads of each layer, adds the
+    identity for the residual connection, scales the rows to sum to 1, and multiplies the layers.
+
+    Args:
+        attention: Attention weights `(B, L, H, N, N)` of images, layers, heads, queries and keys,
+            as the model of `attention_maps` puts them out.
+        heads: How to join the heads: by their "mean" or their "max".
+
+    Returns:
+        An array `(B, N, N)` whose rows sum to 1. Row q belongs to token q of the last layer.
+
+    Raises:
+        ValueError: `heads` is neither "mean" nor "max".
+
+    Example:
+        >>> attention = attention_maps(model).predict(images)
+        >>> attention_rollout(attention)[:, 0, 1:]  # from the class token to the patches
+    """
+    check_choice(heads, HEADS, "heads")
+    joined = HEADS[heads](np.asarray(attention, "float64"), axis=2)  # (B, L, N, N)
+    joined = joined + np.eye(joined.shape[-1])
+    joined /= joined.sum(axis=-1, keepdims=True)
+    flow = joined[:, 0]
+    for layer in range(1, joined.shape[1]):
+        flow = joined[:, layer] @ flow
+    return flow
+
+
+def split_frozen(model: keras.Model) -> tuple[keras.Model, keras.Model]:
+    """Splits a model before its first layer that trains.
+
+    Args:
+        model: A functional model whose layers follow one another. Its first layers are frozen.
+
+    Returns:
+        The frozen layers, from images to features, which share the weights of `model`; and the
+        other layers, from features to the output, with copies of their weights.
+
+    Raises:
+        ValueError: The first layer with weights trains, no layer trains, or the layers that train
+            are not a chain.
+
+    Example:
+        ```python
+        freeze(model, ["[!h]*"])
+        backbone, head = models.split_frozen(model)
+        head(backbone(images))  # equals model(images)
+        ```
+    """
+    layers = [layer for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
+    trains = [bool(layer.trainable_variables) for layer in layers]
+    first = trains.index(True) if any(trains) else len(layers)
+    if first == len(layers) or not any(layer.weights for layer in layers[:first]):
+        state = "no layer trains" if first == len(layers) else f"{layers[first].name!r} trains"
+        raise ValueError(
+            "The first layers of the model must be frozen, and the last ones must train. "
+            f"Received: model {model.name!r}, where {state}. Set optimizer.freeze, such as "
+            '["[!h]*"] for all layers but the head'
+        )
+    frozen, others = layers[:first], layers[first:]
+    for before, layer in zip(layers[first - 1 :], others):
+        if not _follows(layer, before):
+            raise ValueError(
+                f"From the first layer that trains, each layer must follow the one before. "
+                f"Received: {layer.name!r}, which does not follow {before.name!r}"
+            )
+    backbone = type(model)(model.input, frozen[-1].output, name=f"{model.name}_frozen")
+    head = _copy(others, frozen[-1].output, model)
+    return copy_description(backbone, model), copy_description(head, model)
+
+
+def _follows(layer, before):
+    try:
+        return layer.input is before.output
+    except (AttributeError, ValueError):  # a layer that is called several times
+        return False
+
+
+def _copy(layers, features, model):
+    """Copies a chain of layers with their weights, and which of them train."""
+    x = start = keras.Input(features.shape[1:], dtype=features.dtype, name="features")
+    for layer in layers:
+        copy = type(layer).from_config(layer.get_config())
+        x = copy(x)
+        copy.set_weights(layer.get_weights())
+        if not layer.trainable:
+            copy.trainable = False
+    return type(model)(start, x, name=model.name)
+
+
+def scale_head(model: keras.Model, scale, offset=0.0) -> keras.Model:
+    """Multiplies a model's outputs by `scale` and adds `offset`, by its head's weights.
+
+    Args:
+        model: A model that ends in its linear `head`, or in the mean of `head` and `head_dist`; it
+            is changed in place.
+        scale: One factor, or one for each of the K outputs, `(K,)`.
+        offset: One number, or one for each output.
+
+    Returns:
+        `model`.
+
+    Raises:
+        ValueError: The model does not end in a linear layer called `head`.
+
+    Example:
+        >>> logits = model.predict(images)
+        >>> np.allclose(scale_head(model, 0.5).predict(images), logits / 2, atol=1e-6)
+        True
+    """
+    last = model.layers[-1]
+    heads = [last]
+    if isinstance(last, keras.layers.Average):
+        heads = [layer for layer in model.layers if layer.name in ("head", "head_dist")]
+    linear = keras.activations.linear
+    if heads[0].name != "head" or any(getattr(h, "activation", None) is not linear for h in heads):
+        raise ValueError(
+            "Outputs are scaled by the weights of a linear last layer `head`. "
+            f"Received: model {model.name!r}, which ends in {last.name!r}"
+        )
+    scale = np.asarray(scale, "float64")
+    for head in heads:
+        kernel, bias = (keras.ops.convert_to_numpy(v) for v in (head.kernel, head.bias))
+        head.kernel.assign((kernel * scale).astype(kernel.dtype))
+        head.bias.assign((bias * scale + offset).astype(bias.dtype))
+    return model

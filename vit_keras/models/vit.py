@@ -15,8 +15,13 @@ from vit_keras.layers.base import (
 )
 from vit_keras.layers.initializers import default_seed
 from vit_keras.layers.positions_in_attention import IN_ATTENTION
-from vit_keras.models.arguments import names_arguments
-from vit_keras.models.common import add_head, image_input, image_source, layer_options
+from vit_keras.models.common import (
+    add_head,
+    image_input,
+    image_source,
+    layer_options,
+    names_arguments,
+)
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.options import ViTOptions
 from vit_keras.models.position_embeddings import (
@@ -24,8 +29,7 @@ from vit_keras.models.position_embeddings import (
     check_dropped_patches,
     check_positions,
 )
-from vit_keras.models.prefix import Prefix, add_prefix
-from vit_keras.models.readout import read_vectors
+from vit_keras.models.prefix import Prefix, add_prefix, read_vectors
 
 CLASSIFIERS = ("token", "gap", "map", "gap_norm", "token_gap", "distilled")
 

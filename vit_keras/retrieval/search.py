@@ -24,9 +24,9 @@ from vit_keras.retrieval.tables import (
     seal,
 )
 from vit_keras.support import extras, machine
+from vit_keras.support.command_line import on_one_line
 from vit_keras.support.file_lock import claimed_output
 from vit_keras.support.files import replacing
-from vit_keras.support.visible import on_one_line
 
 CONNECTIVITY = 16  # neighbors of a node of the graph, which may have twice as many at its bottom
 CANDIDATES = {"expansion_add": 128, "expansion_search": 1024}  # as a node is added, in a search

@@ -18,11 +18,11 @@ from vit_keras.config.run import change_addresses
 from vit_keras.config.sources import read_yaml
 from vit_keras.layers import backends
 from vit_keras.support import command_line
-from vit_keras.support.environment import Environment, describe_environment, read_environment
 from vit_keras.support.file_lock import LOCK, claimed
 from vit_keras.support.files import PARTIAL, write_text
 from vit_keras.support.hub_address import without_commit
 from vit_keras.support.json_files import with_checksums
+from vit_keras.support.machine import Environment, describe_environment, read_environment
 from vit_keras.weights import local_path, resolve
 
 REMEDY = "Wait until it ends, or give another --workdir"  # where another process has a folder

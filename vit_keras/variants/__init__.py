@@ -13,7 +13,7 @@ import re
 from typing import Any
 
 from vit_keras.variants import families
-from vit_keras.variants.families import sizes
+from vit_keras.variants.families import family as sizes
 from vit_keras.variants.rows import (
     IMAGE_SIZE,
     ROOT_WIDTH,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from vit_keras.layers.low_rank import LORA, lora_shapes
+from vit_keras.layers.dense import LORA, lora_shapes
 from vit_keras.models.description import task_of
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.lora import adaptable_layers, add_lora, lora_layers, lora_variables

@@ -19,7 +19,7 @@ from vit_keras.layers import (
 )
 from vit_keras.layers.block_options import PAPER, QKV_BIASES
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, positions_of
-from vit_keras.models.arguments import argument_names
+from vit_keras.models.common import argument_names
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.layer_facts import classifier_of, facts_of, options_of
 from vit_keras.models.options import ViTOptions

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from vit_keras.models import with_image_size
-from vit_keras.models.without_values import build_without_values
+from vit_keras.models.common import build_without_values
 from vit_keras.support.files import check_arrived
 from vit_keras.weights.adapters import build_adapted
 from vit_keras.weights.containers.checks import parse_json

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from vit_keras.layers.base import check_choice
-from vit_keras.layers.quantization import refuse_quantized
+from vit_keras.layers.dense import refuse_quantized
 from vit_keras.models import (
     Preprocessing,
     lora_layers,

@@ -20,7 +20,7 @@ from vit_keras.experiments.planning.memory import (
     split_bytes,
 )
 from vit_keras.inspection import abstract_model, flops
-from vit_keras.inspection.exaflops import STEP
+from vit_keras.inspection.costs import STEP
 from vit_keras.layers import EncoderBlock
 from vit_keras.models import from_model_config
 

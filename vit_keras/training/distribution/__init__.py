@@ -11,7 +11,7 @@ import os
 
 import keras
 
-from vit_keras.config.rules import check_defaults
+from vit_keras.support.annotated import check_defaults
 from vit_keras.training.distribution import on_tensorflow, on_torch
 from vit_keras.training.distribution.on_jax import JaxTopology
 from vit_keras.training.distribution.topology import (

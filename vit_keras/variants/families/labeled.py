@@ -7,9 +7,14 @@ from vit_keras.variants.families.family import (
     HALF,
     IMAGENET,
     PAPERS,
+    TI,
+    B,
     Family,
+    H,
+    L,
+    M,
+    S,
 )
-from vit_keras.variants.families.sizes import TI, B, H, L, M, S
 from vit_keras.variants.rows import Variant
 
 _CLASSES = {"num_classes": 1000}

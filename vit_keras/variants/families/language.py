@@ -7,9 +7,13 @@ from vit_keras.variants.families.family import (
     CROP_ALL,
     HALF,
     PAPERS,
+    SO400M,
+    B,
     Family,
+    G,
+    H,
+    L,
 )
-from vit_keras.variants.families.sizes import SO400M, B, G, H, L
 from vit_keras.variants.rows import Variant
 
 _CLIP_MODEL = {"pre_norm": True, "layer_norm_epsilon": 1e-5, "head_use_bias": False}

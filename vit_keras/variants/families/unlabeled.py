@@ -9,9 +9,14 @@ from vit_keras.variants.families.family import (
     HALF,
     IMAGENET,
     PAPERS,
+    TI,
+    B,
     Family,
+    G,
+    H,
+    L,
+    S,
 )
-from vit_keras.variants.families.sizes import TI, B, G, H, L, S
 from vit_keras.variants.rows import Variant
 
 _ANTIALIAS = ("bicubic_antialias", "bilinear_half_pixel")

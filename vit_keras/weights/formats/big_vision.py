@@ -20,7 +20,7 @@ import re
 
 import numpy as np
 
-from vit_keras.layers.position_tables import sincos_2d
+from vit_keras.layers.positions import sincos_2d
 from vit_keras.models import Preprocessing
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture, block_paths

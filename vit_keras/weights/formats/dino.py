@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from vit_keras.layers import Rope
-from vit_keras.layers.position_tables import rotary_frequencies
+from vit_keras.layers.positions import rotary_frequencies
 from vit_keras.models import Preprocessing
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture

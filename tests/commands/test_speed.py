@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vit_keras.evaluation import speed
+from vit_keras.commands import bench as speed
 
 pytestmark = pytest.mark.once
 
