@@ -106,7 +106,7 @@ def test_epochs_are_counted_in_updates(tmp_path):
         (b"[1, 2]", "it must hold fields, such as"),
         (b"name: !!int ''", "it is not YAML: string index out of range"),
         (b"name: &a [*a]", "it holds more than 10000 values"),
-        (MERGES, "it merges fields by <<, which would repeat them without end"),
+        (MERGES, "it merges fields with <<, which can repeat them without bound"),
         (b"a: " + b"x" * 2**17, "its 131075 bytes are more than 131072"),
         (
             b"seed: 1\nsteps_per_execution:",

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError(f"`--out` must end in .keras. Received: {options.out}")
     for name in ("dataset", "split"):
         if getattr(options, name) and not options.greedy:
-            raise UsageError(f"`--{name}` needs `--greedy`; a plain mean looks at no pictures")
+            raise UsageError(f"`--{name}` needs `--greedy`; a plain mean uses no pictures")
     machine.prepare()
     judge, log = None, pathlib.Path(options.out).with_suffix(".json")
     with claimed_output(options.out, "a soup"):

@@ -80,7 +80,7 @@ def _check_tokens(tokens):
         if depth > DEEPEST_YAML:
             raise ValueError(f"it has more than {DEEPEST_YAML} levels")
         if kind == "ScalarToken" and token.plain and token.value == "<<":
-            raise ValueError("it merges fields by <<, which would repeat them without end")
+            raise ValueError("it merges fields with <<, which can repeat them without bound")
 
 
 def _has_more_values(content, most):

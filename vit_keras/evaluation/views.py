@@ -15,7 +15,7 @@ CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1), (0.5, 0.5))  # and the center
 
 
 def _over_mirror_images(predictor, images):
-    """Means of two, whose sum has no order, so mirrored images have mirrored answers."""
+    """Averages pairs: a sum of two has no order, so mirrored images get mirrored answers."""
     images = np.asarray(images)
     other, plain = (_answer(predictor, x) for x in (images[:, :, ::-1], images))
     other = other if other.ndim == 2 else other[:, :, ::-1]

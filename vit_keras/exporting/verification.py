@@ -146,7 +146,7 @@ def _unit(row):
 
 
 def broken_promise(precision: str, row: dict, accuracy: float | None) -> str | None:
-    """What a file misses, in numbers, or None.
+    """How a file falls short, in numbers; None if it does not.
 
     Args:
         precision: The file's precision.

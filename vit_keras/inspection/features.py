@@ -12,12 +12,12 @@ from vit_keras.support import extras
 def principal_components(x: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Computes the first principal components of samples.
 
-    The samples are centered. A direction has length 1, and its entry of the largest size is
+    The samples are centered. A direction has length 1, and its largest entry in absolute value is
     positive.
 
     Args:
         x: Samples `(N, D)`.
-        count: Number of components. There are at most N - 1 and at most D.
+        count: Number of components; at most N - 1 or D are returned, whichever is less.
 
     Returns:
         The directions `(K, D)` and their shares of the variance `(K,)`.

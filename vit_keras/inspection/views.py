@@ -160,8 +160,8 @@ def draw_features(
     """Draws a row for each picture: the picture, and the components of each block as colors.
 
     The components `(B, h, w, 3)` are red, green and blue, each scaled to [0, 1] over all images of
-    `features`, of which the pictures are the first. Of more than 12 blocks, 12 are drawn, evenly
-    over the depth.
+    `features`, which begin with the pictures. If there are more than 12 blocks, 12 are drawn,
+    spread evenly over the depth.
 
     Raises:
         ValueError: There are fewer than 3 components, as with fewer than 4 patches.

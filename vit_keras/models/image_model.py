@@ -41,12 +41,12 @@ def check_images(model: keras.Model, images: Any) -> None:
 
 
 def check_inputs(model: Any, images: Any, least: int = 0, warns: bool = True) -> Any:
-    """Returns what `fit`, `evaluate` or `predict` got, lists of pictures as an array, checked.
+    """Checks the input of `fit`, `evaluate` or `predict`, and returns a list as an array.
 
     Args:
         model: An `ImageModel`.
         images: As for `check_images`, or a list of pictures `(H, W, C)`.
-        least: The least number of images.
+        least: The smallest number of images that is allowed.
         warns: As in `as_inputs`.
 
     Raises:

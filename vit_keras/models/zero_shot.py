@@ -72,7 +72,7 @@ def head_from_text(
 
 
 def _embeddings_of(model):
-    """The output of a tower; its projection gets a name that leaves `head` to the classifier."""
+    """The output of a tower, whose projection is renamed so that the classifier can be `head`."""
     last = operation_of(model.output)
     if last.name != "head" and len(model.output.shape) == 2:
         return model.output

@@ -140,11 +140,11 @@ Rule = tuple[str, Callable[[Any], bool], str]  # a field, what holds of its valu
 
 
 def check_rules(config: Any, section: str | None, rules: Iterable[Rule]) -> None:
-    """Checks the fields of a configuration, whose None passes every rule.
+    """Checks the fields of a configuration; None passes every rule.
 
     Args:
         config: The dataclass of a section, or `Config`.
-        section: Its name in `Config`, with which a message names the option; None for `Config`.
+        section: Its name in `Config`, which begins the option's name; None for `Config` itself.
         rules: A row for each field.
 
     Raises:

@@ -22,7 +22,7 @@ def read_rows(folder: pathlib.Path, least: int = 0) -> list[dict[str, float]]:
 
     Args:
         folder: The run's folder.
-        least: The number of rows that the run has certainly written.
+        least: The number of rows that the run must have written.
 
     Raises:
         ValueError: `metrics.json` is damaged, or rows are missing.

@@ -370,7 +370,7 @@ def _transformer_sizes(model):
 
 
 def _name_of(activation):
-    """The name of one of Keras' activations, which others do not have; None for none."""
+    """The name of an activation of Keras; None for any other function and for none."""
     name = getattr(activation, "__name__", "")
     if activation is keras.activations.linear:
         return None
