@@ -38,7 +38,7 @@ class Case:
 ALONE = (
     Case("Ti/16", 1, 8, {"variant": "Ti/16"}),
     Case("S/16", 1, 8, {"variant": "S/16"}),
-    Case("S/16, rematerialized", 1, 8, {"variant": "S/16", "rematerialise": True}),
+    Case("S/16, rematerialized", 1, 8, {"variant": "S/16", "rematerialize": True}),
     Case("DINOv2-S/14", 1, 8, {"variant": "DINOv2-S/14", "image_size": 224}),
 )
 TOGETHER = (
@@ -47,7 +47,7 @@ TOGETHER = (
     Case("S/16, a copy on each", 8, 64, {"variant": "S/16"}, COPIES),
     Case(
         *("S/16, in shards, rematerialized", 8, 64),
-        *({"variant": "S/16", "rematerialise": True}, SHARDS),
+        *({"variant": "S/16", "rematerialize": True}, SHARDS),
     ),
 )
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.helpers import randomise
+from tests.helpers import randomize
 from vit_keras.models import VisionTransformer
 
 SIZES = {
@@ -72,7 +72,7 @@ def design(name: str, **arguments):
 
 def random_design(name: str, **arguments):
     """A model of a design with random weights, the same on every backend."""
-    return randomise(design(name, **arguments), np.random.default_rng(4))
+    return randomize(design(name, **arguments), np.random.default_rng(4))
 
 
 def images_for(model, count=2, seed=5):

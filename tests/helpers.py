@@ -45,7 +45,7 @@ def assert_close(actual, expected, rtol=4e-6, name="", floor=0.0, strict=False):
         )
 
 
-def randomise(model, rng, scale=0.3):
+def randomize(model, rng, scale=0.3):
     """Random values for all weights: zeros and ones would hide swapped names."""
     for weight in model.weights:
         center = 1.0 if weight.path.endswith("gamma") else 0.0

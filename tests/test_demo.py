@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from scipy.stats import spearmanr
 
-from tests.helpers import ROOT, randomise, run_script
+from tests.helpers import ROOT, randomize, run_script
 from vit_keras import exporting, runtimes
 from vit_keras.exporting import samples
 from vit_keras.models import VisionTransformer
@@ -27,7 +27,7 @@ MISSING = [program for program in NEEDED if shutil.which(program) is None]
 @pytest.fixture(scope="module")
 def export(tmp_path_factory):
     model = VisionTransformer(64, 16, 24, 3, 3, 48, 7)
-    randomise(model, np.random.default_rng(0))
+    randomize(model, np.random.default_rng(0))
     model.class_names = ["ant", "bee", "crab", "deer", "elk", "fox", "gnu"]
     folder = tmp_path_factory.mktemp("demo") / "export"
     exporting.export(

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.helpers import ROOT, assert_close, randomise, run_script
+from tests.helpers import ROOT, assert_close, randomize, run_script
 from vit_keras.models import VisionTransformer
 from vit_keras.training import AdamW, SigmoidCrossentropy
 
@@ -18,7 +18,7 @@ def test_the_documented_lines_open_a_keras_file_and_without_them_the_documented_
 ):
     sizes = {"hidden_size": 8, "num_layers": 1, "num_heads": 1, "mlp_dim": 8, "num_classes": 2}
     options = {"classifier": "map", "position_embedding": "rope2d", "dropout_rate": 0.1}
-    model = randomise(VisionTransformer(8, 4, **sizes, **options), rng)
+    model = randomize(VisionTransformer(8, 4, **sizes, **options), rng)
     model.compile(AdamW(1e-3), SigmoidCrossentropy())
     model.save(tmp_path / "model.keras")
     images = rng.normal(size=(2, 8, 8, 3)).astype("float32")

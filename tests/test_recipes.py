@@ -115,7 +115,7 @@ def test_masked_patch_prediction_equals_appendix_b_1_2():
         0.1,
         0.999,
     )
-    assert (pretext.objective, pretext.predicted) == ("masked_patch", "mean_colour")
+    assert (pretext.objective, pretext.predicted) == ("masked_patch", "mean_color")
     assert pretext.outputs((16, 16), 3) == (1, 512) and pretext.corrupted(196) == 98
     tuned = read("pretext/masked_patch_imagenet")
     other = read("finetune/imagenet")
@@ -136,7 +136,7 @@ def test_mae_equals_its_publication():
     assert optimizer.decay_type == "cosine" and optimizer.grad_norm_clip is None
     assert config.model.position_embedding == "sincos2d"
     assert pretext == dataclasses.replace(
-        PretextConfig("mae"), target="normalised_patch", corrupt=0.75
+        PretextConfig("mae"), target="normalized_patch", corrupt=0.75
     )
     assert pretext.corrupted(196) == 147
     decoder = pretext.decoder_hidden_size, pretext.decoder_num_layers, pretext.decoder_num_heads

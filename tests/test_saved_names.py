@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, run_script, to_numpy
+from tests.helpers import randomize, run_script, to_numpy
 from vit_keras import exporting, models
 from vit_keras import vit as version_0
 from vit_keras.config import Config, DinoConfig, OptimizerConfig, PretextConfig
@@ -101,7 +101,7 @@ def opened(tmp_path_factory):
     """What an empty process finds in the files, beside what the models gave, and what it lacks."""
     folder, rng, saved = tmp_path_factory.mktemp("saved"), np.random.default_rng(0), {}
     for name, build in {**RUNS, **OTHERS}.items():
-        model = randomise(build(), rng)
+        model = randomize(build(), rng)
         images = [
             np.array([SOURCE] * 2)
             if x.name == "source"

@@ -6,7 +6,7 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import randomize, to_numpy
 from vit_keras.models import VisionTransformer
 
 
@@ -63,7 +63,7 @@ def train(weights, gradients, config, total_steps, multiplier=lambda path: 1.0):
 
 def small_model(rng, **arguments):
     sizes = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 20, "num_classes": 5}
-    return randomise(VisionTransformer(8, 4, **sizes, channels=1, **arguments), rng)
+    return randomize(VisionTransformer(8, 4, **sizes, channels=1, **arguments), rng)
 
 
 def draw_gradients(rng, variables, count):

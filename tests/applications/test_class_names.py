@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import randomize, to_numpy
 from vit_keras import applications, evaluation
 from vit_keras.applications import decode_predictions
 from vit_keras.models import VisionTransformer
@@ -18,7 +18,7 @@ NAMES = ["cat", "dog", "<owl> & co", "emu"]
 @pytest.fixture(scope="module")
 def model():
     build = applications.ViTTi16(input_shape=(32, 32, 3), class_names=NAMES)
-    return randomise(build, np.random.default_rng(2), scale=0.1)
+    return randomize(build, np.random.default_rng(2), scale=0.1)
 
 
 @pytest.fixture

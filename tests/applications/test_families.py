@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, shapes_only, to_numpy, weights_by_path
 from vit_keras import applications, variants
 from vit_keras.models import from_variant, intermediates
 from vit_keras.variants.families import FAMILIES
@@ -69,7 +69,7 @@ def test_output_without_top_is_all_normalized_tokens_and_poolings_are_over_the_p
 ):
     build, before, images = small
     shape = images.shape[1:]
-    whole = randomise(build(input_shape=shape, classes=3), np.random.default_rng(2))
+    whole = randomize(build(input_shape=shape, classes=3), np.random.default_rng(2))
     save(whole, tmp_path / "whole.keras")
     outputs = {}
     for pooling in (None, "avg", "max"):
@@ -92,7 +92,7 @@ def test_output_without_top_is_all_normalized_tokens_and_poolings_are_over_the_p
 def test_probabilities_are_the_softmax_of_the_logits(small):
     build, _, images = small
     options = {"input_shape": images.shape[1:], "classes": 3}
-    model = randomise(build(**options), np.random.default_rng(2))
+    model = randomize(build(**options), np.random.default_rng(2))
     logits = build(**options, classifier_activation=None)
     logits.set_weights(model.get_weights())
     y = np.exp(to_numpy(logits(images)))

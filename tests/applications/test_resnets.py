@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import resnet_reference as reference
-from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, shapes_only, to_numpy, weights_by_path
 from vit_keras import applications, variants
 from vit_keras.models import from_variant
 
@@ -42,7 +42,7 @@ def small(monkeypatch):
 
 @pytest.mark.parametrize("pooling", [None, "avg", "max"])
 def test_bit_without_top_gives_its_normalized_map(rng, small, pooling):
-    model = randomise(small(include_top=False, input_shape=(20, 33, 4), pooling=pooling), rng)
+    model = randomize(small(include_top=False, input_shape=(20, 33, 4), pooling=pooling), rng)
     images = rng.uniform(-1, 1, (2, 20, 33, 4)).astype("float32")
     expected = reference.bit(images, weights_by_path(model), (1, 1))["relu"]  # (B, h, w, C)
     if pooling is not None:
@@ -54,7 +54,7 @@ def test_bit_without_top_gives_its_normalized_map(rng, small, pooling):
 def test_bit_without_top_takes_images_of_any_size(rng, small, pooling):
     model = small(include_top=False, input_shape=(None, None, 3), pooling=pooling)
     assert model.input_shape == (None, None, None, 3)
-    randomise(model, rng)
+    randomize(model, rng)
     for sides in ((20, 33), (40, 24)):
         images = rng.uniform(-1, 1, (2, *sides, 3)).astype("float32")
         expected = reference.bit(images, weights_by_path(model), (1, 1))["relu"]
@@ -65,7 +65,7 @@ def test_bit_without_top_takes_images_of_any_size(rng, small, pooling):
 def test_classifier_is_the_softmax_of_the_logits(rng, small):
     images = rng.uniform(-1, 1, (3, 20, 24, 3)).astype("float32")
     tensor = keras.Input((20, 24, 3))
-    model = randomise(small(input_tensor=tensor, classes=5, name="mine"), rng)
+    model = randomize(small(input_tensor=tensor, classes=5, name="mine"), rng)
     assert model.name == "mine" and model.input is tensor
     logits = reference.bit(images, weights_by_path(model), (1, 1))["head"]
     expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
@@ -73,7 +73,7 @@ def test_classifier_is_the_softmax_of_the_logits(rng, small):
 
 
 def test_weights_are_loaded_from_a_file(rng, small, tmp_path):
-    model = randomise(small(input_shape=(16, 16, 3), classes=5), rng)
+    model = randomize(small(input_shape=(16, 16, 3), classes=5), rng)
     model.save_weights(tmp_path / "bit.weights.h5")
     again = small(input_shape=(16, 16, 3), classes=5, weights=str(tmp_path / "bit.weights.h5"))
     for path, value in weights_by_path(model).items():
@@ -84,7 +84,7 @@ def test_hybrid_without_top_gives_its_normalized_tokens(rng, monkeypatch):
     row = variants.HybridVariant(1, 24, 1, 3, 40, resnet_layers=(1,), resnet_width=0.5)
     monkeypatch.setitem(variants.VARIANTS, "R50+B/16", row)
     build = applications.R50ViTB16
-    whole = randomise(build(input_shape=(8, 12, 3), include_top=False), rng, scale=0.15)
+    whole = randomize(build(input_shape=(8, 12, 3), include_top=False), rng, scale=0.15)
     pooled = build(input_shape=(8, 12, 3), include_top=False, pooling="max")
     pooled.set_weights(whole.get_weights())
     images = rng.uniform(-1, 1, (2, 8, 12, 3)).astype("float32")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, shapes_only, to_numpy, weights_by_path
 from vit_keras import applications
 from vit_keras.models import Preprocessing
 
@@ -63,7 +63,7 @@ def test_constructors_have_the_signature_and_size_of_their_variant(name):
 @pytest.fixture(scope="module")
 def tiny():
     rng = np.random.default_rng(5)
-    model = randomise(applications.ViTTi16(**SMALL), rng, scale=0.1)
+    model = randomize(applications.ViTTi16(**SMALL), rng, scale=0.1)
     images = rng.uniform(-1, 1, (2, 32, 48, 3)).astype("float32")
     return model, images
 

@@ -10,7 +10,7 @@ from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
 
 import vit_keras
-from tests.helpers import randomise
+from tests.helpers import randomize
 from vit_keras import data, evaluation
 from vit_keras.commands import run
 from vit_keras.models import VisionTransformer
@@ -51,7 +51,7 @@ def test_few_shot_accuracies_are_among_the_metrics(folders):
 def test_imagenets_validation_images_alone_have_real_labels(rng, tmp_path, capsys, place):
     """The command of docs/evaluation.md, on pictures in folders of their classes, without train."""
     model = VisionTransformer(16, 8, 8, 1, 2, 8, num_classes=3, channels=3, seed=0)
-    randomise(model, rng, 0.5)
+    randomize(model, rng, 0.5)
     save(model, tmp_path / "vit.npz", format="google")
     pictures = rng.integers(0, 256, (12, 16, 16, 3), dtype="uint8")
     for number, picture in enumerate(pictures, 1):

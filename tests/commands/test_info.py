@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import GOLDEN, randomise
+from tests.helpers import GOLDEN, randomize
 from vit_keras.commands import run
 from vit_keras.models import VisionTransformer
 from vit_keras.weights import save_model
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.once
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory):
     model = VisionTransformer(16, 8, 24, 2, 3, 40, 4, name="small")
-    randomise(model, np.random.default_rng(0))
+    randomize(model, np.random.default_rng(0))
     model.class_names = ["cat", "dog", "owl", "emu"]
     file = tmp_path_factory.mktemp("info") / "small.keras"
     save_model(model, file)

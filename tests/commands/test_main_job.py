@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import vit_keras
-from tests.helpers import randomise
+from tests.helpers import randomize
 from vit_keras import data, evaluation
 from vit_keras.commands import run
 from vit_keras.models import Preprocessing, VisionTransformer
@@ -109,7 +109,7 @@ def test_any_keras_file_is_evaluated_with_a_dataset(trained, tmp_path):
 def test_a_checkpoint_of_another_project_is_used_like_a_run(tmp_path, capsys, rng):
     """torchvision's numbers travel: its file, from its format, through both scripts."""
     model = VisionTransformer(32, 8, 24, 2, 3, 40, 10, name="small")
-    randomise(model, rng, scale=0.2)
+    randomize(model, rng, scale=0.2)
     model.preprocessing = numerics = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     folder = tmp_path / "hf"
     save(model, folder, format="huggingface")

@@ -20,7 +20,7 @@ from tests.commands.read_predictions import (
     read_lines,
     read_table,
 )
-from tests.helpers import randomise, weights_by_path
+from tests.helpers import randomize, weights_by_path
 from vit_keras import commands, data
 from vit_keras.commands import run
 from vit_keras.config import UsageError
@@ -34,7 +34,7 @@ TOP, THRESHOLD = 3, 0.3
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory):
     model = VisionTransformer(16, 8, 24, 2, 3, 40, 4, name="small")
-    randomise(model, np.random.default_rng(0))
+    randomize(model, np.random.default_rng(0))
     model.class_names = NAMES
     file = tmp_path_factory.mktemp("predict") / "small.keras"
     save_model(model, file)
@@ -136,7 +136,7 @@ def test_a_page_holds_its_pictures(outputs, pictures):
 def test_attention_is_a_layer_over_the_part_that_the_model_sees(tmp_path):
     """The layer's opacity is the rollout of Eq. 1-4, and its place that of the central crop."""
     rng = np.random.default_rng(3)
-    model = randomise(VisionTransformer(16, 4, 24, 2, 3, 40, 4), rng, scale=0.5)
+    model = randomize(VisionTransformer(16, 4, 24, 2, 3, 40, 4), rng, scale=0.5)
     model.preprocessing = Preprocessing(crop_fraction=0.8)
     save_model(model, tmp_path / "a.keras")
     pixels = rng.integers(0, 256, (40, 60, 3), dtype="uint8")

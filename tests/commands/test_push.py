@@ -10,7 +10,7 @@ import yaml
 from huggingface_hub import constants
 
 import vit_keras
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import commands, config, weights
 from vit_keras.models import VisionTransformer
 from vit_keras.support.tasks import Task
@@ -25,7 +25,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "pets"
     folder.mkdir()
     model = VisionTransformer(16, 8, 12, 1, 2, 16, 3, gelu="exact")
-    randomise(model, np.random.default_rng(0)).class_names = ["cat", "dog", "owl"]
+    randomize(model, np.random.default_rng(0)).class_names = ["cat", "dog", "owl"]
     weights.save_model(model, folder / "model.keras")
     settings = config.Config(name="pets", dataset="folder:photos", batch=24, total_steps=300)
     (folder / "config.yaml").write_text(config.dump_config(settings))

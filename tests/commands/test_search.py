@@ -13,7 +13,7 @@ from PIL import Image
 
 import vit_keras
 from tests.commands.read_predictions import pixels_of
-from tests.helpers import randomise, to_numpy
+from tests.helpers import randomize, to_numpy
 from vit_keras import commands, data, models, retrieval
 from vit_keras.commands import run
 from vit_keras.models import VisionTransformer
@@ -27,7 +27,7 @@ NAMES = ["0.png", "1 <b>&\", '.png", "2.png", "3.png", "4.png", "5.png"]
 def folder(tmp_path_factory):
     """A model, labeled pictures (one has a name that HTML must escape), and their table."""
     folder, rng = tmp_path_factory.mktemp("search"), np.random.default_rng(0)
-    model = randomise(VisionTransformer(16, 8, 24, 2, 3, 40, 4, name="small"), rng)
+    model = randomize(VisionTransformer(16, 8, 24, 2, 3, 40, 4, name="small"), rng)
     save_model(model, folder / "small.keras")
     for kind in ("train/a&b", "train/c", "test/c"):
         (folder / "photos" / kind).mkdir(parents=True)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import randomize, to_numpy
 from vit_keras import inspection
 from vit_keras.config import DinoConfig, PretextConfig
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, attention_maps, pretext_model
@@ -148,7 +148,7 @@ def test_abstract_models_take_no_memory_and_leave_nothing_behind(rng):
     with keras.StatelessScope():
         pass  # at its end Keras gives a value to all variables that have none
     assert all(weight._value is None for weight in model.weights)
-    logits = to_numpy(randomise(small, rng)(np.ones((1, 8, 8, 3))))
+    logits = to_numpy(randomize(small, rng)(np.ones((1, 8, 8, 3))))
     assert np.isfinite(logits).all() and logits.any()
 
 

@@ -75,8 +75,8 @@ def images_of(rng, count):
 
 
 @pytest.mark.parametrize("bits", [1, 3])
-@pytest.mark.parametrize(("target", "side"), [("mean_colour", 1), ("colours_4x4", 4)])
-def test_colours_are_classes(rng, target, side, bits):
+@pytest.mark.parametrize(("target", "side"), [("mean_color", 1), ("colors_4x4", 4)])
+def test_colors_are_classes(rng, target, side, bits):
     pixels = images_of(rng, 5)
     actual = masking(target=target, bits=bits).targets(NUMERICS.normalize(pixels.astype("float32")))
     expected = []
@@ -88,7 +88,7 @@ def test_colours_are_classes(rng, target, side, bits):
     np.testing.assert_array_equal(actual, np.reshape(expected, (5, -1)))
 
 
-def test_the_brightest_colour_is_the_last_class():
+def test_the_brightest_color_is_the_last_class():
     made = masking()
     white = NUMERICS.normalize(np.full((1, *SIZE, 3), 255, "float32"))
     assert (made.targets(white) == 511).all()
@@ -103,12 +103,12 @@ def test_grey_has_a_class_a_level():
     np.testing.assert_array_equal(made.targets(images), [[0, 7]])
 
 
-@pytest.mark.parametrize("target", ["patch", "normalised_patch"])
+@pytest.mark.parametrize("target", ["patch", "normalized_patch"])
 def test_pixels_are_regressed(rng, target):
     images = rng.normal(size=(3, *SIZE, 3)).astype("float32")
     actual = masking(target=target).targets(images)
     expected = np.array([[p.reshape(-1) for p in patches_of(image, PATCH)] for image in images])
-    if target == "normalised_patch":
+    if target == "normalized_patch":
         variance = expected.astype("float64").var(axis=-1, ddof=1, keepdims=True)
         expected = (expected - expected.mean(axis=-1, keepdims=True)) / np.sqrt(variance + 1e-6)
     assert_close(actual, expected, rtol=2e-6)
@@ -153,13 +153,13 @@ def test_masks_of_a_run_depend_on_nothing_but_the_number_of_the_example(split):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("target", ["mean_colour", "colours_4x4", "patch"])
+@pytest.mark.parametrize("target", ["mean_color", "colors_4x4", "patch"])
 def test_weights_spare_what_is_not_corrupted(split, target):
     (images, source), targets, weights = batches(split, 6, target=target)[0]
     expected = masking(target=target).targets(images)  # of the augmented images
     np.testing.assert_array_equal(targets, expected)
     per_patch = weights.reshape(6, 6, -1)
-    assert per_patch.shape[2] == (16 if target == "colours_4x4" else 1)
+    assert per_patch.shape[2] == (16 if target == "colors_4x4" else 1)
     assert set(np.unique(weights)) == {0.0, 2.0} and weights.mean() == 1.0
     changed = source != np.arange(6)
     assert (per_patch[changed] == 2).all()  # patches kept as they are count as well

@@ -17,7 +17,7 @@ SIZE = (64, 20)
 
 
 @pytest.mark.parametrize("alphas", [(0.4, 0.0), (0.0, 1.0), (0.4, 1.0)])
-def test_neighbours_are_mixed_as_published(rng, alphas):
+def test_neighbors_are_mixed_as_published(rng, alphas):
     mixing = Mixing(SIZE, AugmentConfig(mixup_alpha=alphas[0], cutmix_alpha=alphas[1]))
     pictures = rng.normal(size=(8, *SIZE, 3)).astype("float32")
     labels = np.eye(4, dtype="float32")[rng.integers(0, 4, 8)]

@@ -139,7 +139,7 @@ def maps(config, count=400, size=21):
     return solved.T.reshape(count, 2, 3)
 
 
-def test_rotation_turns_about_the_centre():
+def test_rotation_turns_about_the_center():
     actual = maps(AugmentConfig(rotation_degrees=30))
     turns, shifts = actual[..., :2], actual[..., 2]
     identity = np.broadcast_to(np.eye(2), turns.shape)

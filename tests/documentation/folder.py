@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from tests.data.deep_pictures import tiff
-from tests.helpers import randomise
+from tests.helpers import randomize
 from vit_keras import applications, config, models, variants, weights
 
 # What lies under each name: a variant, its format, and what the constructor is told.
@@ -116,7 +116,7 @@ def write_models(folder: pathlib.Path, rng: np.random.Generator) -> None:
     for name, (variant, file_format, arguments) in FILES.items():
         if not isinstance(variants.get(variant), variants.FamilyVariant):
             arguments = {"image_size": 224, **arguments}
-        model = randomise(models.from_variant(variant, **arguments), rng, scale=0.05)
+        model = randomize(models.from_variant(variant, **arguments), rng, scale=0.05)
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():

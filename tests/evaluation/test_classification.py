@@ -9,7 +9,7 @@ from sklearn.metrics import (
     top_k_accuracy_score,
 )
 
-from tests.helpers import assert_close, randomise
+from tests.helpers import assert_close, randomize
 from vit_keras import applications, evaluation
 from vit_keras.models import VisionTransformer
 
@@ -51,7 +51,7 @@ def test_wrong_input_is_named(labels, names, message):
 
 
 def test_predictions_keep_the_order_of_the_images(rng):
-    model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5, channels=1), rng)
+    model = randomize(VisionTransformer(8, 4, 12, 1, 3, 20, 5, channels=1), rng)
     images = rng.uniform(-1, 1, (7, 8, 8, 1)).astype("float32")
     batches = [(images[:4], np.arange(4)), (images[4:], np.arange(4, 7))]
     logits, labels = evaluation.predict(model, batches)
@@ -60,7 +60,7 @@ def test_predictions_keep_the_order_of_the_images(rng):
 
 
 def test_a_softmax_is_not_applied_twice(rng):
-    model = randomise(applications.ViTTi16(input_shape=(16, 16, 3), classes=4), rng, 0.1)
+    model = randomize(applications.ViTTi16(input_shape=(16, 16, 3), classes=4), rng, 0.1)
     images = rng.uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
     assert_close(evaluation.probabilities(model, images), model(images), rtol=2e-6)
 
@@ -74,7 +74,7 @@ def test_top_5_is_scikit_learns(rng):
     assert evaluation.report(logits[:, :5], labels % 5, "abcde")["top_5_accuracy"] is None
 
 
-def test_runs_are_summarised_by_mean_and_deviation():
+def test_runs_are_summarized_by_mean_and_deviation():
     reports = [{"accuracy": a, "images": 9, "ece": 0.1, "classes": []} for a in (0.90, 0.94, 0.95)]
     reports[2] |= {"ece": None}
     actual = evaluation.summarize(reports)

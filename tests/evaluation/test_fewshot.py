@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import evaluation
 from vit_keras.config import Config
 from vit_keras.evaluation.predictors import make_predictor
@@ -101,7 +101,7 @@ BEFORE = {"vit": "pre_logits", "hybrid": "token", "resnet": "avg_pool", "no head
 
 @pytest.mark.parametrize("name", MODELS)
 def test_features_are_what_the_head_reads(rng, name):
-    model = randomise(MODELS[name](), rng)
+    model = randomize(MODELS[name](), rng)
     images = rng.uniform(-1, 1, (5, *model.input_shape[1:])).astype("float32")
     features = evaluation.feature_model(model)
     expected = to_numpy(intermediates(model)(images)[BEFORE[name]])
@@ -110,7 +110,7 @@ def test_features_are_what_the_head_reads(rng, name):
 
 
 def test_features_keep_the_order_of_the_images(rng):
-    features = evaluation.feature_model(randomise(MODELS["vit"](), rng))
+    features = evaluation.feature_model(randomize(MODELS["vit"](), rng))
     images = rng.uniform(-1, 1, (5, 8, 8, 3)).astype("float32")
     actual, labels = evaluation.extract(features, [(images[:3], [1, 2, 3]), (images[3:], [4, 5])])
     assert_close(actual, features(images))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import randomize, to_numpy
 from vit_keras import data, evaluation, models, weights
 from vit_keras.evaluation import Predictor
 from vit_keras.models import Preprocessing, ResNet, VisionTransformer
@@ -20,7 +20,7 @@ PREPROCESSING = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
 
 @pytest.fixture
 def model(rng):
-    model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 3, channels=3), rng)
+    model = randomize(VisionTransformer(8, 4, 12, 1, 3, 20, 3, channels=3), rng)
     model.class_names = ("x", "y", "z")
     model.preprocessing = PREPROCESSING
     return model

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.exporting.builds import onnx_means
-from tests.helpers import assert_close, randomise, run_script
+from tests.helpers import assert_close, randomize, run_script
 from vit_keras import data, evaluation, exporting
 from vit_keras.data.dataset import Origin, UnreadableImages
 from vit_keras.models import Preprocessing, ResNet, VisionTransformer
@@ -22,7 +22,7 @@ NAMES = tuple("abcde")
 def exported(tmp_path_factory):
     """A model with bicubic resizing, a crop, and a mean of its own, and its exported files."""
     rng, folder = np.random.default_rng(5), tmp_path_factory.mktemp("exported")
-    model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng, 0.6)
+    model = randomize(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng, 0.6)
     model.preprocessing = Preprocessing((0.4, 0.5, 0.6), (0.2, 0.3, 0.4), "bicubic", True, 0.8)
     model.class_names = NAMES
     save_model(model, folder / "model.keras")
@@ -184,11 +184,11 @@ def test_a_manifest_tells_of_its_own_files_alone(tmp_path):
 
 
 def test_another_image_size(rng):
-    model = randomise(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng)
+    model = randomize(VisionTransformer(8, 4, 12, 1, 3, 20, 5), rng)
     predictor = evaluation.make_predictor(model, image_size=16)
     actual = predictor.predict(predictor.batches(split(rng), 4))
     assert predictor.input_shape == (16, 16, 3) and len(actual.labels) == 11
-    network = randomise(ResNet(None, (1,), 0.5, 5), rng)
+    network = randomize(ResNet(None, (1,), 0.5, 5), rng)
     assert evaluation.make_predictor(network, 32).input_shape == (32, 32, 3)
     with pytest.raises(ValueError, match="`image_size` is needed for .* any size"):
         evaluation.make_predictor(network)
@@ -231,7 +231,7 @@ def test_everything_about_a_model_at_once(rng, tmp_path):
     predictor, images = model_of(), split(rng, 40)
     named = Origin(None, lambda index: f"image {index}", 3, UnreadableImages())
     images = data.Split(images.labels, images.read, origin=named)
-    randomise(predictor.model, rng, 0.6)
+    randomize(predictor.model, rng, 0.6)
     lists = [[int(k) for k in rng.choice(5, rng.integers(0, 3), replace=False)] for _ in range(40)]
     (tmp_path / "real.json").write_text(json.dumps(lists))
     actual = evaluation.evaluate(

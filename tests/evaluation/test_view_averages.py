@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import assert_close, randomise
+from tests.helpers import assert_close, randomize
 from vit_keras import evaluation
 from vit_keras.models import VisionTransformer
 from vit_keras.support.tasks import Task
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.once
 @pytest.fixture(scope="module")
 def model():
     sizes = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "mlp_dim": 16, "num_classes": 3}
-    return randomise(VisionTransformer((16, 24), 8, **sizes), np.random.default_rng(0))
+    return randomize(VisionTransformer((16, 24), 8, **sizes), np.random.default_rng(0))
 
 
 def crops(images):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import randomize, to_numpy
 from vit_keras import commands, evaluation, exporting
 from vit_keras.evaluation.predictors import Predictor, softmax
 from vit_keras.models import Preprocessing, VisionTransformer, segmenter
@@ -24,7 +24,7 @@ def segmenter_of(channels, decoder="multilevel"):
     sizes = {"hidden_size": 12, "num_layers": 1, "num_heads": 2, "mlp_dim": 16}
     encoder = VisionTransformer(SIZE, 4, **sizes, num_classes=None, channels=channels)
     rng = np.random.default_rng(channels)
-    model = randomise(segmenter(encoder, 3, decoder, width=8), rng)
+    model = randomize(segmenter(encoder, 3, decoder, width=8), rng)
     noise = rng.normal(size=(8, *model.input_shape[1:])).astype("float32")
     bias = model.get_layer("head").bias  # so that each class is the most likely somewhere
     bias.assign(bias - to_numpy(model(noise)).mean(axis=(0, 1, 2)))

@@ -7,7 +7,7 @@ import pytest
 
 import vit_keras
 from examples import shapes_on_photographs as shapes
-from tests.helpers import randomise, weights_by_path
+from tests.helpers import randomize, weights_by_path
 from vit_keras import runs
 from vit_keras.commands import run
 from vit_keras.models import Preprocessing, VisionTransformer
@@ -27,7 +27,7 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """A tiny model in Hugging Face's format, with another data set's head and pixels."""
-    model = randomise(VisionTransformer(16, 8, **SIZES), np.random.default_rng(1), scale=0.2)
+    model = randomize(VisionTransformer(16, 8, **SIZES), np.random.default_rng(1), scale=0.2)
     model.preprocessing = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     folder = tmp_path_factory.mktemp("checkpoint") / "hf"
     save(model, folder, format="huggingface")

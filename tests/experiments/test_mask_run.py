@@ -10,7 +10,7 @@ from sklearn.metrics import confusion_matrix, jaccard_score
 
 import vit_keras
 from tests.data.mask_pictures import write_folder, write_pair
-from tests.helpers import open_elsewhere, randomise
+from tests.helpers import open_elsewhere, randomize
 from tests.training.small import assert_same_state, state, without_rate
 from vit_keras import commands, data, evaluation, exporting, models, runtimes
 from vit_keras.config import parse_config
@@ -197,8 +197,8 @@ def test_commands_check_evaluate_and_predict(trained, photos, tmp_path, capsys):
 @pytest.mark.on("tensorflow")
 def test_a_segmenter_that_keras_saved_is_one_to_every_command(photos, rng, tmp_path, capsys):
     sizes = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "mlp_dim": 8, "num_classes": 5}
-    model = models.segmenter(randomise(models.VisionTransformer(SIZE, 8, **sizes), rng), 3, width=4)
-    randomise(model, rng).save(tmp_path / "model.keras")
+    model = models.segmenter(randomize(models.VisionTransformer(SIZE, 8, **sizes), rng), 3, width=4)
+    randomize(model, rng).save(tmp_path / "model.keras")
     source, picture = str(tmp_path / "model.keras"), photos / "test" / "images" / "wide.png"
     files, data_set = str(tmp_path / "files"), ["--dataset", f"folder:{photos}"]
     commands.run(["export", source, "--format", "onnx", "--precision", "fp32", "--out", files])

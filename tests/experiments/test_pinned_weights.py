@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import randomise, weights_by_path
+from tests.helpers import randomize, weights_by_path
 from tests.weights.hub_server import COMMIT
 from vit_keras import commands, runs, weights
 from vit_keras.config import Config, DistillConfig, ModelConfig
@@ -22,7 +22,7 @@ RECIPE = ("--dataset", "digits", "--total_steps", "0", "--kernels", "default")
 
 def upload(server, folder, seed, commit):
     """Puts another model on the hub, at another commit; returns it."""
-    model = randomise(VisionTransformer(16, 8, 12, 1, 2, 16, 3), np.random.default_rng(seed))
+    model = randomize(VisionTransformer(16, 8, 12, 1, 2, 16, 3), np.random.default_rng(seed))
     weights.save(model, folder / str(seed), format="huggingface")
     files = {file.name: file.read_bytes() for file in (folder / str(seed)).iterdir()}
     server.upload(files, commit)

@@ -9,7 +9,7 @@ from PIL import Image
 
 import vit_keras
 from tests.data.mask_pictures import write_folder
-from tests.helpers import ROOT, assert_close, randomise, run_script, to_numpy
+from tests.helpers import ROOT, assert_close, randomize, run_script, to_numpy
 from vit_keras import variants
 from vit_keras.commands import run
 from vit_keras.config import parse_config
@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
             rows.append(f"{path},{labels[0]},{labels[1]},{picture.mean()},{split}")
     (folder / "rows.csv").write_text("\n".join(rows))
     write_folder(folder / "masks")
-    model = randomise(VisionTransformer(16, 8, **SIZES, num_classes=5), rng, scale=0.2)
+    model = randomize(VisionTransformer(16, 8, **SIZES, num_classes=5), rng, scale=0.2)
     save(model, folder / "vit.npz", format="google")
     return folder
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import experiments
 from vit_keras.commands import run
 from vit_keras.config import UsageError
@@ -18,7 +18,7 @@ SIZES = (8, 4, 8, 1, 2, 12, 3)
 
 
 def model(rng, **options):
-    return randomise(VisionTransformer(*SIZES, **options), rng)
+    return randomize(VisionTransformer(*SIZES, **options), rng)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import vit_keras
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import experiments, runs
 from vit_keras.commands import run
 from vit_keras.config import Config, DataConfig, ModelConfig, parse_config
@@ -29,7 +29,7 @@ augment: {flip: true}
 def folder(tmp_path_factory):
     """A Hugging Face folder of 5 odd layers, with torchvision's pixels."""
     model = VisionTransformer((24, 32), 8, **ODD, name="odd")
-    randomise(model, np.random.default_rng(1), scale=0.2)
+    randomize(model, np.random.default_rng(1), scale=0.2)
     model.preprocessing = Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     place = tmp_path_factory.mktemp("odd") / "hf"
     save(model, place, format="huggingface")
@@ -97,7 +97,7 @@ SOURCES = {
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_model_of_a_file_is_the_files(name, rng, tmp_path):
     constructor, sizes, options = SOURCES[name]
-    source = randomise(constructor(*sizes, **options), rng, scale=0.1)
+    source = randomize(constructor(*sizes, **options), rng, scale=0.1)
     source.save(tmp_path / "model.keras")
     config = Config(model=ModelConfig(weights=str(tmp_path / "model.keras")))
     model = complete_model(config).model
@@ -126,7 +126,7 @@ def test_what_contradicts_the_weights_or_is_missing_is_named(folder, tmp_path, r
         completed("--model.variant", "B/16")
     with pytest.raises(ValueError, match=r"published checkpoint of variant 'B/16'.*'nowhere'"):
         complete_model(parse_config(["--model.weights", "nowhere"]))
-    model = randomise(VisionTransformer(16, 4, **ODD), rng)
+    model = randomize(VisionTransformer(16, 4, **ODD), rng)
     save(model, tmp_path / "a.weights.h5")
     bare = ["--model.weights", str(tmp_path / "a.weights.h5")]
     with pytest.raises(ValueError, match=r"do not say the model's `model\.gelu`\. Give `model\.g"):

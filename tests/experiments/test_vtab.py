@@ -60,7 +60,7 @@ def test_test_images_are_those_left():
     assert others["test"] == 11 and others["validation"] == 2 and others["test[50%:]"] == 2
 
 
-def test_neighbouring_dsprites_classes_are_one():
+def test_neighboring_dsprites_classes_are_one():
     for k in range(40):
         found = label("dsprites_orientation", label_orientation=np.int64(k))
         assert found == int(np.float32(k) // np.float32(40 / 16))

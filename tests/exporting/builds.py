@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.helpers import randomise
+from tests.helpers import randomize
 from vit_keras import exporting
 from vit_keras.models import VisionTransformer
 
@@ -14,7 +14,7 @@ def softmax(x):
 
 def small_model(rng, **arguments):
     """A Vision Transformer with random weights, for images (8, 12, 3) and 5 classes."""
-    return randomise(VisionTransformer((8, 12), 4, 12, 2, 3, 20, 5, **arguments), rng)
+    return randomize(VisionTransformer((8, 12), 4, 12, 2, 3, 20, 5, **arguments), rng)
 
 
 def export_files(model, folder, images, **options):

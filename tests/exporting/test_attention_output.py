@@ -3,7 +3,7 @@
 import pytest
 
 from tests.exporting.builds import export_files
-from tests.helpers import assert_close, randomise
+from tests.helpers import assert_close, randomize
 from vit_keras import exporting, inspection
 from vit_keras.exporting import for_inference
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, patch_grid
@@ -22,7 +22,7 @@ def rollout(model, images):
     ids=str,
 )
 def test_the_rollout_equals_the_whole_models(rng, arguments):
-    model = randomise(VisionTransformer((8, 12), 4, **SIZES, **arguments), rng)
+    model = randomize(VisionTransformer((8, 12), 4, **SIZES, **arguments), rng)
     images = rng.normal(size=(3, 8, 12, 3)).astype("float32")
     logits, attention = for_inference(model, with_attention=True).predict_on_batch(images)
     assert_close(logits, model.predict_on_batch(images))
@@ -31,7 +31,7 @@ def test_the_rollout_equals_the_whole_models(rng, arguments):
 
 
 def test_a_hybrids_rollout_has_its_grid(rng):
-    model = randomise(HybridViT(64, (1, 1), 0.5, 1, **SIZES), rng)
+    model = randomize(HybridViT(64, (1, 1), 0.5, 1, **SIZES), rng)
     images = rng.normal(size=(2, 64, 64, 3)).astype("float32")
     _, attention = for_inference(model, with_attention=True).predict_on_batch(images)
     assert_close(attention, rollout(model, images))
@@ -42,7 +42,7 @@ def test_exported_files_have_attention_as_second_output(rng, tmp_path):
     import onnxruntime
     import tensorflow as tf
 
-    model = randomise(VisionTransformer((8, 12), 4, **SIZES), rng)
+    model = randomize(VisionTransformer((8, 12), 4, **SIZES), rng)
     images = rng.integers(0, 256, (2, 8, 12, 3), dtype="uint8")
     rows = export_files(model, tmp_path / "out", images, attention=True)
     expected = rollout(model, (images / 127.5 - 1).astype("float32"))

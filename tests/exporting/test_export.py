@@ -10,7 +10,7 @@ import pytest
 
 from tests.exporting.builds import small_model, softmax
 from tests.exporting.integer_products import check_products
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import applications, exporting, runtimes
 from vit_keras.exporting import jobs, samples
 from vit_keras.exporting.serving import serving_model
@@ -90,7 +90,7 @@ def test_a_served_model_holds_preprocessing_and_output(rng):
 
 def test_an_application_gets_no_second_softmax(rng):
     model = applications.ViTTi16(input_shape=(16, 16, 3), classes=4)
-    randomise(model, rng, scale=0.1)
+    randomize(model, rng, scale=0.1)
     pixels = rng.integers(0, 256, (2, 16, 16, 3), dtype="uint8")
     expected = to_numpy(model(applications.preprocess_input(pixels.astype("float32"))))
     probabilities = to_numpy(serving_model(model)(pixels))

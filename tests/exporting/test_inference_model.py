@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise
+from tests.helpers import assert_close, randomize
 from vit_keras import applications
 from vit_keras.exporting import for_inference
 from vit_keras.exporting.targets import coreml_program
@@ -16,7 +16,7 @@ SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num
 @pytest.mark.parametrize("classifier", ["token", "gap", "map", "gap_norm"])
 def test_logits_stay_the_same(rng, classifier, gelu):
     arguments = {"classifier": classifier, "gelu": gelu, "layer_norm_epsilon": 1e-3}
-    model = randomise(VisionTransformer((8, 12), 4, **SIZES, **arguments), rng)
+    model = randomize(VisionTransformer((8, 12), 4, **SIZES, **arguments), rng)
     images = rng.normal(size=(3, 8, 12, 3)).astype("float32")
     expected = model.predict_on_batch(images)
     rewritten = for_inference(model)
@@ -28,7 +28,7 @@ def test_logits_stay_the_same(rng, classifier, gelu):
 
 def test_a_hybrids_filters_are_standardized_once(rng):
     model = HybridViT(32, (1, 1), 0.5, 1, **SIZES)
-    randomise(model, rng)
+    randomize(model, rng)
     images = rng.normal(size=(2, 32, 32, 3)).astype("float32")
     rewritten = for_inference(model)
     expected = model.predict_on_batch(images)
@@ -40,7 +40,7 @@ def test_a_hybrids_filters_are_standardized_once(rng):
 def test_mixed_precision_becomes_float32(rng):
     single = VisionTransformer(8, 4, **SIZES, seed=1)
     half = VisionTransformer(8, 4, **SIZES, seed=1, dtype="mixed_bfloat16")
-    randomise(single, rng)
+    randomize(single, rng)
     half.set_weights(single.get_weights())
     images = rng.normal(size=(3, 8, 8, 3)).astype("float32")
     expected = single.predict(images, verbose=0)
@@ -49,7 +49,7 @@ def test_mixed_precision_becomes_float32(rng):
 
 def test_an_application_loses_its_softmax(rng):
     model = applications.ViTTi16(input_shape=(16, 16, 3), classes=4)
-    randomise(model, rng, scale=0.1)
+    randomize(model, rng, scale=0.1)
     images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
     logits = for_inference(model).predict_on_batch(images)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
@@ -60,7 +60,7 @@ def test_an_application_loses_its_softmax(rng):
 def test_a_block_that_another_layer_reads_computes_all_its_tokens(rng):
     import keras
 
-    model = randomise(VisionTransformer(8, 4, **SIZES), rng)
+    model = randomize(VisionTransformer(8, 4, **SIZES), rng)
     tokens = intermediates(model).output["encoderblock_1"]
     pooled = keras.layers.GlobalAveragePooling1D()(tokens)
     both = keras.Model(model.input, keras.layers.Concatenate()([model.output, pooled]))
@@ -73,7 +73,7 @@ def test_a_block_that_another_layer_reads_computes_all_its_tokens(rng):
 @pytest.mark.parametrize("options", [{}, {"classifier": "map"}, {"mlp": "swiglu", "gelu": "quick"}])
 def test_core_ml_gets_the_same_numbers_by_operations_that_it_knows(rng, options):
     """coremltools 9 reads `mul` and not NumPy's `multiply`, which is the same operation."""
-    model = randomise(VisionTransformer((8, 12), 4, **SIZES, **options), rng)
+    model = randomize(VisionTransformer((8, 12), 4, **SIZES, **options), rng)
     images = rng.normal(size=(3, 8, 12, 3)).astype("float32")
     program = coreml_program(for_inference(model), 3)
     import torch

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import inspection, runtimes
 from vit_keras.commands import run
 from vit_keras.exporting import export_patch_sizes
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.once
 def flexivit(rng):
     model = VisionTransformer(24, 4, 16, 2, 2, 24, num_classes=3, position_cover="patches")
     model.resizing = Resizing("bilinear_antialias", "bilinear_half_pixel")
-    return randomise(model, rng)
+    return randomize(model, rng)
 
 
 def test_every_size_is_exported_and_compared_with_the_first(flexivit, rng, tmp_path):

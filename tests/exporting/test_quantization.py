@@ -8,7 +8,7 @@ import pytest
 
 from tests.exporting.builds import small_model
 from tests.exporting.integer_products import check_products
-from tests.helpers import assert_close, randomise
+from tests.helpers import assert_close, randomize
 from vit_keras import exporting, runtimes
 from vit_keras.exporting import (
     for_inference,
@@ -127,7 +127,7 @@ def test_products_of_a_model_are_stored_in_8_bits_at_every_batch(tmp_path, kind,
     else:
         model = VisionTransformer(16, 4, 32, num_classes=5, **sizes)
         model = segmenter(model, 5, width=16) if kind == "masks" else model
-    model = serving_model(for_inference(randomise(model, rng)), "logits")
+    model = serving_model(for_inference(randomize(model, rng)), "logits")
     source, path = str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx")
     write_float(model, source, batch)
     quantization.onnx_int8(source, path)

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.helpers import randomise
+from tests.helpers import randomize
 from vit_keras import runtimes
 from vit_keras.exporting import for_inference, quantization, tflite_file, tflite_metadata
 from vit_keras.exporting.serving import serving_model
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.once, pytest.mark.on("tensorflow")]
 
 @pytest.mark.nightly
 def test_the_tiny_model_in_int8_takes_six_megabytes(rng, tmp_path):
-    model = randomise(from_variant("Ti/16", image_size=224, num_classes=1000), rng, scale=0.02)
+    model = randomize(from_variant("Ti/16", image_size=224, num_classes=1000), rng, scale=0.02)
     whole, small = tmp_path / "whole.tflite", tmp_path / "small.tflite"
     write_litert(serving_model(for_inference(model), "logits"), whole, 1)
     quantization.litert_int8(whole, small)

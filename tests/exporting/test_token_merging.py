@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.exporting.builds import export_files, softmax
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import runtimes
 from vit_keras.exporting import for_inference, token_merging
 from vit_keras.models import ResNet, VisionTransformer
@@ -74,7 +74,7 @@ def test_registers_and_class_token_stay_in_their_places(rng):
 )
 def test_merging_equal_patches_changes_nothing_beside_other_tokens(rng, options):
     model = VisionTransformer(16, 4, **SIZES, **options, position_embedding="none")
-    randomise(model, rng)
+    randomize(model, rng)
     images = np.tile(rng.normal(size=(2, 4, 4, 3)).astype("float32"), (1, 4, 4, 1))
     outputs = for_inference(model, 2).predict_on_batch(images)
     assert_close(outputs, model.predict_on_batch(images))
@@ -85,7 +85,7 @@ def test_merging_equal_patches_changes_nothing_beside_other_tokens(rng, options)
 )
 def test_merging_equal_tokens_changes_nothing(rng, classifier, kind):
     """Patches are equal and have no positions, so proportional attention undoes the merging."""
-    model = randomise(VisionTransformer(16, 4, **SIZES, classifier=classifier), rng)
+    model = randomize(VisionTransformer(16, 4, **SIZES, classifier=classifier), rng)
     positions = model.get_layer("posembed_input").pos_embedding
     positions.assign(np.broadcast_to(rng.normal(size=(1, 1, 12)), positions.shape))
     patch = rng.normal(size=(2, 4, 4, 3)).astype("float32")
@@ -116,7 +116,7 @@ def test_models_that_cannot_merge_are_refused():
 
 
 def test_a_model_for_inference_can_be_saved_and_loaded(rng, tmp_path):
-    model = randomise(VisionTransformer(16, 4, **SIZES, classifier="map"), rng)
+    model = randomize(VisionTransformer(16, 4, **SIZES, classifier="map"), rng)
     images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
     rewritten = for_inference(model, 2)
     rewritten.save(tmp_path / "fast.keras")
@@ -129,7 +129,7 @@ def test_a_model_for_inference_can_be_saved_and_loaded(rng, tmp_path):
 @pytest.mark.once
 @pytest.mark.parametrize("classifier", ["token", "map"])
 def test_files_merge_as_keras_does(rng, tmp_path, classifier):
-    model = randomise(VisionTransformer(16, 4, **SIZES, classifier=classifier), rng)
+    model = randomize(VisionTransformer(16, 4, **SIZES, classifier=classifier), rng)
     images = rng.integers(0, 256, (6, 16, 16, 3), dtype="uint8")
     prepared = (images / 127.5 - 1).astype("float32")
     expected = softmax(for_inference(model, 3).predict_on_batch(prepared))

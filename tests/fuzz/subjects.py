@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 import vit_keras
-from tests.helpers import randomise, to_numpy
+from tests.helpers import randomize, to_numpy
 from vit_keras import weights
 from vit_keras.models import ResNet, VisionTransformer, add_lora, preprocessing_of, resizing_of
 from vit_keras.models.description import task_of
@@ -24,11 +24,11 @@ IMAGES = np.random.default_rng(5).normal(size=(2, 8, 8, 3)).astype("float32")
 def vision_transformer(rng, **changes):
     model = VisionTransformer(8, 4, **{**SIZES, "num_classes": 3, **changes})
     model.class_names = list(NAMES) if model.output_shape[-1] == 3 else None
-    return randomise(model, rng)
+    return randomize(model, rng)
 
 
 def resnet(rng):
-    return randomise(ResNet(8, (1,), 0.5, num_classes=3), rng)
+    return randomize(ResNet(8, (1,), 0.5, num_classes=3), rng)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 
 from tests import reference, resnet_reference
 from tests.designs import images_for, random_design
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import inspection
 from vit_keras.layers import DropClassToken
 from vit_keras.models import (
@@ -35,7 +35,7 @@ def case(request):
     """Returns a randomized model, three images, its grid, and the attention by Eq. 1-4."""
     rng = np.random.default_rng(11)
     build, grid = MODELS[request.param]
-    model = randomise(build(), rng, scale=0.25)
+    model = randomize(build(), rng, scale=0.25)
     images = rng.uniform(-1, 1, (3, *model.input_shape[1:])).astype("float32")
     weights, x = weights_by_path(model), images
     if "hybrid" in request.param:
@@ -178,7 +178,7 @@ def test_features_are_the_components_of_all_patches(case):
 
 def test_views_of_another_image_size():
     rng = np.random.default_rng(3)
-    model = randomise(VisionTransformer(8, 4, **SMALL), rng)
+    model = randomize(VisionTransformer(8, 4, **SMALL), rng)
     resized = with_image_size(model, (16, 12))
     images = rng.uniform(-1, 1, (1, 16, 12, 3)).astype("float32")
     attention = reference.forward(images, weights_by_path(resized), num_layers=2)["attention"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise
+from tests.helpers import assert_close, randomize
 from tools import pictures
 from vit_keras import models
 
@@ -20,7 +20,7 @@ def test_shapes_cover_shares_of_patches(rng):
 
 
 def test_attention_of_patches_leaves_out_the_class_token(rng):
-    model = randomise(models.VisionTransformer((8, 12), 4, 16, 2, 2, 32, 3), rng)
+    model = randomize(models.VisionTransformer((8, 12), 4, 16, 2, 2, 32, 3), rng)
     images = rng.normal(size=(2, 8, 12, 3)).astype("float32")
     attention = models.attention_maps(model).predict(images, verbose=0)
     heads = attention[:, pictures.BLOCK, :, 1:, 1:].sum(axis=1)

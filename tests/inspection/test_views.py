@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import vit_keras
-from tests.helpers import assert_close, randomise
+from tests.helpers import assert_close, randomize
 from vit_keras import data, inspection
 from vit_keras.commands import run
 from vit_keras.inspection import views as plots
@@ -91,7 +91,7 @@ def test_figures_of_pictures_carry_the_name_of_their_data_set(rng, monkeypatch, 
     headings = []
     note = lambda figure, path: headings.append((path.stem, figure.get_suptitle()))
     monkeypatch.setattr(plots, "save_figure", note)
-    model = randomise(VisionTransformer(16, 4, **SMALL), rng)
+    model = randomize(VisionTransformer(16, 4, **SMALL), rng)
     images = rng.uniform(-1, 1, (3, 16, 16, 3)).astype("float32")
     views = ["attention_rollout", "attention_last_layer", "features"]
     subject = inspection.Subject(model, images, images[:2], ["a", "b"], source="flowers")
@@ -119,7 +119,7 @@ def test_long_titles_stand_apart_and_inside_the_figure(rng, drawn):
             assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
 
 
-def test_a_map_is_enlarged_from_the_centres_of_its_patches():
+def test_a_map_is_enlarged_from_the_centers_of_its_patches():
     enlarged = plots.enlarge(np.array([[0.0, 4.0]]), (2, 8))
     np.testing.assert_allclose(enlarged, [[0, 0, 0.5, 1.5, 2.5, 3.5, 4, 4]] * 2)
 
@@ -135,7 +135,7 @@ def pictures(tmp_path_factory):
 
 
 def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, pictures):
-    model = randomise(VisionTransformer(16, 4, **SMALL), np.random.default_rng(2), scale=0.2)
+    model = randomize(VisionTransformer(16, 4, **SMALL), np.random.default_rng(2), scale=0.2)
     model.class_names = ("cat", "dog")
     model.save(tmp_path / "model.keras")
     out = tmp_path / "out"
@@ -170,7 +170,7 @@ def test_the_script_draws_all_views_of_a_checkpoint(tmp_path, capsys, pictures):
 
 
 def test_the_script_takes_images_of_a_data_set(tmp_path, capsys):
-    model = randomise(
+    model = randomize(
         VisionTransformer(8, 4, **SMALL, channels=1), np.random.default_rng(2), scale=0.2
     )
     model.save(tmp_path / "model.keras")

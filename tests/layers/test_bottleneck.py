@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import resnet_reference as reference
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras.layers import BottleneckUnit, PreActivationUnit, ResNetStage
 
 UNITS = {
@@ -27,7 +27,7 @@ def test_unit_equals_loops(rng, activation, channels, strides, size, numerics):
     unit = kind(32, strides, **numerics, name="unit")
     x = rng.normal(size=(2, *size, channels)).astype("float32")
     unit.build(x.shape)
-    randomise(unit, rng)
+    randomize(unit, rng)
     weights = float64(weights_by_path(unit))
     assert ("unit/conv_proj/kernel" in weights) == (channels != 128 or strides != 1)
     convention = {"convention": numerics["standardization"]} if numerics else {}
@@ -47,7 +47,7 @@ def test_only_the_first_unit_of_a_stage_strides(rng, activation, second):
     stage = ResNetStage(2, 32, 2, activation, name="block")
     x = rng.normal(size=(1, 7, 4, 64)).astype("float32")
     stage.build(x.shape)
-    randomise(stage, rng)
+    randomize(stage, rng)
     weights = float64(weights_by_path(stage))
     unit = UNITS[activation][1]
     same = {"convention": "vit", "epsilon": 1e-6}

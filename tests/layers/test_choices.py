@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, run_script, to_numpy
+from tests.helpers import randomize, run_script, to_numpy
 from vit_keras.layers import EncoderBlock, backends
 from vit_keras.layers.backends import DEFAULTS
 
@@ -36,7 +36,7 @@ def a_step(choices):
     x = np.random.default_rng(1).normal(size=(4, 200, 128)).astype("float32")
     inputs = keras.Input((200, 128))
     model = keras.Model(inputs, EncoderBlock(4, 512, seed=1)(inputs))
-    randomise(model, np.random.default_rng(0))
+    randomize(model, np.random.default_rng(0))
     model.compile(keras.optimizers.SGD(0.1), "mse")
     losses = [model.train_on_batch(x, -x) for _ in range(3)]
     return [np.asarray(losses), *(to_numpy(weight) for weight in model.weights)]

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras.layers import GroupNorm
 
 
@@ -24,7 +24,7 @@ def test_a_large_mean_costs_no_digits(rng, mean):
     layer = GroupNorm(4, epsilon=1e-3)
     x = (mean + rng.normal(size=(2, 5, 3, 12))).astype("float32")
     layer.build(x.shape)
-    randomise(layer, rng)
+    randomize(layer, rng)
     weights = (to_numpy(layer.gamma.value), to_numpy(layer.beta.value))
     expected = reference(x.astype("float64"), 4, *weights, 1e-3)
     # What is left of the digits of x, when the mean is subtracted, is exact.
@@ -35,7 +35,7 @@ def test_sides_need_not_be_known(rng):
     images = keras.Input((None, None, 64))
     layer = GroupNorm()
     model = keras.Model(images, layer(images))
-    randomise(layer, rng)
+    randomize(layer, rng)
     copy = GroupNorm.from_config(layer.get_config())
     copy.build((None, 4, 6, 64))
     copy.set_weights(layer.get_weights())

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import layers
 
 TOKENS = (2, 6, 12)
@@ -38,7 +38,7 @@ def model_of(layer, shape):
 def test_layers_are_loaded_with_their_configuration_and_weights(rng, name, tmp_path):
     layer, shape = CASES[name]
     layer = type(layer).from_config(layer.get_config())
-    model = randomise(model_of(layer, shape), rng)
+    model = randomize(model_of(layer, shape), rng)
     x = rng.normal(size=shape).astype("float32")
     y = to_numpy(model(x))
     assert y.shape == layer.compute_output_shape(shape)
@@ -55,7 +55,7 @@ LEARNING = [name for name in CASES if name not in ("take", "drop", "sincos", "ro
 def test_every_weight_of_a_layer_learns(rng, name):
     layer, shape = CASES[name]
     layer = type(layer).from_config({**layer.get_config(), **SEEDED.get(name, {})})
-    model = randomise(model_of(layer, shape), rng)
+    model = randomize(model_of(layer, shape), rng)
     before = weights_by_path(model)
     model.compile(keras.optimizers.SGD(0.5), "mse", jit_compile=False)
     x = rng.normal(size=shape).astype("float32")
@@ -86,7 +86,7 @@ def test_attention_and_its_weights_are_exact_in_float64(rng):
     layer = layers.MultiHeadDotProductAttention(2, dtype="float64", name="attention")
     x = rng.normal(size=(2, 5, 8))
     layer(x)
-    weights = weights_by_path(randomise(layer, rng))
+    weights = weights_by_path(randomize(layer, rng))
     expected, maps = reference.attention(x, x, weights, "attention")
     output, shares = layer(x, return_attention_weights=True)
     np.testing.assert_allclose(to_numpy(shares), maps, rtol=0, atol=1e-14)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import assert_close, randomise, run_script, to_numpy
+from tests.helpers import assert_close, randomize, run_script, to_numpy
 from vit_keras.layers import EncoderBlock, backends
 from vit_keras.layers.attention import fused_attention
 from vit_keras.layers.backends import long_sequences
@@ -88,7 +88,7 @@ CASES = {
     "rotary": {"position_embedding": "rope2d", "grid": (2, 5)},
     "options": {"options": {"qk_norm": True, "layer_scale": 0.5, "mlp": "swiglu"}},
     "rms": {"options": {"norm": "rms", "parallel": True}},
-    "rematerialized": {"rematerialise": True},
+    "rematerialized": {"rematerialize": True},
     "relative": {"position_embedding": "relative"},
     "relative_2d": {"position_embedding": "relative_2d", "grid": (2, 5)},
     "bfloat16": {"dtype": "mixed_bfloat16"},
@@ -101,7 +101,7 @@ def test_a_block_and_its_gradients_equal_those_of_short_sequences(monkeypatch, r
     x, upstream = rng.normal(size=(2, 2, 10, 12)).astype("float32")
     block = EncoderBlock(3, 20, seed=0, **CASES[case])
     block.build(x.shape)
-    randomise(block, rng)
+    randomize(block, rng)
     by_blocks = with_weights(block, x, upstream, training)
     monkeypatch.setattr(long_sequences, "LENGTHS", {})
     written_out = with_weights(block, x, upstream, training)
@@ -148,7 +148,7 @@ def test_a_saved_model_holds_the_loop(rng, tmp_path):
 
     inputs = keras.Input((10, 12))
     model = keras.Model(inputs, EncoderBlock(3, 20, seed=0)(inputs))
-    randomise(model, rng)
+    randomize(model, rng)
     x = rng.normal(size=(2, 10, 12)).astype("float32")
     model.export(tmp_path / "model", format="tf_saved_model", verbose=False)
     loaded = tf.saved_model.load(tmp_path / "model")

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras.layers.dense import Dense, HeadsDense
 
 RANK, ALPHA = 2, 5.0
@@ -31,7 +31,7 @@ def adapted(name, rng):
     layer = make()
     model = keras.Model(inputs, layer(inputs))
     layer.enable_lora(RANK, lora_alpha=ALPHA)
-    randomise(model, rng)
+    randomize(model, rng)
     return model, layer
 
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import ROOT, assert_close, randomise
+from tests.helpers import ROOT, assert_close, randomize
 from tests.layers import test_harness
 from vit_keras import inspection
 from vit_keras.inspection import cost_rules
@@ -46,7 +46,7 @@ def test_the_example_computes_its_formula(example, rng):
 def test_a_model_with_the_example_is_counted_and_saved(example, rng, tmp_path):
     encoder = VisionTransformer(8, 4, 12, 1, 3, 20, None, classifier="gap")
     tokens = example["TokenMixing"](name="mixing")(encoder.get_layer("encoder_norm").output)
-    model = randomise(keras.Model(encoder.input, tokens), rng)
+    model = randomize(keras.Model(encoder.input, tokens), rng)
     rows = {row.name: row.macs for row in inspection.flops(model).rows}
     assert rows["mixing"] == 4 * 4 * 12
     model.save(tmp_path / "model.keras")

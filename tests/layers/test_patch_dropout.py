@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import randomize, to_numpy
 from vit_keras.layers import PatchDropout
 from vit_keras.models import VisionTransformer
 
@@ -38,7 +38,7 @@ def test_training_keeps_the_patches_that_the_seed_says(rng, keep_rate, class_tok
 
 @pytest.mark.parametrize("classifier", ["token", "gap", "map"])
 def test_a_model_trains_on_what_is_kept_and_answers_as_without(rng, classifier, tmp_path):
-    dropping = randomise(VisionTransformer(*SIZES, classifier, patch_keep_rate=0.5, seed=2), rng)
+    dropping = randomize(VisionTransformer(*SIZES, classifier, patch_keep_rate=0.5, seed=2), rng)
     whole = VisionTransformer(*SIZES, classifier, seed=2)
     whole.set_weights(dropping.get_weights())
     x = rng.normal(size=(4, 12, 12, 3)).astype("float32")

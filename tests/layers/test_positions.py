@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import layers
 
 GRID = (2, 3)
@@ -19,7 +19,7 @@ def test_columns_and_rows_are_concatenated(rng, tokens):
     layer = layers.AddPositionEmbs2D(GRID, seed=1)
     layer.build(x.shape)
     initial = [to_numpy(w.value) for w in layer.weights]
-    randomise(layer, rng)
+    randomize(layer, rng)
     tables = [to_numpy(w.value) for w in layer.weights]
     assert [t.shape for t in tables] == [(3, 4), (2, 4), (1, 8)][: tokens - 4]
     expected = x + reference.columns_and_rows(GRID, *tables)
@@ -51,7 +51,7 @@ def test_relative_logits_belong_to_offsets(rng):
     query = rng.normal(size=(2, 5, 3, 4)).astype("float32")
     layer = layers.RelativeLogits()
     layer.build(query.shape)
-    randomise(layer, rng)
+    randomize(layer, rng)
     output = to_numpy(layer(query))
     table = to_numpy(layer.embedding.value)
     for head in range(3):
@@ -75,7 +75,7 @@ def test_relative_logits_depend_only_on_the_offset(rng):
     query = np.broadcast_to(rng.normal(size=4).astype("float32"), (1, 6, 1, 4))
     layer = layers.RelativeLogits()
     layer.build(query.shape)
-    randomise(layer, rng)
+    randomize(layer, rng)
     logits = to_numpy(layer(query))[0, 0]
     assert_close(logits[:-2, :-2], logits[2:, 2:], rtol=1e-6)
     assert len(np.unique(logits.round(5))) == 11
@@ -89,7 +89,7 @@ def test_attention_with_positions_equals_the_formula(rng, arguments, turn):
     layer = layers.MultiHeadDotProductAttention(3, 0.0, *arguments, name="attention")
     x = rng.normal(size=(2, 7, 12)).astype("float32")
     layer(x)
-    randomise(layer, rng)
+    randomize(layer, rng)
     weights = {w.path: to_numpy(w.value).astype("float64") for w in layer.weights}
     expected, maps = reference.attention(x, x, weights, "attention", turn)
     output, attention = layer(x, return_attention_weights=True)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras.layers import EncoderBlock, WithAttentionWeights
 from vit_keras.models import HybridViT, VisionTransformer
 
@@ -13,8 +13,8 @@ SIZES = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24, "num
 
 
 def model_of(remat, **changes):
-    arguments = {**SIZES, **RATES, "rematerialise": remat, "seed": 3, **changes}
-    return randomise(VisionTransformer(8, 4, **arguments), np.random.default_rng(1))
+    arguments = {**SIZES, **RATES, "rematerialize": remat, "seed": 3, **changes}
+    return randomize(VisionTransformer(8, 4, **arguments), np.random.default_rng(1))
 
 
 def fitted(model, steps, eager=False):
@@ -34,7 +34,7 @@ def draws(model):
 
 @pytest.fixture(scope="module")
 def runs():
-    """A model before training, plain and rematerialised after three updates."""
+    """A model before training, plain and rematerialized after three updates."""
     relative = {"position_embedding": "relative"}  # its table is used inside the blocks as well
     plain, remat = (fitted(model_of(remat, **relative), 3) for remat in (False, True))
     return weights_by_path(model_of(False, **relative)), plain, remat
@@ -66,8 +66,8 @@ def test_a_loaded_model_still_rematerializes(runs, tmp_path):
     _, plain, remat = runs
     remat.save(tmp_path / "remat.keras")
     again = keras.saving.load_model(tmp_path / "remat.keras")
-    assert again.get_layer("encoderblock_1").rematerialise
-    assert not plain.get_layer("encoderblock_1").rematerialise
+    assert again.get_layer("encoderblock_1").rematerialize
+    assert not plain.get_layer("encoderblock_1").rematerialize
     images = np.random.default_rng(3).normal(size=(2, 8, 8, 3)).astype("float32")
     assert_close(again(images), plain(images))
 
@@ -83,29 +83,29 @@ def test_gradients_in_mixed_precision():
     assert gradients_differ(weights_by_path(before), plain, remat) < limit
 
 
-def test_blocks_that_give_their_attention_rematerialise(rng):
+def test_blocks_that_give_their_attention_rematerialize(rng):
     x, y = (rng.normal(size=(4, 5, 8)).astype("float32") for _ in range(2))
     maps = rng.normal(size=(4, 2, 5, 5)).astype("float32")
     trained = []
     for remat in (False, True):
         inputs = keras.Input((5, 8))
-        block = EncoderBlock(2, 12, 0.2, 0.3, 0.4, rematerialise=remat, seed=5, name="block")
+        block = EncoderBlock(2, 12, 0.2, 0.3, 0.4, rematerialize=remat, seed=5, name="block")
         model = keras.Model(inputs, WithAttentionWeights(block, name="maps")(inputs))
-        before = weights_by_path(randomise(model, np.random.default_rng(6)))
+        before = weights_by_path(randomize(model, np.random.default_rng(6)))
         model.compile(keras.optimizers.SGD(0.5), ["mse", "mse"])
         model.train_on_batch(x, [y, maps])
         trained.append(model)
     assert gradients_differ(before, *trained) < 1e-5
 
 
-def test_hybrids_rematerialise_their_blocks():
-    model = HybridViT(16, (), 0.5, 2, **SIZES, rematerialise=True)
-    assert all(model.get_layer(f"encoderblock_{i}").rematerialise for i in range(2))
+def test_hybrids_rematerialize_their_blocks():
+    model = HybridViT(16, (), 0.5, 2, **SIZES, rematerialize=True)
+    assert all(model.get_layer(f"encoderblock_{i}").rematerialize for i in range(2))
 
 
 @pytest.mark.on("torch")
 @pytest.mark.parametrize("rates", [RATES, dict.fromkeys(RATES, 0.0)], ids=["dropouts", "none"])
-def test_rematerialised_blocks_keep_less_for_the_backward_pass(rates):
+def test_rematerialized_blocks_keep_less_for_the_backward_pass(rates):
     import torch
 
     def kept(remat):

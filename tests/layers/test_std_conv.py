@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import resnet_reference as reference
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras.layers import ResNetInput, RootBlock, StdConv
 
 
@@ -99,7 +99,7 @@ def test_configuration_makes_the_same_layer(rng):
 
 def test_gradient_of_a_constant_filter_is_finite():
     model = keras.Sequential([keras.Input((4, 4, 2)), StdConv(3, 1), keras.layers.Flatten()])
-    randomise(model, np.random.default_rng(0), scale=0)  # a standard deviation of 0
+    randomize(model, np.random.default_rng(0), scale=0)  # a standard deviation of 0
     model.compile("sgd", "mse")
     x = np.random.default_rng(1).normal(size=(2, 4, 4, 2)).astype("float32")
     model.fit(x, np.ones((2, 48), "float32"), verbose=0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import assert_close, keeping, randomise, to_numpy
+from tests.helpers import assert_close, keeping, randomize, to_numpy
 from vit_keras.layers import EncoderBlock, MlpBlock, backends, dense
 
 pytestmark = pytest.mark.on("torch")
@@ -126,8 +126,8 @@ def test_a_block_trains_alike_by_both_libraries(rng):
     for routes in (ROUTES[0], ROUTES[-1]):
         use(routes)
         inputs = keras.Input((6, 12))
-        model = keras.Model(inputs, EncoderBlock(3, 10, rematerialise=True, seed=1)(inputs))
-        model = randomise(model, np.random.default_rng(0))
+        model = keras.Model(inputs, EncoderBlock(3, 10, rematerialize=True, seed=1)(inputs))
+        model = randomize(model, np.random.default_rng(0))
         model.compile(keras.optimizers.SGD(0.1), "mse")
         losses.append([model.train_on_batch(x, -x) for _ in range(3)])
     assert_close(*losses)
@@ -140,7 +140,7 @@ def test_an_mlp_that_keeps_less_changes_no_bit(monkeypatch, rng, hidden):
 
     block, x = EncoderBlock(2, 24, seed=5), rng.normal(size=(3, 5, 16)).astype("float32")
     block.build(x.shape)
-    randomise(block, np.random.default_rng(1))
+    randomize(block, np.random.default_rng(1))
     less, called = with_gradients(block, x), []
     if hidden == "hooked":
         block.mlp.dense_0.register_forward_hook(lambda layer, *_: called.append(layer.name))

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from tests import reference
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from tests.layers.test_harness import (
     ATTENTION,
     BLOCK,
@@ -86,7 +86,7 @@ def attention(rng, grid, prefix, dtype=None, **options):
     layer = MultiHeadDotProductAttention(3, grid=grid, options=options, dtype=dtype, name="layer")
     x = rng.normal(size=(2, prefix + grid[0] * grid[1], 12)).astype("float32")
     layer.build(x.shape)
-    return randomise(layer, rng, scale=0.5), x
+    return randomize(layer, rng, scale=0.5), x
 
 
 @pytest.mark.parametrize("qkv_bias", ["all", "qv", "none"])

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import BACKENDS, assert_close, initial_weights, randomise, run_script, to_numpy
+from tests.helpers import BACKENDS, assert_close, initial_weights, randomize, run_script, to_numpy
 from vit_keras import training
 from vit_keras.models import VisionTransformer
 
@@ -33,7 +33,7 @@ def here(tmp_path_factory):
         model = VisionTransformer(
             (16, 8), 4, 24, 2, 3, 40, 5, representation_size=8, dropout_rate=0.1, dtype=policy
         )
-        randomise(model, rng, scale=0.25)
+        randomize(model, rng, scale=0.25)
         schedule = training.WarmupDecay(1e-3, total_steps=10)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         jit = keras.backend.backend() == "jax"

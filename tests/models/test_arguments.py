@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, shapes_only, to_numpy
+from tests.helpers import randomize, shapes_only, to_numpy
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, from_variant
 
 SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 1, "mlp_dim": 16}
@@ -49,7 +49,7 @@ def test_unknown_arguments_are_answered_with_the_right_names(name, arguments, me
         ({"pooling": "avg"}, r"takes `classifier`.*'token', 'gap' or 'map'"),
         ({"embed_dim": 12}, r"takes `hidden_size`\. Received: embed_dim=12"),
         ({"drop_path_rate": 0.1}, r"takes `stochastic_depth_rate`\. Received: drop_path_rate=0\.1"),
-        ({"rematerialize": True}, r"takes `rematerialise`\. Received: rematerialize=True"),
+        ({"rematerialise": True}, r"takes `rematerialize`\. Received: rematerialise=True"),
     ],
 )
 @pytest.mark.parametrize("variant", ["Ti/16", "R+Ti/16"])
@@ -60,7 +60,7 @@ def test_words_of_other_libraries_are_answered_with_ours(variant, arguments, mes
 
 @pytest.mark.parametrize("name", BUILDS)
 def test_no_classes_are_the_features_that_the_classifier_reads(name, rng):
-    whole = randomise(BUILDS[name](num_classes=3, seed=0), rng)
+    whole = randomize(BUILDS[name](num_classes=3, seed=0), rng)
     images = rng.normal(size=(2, *whole.input_shape[1:])).astype("float32")
     features = keras.Model(whole.input, whole.get_layer("head").input)
     for num_classes in (None, 0):

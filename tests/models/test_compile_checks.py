@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise, to_numpy
+from tests.helpers import randomize, to_numpy
 from vit_keras import models, training
 from vit_keras.models import ImageModel, VisionTransformer
 
@@ -110,7 +110,7 @@ def test_logits_from_probabilities_are_refused_where_keras_reads_them_wrongly(rn
     """TensorFlow finds the logits before a softmax, in these losses; the reference is NumPy's."""
     loss = L.SparseCategoricalCrossentropy(from_logits=True)
     if keras.backend.backend() == "tensorflow":
-        model, classes = randomise(build(classifier_activation="softmax"), rng), np.array([2, 1])
+        model, classes = randomize(build(classifier_activation="softmax"), rng), np.array([2, 1])
         images = rng.normal(size=(2, 8, 8, 3)).astype("float32")
         probabilities = to_numpy(model(images))[np.arange(2), classes]
         measured = compiled(model, loss=loss).evaluate(images, classes, verbose=0)
@@ -191,7 +191,7 @@ def test_a_model_of_both_is_left_alone(logits, softmax):
 
 def test_a_compiled_file_opens_as_it_was(rng, tmp_path):
     images, classes = rng.normal(size=(2, 8, 8, 3)).astype("float32"), np.array([2, 1])
-    model = randomise(build(), rng)
+    model = randomize(build(), rng)
     model.compile("adam", L.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     model.train_on_batch(images, classes)
     expected = model.evaluate(images, classes, verbose=0)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise
+from tests.helpers import assert_close, randomize
 from vit_keras.models import VisionTransformer, add_lora
 
 pytestmark = pytest.mark.on("torch")
@@ -21,9 +21,9 @@ CASES = {
     "relative": pytest.param(
         {"position_embedding": "relative_2d", "classifier": "map"}, marks=nightly
     ),
-    "again": pytest.param({"rematerialise": True, **RATES}, marks=nightly),
+    "again": pytest.param({"rematerialize": True, **RATES}, marks=nightly),
     "patches": pytest.param({"patch_keep_rate": 0.5}, marks=nightly),
-    "both": pytest.param({"patch_keep_rate": 0.5, "rematerialise": True}, marks=nightly),
+    "both": pytest.param({"patch_keep_rate": 0.5, "rematerialize": True}, marks=nightly),
     "no chain": pytest.param({"patch_keep_rate": 0.5, "classifier": "distilled"}, marks=nightly),
     "mixed": pytest.param({"dtype": "mixed_bfloat16"}, marks=nightly),
 }
@@ -32,7 +32,7 @@ CASES = {
 def make(**arguments):
     keras.utils.set_random_seed(0)  # the seed of Keras' own dropout after the embedding
     model = VisionTransformer(8, 4, **SIZES, **arguments, seed=1)
-    return randomise(model, np.random.default_rng(0))
+    return randomize(model, np.random.default_rng(0))
 
 
 def compiled(model, jit_compile):
@@ -73,11 +73,11 @@ def test_frozen_and_adapted_weights_train_alike(rng):
 
 
 @nightly
-@pytest.mark.parametrize("rematerialise", [False, True])
-def test_many_sizes_of_batches_are_compiled(rematerialise, rng):
+@pytest.mark.parametrize("rematerialize", [False, True])
+def test_many_sizes_of_batches_are_compiled(rematerialize, rng):
     """torch refuses to compile one code for more than eight kinds of inputs."""
     arguments = {**SIZES, "hidden_size": 4, "num_layers": 1, "mlp_dim": 4}
-    model = VisionTransformer(8, 4, **arguments, rematerialise=rematerialise, seed=1)
+    model = VisionTransformer(8, 4, **arguments, rematerialize=rematerialize, seed=1)
     compiled(model, True)
     for count in range(1, 11):
         images = rng.normal(size=(count, 8, 8, 3)).astype("float32")

@@ -40,10 +40,10 @@ def test_logits_and_gradients_are_those_of_the_other_backends(name):
 
 
 @pytest.mark.parametrize("name", ["DINOv3", "ViT-22B", "ViTDet"])
-def test_rematerialised_blocks_train_in_the_same_way(name):
+def test_rematerialized_blocks_train_in_the_same_way(name):
     after = []
-    for rematerialise in (False, True):
-        model = random_design(name, rematerialise=rematerialise)
+    for rematerialize in (False, True):
+        model = random_design(name, rematerialize=rematerialize)
         model.compile(keras.optimizers.SGD(0.1), "mse")
         model.train_on_batch(images_for(model), np.ones((2, 3), "float32"))
         after.append(weights_by_path(model))

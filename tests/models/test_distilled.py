@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, shapes_only, to_numpy, weights_by_path
 from tests.peers import peer
 from vit_keras import evaluation, exporting, weights
 from vit_keras.exporting.inference_model import for_inference
@@ -17,7 +17,7 @@ def distilled(rng=None, image_size=(16, 24), patch_size=8, **changes):
     model = VisionTransformer(
         image_size, patch_size, **{**SIZES, "classifier": "distilled", **changes}
     )
-    return model if rng is None else randomise(model, rng, scale=0.2)
+    return model if rng is None else randomize(model, rng, scale=0.2)
 
 
 def deit(model, folder):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras.models import HybridViT, ResNet, VisionTransformer, split_frozen
 from vit_keras.training.layer_rules import freeze
 
@@ -42,7 +42,7 @@ CONVOLUTIONAL = {
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_stems_of_convolutions_are_frozen_too(name, rng):
-    model = randomise(CONVOLUTIONAL[name](), rng, scale=0.1)
+    model = randomize(CONVOLUTIONAL[name](), rng, scale=0.1)
     freeze(model, ["[!h]*"])
     backbone, head = split_frozen(model)
     images = rng.normal(size=(2, 32, 32, 3)).astype("float32")
@@ -54,7 +54,7 @@ def test_stems_of_convolutions_are_frozen_too(name, rng):
 @pytest.mark.parametrize("case", CASES)
 def test_features_and_head_give_the_logits_of_the_model(case, rng):
     build, patterns, shape, trained = CASES[case]
-    model = randomise(build(), rng)
+    model = randomize(build(), rng)
     freeze(model, patterns)
     model.class_names = ["a", "b", "c"]
     backbone, head = split_frozen(model)
@@ -67,7 +67,7 @@ def test_features_and_head_give_the_logits_of_the_model(case, rng):
     assert not backbone.trainable_variables
     # The head has copies of the weights, so that the model stays as it is.
     before = weights_by_path(model)
-    randomise(head, rng)
+    randomize(head, rng)
     for name, value in weights_by_path(model).items():
         np.testing.assert_array_equal(value, before[name], err_msg=name)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests import reference, resnet_reference
-from tests.helpers import GOLDEN, assert_close, randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import GOLDEN, assert_close, randomize, shapes_only, to_numpy, weights_by_path
 from tests.models.test_vit import COUNTS, published_to_ours
 from vit_keras import models, variants
 from vit_keras.models import HybridViT, VisionTransformer
@@ -58,7 +58,7 @@ def test_logits_equal_the_published_code():
 )
 def test_logits_equal_the_formulas(rng, image_size, stem, numerics):
     model = HybridViT(image_size, **stem, **SMALL, **numerics)
-    randomise(model, rng, scale=0.15)
+    randomize(model, rng, scale=0.15)
     images = images_for(model, rng)
     weights = {k: v.astype("float64") for k, v in weights_by_path(model).items()}
     convention = numerics.get("standardization", "vit")
@@ -133,7 +133,7 @@ def test_parameter_counts_are_the_published(variant):
 
 @pytest.mark.nightly_on("jax")
 def test_another_image_size_keeps_the_stem_and_resizes_positions(rng):
-    model = randomise(HybridViT((16, 24), **STEM, **SMALL), rng, scale=0.15)
+    model = randomize(HybridViT((16, 24), **STEM, **SMALL), rng, scale=0.15)
     larger = models.with_image_size(model, (32, 40))
     assert models.patch_grid(larger) == (4, 5)
     images = images_for(larger, rng)
@@ -147,7 +147,7 @@ def test_another_image_size_keeps_the_stem_and_resizes_positions(rng):
 
 
 def test_saved_model_gives_the_same_logits(rng, tmp_path):
-    model = randomise(HybridViT((16, 24), **STEM, **SMALL, classifier="gap"), rng, scale=0.15)
+    model = randomize(HybridViT((16, 24), **STEM, **SMALL, classifier="gap"), rng, scale=0.15)
     images = images_for(model, rng)
     model.save(tmp_path / "hybrid.keras")
     again = keras.models.load_model(tmp_path / "hybrid.keras")
@@ -159,7 +159,7 @@ def test_saved_model_gives_the_same_logits(rng, tmp_path):
 
 
 def test_one_step_changes_all_weights(rng):
-    model = randomise(HybridViT(16, **STEM, **SMALL), rng, scale=0.15)
+    model = randomize(HybridViT(16, **STEM, **SMALL), rng, scale=0.15)
     before = weights_by_path(model)
     model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(True))
     model.fit(images_for(model, rng), np.array([1, 3]), verbose=0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, shapes_only, to_numpy, weights_by_path
 from vit_keras import exporting
 from vit_keras.layers.initializers import fold_in
 from vit_keras.models import (
@@ -28,7 +28,7 @@ SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num
 
 @pytest.fixture
 def base(rng):
-    return randomise(VisionTransformer(8, 4, **SIZES, name="small"), rng)
+    return randomize(VisionTransformer(8, 4, **SIZES, name="small"), rng)
 
 
 @pytest.fixture
@@ -97,9 +97,9 @@ def test_files_copies_and_exports_hold_the_merged_model(base, images, rng, tmp_p
 
 
 def test_a_rematerialized_model_of_mixed_precision_learns(rng, images):
-    options = {**SIZES, "num_layers": 1, "rematerialise": True, "dtype": "mixed_bfloat16"}
+    options = {**SIZES, "num_layers": 1, "rematerialize": True, "dtype": "mixed_bfloat16"}
     model = VisionTransformer(8, 4, **options, seed=0)
-    adapted(randomise(model, rng), rng, ["query", "Dense_0"])
+    adapted(randomize(model, rng), rng, ["query", "Dense_0"])
     before = weights_by_path(model)
     model.compile(SGD(0.5), "mse")
     model.fit(images, rng.normal(size=(3, 4)), batch_size=3, verbose=0)

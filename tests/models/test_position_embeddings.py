@@ -6,7 +6,7 @@ import pytest
 
 import vit_keras
 from tests import reference
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import weights
 from vit_keras.config import ModelConfig
 from vit_keras.models import (
@@ -42,7 +42,7 @@ IDS = ["-".join(case) for case in CASES]
 def build(rng, kind, place, classifier, image_size=(12, 8), **changes):
     chosen = {"position_embedding": kind, "position_embedding_at": place, "classifier": classifier}
     model = VisionTransformer(image_size, 4, **{**SIZES, **chosen, **changes}, name="placed")
-    return randomise(model, rng, scale=0.15)
+    return randomize(model, rng, scale=0.15)
 
 
 def images_of(rng, size=(12, 8)):
@@ -159,7 +159,7 @@ def test_a_patch_that_does_not_divide_is_named_before_positions(rng):
 def test_hybrids_have_the_same_positions(rng):
     model = HybridViT((16, 24), (), 0.5, 2, **SIZES, position_embedding="rope2d")
     assert positions_of(model) == ("rope2d", "stem")
-    randomise(model, rng, scale=0.15)
+    randomize(model, rng, scale=0.15)
     resized = with_image_size(model, (24, 16))
     images = rng.uniform(-1, 1, (1, 24, 16, 3)).astype("float32")
     maps = keras.Model(resized.input, resized.get_layer("pool_root").output)(images)

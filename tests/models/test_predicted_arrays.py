@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise
+from tests.helpers import assert_close, randomize
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.retrieval import open_embedder
 
@@ -15,7 +15,7 @@ from vit_keras.retrieval import open_embedder
 def model():
     sizes = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24, "num_classes": 3}
     model = VisionTransformer(8, 4, **sizes, classifier="distilled", seed=1)
-    return randomise(model, np.random.default_rng(0))
+    return randomize(model, np.random.default_rng(0))
 
 
 @pytest.fixture

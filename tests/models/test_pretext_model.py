@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import layers
 from vit_keras.config import Config, ModelConfig, OptimizerConfig, PretextConfig
 from vit_keras.models import (
@@ -73,7 +73,7 @@ def test_predictions_are_of_the_final_patch_tokens(rng, classifier, kind):
     places = {"position_embedding_at": kind} if kind == "shared" else {"position_embedding": kind}
     base = encoder(classifier, **places)
     model = pretext_model(base, PretextConfig("masked_patch", target="patch"), seed=1)
-    randomise(model, rng)
+    randomize(model, rng)
     images = rng.normal(size=(2, 8, 12, 3)).astype("float32")
     source = np.tile(np.arange(PATCHES, dtype="int32"), (2, 1))
     tokens = to_numpy(intermediates(base)(images)["encoder_norm"])[:, classifier == "token" :]
@@ -91,7 +91,7 @@ def test_predictions_are_of_the_final_patch_tokens(rng, classifier, kind):
 @pytest.mark.parametrize("classifier", ["token", "gap"])
 def test_mae_sees_what_is_visible_alone(rng, classifier):
     config = PretextConfig("mae", corrupt=2 / 3, **DECODER)
-    model = randomise(pretext_model(encoder(classifier), config, seed=1), rng)
+    model = randomize(pretext_model(encoder(classifier), config, seed=1), rng)
     source = sources(rng)[1]
     images = rng.normal(size=(4, 8, 12, 3)).astype("float32")
     outputs = to_numpy(model([images, source]))
@@ -120,7 +120,7 @@ def batch_for(rng, config):
     count, width = config.pretext.outputs((4, 4), 3)
     source = sources(rng)[config.pretext.objective == "mae"]
     images = rng.normal(size=(4, 8, 12, 3)).astype("float32")
-    if config.pretext.predicts_colours:
+    if config.pretext.predicts_colors:
         targets = rng.integers(0, width, (4, PATCHES * count)).astype("int32")
     else:
         targets = rng.normal(size=(4, PATCHES, width)).astype("float32")
@@ -131,8 +131,8 @@ def batch_for(rng, config):
 
 
 CASES = [
-    ("masked_patch", "mean_colour"),
-    ("masked_patch", "colours_4x4"),
+    ("masked_patch", "mean_color"),
+    ("masked_patch", "colors_4x4"),
     ("masked_patch", "patch"),
     ("mae", None),
 ]
@@ -146,18 +146,18 @@ def test_the_loss_is_of_corrupted_patches_and_trains_the_encoder(rng, objective,
         config = dataclasses.replace(config, pretext=pretext)
     base = encoder()
     model = pretext_model(base, config.pretext, seed=1)
-    randomise(model, rng)
+    randomize(model, rng)
     compile_model(model, config)
     inputs, targets, weights = batch_for(rng, config)
     outputs = to_numpy(model(list(inputs))).astype("float64")
-    if config.pretext.predicts_colours:
+    if config.pretext.predicts_colors:
         losses = np.log(np.exp(outputs).sum(-1))
         losses -= np.take_along_axis(outputs, targets[..., None], -1)[..., 0]
     else:
         losses = ((outputs - targets) ** 2).mean(-1)
     metrics = model.test_on_batch(inputs, targets, weights, return_dict=True)
     assert metrics["loss"] == pytest.approx(losses[weights > 0].mean(), rel=1e-5)
-    if config.pretext.predicts_colours:
+    if config.pretext.predicts_colors:
         right = (outputs.argmax(-1) == targets)[weights > 0]
         assert metrics["accuracy"] == pytest.approx(right.mean(), abs=1e-6)
     variables = {v.path: v for v in [*model.trainable_variables, *base.weights]}
@@ -169,7 +169,7 @@ def test_the_loss_is_of_corrupted_patches_and_trains_the_encoder(rng, objective,
 
 def test_the_encoder_is_the_one_that_trains(rng):
     base = encoder("token")
-    model = randomise(pretext_model(base, PretextConfig("mae", **DECODER), seed=1), rng)
+    model = randomize(pretext_model(base, PretextConfig("mae", **DECODER), seed=1), rng)
     other = copy_encoder(model, encoder("token"))
     shared = {v.path for v in model.weights}
     for one, two in zip(base.weights, other.weights):
@@ -189,7 +189,7 @@ def test_equal_seeds_are_equal_models(rng):
 @pytest.mark.parametrize("classifier", ["token", "gap"])
 def test_a_pretext_model_is_saved_like_any(rng, tmp_path, classifier):
     model = pretext_model(encoder(classifier), PretextConfig("mae", **DECODER), seed=5)
-    randomise(model, rng)
+    randomize(model, rng)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     images = rng.normal(size=(4, 8, 12, 3)).astype("float32")

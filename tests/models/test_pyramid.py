@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras.models import (
     HybridViT,
     ResNet,
@@ -22,7 +22,7 @@ def small():
     """A randomized model for 16x24 images, images, and the results of Eq. 1-4."""
     rng = np.random.default_rng(11)
     model = VisionTransformer((16, 24), 8, 24, 3, 3, 40, num_classes=5, name="small")
-    randomise(model, rng, scale=0.15)
+    randomize(model, rng, scale=0.15)
     images = rng.uniform(-1, 1, (2, 16, 24, 3)).astype("float32")
     return model, images, reference.forward(images, weights_by_path(model), num_layers=3)
 
@@ -91,7 +91,7 @@ def test_a_pyramid_takes_another_size_and_is_saved(small, rng, tmp_path):
 
 def test_a_hybrid_gives_the_maps_of_its_stem(rng):
     sizes = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
-    model = randomise(HybridViT(32, (1, 1), 0.5, 1, **sizes), rng, scale=0.15)
+    model = randomize(HybridViT(32, (1, 1), 0.5, 1, **sizes), rng, scale=0.15)
     images = rng.uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
     outputs = computed(intermediates(model), images)
     maps = computed(feature_pyramid(model, levels=(4, 8, 16)), images)
@@ -103,7 +103,7 @@ def test_a_hybrid_gives_the_maps_of_its_stem(rng):
 
 @pytest.mark.nightly_on("jax")
 def test_a_resnet_gives_its_stages_for_any_size(rng):
-    model = randomise(ResNet(None, (1, 1), 0.5, num_classes=5), rng, scale=0.15)
+    model = randomize(ResNet(None, (1, 1), 0.5, num_classes=5), rng, scale=0.15)
     pyramid = feature_pyramid(model, levels=(4, 8))
     images = rng.uniform(-1, 1, (1, 16, 24, 3)).astype("float32")
     outputs = computed(intermediates(model), images)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import exporting, models, weights
 from vit_keras.exporting import for_inference
 from vit_keras.layers.dense import Dense, HeadsDense
@@ -32,7 +32,7 @@ LAYERS = {
 
 
 def build(rng, **arguments):
-    return randomise(VisionTransformer(16, 4, **SIZES, **arguments), rng)
+    return randomize(VisionTransformer(16, 4, **SIZES, **arguments), rng)
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4"])

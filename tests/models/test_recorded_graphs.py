@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras.layers import EncoderBlock, backends
 from vit_keras.models import HybridViT, VisionTransformer, add_lora
 
@@ -17,7 +17,7 @@ on_torch = pytest.mark.on("torch")
 
 def make(**arguments):
     model = VisionTransformer(8, 4, **SIZES, **arguments, seed=1)
-    return randomise(model, np.random.default_rng(0))
+    return randomize(model, np.random.default_rng(0))
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def test_a_trained_hybrid_is_traced(images):
     import torch
 
     images = np.tile(images, (1, 4, 4, 1))
-    model = randomise(HybridViT(32, (1,), 0.5, 2, **SIZES, seed=1), np.random.default_rng(0))
+    model = randomize(HybridViT(32, (1,), 0.5, 2, **SIZES, seed=1), np.random.default_rng(0))
     use_model(model, "fit", images)
     traced = torch.jit.trace(model.eval(), torch.tensor(images))
     assert_close(to_numpy(traced(torch.tensor(images))), by_layers(model, images))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import models
 from vit_keras.models import (
     HybridViT,
@@ -31,7 +31,7 @@ def small():
     """A randomized model for 16x8 images with patches of 4, which has FlexiViT's rules."""
     model = VisionTransformer((16, 8), 4, 24, 2, 3, 40, num_classes=5, name="small")
     model.resizing = FLEXIVIT
-    return randomise(model, np.random.default_rng(7), scale=0.15)
+    return randomize(model, np.random.default_rng(7), scale=0.15)
 
 
 def pseudo_inverse(kernel, new, rule):
@@ -81,7 +81,7 @@ def test_equal_counts_are_resized_where_the_grid_is_another(small):
 @pytest.mark.parametrize(("cover", "prefix"), [("all", 3), ("class", 1), ("patches", 0)])
 def test_positions_of_tokens_before_the_patches_stay(rng, cover, prefix):
     model = VisionTransformer((16, 8), 4, 24, 1, 3, 40, 5, num_registers=2, position_cover=cover)
-    before = weights_by_path(randomise(model, rng))[POSITIONS]
+    before = weights_by_path(randomize(model, rng))[POSITIONS]
     after = weights_by_path(with_image_size(model, 16, "bicubic_offset"))[POSITIONS]
     expected = resize_position_embeddings(before[:, prefix:], (4, 2), (4, 4), "bicubic_offset")
     assert_close(after[:, prefix:], expected, rtol=1e-6)
@@ -91,7 +91,7 @@ def test_positions_of_tokens_before_the_patches_stay(rng, cover, prefix):
 def test_relative_biases_are_resized_in_every_block(rng):
     sizes = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
     model = VisionTransformer((16, 8), 4, **sizes, position_embedding="relative_2d")
-    before = weights_by_path(randomise(model, rng))
+    before = weights_by_path(randomize(model, rng))
     for after in (with_image_size(model, (24, 8), "bicubic"), with_patch_size(model, 8, "bicubic")):
         grid = patch_grid(after)
         resized = weights_by_path(after)
@@ -136,7 +136,7 @@ def test_files_carry_the_rules(small, tmp_path):
 
 
 def test_a_publisher_that_crops_takes_any_size(rng):
-    model = randomise(VisionTransformer((16, 8), 4, 24, 2, 3, 40, num_classes=5), rng)
+    model = randomize(VisionTransformer((16, 8), 4, 24, 2, 3, 40, num_classes=5), rng)
     with pytest.raises(ValueError, match="`patch_size` must divide `image_size`"):
         with_image_size(model, (18, 15))
     model.resizing = Resizing(crops=True)

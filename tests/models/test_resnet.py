@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import resnet_reference as reference
-from tests.helpers import assert_close, randomise, shapes_only, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, shapes_only, to_numpy, weights_by_path
 from vit_keras import variants
 from vit_keras.models import ImageModel, ResNet, from_variant, intermediates, with_image_size
 
@@ -20,7 +20,7 @@ def images_for(model, rng, size):
 @pytest.mark.parametrize(("size", "channels"), [((32, 32), 3), ((27, 38), 4)])
 def test_every_layer_equals_loops(rng, num_classes, size, channels):
     model = ResNet(size, **SMALL, num_classes=num_classes, channels=channels)
-    randomise(model, rng)
+    randomize(model, rng)
     images = images_for(model, rng, size)
     expected = reference.bit(images, weights_by_path(model), SMALL["resnet_layers"])
     outputs = intermediates(model)(images)
@@ -30,7 +30,7 @@ def test_every_layer_equals_loops(rng, num_classes, size, channels):
 
 
 def test_images_of_any_size_go_through_one_model(rng):
-    model = randomise(ResNet(None, **SMALL, num_classes=5), rng)
+    model = randomize(ResNet(None, **SMALL, num_classes=5), rng)
     for size in [(16, 24), (21, 17)]:
         images = images_for(model, rng, size)
         expected = reference.bit(images, weights_by_path(model), SMALL["resnet_layers"])["head"]
@@ -38,7 +38,7 @@ def test_images_of_any_size_go_through_one_model(rng):
 
 
 def test_another_image_size_keeps_the_weights(rng):
-    model = randomise(ResNet(16, **SMALL, num_classes=5), rng)
+    model = randomize(ResNet(16, **SMALL, num_classes=5), rng)
     larger = with_image_size(model, (21, 30))
     images = images_for(larger, rng, (21, 30))
     expected = reference.bit(images, weights_by_path(model), SMALL["resnet_layers"])["head"]
@@ -79,7 +79,7 @@ def test_formula_gives_the_published_counts():
 
 
 def test_saved_model_gives_the_same_logits(rng, tmp_path):
-    model = randomise(ResNet((24, 32), **SMALL, num_classes=5), rng)
+    model = randomize(ResNet((24, 32), **SMALL, num_classes=5), rng)
     images = images_for(model, rng, (24, 32))
     model.class_names = list("abcde")
     model.save(tmp_path / "bit.keras")
@@ -90,7 +90,7 @@ def test_saved_model_gives_the_same_logits(rng, tmp_path):
 
 
 def test_one_step_changes_all_weights(rng):
-    model = randomise(ResNet(32, **SMALL, num_classes=5, seed=1), rng)
+    model = randomize(ResNet(32, **SMALL, num_classes=5, seed=1), rng)
     before = weights_by_path(model)
     model.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(True))
     model.fit(images_for(model, rng, (32, 32)), np.array([1, 3]), verbose=0)

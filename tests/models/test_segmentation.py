@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import inspection
 from vit_keras.exporting import for_inference
 from vit_keras.models import (
@@ -25,7 +25,7 @@ SIZES = {"hidden_size": 24, "num_layers": 5, "num_heads": 3, "mlp_dim": 40, "num
 @pytest.fixture(scope="module")
 def encoder():
     model = VisionTransformer((16, 24), 8, **SIZES, name="small")
-    return randomise(model, np.random.default_rng(11), scale=0.15)
+    return randomize(model, np.random.default_rng(11), scale=0.15)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def multilevel(maps, weights):
 
 
 def test_the_linear_decoder_is_a_dense_layer_on_the_normalized_map(encoder, images, rng):
-    model = randomise(segmenter(encoder, 4, "linear"), rng, scale=0.15)
+    model = randomize(segmenter(encoder, 4, "linear"), rng, scale=0.15)
     weights, maps = weights_by_path(model), block_maps(encoder, images)
     logits = maps["encoder_norm"] @ weights["head/kernel"] + weights["head/bias"]
     assert_close(model(images), upsampled(logits, 8))
@@ -88,14 +88,14 @@ def test_the_linear_decoder_is_a_dense_layer_on_the_normalized_map(encoder, imag
 
 @pytest.mark.nightly_on("jax")
 def test_the_multilevel_decoder_is_what_it_says(encoder, images, rng):
-    model = randomise(segmenter(encoder, 4, width=6), rng, scale=0.15)
+    model = randomize(segmenter(encoder, 4, width=6), rng, scale=0.15)
     expected = multilevel(block_maps(encoder, images), weights_by_path(model))
     assert_close(model(images), expected, rtol=2e-5)
 
 
 def test_a_segmenter_takes_another_size_and_keeps_its_normalization(encoder, rng, tmp_path):
     encoder.preprocessing = Preprocessing(mean=(0.4,), crop_fraction=0.9)
-    model = randomise(segmenter(encoder, 4, width=6), rng, scale=0.15)
+    model = randomize(segmenter(encoder, 4, width=6), rng, scale=0.15)
     resized = with_image_size(model, (8, 32))
     resized.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
@@ -111,7 +111,7 @@ def test_the_task_is_masks_wherever_the_model_goes(encoder, rng, tmp_path, suffi
     """The encoder's classes are not the pixels'."""
     labels = with_image_size(encoder, (16, 24))
     labels.class_names, labels.task = list("abcde"), Task("labels", thresholds=(0.3,) * 5)
-    model = randomise(segmenter(labels, 4, width=6), rng)
+    model = randomize(segmenter(labels, 4, width=6), rng)
     model.save(tmp_path / f"model{suffix}")
     opened = keras.saving.load_model(tmp_path / f"model{suffix}")
     add_lora(adapted := keras.saving.load_model(tmp_path / f"model{suffix}"), 2)

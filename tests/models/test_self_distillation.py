@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import layers
 from vit_keras.config import Config, DinoConfig, ModelConfig, OptimizerConfig, PretextConfig
 from vit_keras.models import VisionTransformer, copy_encoder, pretext_model
@@ -37,7 +37,7 @@ def model_of(rng, dino=DINO, parts=1, **fields):
     model = pretext_model(encoder(**fields), PretextConfig("dino", dino=dino), 1, STEPS, parts)
     layer = model.get_layer("self_distillation")
     for part in (layer.teacher, layer.student, layer.teacher_head, layer.student_head):
-        randomise(part, rng)
+        randomize(part, rng)
     layer.center.assign(0.1 * rng.normal(size=layer.center.shape))
     return model, layer
 
@@ -208,7 +208,7 @@ def test_the_head_compares_directions(rng):
     head = layers.PrototypeHead(7, 9, 6, seed=1)
     x = rng.normal(size=(5, 4)).astype("float32")
     head(x)
-    randomise(head, rng)
+    randomize(head, rng)
     outputs = to_numpy(head(x))
     assert_close(outputs, head_of(head, x.astype("float64")))
     head.kernel.assign(3 * to_numpy(head.kernel))  # only the prototypes' directions count

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras.models import VisionTransformer, with_image_size
 from vit_keras.models.self_distillation import with_shared_layers
 
@@ -17,7 +17,7 @@ def encoder(num_layers=1, **fields):
 def test_local_views_see_interpolated_positions(rng, classifier, kind):
     """A learned table is interpolated as `with_image_size` does it; a fixed one as well."""
     place = {"position_embedding_at": kind} if kind == "shared" else {"position_embedding": kind}
-    base = randomise(encoder(classifier=classifier, num_layers=2, **place), rng)
+    base = randomize(encoder(classifier=classifier, num_layers=2, **place), rng)
     images = rng.normal(size=(2, 12, 16, 3)).astype("float32")
     outputs = to_numpy(with_shared_layers(base, (12, 16))(images))
     if kind != "sincos2d":

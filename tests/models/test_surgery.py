@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import GOLDEN, assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import GOLDEN, assert_close, randomize, to_numpy, weights_by_path
 from vit_keras.inspection import feature_components, position_similarity, views_of
 from vit_keras.models import (
     ImageModel,
@@ -24,7 +24,7 @@ def small():
     """Returns a randomized model for 12x8 images, two images, and the results of Eq. 1-4."""
     rng = np.random.default_rng(7)
     model = VisionTransformer((12, 8), 4, 24, 3, 3, 40, num_classes=5, name="small")
-    randomise(model, rng, scale=0.15)
+    randomize(model, rng, scale=0.15)
     images = rng.uniform(-1, 1, (2, 12, 8, 3)).astype("float32")
     return model, images, reference.forward(images, weights_by_path(model), num_layers=3)
 
@@ -136,7 +136,7 @@ def inside(base, *before):
 
 
 def test_a_model_around_a_backbone_shows_the_backbone(rng):
-    base = randomise(VisionTransformer(16, 8, 12, 2, 3, 20, None), rng)
+    base = randomize(VisionTransformer(16, 8, 12, 2, 3, 20, None), rng)
     images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
     expected = to_numpy(attention_maps(base)(images))
     components = feature_components(base, images)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests import reference
-from tests.helpers import GOLDEN, assert_close, randomise, shapes_only, weights_by_path
+from tests.helpers import GOLDEN, assert_close, randomize, shapes_only, weights_by_path
 from vit_keras import variants
 from vit_keras.config import ModelConfig
 from vit_keras.models import VisionTransformer, from_model_config
@@ -35,7 +35,7 @@ def test_logits_equal_the_formulas(
         layer_norm_epsilon=epsilon,
         channels=channels,
     )
-    randomise(model, rng, scale=0.15)
+    randomize(model, rng, scale=0.15)
     images = rng.uniform(-1, 1, (3, *model.input_shape[1:])).astype("float32")
     expected = reference.forward(
         images,
@@ -50,7 +50,7 @@ def test_logits_equal_the_formulas(
 
 def test_without_classes_the_model_gives_features(rng):
     model = VisionTransformer(16, 4, **{**SMALL, "num_classes": None}, representation_size=7)
-    randomise(model, rng, scale=0.15)
+    randomize(model, rng, scale=0.15)
     images = rng.uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
     expected = reference.forward(images, weights_by_path(model), num_layers=2)["features"]
     assert_close(model(images), expected)
@@ -147,12 +147,12 @@ def test_the_configured_head_bias_is_where_the_classifier_starts(variant):
     assert not kernel.any()
 
 
-def test_the_configuration_decides_about_rematerialisation():
-    config = ModelConfig("Ti/16", image_size=16, num_layers=1, rematerialise=True)
+def test_the_configuration_decides_about_rematerialization():
+    config = ModelConfig("Ti/16", image_size=16, num_layers=1, rematerialize=True)
     with shapes_only():
-        assert from_model_config(config, num_classes=3).get_layer("encoderblock_0").rematerialise
-    with pytest.raises(ValueError, match=r"'R50x1' has no model\.rematerialise"):
-        ModelConfig("R50x1", rematerialise=True).arguments()
+        assert from_model_config(config, num_classes=3).get_layer("encoderblock_0").rematerialize
+    with pytest.raises(ValueError, match=r"'R50x1' has no model\.rematerialize"):
+        ModelConfig("R50x1", rematerialize=True).arguments()
 
 
 def test_mixed_precision_ends_in_float32():

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import randomise
+from tests.helpers import randomize
 from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
 
 SIZES = {"hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24, "num_classes": 5}
@@ -18,7 +18,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_opens_without_custom_objects(rng, tmp_path, name):
-    model = randomise(MODELS[name](), rng)
+    model = randomize(MODELS[name](), rng)
     model.preprocessing = Preprocessing(mean=(0.1, 0.2, 0.3), antialias=True)
     model.class_names = list("abcde")
     model.save(tmp_path / "m.h5")

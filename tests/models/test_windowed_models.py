@@ -6,7 +6,7 @@ import pytest
 
 import vit_keras
 from tests.designs import images_for, random_design
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from vit_keras import exporting, inspection, models, weights
 from vit_keras.config import ModelConfig, PretextConfig
 from vit_keras.inspection import flops
@@ -23,7 +23,7 @@ def test_another_image_size_divides_its_own_grid(rng):
     """Fixed positions have no weights, so that both models have the same ones."""
     design = {"position_embedding": "sincos2d", "window_size": (2, 3), "global_blocks": (2,)}
     small, large = (
-        randomise(VisionTransformer(size, 4, **SIZES, **design), np.random.default_rng(1))
+        randomize(VisionTransformer(size, 4, **SIZES, **design), np.random.default_rng(1))
         for size in ((12, 16), (20, 28))
     )
     resized = models.with_image_size(small, (20, 28))

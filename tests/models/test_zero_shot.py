@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import inspection
 from vit_keras.models import VisionTransformer, head_from_text, task_of
 from vit_keras.weights import save_model
@@ -15,7 +15,7 @@ SIGLIP = {"num_classes": None, "classifier": "map"}
 
 
 def build(rng, **design):
-    model = randomise(VisionTransformer(16, 8, 24, 2, 3, 40, **design), rng)
+    model = randomize(VisionTransformer(16, 8, 24, 2, 3, 40, **design), rng)
     model.preprocessing = model.preprocessing.__class__(mean=(0.25,))
     return model
 

@@ -13,7 +13,7 @@ import pytest
 from keras.src.applications import applications_test as suite
 from sklearn.datasets import load_sample_images
 
-from tests.helpers import assert_close, randomise, shapes_only, to_numpy
+from tests.helpers import assert_close, randomize, shapes_only, to_numpy
 from vit_keras import applications, variants
 from vit_keras.variants.families import FAMILIES
 from vit_keras.weights import save
@@ -131,7 +131,7 @@ def test_a_photograph_by_weights_of_a_file(name, rng, tmp_path, monkeypatch):
     if name.startswith("BiT"):
         monkeypatch.setitem(variants.VARIANTS, "R50x1", variants.ResNetVariant((1, 1), 0.5))
     arguments = {"input_shape": (64, 96, 3), "classes": 5}
-    model = randomise(getattr(applications, name)(**arguments), rng, scale=0.1)
+    model = randomize(getattr(applications, name)(**arguments), rng, scale=0.1)
     save(model, tmp_path / "weights.keras")
     again = getattr(applications, name)(**arguments, weights=str(tmp_path / "weights.keras"))
     photograph = load_sample_images().images[0][None, :64, :96].astype("float32")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from keras_hub.src.tests.test_case import TestCase
 
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras.models import VisionTransformer
 
 SIZES = {"patch_size": 4, "hidden_size": 16, "num_layers": 2, "num_heads": 2, "mlp_dim": 24}
@@ -32,7 +32,7 @@ def tokens_model(rng):
     """Our own model, whose outputs are the tokens that `ViTImageClassifier` reads."""
     model = VisionTransformer(IMAGE_SIZE, num_classes=None, seed=0, **SIZES)
     tokens = model.get_layer("encoder_norm").output
-    return randomise(type(model)(model.input, tokens, name="ours"), rng)
+    return randomize(type(model)(model.input, tokens, name="ours"), rng)
 
 
 def preprocessor():

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from tests.exporting.builds import onnx_means
-from tests.helpers import randomise
+from tests.helpers import randomize
 from tests.packaging import environment
 from vit_keras import weights
 from vit_keras.models import VisionTransformer
@@ -155,7 +155,7 @@ def folder(tmp_path_factory):
     """A folder with a model in three formats, pictures, and empty files of other formats."""
     folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
     model = VisionTransformer(16, 8, 12, 1, 2, 16, 3, gelu="exact")
-    randomise(model, rng).class_names = ["cat", "dog", "owl"]
+    randomize(model, rng).class_names = ["cat", "dog", "owl"]
     weights.save(model, folder / "small.keras")
     weights.save(model, folder / "small.safetensors", format="timm")
     with pytest.warns(UserWarning, match="computes with"):

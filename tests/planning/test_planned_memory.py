@@ -55,9 +55,9 @@ def test_the_plan_for_a_processor_is_what_a_run_takes():
     "changes",
     [
         {},
-        {"rematerialise": True},
+        {"rematerialize": True},
         {"dtype": "mixed_bfloat16"},
-        {"dtype": "mixed_bfloat16", "rematerialise": True},
+        {"dtype": "mixed_bfloat16", "rematerialize": True},
         {"attention_dropout_rate": 0.1},
         {"options": {"mlp": "swiglu", "layer_scale": 1e-5, "qk_norm": True}},
         {"options": {"window_size": 2}},

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import assert_close, randomise
+from tests.helpers import assert_close, randomize
 from vit_keras import retrieval, weights
 from vit_keras.commands import run
 from vit_keras.models import Preprocessing, VisionTransformer
@@ -18,7 +18,7 @@ SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 20, "num
 def build(seed=0):
     model = VisionTransformer(16, 8, **SIZES)
     model.preprocessing = Preprocessing((0.3,), (0.4,))
-    return randomise(model, np.random.default_rng(seed))
+    return randomize(model, np.random.default_rng(seed))
 
 
 def table_of(model, folder, about=None):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import models, retrieval
 from vit_keras.models import HybridViT, Preprocessing, ResNet, VisionTransformer
 
@@ -12,7 +12,7 @@ SIZES = {"hidden_size": 12, "num_layers": 2, "num_heads": 3, "mlp_dim": 20, "num
 
 def build(classifier="token", **more):
     model = VisionTransformer((16, 24), 8, **SIZES, classifier=classifier, **more)
-    return randomise(model, np.random.default_rng(0))
+    return randomize(model, np.random.default_rng(0))
 
 
 def images_for(model, count=3):
@@ -64,7 +64,7 @@ def test_the_last_tokens_of_gap_norm_are_those_before_the_mean():
 
 @pytest.mark.once
 def test_feature_maps_of_resnets_and_hybrids():
-    network = randomise(ResNet(32, (1, 1), 0.5, 5), np.random.default_rng(0), 0.1)
+    network = randomize(ResNet(32, (1, 1), 0.5, 5), np.random.default_rng(0), 0.1)
     images = images_for(network, 2)
     x = outputs_of(network, images)["relu"]
     patches = to_numpy(retrieval.embedding_model(network, tokens="patches")(images))
@@ -73,7 +73,7 @@ def test_feature_maps_of_resnets_and_hybrids():
     expected = outputs_of(network, images)["block1"].mean(axis=(1, 2))
     assert_close(mean, expected)
     hybrid = HybridViT(32, (1,), 0.5, 1, **SIZES)
-    randomise(hybrid, np.random.default_rng(0), 0.1)
+    randomize(hybrid, np.random.default_rng(0), 0.1)
     x = outputs_of(hybrid, images)["encoder_norm"]
     patches = to_numpy(retrieval.embedding_model(hybrid, tokens="patches")(images))
     assert_close(patches.reshape(2, -1, 12), x[:, 1:], rtol=2e-6)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import assert_close, randomise, run_script, to_numpy
+from tests.helpers import assert_close, randomize, run_script, to_numpy
 from vit_keras import data, models, retrieval
 from vit_keras.models import Preprocessing, VisionTransformer
 from vit_keras.retrieval import jobs
@@ -18,7 +18,7 @@ BATCH, ROWS = 4, 8  # of a part
 def build(seed=0):
     model = VisionTransformer(16, 8, 12, 1, 3, 20, 5, name="small")
     model.preprocessing = Preprocessing((0.3,), (0.4,))
-    return randomise(model, np.random.default_rng(seed))
+    return randomize(model, np.random.default_rng(seed))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from vit_keras import data, retrieval
 from vit_keras.models import VisionTransformer
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.once
 
 
 def test_images_of_a_data_set_without_files(tmp_path):
-    model = randomise(
+    model = randomize(
         VisionTransformer(8, 4, 12, 1, 3, 20, 5, channels=1), np.random.default_rng(0)
     )
     embedder = retrieval.open_embedder(model)

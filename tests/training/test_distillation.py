@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import assert_close, randomize, to_numpy, weights_by_path
 from tests.reference import softmax
 from vit_keras.config import (
     Config,
@@ -29,7 +29,7 @@ SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "mlp_dim": 16}
 
 def vit(rng, image_size=8, patch_size=4, num_classes=5, preprocessing=None, **changes):
     arguments = {**SIZES, "channels": 1, "num_classes": num_classes, **changes}
-    model = randomise(VisionTransformer(image_size, patch_size, **arguments), rng)
+    model = randomize(VisionTransformer(image_size, patch_size, **arguments), rng)
     model.preprocessing = preprocessing or Preprocessing()
     return model
 

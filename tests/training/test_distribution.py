@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import ROOT, assert_close, randomise, run_script
+from tests.helpers import ROOT, assert_close, randomize, run_script
 from tests.training.distribution_worker import ON
 from tests.training.processes import (
     RUN,
@@ -142,7 +142,7 @@ def test_two_processes_share_one_copy_of_the_model(tmp_path, alone):
 
 def test_padding_changes_no_evaluation(rng):
     """Compares four batches of 100 for 360 images with the mean over images of -Σ y log p."""
-    model = randomise(VisionTransformer(8, 4, 8, 1, 2, 8, 10, channels=1), rng)
+    model = randomize(VisionTransformer(8, 4, 8, 1, 2, 8, 10, channels=1), rng)
     compile_model(model, DIGITS)
     test = data.load("digits", 1).split("test")
     options = {"image_size": (8, 8), "preprocessing": Preprocessing()}

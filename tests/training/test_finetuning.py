@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import vit_keras
-from tests.helpers import assert_close, randomise, weights_by_path
+from tests.helpers import assert_close, randomize, weights_by_path
 from vit_keras import commands, evaluation
 from vit_keras.models import VisionTransformer
 from vit_keras.support.resizing import resize_position_embeddings
@@ -35,7 +35,7 @@ def pictures(tmp_path_factory):
 def checkpoint(tmp_path_factory):
     """A pre-trained model in Google's format: 7 classes at 32 pixels, with a pre-logits layer."""
     model = VisionTransformer(32, 8, **SIZES, num_classes=7, representation_size=24, gelu="tanh")
-    randomise(model, np.random.default_rng(1), scale=0.2)
+    randomize(model, np.random.default_rng(1), scale=0.2)
     path = tmp_path_factory.mktemp("weights") / "pretrained.npz"
     save(model, path, format="google")
     return model, path

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomise, weights_by_path
+from tests.helpers import assert_close, randomize, weights_by_path
 from tests.training.small import assert_same_state, by_path, state
 from vit_keras import experiments, runs, weights
 from vit_keras.config import Config, LoraConfig, ModelConfig, OptimizerConfig, PretextConfig
@@ -21,7 +21,7 @@ def base(tmp_path_factory):
     """A model of three classes, with random weights; a run replaces its head."""
     model = VisionTransformer(16, 8, 8, 1, 2, 12, num_classes=3, channels=1, gelu="tanh")
     file = tmp_path_factory.mktemp("base") / "base.keras"
-    weights.save_model(randomise(model, np.random.default_rng(0), scale=0.2), file)
+    weights.save_model(randomize(model, np.random.default_rng(0), scale=0.2), file)
     return file
 
 

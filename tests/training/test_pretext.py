@@ -160,7 +160,7 @@ BAD = [
     ({}, {"model": {"representation_size": 4}}, r"`model.representation_size` must be "),
     ({}, {"model": {"image_size": 4}}, r"at least two patches. Received: .*patches of 4x4"),
     (
-        {"target": "colours_4x4"},
+        {"target": "colors_4x4"},
         {"model": {"patch_size": (8, 2)}},
         r"needs patches whose sides 4 divides. Received: 8x2",
     ),
@@ -224,5 +224,5 @@ def test_numbers_of_dino_are_in_range(fields, message):
 @pytest.mark.once
 @pytest.mark.parametrize("field", ["objective", "target"])
 def test_an_unknown_word_is_refused(field):
-    with pytest.raises(UsageError, match="mae|mean_colour"):
+    with pytest.raises(UsageError, match="mae|mean_color"):
         parse_config([f"--pretext.{field}", "pixel"])

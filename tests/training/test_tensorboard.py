@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from tests.training.small import small_batches, small_config, small_run
 from vit_keras import models
 from vit_keras.models import VisionTransformer
@@ -83,7 +83,7 @@ def test_rows_and_training_images(tmp_path, monkeypatch):
 @pytest.mark.parametrize("classifier", ["token", "gap"])
 def test_attention_of_held_out_pictures(tmp_path, rng, classifier):
     model = VisionTransformer(8, 4, 12, 2, 3, 20, 5, channels=1, classifier=classifier)
-    randomise(model, rng, scale=1.0)
+    randomize(model, rng, scale=1.0)
     pictures = rng.normal(size=(2, 8, 8, 1)).astype("float32")
     run = Run(tmp_path, small_config(tmp_path, watch_every=2))
     recorder = types.SimpleNamespace(rows=[], step=0)

@@ -3,7 +3,7 @@
 import contextlib
 import warnings
 
-from tests.helpers import randomise, weights_by_path
+from tests.helpers import randomize, weights_by_path
 from vit_keras.models import VisionTransformer
 
 SMALL = {"hidden_size": 24, "num_layers": 2, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
@@ -32,7 +32,7 @@ PAIRS = [(name, classifier) for name in HOLDS for classifier in HOLDS[name]]
 def build(rng=None, image_size=(16, 24), patch_size=8, **changes):
     """Builds a small model without a square grid; `rng` randomizes its weights."""
     model = VisionTransformer(image_size, patch_size, **{**SMALL, **changes})
-    return model if rng is None else randomise(model, rng, scale=0.2)
+    return model if rng is None else randomize(model, rng, scale=0.2)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import pytest
 import safetensors.numpy
 
 import vit_keras
-from tests.helpers import assert_close, randomise, weights_by_path
+from tests.helpers import assert_close, randomize, weights_by_path
 from tests.weights.builds import build
 from vit_keras import commands, weights
 from vit_keras.config import UsageError
@@ -128,7 +128,7 @@ def test_the_commands_show_and_merge_adapters(base, rng, tmp_path, capsys):
 
 @pytest.mark.once
 def test_a_wrong_base_is_refused_from_the_command_line(base, rng, tmp_path):
-    weights.save_model(randomise(base, rng), tmp_path / "other.keras")
+    weights.save_model(randomize(base, rng), tmp_path / "other.keras")
     weights.save_adapters(tuned(build(rng), rng), tmp_path / "a.safetensors", base="mine")
     command = ["convert", tmp_path / "other.keras", tmp_path / "out.keras", "--adapters"]
     with pytest.raises(ValueError, match="those called 'mine'"):

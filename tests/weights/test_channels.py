@@ -8,7 +8,7 @@ import pytest
 
 import vit_keras
 from tests.designs import DESIGNS
-from tests.helpers import randomise
+from tests.helpers import randomize
 from tests.peers import peer
 from tests.weights.builds import build
 from vit_keras import weights
@@ -32,7 +32,7 @@ OTHERS = {
 def built(rng, name, channels, values):
     """A model that the format holds, whose mean and std have a number of values."""
     if name == "bit":
-        model = randomise(ResNet(24, (1, 1), 0.5, 5, channels), rng)
+        model = randomize(ResNet(24, (1, 1), 0.5, 5, channels), rng)
     else:
         model = build(rng, channels=channels, **OTHERS.get(name, {}))
     model.preprocessing = Preprocessing(mean=MEAN[:values], std=STD[:values])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomise
+from tests.helpers import assert_close, randomize
 from tests.weights.builds import assert_equal_weights
 from vit_keras import weights
 from vit_keras.models import VisionTransformer
@@ -35,7 +35,7 @@ DESIGNS = {"1": V1, "2": V2, "registers": REGISTERS, "g": GIANT, "3": V3, "7B": 
 
 def build(rng, design):
     model = VisionTransformer(*SIZES, num_classes=None, **design)
-    return randomise(model, rng)
+    return randomize(model, rng)
 
 
 def saved(model, path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import randomise, weights_by_path
+from tests.helpers import randomize, weights_by_path
 from vit_keras import weights
 from vit_keras.models import VisionTransformer
 
@@ -22,7 +22,7 @@ def cached(tmp_path, monkeypatch, rng):
     monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))
     monkeypatch.setenv("KAGGLE_API_ENDPOINT", NO_SERVER)
     monkeypatch.setenv("no_proxy", "*")
-    model = randomise(VisionTransformer(16, 8, 12, 1, 2, 16, 3, gelu="exact"), rng)
+    model = randomize(VisionTransformer(16, 8, 12, 1, 2, 16, 3, gelu="exact"), rng)
     folder = tmp_path / "models" / HANDLE / "2"
     weights.save(model, folder, format="keras_hub")
     shutil.copytree(folder, folder.with_name("3"))  # whose download did not end

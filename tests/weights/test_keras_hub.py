@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.models import VisionTransformer
@@ -22,7 +22,7 @@ SIZES = {"patch_size": 8, "num_layers": 3, "num_heads": 3, "hidden_dim": 24, "ml
 
 def backbone(rng, image_shape=(16, 24, 3), **changes):
     model = keras_hub.models.ViTBackbone(image_shape, **{**SIZES, **changes})
-    return randomise(model, rng, scale=0.2)
+    return randomize(model, rng, scale=0.2)
 
 
 def classifier(rng, pooling="token", intermediate_dim=None, **changes):
@@ -35,7 +35,7 @@ def classifier(rng, pooling="token", intermediate_dim=None, **changes):
         pooling=pooling,
         intermediate_dim=intermediate_dim,
     )
-    return randomise(model, rng, scale=0.2)
+    return randomize(model, rng, scale=0.2)
 
 
 def images_for(rng, channels=3):
@@ -149,7 +149,7 @@ def test_every_option_agrees_or_is_refused(
         **dict.fromkeys(biases, False),
     )
     head = {"pooling": pooling, "activation": activation, "intermediate_dim": intermediate_dim}
-    theirs = randomise(keras_hub.models.ViTImageClassifier(backbone, 5, **head), rng, scale=0.2)
+    theirs = randomize(keras_hub.models.ViTImageClassifier(backbone, 5, **head), rng, scale=0.2)
     preset, bare = tmp_path / "preset", tmp_path / "bare.weights.h5"
     theirs.save_to_preset(preset)
     theirs.save_weights(bare)
@@ -181,12 +181,12 @@ def test_every_option_agrees_or_is_refused(
     assert_agrees(weights.load(model, bare), theirs, images)
     model = vit_keras.open(preset)
     assert_agrees(model, theirs, images)
-    randomise(model, rng, scale=0.2)
+    randomize(model, rng, scale=0.2)
     weights.save(model, tmp_path / "back", format="keras_hub")
     opened = keras_hub.models.ViTImageClassifier.from_preset(str(tmp_path / "back"))
     assert_agrees(model, opened, images)
     weights.save(model, tmp_path / "back.weights.h5", format="keras_hub")
-    randomise(opened, rng).load_weights(tmp_path / "back.weights.h5")
+    randomize(opened, rng).load_weights(tmp_path / "back.weights.h5")
     assert_agrees(model, opened, images)
 
 
@@ -223,7 +223,7 @@ def test_classifiers_that_read_other_tokens_are_refused(rng, tmp_path):
 
 def test_the_activation_of_a_loaded_head_stays_and_is_stated(rng, tmp_path):
     theirs = keras_hub.models.ViTImageClassifier(backbone(rng), 5, activation=keras.ops.softmax)
-    randomise(theirs, rng, scale=0.2).save_to_preset(tmp_path)
+    randomize(theirs, rng, scale=0.2).save_to_preset(tmp_path)
     images, ours = images_for(rng), build(num_layers=3)
     with pytest.warns(UserWarning, match="activation 'softmax'.*None, which stays"):
         weights.load(ours, tmp_path)

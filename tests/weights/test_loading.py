@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import randomise, weights_by_path
+from tests.helpers import randomize, weights_by_path
 from vit_keras.models import VisionTransformer
 from vit_keras.weights import load, save_model
 
@@ -16,8 +16,8 @@ def model(**changes):
 
 def test_misfits_are_listed_and_the_model_stays_as_it_was(rng, tmp_path):
     path = str(tmp_path / "a.keras")
-    save_model(randomise(model(num_layers=3, num_classes=4), rng), path)
-    target = randomise(model(representation_size=6), rng)
+    save_model(randomize(model(num_layers=3, num_classes=4), rng), path)
+    target = randomize(model(representation_size=6), rng)
     before = weights_by_path(target)
     with pytest.raises(ValueError) as error:
         load(target, path)
@@ -31,7 +31,7 @@ def test_misfits_are_listed_and_the_model_stays_as_it_was(rng, tmp_path):
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "text"])
 def test_corrupt_file_is_named(rng, tmp_path, damage):
     path = tmp_path / "a.keras"
-    save_model(randomise(model(), rng), path)
+    save_model(randomize(model(), rng), path)
     data = bytearray(path.read_bytes())
     if damage == "flipped":
         middle = len(data) // 2
@@ -54,7 +54,7 @@ def test_missing_and_unknown_files_are_named(tmp_path):
 
 def test_saving_replaces_a_file_at_once(rng, tmp_path, monkeypatch):
     path = tmp_path / "a.keras"
-    first = randomise(model(), rng)
+    first = randomize(model(), rng)
     save_model(first, path)
     second = model(num_layers=1)
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests import reference
-from tests.helpers import assert_close, randomise, weights_by_path
+from tests.helpers import assert_close, randomize, weights_by_path
 from vit_keras import applications, weights
 from vit_keras.weights import lookup, names, save
 
@@ -101,7 +101,7 @@ def test_documentation_lists_the_names():
 
 def test_named_weights_come_from_the_server_into_the_model(serve, tmp_path, rng):
     """A file in the published format is downloaded, and its names and its GELU are right."""
-    source = randomise(applications.ViTTi16(classes=1000), rng, scale=0.05)
+    source = randomize(applications.ViTTi16(classes=1000), rng, scale=0.05)
     save(source, tmp_path / "published.npz", format="google")
     row = lookup("Ti/16", "augreg-imagenet")
     server = serve(files={f"/{row.path}": (tmp_path / "published.npz").read_bytes()})

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomise, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from tests.peers import peer
 from tests.weights.builds import assert_equal_weights
 from vit_keras import weights
@@ -131,7 +131,7 @@ def test_models_of_other_families_are_not_written(rng, tmp_path):
         ({**clip, "num_classes": 5, "classifier": "map"}, "Received: classifier='map'"),
         ({"num_classes": 5, "head_use_bias": False}, "`embedding/bias` is not 0"),
     ):
-        model = randomise(VisionTransformer(16, 8, 16, 1, 2, 24, **changes), rng)
+        model = randomize(VisionTransformer(16, 8, 16, 1, 2, 24, **changes), rng)
         with pytest.raises(ValueError, match=message):
             weights.save(model, tmp_path / "folder", format="open_clip")
 

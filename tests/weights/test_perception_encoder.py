@@ -3,7 +3,7 @@
 import pytest
 
 import vit_keras
-from tests.helpers import GOLDEN, assert_close, randomise
+from tests.helpers import GOLDEN, assert_close, randomize
 from tests.weights.builds import assert_equal_weights
 from vit_keras import weights
 from vit_keras.models import VisionTransformer
@@ -24,7 +24,7 @@ DESIGNS = {
 
 
 def build(rng, design):
-    return randomise(VisionTransformer(24, 8, 16, 2, 2, 40, **DESIGNS[design]), rng)
+    return randomize(VisionTransformer(24, 8, 16, 2, 2, 40, **DESIGNS[design]), rng)
 
 
 @pytest.mark.on("torch")

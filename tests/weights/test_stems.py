@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import GOLDEN, assert_close, randomise, to_numpy, weights_by_path
+from tests.helpers import GOLDEN, assert_close, randomize, to_numpy, weights_by_path
 from tests.weights.builds import SMALL, assert_equal_weights, other_numerics
 from vit_keras import weights
 from vit_keras.models import HybridViT, ResNet
@@ -17,12 +17,12 @@ STEM = {"resnet_layers": (1, 2), "resnet_width": 0.5}
 
 def hybrid(rng=None, image_size=(16, 24), patch_size=1, **changes):
     model = HybridViT(image_size, patch_size=patch_size, **{**STEM, **SMALL, **changes})
-    return model if rng is None else randomise(model, rng, scale=0.2)
+    return model if rng is None else randomize(model, rng, scale=0.2)
 
 
 def bit(rng=None, **changes):
     model = ResNet(**{"image_size": 24, **STEM, "num_classes": 5, **changes})
-    return model if rng is None else randomise(model, rng, scale=0.2)
+    return model if rng is None else randomize(model, rng, scale=0.2)
 
 
 def arrays_of(path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import vit_keras
-from tests.helpers import assert_close, randomise, weights_by_path
+from tests.helpers import assert_close, randomize, weights_by_path
 from tests.weights.builds import assert_equal_weights, build
 from vit_keras import weights
 from vit_keras.models import VisionTransformer, with_image_size
@@ -199,7 +199,7 @@ def test_other_models_load_native_files(rng, tmp_path):
         inner = build(num_classes=None)
         return keras.Sequential([inner, keras.layers.Dense(3, name="top")], name="nested")
 
-    source = randomise(classifier(), rng)
+    source = randomize(classifier(), rng)
     source.save_weights(tmp_path / "own.weights.h5")
     assert_equal_weights(source, weights.load(classifier(), tmp_path / "own.weights.h5"))
 

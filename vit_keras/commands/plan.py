@@ -76,7 +76,7 @@ def _column(plan, choice, price) -> dict[str, Any]:
     names = ("weights", "moments", "average", "sums", "batch", "activations", "gradients", "copies")
     days, cost = plan.days(choice), plan.cost(choice, price) if price is not None else None
     return {
-        "rematerialise": choice.rematerialise,
+        "rematerialize": choice.rematerialize,
         "accumulation_steps": choice.accumulation_steps,
         "images_at_a_time": memory.images,
         **{f"{name}_gb": getattr(memory, name) / GB for name in names},
@@ -150,7 +150,7 @@ def _lines(plan, columns):
     if plan.device.flops:
         yield f"assumed: products reach {plan.utilization:.0%} of the peak; all else overlaps"
     width = max(map(len, ROWS.values()))
-    yield f"\n{'':{width}}  {'all kept':>14}  {'rematerialise':>14}"
+    yield f"\n{'':{width}}  {'all kept':>14}  {'rematerialize':>14}"
     for name, text in ROWS.items():
         values = [column.get(name) for column in columns]
         if any(value not in (None, 0) for value in values) or name == "fits":

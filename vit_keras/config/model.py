@@ -77,7 +77,7 @@ class ModelConfig:
             for what the weights or the family say, or true
         rounding: what the resize rounds to whole numbers, as `Preprocessing.rounding`: none,
             torchvision or transformers; null for what the weights say, or torchvision
-        rematerialise: recompute the blocks' activations in the backward pass, which saves memory
+        rematerialize: recompute the blocks' activations in the backward pass, which saves memory
         weights: checkpoint to start from: a run, a file or folder of any format, or a published
             name; it brings its architecture, and the head starts anew
     """
@@ -110,7 +110,7 @@ class ModelConfig:
     decoder: Literal["multilevel", "linear"] = "multilevel"
     antialias: bool | None = None
     rounding: Literal["none", "torchvision", "transformers"] | None = None
-    rematerialise: bool = False
+    rematerialize: bool = False
     weights: str | None = None
 
     def __post_init__(self):

@@ -102,10 +102,10 @@ DINO_RULES: tuple[Rule, ...] = (
 )
 
 
-COLORS = {"mean_colour": 1, "colours_4x4": 16}  # predictions of a patch, each of one color
+COLORS = {"mean_color": 1, "colors_4x4": 16}  # predictions of a patch, each of one color
 PUBLISHED = {  # the target and the fraction of corrupted patches of each objective
-    "masked_patch": ("mean_colour", 0.5),
-    "mae": ("normalised_patch", 0.75),
+    "masked_patch": ("mean_color", 0.5),
+    "mae": ("normalized_patch", 0.75),
 }
 # Fields of classifiers and labels, which stay at their defaults with a pretext objective.
 LABELS_ALONE = (
@@ -131,10 +131,10 @@ class PretextConfig:
         objective: none for a classifier; masked_patch, which encodes all tokens and predicts the
             corrupted patches from theirs; mae, whose encoder sees the visible patches alone; or
             dino, where a student predicts the outputs of a teacher for other views of an image
-        target: what to predict of a corrupted patch: mean_colour, its mean in 2 ** bits levels a
-            channel, with a class for each color; colours_4x4, the same for each of its 16 parts;
-            patch, its pixels by squared error; normalised_patch, its pixels less their mean over
-            their deviation. null for the published one: mean_colour, or normalised_patch for mae
+        target: what to predict of a corrupted patch: mean_color, its mean in 2 ** bits levels a
+            channel, with a class for each color; colors_4x4, the same for each of its 16 parts;
+            patch, its pixels by squared error; normalized_patch, its pixels less their mean over
+            their deviation. null for the published one: mean_color, or normalized_patch for mae
         corrupt: fraction of the patches to corrupt; null for the published one, 0.5, or 0.75 for
             mae
         bits: bits of a channel of a color; 3 give 512 colors, or 8 grays
@@ -145,7 +145,7 @@ class PretextConfig:
     """
 
     objective: Literal["none", "masked_patch", "mae", "dino"] = "none"
-    target: Literal["mean_colour", "colours_4x4", "patch", "normalised_patch"] | None = None
+    target: Literal["mean_color", "colors_4x4", "patch", "normalized_patch"] | None = None
     corrupt: float | None = None
     bits: int = 3
     decoder_hidden_size: int = 512
@@ -176,7 +176,7 @@ class PretextConfig:
         return self.target or PUBLISHED[self.objective][0]
 
     @property
-    def predicts_colours(self) -> bool:
+    def predicts_colors(self) -> bool:
         return not self.is_dino and self.predicted in COLORS
 
     def corrupted(self, patches: int) -> int:
@@ -186,7 +186,7 @@ class PretextConfig:
 
     def outputs(self, patch_size: tuple[int, int], channels: int) -> tuple[int, int]:
         """Predictions for a patch, and their width: 1 or 16 over all colors, or 1 over pixels."""
-        if self.predicts_colours:
+        if self.predicts_colors:
             return COLORS[self.predicted], 2 ** (self.bits * channels)
         return 1, math.prod(patch_size) * channels
 
@@ -201,9 +201,9 @@ class PretextConfig:
         self._check_model(run.model)
         if self.is_dino:
             self.dino.check(run)
-        elif self.predicted == "colours_4x4" and any(size % 4 for size in run.model.patch):
+        elif self.predicted == "colors_4x4" and any(size % 4 for size in run.model.patch):
             raise ValueError(
-                "`pretext.target` colours_4x4 needs patches whose sides 4 divides. "
+                "`pretext.target` colors_4x4 needs patches whose sides 4 divides. "
                 f"Received: {run.model.patch[0]}x{run.model.patch[1]}"
             )
 

@@ -72,7 +72,7 @@ class Masking:
         if weights is not None:
             loss_weights *= weights[:, None]
         targets = self.targets(images)
-        if self.config.predicts_colours:
+        if self.config.predicts_colors:
             loss_weights = np.repeat(loss_weights, targets.shape[1] // self.patches, axis=1)
         return (images, drawn["source"]), targets, loss_weights
 
@@ -84,7 +84,7 @@ class Masking:
             base 2 ** bits, the first channel first. Or pixels, `(B, N, p²·C)`, row by row, as the
             model gets them.
         """
-        if not self.config.predicts_colours:
+        if not self.config.predicts_colors:
             patches = self._cells(images, self.grid)  # (B, N, p²·C)
             if self.config.predicted == "patch":
                 return patches
@@ -92,7 +92,7 @@ class Masking:
             variance = patches.var(axis=-1, keepdims=True, ddof=unbiased)
             mean = patches.mean(axis=-1, keepdims=True)
             return (patches - mean) / np.sqrt(variance + np.float32(VARIANCE_EPSILON))
-        side = 4 if self.config.predicted == "colours_4x4" else 1
+        side = 4 if self.config.predicted == "colors_4x4" else 1
         rows, columns = self.grid
         means = self._means(images, (rows * side, columns * side))  # (B, rows·s, columns·s, C)
         levels = 2**self.config.bits

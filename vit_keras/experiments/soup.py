@@ -17,7 +17,7 @@ from vit_keras.support.tasks import Task
 
 TRIALS = "dev-lr-*"  # the folders of a sweep's trials, which leave out the same pictures
 # What layers say of themselves that does not change what a trained model computes.
-TRAINING_ALONE = ("seed", "trainable", "name", "dtype", "rematerialise")
+TRAINING_ALONE = ("seed", "trainable", "name", "dtype", "rematerialize")
 TRAINING_SUFFIXES = ("_rate", "_initializer", "_regularizer", "_constraint")
 
 

@@ -34,7 +34,7 @@ class Dropout(keras.layers.Dropout):
         return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape, seed=seed)
 
 
-def rematerialise(function, x, dropouts):
+def rematerialize(function, x, dropouts):
     """Computes `function(x)` without keeping its inner activations for the backward pass.
 
     The backward pass computes them again. The seeds of the dropouts are drawn here: drawn inside

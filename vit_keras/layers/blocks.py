@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from vit_keras.layers.attention import MultiHeadDotProductAttention, weights_dtype
-from vit_keras.layers.base import NORMALIZATIONS, Dropout, SeededLayer, check_rates, rematerialise
+from vit_keras.layers.base import NORMALIZATIONS, Dropout, SeededLayer, check_rates, rematerialize
 from vit_keras.layers.block_options import PAPER, BlockOptions
 from vit_keras.layers.mlp import MLPS
 
@@ -67,7 +67,7 @@ class EncoderBlock(SeededLayer):
             image. The branches that stay are scaled by 1 / (1 - rate).
         gelu: As in `MlpBlock`.
         layer_norm_epsilon: The number added to the variances of both normalizations.
-        rematerialise: Whether training keeps only the input of the block for the backward pass,
+        rematerialize: Whether training keeps only the input of the block for the backward pass,
             which then computes the rest again.
         position_embedding: As in `MultiHeadDotProductAttention`.
         grid: As in `MultiHeadDotProductAttention`.
@@ -104,7 +104,7 @@ class EncoderBlock(SeededLayer):
         stochastic_depth_rate: float = 0.0,
         gelu: str = "exact",
         layer_norm_epsilon: float = 1e-6,
-        rematerialise: bool = False,
+        rematerialize: bool = False,
         position_embedding: str | None = None,
         grid: tuple[int, int] | None = None,
         options: BlockOptions | dict | None = None,
@@ -116,7 +116,7 @@ class EncoderBlock(SeededLayer):
         self.dropout_rate, self.attention_dropout_rate = dropout_rate, attention_dropout_rate
         self.stochastic_depth_rate = stochastic_depth_rate
         self.gelu, self.layer_norm_epsilon = gelu, layer_norm_epsilon
-        self.rematerialise = rematerialise
+        self.rematerialize = rematerialize
         self.position_embedding = position_embedding
         self.options = BlockOptions.of(options)
         self._make_branches(grid)
@@ -167,10 +167,10 @@ class EncoderBlock(SeededLayer):
             layer.build(input_shape)
 
     def call(self, inputs, training=None, return_attention_weights=False):
-        if self.rematerialise and training:  # in the backward pass, after this call has ended
+        if self.rematerialize and training:  # in the backward pass, after this call has ended
             options = {"training": training, "return_attention_weights": return_attention_weights}
             compute = functools.partial(self.compute, **options)
-            return rematerialise(compute, inputs, self.dropouts)
+            return rematerialize(compute, inputs, self.dropouts)
         return self.compute(inputs, training, return_attention_weights)
 
     @property
@@ -221,7 +221,7 @@ class EncoderBlock(SeededLayer):
             "stochastic_depth_rate": self.stochastic_depth_rate,
             "gelu": self.gelu,
             "layer_norm_epsilon": self.layer_norm_epsilon,
-            "rematerialise": self.rematerialise,
+            "rematerialize": self.rematerialize,
             "position_embedding": self.position_embedding,
             "grid": self.attention.grid,
             "options": None if self.options == PAPER else dataclasses.asdict(self.options),

@@ -85,7 +85,7 @@ def pretext_model(
     if before := x.shape[1] - patches:
         x = DropClassToken(before, dtype=layer("patches")["dtype"], name="patches")(x)
     x = _dense(predictions * width, x, layer, "prediction")
-    if config.predicts_colours:
+    if config.predicts_colors:
         x = keras.layers.Reshape((patches * predictions, width), name="colors")(x)
     return keras.Model([encoder.input, source], x, name=f"{encoder.name}_{config.objective}")
 
@@ -142,7 +142,7 @@ def _autoencoder(x, source, layers, grid, config, layer):
     x = AddSinCosPositions(grid, dtype=dtype, name="decoder_posembed")(x)
     epsilon = blocks[0].layer_norm_epsilon
     options: dict[str, Any] = {"gelu": blocks[0].gelu, "layer_norm_epsilon": epsilon}
-    options |= {"rematerialise": blocks[0].rematerialise}
+    options |= {"rematerialize": blocks[0].rematerialize}
     num_heads, mlp_dim = config.decoder_num_heads, MLP_RATIO * config.decoder_hidden_size
     for i in range(config.decoder_num_layers):
         x = EncoderBlock(num_heads, mlp_dim, **options, **layer(f"decoderblock_{i}"))(x)

@@ -56,7 +56,7 @@ def VisionTransformer(
     channels: int = 3,
     classifier_activation=None,
     head_bias: float = 0.0,
-    rematerialise: bool = False,
+    rematerialize: bool = False,
     input_tensor=None,
     dtype=None,
     seed: int | None = None,
@@ -101,7 +101,7 @@ def VisionTransformer(
         channels: Channels of the images.
         classifier_activation: Activation of `head`; None gives logits.
         head_bias: Initial value of the biases of `head`, whose kernel starts at zero.
-        rematerialise: Whether to compute the activations of the blocks again in the backward pass,
+        rematerialize: Whether to compute the activations of the blocks again in the backward pass,
             which saves memory for a third more work.
         input_tensor: A Keras tensor that stands for the images, with its own size.
         dtype: The dtype policy of all layers, such as "mixed_bfloat16".
@@ -142,7 +142,7 @@ def VisionTransformer(
     head = {"num_heads": num_heads, "mlp_dim": mlp_dim, **mlp}
     rates = {"dropout_rate": dropout_rate, "attention_dropout_rate": attention_dropout_rate}
     check_rates(**rates, stochastic_depth_rate=stochastic_depth_rate)
-    block = {**head, **rates, "rematerialise": rematerialise}
+    block = {**head, **rates, "rematerialize": rematerialize}
 
     x = image_input(image_size, channels, input_tensor)
     stem = {"use_bias": not design.pre_norm, "crop": design.crop_to_patches}

@@ -81,7 +81,7 @@ def compile_frozen(model: keras.Model, config) -> None:
     one = lambda x: keras.KerasTensor((1, *x.shape[1:]), x.dtype)
     targets = one(model.output)
     has_masks = config.learns_labels and task_of(model).kind == "masks"
-    if has_masks or (config.pretext.is_active and config.pretext.predicts_colours):
+    if has_masks or (config.pretext.is_active and config.pretext.predicts_colors):
         targets = keras.KerasTensor(targets.shape[:-1], "int32")
     if config.distill.is_active:
         targets = keras.KerasTensor((1, model.output.shape[-1]))

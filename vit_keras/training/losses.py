@@ -253,7 +253,7 @@ def build_loss(config, task: Task = CLASSES) -> keras.losses.Loss:
     if config.pretext.is_dino:
         return ComputedLoss()
     if config.pretext.is_active:
-        if config.pretext.predicts_colours:
+        if config.pretext.predicts_colors:
             return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         return keras.losses.MeanSquaredError()
     return LOSSES[config.loss or task.row.losses[0]](config, task)

@@ -256,7 +256,7 @@ def pretext_metrics(pretext) -> list:
     """Returns the metrics of a `PretextConfig`."""
     if pretext.is_dino:
         return [keras.metrics.MeanMetricWrapper(teacher_entropy, name="teacher_entropy")]
-    return ["accuracy"] if pretext.predicts_colours else []
+    return ["accuracy"] if pretext.predicts_colors else []
 
 
 def distillation_metrics(config) -> list[keras.metrics.Metric]:

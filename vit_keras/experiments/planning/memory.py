@@ -75,7 +75,7 @@ def _block(layer, shape, images, itemsize) -> Kept:
         masks += layer.num_heads * length * sequences * length // size
     halves = size * width * FLOAT32 * branches  # normalized in float32
     gradients = size * (2 * width + max(layer.mlp_dim, 4 * width)) * itemsize
-    dropped = size * width * itemsize if layer.rematerialise else None
+    dropped = size * width * itemsize if layer.rematerialize else None
     total = elements * itemsize + halves + size * masks  # a mask has a byte an element
     return Kept(total, workspace=gradients, input=dropped)
 
@@ -302,7 +302,7 @@ def split_bytes(holder: keras.Model | keras.layers.Layer, replicas: int) -> floa
 def repeated_blocks(model: keras.Model) -> list[EncoderBlock]:
     """The blocks that the backward pass computes again."""
     return [
-        layer for layer in model.layers if isinstance(layer, EncoderBlock) and layer.rematerialise
+        layer for layer in model.layers if isinstance(layer, EncoderBlock) and layer.rematerialize
     ]
 
 

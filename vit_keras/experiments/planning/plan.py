@@ -83,7 +83,7 @@ def communication(model: keras.Model, config: Config, devices: int) -> Communica
         model: The model of the run, also one without values.
         config: The run. With `optimizer.accumulation_steps`, XLA adds the gradients of each part of
             the batch up over the devices, so that an update sends as many times as much. Blocks
-            that `model.rematerialise` computes again gather their weights again.
+            that `model.rematerialize` computes again gather their weights again.
         devices: How many devices share each batch.
 
     Example:
@@ -139,7 +139,7 @@ def device_flops(model: keras.Model, config: Config, devices: int) -> float:
     """The floating-point operations of an update on each device.
 
     A training step is three forward passes, as in `training_exaflops`. Blocks that
-    `model.rematerialise` computes again take a fourth.
+    `model.rematerialize` computes again take a fourth.
 
     Args:
         model: The model of the run, also one without values.
@@ -196,7 +196,7 @@ class Choice:
     """A run with or without rematerialization.
 
     Attributes:
-        rematerialise: Whether the backward pass computes the blocks' activations again.
+        rematerialize: Whether the backward pass computes the blocks' activations again.
         accumulation_steps: In how many parts a device computes its images.
         memory: What that takes on each device.
         fits: Whether the device has as much memory.
@@ -205,7 +205,7 @@ class Choice:
         time: The time of an update, None for a device whose rates are not known.
     """
 
-    rematerialise: bool
+    rematerialize: bool
     accumulation_steps: int
     memory: Memory
     fits: bool
@@ -340,15 +340,15 @@ def _check(config, device, devices, utilization):
         )
 
 
-def _choice(model, config, device, devices, utilization, rematerialise, steps) -> Choice:
+def _choice(model, config, device, devices, utilization, rematerialize, steps) -> Choice:
     for layer in model.layers:
         if isinstance(layer, EncoderBlock):
-            layer.rematerialise = rematerialise
+            layer.rematerialize = rematerialize
     for count in [steps] if steps else _divisions(config, device, devices):
         optimizer = dataclasses.replace(config.optimizer, accumulation_steps=count)
         config = dataclasses.replace(config, optimizer=optimizer)
         if device.flops is None:
-            repeated = dataclasses.replace(config.model, rematerialise=rematerialise)
+            repeated = dataclasses.replace(config.model, rematerialize=rematerialize)
             memory = compiled_memory(
                 dataclasses.replace(config, model=repeated), model.output_shape[-1]
             )
@@ -360,7 +360,7 @@ def _choice(model, config, device, devices, utilization, rematerialise, steps) -
     operations = device_flops(model, config, devices)
     time = step_time(model, memory, messages, config, devices, device, utilization)
     fits = memory.total <= device.memory
-    return Choice(rematerialise, count, memory, fits, messages, operations, time)
+    return Choice(rematerialize, count, memory, fits, messages, operations, time)
 
 
 def _divisions(config, device, devices) -> list[int]:

@@ -220,7 +220,7 @@ class _Piece:
 
 def _kind_of(layer) -> str:
     """What training does with a layer that cannot be part of a graph; "" for nothing."""
-    if getattr(layer, "rematerialise", False):
+    if getattr(layer, "rematerialize", False):
         return "again"
     is_random = getattr(layer, "seed_generator", None) is not None and not hasattr(layer, "drawn")
     return "random" if is_random else ""
