@@ -1,4 +1,4 @@
-"""What a program keeps on a machine: compiled programs between starts, memory between steps."""
+"""What a program keeps on a machine between starts and steps, and what the machine has."""
 
 import functools
 import hashlib
@@ -8,8 +8,6 @@ import pathlib
 import platform
 from ctypes import CDLL, c_size_t, c_void_p
 from typing import NotRequired, TypedDict
-
-import keras
 
 from vit_keras.support.json_files import read_json
 
@@ -137,6 +135,8 @@ class Environment(TypedDict):
 
 def describe_environment() -> dict[str, str | int | None]:
     """The backend, versions and machine, for a reader who wants the same numbers."""
+    import keras
+
     versions: dict[str, str | None] = {}
     for package in PACKAGES:
         try:
