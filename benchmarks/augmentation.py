@@ -68,13 +68,13 @@ def timm_batches(paths, **arguments):
         yield torch.stack([change(picture) for picture in pictures]).numpy()
 
 
-def torchvision_road(layers, share):
+def torchvision_road(layers, magnitude):
     """RandAugment by torchvision's kernels for tensors, drawn by the generator."""
     import torch
 
     v2 = peer("torchvision.transforms.v2")
     torch.set_num_threads(1)
-    change = v2.RandAugment(layers, int(share * 30), fill=[128.0] * 3)
+    change = v2.RandAugment(layers, int(magnitude), fill=[128.0] * 3)
 
     def apply(image, rng):
         torch.manual_seed(int(rng.integers(2**31)))
@@ -109,7 +109,7 @@ def write_pictures(folder, count):
 
     write_images(pathlib.Path(folder), count)
     split = data.load(f"folder:{folder}", 3, DataConfig(test_percent=0)).split("train")
-    return split, [split.origin.name(i) for i in range(len(split))]
+    return split, [split.name(i) for i in range(len(split))]
 
 
 def our_steps(case):
@@ -150,15 +150,15 @@ def main():
     parser.add_argument("--epochs", type=int, default=4, help="how often a turn takes each of them")
     parser.add_argument("--rounds", type=int, default=9, help="how many times all take turns")
     options = parser.parse_args()
-    from vit_keras.data import randaugment
+    from vit_keras.data import policies
     from vit_keras.support import machine
 
     machine.keep_memory()
-    randaugment.LIBRARIES["torchvision"] = torchvision_road
+    policies.LIBRARIES["torchvision"] = torchvision_road
     with tempfile.TemporaryDirectory() as folder:
         split, paths = write_pictures(folder, options.images)
         theirs = lambda arguments: lambda: timm_batches(paths * options.epochs, **arguments)
-        libraries = ("pillow", *randaugment.LIBRARIES)
+        libraries = ("pillow", *policies.LIBRARIES)
         roads = {library: {**RANDAUGMENT, "library": library} for library in libraries}
         fields = MIXINGS if options.mixing else roads if options.roads else POLICIES
         candidates = {} if options.mixing else {name: theirs(TIMM[name]) for name in TIMM}

@@ -24,7 +24,6 @@ CHANGES = {
     "bit": {"crop": "bit"},
     "pillow": {"randaugment_layers": 2, "mixup_alpha": 0.4, "cutmix_alpha": 1.0},
     "jitter and erasing": {"policy": "trivialaugment", "color_jitter": 0.4, "erasing": 0.8},
-    "keras": {"randaugment_layers": 2, "library": "keras"},
     "keras_cv": {"randaugment_layers": 2, "library": "keras_cv"},
 }
 

@@ -114,7 +114,7 @@ def test_names_of_a_validation_split_stand_for_each_other(tmp_path):
     assert grays(dataset.split("dev")) == grays(dataset.split("validation")) == [1, 1]
     (tmp_path / "val").rename(tmp_path / "test")
     dataset = data.load(f"folder:{tmp_path}", 1, DataConfig(test_split="dev"))
-    with pytest.raises(ValueError, match="Received: split='dev'.* with --data.test_split test$"):
+    with pytest.raises(ValueError, match="one of 'train', 'test', .*Received: split='dev'"):
         dataset.split("dev")
 
 
@@ -162,12 +162,10 @@ def test_slices_of_a_training_folder_are_of_all_of_it(train_alone):
 
 def test_a_training_folder_without_a_held_out_share_names_the_remedy(train_alone):
     dataset = train_alone(test_percent=0)
-    remedy = "set data.test_percent above 0, add a split called test or .* or dev, or hold out a"
-    for name in ("test", "val", "valid[:5]"):
-        with pytest.raises(ValueError, match=rf"must be one of 'train', or a slice .*{remedy}"):
+    message = r"must be one of 'train', or a slice .*Received: split='{}'. .*data.test_percent"
+    for name in ("test", "val", "other"):
+        with pytest.raises(ValueError, match=message.format(name)):
             dataset.split(name)
-    with pytest.raises(ValueError, match=r"Received: split='other'$"):
-        dataset.split("other")
 
 
 def test_faults_of_a_folder_are_named(plain, tmp_path):
@@ -188,10 +186,6 @@ def test_faults_of_a_folder_are_named(plain, tmp_path):
     for name in ("train/ant", "train/bee", "test/ant", "test/wasp"):
         write(tmp_path / "own" / name / "1.png", 1)
     refused(r"Every class of 'test' must be one of 'train'. Received: \['wasp'\]", tmp_path / "own")
-    with pytest.raises(
-        ValueError, match="must be 1 .*, 3 .* positive number. Received: channels=0"
-    ):
-        data.load(f"folder:{plain}", 0)
     with pytest.raises(ValueError, match="`data.test_percent` must be at least 0 and below 100"):
         DataConfig(test_percent=100)
 
@@ -223,7 +217,7 @@ def test_changed_data_are_refused(plain, tmp_path):
     run.mkdir()
     load = lambda: data.load(f"folder:{root}", 3, DataConfig(test_percent=0))
     data.check_unchanged(load(), run)
-    assert load().fingerprint["images"]["train"] == COUNTS
+    assert fingerprints.fingerprint(load())["images"]["train"] == COUNTS
     data.check_unchanged(load(), run)  # a run may go on
 
     def refused(message):
@@ -231,13 +225,13 @@ def test_changed_data_are_refused(plain, tmp_path):
             data.check_unchanged(load(), run)
 
     Image.new("RGB", (30, 40), "red").save(root / "bee" / "1.png")
-    refused("has changed since.*train: as many images, but other names or sizes")
+    refused("has changed since.*train: as many images, but other names, sizes or contents")
     shutil.copytree(plain, root, dirs_exist_ok=True)
     data.check_unchanged(load(), run)  # the same bytes at other times
     flipped = bytearray((root / "bee" / "1.png").read_bytes())
     flipped[-20] ^= 1
     (root / "bee" / "1.png").write_bytes(flipped)
-    refused(r"has changed since.*train: files of the same names and sizes, but other contents")
+    refused(r"has changed since.*train: as many images, but other names, sizes or contents")
     (root / "bee" / "1.png").unlink()
     refused("train/bee: 10 images then, 9 now.*begin another run with another --workdir")
     (root / "cat").rename(root / "dog")

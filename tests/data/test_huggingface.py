@@ -145,7 +145,7 @@ def test_faults_are_named(library, tmp_path):
     several = saved("several", a=(number, [0, 1, 2]), b=(real, [0, 1, 2]))
     for fields, message in {
         (): r"One column must hold the classes. Received: hf:.* with \{.*'a': 'int64'.*Name it in",
-        ("c",): "must be columns of the data set. Received: .'c'.*'a': 'int64'",
+        ("c",): r"\['c'\] not in the dataset. Current columns in the dataset: \[.*'a'",
     }.items():
         with pytest.raises(ValueError, match=message):
             load(several, label_columns=fields)
@@ -154,7 +154,7 @@ def test_faults_are_named(library, tmp_path):
     library.Dataset.from_dict({"label": [0, 1]}).save_to_disk(tmp_path / "texts")
     with pytest.raises(ValueError, match="needs a column of images. Received: hf:.*'int64'"):
         load(tmp_path / "texts")
-    with pytest.raises(FileNotFoundError, match=r"hf:/none cannot be opened \(.*Give hf:USER/NAME"):
+    with pytest.raises(FileNotFoundError, match=r"hf:/none cannot be opened \("):
         load("/none")
     (tmp_path / "clone" / "data").mkdir(parents=True)
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"

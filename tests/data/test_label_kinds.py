@@ -125,7 +125,7 @@ def test_changed_numbers_are_refused(pictures, tmp_path):
     data.check_unchanged(opened(tmp_path, columns), run)
     data.check_unchanged(opened(tmp_path, columns), run)
     columns["label"][0] = 1.25
-    with pytest.raises(ValueError, match="train: as many images, but other names or sizes of fil"):
+    with pytest.raises(ValueError, match="train: as many images, but other names, sizes or cont"):
         data.check_unchanged(opened(tmp_path, columns), run)
 
 

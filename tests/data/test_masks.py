@@ -150,7 +150,7 @@ def test_held_out_masks_take_the_nearest_pixel(folder):
 def test_pairs_that_do_not_match_are_all_named(folder):
     (folder / "train" / "masks" / "p03.png").unlink()
     shutil.copy(folder / "train" / "masks" / "p00.png", folder / "train" / "masks" / "extra.png")
-    message = r"1 pictures without a mask, such as \['p03'\] and 1 masks.*such as \['extra'\]"
+    message = r"with 2 that lack the other, such as \['extra', 'p03'\]"
     with pytest.raises(ValueError, match=message):
         data.load(f"folder:{folder}", 3)
     shutil.rmtree(folder / "test" / "masks")
@@ -167,7 +167,7 @@ FAULTS = {
     ),
     "numbers": (
         np.full((40, 32), 9, "uint8"),
-        r"classes from 0 to 2, or 255 for no class.*it holds 9\b",
+        r"levels, without 255 for no class, of a mask must be 0, 1, 2; it holds 9\b",
     ),
     "size": (np.zeros((40, 30), "uint8"), r"must have the same size.*32x40 pixels.*with 30x40"),
 }
@@ -255,7 +255,7 @@ WRONG = {  # how masks are written, options, and what is said
     "0, 128 and 255": (lambda n: n * 127, {}, "the levels 0, 127, 254. If each .*--data.mask_values 0,127,254"),
     "from 1 on": (lambda n: n + 1, {}, "the levels 1, 2, 3. If each"),
     "one level": (lambda n: n * 0, {}, "the levels 0. If each"),
-    "soft edges": (lambda n: np.arange(n.size).reshape(n.shape) % 200 + n * 0, {"mask_values": "0,255"}, "the levels of a mask must be 0, 255.*it holds 1, 2, 3.* and 191 more"),
+    "soft edges": (lambda n: np.arange(n.size).reshape(n.shape) % 200 + n * 0, {"mask_values": "0,255"}, "of a mask must be 0, 255; it holds 1, 2, 3.* and 191 more"),
     "colors": (lambda n: painted(n, COLORS), {}, "not colors, such as #000000, #0080ff, #ff0000. Give .* data.mask_colors, or beside"),
     "a color that is no class": (lambda n: painted(n, COLORS), {"mask_colors": "#000000,#ff0000"}, "the colors of a mask must be #000000, #ff0000; it holds #0080ff"),
     "a color twice": (lambda n: n, {"mask_colors": "#000000,0 0 0"}, "needs a level or a color of its own"),

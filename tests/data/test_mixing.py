@@ -9,7 +9,6 @@ from tests.helpers import assert_close
 from vit_keras.config import AugmentConfig
 from vit_keras.data.augment import Mixing
 from vit_keras.data.batches import PAIR, generator
-from vit_keras.data.randaugment import on_tensorflow
 
 pytestmark = pytest.mark.nightly_on("jax")  # beside TensorFlow, torch shows what Keras' layers do
 
@@ -42,11 +41,11 @@ def test_neighbors_are_mixed_as_published(rng, alphas):
         mask[top:bottom, left:right] = True
     kept = 1 - inside.mean(axis=(1, 2, 3), dtype="float32")
     changes = [{"mix_weight": weights}, {"batch_masks": inside, "mix_weight": kept}]
-    with on_tensorflow(*layers):
-        for layer, mix in zip(layers, changes):
-            mix["permutation_order"] = order
-            pictures = layer.transform_images(tf.constant(pictures), mix)
-            labels = layer.transform_labels(tf.constant(labels), mix)
+    for layer, mix in zip(layers, changes):
+        layer.backend.set_backend("tensorflow")
+        mix["permutation_order"] = order
+        pictures = layer.transform_images(tf.constant(pictures), mix)
+        labels = layer.transform_labels(tf.constant(labels), mix)
     np.testing.assert_array_equal(images, pictures)
     assert_close(targets, labels, rtol=1e-6)
 

@@ -99,8 +99,6 @@ def test_wrong_sizes_of_batches_are_named(split):
         data.train_batches(
             split, **order, batch=6, augment_config=AugmentConfig(mixup_alpha=1), shard=(0, 2)
         )
-    with pytest.raises(ValueError, match="needs `num_classes`"):
-        data.eval_batches(split, **PLAIN, batch=4, pad=True)
 
 
 def test_digits_are_scikit_learns_with_360_held_out():

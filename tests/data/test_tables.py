@@ -239,7 +239,7 @@ BROKEN = {
     "no such column": ("path,label\n{0},a\n", {"group_column": "who"}, "`data.group_column` must name a column. Received: 'who'"),
     "two files": ("path,label\nscan,a\n{1},b\n", {}, r"must name one file in each row.*'scan', which may be any of \['x/scan.png', 'y/scan.png'\]"),
     "an encoding that does not fit": ("path,label\n{0},é\n", {"encoding": "ascii"}, "must be text in .* with data.encoding='ascii'"),
-    "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"which has \['a'\] nowhere. Leave out its column"),
+    "no positives": ("path,a,b\n{0},0,1\n{1},0,0\n{2},0,1\n", {"label_columns": "a,b"}, r"which has \['a'\] nowhere. Leave it out"),
     "a pattern that does not match": ("path\n{0}\n{1}\n", {"label_pattern": "^x(.)"}, r"must match the name of each file.*2 names .*'007.png'"),
     "a pattern without a group": ("path\n{0}\n{1}\n", {"label_pattern": "."}, "with the class in brackets"),
 }  # fmt: skip

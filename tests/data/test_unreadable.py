@@ -51,7 +51,7 @@ def train_batches(dataset, start_step=0, crop="resize"):
 def test_the_next_readable_image_stands_in(root, tmp_path, crop):
     dataset = loaded(root, "skip")
     split = dataset.split("train")
-    names = [split.origin.name(i) for i in range(12)]
+    names = [split.name(i) for i in range(12)]
     bad = sorted(name for name in names if name.endswith(("/3.jpg", "/8.jpg")))
     for i in range(12):
         there = next(k % 12 for k in range(i, i + 12) if names[k % 12] not in bad)

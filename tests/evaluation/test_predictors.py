@@ -10,7 +10,6 @@ from PIL import Image
 from tests.exporting.builds import onnx_means
 from tests.helpers import assert_close, randomize, run_script
 from vit_keras import data, evaluation, exporting
-from vit_keras.data.dataset import Origin, UnreadableImages
 from vit_keras.models import Preprocessing, ResNet, VisionTransformer
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING
 from vit_keras.weights import save_model
@@ -229,8 +228,7 @@ def test_what_goes_wrong_is_named_before_the_images_are_read(rng, tmp_path):
 
 def test_everything_about_a_model_at_once(rng, tmp_path):
     predictor, images = model_of(), split(rng, 40)
-    named = Origin(None, lambda index: f"image {index}", 3, UnreadableImages())
-    images = data.Split(images.labels, images.read, origin=named)
+    images = data.Split(images.labels, images.read, name=lambda index: f"image {index}")
     randomize(predictor.model, rng, 0.6)
     lists = [[int(k) for k in rng.choice(5, rng.integers(0, 3), replace=False)] for _ in range(40)]
     (tmp_path / "real.json").write_text(json.dumps(lists))

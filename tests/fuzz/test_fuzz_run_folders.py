@@ -32,7 +32,7 @@ class Digits:
     name, kind, class_names = "digits", "classes", ("0", "1")
 
     class Split:
-        labels_are_known, origin = True, None
+        labels_are_known, files = True, None
 
         def __init__(self):
             import numpy as np

@@ -109,8 +109,7 @@ class AugmentConfig:
         erasing: share of the images of which a part is replaced by noise
         mixup_alpha: alpha of MixUp's Beta(alpha, alpha); 0 for none
         cutmix_alpha: alpha of CutMix' Beta(alpha, alpha); 0 for none
-        library: library of RandAugment: the published operations by Pillow, or Keras' or KerasCV's
-            own
+        library: library of RandAugment: the published operations by Pillow, or KerasCV's own
     """
 
     rotation_degrees: float = 0.0
@@ -125,7 +124,7 @@ class AugmentConfig:
     erasing: float = 0.0
     mixup_alpha: float = 0.0
     cutmix_alpha: float = 0.0
-    library: Literal["pillow", "keras", "keras_cv"] = "pillow"
+    library: Literal["pillow", "keras_cv"] = "pillow"
 
     def __post_init__(self):
         check_rules(self, "augment", AUGMENT_RULES)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from vit_keras.data.batches import StoredFeatures
     from vit_keras.data.dataset import Dataset, Split, from_arrays
     from vit_keras.data.datasets import DATASETS, load
+    from vit_keras.data.files import read_layout
     from vit_keras.data.fingerprints import check_unchanged, recorded_classes
-    from vit_keras.data.folder import read_layout
     from vit_keras.data.held_out import train_and_test, train_dev_test
     from vit_keras.data.masks import holds_masks
     from vit_keras.data.picture_paths import expand_pictures

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from vit_keras.data import policies
-from vit_keras.data.randaugment import randaugment
 from vit_keras.data.transforms import (
     as_array,
     as_picture,
@@ -223,8 +222,8 @@ class Augmentation:
         self.policies = policies.chosen(config)
         self.layer = None
         if config.randaugment_layers and config.library != "pillow":
-            layers, magnitude = config.randaugment_layers, config.randaugment_magnitude
-            self.layer = randaugment(config.library, layers, magnitude)
+            made = policies.LIBRARIES[config.library]
+            self.layer = made(config.randaugment_layers, config.randaugment_magnitude)
         self.mixing = Mixing(self.size, config) if mixes(config) else None
 
     def example(self, picture, label, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

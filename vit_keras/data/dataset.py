@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -102,25 +102,6 @@ def one_line(name: str) -> str:
     return name if name.isprintable() and not name.startswith('"') else json.dumps(name)
 
 
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """The source of encoded images, some of which may be unreadable.
-
-    Attributes:
-        files: Returns the name and the path of each file of the whole split.
-        name: Maps an index to the name of an image, such as its path.
-        channels: The number of channels, 1 or 3.
-        unreadable: Collects the images that cannot be read.
-        pixel_scale: The factor that brings the stored pixels to [0, 255].
-    """
-
-    files: Callable[[], Sequence[tuple[str, str | os.PathLike]]]
-    name: Callable[[int], str]
-    channels: int
-    unreadable: UnreadableImages
-    pixel_scale: int = 1
-
-
 def read_file(path: str) -> bytes:
     """Returns the bytes of a file; a pipe or a device, which may never end, is refused."""
     if not os.path.isfile(path):
@@ -138,13 +119,20 @@ class Split:
         read: Returns the image at an index, `(H, W, C)` of uint8, uint16, or floats.
         encoded: Replaces `read` for encoded pictures, which may be unreadable: returns the bytes
             and the label at an index.
-        origin: The source of encoded pictures.
+        name: Maps an index to the name of an image, such as its path; None if images have no names.
+        files: Returns the name and the path of each file of encoded pictures.
         size: N, if `labels` is a function.
         mask: Makes the label a mask: decodes what `encoded` returns in its place to `(H, W)` uint8,
             given the index, the bytes, and the picture's height and width. `labels` then says which
             classes it has, `(N, K)`.
         groups: The group of each image, such as a patient, which no division splits; empty for an
             image of its own. None without groups.
+
+    Attributes:
+        channels: The channels of encoded pictures; None for all of each file.
+        levels, bands: As in `read_as`.
+        pixel_scale: The factor that brings the stored pixels to [0, 255].
+        unreadable: Collects the images that cannot be read.
 
     Example:
         >>> split = data.load("digits", channels=1).split("test")
@@ -154,15 +142,28 @@ class Split:
     """
 
     def __init__(
-        self, labels, read=None, *, encoded=None, origin=None, size=None, mask=None, groups=None
+        self,
+        labels,
+        read=None,
+        *,
+        encoded=None,
+        name=None,
+        files=None,
+        size=None,
+        mask=None,
+        groups=None,
     ):
         self.labels_are_known = not callable(labels)
         self._labels = labels if callable(labels) else as_labels(labels)
         self._size = len(labels) if size is None else size
-        self._read, self._encoded, self.origin, self._mask = read, encoded, origin, mask
+        self._read, self._encoded, self._mask = read, encoded, mask
+        self.name: Any = name
+        self.files: Any = files
         self.groups: Sequence[str] | None = groups
+        self.channels: int | None = None
         self.levels: float | None = None
         self.bands: tuple[int, ...] = ()
+        self.pixel_scale, self.unreadable = 1, UnreadableImages()
 
     def __len__(self):
         return self._size
@@ -174,11 +175,6 @@ class Split:
         For masks, it says which classes are in each one, `(N, K)`.
         """
         return self._labels() if callable(self._labels) else self._labels
-
-    @property
-    def name(self) -> Callable[[int], str] | None:
-        """Maps an index to the name of an image, such as its path; None if images have no names."""
-        return self.origin and self.origin.name
 
     @property
     def has_masks(self) -> bool:
@@ -199,7 +195,7 @@ class Split:
 
     def reading(self):
         """Returns the context to read batches in: see `UnreadableImages.reading`."""
-        return self.origin.unreadable.reading() if self.origin else contextlib.nullcontext()
+        return self.unreadable.reading()
 
     def read(self, index: int) -> np.ndarray:
         """Returns the image at an index, `(H, W, C)`."""
@@ -240,11 +236,11 @@ class Split:
     def decoded(self, index: int) -> tuple[Picture, np.ndarray]:
         """Does what `picture` does, but raises the error of an image that cannot be read."""
         data, label = self._encoded(index)
-        if (scale := self.origin.pixel_scale) == 1:
-            picture = decode(data, self.origin.channels, self.levels, self.bands)
+        if self.pixel_scale == 1:
+            picture = decode(data, self.channels, self.levels, self.bands)
         else:
-            picture = decode(data, self.origin.channels, None, self.bands)
-            picture = at_levels(picture.point(lambda level: level * scale), self.levels)
+            picture = decode(data, self.channels, None, self.bands)
+            picture = at_levels(picture.point(lambda level: level * self.pixel_scale), self.levels)
         if self._mask is None:
             return picture, label
         return picture, self._mask(index, label, sides_of(picture))
@@ -257,32 +253,33 @@ class Split:
             self.labels[indices] if self.labels_are_known else (lambda: self.labels[indices]),
             chosen(self._read),
             encoded=chosen(self._encoded),
-            origin=self.origin and dataclasses.replace(self.origin, name=chosen(self.origin.name)),
+            name=chosen(self.name),
+            files=self.files,
             size=len(indices),
             mask=chosen(self._mask),
             groups=self.groups and [self.groups[i] for i in indices],
-        ).read_as(self.levels, self.bands)
+        ).like(self)
 
-    def with_origin(self, origin: Origin) -> "Split":
-        """Returns the same images with another origin."""
-        split = copy.copy(self)
-        split.origin = origin
-        return split
+    def like(self, other: "Split") -> "Split":
+        """Reads images as another split does; returns itself."""
+        for field in ("channels", "levels", "bands", "pixel_scale", "unreadable"):
+            setattr(self, field, getattr(other, field))
+        return self
 
     def fault(self, index: int, error: Exception) -> str:
         """Says which image cannot be read, and why."""
         if isinstance(error, WholeFault):
             return str(error)
-        return unreadable_message(repr(self.origin.name(index)), str(error) or type(error).__name__)
+        return unreadable_message(repr(self.name(index)), str(error) or type(error).__name__)
 
     def _skip(self, index, error):
         """Records an unreadable image, and returns the next index."""
-        name, unreadable = self.origin.name(index), self.origin.unreadable
+        name, unreadable = self.name(index), self.unreadable
         if isinstance(error, UnreachableError):  # no other picture may stand in for it
             unreadable.fail(str(error))
         unreadable.add(name, self.fault(index, error))
         if len(unreadable.names) >= len(self) and all(
-            self.origin.name(i) in unreadable.names for i in range(len(self))
+            self.name(i) in unreadable.names for i in range(len(self))
         ):
             unreadable.fail(
                 f"At least one image must be readable. None of {len(self)} images can be read, "
@@ -306,20 +303,16 @@ def joined(first: Split, second: Split) -> Split:
             return None
         return lambda i, *more: one(i, *more) if i < count else two(i - count, *more)
 
-    origin = first.origin and dataclasses.replace(
-        first.origin,
-        files=lambda: [*first.origin.files(), *second.origin.files()],
-        name=either(first.origin.name, second.origin.name),
-    )
     return Split(
         lambda: np.concatenate([first.labels, second.labels]),
         either(first._read, second._read),
         encoded=either(first._encoded, second._encoded),
-        origin=origin,
+        name=either(first.name, second.name),
+        files=first.files and (lambda: [*first.files(), *second.files()]),
         size=count + len(second),
         mask=either(first._mask, second._mask),
         groups=first.groups and [*first.groups, *(second.groups or [""] * len(second))],
-    ).read_as(first.levels, first.bands)
+    ).like(first)
 
 
 def from_arrays(images: np.ndarray, labels: np.ndarray) -> Split:
@@ -388,7 +381,11 @@ class Dataset:
         match = SLICE.fullmatch(name)
         base = match and base_split(match[1], self.splits)
         if match is None or base is None:
-            raise ValueError(self._unknown_split(name, match))
+            raise ValueError(
+                f"`split` of {self.name!r} must be one of {', '.join(map(repr, self.splits))}, or "
+                f"a slice such as train[:90%]. Received: split={name!r}. Held-out pictures are "
+                "named by data.test_split, such as 'train[90%:]', or chosen by data.test_percent"
+            )
         split, (start, stop) = self.splits[base], match.groups()[1:]
         if start is None and stop is None:
             return split
@@ -398,29 +395,6 @@ class Dataset:
                 f"A slice must hold images. Received: split={name!r} of {len(split)} images"
             )
         return split.part(indices)
-
-    def _unknown_split(self, name, match):
-        message = (
-            f"`split` of {self.name!r} must be one of {', '.join(map(repr, self.splits))}, or a "
-            f"slice such as train[:90%]. Received: split={name!r}"
-        )
-        if not match or match[1] not in HELD_OUT:
-            return message
-        held_out = [split for split in HELD_OUT if split in self.splits]
-        if held_out:
-            return f"{message}. Choose the held-out images with --data.test_split {held_out[0]}"
-        return (
-            f"{message}. This data set has no held-out images: set data.test_percent above 0, add "
-            f"a split called {' or '.join(HELD_OUT)}, or hold out a slice with "
-            "--data.train_split 'train[:90%]' --data.test_split 'train[90%:]'"
-        )
-
-    @property
-    def fingerprint(self) -> dict[str, Any]:
-        """A summary that shows whether the data have changed: see `fingerprints.fingerprint`."""
-        from vit_keras.data.fingerprints import fingerprint
-
-        return fingerprint(self)
 
 
 def split_name(text: str) -> str:

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data import folder, huggingface, table, tfds
-from vit_keras.data.dataset import Dataset, from_arrays
+from vit_keras.data import files, huggingface, table, tfds
+from vit_keras.data.dataset import Dataset, UnreadableImages, from_arrays
 from vit_keras.data.labels import LABEL_KINDS
-from vit_keras.data.pillow_images import check_channels
 from vit_keras.data.shards import source as shards
 from vit_keras.support import extras
 
@@ -44,13 +43,13 @@ def _digits_dataset(channels: int, config: DataConfig) -> Dataset:
 
 DATASETS: dict[str, Callable[[int, DataConfig], Dataset]] = {"digits": _digits_dataset}
 # By the prefix before the colon; takes what follows it and the other arguments of `load`.
-SOURCES: dict[str, Callable[[str, int, DataConfig, str, bool], Dataset]] = {
-    "folder": folder.load,
+SOURCES: dict[str, Callable[[str, DataConfig, str, bool], Dataset]] = {
+    "folder": files.load,
     "table": table.load,
     "shards": shards.load,
     "hf": huggingface.load,
-    "tfds": lambda name, channels, config, task, labeled: tfds.load(name, channels, config),
-    "vtab": lambda name, channels, config, task, labeled: tfds.load_vtab(name, channels, config),
+    "tfds": lambda name, config, task, labeled: tfds.load(name, config),
+    "vtab": lambda name, config, task, labeled: tfds.load_vtab(name, config),
 }
 _SHARD = re.compile(r".*\.(tar|tgz|tar\.gz|tfrecords?|array_?record)\S*", re.IGNORECASE)
 # What a name without a prefix may be, the first that holds.
@@ -114,7 +113,6 @@ def load(
         train, test = dataset.split("train"), dataset.split("test")
         ```
     """
-    check_channels(channels)
     if os.path.exists(name):
         name = with_kind(name)
     kind, colon, rest = name.partition(":")
@@ -127,12 +125,15 @@ def load(
         )
     config = config or DataConfig()
     if colon:
-        dataset = SOURCES[kind](rest, channels, config, task, labeled)
+        extras.check("PIL", extra="data", purpose="Reading pictures")
+        dataset = SOURCES[kind](rest, config, task, labeled)
     else:
         dataset = DATASETS[kind](channels, config)
-    if config.white or config.bands:
-        splits = {k: v.read_as(config.white, config.bands) for k, v in dataset.splits.items()}
-        dataset = dataclasses.replace(dataset, splits=splits)
+    unreadable = UnreadableImages(config.on_corrupt == "stop")
+    for split in dataset.splits.values():
+        split.channels, split.unreadable = channels, unreadable
+        split.levels, split.bands = config.white, tuple(config.bands)
+    dataset = dataclasses.replace(dataset, unreadable=unreadable)
     if labeled or dataset.class_names:
         _check_task(dataset, name, task)
     empty = [key for key, split in dataset.splits.items() if not len(split)]

@@ -7,6 +7,7 @@ import pathlib
 import warnings
 from typing import Any, NotRequired, TypedDict
 
+from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.support.files import sha256, write_text
 from vit_keras.support.json_files import read_json, with_checksums
 
@@ -22,7 +23,6 @@ class Recorded(TypedDict):
     classes: list[str]
     images: dict[str, dict[str, int]]
     sha256: dict[str, str]
-    contents: NotRequired[dict[str, str]]
     times: NotRequired[dict[str, str]]
 
 
@@ -30,47 +30,42 @@ def fingerprint(dataset) -> dict[str, Any]:
     """Summarizes a data set.
 
     Returns:
-        The names of the classes; for each split, the number of images per class; and for each
-        split, a SHA-256 of its files' names and sizes, and of labels other than classes. A split
-        whose labels lie in its records has one number of images, since counting by class would
-        read all records. Pictures in files have "contents", a SHA-256 of their bytes for each
-        split, or "times", one of the times of their files if they are more than `MOST_READ_BYTES`.
+        The names of the classes; for each split, the number of images per class, and a SHA-256 of
+        its files' names, sizes and bytes, and of labels that do not follow from them. A split whose
+        labels lie in its records has one number of images, since counting by class would read all
+        records. The bytes of more than `MOST_READ_BYTES` are not read; "times" is then a SHA-256 of
+        the times of each split's files.
     """
-    counts, digests, files = {}, {}, {}
+    files = {
+        name: [(file, path, *_status(path)) for file, path in split.files()]
+        for name, split in dataset.splits.items()
+        if split.files
+    }
+    is_read = sum(size for rows in files.values() for _, _, size, _ in rows) <= MOST_READ_BYTES
+    counts, digests = {}, {}
     for name, split in dataset.splits.items():
         counts[name] = _by_class(split, dataset)
-        if split.origin:
-            files[name] = [(file, path, *_status(path)) for file, path in split.origin.files()]
-            lines = [f"{file} {size}" for file, _, size, _ in files[name]]
-        else:
-            lines = list(map(str, split.labels))
-        values = b"" if dataset.kind in IN_FILES else split.labels.tobytes()
+        lines = [
+            f"{file} {size} {_content(path) if is_read else ''}"
+            for file, path, size, _ in files.get(name, ())
+        ]
+        values = b"" if lines and dataset.kind in IN_FILES else split.labels.tobytes()
         digests[name] = hashlib.sha256(os.fsencode("\n".join(lines)) + values).hexdigest()
     known = {"classes": list(dataset.class_names), "images": counts, "sha256": digests}
-    return known | _further_digests(files)
-
-
-def _further_digests(files):
-    """Digests of what names and sizes do not show; by split, rows of name, path, size, and time."""
-    if sum(size for rows in files.values() for _, _, size, _ in rows) <= MOST_READ_BYTES:
-        of_file = lambda row: _content(row[1])
-        kind = "contents"
-    else:
-        of_file = lambda row: str(row[3])
-        kind = "times"
-    joined = {name: " ".join(map(of_file, rows)) for name, rows in files.items()}
-    return {kind: {n: hashlib.sha256(text.encode()).hexdigest() for n, text in joined.items()}}
+    if is_read:
+        return known
+    times = {name: repr([time for *_, time in rows]) for name, rows in files.items()}
+    digest = lambda text: hashlib.sha256(text.encode()).hexdigest()
+    return known | {"times": {name: digest(text) for name, text in times.items()}}
 
 
 def _status(path) -> tuple[int, int]:
     """The size in bytes of a file and the time of its last change; (-1, 0) for one that is gone."""
     try:
-        if isinstance(path, str):
-            status = os.stat(path)
-            return status.st_size, status.st_mtime_ns
-        return path.stat().length, path.stat().mtime  # TensorFlow Datasets', which may be remote
-    except OSError:
+        status = os.stat(path)
+    except OSError:  # it is gone, or on a server
         return -1, 0
+    return status.st_size, status.st_mtime_ns
 
 
 def _content(path) -> str:
@@ -99,18 +94,18 @@ def check_unchanged(dataset, folder) -> None:
         write_text(file, json.dumps(with_checksums(current), indent=1))
         return
     recorded = read_json(file, Recorded, REMEDY)
-    changes = _changes(recorded, current)
-    if not changes and (doubtful := _differing("times", recorded, current)):
+    if changes := _changes(recorded, current):
+        raise ValueError(
+            f"{dataset.name!r} has changed since the run in {str(folder)!r} began "
+            f"({'; '.join(changes)}). Restore the data, or begin another run with another --workdir"
+        )
+    times = current.get("times", {})
+    if doubtful := [split for split in times if times[split] != recorded["times"][split]]:
         warnings.warn(
             f"Files of {dataset.name!r} have other times than when the run in {str(folder)!r} "
             f"began ({', '.join(doubtful)}). They are too large to be compared: make sure that "
             "their content is the same",
             stacklevel=2,
-        )
-    if changes:
-        raise ValueError(
-            f"{dataset.name!r} has changed since the run in {str(folder)!r} began "
-            f"({'; '.join(changes)}). Restore the data, or begin another run with another --workdir"
         )
 
 
@@ -132,8 +127,6 @@ def recorded_classes(folder) -> list[str]:
 def _by_class(split, dataset):
     if not split.labels_are_known or not dataset.class_names:
         return {"all": len(split)}
-    from vit_keras.data.labels import LABEL_KINDS
-
     return LABEL_KINDS[dataset.kind].counts(split.labels, dataset.class_names)
 
 
@@ -151,25 +144,13 @@ def _changes(recorded, current):
     if not changes and before != now:
         changes.append("classes in another order")
     for split in sorted({*recorded["images"], *current["images"]}):
-        changes += _changes_of_split(split, recorded, current)
+        then, here = (known["images"].get(split, {}) for known in (recorded, current))
+        counts = [
+            f"{split}/{name}: {then.get(name, 0)} images then, {here.get(name, 0)} now"
+            for name in {**then, **here}
+            if then.get(name, 0) != here.get(name, 0)
+        ]
+        if not counts and recorded["sha256"].get(split) != current["sha256"].get(split):
+            counts = [f"{split}: as many images, but other names, sizes or contents of files"]
+        changes += counts
     return changes
-
-
-def _changes_of_split(split, recorded, current):
-    before, now = recorded["images"].get(split, {}), current["images"].get(split, {})
-    changes = [
-        f"{split}/{name}: {before.get(name, 0)} images then, {now.get(name, 0)} now"
-        for name in {**before, **now}
-        if before.get(name, 0) != now.get(name, 0)
-    ]
-    if not changes and recorded["sha256"].get(split) != current["sha256"].get(split):
-        changes = [f"{split}: as many images, but other names or sizes of files"]
-    elif not changes and split in _differing("contents", recorded, current):
-        changes = [f"{split}: files of the same names and sizes, but other contents"]
-    return changes
-
-
-def _differing(kind, recorded, current):
-    """The splits whose digests of a kind are in both fingerprints, and differ."""
-    before, now = recorded.get(kind, {}), current.get(kind, {})
-    return [split for split in now if before.get(split, now[split]) != now[split]]

@@ -3,27 +3,23 @@
 import dataclasses
 import os
 import pathlib
-import re
 from typing import Any
 
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset, Origin, Split, UnreadableImages, as_labels, read_file
+from vit_keras.data.dataset import Dataset, Split, as_labels, read_file
 from vit_keras.data.held_out import hold_out_of
-from vit_keras.data.labels import NO_CLASS, Labels, read_labels, text_of
+from vit_keras.data.labels import NO_CLASS, Labels, no_labels, read_labels, text_of
 from vit_keras.support import extras
 from vit_keras.support.files import check_arrived
 
-NAME = re.compile(r"(?P<path>[^@:]+)(?:@(?P<revision>[^:]+))?(?::(?P<variant>.+))?")
 SAVED = ("dataset_dict.json", "state.json")  # of `save_to_disk`
 IMAGE, LABELS = "image", ("label", "labels")
 NOTHING = "\0"  # no cell holds it
 
 
-def load(
-    name: str, channels: int, config: DataConfig, task: str = "auto", labeled: bool = True
-) -> Dataset:
+def load(name: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
     """Opens a data set, which is downloaded and prepared first if necessary.
 
     Without a held-out split, `config.test_percent` of each class is held out by the numbers of the
@@ -32,9 +28,7 @@ def load(
     Args:
         name: `USER/NAME`, with `@REVISION` and `:CONFIG` if need be, or a folder: one that has the
             files of a data set, or one that `save_to_disk` wrote.
-        channels: 1 for grayscale or 3 for RGB.
-        config: Says the column of the labels, the held-out share, and what happens to unreadable
-            pictures.
+        config: Says the column of the labels and the held-out share.
         task: The labels are classes.
         labeled: Whether all pictures must have a class. Without, a data set in which some have none
             has no `class_names`.
@@ -45,17 +39,11 @@ def load(
             columns that it has.
         ImportError: If `datasets` or Pillow is not installed.
     """
-    extras.check("PIL", extra="data", purpose="Reading pictures")
     opened = _opened(name)
     features = next(iter(opened.values())).features
     image, columns = _image_column(name, features), _label_columns(name, features, config, labeled)
     sizes = [len(split) for split in opened.values()]
-    if config.group_column and config.group_column not in features:
-        raise ValueError(
-            f"`data.group_column` must be a column of the data set. {_received(name, features)}"
-        )
     labels = _labels(name, opened, columns, config, task, labeled)
-    unreadable = UnreadableImages(config.on_corrupt == "stop")
     splits = {}
     for (key, rows), values in zip(opened.items(), np.split(labels.values, np.cumsum(sizes)[:-1])):
         known = values != NO_CLASS if values.ndim == 1 else ~np.isnan(values).all(axis=1)
@@ -71,13 +59,12 @@ def load(
         groups = config.group_column and [
             str(text_of(cell) or "") for cell in _cells(rows, config.group_column)
         ]
-        splits[key] = _split(f"hf:{name} {key}", rows, image, values, channels, unreadable, groups)
+        splits[key] = _split(f"hf:{name} {key}", rows, image, values, groups)
     splits, held_out_by = hold_out_of(
         splits, "no held-out split", labels.kind, config, bool(labels.names)
     )
-    return Dataset(
-        f"hf:{name}", splits, labels.names, unreadable, held_out_by, labels.kind, labels.notes
-    )
+    known = {"held_out_by": held_out_by, "kind": labels.kind, "notes": labels.notes}
+    return Dataset(f"hf:{name}", splits, labels.names, **known)
 
 
 def _library() -> Any:
@@ -86,26 +73,20 @@ def _library() -> Any:
 
 def _opened(name):
     """The splits of a data set by name, as `datasets.Dataset`."""
-    library, match = _library(), NAME.fullmatch(name)
-    if os.path.isdir(name):
-        path, revision, variant = os.path.abspath(name), None, None
-    elif match:
-        path, revision, variant = match.groups()
-    else:
-        raise ValueError(f"`dataset` must be hf:USER/NAME[@REVISION][:CONFIG]. Received: hf:{name}")
+    library, is_folder = _library(), os.path.isdir(name)
+    place, _, variant = (os.path.abspath(name), "", "") if is_folder else name.partition(":")
+    path, _, revision = (place, "", "") if is_folder else place.partition("@")
     try:
         if any(pathlib.Path(path, file).is_file() for file in SAVED):
             opened = library.load_from_disk(path)
         else:
-            opened = library.load_dataset(path, variant, revision=revision)
+            opened = library.load_dataset(path, variant or None, revision=revision or None)
     except Exception as error:  # each kind of file, and the network, have errors of their own
         for file in pathlib.Path(path).rglob("*.parquet"):
             check_arrived(file)
-        reason = " ".join(str(error).split())
         kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
         raise kind(
-            f"hf:{name} cannot be opened ({type(error).__name__}: {reason:.300}). Give "
-            "hf:USER/NAME[@REVISION][:CONFIG] as on huggingface.co/datasets, or a folder"
+            f"hf:{name} cannot be opened ({type(error).__name__}: {error!s:.300})"
         ) from error
     return dict(opened) if isinstance(opened, dict) else {"train": opened}
 
@@ -119,20 +100,16 @@ def _image_column(name, features):
 
 def _label_columns(name, features, config, labeled) -> tuple[str, ...]:
     """The columns of the labels; empty without one."""
-    columns = tuple(config.label_columns)
-    if not {*columns} <= {*features}:
-        raise ValueError(
-            "`data.label_columns` must be columns of the data set. Received: "
-            f"{list(columns)}. {_received(name, features)}"
-        )
+    if config.label_columns:
+        return tuple(config.label_columns)
     classes = [key for key, kind in features.items() if isinstance(kind, _library().ClassLabel)]
     usual = [key for key in LABELS if key in features]
-    if labeled and not columns and not usual and len(classes) != 1:
+    if labeled and not usual and len(classes) != 1:
         raise ValueError(
             f"One column must hold the classes. {_received(name, features)}. Name it in "
             "data.label_columns"
         )
-    return columns or (*usual, *classes)[:1]
+    return (*usual, *classes)[:1]
 
 
 def _received(name, features):
@@ -158,7 +135,7 @@ def _cells(rows, column) -> list:
 
 def _labels(name, opened, columns, config, task, labeled) -> Labels:
     """The labels of all splits, one after the other; of classes, none if one is not known."""
-    none = Labels("classes", (), np.zeros(sum(map(len, opened.values())), "int32"))
+    none = no_labels(sum(map(len, opened.values())))
     if not columns:
         return none
     cells = {c: [v for rows in opened.values() for v in _cells(rows, c)] for c in columns}
@@ -170,7 +147,7 @@ def _labels(name, opened, columns, config, task, labeled) -> Labels:
     return labels
 
 
-def _split(name, split, image, labels, channels, unreadable, groups) -> Split:
+def _split(name, split, image, labels, groups) -> Split:
     """The pictures of a split, whose names begin with `name`."""
     pictures = split.select_columns([image]).cast_column(image, _library().Image(decode=False))
     labels = as_labels(labels)
@@ -183,14 +160,11 @@ def _split(name, split, image, labels, channels, unreadable, groups) -> Split:
             raise ValueError("the row has no picture")
         return read_file(value["path"])
 
-    name_of = lambda i: f"{name}[{i}]"
-    origin = Origin(
-        files=lambda: [
-            (os.path.basename(file["filename"]), file["filename"]) for file in split.cache_files
-        ],
-        name=name_of,
-        channels=channels,
-        unreadable=unreadable,
+    paths = [file["filename"] for file in split.cache_files]
+    return Split(
+        labels,
+        encoded=lambda i: (picture(i), labels[i]),
+        name=lambda i: f"{name}[{i}]",
+        files=lambda: [(os.path.basename(path), path) for path in paths],
+        groups=groups,
     )
-    encoded = lambda i: (picture(i), labels[i])
-    return Split(labels, encoded=encoded, origin=origin, groups=groups)

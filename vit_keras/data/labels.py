@@ -158,6 +158,11 @@ class Labels(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+def no_labels(count: int, kind: str = "classes") -> Labels:
+    """The labels of pictures that have none, or whose masks have them."""
+    return Labels(kind, (), np.zeros((count, 1)) if kind == "masks" else np.zeros(count, "int32"))
+
+
 def text_of(cell: Any) -> str | list | None:
     """A cell as text without spaces around it, in Unicode's composed form; a list stays one."""
     if cell is None or isinstance(cell, list):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Origin, Split, WholeFault, read_file
+from vit_keras.data.dataset import Split, WholeFault, read_file
 from vit_keras.data.picture_paths import is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES, open_encoded
 from vit_keras.data.threads import read_ahead
@@ -56,12 +56,11 @@ class MaskCode:
             numbers.setdefault(VOID, VOID)
         values, places = np.unique(pixel_values(data, self.has_colors), return_inverse=True)
         if wrong := [value for value in values.tolist() if value not in numbers]:
-            rule = f"the numbers of a mask must be classes from 0 to {len(known) - 1}"
-            if self.values:
-                what = "colors" if self.has_colors else "levels"
-                rule = f"the {what} of a mask must be {_listed(known, self.has_colors)}"
-            void = "" if self.has_colors else f", or {VOID} for no class"
-            raise ValueError(f"{rule}{void}; it holds {_listed(wrong, self.has_colors)}")
+            what = "colors" if self.has_colors else f"levels, without {VOID} for no class,"
+            raise ValueError(
+                f"the {what} of a mask must be {_listed(known, self.has_colors)}; it holds "
+                f"{_listed(wrong, self.has_colors)}"
+            )
         return np.array([numbers[v] for v in values.tolist()], "uint8")[places]
 
 
@@ -167,11 +166,10 @@ def _count_levels(root, masks) -> int:
         pixel_values(read_file(masks[0]))
     if len(levels) > 1 and levels[-1] == len(levels) - 1:
         return len(levels)
-    soft = "; so many come of soft edges, or of a JPEG in between" if len(present) > 32 else ""
     raise ValueError(
         "The masks must hold the numbers of the classes, from 0 on without gaps, or "
         f"{VOID} for no class. Received: {root!r}, whose masks hold the levels "
-        f"{_listed(present.tolist(), False)}{soft}. If each level is a class, give "
+        f"{_listed(present.tolist(), False)}. If each level is a class, give "
         f"--data.mask_values {','.join(map(str, present[:SHOWN]))}; or name all classes in {NAMES}"
     )
 
@@ -196,13 +194,7 @@ def levels_in(masks: Sequence[str], code: MaskCode | None = None) -> np.ndarray:
     return np.stack([*read_ahead(look, masks, AHEAD)])
 
 
-def mask_split(
-    images: Sequence[str],
-    masks: Sequence[str],
-    code: MaskCode,
-    origin: Origin,
-    groups: Sequence[str] | None,
-) -> Split:
+def mask_split(images: Sequence[str], masks: Sequence[str], code: MaskCode, **options) -> Split:
     """Makes a split of picture files whose labels are masks `(H, W)` uint8."""
 
     def decode_mask(index: int, data: bytes, sides: tuple[int, int]) -> np.ndarray:
@@ -223,10 +215,9 @@ def mask_split(
     return Split(
         lambda: levels_in(masks, code)[:, : len(code.names)],
         encoded=lambda i: (read_file(images[i]), read_file(masks[i])),
-        origin=origin,
         size=len(images),
         mask=decode_mask,
-        groups=groups,
+        **options,
     )
 
 
@@ -240,7 +231,7 @@ def holds_masks(path: str) -> bool:
         False
     """
     return any(
-        _is_pair_of_folders(root) or _has_masks_beside(root)
+        all(_folders(root)) or _has_masks_beside(root)
         for root in (path, os.path.join(path, "train"))
         if os.path.isdir(root)
     )
@@ -252,10 +243,6 @@ def _folders(root) -> tuple[str | None, str | None]:
     known = {name: place for name, place in known.items() if os.path.isdir(place)}
     images, masks = (next((known[n] for n in of if n in known), None) for of in (IMAGES, MASKS))
     return images, masks
-
-
-def _is_pair_of_folders(root):
-    return all(_folders(root))
 
 
 def _has_masks_beside(root):
@@ -288,18 +275,10 @@ def find_masks(root: str) -> list[tuple[str, str]]:
             f"beside a.jpg. Received: {root!r} without {' and '.join(missing)}"
         )
     masks = {named.get(stem, stem): path for stem, path in masks.items()}
-    problems = [
-        f"{len(names)} {what}, such as {names[:5]}"
-        for names, what in (
-            (sorted(images.keys() - masks.keys()), "pictures without a mask"),
-            (sorted(masks.keys() - images.keys()), "masks without a picture"),
-        )
-        if names
-    ]
-    if problems:
+    if alone := sorted(images.keys() ^ masks.keys()):
         raise ValueError(
             "Every picture needs a mask of the same name, and every mask a picture. "
-            f"Received: {root!r} with {' and '.join(problems)}"
+            f"Received: {root!r} with {len(alone)} that lack the other, such as {alone[:5]}"
         )
     if not images:
         kinds = ", ".join(SUFFIXES)

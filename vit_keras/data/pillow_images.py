@@ -10,9 +10,9 @@ import numpy as np
 
 from vit_keras.data.deep_images import (
     LARGER,
-    check_encoded,
     check_opened,
     check_png_rows,
+    check_webp,
     is_deep_png,
     read_deep,
     read_png,
@@ -28,17 +28,8 @@ FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF")  # Pillow's name
 TURNED_BY_PILLOW = ("TIFF", "AVIF", "HEIF")  # whose orientation is no EXIF tag alone
 GRAY_MODES, ALPHA_MODES = ("1", "L", "LA", "La"), ("LA", "La", "PA", "RGBA", "RGBa")
 BOX_MARK = b"ftyp"  # at byte 4 of AVIF and HEIF files
-STRIP = 2**20  # pixels that are converted at once
 ORIENTATION = 0x0112  # the EXIF tag; 1 means upright, and 2 to 8 are turned or mirrored
-
-
-def check_channels(channels: int) -> None:
-    """Raises ValueError unless pictures can have that number of channels."""
-    if channels < 1:
-        raise ValueError(
-            "`channels` must be 1 (grayscale), 3 (RGB), or another positive number. "
-            f"Received: channels={channels}"
-        )
+TURNS = (0, 3, 1, 5, 4, 6, 2)  # for these, the numbers of Pillow's transpositions
 
 
 def pillow_image(purpose: str = "Reading pictures"):
@@ -82,8 +73,6 @@ def read_image(
         images = data.normalize(pixels, model.preprocessing)[None]  # (1, 224, 224, 3)
         ```
     """
-    if channels is not None:
-        check_channels(channels)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no image at {os.fspath(path)!r}.")
     with open(path, "rb") as file:
@@ -142,7 +131,7 @@ def _decode_by_pillow(data, channels, bands):
             return choose_channels(*samples, channels, bands)
         picture.load()
         orientation = _exif_orientation(picture)
-        turned = picture if orientation == 1 else picture.transpose(_turn(orientation))
+        turned = picture if orientation == 1 else picture.transpose(TURNS[orientation - 2])
         return _converted(turned, channels, bands)
 
 
@@ -160,9 +149,12 @@ def open_encoded(data: bytes):
         formats.append("HEIF")
     image = pillow_image()
     with _as_value_errors():
-        check_encoded(data)
+        check_webp(data)
         picture = image.open(io.BytesIO(data), formats=formats)
         check_opened(picture, data)
+        if picture.format == "PNG":
+            picture.verify()  # all checksums, of which a decoder skips some; it closes the picture
+            picture = image.open(io.BytesIO(data), formats=formats)
     return picture
 
 
@@ -221,15 +213,6 @@ def _exif_orientation(picture) -> int:
     return orientation if orientation in range(1, 9) else 1
 
 
-def _turn(orientation: int):
-    """Pillow's transposition that turns a picture upright, for an EXIF orientation from 2 to 8."""
-    names = (
-        *("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE"),
-        *("ROTATE_270", "TRANSVERSE", "ROTATE_90"),
-    )
-    return pillow_image().Transpose[names[orientation - 2]]
-
-
 def _upright(picture):
     """Loads a picture, which turns a TIFF, and turns an AVIF by the tag that Pillow adds."""
     picture.load()
@@ -238,7 +221,7 @@ def _upright(picture):
 
 
 def _converted(picture, channels, bands):
-    """The picture in RGB, or in L; strip by strip, which takes half the memory."""
+    """The picture in RGB, or in L."""
     is_gray = picture.mode in GRAY_MODES
     if channels is None:
         channels = 1 if is_gray else 3
@@ -250,10 +233,5 @@ def _converted(picture, channels, bands):
     mode = {1: "L", 3: "RGB"}[channels]
     if picture.mode in (mode, "L"):  # of gray, RGB has the same values
         return picture if picture.mode == mode else picture.convert(mode)
-    width, height = picture.size
-    converted, rows = pillow_image().new(mode, picture.size), max(1, STRIP // width)
-    for top in range(0, height, rows):
-        strip = picture.crop((0, top, width, min(top + rows, height)))
-        rgb = strip.convert("RGB")  # first, since grayscale is computed from RGB, not from CMYK
-        converted.paste(rgb if channels == 3 else rgb.convert("L"), (0, top))
-    return converted
+    rgb = picture.convert("RGB")  # first, since grayscale is computed from RGB, not from CMYK
+    return rgb if channels == 3 else rgb.convert("L")

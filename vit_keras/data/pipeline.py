@@ -136,14 +136,10 @@ def eval_batches(
         With `pad`, weights `(B,)` as well. With `masking`, what its `batch` returns.
 
     Raises:
-        ValueError: If n does not divide `batch`, or if `pad` is given without `num_classes`.
+        ValueError: If n does not divide `batch`.
     """
     split = split.read_as(preprocessing.levels, preprocessing.bands)
     first, count = _rows(batch, shard)
-    if pad and num_classes is None:
-        raise ValueError(
-            "`pad` gives one-hot labels, so it needs `num_classes`. Received: num_classes=None"
-        )
     size, target = len(split), LABEL_KINDS[task.kind].target
     total = -(-size // batch) * batch
     weight = total / size

@@ -288,3 +288,89 @@ def _sign(number):
 
 
 POLICIES = {"autoaugment": autoaugment, "trivialaugment": trivialaugment}
+
+
+KERAS_CV: dict[str, str] = {"extra": "keras-cv", "purpose": "`augment.library: keras_cv`"}
+MAX_MAGNITUDE = 30
+
+
+class Keys:
+    """Replaces TensorFlow's `Generator` by keys without a state.
+
+    The n-th draw of a traced function folds n into `key`, two integers.
+    """
+
+    def __init__(self, key):
+        self.tf, self.key, self.count = extras.require("tensorflow", **KERAS_CV), key, 0
+
+    def next(self, ordered=True):
+        self.count += 1
+        return self.tf.random.experimental.stateless_fold_in(self.key, self.count)
+
+    def uniform(self, shape, minval=0, maxval=None, dtype="float32", name=None):
+        maxval = 1 if maxval is None and self.tf.as_dtype(dtype).is_floating else maxval
+        return self.tf.random.stateless_uniform(shape, self.next(), minval, maxval, dtype, name)
+
+    def normal(self, shape, mean=0.0, stddev=1.0, dtype="float32", name=None):
+        return self.tf.random.stateless_normal(shape, self.next(), mean, stddev, dtype, name)
+
+
+def keras_cv(
+    layers: int, magnitude: float
+) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
+    """Makes KerasCV's RandAugment of one image a pure function, which several threads may call.
+
+    Its layers draw from generators with a state, so a resumed run would see other images. Here each
+    draw takes a key of its own, folded from the image's key. TensorFlow computes it, on every
+    backend.
+
+    Args:
+        layers: The number of operations per image.
+        magnitude: The strength, 0 to 30, as a share of the library's strongest operation.
+
+    Returns:
+        `(image, rng) -> image`: the images are `(H, W, 3)` float32 in [0, 255].
+
+    Raises:
+        ImportError: If TensorFlow or KerasCV is not installed.
+    """
+    names = ("tensorflow", "keras_cv.core", "keras_cv.layers")
+    tf, core, cv_layers = (extras.require(name, **KERAS_CV) for name in names)
+    layer = cv_layers.RandAugment((0, 255), layers, magnitude / MAX_MAGNITUDE, dtype="float32")
+
+    def keyed(old, keys):
+        def sample(shape=(), dtype="float32"):
+            if isinstance(old, core.UniformFactorSampler):
+                return keys.uniform(shape, old.lower, old.upper, dtype)
+            drawn = keys.normal(shape, old.mean, old.stddev, dtype)
+            return tf.clip_by_value(drawn, old.min_value, old.max_value)
+
+        return sample
+
+    samplers = (core.UniformFactorSampler, core.NormalFactorSampler)
+    places = [
+        (part, name, value)
+        for part in (layer, layer._random_choice, *layer.layers)
+        for name, value in vars(part).items()
+        if isinstance(value, samplers)
+    ]
+
+    @functools.partial(tf.function, autograph=False)
+    def apply(image, key):
+        keys = Keys(key)
+        for part in (layer, layer._random_choice, *layer.layers):
+            part._random_generator = keys
+        for part, name, old in places:
+            setattr(part, name, keyed(old, keys))
+        changed = tf.function(lambda image: layer(image))(image)  # KerasCV needs AutoGraph
+        return tf.ensure_shape(changed, image.shape)
+
+    def change(image, rng):
+        with tf.device("CPU"):
+            return apply(image, rng.integers(2**31, size=2)).numpy()
+
+    return change
+
+
+# By `augment.library`; that of Pillow is `randaugment`.
+LIBRARIES: dict[str, Callable[..., Callable]] = {"keras_cv": keras_cv}

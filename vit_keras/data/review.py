@@ -13,7 +13,7 @@ import numpy as np
 
 from vit_keras.data.dataset import Dataset, Split
 from vit_keras.data.depth import viewable
-from vit_keras.data.folder import Layout
+from vit_keras.data.files import Layout
 from vit_keras.data.labels import LABEL_KINDS
 from vit_keras.data.pillow_images import pillow_image
 from vit_keras.data.survey import Pair, Picture
@@ -223,19 +223,13 @@ def review_pairs(review: Review, pairs: Sequence[Pair]) -> None:
         }
         for pair in pairs
     ]
-    twice = [pair for pair in pairs if not (pair.leaks or pair.conflicts)]
-    for chosen, what in (
-        (
-            [pair for pair in pairs if pair.leaks],
-            "in two splits, so that the measured accuracy is too high: keep one of each",
-        ),
-        (
-            [pair for pair in pairs if pair.conflicts],
-            "with two labels: compare them, and keep the right one",
-        ),
-        (twice, "twice in a class: keep one of each"),
+    too_high = "in two splits, so that the measured accuracy is too high: keep one of each"
+    for holds, what in (
+        (lambda pair: pair.leaks, too_high),
+        (lambda pair: pair.conflicts, "with two labels: compare them, and keep the right one"),
+        (lambda pair: not (pair.leaks or pair.conflicts), "twice in a class: keep one of each"),
     ):
-        if chosen:
+        if chosen := [*filter(holds, pairs)]:
             count = len({pair.second.name for pair in chosen})
             head = f"pictures that look alike, {what} ({count:,})"
             review.warnings.append(_block(head, [*map(_line, chosen)]))

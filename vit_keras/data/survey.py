@@ -148,7 +148,7 @@ def _read(split, index):
     data, label = encoded
     if split.has_masks:
         label = split.decoded(index)[1]
-    channels = split.origin.channels
+    channels = split.channels
     if channels == 1 and not split.bands:
         channels = 3  # which the hash of colors needs
     return as_array(decode(data, channels, None, split.bands)), data, label

@@ -13,10 +13,10 @@ import numpy as np
 
 from vit_keras.config import DataConfig
 from vit_keras.data.dataset import Dataset, split_name
-from vit_keras.data.labels import Labels, check_filled, read_labels, text_of
+from vit_keras.data.files import Rows, labels_in_names, open_rows, with_masks
+from vit_keras.data.labels import Labels, check_filled, no_labels, read_labels, text_of
 from vit_keras.data.picture_paths import is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES
-from vit_keras.data.rows import Rows, labels_in_names, open_rows, with_masks
 from vit_keras.support import extras
 
 TEXTS, PARQUET = (".csv", ".tsv", ".txt"), ".parquet"
@@ -61,9 +61,7 @@ class Table(NamedTuple):
         return self.columns[name]
 
 
-def load(
-    path: str, channels: int, config: DataConfig, task: str = "auto", labeled: bool = True
-) -> Dataset:
+def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
     """Opens a CSV or Parquet file with columns of paths, labels and, optionally, splits.
 
     Cells are text until a task says otherwise. Paths are relative to the table, and rows keep their
@@ -105,7 +103,7 @@ def load(
     )
     if labels.kind == "masks":
         rows = with_masks(rows, files.paths(table, masks[0]), config)
-    return open_rows(rows, channels, config)
+    return open_rows(rows, config)
 
 
 def read_table(path: str, config: DataConfig) -> Table:
@@ -119,7 +117,7 @@ def read_table(path: str, config: DataConfig) -> Table:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no table at {path!r}.")
     table = _parquet(path) if suffix == PARQUET else _csv(path, config)
-    if not table.columns or not len(next(iter(table.columns.values()))):
+    if not any(map(len, table.columns.values())):
         raise ValueError(
             f"A table needs rows below its header. Received: {path!r} with the columns "
             f"{list(table.columns)} and no row"
@@ -143,14 +141,13 @@ def _parquet(path):
 
 def _cells(column) -> list:
     """The cells of Arrow's column; equal texts are one object, as they are one in the file."""
-    if not hasattr(column.type, "value_type") or not column.num_chunks:
-        return column.to_pylist()
     cells = []
     for chunk in column.chunks:
-        if not hasattr(chunk, "dictionary"):
-            return column.to_pylist()
-        texts = chunk.dictionary.to_pylist()
-        cells += [None if k is None else texts[k] for k in chunk.indices.to_pylist()]
+        texts = chunk.dictionary.to_pylist() if hasattr(chunk, "dictionary") else None
+        if texts is None:
+            cells += chunk.to_pylist()
+        else:
+            cells += [None if k is None else texts[k] for k in chunk.indices.to_pylist()]
     return cells
 
 
@@ -350,9 +347,9 @@ def _labels(table, paths, config, task, labeled, used, masks) -> Labels:
             raise ValueError(
                 f"{table.path!r} needs the column mask. Received: {list(table.columns)}"
             )
-        return Labels("masks", (), np.zeros((len(paths), 1)))
+        return no_labels(len(paths), "masks")
     if not named and not labeled:
-        return Labels("classes", (), np.zeros(len(paths), "int32"))
+        return no_labels(len(paths))
     named = named or (left if len(left) == 1 else [])
     if not named:
         raise ValueError(

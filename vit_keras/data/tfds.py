@@ -6,7 +6,6 @@ cropped and mirrored.
 """
 
 import dataclasses
-import difflib
 import os
 import re
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import Dataset, Origin, Split, UnreadableImages, joined
+from vit_keras.data.dataset import Dataset, Split, UnreadableImageError, joined
 from vit_keras.data.pillow_images import unreadable_message
 from vit_keras.data.threads import read_ahead
 from vit_keras.support import extras
@@ -74,12 +73,11 @@ AHEAD = 256  # records whose labels are read in advance
 HEADER, FOOTER = 12, 4  # bytes around a TFRecord: length and its checksum; record's checksum
 
 
-def load(name: str, channels: int, config: DataConfig, label: Label | None = None) -> Dataset:
+def load(name: str, config: DataConfig, label: Label | None = None) -> Dataset:
     """Opens a data set, and prepares it first if necessary.
 
     Args:
         name: A name such as cifar10:3.0.2 or eurosat/rgb.
-        channels: 1 for grayscale or 3 for RGB.
         config: Says where the files lie.
         label: Computes the class of an example; by default, the data set's label is the class.
 
@@ -89,18 +87,16 @@ def load(name: str, channels: int, config: DataConfig, label: Label | None = Non
             set, or the features that it has.
         ImportError: If TensorFlow Datasets, Pillow, or what prepares the data set is not installed.
     """
-    extras.check("PIL", extra="data", purpose="Reading pictures")
     builder = _prepared(name, config)
     image, label = _features(builder, label)
-    unreadable = UnreadableImages(config.on_corrupt == "stop")
     splits = {
-        split: _split(builder, split, image, label, channels, unreadable)
+        split: _split(builder, split, image, label)
         for split, info in builder.info.splits.items()
         if info.num_examples
     }
     (key, *_) = label.reads
     names = tuple(getattr(builder.info.features[key], "names", ()))  # if a feature is the label
-    return Dataset(f"tfds:{name}", splits, names, unreadable)
+    return Dataset(f"tfds:{name}", splits, names)
 
 
 def _tfds():
@@ -114,27 +110,22 @@ def _prepared(name, config):
     try:
         builder = tfds.builder(name, data_dir=config.data_dir)
     except tfds.core.registered.DatasetNotFoundError as error:
-        known = tfds.list_builders(with_community_datasets=False)
-        near = difflib.get_close_matches(re.split("[:/]", name)[0], known, n=3, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise ValueError(f"TensorFlow Datasets has no {name!r}.{hint}") from error
+        hint = " ".join(re.findall("Did you mean.*", str(error)))  # after a list of all names
+        raise ValueError(f"TensorFlow Datasets has no {name!r}. {hint}") from error
     if builder.info.splits:
         return builder
     manual = tfds.download.DownloadConfig(manual_dir=config.manual_dir)
     try:
         builder.download_and_prepare(download_config=manual)
-    except ImportError as error:  # of a package for some data sets, such as cv2
-        missing = re.findall(r"No module named '(\w+)", str(error)) or [str(error)]
-        package = extras.DISTRIBUTIONS.get(missing[0], missing[0].replace("_", "-"))
-        raise ImportError(f"tfds:{name} needs {package}: pip install {package}") from error
+    except ImportError:  # of a package for some data sets, such as cv2
+        raise
     except Exception as error:  # each source raises its own
-        where = os.fspath(builder.data_dir)
-        root = config.data_dir or where[: where.index(os.sep + builder.name + os.sep)]
-        by_hand = f" --manual_dir {config.manual_dir}" if config.manual_dir else ""
+        folders = {"data_dir": config.data_dir, "manual_dir": config.manual_dir}
+        options = "".join(f" --{key} {folder}" for key, folder in folders.items() if folder)
         raise ValueError(
-            f"tfds:{name} is not prepared in {root!r}, and preparing it failed "
-            f"({type(error).__name__}: {str(error).strip()[:300]}). Where there is internet, run: "
-            f"tfds build {name} --data_dir {root}{by_hand}"
+            f"tfds:{name} is not prepared in {os.fspath(builder.data_dir)!r}, and preparing it "
+            f"failed ({type(error).__name__}: {error!s:.300}). Where there is internet, run: "
+            f"tfds build {name}{options}"
         ) from error
     return builder
 
@@ -159,7 +150,7 @@ def _features(builder, label):
     return kinds[tfds.features.Image], label
 
 
-def _split(builder, split, image, label, channels, unreadable):
+def _split(builder, split, image, label):
     tfds = _tfds()
 
     info = builder.info.splits[split]
@@ -177,27 +168,23 @@ def _split(builder, split, image, label, channels, unreadable):
         try:
             classes.extend(read_ahead(lambda i: encoded(i)[1], range(info.num_examples), AHEAD))
         except Exception as error:  # protobuf's own, and TensorFlow Datasets'
-            unreadable.fail(unreadable_message(repr(name(len(classes))), str(error)))
+            message = unreadable_message(repr(name(len(classes))), str(error))
+            raise UnreadableImageError(message) from error
         return np.array(classes, "int32")
 
     name = lambda index: f"tfds:{builder.name} {split}[{index}]"
-    origin = Origin(
-        files=lambda: [(file.name, file) for file in info.filepaths],
-        name=name,
-        channels=channels,
-        unreadable=unreadable,
-    )
-    return Split(labels, encoded=encoded, origin=origin, size=info.num_examples)
+    files = lambda: [(file.name, file) for file in info.filepaths]
+    return Split(labels, encoded=encoded, name=name, files=files, size=info.num_examples)
 
 
-def _reader(builder, split) -> Callable[[np.ndarray], bytes]:
+def _reader(builder, split) -> Callable[[int], bytes]:
     """Returns a function from an index to a record's bytes."""
     tfds = _tfds()
 
     form = builder.info.file_format
     if form == tfds.core.FileFormat.TFRECORD:
         info = builder.info.splits[split]
-        return Records([os.fspath(path) for path in info.filepaths], info.shard_lengths)
+        return record_reader([*map(os.fspath, info.filepaths)], info.shard_lengths)
     raw = tfds.decode.DeserializeMethod.RAW_BYTES
     try:
         source = builder.as_data_source(split, deserialize_method=raw)
@@ -209,7 +196,7 @@ def _reader(builder, split) -> Callable[[np.ndarray], bytes]:
     return lambda index: source[int(index)]
 
 
-class Records:
+def record_reader(paths: list[str], lengths: list[int]) -> Callable[[int], bytes]:
     """Reads the records of TFRecord files by index; at first, it reads only their lengths.
 
     Args:
@@ -220,25 +207,23 @@ class Records:
         ValueError: If a file holds another number of records.
     """
 
-    def __init__(self, paths: list[str], lengths: list[int]):
-        self.paths, places = paths, []
-        for number, (path, length) in enumerate(zip(paths, lengths, strict=True)):
-            records = record_offsets(path)
-            if len(records) != length:
-                raise ValueError(
-                    f"{path!r} must hold {length} records. Received: {len(records)}. Prepare the "
-                    "data set again"
-                )
-            places += [(number, offset, size) for offset, size in records]
-        self.places = np.array(places, "int64").reshape(-1, 3)
+    places: list[tuple[int, int, int]] = []
+    for number, (path, length) in enumerate(zip(paths, lengths, strict=True)):
+        records = record_offsets(path)
+        if len(records) != length:
+            raise ValueError(
+                f"{path!r} must hold {length} records. Received: {len(records)}. Prepare the "
+                "data set again"
+            )
+        places += [(number, offset, size) for offset, size in records]
+    table = np.array(places, "int64").reshape(-1, 3)
 
-    def __call__(self, index) -> bytes:
-        number, offset, size = self.places[index]
-        with open(self.paths[number], "rb", buffering=0) as file:  # ImageNet has 1024 files
+    def read(index):
+        number, offset, size = table[index]
+        with open(paths[number], "rb", buffering=0) as file:  # ImageNet has 1024 files
             return os.pread(file.fileno(), size, offset)
 
-    def __len__(self):
-        return len(self.places)
+    return read
 
 
 def record_offsets(path: str) -> list[tuple[int, int]]:
@@ -335,7 +320,7 @@ TASKS = {
 }
 
 
-def load_vtab(name: str, channels: int, config: DataConfig) -> Dataset:
+def load_vtab(name: str, config: DataConfig) -> Dataset:
     """Opens a task.
 
     Returns:
@@ -350,14 +335,11 @@ def load_vtab(name: str, channels: int, config: DataConfig) -> Dataset:
             f"Received: dataset={f'vtab:{name}'!r}"
         )
     task = TASKS[name]
-    whole = load(task.dataset, channels, config, task.label)
+    whole = load(task.dataset, config, task.label)
+    for split in whole.splits.values():
+        split.pixel_scale = task.pixel_scale
     slices = {"train800": task.train800, "val200": task.val200, "test": task.test}
-    splits = {key: _scaled(whole.split(part), task.pixel_scale) for key, part in slices.items()}
+    splits = {key: whole.split(part) for key, part in slices.items()}
     splits["train"] = joined(splits["train800"], splits["val200"])
     names = whole.class_names if task.label is None else tuple(map(str, range(task.num_classes)))
-    return Dataset(f"vtab:{name}", splits, names, whole.unreadable)
-
-
-def _scaled(split, factor):
-    origin = dataclasses.replace(split.origin, pixel_scale=factor)
-    return split.with_origin(origin)
+    return Dataset(f"vtab:{name}", splits, names)

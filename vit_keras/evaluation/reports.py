@@ -363,7 +363,7 @@ def evaluate(
         ```
     """
     check_classes(predictor, class_names, ignore_class_names)
-    paths = split.origin and [split.origin.name(index) for index in range(len(split))]
+    paths = split.name and [split.name(index) for index in range(len(split))]
     if predictions is not None:
         check_suffix(predictions)
     real_labels = None

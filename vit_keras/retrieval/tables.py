@@ -145,7 +145,7 @@ def _of_dataset(name, channels, config):
         place = int(np.searchsorted(ends, number, side="right"))
         split = splits[place][1]
         index = number - int(ends[place] - len(split))
-        if not split.origin:  # images in memory
+        if not split.files:  # images in memory
             return split.read(index)
         try:
             return as_array(split.decoded(index)[0])

@@ -69,12 +69,11 @@ def scan_tar(path: str, column: str | None) -> Iterator[Record]:
     of its `.cls` or `.cls.txt`, or a value in its `.json`. `column` names another such member or
     key. Members of other kinds are passed over. Nothing is extracted.
     """
-    for key, file, members in _tar_groups(path):
-        by_suffix = {_tar_name(member)[1]: member for member in members}
+    for key, file, by_suffix in _tar_groups(path):
         suffixes = [suffix for suffix in by_suffix if suffix in SUFFIXES]
         if len(suffixes) > 1:  # an array says something about the picture
             suffixes = [suffix for suffix in suffixes if suffix != ".npy"]
-        if len(by_suffix) < len(members) or len(suffixes) > 1:
+        if len(suffixes) > 1:
             raise ValueError(f"its record {key!r} has two members of a kind")
         for suffix in suffixes:
             picture = by_suffix[suffix]
@@ -82,11 +81,15 @@ def scan_tar(path: str, column: str | None) -> Iterator[Record]:
 
 
 def _tar_groups(path):
-    """Yields the name of each record, the open file, and the record's members."""
+    """Yields the name of each record, the open file, and the record's members by suffix."""
     with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
         members = _tar_members(archive, os.path.getsize(path))
         for key, group in itertools.groupby(members, key=lambda member: _tar_name(member)[0]):
-            yield key.lstrip("/"), file, list(group)
+            key, of_record = key.lstrip("/"), list(group)
+            by_suffix = {_tar_name(member)[1]: member for member in of_record}
+            if len(by_suffix) < len(of_record):
+                raise ValueError(f"its record {key!r} has two members of a kind")
+            yield key, file, by_suffix
         # Python's reader takes a damaged header for the end, so zeros alone must follow.
         file.seek(archive.offset)
         rest = file.read(MOST_PADDING + 1)
@@ -154,10 +157,9 @@ def _tar_bytes(file, member, most):
 
 def contents_of_tar(path: str) -> str:
     """Says what the first record of a tar file has."""
-    for _, file, members in _tar_groups(path):
-        by_suffix = {_tar_name(member)[1]: member for member in members}
-        fields = ", ".join(_tar_fields(file, by_suffix))
-        return f"members {', '.join(by_suffix)}" + (f" with the keys {fields}" if fields else "")
+    for _, file, by_suffix in _tar_groups(path):
+        keys = ", ".join(_tar_fields(file, by_suffix))
+        return f"members {', '.join(by_suffix)}" + (f" with the keys {keys}" if keys else "")
     return "no members"
 
 

@@ -77,7 +77,7 @@ def pack_shards(
         >>> manifest["splits"]["test"][0]["images"]
         360
     """
-    _check(dataset, folder, format, image_size, shard_mb)
+    _check(dataset, folder, format)
     classes = list(dataset.class_names)
     manifest = Manifest(format=format, image_size=image_size, classes=classes, splits={})
     with replacing_folder(folder) as partial:
@@ -99,16 +99,11 @@ def pack_shards(
     return manifest
 
 
-def _check(dataset, folder, format, image_size, shard_mb):
+def _check(dataset, folder, format):
     """Raises ValueError for what `pack_shards` does not take."""
     if format not in WRITERS:
         names = ", ".join(map(repr, WRITERS))
         raise ValueError(f"`format` must be one of {names}. Received: format={format!r}")
-    if min(shard_mb, image_size or 1) < 1:
-        raise ValueError(
-            "`shard_mb` and `image_size` must be at least 1. "
-            f"Received: shard_mb={shard_mb}, image_size={image_size}"
-        )
     if dataset.class_names and dataset.kind != "classes":
         raise ValueError(
             f"Shards hold pictures of classes. Received: {dataset.name!r}, whose labels are "

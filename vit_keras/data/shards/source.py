@@ -4,7 +4,7 @@ An index is built once, by a look at all shards. It lies in `vit_keras/shards` i
 `~/.keras`, under a name that follows from the names, sizes and times of the shards.
 """
 
-import dataclasses
+import functools
 import glob
 import hashlib
 import itertools
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import HELD_OUT, Dataset, Origin, Split, UnreadableImages
+from vit_keras.data.dataset import HELD_OUT, Dataset, Split
 from vit_keras.data.held_out import hold_out_of
 from vit_keras.data.picture_paths import is_junk
 from vit_keras.data.shards.formats import FORMATS, MOST_CLASSES, format_of
@@ -143,23 +143,20 @@ def _in_folder(folder) -> list[str]:
         return shards(paths)
     inside = [path for path in paths if ask(path, lambda files, name: files.isdir(name))]
     below = {path: of_path for path in inside if (of_path := shards(listed(path)))}
-    if len(below) > 1 and not {_name(path) for path in below} <= {*SPLITS}:
+    names = [*map(os.path.basename, below)]
+    if len(names) > 1 and not {*names} <= {*SPLITS}:
         raise ValueError(
             f"A folder must hold shards of one data set. Received: {folder!r} with shards in "
-            f"{', '.join(map(_name, below))}. Give one of them, such as shards:{next(iter(below))}"
+            f"{', '.join(names)}. Give one of them, such as shards:{next(iter(below))}"
         )
     return [*itertools.chain(*below.values())] or [path for path in paths if path not in inside]
-
-
-def _name(path):
-    return path.rpartition("/")[2]
 
 
 def _listed(path, names: Callable[[Any, str], list[str]]) -> list[str]:
     """The files that a file system lists, sorted; not the hidden ones."""
     whole = lambda files, name: files.unstrip_protocol(name) if is_remote(path) else name
     paths = ask(path, lambda files, name: [whole(files, one) for one in names(files, name)])
-    return sorted(path for path in paths if not is_junk(_name(path)))
+    return sorted(path for path in paths if not is_junk(os.path.basename(path)))
 
 
 def expand_braces(pattern: str) -> list[str]:
@@ -228,7 +225,7 @@ def _described(paths, entries):
 def _kind(pattern, paths) -> str:
     kinds = {format_of(path) for path in paths}
     if len(kinds) != 1 or None in kinds:
-        others = [_name(path) for path in paths if format_of(path) is None]
+        others = [os.path.basename(path) for path in paths if format_of(path) is None]
         names = ", ".join(others[:3] or map(str, kinds)) or "no files"
         compressed = next(filter(COMPRESSED.search, others), None)
         raise ValueError(
@@ -374,9 +371,7 @@ def read_index(folder: pathlib.Path) -> Index:
     return Index(starts, table, labels, tuple(classes))
 
 
-def load(
-    pattern: str, channels: int, config: DataConfig, task: str = "auto", labeled: bool = True
-) -> Dataset:
+def load(pattern: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
     """Opens shards: see `find_shards` for the pattern.
 
     Records have the order of the shards, and in each the order of the file. Without a held-out
@@ -384,9 +379,7 @@ def load(
 
     Args:
         pattern: The shards.
-        channels: 1 for grayscale or 3 for RGB.
-        config: Says the column of the labels, the held-out share, and what happens to unreadable
-            pictures.
+        config: Says the column of the labels and the held-out share.
         task: Shards have classes alone.
         labeled: Whether all pictures must have a class. Without, those of shards in which some
             have none are a data set without `class_names`.
@@ -397,7 +390,6 @@ def load(
             names the file.
         ImportError: If a package for the format is not installed.
     """
-    extras.check("PIL", extra="data", purpose="Reading pictures")
     if len(config.label_columns) > 1:
         raise ValueError(
             "Shards have one column of labels. "
@@ -418,29 +410,15 @@ def load(
     labels = index.labels if names else np.zeros_like(index.labels)
     read = FORMATS[shards.kind].reader(files)
     encoded = lambda number: (read(number, *index.place(number)), labels[number])
-    unreadable = UnreadableImages(config.on_corrupt == "stop")
-    name = lambda number: _name_of(index, flat, number)
-    origin = Origin(lambda: [*map(_name_and_path, flat)], name, channels, unreadable)
+    whole = Split(labels, encoded=encoded, name=lambda number: _name_of(index, flat, number))
     splits, first = {}, 0
     for key, of_split in shards.splits.items():
         start, stop = index.starts[[first, first + len(of_split)]].tolist()
-        splits[key] = _part(labels, encoded, origin, start, stop, of_split)
+        splits[key] = whole.part(np.arange(start, stop))
+        splits[key].files = functools.partial(_names_and_paths, of_split)
         first += len(of_split)
     splits, held_out_by = hold_out_of(splits, "no shard test", "classes", config, bool(names))
-    return Dataset(f"shards:{pattern}", splits, names, unreadable, held_out_by)
-
-
-def _part(labels, encoded, origin, start, stop, shards) -> Split:
-    """The records of some shards, from `start` up to `stop`."""
-    return Split(
-        labels[start:stop],
-        encoded=lambda i: encoded(start + i),
-        origin=dataclasses.replace(
-            origin,
-            files=lambda: [*map(_name_and_path, shards)],
-            name=lambda i: origin.name(start + i),
-        ),
-    )
+    return Dataset(f"shards:{pattern}", splits, names, held_out_by=held_out_by)
 
 
 def _class_names(shards: Shards, files, index: Index, column, labeled) -> tuple[str, ...]:
@@ -482,7 +460,7 @@ def _name_of(index: Index, shards: Sequence[Shard], number) -> str:
     return f"{shards[shard].path} record {number - int(index.starts[shard])}"
 
 
-def _name_and_path(shard: Shard) -> tuple[str, str]:
-    name = os.path.basename(shard.path)
-    stamp = f" {shard.stamp}{shard.sha256 or ''}" if is_remote(shard.path) else ""
-    return name + stamp, shard.path
+def _names_and_paths(shards: Sequence[Shard]) -> list[tuple[str, str]]:
+    """The shards as `Split.files` has them."""
+    stamp = lambda shard: f" {shard.stamp}{shard.sha256 or ''}" if is_remote(shard.path) else ""
+    return [(os.path.basename(shard.path) + stamp(shard), shard.path) for shard in shards]

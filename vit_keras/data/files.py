@@ -1,26 +1,189 @@
-"""Data sets in a folder: one folder for each class or label, pictures and masks, or pictures."""
+"""Data sets of picture files: their rows, and those in folders of classes, of masks, or of any."""
 
 import dataclasses
 import os
-from collections.abc import Iterator
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from vit_keras.config import DataConfig
-from vit_keras.data.dataset import HELD_OUT, Dataset, split_name
-from vit_keras.data.held_out import path_hash
-from vit_keras.data.labels import LABEL_KINDS, Labels
-from vit_keras.data.masks import find_masks, holds_masks
+from vit_keras.data.dataset import (
+    HELD_OUT,
+    Dataset,
+    Split,
+    as_labels,
+    read_file,
+    split_name,
+    without_held_out,
+)
+from vit_keras.data.held_out import hold_out, path_hash
+from vit_keras.data.labels import LABEL_KINDS, NO_CLASS, Labels, no_labels
+from vit_keras.data.masks import MaskCode, find_masks, holds_masks, mask_code, mask_split
 from vit_keras.data.picture_paths import expand_pictures, is_folder, is_junk, is_picture, walk_once
 from vit_keras.data.pillow_images import SUFFIXES
-from vit_keras.data.rows import Rows, is_one_line, labels_in_names, open_rows, with_masks
+from vit_keras.support import extras
+
+HEIC = (".heic", ".heif")
+
+
+@dataclasses.dataclass
+class Rows:
+    """N pictures in files, and what is known of each.
+
+    Attributes:
+        name: The name of the data set, as `load` takes it.
+        root: The folder that the files are relative to.
+        files: The N files.
+        labels: Their labels; of masks, the names of the classes alone.
+        splits: The split of each, `(N,)` strings; "train" where the source has none.
+        lacks: What the source has not where all are "train", such as "no folder test".
+        groups: The group of each picture, empty for one of its own; None without groups.
+        masks: The mask of each picture, relative to `root`.
+        mask_code: Makes a mask `(H, W)` uint8 of the bytes of its file.
+        notes: What was found or guessed, a sentence each.
+        warnings: What may spoil a result, a sentence each.
+    """
+
+    name: str
+    root: str
+    files: list[str]
+    labels: Labels
+    splits: np.ndarray
+    lacks: str
+    groups: list[str] | None = None
+    masks: list[str] | None = None
+    mask_code: MaskCode | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def part(self, rows: np.ndarray) -> "Rows":
+        """The rows with some numbers."""
+        take = lambda values: values and [values[i] for i in rows]
+        return dataclasses.replace(
+            self,
+            files=take(self.files),
+            labels=self.labels._replace(values=self.labels.values[rows]),
+            splits=self.splits[rows],
+            groups=take(self.groups),
+            masks=take(self.masks),
+        )
+
+
+def labels_in_names(paths: Sequence[str], pattern: str) -> Labels:
+    """Finds the class of each file in its name, as fast.ai's `from_name_re` does.
+
+    Raises:
+        ValueError: If the pattern is none of one group, or does not match a name.
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"`data.label_pattern` must be a pattern: {error}") from error
+    matches = [compiled.search(re.split(r"[\\/]", path)[-1]) for path in paths]
+    unmatched = [path for path, match in zip(paths, matches) if not (match and match.re.groups)]
+    if unmatched or not paths:
+        raise ValueError(
+            "`data.label_pattern` must match the name of each file, with the class in brackets, "
+            f"such as '^(.+)_\\d+'. Received: {pattern!r}, and {len(unmatched):,} names that it "
+            f"does not match, such as {unmatched[:5]}"
+        )
+    texts = [unicodedata.normalize("NFC", match[1] or "") for match in matches if match]
+    names = sorted({*texts})
+    return Labels("classes", tuple(names), np.searchsorted(names, texts).astype("int32"))
+
+
+def with_masks(rows: Rows, masks: list[str], config: DataConfig) -> Rows:
+    """Adds the mask of each row, relative to the root, and what its pixels stand for."""
+    train = [os.path.join(rows.root, masks[i]) for i in np.flatnonzero(rows.splits == "train")]
+    code = mask_code(rows.root, train, config)
+    labels = no_labels(len(masks), "masks")._replace(names=code.names)
+    return dataclasses.replace(rows, masks=masks, mask_code=code, labels=labels)
+
+
+def open_rows(rows: Rows, config: DataConfig) -> Dataset:
+    """Opens rows as a data set, and holds out `config.test_percent` where nothing is.
+
+    Raises:
+        ValueError: If there are no training images, or none of a class or label.
+    """
+    if rows.labels.kind == "classes":
+        rows = rows.part(np.flatnonzero(rows.labels.values != NO_CLASS))
+    if rows.groups is None and len({*rows.files}) < len(rows.files):
+        rows = dataclasses.replace(rows, groups=rows.files)  # a picture in several rows is one
+    held_out_by, splits = "", rows.splits.astype(object)
+    if "train" in splits and without_held_out({*splits}, config.test_split):
+        (train,) = np.nonzero(splits == "train")
+        known = rows.part(train)
+        kind, names, values, _ = known.labels
+        held_out, held_out_by = hold_out(
+            rows.lacks, known.files, kind, values, known.groups, config, bool(names)
+        )
+        splits[train[held_out]] = "test"
+    _check_trained(rows, splits)
+    return Dataset(
+        rows.name,
+        {
+            split: _open(rows.part(np.flatnonzero(splits == split)))
+            for split in sorted({*splits}, key=lambda name: (name != "train", name))
+        },
+        rows.labels.names,
+        held_out_by=held_out_by,
+        kind=rows.labels.kind,
+        notes=rows.notes,
+        warnings=rows.warnings,
+    )
+
+
+def _check_trained(rows: Rows, splits):
+    """Raises ValueError unless there is a split train that has all classes or labels."""
+    if "train" not in splits:
+        raise ValueError(
+            f"{rows.name!r} needs pictures of the split train. Received: {sorted({*splits})}"
+        )
+    labels = rows.labels
+    if broken := [name for name in labels.names if not is_one_line(name) or not name]:
+        raise ValueError(
+            f"The name of a class must be text on one line. Received: {broken[:5]} in "
+            f"{rows.name!r}. Rename it; in a table, look for a quote that is not closed"
+        )
+    if labels.kind == "masks" or not labels.names:
+        return
+    counts = LABEL_KINDS[labels.kind].counts(labels.values[splits == "train"], labels.names)
+    if untrained := [name for name, count in counts.items() if not count]:
+        every = LABEL_KINDS[labels.kind].counts(labels.values, labels.names)
+        where = "only in other splits" if any(every[n] for n in untrained) else "nowhere"
+        raise ValueError(
+            f"All {labels.kind} must have training images. Received: {rows.name!r}, which has "
+            f"{untrained} {where}. Leave it out, or add training images"
+        )
+
+
+def is_one_line(name: str) -> bool:
+    """Whether a name has no line breaks, no control characters, and no bytes that are no text."""
+    return not any(unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in name)
+
+
+def _open(rows: Rows) -> Split:
+    """One split of rows."""
+    if any(path.lower().endswith(HEIC) for path in rows.files):
+        extras.check("pillow_heif", extra="heic", purpose="Reading HEIC pictures")
+    places = [os.path.join(rows.root, path) for path in rows.files]
+    masks = [os.path.join(rows.root, path) for path in rows.masks or ()]
+    files = lambda: [*zip(rows.files, places), *zip(rows.masks or (), masks)]
+    options: dict[str, Any] = {"name": places.__getitem__, "files": files, "groups": rows.groups}
+    if rows.mask_code:
+        return mask_split(places, masks, rows.mask_code, **options)
+    labels = rows.labels.values
+    return Split(labels, encoded=lambda i: (read_file(places[i]), labels[i]), **options)
+
 
 SHARDS = (".parquet", ".tar", ".tfrecord", ".array_record")
 
 
-def load(
-    path: str, channels: int, config: DataConfig, task: str = "auto", labeled: bool = True
-) -> Dataset:
+def load(path: str, config: DataConfig, task: str = "auto", labeled: bool = True) -> Dataset:
     """Opens `path`/train/CLASS/x.jpg with a held-out split beside it, or `path`/CLASS/x.jpg.
 
     Pictures and masks are found as `masks.holds_masks` says. With `config.label_pattern`, the
@@ -39,26 +202,17 @@ def load(
         ValueError: If a class has no training images, or if a held-out split has a class that is
             not in train.
     """
-    has_masks = task == "masks" or (task == "auto" and os.path.isdir(path) and holds_masks(path))
-    if has_masks:
-        pairs = {split: find_masks(root) for split, root in _mask_roots(path).items()}
-        files = {split: [image for image, _ in of_split] for split, of_split in pairs.items()}
-        rows = _rows(path, files, lambda images: Labels("masks", (), np.zeros((len(images), 1))))
-        relative = lambda file: os.path.relpath(file, path)
-        masks = {relative(i): relative(mask) for of in pairs.values() for i, mask in of}
-        rows = with_masks(rows, [masks[image] for image in rows.files], config)
-        return open_rows(rows, channels, config)
+    if task == "masks" or (task == "auto" and os.path.isdir(path) and holds_masks(path)):
+        return open_rows(_with_masks(path, config), config)
     layout = read_layout(path, trains="train" in config.train_split)
     least = LABEL_KINDS["classes"].least
     classless = layout.problems or layout.loose or len(layout.classes) < least
     if config.label_pattern or (classless and not labeled):
-        pictures = lambda root: [*map(str, expand_pictures([root]))]
-        files = {split: pictures(root) for split, root in layout.roots.items()}
+        files = {s: [*map(str, expand_pictures([root]))] for s, root in layout.roots.items()}
+        rows = _rows(path, files)
         if config.label_pattern:
-            read = lambda images: labels_in_names(images, config.label_pattern)
-        else:
-            read = lambda images: Labels("classes", (), np.zeros(len(images), "int32"))
-        return open_rows(_rows(path, files, read), channels, config)
+            rows.labels = labels_in_names(rows.files, config.label_pattern)
+        return open_rows(rows, config)
     if layout.problems:
         raise ValueError(layout.problems[0])
     folders = {split: _linked(layout, split) for split in layout.roots}
@@ -67,22 +221,19 @@ def load(
         task = "labels" if several else "classes"
     if task == "classes":
         folders = {split: {i: [c] for i, c in layout.images(split)} for split in folders}
-    names, relative = tuple(layout.classes), lambda file: os.path.relpath(file, path)
+    rows = _rows(path, folders)
+    names, relative = layout.classes, lambda image: os.path.relpath(image, path)
     classes = {relative(image): of for split in folders.values() for image, of in split.items()}
-    numbers = {name: k for k, name in enumerate(names)}
-
-    def read_folders(images):
-        values = [[numbers[name] for name in classes[image]] for image in images]
-        if task == "classes":
-            return Labels("classes", names, np.array(values, "int32")[:, 0])
-        several = [np.isin(range(len(names)), present) for present in values]
-        return Labels("labels", names, np.array(several, "float32"))
-
-    files = {split: [*of_split] for split, of_split in folders.items()}
-    return open_rows(_rows(path, files, read_folders), channels, config)
+    if task == "classes":
+        numbers = {name: k for k, name in enumerate(names)}
+        values: list = [numbers[classes[image][0]] for image in rows.files]
+    else:
+        values = [np.isin(names, classes[image]) for image in rows.files]
+    rows.labels = Labels(task, tuple(names), as_labels(values))
+    return open_rows(rows, config)
 
 
-def _rows(path, files, read_labels) -> Rows:
+def _rows(path, files) -> Rows:
     """The rows of some files by split, in an order that their names alone mix."""
     order = lambda images: sorted((os.path.relpath(i, path) for i in images), key=path_hash)
     files = {split: order(images) for split, images in files.items()}
@@ -91,19 +242,21 @@ def _rows(path, files, read_labels) -> Rows:
         name=f"folder:{path}",
         root=path,
         files=images,
-        labels=read_labels(images),
+        labels=no_labels(len(images)),
         splits=np.repeat([*files], [*map(len, files.values())]),
         lacks="no folder test",
     )
 
 
-def _mask_roots(path):
-    """The folder of each split, that of train first."""
-    folders = {split_name(name): os.path.join(path, name) for name in sorted(os.listdir(path))}
-    folders = {name: root for name, root in folders.items() if os.path.isdir(root)}
-    return {"train": path} | {
-        name: folders[name] for name in ("train", *HELD_OUT) if name in folders
-    }
+def _with_masks(path, config) -> Rows:
+    """The rows of pictures and masks, whose splits are folders."""
+    roots = {split_name(name): os.path.join(path, name) for name in _subfolders(path)}
+    roots = {"train": path} | {name: roots[name] for name in ("train", *HELD_OUT) if name in roots}
+    pairs = {split: dict(find_masks(root)) for split, root in roots.items()}
+    relative = lambda file: os.path.relpath(file, path)
+    masks = {relative(i): relative(mask) for of in pairs.values() for i, mask in of.items()}
+    rows = _rows(path, pairs)
+    return with_masks(rows, [masks[image] for image in rows.files], config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,11 +405,6 @@ def _problems(path, roots, pictures, loose):
             yield (
                 f"Every class needs images ({kinds}). Received: none in {root!r}: {empty}. Remove "
                 "the folders, or add images"
-            )
-        if broken := [name for name in pictures[split] if not is_one_line(name)]:
-            yield (
-                "The name of a class must be text on one line. "
-                f"Received: {broken} in {root!r}. Rename the folders"
             )
         if unknown := [name for name in pictures[split] if name not in pictures["train"]]:
             yield (
