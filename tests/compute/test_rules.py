@@ -87,7 +87,7 @@ def expected_costs(stem, kind, classifier):
 def test_every_position_embedding_classifier_and_stem_costs_what_the_formula_says(kind, place):
     positions = {"position_embedding": kind, "position_embedding_at": place}
     for stem, classifier in itertools.product(STEMS, CLASSIFIERS):
-        if (kind, classifier) == ("relative_2d", "distilled"):
+        if kind.endswith("relative_2d") and classifier == "distilled":
             continue  # its tables know one token before the patches
         arguments = {**SIZES, **positions, "classifier": classifier}
         model = inspection.abstract_model(functools.partial(STEMS[stem][0], **arguments))

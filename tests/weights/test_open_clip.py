@@ -114,12 +114,25 @@ def test_programs_are_refused_with_a_remedy(tmp_path):
 @pytest.mark.once
 def test_other_towers_are_refused(tmp_path, two_towers):
     for changes, message in (
-        ({"attentional_pool": True, "attn_pooler_heads": 2}, "attentional_pool=True, as in CoCa"),
+        ({"pool_type": "none"}, "must pool the class token .* Received: pool_type='none'"),
         ({"scale_attn": True}, "not in the model: visual.transformer.resblocks.0.ln_attn.bias"),
     ):
         folder = written(tmp_path, *two_towers(changes, {}))
         with pytest.raises(ValueError, match=message):
             vit_keras.open(folder)
+
+
+@pytest.mark.on("torch")
+@pytest.mark.parametrize("pool", [{}, {"attn_pooler_queries": 3, "no_ln_pre": True}])
+def test_of_cocas_tower_the_tokens_are_read_and_the_pool_named(rng, tmp_path, two_towers, pool):
+    theirs, config = two_towers({"attentional_pool": True, "attn_pooler_heads": 2, **pool}, {})
+    tokens = []
+    theirs.visual.transformer.register_forward_hook(lambda *call: tokens.append(call[-1]))
+    images = rng.normal(size=(2, 16, 16, 3)).astype("float32")
+    seen(theirs, images)
+    with pytest.warns(UserWarning, match=r"without its attention pool: visual\.attn_pool"):
+        ours = vit_keras.open(written(tmp_path, theirs, config))
+    assert_close(ours(images), tokens[0][:, 0].detach().numpy(), rtol=1e-5)
 
 
 @pytest.mark.once

@@ -38,6 +38,8 @@ CASES = {
     "beit shared": ("BeitForImageClassification", "BeitConfig", SHARED),
     "beit both": ("BeitModel", "BeitConfig", {**BEIT, **SHARED}),
     "beit absolute": ("BeitForImageClassification", "BeitConfig", ABSOLUTE),
+    "beit absolute shared": ("BeitForImageClassification", "BeitConfig", {**ABSOLUTE, **SHARED}),
+    "beit absolute relative": ("BeitModel", "BeitConfig", {**ABSOLUTE, **BEIT}),
     "beit token": ("BeitModel", "BeitConfig", {**BEIT, "use_mean_pooling": False}),
     "beit unscaled": ("BeitModel", "BeitConfig", {**BEIT, "layer_scale_init_value": 0.0}),
     "beit without positions": ("BeitModel", "BeitConfig", WITH_MLP),

@@ -54,7 +54,7 @@ def save(folder, name):
         ("registers", {"num_register_tokens": 2}, r"register_tokens.*\(1, 4, 24\).*\(1, 2, 24\)"),
         ("registers", {"num_register_tokens": 0}, r"register_tokens.*\(1, 4, 24\).*\(1, 0, 24\)"),
         ("beit", {"layer_scale_init_value": 0.0}, "not in the model: beit.encoder.layer.0.lambda"),
-        ("beit absolute", {"use_relative_position_bias": True}, "must be absolute or relative"),
+        ("beit absolute", {"use_relative_position_bias": True}, "missing in the file: encoder"),
         ("beit absolute", {"use_absolute_position_embeddings": False}, "position_embeddings"),
     ],
 )

@@ -56,8 +56,9 @@ class ModelConfig:
             (distilled); null for the variant's, or token
         representation_size: width of the pre-training head's tanh layer; null for none
         position_embedding: learned (1-D), none, learned_2d (columns and rows), relative (1-D, in
-            the attention), sincos2d (fixed), rope2d (rotations in the attention) or relative_2d
-            (BEiT's biases in the attention); null for the variant's, or learned
+            the attention), sincos2d (fixed), rope2d (rotations in the attention), relative_2d
+            (BEiT's biases in the attention) or learned_relative_2d (both); null for the variant's,
+            or learned
         position_embedding_at: where embeddings are added: once at the stem, before every block with
             weights for each block, or before every block with shared weights; null for stem
         dropout_rate: dropout after dense layers (not query, key, value) and position embeddings
@@ -95,7 +96,8 @@ class ModelConfig:
     classifier: Literal["token", "gap", "map", "gap_norm", "token_gap", "distilled"] | None = None
     representation_size: int | None = None
     position_embedding: (
-        Literal["learned", "none", "learned_2d", "relative", "sincos2d", "rope2d", "relative_2d"]
+        Literal["learned", "none", "learned_2d", "relative", "sincos2d", "rope2d"]
+        | Literal["relative_2d", "learned_relative_2d"]
         | None
     ) = None
     position_embedding_at: Literal["stem", "every", "shared"] | None = None

@@ -269,6 +269,7 @@ class AddSinCosPositions(keras.layers.Layer):
 
 ADDED: dict[str, Callable[..., keras.layers.Layer]] = {
     "learned": lambda grid, **options: AddPositionEmbs(**options),
+    "learned_relative_2d": lambda grid, **options: AddPositionEmbs(**options),  # and in attention
     "learned_2d": AddPositionEmbs2D,
     "sincos2d": lambda grid, seed, **options: AddSinCosPositions(grid, **options),
 }

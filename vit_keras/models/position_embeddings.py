@@ -27,7 +27,7 @@ def check_positions(kind: str, place: str) -> None:
     """Raises ValueError for an unknown kind or placement, or a pair that does not go together."""
     check_choice(kind, POSITION_EMBEDDINGS, "position_embedding")
     check_choice(place, NAMES, "position_embedding_at")
-    if kind not in ADDED and place != "stem":
+    if (kind not in ADDED or kind == "learned_relative_2d") and place != "stem":
         raise ValueError(
             "`position_embedding_at` must be 'stem' unless position embeddings are added to the "
             f"tokens, as {', '.join(map(repr, ADDED))} are; the others act in the attention "
@@ -44,7 +44,7 @@ def check_dropped_patches(kind: str, place: str, options: BlockOptions) -> None:
             "`patch_keep_rate` below 1 drops patches of the windows, so `window_size` must be None "
             f"beside it. Received: window_size={window_size}"
         )
-    if kind in IN_ATTENTION or rope is not None or place != "stem":
+    if kind.removeprefix("learned_") in IN_ATTENTION or rope is not None or place != "stem":
         raise ValueError(
             "`patch_keep_rate` below 1 drops tokens after the position embeddings, which must "
             "therefore be added once, before the blocks. "
@@ -76,10 +76,10 @@ def positions_of(model: keras.Model) -> tuple[str, str]:
         >>> positions_of(from_variant("B/16", image_size=224, num_classes=10))
         ('learned', 'stem')
     """
+    added = [layer for layer in model.layers if type(layer) in KINDS]
     for layer in model.layers:
         if isinstance(layer, EncoderBlock) and layer.position_embedding is not None:
-            return layer.position_embedding, "stem"
-    added = [layer for layer in model.layers if type(layer) in KINDS]
+            return f"{'learned_' if added else ''}{layer.position_embedding}", "stem"
     if not added:
         return "none", "stem"
     places = {name.format(0): place for place, name in NAMES.items()}

@@ -186,7 +186,7 @@ def _relative_tables(weights, layer, grids, rules):
     """Resizes the tables of `RelativeBias2D` inside a layer, and keeps its other weights."""
     old, new = grids
     return [
-        resize_relative_table(weight, old, new, rules.positions)
+        resize_relative_table(weight, old, new, rules.biases or rules.positions)
         if variable.path.endswith(RELATIVE_TABLE)
         else weight
         for variable, weight in zip(layer.weights, weights)

@@ -85,8 +85,9 @@ def VisionTransformer(
             such layer.
         position_embedding: "learned", "none", "learned_2d" (for columns and rows), "sincos2d"
             (fixed), "relative" (1-D, learned in the attention of each block) or "rope2d" (rotary)
-            (Appendix D.4, Table 8), or "relative_2d" (BEiT's biases of attention). The option
-            `rope` adds rotary positions to any of them.
+            (Appendix D.4, Table 8), "relative_2d" (BEiT's biases of attention), or
+            "learned_relative_2d" for BEiT's and learned ones. The option `rope` adds rotary
+            positions to any of them.
         position_embedding_at: Where added embeddings go: once before the blocks ("stem"), before
             every block with weights of its own ("every"), or with the same weights ("shared").
         dropout_rate: Dropout after the embedding and after dense layers other than the query, key
@@ -148,8 +149,8 @@ def VisionTransformer(
     stem = {"use_bias": not design.pre_norm, "crop": design.crop_to_patches}
     patches = PatchEmbedding(hidden_size, patch_size, **stem, **layer("embedding"))
     grid = patches.grid(x.shape[1:3])
-    if position_embedding in IN_ATTENTION:
-        block |= {"position_embedding": position_embedding, "grid": grid}
+    if (relative := position_embedding.removeprefix("learned_")) in IN_ATTENTION:
+        block |= {"position_embedding": relative, "grid": grid}
     elif design.rope is not None or design.window_size is not None:
         block["grid"] = grid
     positions = added_positions(position_embedding, position_embedding_at, grid, num_layers, layer)

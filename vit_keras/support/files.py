@@ -17,7 +17,10 @@ from vit_keras.support.file_lock import LOCK, exclusive_lock
 
 PLACEHOLDERS = {  # by the first bytes, in small letters
     b"version https://git-lfs": "a pointer of Git LFS. Run `git lfs pull` in its folder",
-    b"<!doctype html": "a web page. Download the file itself",
+    **dict.fromkeys(
+        (b"<!doctype html", b"<html", b"<?xml"), "a web page. Download the file itself"
+    ),
+    b"gguf": "a GGUF file, whose quantized numbers llama.cpp reads. Give the model's safetensors",
 }
 
 PARTIAL = ".partial-"  # begins the name of a hidden folder
@@ -84,7 +87,7 @@ def check_arrived(path: str | os.PathLike) -> None:
         ValueError: If it is. The message names it, and says how to get the file.
     """
     with open(path, "rb") as file:
-        head = file.read(32).lower()
+        head = file.read(64).lstrip(b"\xef\xbb\xbf \r\n\t").lower()
     for first, what in PLACEHOLDERS.items():
         if head.startswith(first):
             raise ValueError(f"{os.fspath(path)!r} is {what}")

@@ -35,7 +35,7 @@ def block_paths(
 ) -> list[str]:
     """The paths of one encoder block's variables."""
     attention, kind = f"{block}/MultiHeadDotProductAttention_1", options.norm
-    relative = RELATIVE.get(position_embedding or "")
+    relative = RELATIVE.get((position_embedding or "").removeprefix("learned_"))
     rope = options.rope
     scales = options.layer_scale is not None
     return [
@@ -177,7 +177,7 @@ class ResNetArchitecture:
 
 
 # The positions that some project's files hold.
-KINDS = ("learned", "none", "sincos2d", "rope2d", "relative_2d")
+KINDS = ("learned", "none", "sincos2d", "rope2d", "relative_2d", "learned_relative_2d")
 POSITIONS = [(kind, "stem") for kind in KINDS]
 
 
@@ -276,7 +276,11 @@ class VisionTransformerArchitecture:
         paths = dense_paths("embedding")[: 1 if options.pre_norm else 2]
         paths += [f"{name}/cls" for name in self.prefix.names]
         paths += ["registers/registers"] if options.num_registers else []
-        paths += ["posembed_input/pos_embedding"] if self.position_embedding == "learned" else []
+        paths += (
+            ["posembed_input/pos_embedding"]
+            if self.position_embedding.startswith("learned")
+            else []
+        )
         paths += norm_paths("pre_norm", kind) if options.pre_norm else []
         for i in range(self.num_layers):
             paths += block_paths(f"encoderblock_{i}", options, self.position_embedding)

@@ -3,27 +3,16 @@
 import dataclasses
 import math
 import os
+import re
 
 from vit_keras.support.files import sha256
 from vit_keras.variants import families
+from vit_keras.weights.formats.registry import LEFT_OUT
 from vit_keras.weights.formats.timm.reading import license_of
 from vit_keras.weights.published import identify
 from vit_keras.weights.recognition import class_for, family_name, variant_name
 from vit_keras.weights.strict_copy import license_note
 from vit_keras.weights.weight_file import open_weight_file
-
-# What files hold besides an image tower, and how its tensors' names begin.
-LEFT_OUT = {
-    "text tower": (
-        "text_model.",
-        "text.",
-        "text_projection",
-        "token_embedding.",
-        "params/txt/",
-        "txt/",
-    ),
-    "decoder": ("decoder.",),
-}
 
 
 def describe(path: str | os.PathLike, source: str | None = None) -> dict:
@@ -93,7 +82,7 @@ def _model(file):
     return {
         **_family(arguments, file),
         "head": _head(said),
-        "left_out": [part for part, names in LEFT_OUT.items() if _holds(file, names)],
+        "left_out": [part for part in ("text tower", "decoder") if _holds(file, LEFT_OUT[part])],
         "architecture": arguments,
         "missing": [name for name in required if arguments and name not in arguments],
         "license_note": license_note(arguments),
@@ -118,7 +107,7 @@ def _head(arguments):
 
 
 def _holds(file, names):
-    return any(name.startswith(names) for name in file.tensors.shapes)
+    return any(re.match(rf"(?:.*[.:])?(?:{names})", name) for name in file.tensors.shapes)
 
 
 def _arguments(file):

@@ -273,7 +273,7 @@ FOLDER_FILES = (
     "open_clip_pytorch_model.bin",
 )
 # Where none of them exists, the only file of one of these kinds is read, unless it is a shard.
-OTHER_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+OTHER_SUFFIXES = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".pth.tar")
 SHARD = re.compile(r".*-\d+-of-\d+\.(safetensors|bin)")
 CONFIG_FILES = ("config.json", "task.json", "preprocessor_config.json", "open_clip_config.json")
 

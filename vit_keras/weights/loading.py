@@ -27,6 +27,7 @@ def load(
     head: str = "keep",
     interpolation: str | None = None,
     patch_interpolation: str | None = None,
+    which: str | None = None,
 ) -> keras.Model:
     """Copies the weights of a file or folder into a model, all of them or none.
 
@@ -44,6 +45,9 @@ def load(
             `vit_keras.support.resizing.INTERPOLATIONS`; None takes the rule of the source.
         patch_interpolation: The rule that resizes patches, for kernels of another size; None takes
             the rule of the source.
+        which: Of several sets of weights in one file, the name of one, as in "state_dict_ema" or
+            "student", or "ema" for the averaged ones, whatever the file calls them. None takes
+            the raw ones, or the teacher's beside a student's, and warns of the choice.
 
     Returns:
         The model.
@@ -65,7 +69,7 @@ def load(
             "Weights are loaded into a model without adapters. Received: model "
             f"{model.name!r}, which has some. Load the weights before `models.add_lora`"
         )
-    with open_weight_file(path, source) as file:
+    with open_weight_file(path, source, which) as file:
         strict_copy.copy_weights(model, file, head, interpolation, patch_interpolation)
         if head == "keep":
             _warn_of_activation(file, inferred(file), strict_copy.sizes_of(model))
@@ -89,12 +93,13 @@ def build(
     source: str | None = None,
     interpolation: str | None = None,
     patch_interpolation: str | None = None,
+    which: str | None = None,
     **overrides: Any,
 ) -> keras.Model:
     """Builds the model that a file or folder of weights holds; the arguments are `open`'s."""
     if overrides.get("num_classes") == 0:
         overrides["num_classes"] = None
-    with open_weight_file(path, source) as file:
+    with open_weight_file(path, source, which) as file:
         inferred = file.infer()
         numerics = file.numerics()
         with named_errors(file.path):
@@ -156,6 +161,7 @@ def _check_complete(arguments, required, file):
 
 
 def _head(classes_in_file, classes_in_model):
-    if classes_in_model is _AS_IN_THE_FILE or classes_in_model == classes_in_file:
-        return "keep"
-    return "drop" if classes_in_model is None else "reset"
+    if classes_in_model is None:
+        return "drop"
+    is_kept = classes_in_model is _AS_IN_THE_FILE or classes_in_model == classes_in_file
+    return "keep" if is_kept else "reset"

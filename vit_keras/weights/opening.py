@@ -27,6 +27,7 @@ def open(
     interpolation: str | None = None,
     patch_interpolation: str | None = None,
     adapters: str | os.PathLike | None = None,
+    which: str | None = None,
     **overrides: Any,
 ) -> keras.Model:
     """Opens the model in a file or folder, whoever wrote it.
@@ -44,6 +45,9 @@ def open(
             the rule of the source.
         adapters: A file of low-rank adapters that were trained on these weights. It gives the
             sizes of the model, so there are no overrides then.
+        which: Of several sets of weights in one file, the name of one, as in "state_dict_ema" or
+            "student", or "ema" for the averaged ones, whatever the file calls them. None takes
+            the raw ones, or the teacher's beside a student's, and warns of the choice.
         **overrides: Arguments of `VisionTransformer`, `HybridViT` or `ResNet`. They give what the
             file does not say, such as `num_heads` of a bare timm file, or what is to differ:
             another `image_size`, `patch_size` or `channels` adapts the weights, another
@@ -71,8 +75,8 @@ def open(
         if overrides:
             raise ValueError(f"`adapters` bring all sizes. Received: {', '.join(overrides)}")
         return build_adapted(path, adapters)
-    if not path.endswith(".keras") or set(overrides) - {"image_size"}:
-        return build(path, source, interpolation, patch_interpolation, **overrides)
+    if which or not path.endswith(".keras") or set(overrides) - {"image_size"}:
+        return build(path, source, interpolation, patch_interpolation, which, **overrides)
     model = _keras_model(path)
     return with_image_size(model, **overrides, interpolation=interpolation) if overrides else model
 

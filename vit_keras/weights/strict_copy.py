@@ -24,6 +24,7 @@ from vit_keras.weights.architectures import ResNetArchitecture, VisionTransforme
 from vit_keras.weights.containers.checks import fits
 from vit_keras.weights.containers.digests import check_fit, check_tensors
 from vit_keras.weights.formats.base import Link
+from vit_keras.weights.formats.registry import OTHER_HEAD
 from vit_keras.weights.numerics import adopt_numerics
 from vit_keras.weights.recognition import family_name, grid_of, square_side, variant_name
 from vit_keras.weights.weight_file import WeightFile
@@ -66,6 +67,8 @@ def copy_weights(
         adopt_numerics(model, dataclasses.replace(numerics, resizing=resizing, task=task))
     if head == "keep":
         _warn_of_zero_head(plan.variables, file)
+    for remark in file.remarks:
+        warnings.warn(remark, stacklevel=4)
     if file.format.name != "vit_keras":
         warn_of_license(file.path, inferred(file))
 
@@ -161,7 +164,7 @@ class _Plan:
     def _unused(self):
         used = {name for link in self.links for name in link.theirs}
         row = self.file.format
-        ignored = row.ignored + (() if self.keep_head else row.head)
+        ignored = row.ignored + (() if self.keep_head else (*row.head, OTHER_HEAD))
         return [name for name in self.shapes if name not in used and not name.startswith(ignored)]
 
     def _title(self):
@@ -180,7 +183,11 @@ class _Plan:
     def _only_head(self):
         """Whether the classifier is all of the file that the model has no place for."""
         names = self._unused()
-        return self.keep_head and names and all(n.startswith(self.file.format.head) for n in names)
+        return (
+            self.keep_head
+            and names
+            and all(n.startswith((*self.file.format.head, OTHER_HEAD)) for n in names)
+        )
 
 
 def _is_head(path):
@@ -244,7 +251,7 @@ def resize(
     if path == POSITIONS and grid is not None and shape[1] >= math.prod(grid):
         return _resize_positions(array, shape, grid, file, resizing.positions)
     if path.endswith(RELATIVE_TABLE) and grid is not None:
-        return _resize_biases(array, shape, grid, file, resizing.positions)
+        return _resize_biases(array, shape, grid, file, resizing.biases or resizing.positions)
     if array.shape == shape:
         return array
     if path in ROOTS and array.shape[:2] == shape[:2]:

@@ -4,13 +4,14 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from vit_keras.models.options import ViTOptions
 from vit_keras.support.annotated import check_annotated, is_int, is_number, is_text, short
 from vit_keras.support.files import check_arrived
-from vit_keras.weights.containers import READERS, Reader
+from vit_keras.weights.containers import READERS, Reader, reader_for
 from vit_keras.weights.containers.checks import (
     LARGEST_JSON_BYTES,
     DamagedFile,
@@ -40,6 +41,8 @@ class WeightFile:
         names: `{canonical name: name in the file}`.
         config: The content of the JSON files beside it, or in a `.keras` file.
         folder: The folder of the JSON files.
+        remarks: What the user should know: which of several sets of weights it is, what is left
+            out.
     """
 
     path: str
@@ -48,6 +51,7 @@ class WeightFile:
     names: dict[str, str]
     config: dict
     folder: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -144,12 +148,15 @@ class WeightFile:
 
 
 @contextlib.contextmanager
-def open_weight_file(path: str | os.PathLike, source: str | None = None) -> Iterator[WeightFile]:
+def open_weight_file(
+    path: str | os.PathLike, source: str | None = None, which: str | None = None
+) -> Iterator[WeightFile]:
     """Opens a file or a folder of weights.
 
     Args:
         path: The file or folder, or the address of a model on a hub.
         source: The name of its format; None detects the format from the names of the tensors.
+        which: As in `weights.load`.
 
     Yields:
         The `WeightFile`, which is closed at the end of the `with` statement.
@@ -160,30 +167,57 @@ def open_weight_file(path: str | os.PathLike, source: str | None = None) -> Iter
         ImportError: If the file needs a package that is not installed.
     """
     path, folder = locate(local_path(path))
-    reader = next((READERS[end] for end in READERS if path.endswith(end)), None)
+    reader = reader_for(path)
     if reader is None:
         raise ValueError(
             f"Weights are read from {', '.join(READERS)} files. Received: {path!r}. "
             "`vit_keras.runtimes.open` opens exported files"
         )
-    check_arrived(path)
     config = read_config(folder)
     with contextlib.closing(reader(path)) as tensors:
-        format_row, names = registry.choose(tensors.shapes, source, path)
+        format_row, names, remarks = registry.choose(tensors.shapes, source, path, which, config)
         config = {**config, KERAS_CONFIG: model_config(tensors.metadata, path)}
         if held := [name for name in format_row.values if name in names]:
             config["values"] = {name: tensors.read(names[name]) for name in held}
-        yield WeightFile(path, tensors, format_row, names, config, folder)
+        yield WeightFile(path, tensors, format_row, names, config, folder, tuple(remarks))
+
+
+TRANSFORMERS_4 = "with transformers 4, `from_pretrained(folder, {}=True)`, and `save_pretrained` it"
+# What other programs write, by patterns of the names of files, and what to do with it.
+FOREIGN = {
+    r"adapter_(config\.json|model\..*)": "PEFT's adapters. Merge them into their model: "
+    "`PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(other)`",
+    r".*\.msgpack": f"Flax's weights. Open them {TRANSFORMERS_4.format('from_flax')}",
+    r"(?!.*\.weights\.h5).*\.(h5|hdf5)": "the HDF5 of TensorFlow's models or of Keras 2. Open it "
+    f"{TRANSFORMERS_4.format('from_tf')}; vit_keras.legacy reads the files of vit-keras 0.x",
+    r"_CHECKPOINT_METADATA|_METADATA|manifest\.ocdbt|_sharding": "a checkpoint of Orbax. Restore "
+    "it with `orbax.checkpoint` and write `np.savez(path, **flatten_dict(params, sep='/'))`",
+    r"checkpoint|.*\.index|.*\.data-\d+-of-\d+|saved_model\.pb": "a checkpoint of TensorFlow. "
+    "Read its arrays with `tf.train.load_checkpoint`, and the same model from .npz",
+    r".*\.gguf": "llama.cpp: GGUF with quantized numbers. Give the safetensors",
+}
+
+
+def _refuse_foreign(path, names):
+    for name in sorted(names):
+        for pattern, what in FOREIGN.items():
+            if re.fullmatch(pattern, name):
+                raise UnreadModel(f"{os.path.join(path, name)!r} belongs to {what}")
 
 
 def locate(path: str) -> tuple[str, str]:
     """Returns the file of weights at `path` and the folder that its configuration lies in."""
     if os.path.isfile(path):
+        check_arrived(path)
+        _refuse_foreign(os.path.dirname(path), [os.path.basename(path)])
         return path, os.path.dirname(path)
     if os.path.isdir(path):
         names = [name for name in os.listdir(path) if os.path.isfile(os.path.join(path, name))]
-        if file := weights_among(names):
+        file = weights_among(names)
+        if file and not file.startswith("adapter_"):
+            check_arrived(os.path.join(path, file))
             return os.path.join(path, file), path
+        _refuse_foreign(path, names)
         has_shards = any(map(SHARD.fullmatch, names))
         raise FileNotFoundError(
             f"A folder of weights must hold {' or '.join(FOLDER_FILES)}. Received: {path!r}, "
@@ -300,5 +334,5 @@ def check_fields(content: Any, path: str) -> None:
         what, holds = FIELDS.get(field, ("", None))
         if value is not None and holds is not None and not holds(value):
             raise DamagedFile(f"`{field}` in {path!r} must be {what}. Received: {short(value)}")
-        if isinstance(value, dict):
+        if isinstance(value, dict) and field != "text_config":
             check_fields(value, path)

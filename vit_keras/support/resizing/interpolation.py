@@ -391,6 +391,7 @@ class Resizing:
         patches: The name of the rule that resizes patches, see `resample_patch_kernel`.
         crops: Whether images of any size are taken, of which the pixels at the right and at the
             bottom that fill no patch are left out, as by a convolution without padding.
+        biases: The name of the rule for BEiT's biases; None for that of positions.
 
     Raises:
         ValueError: If there is no such rule.
@@ -404,11 +405,13 @@ class Resizing:
     positions: str = "bilinear"
     patches: str = "bilinear_half_pixel"
     crops: bool = False
+    biases: str | None = None
 
     def __post_init__(self):
         check_types(self)
         interpolation_rule(self.positions, "positions")
         interpolation_rule(self.patches, "patches")
+        interpolation_rule(self.biases or self.positions, "biases")
 
     def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
         """Tells whether a model for images of this size must leave pixels out, and may."""
@@ -429,7 +432,7 @@ class Resizing:
         changes: dict[str, Any] = {}
         if interpolation is not None:
             interpolation_rule(interpolation, "interpolation")
-            changes["positions"] = interpolation
+            changes |= {"positions": interpolation, "biases": None}
         if patch_interpolation is not None:
             interpolation_rule(patch_interpolation, "patch_interpolation")
             changes["patches"] = patch_interpolation

@@ -4,13 +4,14 @@ Readers take tensors one at a time and run nothing that a file says. They compar
 claims with its size before any of it takes memory.
 """
 
+import zipfile
 from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
 from vit_keras.weights.containers.archives import NpzTensors, write_npz
-from vit_keras.weights.containers.checks import DamagedFile
+from vit_keras.weights.containers.checks import DamagedFile, readable
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.containers.pytorch import TorchTensors, write_torch
 from vit_keras.weights.containers.safetensors import SafetensorsTensors, write_safetensors
@@ -51,6 +52,8 @@ READERS: dict[str, Callable[[str], Reader]] = {
     ".pth": TorchTensors,
     ".pt": TorchTensors,
     ".bin": TorchTensors,
+    ".ckpt": TorchTensors,
+    ".pth.tar": TorchTensors,
     ".weights.h5": KerasTensors,
     ".keras": KerasTensors,
     **dict.fromkeys(SUFFIXES, ShardedTensors),
@@ -64,4 +67,20 @@ WRITERS = {
     ".bin": write_torch,
 }
 
-__all__ = ["READERS", "WRITERS", "DamagedFile", "Reader"]
+
+def reader_for(path: str) -> Callable[[str], Reader] | None:
+    """The reader of a file by its suffix, or else by its content; None for an unknown kind."""
+    if named := next((READERS[end] for end in READERS if path.endswith(end)), None):
+        return named
+    with open(path, "rb") as file:
+        start = file.read(9)
+    if zipfile.is_zipfile(path):
+        with readable(f"{path!r} is damaged"), zipfile.ZipFile(path) as archive:
+            arrays = all(name.endswith(".npy") for name in archive.namelist())
+        return NpzTensors if arrays else TorchTensors
+    starts = {b"\x80\x02": TorchTensors, b"\x89HDF": KerasTensors}
+    by_start = next((starts[known] for known in starts if start.startswith(known)), None)
+    return by_start or (SafetensorsTensors if start[8:] == b"{" else None)
+
+
+__all__ = ["READERS", "WRITERS", "DamagedFile", "Reader", "reader_for"]

@@ -72,7 +72,7 @@ def readable(fault: str) -> Iterator[None]:
     """
     try:
         yield
-    except (DamagedFile, ImportError, FileNotFoundError, PermissionError):
+    except (DamagedFile, UnreadModel, ImportError, FileNotFoundError, PermissionError):
         raise
     except Exception as error:
         reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__

@@ -1,6 +1,7 @@
 """PyTorch's state dicts: `.pth`, `.pt` and `.bin`."""
 
 import argparse
+import re
 import zipfile
 import zlib
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from vit_keras.support import extras
 from vit_keras.weights.containers.archives import opened
-from vit_keras.weights.containers.checks import DamagedFile, as_float, readable
+from vit_keras.weights.containers.checks import DamagedFile, UnreadModel, as_float, readable
 
 # What a map has read stays in memory, so it is renewed after so many bytes. Opening one unpickles
 # the names of all tensors, 13 ms for S/16; twice the bytes would be half the time and more memory.
@@ -22,11 +23,10 @@ def _torch(purpose):
 class TorchTensors:
     """Reads `torch.save`d state dicts from memory maps; unpickles nothing but tensors.
 
-    Maps are renewed, as in `SafetensorsTensors`. Files of PyTorch's old form are no archives and
-    cannot be mapped, so they are held whole.
+    A tensor in a dictionary has its key and a colon before its own name, as in
+    `state_dict:head.bias`. Maps are renewed, as in `SafetensorsTensors`. Files of PyTorch's old
+    form are no archives and cannot be mapped, so they are held whole.
     """
-
-    WRAPPERS = ("state_dict", "model", "weights", "teacher")
 
     def __init__(self, path: str):
         self.torch = _torch("Reading PyTorch files")
@@ -57,17 +57,10 @@ class TorchTensors:
     def _open(self):
         """Maps the file, anew once so much was read."""
         self.held = {}  # the old map is closed before there is another one
-        self.held = self._checked(self._state())
+        self.held = self._checked(self._load())
         self.left = MAPPED_BYTES
         storages = [tensor.untyped_storage() for tensor in self.held.values() if _is_plain(tensor)]
         self.start = min((storage.data_ptr() for storage in storages), default=0)
-
-    def _state(self):
-        state = self._load()
-        for wrapper in self.WRAPPERS:
-            if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
-                state = state[wrapper]
-        return state
 
     def _load(self):
         try:
@@ -77,10 +70,16 @@ class TorchTensors:
                     self.path, map_location="cpu", weights_only=True, mmap=self.zipped
                 )
         except Exception as error:
-            reason = str(error).split("\n")[-1] if "Unsupported" in str(error) else str(error)
+            if known := re.search(r"GLOBAL ([\w.]+)", str(error)):
+                raise UnreadModel(
+                    f"{self.path!r} is not a state dict of tensors: it holds Python objects, which "
+                    f"loading would run as code, such as {known[1]!r} of `torch.save(model)`. "
+                    "Where you trust it, open it with torch.load(path, weights_only=False) "
+                    'and write its tensors: torch.save(model.state_dict(), "weights.pth")'
+                ) from error
             raise DamagedFile(
                 f"{self.path!r} is not a state dict of tensors: it is damaged, or holds Python "
-                f"objects, which loading would run as code ({reason.strip()[:200]})"
+                f"objects, which loading would run as code ({str(error).strip()[:200]})"
             ) from error
 
     def _checked(self, state):
@@ -88,7 +87,7 @@ class TorchTensors:
             raise DamagedFile(
                 f"{self.path!r} must hold a state dict. Received: {type(state).__name__}"
             )
-        tensors = {str(k): v for k, v in state.items() if isinstance(v, self.torch.Tensor)}
+        tensors = dict(self._flat(state))
         for name, tensor in tensors.items():
             if not _is_plain(tensor):
                 continue
@@ -98,6 +97,14 @@ class TorchTensors:
                     f"{tensor.untyped_storage().nbytes()} bytes"
                 )
         return tensors
+
+    def _flat(self, state, above="", depth=4):
+        """Yields the names of tensors in dictionaries, which have names themselves."""
+        for name, value in state.items():
+            if isinstance(value, self.torch.Tensor):
+                yield f"{above}{name}", value
+            elif isinstance(value, dict) and isinstance(name, str) and depth:
+                yield from self._flat(value, f"{above}{name}:", depth - 1)
 
     def raw(self, name):
         if self.zipped and self.left <= 0:

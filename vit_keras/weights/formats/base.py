@@ -66,12 +66,12 @@ class Format:
         hybrids: Whether its files can hold a ResNet stem.
         channels: The channels of images where the project's code takes no others.
         holds_activation: Whether its folders say the activation of the classifier.
-        tower: The prefix of the image tower where a file holds others beside it, such as one for
-            texts; those are left out.
         values: The canonical names of small tensors whose values say how the model computes; the
             configuration holds them in a dictionary called "values".
         head: The prefixes of canonical names that belong to the classifier.
         ignored: The prefixes of canonical names that no model has a place for.
+        wraps: Takes the canonical names; whether a classifier beside them that another program
+            wrote reads what the format's own one would.
         architecture: The class whose `from_model` gives what `links` takes.
         check: Takes an architecture; raises ValueError if the format cannot hold it.
         config_files: Takes an architecture and its numerics; returns `{file name: JSON}`, the
@@ -99,10 +99,10 @@ class Format:
     hybrids: bool = False
     channels: int | None = None
     holds_activation: bool = False
-    tower: str = ""
     values: tuple[str, ...] = ()
     head: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    wraps: Callable[[set[str]], bool] = lambda names: True
     architecture: type[Any] = VisionTransformerArchitecture
     check: Callable[[Any], None] = lambda arch: None
     config_files: Callable[..., dict[str, dict]] | None = None

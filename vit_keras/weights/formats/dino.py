@@ -1,12 +1,10 @@
 """Meta's state dicts of DINO, DINOv2 and DINOv3, whose names are nearly timm's.
 
-Checkpoints of training hold a teacher, whose names begin with "backbone.". No file of DINO and
-DINOv2 says the number of heads, but those of the published widths are known; the periods of
-DINOv3's rotary positions say it.
+No file of DINO and DINOv2 says the number of heads, but those of the published widths are known;
+the periods of DINOv3's rotary positions say it.
 """
 
 import dataclasses
-import re
 
 import numpy as np
 
@@ -16,11 +14,9 @@ from vit_keras.models import Preprocessing
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics
-from vit_keras.weights.formats.open_clip import below
 from vit_keras.weights.formats.tensor_links import tensor_links
 from vit_keras.weights.formats.tensor_names import TensorNames, covered_positions, tensor_sizes
 
-TEACHER = "backbone."  # the prefix of the encoder in a checkpoint of training
 DINO = TensorNames(
     patches="patch_embed.proj",
     block="blocks.{}.",
@@ -36,6 +32,7 @@ DINO = TensorNames(
     cls="cls_token",
     registers="register_tokens",
     positions="pos_embed",
+    head="head",
 )
 GIANT = dataclasses.replace(DINO, packed="mlp.w12", dense_1="mlp.w3")
 MASK_TOKEN = "mask_token"
@@ -47,31 +44,18 @@ CROPPED = dataclasses.replace(
 )
 
 
-def canonical(name: str) -> str:
-    """Removes the prefixes of wrappers, and the numbers of chunks of blocks."""
-    name = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
-    return re.sub(r"^((?:backbone\.)?blocks)\.\d+\.(\d+\.)", r"\1.\2", name)
-
-
-def prefix_of(names) -> str:
-    """The prefix of the encoder's names in a file."""
-    return TEACHER if f"{TEACHER}cls_token" in names else ""
-
-
 def admits(names: set[str]) -> bool:
-    prefix = prefix_of(names)
-    needed = ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "pos_embed")
-    return {prefix + name for name in needed} <= names and "decoder_embed.weight" not in names
+    needed = {"patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "pos_embed"}
+    return needed <= names and "decoder_embed.weight" not in names
 
 
 def detect(names: set[str]) -> bool:
-    """Leaves a plain file of DINO to timm, which has the same names, unless its name says whose."""
-    return admits(names) and (bool(prefix_of(names)) or any(name in names for name in ONLY_HERE))
+    """Leaves a plain file of DINO to timm, unless its name or a head beside it says whose."""
+    return admits(names) and any(name in names for name in ONLY_HERE)
 
 
 def _row(names):
-    prefix = prefix_of(names)
-    return below(GIANT if f"{prefix}blocks.0.mlp.w12.weight" in names else DINO, prefix)
+    return GIANT if "blocks.0.mlp.w12.weight" in names else DINO
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
@@ -97,8 +81,7 @@ def infer(shapes: dict, config: dict) -> dict:
 
 
 def refine(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
-    has_registers = prefix_of(shapes) + "register_tokens" in shapes
-    rule = "bicubic_antialias" if has_registers else "bicubic_offset"
+    rule = "bicubic_antialias" if "register_tokens" in shapes else "bicubic_offset"
     return dataclasses.replace(numerics, resizing=Resizing(rule))
 
 
@@ -122,15 +105,14 @@ FORMAT = Format(
     suffixes=(".pth", ".safetensors"),
     detect=detect,
     admits=admits,
-    file_names="dino_",
+    file_names=r"dino_|head\.(mlp|last_layer)\.",
     infer=infer,
     links=links,
     numerics=lambda config: Numerics(preprocessing=CROPPED, resizing=Resizing("bicubic_offset")),
     refine=refine,
-    canonical=canonical,
     options=("layer_scale", "num_registers", "position_cover", "mlp"),
-    tower=TEACHER,
-    ignored=(MASK_TOKEN, TEACHER + MASK_TOKEN),
+    head=("head.",),
+    ignored=(MASK_TOKEN,),
     check=check,
 )
 
@@ -145,13 +127,11 @@ PRETRAINING_SIZE = 224
 
 
 def detect_dinov3(names: set[str]) -> bool:
-    prefix = prefix_of(names)
-    return {prefix + name for name in (PERIODS, "blocks.0.attn.qkv.weight")} <= names
+    return {PERIODS, "blocks.0.attn.qkv.weight"} <= names
 
 
 def _row_dinov3(names):
-    prefix = prefix_of(names)
-    return below(GATED if f"{prefix}blocks.0.mlp.w1.weight" in names else NAMES, prefix)
+    return GATED if "blocks.0.mlp.w1.weight" in names else NAMES
 
 
 def links_dinov3(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
@@ -196,13 +176,13 @@ def _constants(arch):
 
 
 def infer_dinov3(shapes: dict, config: dict) -> dict:
-    row, periods = _row_dinov3(shapes), prefix_of(shapes) + PERIODS
+    row = _row_dinov3(shapes)
     arguments = tensor_sizes(row, shapes, "token")
     if row.of_block(0, BIAS_MASK) in shapes:
         arguments["qkv_bias"] = "qv"
-    head_size = 4 * shapes[periods][0]
+    head_size = 4 * shapes[PERIODS][0]
     arguments["num_heads"] = arguments["hidden_size"] // head_size
-    arguments["rope"] = _rope(config.get("values", {}).get(periods), head_size)
+    arguments["rope"] = _rope(config.get("values", {}).get(PERIODS), head_size)
     patch_size = arguments["patch_size"]
     arguments["image_size"] = tuple(PRETRAINING_SIZE // side * side for side in patch_size)
     return arguments
@@ -222,10 +202,9 @@ def _rope(periods, head_size):
 
 def refine_dinov3(numerics: Numerics, shapes: dict, config: dict) -> Numerics:
     """Models of satellite images have a norm for local crops, as the 7B of other images has."""
-    prefix = prefix_of(shapes)
-    if f"{prefix}{LOCAL_NORM}weight" not in shapes:
+    if f"{LOCAL_NORM}weight" not in shapes:
         return numerics
-    if shapes[f"{prefix}patch_embed.proj.weight"][0] == WIDTH_OF_7B:
+    if shapes["patch_embed.proj.weight"][0] == WIDTH_OF_7B:
         return numerics
     return dataclasses.replace(numerics, preprocessing=SATELLITE)
 
@@ -245,13 +224,10 @@ DINOV3_FORMAT = Format(
     links=links_dinov3,
     numerics=lambda config: Numerics(layer_norm_epsilon=1e-5, preprocessing=IMAGENET),
     refine=refine_dinov3,
-    canonical=canonical,
     options=("layer_scale", "num_registers", "mlp", "qkv_bias", "rope"),
     positions=("none",),
-    tower=TEACHER,
-    values=(PERIODS, TEACHER + PERIODS),
-    ignored=tuple(
-        prefix + name for prefix in ("", TEACHER) for name in (MASK_TOKEN, PERIODS, LOCAL_NORM)
-    ),
+    values=(PERIODS,),
+    head=("head.",),
+    ignored=(MASK_TOKEN, PERIODS, LOCAL_NORM),
     check=check_dinov3,
 )

@@ -122,13 +122,14 @@ def _classifier(shapes, layers):
 
 def _position_embedding(layers):
     """As `models.positions_of`, from the configuration of a `.keras` file."""
-    for layer in layers:
-        kind = layer["config"].get("position_embedding")
-        if layer["class_name"] == "EncoderBlock" and kind is not None:
-            return {"position_embedding": kind, "position_embedding_at": "stem"}
     kinds = {layer_class.__name__: kind for layer_class, kind in KINDS.items()}
     places = {name.format(0): place for place, name in NAMES.items()}
     added = next((layer for layer in layers if layer["class_name"] in kinds), None)
+    for layer in layers:
+        kind = layer["config"].get("position_embedding")
+        if layer["class_name"] == "EncoderBlock" and kind is not None:
+            kind = f"{'learned_' if added else ''}{kind}"
+            return {"position_embedding": kind, "position_embedding_at": "stem"}
     if added is None:
         return {"position_embedding": "none", "position_embedding_at": "stem"}
     return {

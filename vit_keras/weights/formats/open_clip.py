@@ -60,28 +60,6 @@ CLIP = TensorNames(
     position_axes=2,
 )
 TOWER = "visual."  # the prefix of the image tower's tensors in a file with both towers
-# The names in `TensorNames` that are not inside blocks.
-_WHOLE = (
-    *("patches", "block", "norm", "pooled_norm", "shared_relative", "frequencies", "cls", "dist"),
-    *("registers", "positions", "pre_norm", "pre_logits", "head", "head_dist", "projection"),
-)
-
-
-def below(names: TensorNames, prefix: str) -> TensorNames:
-    """Returns a row of names whose tensors all have a prefix."""
-    held: dict = {name: getattr(names, name) for name in _WHOLE}
-    changes: dict = {name: prefix + value for name, value in held.items() if value}
-    if names.pool is not None:
-        pool = {k: prefix + v for k, v in dataclasses.asdict(names.pool).items() if v}
-        changes["pool"] = PoolNames(**pool)
-    return dataclasses.replace(names, **changes)
-
-
-def has_tower(names) -> bool:
-    """Whether a file holds an image tower beside others."""
-    return f"{TOWER}conv1.weight" in names
-
-
 CONFIG = "open_clip_config.json"
 HEAD_WIDTH = 64
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -89,23 +67,19 @@ MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.2757
 CLASSIFIERS = {("tok", False): "token", ("avg", False): "gap", ("avg", True): "gap_norm"}
 
 
-def canonical(name: str) -> str:
-    return name.removeprefix("module.").removeprefix("_orig_mod.")
-
-
 def detect(names: set[str]) -> bool:
-    prefix = TOWER if has_tower(names) else ""
     blocks = "transformer.resblocks.0.ln_1.weight"
-    needed = ("conv1.weight", "class_embedding", "positional_embedding", blocks)
-    return {prefix + name for name in needed} <= names
+    return {"conv1.weight", "class_embedding", "positional_embedding", blocks} <= names
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    row = CLIP if names is not None and not has_tower(names) else below(CLIP, TOWER)
-    linked = tensor_links(arch, row)
-    if arch.options.pre_norm:
+    linked = tensor_links(arch, CLIP)
+    if not arch.options.pre_norm:
+        linked = [_no_bias(arch) if "embedding/bias" in link.ours else link for link in linked]
+    if names is not None:
         return linked
-    return [_no_bias(arch) if "embedding/bias" in link.ours else link for link in linked]
+    named = (tuple(TOWER + name for name in link.theirs) for link in linked)
+    return [dataclasses.replace(link, theirs=theirs) for link, theirs in zip(linked, named)]
 
 
 def _no_bias(arch):
@@ -122,34 +96,28 @@ def _no_bias(arch):
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    row, vision = below(CLIP, TOWER) if has_tower(shapes) else CLIP, _vision(config)
-    prefix = row.patches.removesuffix("conv1")
-    _check_pool(shapes, prefix, vision)
+    vision = _vision(config)
+    if (pool := vision.get("pool_type", "tok")) not in ("tok", "avg"):
+        raise ValueError(
+            "Towers of OpenCLIP must pool the class token or the mean of the patches. Received: "
+            f"pool_type={pool!r}"
+        )
     pools = vision.get("pool_type", "tok"), bool(vision.get("final_ln_after_pool"))
     classifier = CLASSIFIERS[("tok", False) if pools[0] == "tok" else pools]
-    arguments = tensor_sizes(row, shapes, classifier)
+    arguments = tensor_sizes(CLIP, shapes, classifier)
     arguments["class_token"] = classifier != "token"
+    arguments["final_norm"] = f"{CLIP.norm}.weight" in shapes  # CoCa's is behind its pool
     width, head_width = arguments["hidden_size"], vision.get("head_width", HEAD_WIDTH)
     if width % head_width == 0:
         arguments["num_heads"] = width // head_width
     size = vision.get("image_size")
     if size is not None:
         size = (size, size) if isinstance(size, int) else tuple(size)
-    return arguments | covered_positions(arguments, shapes[row.positions][0], size)
+    return arguments | covered_positions(arguments, shapes[CLIP.positions][0], size)
 
 
 def _vision(config):
     return config.get(CONFIG, {}).get("model_cfg", {}).get("vision_cfg", {})
-
-
-def _check_pool(shapes, prefix, vision):
-    pool = vision.get("pool_type", "tok")
-    if pool not in ("tok", "avg") or any(k.startswith(f"{prefix}attn_pool.") for k in shapes):
-        raise ValueError(
-            "Towers of OpenCLIP must pool the class token or the mean of the patches. Received: "
-            f"pool_type={pool!r}, attentional_pool={vision.get('attentional_pool', False)}, as in "
-            "CoCa"
-        )
 
 
 def numerics(config: dict) -> Numerics:
@@ -245,14 +213,12 @@ FORMAT = Format(
     links=links,
     numerics=numerics,
     assumption=assumption,
-    canonical=canonical,
     options=(
         *("class_token", "pre_norm", "head_use_bias", "layer_scale", "qk_norm"),
         *("attention_norm", "mlp_norm"),
     ),
     channels=3,
-    tower=TOWER,
-    head=(f"{TOWER}proj", "proj"),
+    head=("proj",),
     check=check,
     config_files=config_files,
     folder_name="open_clip_model.safetensors",
@@ -264,7 +230,6 @@ BESIDE = "beside."  # the prefix of tensors of other towers
 
 
 def canonical_timm(name: str) -> str:
-    name = canonical(name)
     if name.startswith(TRUNK):
         return timm.canonical(name.removeprefix(TRUNK))
     if name.startswith(PROJECTION):

@@ -12,7 +12,7 @@ from vit_keras.models import Preprocessing
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
 from vit_keras.weights.formats.base import Format, Link, Numerics
-from vit_keras.weights.formats.open_clip import CLIP, TOWER, below, has_tower
+from vit_keras.weights.formats.open_clip import CLIP
 from vit_keras.weights.formats.tensor_links import tensor_links
 from vit_keras.weights.formats.tensor_names import covered_positions, tensor_sizes
 
@@ -25,44 +25,32 @@ NUMERICS = Numerics(
 )
 
 
-def canonical(name: str) -> str:
-    return name.removeprefix("module.")
-
-
-def _row(names):
-    return below(CLIP, TOWER) if has_tower(names) else CLIP
-
-
 def detect(names: set[str]) -> bool:
-    prefix = TOWER if has_tower(names) else ""
     blocks = "transformer.resblocks.0.attn.in_proj_weight"
-    if not {prefix + name for name in ("conv1.weight", "positional_embedding", blocks)} <= names:
+    if not {"conv1.weight", "positional_embedding", blocks} <= names:
         return False
-    return f"{prefix}attn_pool.probe" in names or not any(
-        prefix + name in names for name in ("ln_post.weight", "attn_pool.query")
-    )
+    return "attn_pool.probe" in names or names.isdisjoint(("ln_post.weight", "attn_pool.query"))
 
 
 def links(arch: VisionTransformerArchitecture, names=None, config=None) -> list[Link]:
-    return tensor_links(arch, CLIP if names is None else _row(names))
+    return tensor_links(arch, CLIP)
 
 
 def infer(shapes: dict, config: dict) -> dict:
-    row = _row(shapes)
-    has_class_token, pools = row.cls in shapes, row.pool.probe in shapes
+    has_class_token, pools = CLIP.cls in shapes, "attn_pool.probe" in shapes
     classifier = "map" if pools else "token" if has_class_token else "gap"
-    arguments = tensor_sizes(row, shapes, classifier)
+    arguments = tensor_sizes(CLIP, shapes, classifier)
     arguments["rope"] = _rope(has_class_token)
     heads = config.get("heads", HEADS.get(arguments["hidden_size"]))
     arguments |= {} if heads is None else {"num_heads": heads}
     if pools:
-        mlp_dim = shapes[f"{row.pool.dense_0}.weight"][0]
+        mlp_dim = shapes["attn_pool.mlp.c_fc.weight"][0]
         arguments |= {"pool_all_tokens": True, "class_token": has_class_token}
         arguments["map_heads"] = config.get("attn_pooler_heads", POOL_HEADS)
         arguments |= {"map_mlp_dim": mlp_dim} if mlp_dim != arguments["mlp_dim"] else {}
     else:
-        arguments["final_norm"] = f"{row.norm}.weight" in shapes
-    return arguments | covered_positions(arguments, shapes[row.positions][0])
+        arguments["final_norm"] = f"{CLIP.norm}.weight" in shapes
+    return arguments | covered_positions(arguments, shapes[CLIP.positions][0])
 
 
 def _rope(has_class_token):
@@ -95,13 +83,11 @@ FORMAT = Format(
     infer=infer,
     links=links,
     numerics=lambda config: NUMERICS,
-    canonical=canonical,
     options=(
         *("class_token", "pre_norm", "rope", "pool_all_tokens", "map_heads", "map_mlp_dim"),
         *("final_norm", "head_use_bias", "layer_scale"),
     ),
     channels=3,
-    head=("proj", f"{TOWER}proj"),
-    tower=TOWER,
+    head=("proj",),
     check=check,
 )

@@ -1,12 +1,18 @@
 """The table of formats, and the detection of a file's format."""
 
+import bisect
+import functools
 import importlib
+import itertools
 import os
 import re
 
 from vit_keras.layers.base import check_choice
+from vit_keras.weights.containers.checks import UnreadModel
+from vit_keras.weights.containers.digests import some
 from vit_keras.weights.formats import FILES
 from vit_keras.weights.formats.base import Format
+from vit_keras.weights.formats.huggingface.types import is_part
 
 
 def _row(file: str) -> Format:
@@ -27,43 +33,192 @@ def get(name: str) -> Format:
     return FORMATS[name]
 
 
-def choose(names, source: str | None, path: str) -> tuple[Format, dict[str, str]]:
-    """Chooses the format of a file.
+# What wrappers write into names, and the numbers of chunks of blocks.
+WRAPPED = re.compile(
+    r"_(?:orig_mod|(?:fsdp_|checkpoint_)wrapped_module)\.|(?<=\bblocks\.)\d+\.(?=\d+\.)"
+)
+PATCHES = re.compile("patch|conv|embeds")  # in a name that every format of PyTorch has
+COMPONENT = re.compile("[^.:]*[.:]")  # a colon stands behind the name of a dictionary
+AVERAGED = re.compile(r"(?:^|[._:])(?:ema|teacher|target|momentum|averaged?|swa|shadow)(?![a-z])")
+# What files hold besides an image tower, and how the names of its tensors begin.
+LEFT_OUT = {
+    "text tower": r"text\w*\.|text_projection|(?:params/)?txt/|logit_|token_embedding\.|"
+    r"transformer\.|positional_embedding$|ln_final\.|(?:input_resol|context_len|vocab_size|attn_mask)|"
+    r"(?:language_model|lm_head|multi_modal_projector)\.",
+    "decoder": r"decoder(?:_\w+)?\.|decoder_pos_embed",
+    "mask token": "mask_token$",
+    "head of pre-training": r"(?:\w+_)?(?:dino|ibot|projection)_head\.|"
+    r"head\.(?:mlp\.\d|last_layer)|(?:project|predict)or\.|prototypes\.|queue",
+    "loss": r"\w*(?:loss|criterion|metric)",
+}
+TRAINING = re.compile(r".*?(?:optim|sched|scaler|callback|loops)|n_averaged$|opt:")
+HEAD = re.compile(r"(?:heads?|fc|(?:\w+_)?classifier|(?:mlp|cls|linear)_head|linear|\d+)[.:]")
+OTHER_HEAD, BESIDE = "other head: ", "beside: "  # begin the names of what no format has
+
+
+def choose(
+    names, source: str | None, path: str, which: str | None = None, config: dict | None = None
+) -> tuple[Format, dict[str, str], list[str]]:
+    """Chooses the format of a file, and one of the sets of weights in it.
+
+    The prefix of a set is what precedes names of a known format.
 
     Args:
         names: The names of the file's tensors.
         source: The name of the format; None detects it.
         path: The path of the file, for messages.
+        which: As in `weights.load`.
+        config: The configuration beside the file. Where it says that the image tower is a part of
+            a larger model, the others are left out.
 
     Returns:
-        The format, and `{canonical name: name in the file}`.
+        The format, `{canonical name: name in the file}`, and what the user should know of them.
 
     Raises:
-        ValueError: If no format, or not the format `source`, has such names, or if the file has a
-            tensor twice.
+        ValueError: If no format, or not the format `source`, has such names, if there is no set
+            `which`, or if the set has a tensor twice.
     """
-    rows = FORMATS.values() if source is None else [get(source)]
-    for row in rows:
-        spelled = {row.canonical(name): name for name in names}
-        named = row.file_names is not None and re.match(row.file_names, os.path.basename(path))
-        belongs = (row.admits if source or named else None) or row.detect
-        if belongs(set(spelled)):
-            if len(spelled) < len(names):
-                twice = sorted(set(names) - set(spelled.values()))
-                raise ValueError(
-                    f"{path!r} has tensors twice, under old and new names: {', '.join(twice)}"
-                )
-            return row, _tower(row, spelled)
-    some = ", ".join(sorted(names)[:5]) or "nothing"
-    raise ValueError(
-        f"{path!r} holds tensors of no known format"
-        f"{'' if source is None else f' called {source!r}'}: its names begin {some}. "
-        f"Formats are {', '.join(map(repr, FORMATS))}"
-    )
+    apart, model_type = is_part(config or {}), (config or {}).get("model_type")
+    rows = list(FORMATS.values()) if source is None else [get(source)]
+    plain = sorted((WRAPPED.sub("", name), name) for name in names)
+    sets = _sets(plain, rows, bool(source), path, apart)
+    if not sets:
+        raise UnreadModel(
+            f"{path!r} holds tensors of no known format"
+            f"{'' if source is None else f' called {source!r}'}: its names begin "
+            f"{', '.join(sorted(names)[:5]) or 'nothing'}"
+            f"{f', and config.json says model_type={model_type!r}' if model_type else ''}. "
+            f"Formats are {', '.join(map(repr, FORMATS))}"
+        )
+    prefix, others, remarks = _one_of(list(sets), which, path)
+    row, inside = sets[prefix], _below(plain, prefix)
+    spelled = {row.canonical(name[len(prefix) :]): old for name, old in inside}
+    if len(spelled) < len(inside):
+        twice = sorted({old for _, old in inside} - {*spelled.values()})
+        raise ValueError(f"{path!r} has tensors twice, under old and new names: {', '.join(twice)}")
+    beside = {
+        _relative(name, prefix): old
+        for name, old in plain
+        if not name.startswith((prefix, *others)) and not TRAINING.match(name)
+    }
+    remarks += _leave_out(row, spelled, beside, apart)
+    remarks += _take_head(row, spelled, beside)
+    spelled |= {f"{BESIDE}{old}": old for old in beside.values()}
+    return row, spelled, [f"{path!r} {remark}" for remark in remarks]
 
 
-def _tower(row, spelled):
-    """Leaves out the tensors beside an image tower."""
-    if not row.tower:
-        return spelled
-    return {k: v for k, v in spelled.items() if k.startswith(row.tower)} or spelled
+def _below(plain, prefix):
+    """The slice of a sorted list of names that begin with a prefix."""
+    start = bisect.bisect_left(plain, (prefix,))
+    return plain[start : bisect.bisect_left(plain, (f"{prefix}\U0010ffff",))]
+
+
+def _relative(name, prefix):
+    """A name without the components that it shares with a prefix."""
+    components = COMPONENT.findall(prefix)
+    shared = _shared(COMPONENT.findall(name), components)
+    return name.removeprefix("".join(components[:shared]))
+
+
+def _shared(*lists):
+    """The number of components with which all lists begin."""
+    return len([*itertools.takewhile(lambda items: len({*items}) == 1, zip(*lists))])
+
+
+def _sets(plain, rows, named, path, apart):
+    """The format of each set of weights in a file, by the shortest prefix, or longest if apart."""
+    prefixes = {""} | {
+        name[: match.end()]
+        for name, _ in plain
+        if PATCHES.search(name)
+        for match in COMPONENT.finditer(name)
+    }
+    sets: dict[str, Format] = {}
+    for prefix in sorted(prefixes, key=lambda p: (-len(p) if apart else len(p), p)):
+        pairs = [(other, prefix) if apart else (prefix, other) for other in sets]
+        if not any(long.startswith(short) for long, short in pairs):
+            held = [name[len(prefix) :] for name, _ in _below(plain, prefix)]
+            told = functools.partial(_is_told, plain, prefix, path)
+            row = next((row for row in rows if _is(row, held, named, told)), None)
+            sets |= {} if row is None else {prefix: row}
+    return sets
+
+
+def _is(row, held, named, told):
+    names = {*map(row.canonical, held)}
+    if row.detect(names) or row.admits is None or not row.admits(names):
+        return row.detect(names)
+    return named or told(row.file_names)
+
+
+def _is_told(plain, prefix, path, pattern):
+    """Whether the name of a file, or of a tensor beside a set of weights, says the format."""
+    beside = (_relative(name, prefix) for name, _ in plain if prefix)
+    return any(re.match(pattern, name) for name in (os.path.basename(path), *beside))
+
+
+def _one_of(prefixes, which, path):
+    """The prefix that is loaded, those of other sets, and a remark if nothing said which."""
+    components = {prefix: COMPONENT.findall(prefix) for prefix in prefixes}
+    shared = _shared(*components.values()) if len(prefixes) > 1 else 0
+    labels = {p: "".join(k[shared : shared + 1]).rstrip(".:") for p, k in components.items()}
+    ranked = sorted(prefixes, key=lambda p: _rank(labels[p]))
+    if which is not None:
+        exact = [p for p in ranked if which in {k.rstrip(".:") for k in components[p]}]
+        averaged = [p for p in ranked if which == "ema" and AVERAGED.search(p)]
+        ranked = exact or averaged
+    held = ", ".join(repr(labels[p]) for p in sorted(prefixes, key=lambda p: _rank(labels[p])))
+    if len(ranked) != 1 and (which or _rank(labels[ranked[0]]) == _rank(labels[ranked[1]])):
+        raise ValueError(
+            f"`which` must name one set of weights: {path!r} holds {held}. Received: "
+            f"which={which!r}"
+        )
+    first, others = ranked[0], [p for p in prefixes if p != ranked[0]]
+    remark = f"holds the weights {held}: {labels[first]!r} is loaded; which= chooses another"
+    roots = ["".join(components[p][: shared + 1]) for p in others]
+    return first, roots, [remark] if others and which is None else []
+
+
+def _rank(label):
+    """Raw weights first, then a teacher's, other averages and a student's."""
+    average = 1 if re.search("teacher|target", label) else 2
+    return 3 if "student" in label else average if AVERAGED.search(label) else 0
+
+
+def _leave_out(row, spelled, beside, apart):
+    """Takes away what is no part of an image model; returns remarks that name it."""
+    left: dict[str, list[str]] = {}
+    if "attn_pool.query" in spelled:  # CoCa's, before the normalization and the projection
+        pooled = [name for name in spelled if name.startswith(("attn_pool", "ln_post.", "proj"))]
+        left["attention pool"] = [spelled.pop(name) for name in pooled]
+    for held in (beside, spelled):
+        for name in list(held):
+            kinds = [what for what, names in LEFT_OUT.items() if re.match(names, name)]
+            kinds = [what for what in kinds if held is beside or what != "text tower"]
+            if not kinds and apart and held is beside:
+                kinds = ["rest of the model"]
+            ignored = held is spelled and name.startswith(row.ignored)
+            if kinds and not (ignored and kinds != ["decoder"]):
+                left.setdefault(kinds[0], []).append(held[name] if ignored else held.pop(name))
+    said = {what: names for what, names in left.items() if apart or what != "text tower"}
+    return [f"is read without its {what}: {some(names)}" for what, names in said.items()]
+
+
+def _take_head(row, spelled, beside):
+    """Gives a head of one linear layer the format's name, and marks another head as one."""
+    ours = row.head[0].removesuffix(".") if row.head and row.head[0].endswith(".") else ""
+    is_known = not ours or {f"{ours}.weight", f"{ours}.kernel", "head.probe"} & spelled.keys()
+    inner = {k: v for k, v in spelled.items() if HEAD.match(k) and not k.startswith(row.head[1:])}
+    inner = {} if is_known else inner
+    outer = {k: v for k, v in beside.items() if HEAD.match(k)}
+    layers = {re.split("[.:](?=[^.:]*$)", name)[0] for name in (*inner, *outer)}
+    leaves = {re.split("[.:]", name)[-1] for name in (*inner, *outer)}
+    is_one = len(layers) == 1 and leaves in ({"weight"}, {"weight", "bias"}) and not is_known
+    is_theirs = bool(inner) and all(name.startswith(ours) for name in inner)
+    linear = is_one and (is_theirs or row.wraps(set(spelled)))
+    for held, head in ((spelled, inner), (beside, outer)):
+        for name, old in head.items():
+            del held[name]
+            leaf = re.split("[.:]", name)[-1]
+            spelled[f"{ours}.{leaf}" if linear else f"{OTHER_HEAD}{old}"] = old
+    return [f"has its classifier in {some(outer.values())}"] if linear and outer else []

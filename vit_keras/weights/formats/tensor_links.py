@@ -248,7 +248,7 @@ def _prefix(arch, names):
     ]
     if arch.options.num_registers:
         links.append(same(names.registers, "registers/registers"))
-    if arch.position_embedding == "learned":
+    if arch.position_embedding.startswith("learned"):
         write = {
             3: lambda x: (x,),
             2: lambda x: (x[0],),
@@ -288,7 +288,7 @@ def _attention(arch, names, i):
             links += _ordered_norm(its(theirs), f"{ours}/{name}", options.norm, order)
     if options.attention_norm:
         links += norm(its(names.attention_norm), f"{ours}/norm", options.norm)
-    if arch.position_embedding == "relative_2d":
+    if arch.position_embedding.endswith("relative_2d"):
         links.append(_relative_table(its(names.relative) if names.relative else "", names, ours))
     return links
 

@@ -181,10 +181,10 @@ def _num_classes(names, shapes):
 
 
 def _positions(names, shapes):
-    if names.positions in shapes:
-        return "learned"
-    tables = (names.of_block(0, names.relative), names.shared_relative)
-    return "relative_2d" if any(table in shapes for table in tables) else "none"
+    tables = {names.of_block(0, names.relative), names.shared_relative}
+    kinds = ["learned"] if names.positions in shapes else []
+    kinds += ["relative_2d"] if tables & shapes.keys() else []
+    return "_".join(kinds) or "none"
 
 
 def tensor_options(names: TensorNames, shapes: Shapes) -> dict:

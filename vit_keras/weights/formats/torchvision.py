@@ -1,7 +1,5 @@
 """torchvision's `VisionTransformer` state dicts: `vit_b_16` and the other sizes."""
 
-import re
-
 from vit_keras.models import Preprocessing
 from vit_keras.support.resizing import Resizing
 from vit_keras.weights.architectures import VisionTransformerArchitecture
@@ -21,7 +19,6 @@ PREPROCESSING = Preprocessing(
 
 def canonical(name: str) -> str:
     """Translates the MLP's old names to its new ones."""
-    name = re.sub(r"^module\.", "", name)
     return name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.")
 
 
@@ -81,6 +78,6 @@ FORMAT = Format(
     ),
     canonical=canonical,
     channels=3,
-    head=("heads.",),
+    head=("heads.head.", "heads.pre_logits."),
     classifiers=("token",),
 )

@@ -108,12 +108,14 @@ def numerics(config: dict) -> Numerics:
 
 def _numerics(row, config):
     fields = fields_of(row, config)
-    rule = row.rule(fields)
+    rule, half_pixel = row.rule(fields), "bilinear_half_pixel"
+    patches = half_pixel if rule == NAFLEX else "bicubic"
+    biases = half_pixel if row.name == "beit" and rule == "bicubic" else None
     return Numerics(
         gelu=gelu_of(fields),
         layer_norm_epsilon=fields["layer_norm_eps"],
         preprocessing=read_processor(config.get(PROCESSOR) or {}, row.processor),
-        resizing=Resizing(rule, "bilinear_half_pixel" if rule == NAFLEX else "bicubic", crops=True),
+        resizing=Resizing(rule, patches, biases=biases, crops=True),
         class_names=class_names_of(config),
         task=task_of(config),
     )
@@ -156,6 +158,7 @@ FORMAT = Format(
     positions=POSITIONS,
     head=HEADS,
     ignored=IGNORED,
+    wraps=lambda names: "layernorm.weight" in names and "pooler.dense.weight" not in names,
     check=check,
     config_files=config_files,
 )

@@ -67,9 +67,9 @@ class ModelType:
     fillers: Callable[[Any], dict] = lambda arch: {}
 
 
-# The prefixes of backbones in classes with a head, and of wrappers.
+# The prefixes of backbones in classes with a head.
 PREFIX = re.compile(
-    r"^(module\.)?((vit|deit|beit|data2vec_vision|ijepa|dinov2|dinov2_with_registers|dinov3_vit|"
+    r"^((vit|deit|beit|data2vec_vision|ijepa|dinov2|dinov2_with_registers|dinov3_vit|"
     r"vision_model)\.)?(model\.)?"
 )
 TABLE = "relative_position_bias"
@@ -115,6 +115,7 @@ HEADS = (
 
 def canonical(name: str) -> str:
     """Translates to the name on disk, without the prefix of the classifier's backbone."""
+    name = name.replace("vision_model.encoder.layer.", "encoder.layers.")  # AltCLIP in version 5
     name = PREFIX.sub("", name)
     for start, patterns in IN_MEMORY.items():
         if name.startswith(start):

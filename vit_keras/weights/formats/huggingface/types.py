@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from vit_keras.weights.containers.checks import UnreadModel
 from vit_keras.weights.formats.huggingface import clip, dino, vit
 from vit_keras.weights.formats.huggingface.model_type import ModelType
 
@@ -17,7 +18,16 @@ TOWERS = {
     "metaclip_2_vision_model": "clip_vision_model",
     "chinese_clip_vision_model": "clip_vision_model",
     "altclip_vision_model": "clip_vision_model",
+    "idefics_vision": "clip_vision_model",
+    **dict.fromkeys(
+        ("idefics2_vision", "idefics3_vision", "smolvlm_vision"), "siglip_vision_model"
+    ),
 }
+
+
+def is_part(config: dict) -> bool:
+    """Whether the image tower is a part of a larger model, such as LLaVA."""
+    return isinstance(config.get("vision_config"), dict) and config.get("model_type") not in TOWERS
 
 
 def tower_config(config: dict) -> dict:
@@ -27,6 +37,8 @@ def tower_config(config: dict) -> dict:
         return config
     labels = {key: config[key] for key in ("id2label",) if key in config}
     whole = TOWERS.get(config.get("model_type", ""), config.get("model_type"))
+    if is_part(config) and TOWERS.get(part := tower.get("model_type", ""), part) in MODEL_TYPES:
+        whole = part
     kept = {key: value for key, value in config.items() if key.endswith(".json")}
     inner = config.get("vision_config_dict") or tower  # as old files have it
     return {**kept, **inner, **labels, "model_type": whole}
@@ -43,7 +55,7 @@ def model_type_of(config: dict, names: set[str]) -> ModelType:
         return by_names(names)
     name = TOWERS.get(name, name)
     if name not in MODEL_TYPES:
-        raise ValueError(
+        raise UnreadModel(
             f"`model_type` in config.json must be one of {', '.join(map(repr, MODEL_TYPES))}. "
             f"Received: {name!r}"
         )
@@ -104,7 +116,7 @@ _TYPES = (
 
 
 def _is_beit(arch, options):
-    return arch.position_embedding == "relative_2d" or options.qkv_bias == "qv"
+    return arch.position_embedding.endswith("relative_2d") or options.qkv_bias == "qv"
 
 
 def _is_dinov2(arch, options):

@@ -68,15 +68,11 @@ def _beit(names):
 
 def _beit_says(fields):
     relative = fields["use_relative_position_bias"] or fields["use_shared_relative_position_bias"]
-    if relative and fields["use_absolute_position_embeddings"]:
-        raise ValueError(
-            "Positions must be absolute or relative. Received: a configuration with "
-            "use_absolute_position_embeddings and a relative position bias"
-        )
-    kind = "learned" if fields["use_absolute_position_embeddings"] else "none"
+    kinds = ["learned"] if fields["use_absolute_position_embeddings"] else []
+    kinds += ["relative_2d"] if relative else []
     return {
         "qkv_bias": "qv",
-        "position_embedding": "relative_2d" if relative else kind,
+        "position_embedding": "_".join(kinds) or "none",
         "layer_scale": LAYER_SCALE if fields["layer_scale_init_value"] > 0 else None,
     }
 
@@ -92,9 +88,9 @@ def _beit_spelling(row, names):
 
 def _write_beit(arch):
     return {
-        "use_relative_position_bias": arch.position_embedding == "relative_2d",
+        "use_relative_position_bias": arch.position_embedding.endswith("relative_2d"),
         "use_shared_relative_position_bias": False,
-        "use_absolute_position_embeddings": arch.position_embedding == "learned",
+        "use_absolute_position_embeddings": arch.position_embedding.startswith("learned"),
         "use_mask_token": False,
         "use_mean_pooling": arch.classifier == "gap_norm",
         "layer_scale_init_value": arch.options.layer_scale or 0.0,
@@ -154,7 +150,7 @@ TYPES = (
         design=_beit,
         says=_beit_says,
         holds={"qkv_bias": ("qv",), "layer_scale": ANY, "class_token": ANY},
-        positions=("relative_2d", "learned", "none"),
+        positions=("relative_2d", "learned", "learned_relative_2d", "none"),
         rule=lambda f: (
             "bicubic" if f["use_absolute_position_embeddings"] else "bilinear_half_pixel"
         ),

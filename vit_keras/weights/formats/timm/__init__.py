@@ -11,7 +11,6 @@ written as timm has such models: the position of the class token is added to the
 """
 
 import dataclasses
-import re
 
 import numpy as np
 
@@ -38,8 +37,7 @@ BUFFERS = "buffers."  # tensors that are made from sizes
 
 
 def canonical(name: str) -> str:
-    """Removes the prefixes of wrappers; translates the old name of the head's hidden layer."""
-    name = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
+    """Translates the old name of the head's hidden layer."""
     if name.endswith((".relative_position_index", ".k_bias")) or name.startswith("rope.periods"):
         return f"{BUFFERS}{name}"
     return name.replace("pre_logits.fc.", "pre_logits.")
