@@ -2,7 +2,9 @@
 
 import contextlib
 import http.server
+import socketserver
 import threading
+import time
 
 
 class LoopbackServer(http.server.ThreadingHTTPServer):
@@ -38,3 +40,38 @@ class QuietHandler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *args):
         """Prints nothing."""
+
+
+@contextlib.contextmanager
+def hostile_server(head: bytes, body: bytes = b"", pause: float = 0.0):
+    """Sends `head`, and `body` again and again, `pause` seconds before each byte or repetition.
+
+    Yields the URL, and a list of the number of bytes that each client took.
+    """
+    over, taken = threading.Event(), []
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(2**16)
+            number = len(taken)
+            taken.append(0)
+            pieces = [head] if not pause else [bytes([byte]) for byte in head]
+            with contextlib.suppress(OSError):
+                while not over.is_set():
+                    for piece in pieces:
+                        time.sleep(pause)
+                        self.request.sendall(piece)
+                        taken[number] += len(piece)
+                    pieces = [body] if body else []
+                    time.sleep(0 if body else 0.01)
+
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", taken
+    finally:
+        over.set()
+        server.shutdown()
+        server.server_close()

@@ -176,3 +176,27 @@ def test_sha256_is_the_published_one_of_a_known_text(tmp_path):
     assert files.sha256(tmp_path / "abc.txt") == (
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     )
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o077])
+def test_the_mode_of_every_file_is_what_the_umask_asks_for(tmp_path, umask):
+    def private(path):
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+
+    kept = tmp_path / "folder" / "kept.txt"
+    kept.parent.mkdir()
+    kept.write_text("mine")
+    kept.chmod(0o640)
+    before = os.umask(umask)
+    try:
+        with files.replacing(tmp_path / "a.txt") as temporary:
+            private(temporary)
+        with files.replacing_folder(tmp_path / "folder", keep=True) as new:
+            (new / "in").mkdir()
+            private(new / "in" / "b.txt")
+        files.write_text(tmp_path / "c.txt", "c")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*.txt")}
+    assert modes.pop("kept.txt") == 0o640
+    assert modes == dict.fromkeys(["a.txt", "b.txt", "c.txt"], 0o666 & ~umask)

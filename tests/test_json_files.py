@@ -47,7 +47,12 @@ def test_content_of_the_right_types_is_read(tmp_path, kind, text):
     [
         (b"", "it is empty"),
         (b'{"a": ', "it is not JSON: Expecting value"),
-        (b"[" * 10**5, "it is not JSON: maximum recursion"),
+        (b"[" * 10**5, "it is not JSON: it must nest at most 50"),
+        (b"[" * 60 + b"]" * 60, "it is not JSON: it must nest at most 50"),
+        (b'[{"step": 1, "step": 2, "loss": 1}]', "it is not JSON: the name 'step' stands twice"),
+        (b'[{"step": 9223372036854775808, "loss": 1}]', r"its `\[0\].step` must be an integer"),
+        (b'[{"step": 1, "loss": -' + b"1" * 400 + b"}]", r"its `\[0\].loss` must be a number"),
+        (b'[{"step": NaN, "loss": 1}]', r"its `\[0\].step` must be an integer. Received: nan"),
         (b'[{"step": 1, "loss": ' + b"1" * 5000 + b"}]", "it is not JSON: Exceeds the limit"),
         (b'[{"step": \xff', "it is not UTF-8 from byte 10 on"),
         (b"\xff\xfe[\x00]\x00", "it is not UTF-8 from byte 0 on"),

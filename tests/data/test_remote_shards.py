@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from tests.data.gray_pictures import grays
 from tests.data.gray_shards import load, samples, write_tar
 from tests.data.range_server import RangeServer, every_third
+from tests.loopback import hostile_server
 from vit_keras import data
 from vit_keras.config import AugmentConfig
-from vit_keras.data.dataset import UnreadableImageError
+from vit_keras.data.dataset import UnreachableError, UnreadableImageError
 from vit_keras.data.shards import shard_files
 from vit_keras.data.shards.formats import FORMATS
 from vit_keras.models import Preprocessing
@@ -182,3 +184,30 @@ def test_what_an_interrupted_copy_left_is_no_copy(server, shard_cache):
     assert [*(shard_cache / "copies").iterdir()] == []
     load(f"{server.url}/tar", test_percent=0)
     assert [*(shard_cache / "copies").iterdir()] == [copy]
+
+
+ENDLESS = {
+    "206": b"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-9/10\r\n\r\n",
+    "200": b"HTTP/1.1 200 OK\r\n\r\n",
+    "announced": b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("answer", ENDLESS)
+def test_no_more_is_read_than_was_asked_for(answer):
+    with hostile_server(ENDLESS[answer], b"0123456789" * 2**10) as (url, taken):
+        assert shard_files.read_range(f"{url}/a.tar", 0, 15) == b"012345678901234"
+        if answer != "206":
+            with pytest.raises(ValueError, match=f"'{url}/a.tar' must take ranges"):
+                shard_files.read_range(f"{url}/a.tar", 5, 10)
+        with pytest.raises(ValueError, match="shards.json' is damaged"):
+            load(f"{url}/a.tar")
+        time.sleep(0.1)
+        assert max(taken) < 2**26
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 206 OK\r\nContent-Length: 9\r\n\r\n"])
+def test_a_silent_server_is_given_up(monkeypatch, head):
+    monkeypatch.setattr(shard_files, "ANSWER_SECONDS", 0.05)
+    with hostile_server(head) as (url, _), pytest.raises(UnreachableError, match="7 attempts"):
+        shard_files.read_range(f"{url}/a.tar", 0, 9)

@@ -1,20 +1,27 @@
 """Whole exports: what the files and documents hold, and what is refused before any work."""
 
+import copy
+import functools
 import hashlib
 import json
 import re
+import resource
+import subprocess
 import zipfile
 
+import keras
 import numpy as np
 import pytest
 
 from tests.exporting.builds import small_model, softmax
 from tests.exporting.integer_products import check_products
-from tests.helpers import assert_close, randomize, to_numpy
-from vit_keras import applications, exporting, runtimes
+from tests.helpers import ROOT, assert_close, randomize, to_numpy
+from vit_keras import applications, exporting, runtimes, weights
+from vit_keras.commands import main
 from vit_keras.exporting import jobs, samples
 from vit_keras.exporting.serving import serving_model
-from vit_keras.models import Preprocessing
+from vit_keras.exporting.targets import TARGETS
+from vit_keras.models import Preprocessing, VisionTransformer
 
 FILES = {  # name: precision
     "saved_model": "fp32",
@@ -166,7 +173,7 @@ def test_a_failed_export_leaves_the_folder_as_it_was(rng, tmp_path, monkeypatch,
     (folder / "manifest.json").write_text("good")
     if fault == "converter":
         monkeypatch.setattr("sys.executable", "/bin/false")
-        error = pytest.raises(RuntimeError, match="The export failed")
+        error = pytest.raises(ValueError, match="The export failed:\\n.*exit status 1")
     else:
 
         def interrupt(job, folder, *_):
@@ -187,6 +194,7 @@ def test_a_broken_promise_is_an_error_with_its_numbers(rng, tmp_path, monkeypatc
     def write(job, paths, scratch):
         for path in paths.values():
             path.write_bytes(b"")
+        return {}
 
     monkeypatch.setattr(jobs, "_convert", write)
     monkeypatch.setitem(runtimes.RUNTIMES, ".onnx", lambda path, threads: lambda images: outputs)
@@ -215,3 +223,84 @@ def test_a_checkpoint_needs_an_output_folder(tmp_path, rng):
     save_model(small_model(rng), tmp_path / "a.keras")
     with pytest.raises(ValueError, match="is not a run, so `--out` must be given"):
         run(["export", str(tmp_path / "a.keras")])
+
+
+FAULTS = {"raises": "raise RuntimeError('out of\\nideas')", "ends": "import os; os._exit(9)"}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_format_that_fails_does_not_lose_the_others(rng, tmp_path, monkeypatch, fault, capsys):
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "tf2onnx.py").write_text(FAULTS[fault])
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
+    weights.save_model(small_model(rng), tmp_path / "a.keras")
+    formats = ["savedmodel", "onnx", "litert"]
+    out = ["--out", str(tmp_path / "out"), "--precision", "fp32", "--format", *formats]
+    assert main(["export", str(tmp_path / "a.keras"), *out]) == 1
+    told = {"raises": "RuntimeError: out of ideas", "ends": "exit status 9"}[fault]
+    shown = capsys.readouterr().err
+    assert re.search(
+        rf"has saved_model, model.tflite, but other files failed:\nmodel.onnx: .*{told}", shown
+    )
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"saved_model", "model.tflite", "manifest.json", "model_card.md", "labels.txt"}
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [row["file"] for row in manifest["files"]] == ["saved_model", "model.tflite"]
+    for name in ("saved_model", "model.tflite"):
+        assert runtimes.open(tmp_path / "out" / name)(np.zeros((1, 8, 12, 3), "uint8")).shape
+
+
+@pytest.mark.once
+def test_a_full_disk_leaves_nothing_of_any_format(rng, tmp_path, monkeypatch):
+    """The converters may write files of 10 kB."""
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (10_000, 10_000))
+    run = functools.partial(subprocess.run, preexec_fn=limit)
+    monkeypatch.setattr(jobs.subprocess, "run", run)
+    formats = ["savedmodel", "litert", "onnx", "pt2"]
+    with pytest.raises(OSError, match=f"File too large: '{tmp_path}/out'") as raised:
+        exporting.export(small_model(rng), tmp_path / "out", formats=formats, precisions=["fp32"])
+    _, *lines = str(raised.value.__cause__).splitlines()
+    assert len(lines) == 4 and all("File too large" in line for line in lines)
+    assert list(tmp_path.iterdir()) == []
+
+
+def size_of(path):
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+@pytest.mark.parametrize("format", ["savedmodel", "pt2"])
+def test_weights_are_stored_once(rng, tmp_path, format):
+    target = TARGETS[format]
+    if keras.backend.backend() != target.backend:
+        pytest.skip(f"{target.backend} writes {format}")
+    model = serving_model(VisionTransformer(8, 4, 256, 1, 4, 512, 5))
+    path = tmp_path / target.name("fp32")
+    target.precisions["fp32"].make(model, path, None)
+    assert 1 <= size_of(path) / (4 * model.count_params()) < 1.2
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="torch writes such files")
+def test_a_program_of_torch_can_be_cast_and_trained(rng, tmp_path):
+    import torch
+
+    model = serving_model(small_model(rng))
+    TARGETS["pt2"].precisions["fp32"].make(model, tmp_path / "model.pt2", None)
+    program = torch.export.load(tmp_path / "model.pt2")
+    assert sum(x.numel() for x in program.state_dict.values()) == model.count_params()
+    images = torch.from_numpy(rng.integers(0, 256, (4, 8, 12, 3), dtype="uint8"))
+    expected = to_numpy(model(images.numpy()))
+    module = program.module()
+    before = module(images)
+    assert_close(to_numpy(before), expected)
+    half = copy.deepcopy(module).to(torch.bfloat16)(images)
+    assert 1e-5 < (half - before).abs().max() < 0.1
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    assert len(parameters) == len(model.trainable_variables)
+    loss = -before[:, 0].log().mean()
+    loss.backward()
+    assert all(p.grad.abs().sum() > 0 for p in parameters)
+    torch.optim.SGD(parameters, 0.01).step()
+    assert -module(images)[:, 0].log().mean() < loss
+    assert str(ROOT).encode() not in (tmp_path / "model.pt2").read_bytes()

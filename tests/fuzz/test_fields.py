@@ -1,13 +1,17 @@
 """Fields of JSON files with wrong types, each by its name."""
 
+import functools
 import json
+import zipfile
 
+import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import vit_keras
 from tests.fuzz import subjects
+from vit_keras import weights
 
 pytestmark = pytest.mark.once
 
@@ -109,7 +113,7 @@ def test_fields_of_a_note_are_refused_by_name(valid, tmp_path, part, name, value
     [
         (b"[" * 100_000, "is not JSON"),
         (b'{"a":' * 100_000, "is not JSON"),
-        (b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}", "must nest at most 50"),
+        (b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}", r"is not JSON \(it must nest at most 50"),
         (b'{"a": "\xff"}', "is not JSON"),
         (b'{"a": 1, "a": 2}', r"is not JSON \(the name 'a' stands twice"),
         (b'{"a": ' + b"1" * 5000 + b"}", "is not JSON"),
@@ -123,3 +127,64 @@ def test_texts_that_are_no_json_objects_are_named(valid, tmp_path, file, content
     (path / file).write_bytes(content)
     with pytest.raises(ValueError, match=f"damaged/{file}' {message}"):
         vit_keras.open(path)
+
+
+WHOLE = ["[]", "5", "null", '"x"', "{}", "[[]]"]
+KERAS_FIELDS = [
+    *((name, value) for name in ("class_names", "task", "layers") for value in (7, [7], {"a": 7})),
+    ("preprocessing", []),
+    ("preprocessing", {"mean": [None], "std": [1]}),
+    ("resizing", 5),
+]
+
+
+def with_config(valid, path, change):
+    """Writes a valid `.keras` file with a changed text of its configuration."""
+    with zipfile.ZipFile(valid) as whole, zipfile.ZipFile(path, "w") as damaged:
+        for name in whole.namelist():
+            content = whole.read(name)
+            damaged.writestr(name, change(content) if name == "config.json" else content)
+    return path
+
+
+@pytest.mark.parametrize("text", WHOLE)
+def test_a_keras_file_whose_configuration_is_none_is_refused_by_name(valid, tmp_path, text):
+    path = with_config(
+        valid("vit_keras .keras"), tmp_path / "damaged.keras", lambda _: text.encode()
+    )
+    with pytest.raises(ValueError, match="damaged.keras"):
+        vit_keras.open(path)
+
+
+@pytest.mark.parametrize(("field", "value"), KERAS_FIELDS)
+def test_a_keras_file_with_other_fields_is_refused_before_anything_changes(
+    valid, tmp_path, field, value
+):
+    def change(text):
+        config = json.loads(text)
+        config["config"][field] = value
+        return json.dumps(config)
+
+    path = with_config(valid("vit_keras .keras"), tmp_path / "damaged.keras", change)
+    model = subjects.vision_transformer(np.random.default_rng(1))
+    before = model.get_config(), model.get_weights()
+    for read in (vit_keras.open, functools.partial(weights.load, model)):
+        try:
+            read(path)
+        except ValueError as error:
+            assert "damaged.keras" in str(error)
+            assert model.get_config() == before[0]
+            assert all(map(np.array_equal, model.get_weights(), before[1]))
+        else:
+            assert field in ("task", "layers") and read is not vit_keras.open  # unread there
+
+
+def test_an_npz_file_with_a_tensor_under_two_names_is_refused(valid, tmp_path):
+    whole = valid("google .npz")
+    for name in ("cls", "./cls.npy", "cls.npy.npy"):
+        path = tmp_path / "twice.npz"
+        path.write_bytes(whole.read_bytes())
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(name, archive.read("cls.npy"))
+        with pytest.raises(ValueError, match=r"(?s)twice.npz.*\bcls\b"):
+            weights.load(subjects.vision_transformer(np.random.default_rng(1)), path)

@@ -2,7 +2,6 @@
 
 import argparse
 import difflib
-import json
 import os
 import pathlib
 import re
@@ -12,7 +11,7 @@ from typing import Any
 from vit_keras import config
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
-from vit_keras.support.command_line import visible
+from vit_keras.support.command_line import visible, visible_json
 from vit_keras.support.tasks import KINDS
 
 EXAMPLES = (
@@ -90,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
     verdict = {"problems": review.problems, "warnings": review.warnings}
     report = {"dataset": options.run.dataset, **verdict, **review.facts}
     heads = {name: [text.splitlines()[0] for text in texts] for name, texts in verdict.items()}
-    text = json.dumps(report | heads, indent=1, ensure_ascii=False)  # details are beside the heads
+    text = visible_json(report | heads, indent=1)  # details are beside the heads
     print(text if options.format == "json" else visible("\n".join(_lines(report))))
     for path in out.values():
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -93,12 +93,9 @@ def run(options: argparse.Namespace) -> None:
         "attention": options.attention,
         **_compared(options, model, trained, size),
     }
-    try:
-        if options.patch_sizes:
-            return _export_patch_sizes(options, model, folder, size, arguments)
-        rows = export(model, folder, image_size=size, **arguments)
-    except RuntimeError as error:  # a converter that failed, with the end of its output
-        raise ValueError(str(error)) from error
+    if options.patch_sizes:
+        return _export_patch_sizes(options, model, folder, size, arguments)
+    rows = export(model, folder, image_size=size, **arguments)
     for row in rows:
         print(f"{folder / row['file']}: {manifest.summary(row)}")
     print(f"{folder / 'manifest.json'}")

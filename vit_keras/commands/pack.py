@@ -33,6 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from vit_keras import data
     from vit_keras.support import extras, machine
+    from vit_keras.support.command_line import visible
     from vit_keras.support.file_lock import claimed_output
 
     machine.prepare()
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
     ):
         manifest = data.pack_shards(dataset, options.out, progress=bar.update, **choices)
     if dataset.held_out_by:
-        print(dataset.held_out_by)
+        print(visible(dataset.held_out_by))
     for split, entries in manifest["splits"].items():
         images, size = (sum(entry[key] for entry in entries) for key in ("images", "bytes"))
         print(f"{split}: {images:,} pictures, shards: {len(entries)}, {size / 1e6:,.1f} MB")

@@ -6,7 +6,6 @@ import dataclasses
 import html
 import io
 import itertools
-import json
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ import numpy as np
 from vit_keras.data.pillow_images import pillow_image
 from vit_keras.evaluation.file_predictions import FilePrediction
 from vit_keras.support import extras
-from vit_keras.support.command_line import on_one_line
+from vit_keras.support.command_line import on_one_line, visible_json
 from vit_keras.support.files import replacing
 from vit_keras.support.tasks import CLASSES, Task
 
@@ -66,7 +65,7 @@ def write_answers(
     if form in WRITERS:
         rows = itertools.chain.from_iterable(map(layout.rows, answers))
         return WRITERS[form](file, layout.columns, rows)
-    dump = lambda answer: json.dumps(layout.fields(answer), ensure_ascii=False)
+    dump = lambda answer: visible_json(layout.fields(answer))
     head, foot = _template(title) if form == "html" else ("", "")
     write, end = {"table": (layout.text, "\n"), "jsonl": (dump, "\n"), "html": (layout.page, "")}[
         form

@@ -27,6 +27,7 @@ from vit_keras.experiments.starting_point import (
 from vit_keras.layers import backends
 from vit_keras.runs import Run
 from vit_keras.support import command_line, figures, machine
+from vit_keras.support.command_line import visible
 from vit_keras.support.files import recover, replacing_folder, sha256, write_text
 from vit_keras.support.json_files import read_json
 from vit_keras.training import distribution
@@ -95,7 +96,8 @@ def _train_run(config, held):
         few_shot = _few_shot(config, encoder, feed)
         if topology.is_chief:
             _announce(run, encoder if config.distill.is_active else model)
-            print("\n".join(data.describe_splits(dataset, feed.train, feed.test, feed.dev)))
+            lines = data.describe_splits(dataset, feed.train, feed.test, feed.dev)
+            print(visible("\n".join(lines)))
         with dataset.unreadable.reading():
             if config.cache_features:
                 rows = train_head(model, feed, run)

@@ -23,7 +23,13 @@ def main(job_file: str) -> None:
     )
     model = serving_model(rewritten, job["output"], job["raw"])
     for format, precision, path, batch in job["files"]:
-        TARGETS[format].precisions[precision].make(model, path, batch)
+        fault = ""
+        try:
+            TARGETS[format].precisions[precision].make(model, path, batch)
+        except Exception as error:  # each converter has errors of its own
+            fault = f"{type(error).__name__}: {error}"
+        with open(job["told"], "a") as told:
+            told.write(json.dumps(fault) + "\n")
 
 
 if __name__ == "__main__":

@@ -57,10 +57,11 @@ def export(
 
     Raises:
         ValueError: If the plan cannot be carried out or another process exports to the folder,
-            which is checked before any work, or if a file misses what `verification` promises.
-            Nothing is written then.
+            which is checked before any work; nothing is written then. Or if a converter fails or a
+            file misses what `verification` promises: the other files are written, and a line of
+            the message names each that failed. If all fail, nothing is written.
         ImportError: If a format needs a package that is not installed.
-        RuntimeError: If a converter fails; the message ends with the converter's output.
+        OSError: If the disk cannot hold the files.
 
     Example:
         ```python
@@ -92,8 +93,11 @@ def _export(model, folder, plan, images, labels, calibration, threads, sensitivi
     else:
         calibrating = _prepare(calibration, model, plan)
     with files.replacing_folder(folder) as new:
-        rows = jobs.make(job, new, calibrating, threads)
+        rows, failures = jobs.make(job, new, calibrating, threads)
         manifest.write_documents(new, model, manifest.describe(model, plan, reference, rows))
+    if failures:
+        names = ", ".join(row["file"] for row in rows)
+        raise ValueError(f"{folder} has {names}, but other files failed:\n" + "\n".join(failures))
     return rows
 
 

@@ -1,10 +1,12 @@
 """The work of an export: from a plan to files in a folder, each of them compared and timed."""
 
+import contextlib
 import dataclasses
 import functools
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,7 +27,7 @@ from vit_keras.support import command_line
 from vit_keras.weights import save_model
 
 SENSITIVITY_IMAGES = 16
-OUTPUT_SHOWN = 3000  # characters of a failed process
+SHOWN = 1000  # characters of an error
 
 
 @dataclasses.dataclass
@@ -61,8 +63,20 @@ class Job:
         return verification.broken_promise(precision, self.compare(path), self.accuracy) is None
 
 
-def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> list[dict]:
-    """Writes the files of `job` into `folder` and returns the manifest's rows.
+class Failures(dict[tuple[str, str], str]):
+    """Why files failed, by (format, precision)."""
+
+    @contextlib.contextmanager
+    def noting(self, key):
+        """Notes the error of the `with` statement, which ends."""
+        try:
+            yield
+        except Exception as error:  # each library has errors of its own
+            self[key] = str(error).strip() or type(error).__name__
+
+
+def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> tuple[list, list]:
+    """Writes the files of `job` into `folder`. A file that fails leaves the others alone.
 
     Args:
         job: What to make and what to compare it with.
@@ -70,9 +84,12 @@ def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> li
         calibration: Images that give static int8 its ranges, as the graph takes them.
         threads: Each file is timed once for each of these numbers of threads.
 
+    Returns:
+        The manifest's rows, and a line for each file that failed: its converter did, or it misses
+        what `verification` promises.
+
     Raises:
-        ValueError: If a file misses what `verification` promises.
-        RuntimeError: If a converter fails.
+        ValueError: If every file failed.
     """
     requested = {pair: folder / TARGETS[pair[0]].name(pair[1]) for pair in job.plan.files()}
     layer_reports = {}
@@ -80,22 +97,39 @@ def make(job: Job, folder: pathlib.Path, calibration: np.ndarray, threads) -> li
         paths = {**_sources(requested, pathlib.Path(scratch)), **requested}
         for path in paths.values():
             path.parent.mkdir(parents=True, exist_ok=True)
-        _convert(job, paths, scratch)
+        failures = Failures(_convert(job, paths, scratch))
         for (format, precision), path in requested.items():
             recipe = TARGETS[format].precisions[precision]
-            if recipe.source is not None:
+            if recipe.source is not None and (recipe.source, "fp32") in failures:
+                failures[format, precision] = failures[recipe.source, "fp32"]
+            elif recipe.source is not None:
                 source = str(paths[recipe.source, "fp32"])
-                report = _derive(job, precision, recipe, source, str(path), calibration)
-                layer_reports[format, precision] = report
-    for (format, _), path in requested.items():
-        if format == "litert":
-            _attach_metadata(job, path)
-        if job.plan.graph_output != "features":
-            task, names = task_of(job.model), class_names_of(job.model)
-            write_task(path, task, names, job.plan.graph_output, **_depth(job))
-    rows = _verify(job, folder, requested, layer_reports)
-    _time(job, requested, rows, threads)
-    return rows
+                with failures.noting((format, precision)):
+                    report = _derive(job, precision, recipe, source, str(path), calibration)
+                    layer_reports[format, precision] = report
+    rows = {}
+    for key, path in requested.items():
+        if key not in failures:
+            with failures.noting(key):
+                _describe(job, key[0], path)
+                rows[key] = _verify(job, folder, key, path, layer_reports.get(key, ([], {})))
+    names = {key: path.relative_to(folder) for key, path in requested.items() if key in failures}
+    lines = [f"{name}: {' '.join(failures[key].split())[:SHOWN]}" for key, name in names.items()]
+    if not rows:
+        raise ValueError("The export failed:\n" + "\n".join(lines))
+    for top in (folder / name.parts[0] for name in names.values()):
+        shutil.rmtree(top) if top.is_dir() else top.unlink(missing_ok=True)
+    _time(job, {key: requested[key] for key in rows}, [*rows.values()], threads)
+    return [*rows.values()], lines
+
+
+def _describe(job, format, path):
+    """Writes into a file what its outputs mean."""
+    if format == "litert":
+        _attach_metadata(job, path)
+    if job.plan.graph_output != "features":
+        task, names = task_of(job.model), class_names_of(job.model)
+        write_task(path, task, names, job.plan.graph_output, **_depth(job))
 
 
 def _depth(job):
@@ -113,7 +147,10 @@ def _sources(requested, scratch):
 
 
 def _convert(job, paths, scratch):
-    """Makes the files that are made from the model, in one process for each backend."""
+    """Makes the files that are made from the model, in one process for each backend.
+
+    Returns why files failed. A process that a file ends is begun again behind it.
+    """
     model_file, plan = f"{scratch}/model.keras", job.plan
     save_model(job.model, model_file)
     direct = [
@@ -121,32 +158,42 @@ def _convert(job, paths, scratch):
         for (format, precision), path in paths.items()
         if TARGETS[format].precisions[precision].source is None
     ]
-    for backend in dict.fromkeys(TARGETS[format].backend for format, *_ in direct):
+    failures: dict[tuple[str, str], str] = {}
+    job_file, told = pathlib.Path(scratch) / "job.json", pathlib.Path(scratch) / "told.txt"
+    while direct:
+        backend = TARGETS[direct[0][0]].backend
+        files = [row for row in direct if TARGETS[row[0]].backend == backend]
         description = {
             "model": model_file,
             "merging": [plan.token_merging, plan.merging_schedule],
             "output": plan.graph_output,
             "raw": plan.raw,
             "attention": plan.attention,
-            "files": [row for row in direct if TARGETS[row[0]].backend == backend],
+            "files": files,
+            "told": str(told),
         }
-        job_file = pathlib.Path(scratch) / "job.json"
         job_file.write_text(json.dumps(description))
-        _run("vit_keras.exporting.conversion", job_file, backend)
+        told.write_text("")
+        ended = _run("vit_keras.exporting.conversion", job_file, backend)
+        results = [json.loads(line) for line in told.read_text().splitlines()]
+        if len(results) < len(files):
+            results.append(ended)
+        for row, fault in zip(files, results):
+            direct.remove(row)
+            failures |= {row[:2]: fault} if fault else {}
+    return failures
 
 
 def _run(module, argument, backend):
+    """Runs a module in a process of its own; says how that ended."""
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     package = pathlib.Path(__file__).parents[2]
     path = [str(package), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     command = [sys.executable, "-m", module, str(argument)]
     process = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if process.returncode:
-        raise RuntimeError(
-            f"The export failed: the converter's process ended with exit status "
-            f"{process.returncode}. It wrote:\n{process.stderr[-OUTPUT_SHOWN:]}"
-        )
+    written = process.stderr.strip()[-SHOWN // 2 :]
+    return f"the converter's process ended with exit status {process.returncode}: {written}"
 
 
 def _derive(job, precision, recipe, source, path, calibration):
@@ -178,27 +225,22 @@ def _attach_metadata(job, path):
     tflite_metadata.attach(path, job.model.name, *about, description)
 
 
-def _verify(job, folder, requested, layer_reports):
-    """A row for each file. ValueError that lists all files which miss a promise."""
-    rows, failures = [], []
-    for (format, precision), path in requested.items():
-        name = path.relative_to(folder)
-        row = {"file": name.as_posix(), "format": format, "precision": precision}
-        row |= {"batch": job.plan.batch_of(format), **describe_file(folder / name.parts[0])}
-        float_layers, report = layer_reports.get((format, precision), ([], {}))
-        row |= {"float_layers": float_layers} | ({"sensitivity": report} if report else {})
-        if not float_layers and (broken := weight_types.missed(precision, path)):
-            failures.append(f"{name}: {broken}")
-        if TARGETS[format].is_readable:
-            row |= job.compare(path)
-            if broken := verification.broken_promise(precision, row, job.accuracy):
-                failures.append(f"{name}: {broken}")
-        if format == "litert":
-            row["delegate_partitions"] = delegate_partitions(path)
-        rows.append(row)
-    if failures:
-        raise ValueError("Exported files miss what is promised:\n" + "\n".join(failures))
-    return rows
+def _verify(job, folder, key, path, layer_report):
+    """The row of a file. ValueError if it misses a promise."""
+    (format, precision), (float_layers, report) = key, layer_report
+    name = path.relative_to(folder)
+    row = {"file": name.as_posix(), "format": format, "precision": precision}
+    row |= {"batch": job.plan.batch_of(format), **describe_file(folder / name.parts[0])}
+    row |= {"float_layers": float_layers} | ({"sensitivity": report} if report else {})
+    if not float_layers and (broken := weight_types.missed(precision, path)):
+        raise ValueError(broken)
+    if TARGETS[format].is_readable:
+        row |= job.compare(path)
+        if broken := verification.broken_promise(precision, row, job.accuracy):
+            raise ValueError(broken)
+    if format == "litert":
+        row["delegate_partitions"] = delegate_partitions(path)
+    return row
 
 
 def _time(job, requested, rows, threads):

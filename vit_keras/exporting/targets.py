@@ -8,12 +8,15 @@ file take (source, path, excluded, calibration), as in `quantization`.
 import contextlib
 import dataclasses
 import functools
+import io
 import os
+import pathlib
 from collections.abc import Callable
 
 import keras
 
 from vit_keras.exporting import onnx_files, quantization
+from vit_keras.support.keras_internals import store_variables_once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +76,10 @@ def signature(model, batch):
 
 
 def write_saved_model(model, path, batch):
-    options = {"input_signature": signature(model, batch), "verbose": False}
-    model.export(path, format="tf_saved_model", **options)
+    archive = keras.export.ExportArchive()
+    archive.track_and_add_endpoint("serve", model, signature(model, batch))
+    store_variables_once(archive)
+    archive.write_out(path, verbose=False)
 
 
 def write_saved_model_int8(model, path, batch):
@@ -102,28 +107,41 @@ def write_openvino(source, path, excluded=(), calibration=None, fp16=False):
 
 
 def _torch_program(model, batch):
-    """The model through `torch.export`, as a module whose one argument is the images."""
+    """The model through `torch.export`, as a module whose one argument is the images.
+
+    The trace takes the module's own parameters for weights, and any other tensor for a constant.
+    """
     import torch
 
     class Served(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.model = model
+            self.weights = torch.nn.ParameterDict({v.path: v.value for v in model.variables})
 
         def forward(self, images):
-            return self.model(images)
+            values = [(v, self.weights[v.path]) for v in model.variables]
+            with keras.StatelessScope(state_mapping=values):
+                return model(images)
 
     dtype = getattr(torch, str(model.input.dtype))
     example = torch.zeros((2 if batch is None else batch, *model.input_shape[1:]), dtype=dtype)
     shapes = ({0: torch.export.Dim("batch")},) if batch is None else None
     with torch.no_grad():
-        return torch.export.export(Served().eval(), (example,), dynamic_shapes=shapes)
+        program = torch.export.export(Served().eval(), (example,), dynamic_shapes=shapes)
+    for node in program.graph.nodes:
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            program.graph.erase_node(node)  # it would refuse weights of another type
+        node.meta.pop("stack_trace", None)  # has the paths of this machine
+    program.graph_module.recompile()
+    return program
 
 
 def write_pt2(model, path, batch):
     import torch
 
-    torch.export.save(_torch_program(model, batch), path)
+    memory = io.BytesIO()  # a full disk would abort the process in PyTorch's own file
+    torch.export.save(_torch_program(model, batch), memory)
+    pathlib.Path(path).write_bytes(memory.getbuffer())
 
 
 # What NumPy calls torch's operations, as Keras does too.

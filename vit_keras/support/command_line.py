@@ -9,6 +9,7 @@ import contextlib
 import gc
 import importlib.abc
 import importlib.machinery
+import json
 import os
 import pathlib
 import re
@@ -59,7 +60,7 @@ def _show_warning(message, category, filename, lineno, file=None, line=None):
     while frame.f_globals.get("__name__") == "warnings":
         frame = frame.f_back
     if frame.f_globals.get("__name__", "").startswith("vit_keras"):
-        print(f"vit-keras: warning: {' '.join(str(message).split())}", file=sys.stderr)
+        print(f"vit-keras: warning: {visible(' '.join(str(message).split()))}", file=sys.stderr)
 
 
 class _Inside(importlib.abc.MetaPathFinder):
@@ -236,6 +237,21 @@ def on_one_line(name: object) -> str:
         'cat\\n.jpg'
     """
     return visible(name).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def visible_json(content: Any, indent: int | None = None) -> str:
+    r"""Returns JSON in UTF-8 whose control characters are written as JSON's escapes.
+
+    Example:
+        >>> visible_json(["c\u00e2t\x9b2J"])
+        '["cât\\u009b2J"]'
+    """
+    text = json.dumps(content, indent=indent, ensure_ascii=False)
+    return text if text.isprintable() else "".join(map(_json_escaped, text))
+
+
+def _json_escaped(character):
+    return character if _is_harmless(character) else json.dumps(character)[1:-1]
 
 
 def _is_harmless(character):

@@ -54,6 +54,7 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
         raise IsADirectoryError(f"{str(path)!r} is a folder, and no file. Delete or rename it")
     with _hidden_folder(path) as hidden:
         yield str(temporary := hidden / path.name)
+        _share(temporary, hidden)
         _flush(temporary)  # otherwise a power cut could leave the new name with an empty file
         os.replace(temporary, path)
 
@@ -128,6 +129,8 @@ def replacing_folder(folder: str | os.PathLike, keep: bool = False) -> Iterator[
     with _hidden_folder(folder) as hidden:
         (new := hidden / folder.name).mkdir()
         yield new
+        for path in filter(pathlib.Path.is_file, new.rglob("*")):
+            _share(path, hidden)
         if keep and folder.exists():
             _add_missing(folder, new)
         for path in (*filter(pathlib.Path.is_file, sorted(new.rglob("*"))), new):
@@ -199,6 +202,11 @@ def _link(path, new):
         os.link(path, new, follow_symlinks=False)
     except OSError:
         shutil.copy2(path, new, follow_symlinks=False)
+
+
+def _share(path, hidden):
+    """Gives a file the mode that the umask asks for; some libraries make files of one user."""
+    os.chmod(path, hidden.stat().st_mode & 0o666)
 
 
 def _flush(path):

@@ -1,5 +1,6 @@
 """Reads JSON that this package wrote, and says what is wrong with a file that was damaged since."""
 
+import collections
 import dataclasses
 import hashlib
 import json
@@ -8,9 +9,13 @@ import types
 import typing
 from typing import Any
 
+from vit_keras.support.annotated import short
+
 # Bytes of a file. What Python makes of JSON takes up to 25 times the text, as for `[[],[],...]`,
 # so reading any file takes 400 MB at most. A record of 50,000 evaluations has as many bytes.
 LARGEST_JSON_BYTES = 16 * 2**20
+LARGEST_INT = 2**63  # beyond which arrays and floats raise errors of their own
+DEEPEST_JSON = 50  # levels of lists and objects; ours and configurations have up to 10
 CHECKSUMS = "checksums"  # the field of a record that tells which others were changed
 NAMES = {
     bool: "true or false",
@@ -96,16 +101,48 @@ def parse_json(text: str | bytes, name: str, kind: Any = dict, remedy: str = "")
         ValueError: The note is damaged (its `step` must be an integer. Received: '7')
     """
     try:
-        content = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
+        content = load_once(text.decode("utf-8") if isinstance(text, bytes) else text)
     except UnicodeDecodeError as error:
         raise _damaged(name, f"it is not UTF-8 from byte {error.start} on", remedy) from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _damaged(
             name, f"it is not JSON: {error}" if text else "it is empty", remedy
         ) from error
     if fault := _fault(content, kind):
         raise _damaged(name, fault, remedy)
     return content
+
+
+def load_once(text: str) -> Any:
+    """`json.loads`, which raises ValueError for a name that stands twice, and for deep nesting."""
+    deep = ValueError(f"it must nest at most {DEEPEST_JSON} lists and objects")
+    try:
+        parsed = json.loads(text, object_pairs_hook=_once)
+    except RecursionError as error:
+        raise deep from error
+    if _depth(parsed) > DEEPEST_JSON:
+        raise deep
+    return parsed
+
+
+def _once(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        ((twice, _),) = collections.Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the name {short(twice)} stands twice in an object")
+    return content
+
+
+def _depth(parsed):
+    """The number of levels, without recursion."""
+    level, depth = [parsed], 0
+    while level := [value for value in level if isinstance(value, (dict, list))]:
+        depth += 1
+        inner = [value.values() if isinstance(value, dict) else value for value in level]
+        level = [value for values in inner for value in values]
+        if depth > DEEPEST_JSON:
+            break
+    return depth
 
 
 def _damaged(name, reason, remedy):
@@ -130,7 +167,9 @@ def _fault(value: Any, kind: Any, place: str = "") -> str:
         return _fault(value, list, place) or _fault_of_tuple(value, arguments, place)
     plain = origin or kind
     accepted: Any = (int, float) if plain is float else plain
-    if not isinstance(value, accepted) or (isinstance(value, bool) and plain is not bool):
+    is_other = isinstance(value, bool) and plain is not bool
+    is_huge = type(value) is int and abs(value) >= LARGEST_INT
+    if not isinstance(value, accepted) or is_other or is_huge:
         shown = repr(value)
         received = shown if len(shown) <= 60 else f"{shown[:60]}..."
         return f"{_place(place)} must be {NAMES[plain]}. Received: {received}"

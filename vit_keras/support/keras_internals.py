@@ -280,3 +280,14 @@ def is_jax_state(name: str) -> bool:
 def is_torch_optimizer(module: str | None) -> bool:
     """Whether Keras keeps the optimizers of the torch backend alone in `module`."""
     return str(module).startswith("keras.src.backend.torch.optimizers")
+
+
+def store_variables_once(archive: keras.export.ExportArchive) -> None:
+    """Lets a SavedModel hold TensorFlow's variables alone, which Keras' own would repeat.
+
+    Relies on `_tf_trackable`.
+    """
+    check_keras()
+    tracked = archive._tf_trackable
+    for name in ("variables", "trainable_variables", "non_trainable_variables"):
+        setattr(tracked, name, [variable.value for variable in getattr(tracked, name)])

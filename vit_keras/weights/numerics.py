@@ -9,6 +9,7 @@ from vit_keras.layers.base import check_choice
 from vit_keras.layers.dense import GELUS
 from vit_keras.layers.std_conv import STANDARDIZATIONS
 from vit_keras.models import ImageModel, Preprocessing
+from vit_keras.support.annotated import check_types
 from vit_keras.support.keras_internals import sublayers
 from vit_keras.support.preprocessing import PUBLISHED_PREPROCESSING, with_tuples
 from vit_keras.support.resizing import Resizing
@@ -52,13 +53,12 @@ class Numerics:
     task: Task = CLASSES
 
     def __post_init__(self):
+        check_types(self)
         check_choice(self.gelu, GELUS, "gelu")
         check_choice(self.standardization, STANDARDIZATIONS, "standardization")
         for name in ("layer_norm_epsilon", "group_norm_epsilon"):
             value = getattr(self, name)
-            if value is None and name == "layer_norm_epsilon":
-                continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+            if value is not None and not 0 <= value < 1:
                 raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {value!r}")
 
     def to_json(self) -> dict:

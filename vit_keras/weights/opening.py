@@ -14,7 +14,7 @@ from vit_keras.models import with_image_size
 from vit_keras.models.common import build_without_values
 from vit_keras.support.files import check_arrived
 from vit_keras.weights.adapters import build_adapted
-from vit_keras.weights.containers.checks import parse_json
+from vit_keras.weights.containers.checks import named_errors, parse_json
 from vit_keras.weights.containers.digests import check_fit, check_tensors
 from vit_keras.weights.containers.keras_h5 import KerasTensors
 from vit_keras.weights.hub import local_path
@@ -104,7 +104,7 @@ def _keras_model(path):
 def _verify_keras(path):
     """Looks at all that a `.keras` archive holds, before Keras reads it."""
     try:
-        with contextlib.closing(KerasTensors(path, quantized=True)) as tensors:
+        with named_errors(path), contextlib.closing(KerasTensors(path, quantized=True)) as tensors:
             tensors.verify()
             check_tensors(path, tensors, tensors.shapes, integers=True)
             check_described_size(tensors.metadata["config"], tensors.shapes)

@@ -3,7 +3,9 @@
 What fails is tried again, after longer and longer pauses.
 """
 
+import asyncio
 import contextlib
+import functools
 import hashlib
 import os
 import pathlib
@@ -17,11 +19,18 @@ from vit_keras.support import extras
 from vit_keras.support.file_lock import exclusive_lock
 from vit_keras.support.files import check_arrived, replacing, sha256
 
+
+class NoRanges(ValueError):
+    """A server sends other bytes than it was asked for."""
+
+
 PAUSES = (0.5, 1, 2, 4, 8, 16)  # seconds between attempts
 FINAL = (  # what no other attempt can change
     *(FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError),
-    *(ImportError, NotImplementedError),
+    *(ImportError, NotImplementedError, NoRanges),
 )
+LARGEST_PAGE = 2**24  # bytes of an answer of which no range was asked for
+ANSWER_SECONDS, LOWEST_RATE = 60, 2**16  # an answer takes at most the sum, by its bytes
 STAMPS = ("ETag", "etag", "md5Hash", "blob_id", "mtime", "LastModified", "Last-Modified")
 CHUNK, CHUNKS = 2**24, 4  # bytes of one answer, and answers that are awaited together
 GIGABYTE = 10**9
@@ -99,12 +108,36 @@ def _opened(path) -> tuple[Any, str]:
     fsspec = extras.require("fsspec", extra="data", purpose=purpose)
     if not is_remote(path):  # where a name may have `::`, which chains URLs
         return fsspec.filesystem("file"), path
+    options = {}
     if path.startswith(("http://", "https://")):
         extras.check("aiohttp", extra="shards", purpose=purpose)
+        client = fsspec.config.conf.get(path.partition(":")[0], {}).get("client_kwargs", {})
+        options["client_kwargs"] = {"response_class": _bounded_answer(), **client}
     try:
-        return fsspec.url_to_fs(path)
+        return fsspec.url_to_fs(path, **options)
     except ImportError as error:  # each kind of store has a package of its own
         raise ImportError(f"{path!r} cannot be read: {error}") from error
+
+
+@functools.cache
+def _bounded_answer():
+    """aiohttp's answers, but no more bytes and seconds than the request needs, whatever comes."""
+    import aiohttp
+
+    class BoundedAnswer(aiohttp.ClientResponse):
+        async def read(self):
+            first, _, last = self.request_info.headers.get("Range", "")[6:].partition("-")
+            most = int(last) - int(first) + 1 if last else LARGEST_PAGE
+            if self.status == 200 and first not in ("", "0"):
+                raise NoRanges(f"The server of '{self.url}' must take ranges. Use another server")
+            content = bytearray(self._body or b"")
+            async with asyncio.timeout(ANSWER_SECONDS + most / LOWEST_RATE):
+                while len(content) < most and (more := await self.content.read(most)):
+                    content += more
+            self._body = bytes(content[:most])
+            return self._body
+
+    return BoundedAnswer
 
 
 def size_and_stamp(path: str) -> tuple[int, str]:

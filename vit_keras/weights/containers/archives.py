@@ -135,6 +135,11 @@ class NpzTensors:
             self.entries = {
                 entry.filename.removesuffix(".npy"): entry for entry in self.zip.infolist()
             }
+            if len(self.entries) < len(names := self.zip.namelist()):
+                raise DamagedFile(
+                    f"{path!r} holds a tensor twice, with and without .npy: "
+                    f"{short(sorted({*names} & {*self.entries}))}"
+                )
             self.shapes = {name: self._shape(name) for name in self.entries}
         except BaseException:
             self.close()

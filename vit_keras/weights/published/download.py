@@ -9,11 +9,13 @@ variables change the download:
   `https://mirror.example.org/weights`, which has `vit_models/imagenet21k/ViT-B_16.npz` below it;
 - `HF_ENDPOINT`: the URL of a copy of huggingface.co, as for Hugging Face's own packages;
 - `VIT_KERAS_TIMEOUT`: the seconds without a byte after which a connection counts as stalled (30).
+  A connection that sends less than 1 KiB a second over as many seconds counts as stalled too.
 """
 
 import contextlib
 import dataclasses
 import http.client
+import io
 import os
 import pathlib
 import ssl
@@ -36,6 +38,7 @@ MIRRORS = {BASE_URL: MIRROR, HUGGING_FACE: "HF_ENDPOINT"}
 DEFAULT_TIMEOUT_SECONDS = 30.0
 RETRIES = 3
 CHUNK_BYTES = 2**20
+LOWEST_RATE = 2**10  # bytes a second
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 BROKEN = (urllib.error.URLError, ConnectionError, TimeoutError, ssl.SSLError)
 # What is taken of a file whose size is not published: twice the largest one of the table, in
@@ -76,7 +79,8 @@ def fetch(row, cache_dir=None, timeout=None, retries=RETRIES) -> str:
     Args:
         row: A row of the table, from `vit_keras.weights.lookup`.
         cache_dir: The cache, by default `$KERAS_HOME` or `~/.keras`.
-        timeout: The seconds without a byte after which a connection counts as stalled.
+        timeout: The seconds without a byte after which a connection counts as stalled, or with
+            less than 1 KiB a second.
         retries: How many times a broken, stalled or refused connection is tried again.
 
     Returns:
@@ -172,6 +176,59 @@ def _download(url, part, target, timeout, retries, most):
     )
 
 
+class _Paced(io.RawIOBase):
+    """The bytes of a connection, which may not drip."""
+
+    def __init__(self, source, timeout):
+        self.source, self.timeout = source, timeout
+        self.bytes, self.seconds = 0, -float("inf")  # of this window, which the first bytes begin
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        begin = time.monotonic()
+        count = self.source.readinto(buffer)
+        self.seconds = max(self.seconds + time.monotonic() - begin, 0)
+        self.bytes += count
+        if count and self.timeout and self.seconds > self.timeout:
+            if self.bytes < LOWEST_RATE * self.seconds:
+                raise TimeoutError(f"only {self.bytes} bytes came in {self.seconds:.3g} seconds")
+            self.bytes, self.seconds = 0, 0.0
+        return count
+
+    def close(self):
+        self.source.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, sock, *args, **options):
+        super().__init__(sock, *args, **options)
+        self.fp = io.BufferedReader(_Paced(self.fp.detach(), sock.gettimeout()))
+
+
+class _Plain(http.client.HTTPConnection):
+    response_class = _Response
+
+
+class _Secure(http.client.HTTPSConnection):
+    response_class = _Response
+
+
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    def http_open(self, request):
+        return self.do_open(_Plain, request)
+
+    def https_open(self, request):
+        return self.do_open(_Secure, request)
+
+
+def open_url(request, timeout):
+    """`urllib.request.urlopen`, which raises TimeoutError also for a server that drips."""
+    return urllib.request.build_opener(_Handler).open(request, timeout=timeout)
+
+
 def _receive(url, part, timeout, most):
     """Appends to `part` what it lacks of the server's file."""
     done, tag = _state(part)
@@ -180,7 +237,7 @@ def _receive(url, part, timeout, most):
     headers |= {"Range": f"bytes={done}-", "If-Range": tag} if done else {}
     request = urllib.request.Request(url, headers=headers)
     try:
-        response = urllib.request.urlopen(request, timeout=timeout)
+        response = open_url(request, timeout)
     except urllib.error.HTTPError as error:
         if error.code != 416 or not done:
             raise
