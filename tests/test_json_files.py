@@ -49,7 +49,7 @@ def test_content_of_the_right_types_is_read(tmp_path, kind, text):
         (b'{"a": ', "it is not JSON: Expecting value"),
         (b"[" * 10**5, "it is not JSON: it must nest at most 50"),
         (b"[" * 60 + b"]" * 60, "it is not JSON: it must nest at most 50"),
-        (b'[{"step": 1, "step": 2, "loss": 1}]', "it is not JSON: the name 'step' stands twice"),
+        (b'[{"step": 1, "step": 2, "loss": 1}]', "it is not JSON: the name 'step' appears twice"),
         (b'[{"step": 9223372036854775808, "loss": 1}]', r"its `\[0\].step` must be an integer"),
         (b'[{"step": 1, "loss": -' + b"1" * 400 + b"}]", r"its `\[0\].loss` must be a number"),
         (b'[{"step": NaN, "loss": 1}]', r"its `\[0\].step` must be an integer. Received: nan"),
@@ -91,7 +91,7 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for name in ("", "pipe"):
-        with pytest.raises(ValueError, match=r"is damaged \(it is no file\)\. Delete it"):
+        with pytest.raises(ValueError, match=r"is damaged \(it is not a file\)\. Delete it"):
             read_json(tmp_path / name, dict, "Delete it")
     for name in ("loop", "nowhere"):
         with pytest.raises(FileNotFoundError, match=f"no file .*{name}'. Delete it"):

@@ -1,7 +1,7 @@
 """The Vision Transformer (arXiv 2010.11929) for Keras 3 on TensorFlow, JAX and PyTorch.
 
-`vit`, `utils` and `visualize` are the modules of vit-keras 0.x, made from today's functions in
-`vit_keras.legacy`. They are imported when they are first used.
+`vit`, `utils` and `visualize` are the modules of vit-keras 0.x, rebuilt from current functions in
+`vit_keras.legacy`. They are imported on first use.
 """
 
 import importlib
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vit_keras.weights import list_weights, open
 
 __version__ = "1.0.0"
-# Beside the rooms of models, the modules whose import registers what saved files name.
+# In addition to the rooms of models, the modules whose import registers names in saved files.
 IMPORTED = (
     *("applications", "layers", "models", "training", "variants", "weights"),
     *("exporting.attention_output", "exporting.inference_block", "exporting.one_query_layers"),
@@ -37,15 +37,15 @@ __getattr__ = lazy_names(__name__, MODULES)
 def import_models() -> None:
     """Imports the rooms of models and registers every class that a saved file may name.
 
-    Keras finds such a class by its name alone. A command calls this once it has work to do; in any
-    other process, `import vit_keras` has called it.
+    Keras finds such a class only by its name. A command calls this function once it has work to do;
+    in any other process, `import vit_keras` has already called it.
 
     Example:
         >>> vit_keras.import_models()
         >>> keras.saving.get_registered_object("vit_keras>MeanIoU").__name__
         'MeanIoU'
     """
-    _backend.choose()  # raises, in a command, for the lack of one
+    _backend.choose()  # raises in a command if no backend is installed
     for name in IMPORTED:
         importlib.import_module(f"{__name__}.{name}")
 

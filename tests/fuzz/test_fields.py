@@ -115,7 +115,7 @@ def test_fields_of_a_note_are_refused_by_name(valid, tmp_path, part, name, value
         (b'{"a":' * 100_000, "is not JSON"),
         (b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}", r"is not JSON \(it must nest at most 50"),
         (b'{"a": "\xff"}', "is not JSON"),
-        (b'{"a": 1, "a": 2}', r"is not JSON \(the name 'a' stands twice"),
+        (b'{"a": 1, "a": 2}', r"is not JSON \(the name 'a' appears twice"),
         (b'{"a": ' + b"1" * 5000 + b"}", "is not JSON"),
         (b"[]", "must hold a JSON object"),
         (b" " * (2**23 + 1), "must have at most 8388608 bytes"),

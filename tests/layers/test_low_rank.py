@@ -60,7 +60,7 @@ def test_a_product_has_rank_r_over_all_inputs_and_outputs(rng, name, tmp_path):
 
 def test_a_layer_takes_adapters_once_and_of_a_positive_rank(rng):
     _, layer = adapted("query", rng)
-    with pytest.raises(ValueError, match="takes adapters once. Received: rank=2, layer 'heads_"):
+    with pytest.raises(ValueError, match="adapters only once. Received: rank=2, layer 'heads_"):
         layer.enable_lora(2)
     layer = Dense(3)
     layer.build((None, 4))

@@ -127,7 +127,7 @@ def test_a_link_to_another_file_is_refused(old_files, tmp_path):
 def test_messages_name_the_file_and_the_remedy(old_files, tmp_path):
     with pytest.raises(FileNotFoundError, match="no model file at 'missing.h5'"):
         load_model("missing.h5")
-    with pytest.raises(ValueError, match="holds weights alone. Build the model by `vit_keras.vit`"):
+    with pytest.raises(ValueError, match="only weights. Build the model with `vit_keras.vit`"):
         load_model(old_files / "0.2.0_top.weights.h5")
     for suffix in (".h5", ".keras"):
         shutil.copy(old_files / f"0.2.0_top{suffix}", tmp_path / f"cut{suffix}")
@@ -135,5 +135,5 @@ def test_messages_name_the_file_and_the_remedy(old_files, tmp_path):
             file.truncate(20_000)
         with pytest.raises(ValueError, match=f"cut{suffix}"):
             load_model(tmp_path / f"cut{suffix}")
-    with pytest.raises(ValueError, match="`model` must be a model of vit-keras 0.x and no more"):
+    with pytest.raises(ValueError, match="`model` must be a model of vit-keras 0.x alone"):
         upgrade(load_model(old_files / "0.2.0_nested.h5"))

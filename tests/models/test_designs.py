@@ -86,10 +86,10 @@ def test_dropped_patches_leave_the_tokens_before_them():
         ({"norm": "batch"}, "`norm` must be one of 'layer', 'rms'.*norm='batch'"),
         (
             {"position_embedding": "relative_2d", "num_registers": 1},
-            "Relative biases know the patches and a class token.*Received: 14 tokens for 3x4",
+            "Relative biases cover only the patches and a class token.*Received: 14 tokens for 3x4",
         ),
         ({"patch_keep_rate": 0.5, "rope": {}}, "drops tokens after the position embeddings"),
-        ({"patch_keep_rate": 0.5, "window_size": 2}, r"drops patches of the windows.*\(2, 2\)"),
+        ({"patch_keep_rate": 0.5, "window_size": 2}, r"drops patches from the windows.*\(2, 2\)"),
         ({"global_blocks": (1,)}, r"exceptions from windows.*\(1,\), window_size=None"),
         ({"window_size": 2, "global_blocks": (0, 2)}, "from 0 to 1.*num_layers=2. Received: 2"),
         ({"window_size": 2, "global_blocks": (0, 0)}, r"must be different.*global_blocks=\(0, 0\)"),

@@ -151,5 +151,5 @@ def test_what_does_not_fit_is_named(base):
         add_lora(base, 2, alpha=-1)
     assert not lora_layers(base) and len(base.trainable_variables) == len(base.weights)
     add_lora(base, 2)
-    with pytest.raises(ValueError, match="takes adapters once.*'small'.*`merge_lora` first"):
+    with pytest.raises(ValueError, match="take adapters only once.*'small'.*`merge_lora` first"):
         add_lora(base, 2)

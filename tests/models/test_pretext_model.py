@@ -215,5 +215,5 @@ def _mae_source(rng, model):
     ],
 )  # fmt: skip
 def test_models_without_patches_of_the_image_are_refused(model, begins):
-    with pytest.raises(ValueError, match=f"cuts images themselves into patches.*({begins})"):
+    with pytest.raises(ValueError, match=f"cuts the images themselves into patches.*({begins})"):
         pretext_model(model(), PretextConfig("masked_patch"))

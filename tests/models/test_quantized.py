@@ -166,5 +166,5 @@ def test_what_needs_whole_numbers_of_bits_is_refused(rng, tmp_path):
         with pytest.raises(ValueError, match=r"quantized to 'int8'"):
             action()
     adapted = models.add_lora(build(rng), 2)
-    with pytest.raises(ValueError, match=r"Merge them first, by `models.merge_lora"):
+    with pytest.raises(ValueError, match=r"Merge them first with `models.merge_lora"):
         adapted.quantize("int8")

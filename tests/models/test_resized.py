@@ -116,14 +116,14 @@ def test_unknown_rules_are_named(small):
 
 
 def test_models_without_patches_of_the_image_are_refused(small):
-    message = "cuts its one input itself into patches.*begins with "
+    message = "cuts its only input into patches itself.*begins with "
     sizes = {"hidden_size": 24, "num_layers": 1, "num_heads": 3, "mlp_dim": 40, "num_classes": 5}
     with pytest.raises(ValueError, match=message + "StdConv"):
         with_patch_size(HybridViT(16, (1,), 0.5, 2, **sizes, name="hybrid"), 1)
     with pytest.raises(ValueError, match=message + "RootBlock"):
         with_patch_size(ResNet(16, (1,), 0.5, num_classes=5), 4)
     maps = models.feature_pyramid(small, levels=(2, 4))
-    with pytest.raises(ValueError, match=r"puts out maps has layers for one stride.*\(8, 4\)"):
+    with pytest.raises(ValueError, match=r"outputs maps has layers for one patch stride.*\(8, 4\)"):
         with_patch_size(maps, 2)
 
 

@@ -158,7 +158,9 @@ def test_a_backbone_that_does_not_read_the_images_is_named():
         with pytest.raises(ValueError, match=r'come before it.*model.get_layer\("base"\)'):
             intermediates(model)
     for model in inside(base):
-        with pytest.raises(ValueError, match=r'of the backbone itself.*model.get_layer\("base"\)'):
+        with pytest.raises(
+            ValueError, match=r'Only the backbone itself.*model.get_layer\("base"\)'
+        ):
             with_image_size(model, 32)
     images = keras.Input((16, 16, 3))
     other = VisionTransformer(16, 8, 12, 1, 3, 20, None, name="other")

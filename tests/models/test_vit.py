@@ -181,11 +181,11 @@ def test_mixed_precision_ends_in_float32():
         ({"attention_dropout_rate": -0.1}, r"`attention_dropout_rate` must be at least 0.*=-0\.1"),
         ({"stochastic_depth_rate": 1}, r"`stochastic_depth_rate` must be at least 0.*=1"),
         ({"stochastic_depth_rate": "0.1"}, r"`stochastic_depth_rate` must be at least 0.*='0\.1'"),
-        ({"patch_keep_rate": 2}, r"`patch_keep_rate` must be the part of the patches.*=2"),
+        ({"patch_keep_rate": 2}, r"`patch_keep_rate` must be the fraction of patches.*=2"),
         ({"image_size": None}, r"`image_size` must be given.*image_size=None.*with_image_size"),
         (
             {"input_tensor": keras.KerasTensor((None, 8, 8, 3))},
-            r"`image_size` must be that of `input_tensor`, or None.*image_size=16.*8, 8, 3",
+            r"`image_size` must match `input_tensor`, or be None.*image_size=16.*8, 8, 3",
         ),
     ],
 )

@@ -102,7 +102,7 @@ def test_what_needs_all_tokens_refuses_windows(tmp_path):
 @pytest.mark.once
 def test_pretexts_that_drop_patches_refuse_windows():
     encoder = random_design("ViTDet", classifier="gap", image_size=16)
-    with pytest.raises(ValueError, match=r"which fill no windows.*Received: \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"which do not fill windows.*Received: \(2, 2\)"):
         models.pretext_model(encoder, PretextConfig("mae"))
     with pytest.raises(ValueError, match=r"no windows divide them.*window_size=\(2, 2\)"):
         models.self_distillation.with_shared_layers(encoder, (8, 8))

@@ -114,7 +114,7 @@ def test_the_geometric_rule_equals_timm(rng, old, new):
     )
     after = resize_relative_table(table, old, new, "bilinear_geometric")
     assert_close(after, expected.numpy(), rtol=2e-6)
-    with pytest.raises(ValueError, match='"bilinear_geometric" is for offsets'):
+    with pytest.raises(ValueError, match='"bilinear_geometric" needs odd numbers of offsets'):
         resize_position_embeddings(
             rng.normal(size=(1, 16, 4)), (4, 4), (2, 8), "bilinear_geometric"
         )
@@ -126,5 +126,5 @@ def test_wrong_grids_and_interpolations_are_named(rng):
         resize_position_embeddings(before, (4, 4), (2, 2))
     with pytest.raises(ValueError, match=r"must be one of 'bilinear'.*interpolation='lanczos'"):
         resize_position_embeddings(before, (3, 3), (2, 2), "lanczos")
-    with pytest.raises(ValueError, match="4x4 has 49 offsets, and a row for each. Received: 10"):
+    with pytest.raises(ValueError, match="49 offsets and needs a row for each. Received: 10"):
         resize_relative_table(before[0], (4, 4), (2, 2))

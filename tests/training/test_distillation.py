@@ -138,9 +138,9 @@ def test_models_that_do_not_fit_each_other_are_named(rng):
     with pytest.raises(ValueError, match=r"2 classes \(cat, dog\) .* 2 classes \(dog, cat\) of"):
         distillation_model(student, teacher, soft)
     teacher.task = Task("labels")
-    with pytest.raises(ValueError, match="must know classes. Received: a teacher of labels"):
+    with pytest.raises(ValueError, match="must predict classes. Received: a teacher of labels"):
         distillation_model(student, teacher, soft)
-    with pytest.raises(ValueError, match="images of 3 channels for a teacher of 1"):
+    with pytest.raises(ValueError, match="images with 3 channels for a teacher with 1"):
         distillation_model(vit(rng, channels=3), vit(rng), soft)
     resnet = ResNet(32, (1,), 0.5, num_classes=5, channels=1)
     with pytest.raises(ValueError, match="`distill.patches` needs models whose `encoder_norm`"):

@@ -95,7 +95,7 @@ def test_the_run_goes_back_with_half_the_rate(tmp_path, capsys):
     content = record.read_text()
     for damaged in (None, "[]"):  # the full rate would come back without a word
         record.unlink() if damaged is None else record.write_text(damaged)
-        with pytest.raises(ValueError, match=r"must hold 1 rollbacks at least. Received: 0"):
+        with pytest.raises(ValueError, match=r"must hold at least 1 rollbacks. Received: 0"):
             small_run(folder, **arguments)
     record.write_text(content)
     _, _, rows = small_run(folder, **arguments)  # keeps the lower rate

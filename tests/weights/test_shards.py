@@ -133,7 +133,7 @@ def test_a_shard_outside_the_folder_or_of_another_kind_is_refused(folder, shard)
         ("[]", r"must hold `weight_map`, an object that names the shard .* Received: \[\]"),
         ('{"weight_map": {}}', "must hold `weight_map`"),
         ('{"weight_map": 7}', "must hold `weight_map`"),
-        ('{"weight_map": {"a": "b", "a": "c"}}', "the name 'a' stands twice"),
+        ('{"weight_map": {"a": "b", "a": "c"}}', "the name 'a' appears twice"),
         ('{"weight_map": {"a": "b"', "index.json' is not JSON"),
     ],
 )

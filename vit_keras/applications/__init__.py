@@ -8,7 +8,7 @@ probabilities = model(vit_keras.applications.preprocess_input(images))  # (B, 10
 ```
 
 The constructors of other families, such as `DINOv2S14`, are made from the rows of
-`vit_keras.variants.families` when they are first used.
+`vit_keras.variants.families` on first use.
 """
 
 from vit_keras.applications.factory import application, decode_predictions, preprocess_input

@@ -45,7 +45,7 @@ _ARGUMENTS = {
         the output is {all_features}. `"avg"` and `"max"` mean that the output `(B, {width})` is the
         average or the maximum over {pooled}.""",
     "classes": """Optional number of classes to classify images into, if `include_top` is `True`.
-        The default is 1000, or the number of classes of the published weights, which have no
+        The default is 1000, or the number of classes of the published weights, which allow no
         other.""",
     "classifier_activation": """A `str` or callable. The activation function of the classifier. Set
         `classifier_activation=None` to return the logits. With published weights it must be `None`
@@ -58,8 +58,8 @@ _ARGUMENTS = {
 _ERRORS = {
     "ValueError": """If `weights` is neither a file nor a published name, if `classes` or
         `classifier_activation` contradicts the published weights, if `pooling` is unknown, if
-        `class_names` are not as many as the classes or come with `include_top=False`, or if
-        `input_shape` is not {valid_shape}.""",
+        the numbers of `class_names` and classes differ, if `class_names` come with
+        `include_top=False`, or if `input_shape` is not {valid_shape}.""",
     "FileNotFoundError": "If the server does not have the published weights.",
     "ConnectionError": "If the published weights cannot be downloaded.",
 }
@@ -125,12 +125,12 @@ _TRANSFORMER = {
 _RESNET = {
     "preprocessing": _SCALED,
     "features": "the normalized and rectified map `(B, height / 32, width / 32, {width})`",
-    "sides": "Images may have any size; with `include_top=False`, `(None, None, 3)` is one too.",
+    "sides": "Images may have any size; `include_top=False` also allows `(None, None, 3)`.",
     "all_features": "the map",
     "pooled": "the cells of the map",
     "valid_shape": "static, or has None for more than the sides of features",
 }
-_CROPPED = "Pixels at the right and at the bottom that fill no patch are left out."
+_CROPPED = "Pixels at the right and bottom that do not fill a patch are left out."
 _VIT_PAPER = """Reference:
 - [An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale](
     https://arxiv.org/abs/2010.11929) (ICLR 2021)"""

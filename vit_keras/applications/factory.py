@@ -1,4 +1,4 @@
-"""Makes a constructor with the conventions of `keras.applications` from a variant's row."""
+"""Makes constructors with the conventions of `keras.applications` from rows of variants."""
 
 import os
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ POOLINGS = {
 
 
 class _Default(int):
-    """A default value that differs from the same number written by a caller."""
+    """A default value that differs from the same number passed by a caller."""
 
 
 CLASSES = _Default(1000)
@@ -40,22 +40,22 @@ CLASSES = _Default(1000)
 def preprocess_input(x, data_format=None, model=None):
     """Preprocesses a tensor or NumPy array that encodes a batch of images.
 
-    The models of other families than the paper's need the `model`, whose scale is their own.
+    Models of families other than the paper's need `model`, since they scale pixels differently.
 
     Args:
-        x: A floating-point `numpy.array` or a tensor, `(B, height, width, 3)`, with values in
-            [0, 255]. Without a `model`, a floating-point array is changed in place, as by every
-            Keras application; pass `numpy.copy(x)` to keep it.
+        x: A floating-point `numpy.array` or a tensor, `(B, height, width, 3)`, with values in [0,
+            255]. Without a `model`, a floating-point array is changed in place, as in every Keras
+            application; pass `numpy.copy(x)` to keep it.
         data_format: Optional data format of the images, "channels_last" or "channels_first".
-        model: Optional model of this package. Pixels are then scaled as the source of its weights
-            does, which is another scale for torchvision's weights, for example.
+        model: Optional model of this package. Pixels are then scaled as in the source of its
+            weights. For example, torchvision's weights use another scale.
 
-    Warns of pixels that seem to lie in [0, 1], or below or above the range. Arrays of bool or of 16
-    bits are brought to the range first.
+    A warning is issued if pixels seem to lie in [0, 1], or lie outside the range. Arrays of bools
+    or of 16-bit numbers are first converted to the range.
 
     Raises:
-        ValueError: If the channels are not last, if a value is not finite, or if the level that is
-            white is not known.
+        ValueError: If the channels are not last, if a value is not finite, or if the level of white
+            is unknown.
 
     Returns:
         The preprocessed images. Without a `model`, pixels are scaled to [-1, 1].
@@ -66,7 +66,7 @@ def preprocess_input(x, data_format=None, model=None):
         logits = model(preprocess_input(images, model=model))
         ```
     """
-    from vit_keras.data.depth import check_axes, pixels_at  # a room imported where it is used
+    from vit_keras.data.depth import check_axes, pixels_at  # imported only where it is used
 
     x = pixels_at(x, 255.0 if model is None else preprocessing_of(model).levels)
     data_format = data_format or keras.config.image_data_format()
@@ -83,7 +83,7 @@ def preprocess_input(x, data_format=None, model=None):
 
 
 def application(variant: str, name: str, function: str):
-    """Makes the constructor `function` of a variant, whose models are called `name`."""
+    """Makes the constructor `function` of a variant. Its models are called `name`."""
 
     def build(
         include_top=True,
@@ -156,12 +156,12 @@ def _published(variant, weights):
 
 
 def _named_classes(row, class_names, classes, include_top):
-    """Returns `classes`, after a check that there are as many names, where there are names."""
+    """Returns `classes`, after checking that the number of names, if any, matches."""
     if class_names is None:
         return classes
     if not include_top:
         raise ValueError(
-            "`class_names` name the classes of the classifier. Received: class_names with "
+            "`class_names` need the classifier that they describe. Received: class_names with "
             "include_top=False; leave them out"
         )
     if isinstance(classes, _Default):
@@ -171,7 +171,7 @@ def _named_classes(row, class_names, classes, include_top):
 
 
 def _classes(row, classes, include_top, activation):
-    """Returns the number of classes, which published weights decide for their classifier."""
+    """Returns the number of classes, which published weights determine for their classifier."""
     if include_top and (not isinstance(classes, int) or classes < 1):
         raise ValueError(
             "`classes` must be a positive int with include_top=True; include_top=False gives "
@@ -182,13 +182,13 @@ def _classes(row, classes, include_top, activation):
     if row.num_classes is None:
         raise ValueError(
             f"The weights {row.weights!r} have no classifier. Received: include_top=True; use "
-            "include_top=False and put your own classifier on top"
+            "include_top=False and add your own classifier on top"
         )
     if not isinstance(classes, _Default) and classes != row.num_classes:
         raise ValueError(
             f"`classes` must be {row.num_classes} with weights={row.weights!r} and "
             f"include_top=True. Received: classes={classes}; leave it out, or use "
-            "include_top=False and put your own classifier on top"
+            "include_top=False and add your own classifier on top"
         )
     if activation not in (None, "softmax"):
         raise ValueError(
@@ -203,13 +203,13 @@ def _pixels(variant, row):
 
 
 def _form(variant, row, include_top, activation):
-    """Returns the arguments that differ from those of the variant."""
+    """Returns the arguments that differ from the variant's."""
     form = {} if _has_two_heads(variant) else {"classifier_activation": activation}
     if row is None or isinstance(variants.get(variant), variants.ResNetVariant):
         return form
     if row.is_projection:
         form["classifier_activation"] = None
-        form["head_use_bias"] = row.format == "timm"  # where the bias is zero
+        form["head_use_bias"] = row.format == "timm"  # its bias is zero
     return {**form, "representation_size": row.representation_size if include_top else None}
 
 
@@ -218,7 +218,7 @@ def _has_two_heads(variant):
 
 
 def _with_activation(model, variant, activation, include_top):
-    """Puts the activation after the mean of two heads, which gives logits."""
+    """Puts the activation after the mean of the two heads' logits."""
     if activation is None or not include_top or not _has_two_heads(variant):
         return model
     x = keras.layers.Activation(activation, dtype="float32", name="predictions")(model.output)
@@ -243,7 +243,7 @@ def _without_top(model, variant, pooling):
 
 
 def _tokens(model):
-    """Returns all tokens, normalized; some models normalize the mean of the patches alone."""
+    """Returns all tokens, normalized; some models normalize only the mean of the patches."""
     norm, layers = model.get_layer("encoder_norm"), [layer.name for layer in model.layers]
     if len(norm.output.shape) == 3:
         return norm.output
@@ -272,23 +272,24 @@ def decode_predictions(
 ) -> list[list[tuple]]:
     """Decodes predictions into the names of their most likely classes.
 
-    The names are `class_names`, or those that `model` carries, or else ImageNet's 1000.
+    The names are `class_names`, the names that `model` carries, or ImageNet's 1000.
 
     Args:
-        preds: A batch of predictions, `(B, classes)`, as an array or tensor. Scores are returned as
-            they are, so logits stay logits.
-        top: The number of classes for each image.
+        preds: A batch of predictions, `(B, classes)`, as an array or tensor. Scores are returned
+            unchanged, so logits stay logits.
+        top: The number of classes to return for each image.
         class_names: Optional names of your own classes, in the order of the predictions.
         model: Optional model that made the predictions. Its `class_names` are used if it has any.
 
     Returns:
-        A list for each image of tuples `(class_name, class_description, score)`, the highest score
-        first. ImageNet's classes have a WordNet ID as name, `("n02123045", "tabby", 0.9)`. Classes
-        of your own are described by their name, `("cat", "cat", 0.9)`.
+        For each image, a list of tuples `(class_name, class_description, score)`, the highest score
+        first. The name of an ImageNet class is its WordNet ID, as in `("n02123045", "tabby", 0.9)`.
+        Your own classes are described by their names, as in `("cat", "cat", 0.9)`.
 
     Raises:
-        ValueError: If `preds` is not two-dimensional, if its classes are not as many as the names
-            or, without names, not ImageNet's 1000, or if `top` is not positive.
+        ValueError: If `preds` is not two-dimensional, if the numbers of classes and names differ,
+            if there are no names and the classes are not ImageNet's 1000, or if `top` is not
+            positive.
 
     Example:
         ```python
@@ -314,7 +315,7 @@ def decode_predictions(
         return [_decode(scores, names, top) for scores in preds]
     if count != IMAGENET_CLASSES:
         raise ValueError(
-            f"Predictions without names must be of ImageNet's {IMAGENET_CLASSES} classes. "
+            f"Without names, predictions must have ImageNet's {IMAGENET_CLASSES} classes. "
             f"Received: {count} classes; pass `class_names`, or a `model` that carries them"
         )
     return imagenet_utils.decode_predictions(preds, top=top)

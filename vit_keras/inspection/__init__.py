@@ -1,7 +1,7 @@
-"""What a model has learned and what it costs.
+"""Shows what a model has learned and what it costs.
 
-Filters, position embeddings, attention and features are arrays; `draw_views` draws them as figures
-as well. The costs are parameters, multiply-adds, activations, and exaFLOPs of training.
+Filters, position embeddings, attention and features are arrays, which `draw_views` also draws as
+figures. The costs are parameters, multiply-adds, activations, and exaFLOPs of training.
 """
 
 from vit_keras.inspection.attention import (

@@ -21,7 +21,7 @@ def patch_distances(grid: tuple[int, int], image_size: tuple[int, int]) -> np.nd
     """Computes the distances between the centers of all pairs of patches.
 
     Args:
-        grid: Rows and columns of patches, (h, w).
+        grid: The rows and columns of patches, (h, w).
         image_size: (height, width) of the input image in pixels.
 
     Returns:
@@ -41,19 +41,19 @@ def attention_distance(
     """Computes the mean attention distance of each layer and head (Figures 7 and 11).
 
     The distance of a query patch is the mean of its distances to all patches, weighted by its
-    attention; the distance to itself is 0. Class tokens have no place in the image. They are left
-    out as queries and as keys, and the weights on the patches are scaled to sum to 1.
+    attention; its distance to itself is 0. Class tokens have no place in the image, so they are
+    left out as queries and as keys. The weights on the patches are rescaled to sum to 1.
 
     Args:
-        attention: Attention weights `(B, L, H, N, N)`, as `models.attention_maps` gives them.
-        grid: Rows and columns of patches, (h, w).
+        attention: Attention weights `(B, L, H, N, N)`, as `models.attention_maps` returns them.
+        grid: The rows and columns of patches, (h, w).
         image_size: (height, width) of the input image in pixels.
 
     Returns:
-        Distances in pixels `(L, H)`, the mean over queries and images.
+        Distances in pixels `(L, H)`, averaged over queries and images.
 
     Example:
-        >>> uniform = np.full((1, 1, 1, 4, 4), 0.25)  # one head, which looks at 2 x 2 patches alike
+        >>> uniform = np.full((1, 1, 1, 4, 4), 0.25)  # one head, looking at 2 x 2 patches equally
         >>> attention_distance(uniform, (2, 2), (32, 32))  # (0 + 16 + 16 + 16·√2) / 4
         array([[13.65685425]])
     """
@@ -66,13 +66,13 @@ def attention_entropy(attention: np.ndarray) -> np.ndarray:
     """Computes the mean entropy of the attention weights of each layer and head.
 
     The entropy lies between 0, where a query attends to one token, and ln N, where it attends to
-    all alike. Class tokens are tokens like all others.
+    all tokens equally. Class tokens are counted like any other token.
 
     Args:
         attention: Attention weights `(B, L, H, N, N)`.
 
     Returns:
-        Entropies in nats `(L, H)`, the mean over queries and images.
+        Entropies in nats `(L, H)`, averaged over queries and images.
 
     Example:
         >>> attention_entropy(np.full((1, 1, 1, 4, 4), 0.25))  # ln 4
@@ -92,9 +92,9 @@ def read_out(
 
     Args:
         weights: Attention weights or a rollout, `(..., N, N)`.
-        grid: Rows and columns of patches, (h, w).
-        class_token: Whether the first token is a class token; None if any token before the patches
-            means that it is.
+        grid: The rows and columns of patches, (h, w).
+        class_token: Whether the first token is a class token. None assumes so if any tokens come
+            before the patches.
 
     Returns:
         An array `(..., h, w)`.
@@ -118,20 +118,20 @@ class AttentionViews:
     """The results of `attention_views`.
 
     Attributes:
-        distance_px: Mean attention distance in pixels, `(L, H)`.
-        entropy_nats: Mean entropy in nats, `(L, H)`.
+        distance_px: The mean attention distance in pixels, `(L, H)`.
+        entropy_nats: The mean entropy in nats, `(L, H)`.
         rollout: How much of each patch reaches the classifier, `(B, h, w)`.
-        last_layer: Attention weights of the last layer for each head, `(B, H, h, w)`: those of the
-            class token, or the mean over the patches in a model without one.
-        tokens: The number of tokens N. The entropy is at most ln N.
-        registers: Attention weights of the last layer for each of R registers, the mean over heads,
+        last_layer: The attention weights of each head in the last layer, `(B, H, h, w)`: the class
+            token's or, in a model without one, the mean over the patches.
+        tokens: N, the number of tokens. The entropy is at most ln N.
+        registers: The last layer's attention weights of each of R registers, averaged over heads,
             `(B, R, h, w)`.
 
     Example:
         ```python
         views = attention_views(model, images)
         views.distance_px[0].max()  # of the head in the first block that looks farthest
-        views.entropy_nats / np.log(views.tokens)  # 1 where a head looks at all tokens alike
+        views.entropy_nats / np.log(views.tokens)  # 1 if a head looks at all tokens equally
         ```
     """
 
@@ -151,14 +151,14 @@ def rollout_function(
     Args:
         model: A functional model with `EncoderBlock` layers.
         heads: How the rollout joins heads, "mean" or "max".
-        batch: Images that are computed at a time. Each takes L·H·N² weights of memory.
+        batch: The number of images per batch. Each image takes L·H·N² weights of memory.
 
     Returns:
-        A function from images `(B, H, W, C)`, prepared for the model, to shares `(B, h, w)`.
+        A function that maps images `(B, H, W, C)`, prepared for the model, to shares `(B, h, w)`.
 
     Raises:
-        ValueError: The model has no `EncoderBlock`, or one that attends within windows. The
-            function raises it for unknown `heads`.
+        ValueError: If the model has no `EncoderBlock`, or one that attends within windows. The
+            function raises it if `heads` is unknown.
 
     Example:
         >>> rollout = rollout_function(model)
@@ -185,14 +185,14 @@ def attention_views(
         model: A functional model with `EncoderBlock` layers.
         images: Images `(B, H, W, C)`, prepared for the model.
         heads: How the rollout joins heads, "mean" or "max".
-        batch: Images that are computed at a time. Each takes L·H·N² weights of memory.
+        batch: The number of images per batch. Each image takes L·H·N² weights of memory.
 
     Returns:
         `AttentionViews`.
 
     Raises:
-        ValueError: The model has no `EncoderBlock`, or one that attends within windows, or `heads`
-            is unknown.
+        ValueError: If the model has no `EncoderBlock`, or one that attends within windows, or if
+            `heads` is unknown.
 
     Example:
         >>> views = attention_views(model, images)
@@ -223,7 +223,7 @@ def attention_views(
 
 
 def _of_registers(weights, grid, count):
-    """What each register, which come right before the patches, takes from each patch."""
+    """The attention from each register to each patch; registers come just before patches."""
     rows, columns = grid
     first = weights.shape[-1] - rows * columns - count
     queries = weights.mean(axis=1)[:, first : first + count, -rows * columns :]

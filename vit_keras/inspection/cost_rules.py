@@ -1,8 +1,8 @@
 """Cost rules: the multiply-adds that each kind of layer does for one image.
 
 A rule is a function of a built layer, the shape of the layer's (first) input with the batch axis,
-and a `Convention`. It yields one pair for each product that the layer computes for one image: the
-multiply-adds of the product, and the number of elements in its result.
+and a `Convention`. For each product that the layer computes for one image, it yields the product's
+multiply-adds and the number of elements in its result.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ NORM_MACS = 5  # for each element, as fvcore counts LayerNorm
 
 @dataclasses.dataclass(frozen=True)
 class Convention:
-    """What counts besides the products with weights and the products of attention.
+    """What to count besides products with weights and the products of attention.
 
     Attributes:
         padding: Whether to count the products with the zeros that pad a convolution's input.
@@ -77,15 +77,15 @@ Rule = Callable[[keras.layers.Layer, Shape, Convention], Products]
 def count(layer, shape: Shape, convention: Convention) -> Products:
     """Yields (multiply-adds, elements in the result) for each product of `layer`.
 
-    A layer without a rule of its own is counted by the rule of its nearest base class.
+    A layer without its own rule is counted by the rule of its nearest base class.
 
     Args:
         layer: A built layer.
         shape: The shape of the layer's first input, `(B, ...)`. The batch size is ignored.
-        convention: What counts besides products with weights.
+        convention: What to count besides products with weights.
 
     Raises:
-        ValueError: No rule covers the layer, or the rule does not cover its arguments.
+        ValueError: If no rule covers the layer, or if the rule does not cover its arguments.
 
     Example:
         >>> layer = keras.layers.LayerNormalization()
@@ -137,7 +137,7 @@ def _norm(layer, shape, convention) -> Products:
 
 
 def _convolution(layer, shape, convention) -> Products:
-    """Multiplies the kernel's taps at all places by the channels and filters.
+    """Multiplies the kernel's taps at all positions by the channels and filters.
 
     The kernel is `(k, k, C / groups, filters)`, the input `(B, H, W, C)`.
     """
@@ -155,13 +155,13 @@ def _convolution(layer, shape, convention) -> Products:
 
 
 def _transposed_convolution(layer, shape, convention) -> Products:
-    """Multiplies each place of the input `(B, H, W, C)` by the kernel `(k, k, filters, C)`."""
+    """Multiplies each position of the input `(B, H, W, C)` by the kernel `(k, k, filters, C)`."""
     outputs = math.prod(layer.compute_output_shape(shape)[1:])
     yield math.prod(shape[1:3]) * math.prod(layer.kernel.shape), outputs
 
 
 def _taps(size: int, kernel: int, stride: int, padding: str, count_zeros: bool) -> int:
-    """Counts the taps of all places along one axis, with or without those on padded zeros."""
+    """Counts the taps of all positions along one axis, with or without taps on padded zeros."""
     places = {
         "valid": (size - kernel) // stride + 1,
         "same": -(-size // stride),
@@ -181,7 +181,7 @@ def _taps(size: int, kernel: int, stride: int, padding: str, count_zeros: bool) 
 def _attention(layer, shape, convention, tokens_out: int | None = None) -> Products:
     """Counts the projections, q kᵀ, relative logits and the weighted sum of v.
 
-    N tokens attend to N tokens, or `tokens_out` queries to N tokens, or all within windows.
+    N tokens attend to N tokens, `tokens_out` queries attend to N tokens, or all within windows.
     """
     tokens, width = shape[1:]
     queries = tokens if tokens_out is None else tokens_out
@@ -246,7 +246,7 @@ UNIT_SUBLAYERS = ("conv1", "conv2", "conv3", "conv_proj", "gn1", "gn2", "gn3", "
 
 
 def _unit(layer, shape, convention) -> Products:
-    """Counts each sublayer on the shape that the unit built it for."""
+    """Counts each sublayer with the input shape for which the unit built it."""
     for sublayer in (getattr(layer, name, None) for name in UNIT_SUBLAYERS):
         if sublayer is not None:
             yield from count(sublayer, sublayer.get_build_config()["input_shape"], convention)

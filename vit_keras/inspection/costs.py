@@ -22,10 +22,10 @@ class Row:
     Attributes:
         name: The layer's name.
         kind: The name of the layer's class.
-        params: Number of weights.
-        macs: Multiply-adds, summed over all calls of the layer in the model.
-        activations: Elements in the results of its convolutions and matrix products, attention
-            included, as fvcore counts them.
+        params: The number of weights.
+        macs: The number of multiply-adds, summed over all calls of the layer in the model.
+        activations: The number of elements in the results of its convolutions and matrix products,
+            including attention, as fvcore counts them.
 
     Example:
         >>> max(flops("B/16").rows, key=lambda row: row.macs).name
@@ -46,7 +46,7 @@ class Costs:
     Attributes:
         model: The model's name, or the name of the variant.
         image_size: (height, width) in pixels.
-        rows: One `Row` for each layer, in the order of the computation.
+        rows: One `Row` for each layer, in the order of computation.
 
     Example:
         >>> costs = flops("Ti/16")
@@ -60,17 +60,17 @@ class Costs:
 
     @property
     def params(self) -> int:
-        """Number of weights."""
+        """The number of weights."""
         return sum(row.params for row in self.rows)
 
     @property
     def macs(self) -> int:
-        """Multiply-adds."""
+        """The number of multiply-adds."""
         return sum(row.macs for row in self.rows)
 
     @property
     def activations(self) -> int:
-        """Elements in the results of convolutions and matrix products."""
+        """The number of elements in the results of convolutions and matrix products."""
         return sum(row.activations for row in self.rows)
 
     @property
@@ -80,18 +80,19 @@ class Costs:
 
     @property
     def gmacs(self) -> float:
-        """Multiply-adds in billions."""
+        """The number of multiply-adds in billions."""
         return self.macs / 1e9
 
 
 def abstract_model(build: str | Callable[[], keras.Model], **arguments) -> keras.Model:
     """Builds a model whose weights have shapes but no values, so that it takes no memory.
 
-    Such a model can be counted and described, but it computes nothing.
+    Such a model can be counted and described, but it cannot compute anything.
 
     Args:
         build: A variant's name, or a function without arguments that returns a model.
-        **arguments: The arguments of `vit_keras.models.from_variant`, for a variant's name.
+        **arguments: The arguments of `vit_keras.models.from_variant`, if `build` is a variant's
+            name.
 
     Returns:
         The model.
@@ -116,24 +117,25 @@ def flops(
 ) -> Costs:
     """Counts the costs of a forward pass of one image, layer by layer.
 
-    Products with weights and the products of attention count: q kᵀ, relative logits and the
-    weighted sum of v, with the padding of windows. Biases, activation functions, softmax and the
-    standardization of filters do not. A layer that a model calls several times counts as often.
+    The count includes products with weights and the products of attention: q kᵀ, relative logits
+    and the weighted sum of v, including the padding of windows. It excludes biases, activation
+    functions, softmax and the standardization of filters. A layer counts once for each of its
+    calls.
 
     Args:
         model: A functional model whose first input is the images, or a variant's name. A variant is
-            built without memory.
-        image_size: Pixels, an int or (height, width). By default the model's own size, for a
-            variant the published one: 224, or another in some families.
+            built without memory for its weights.
+        image_size: Pixels, an int or (height, width). The default is the model's own size. For a
+            variant, it is the published size: 224, or another in some families.
         padding: Whether to count the products with zeros that pad a convolution's input.
         norms: Whether to count 5 multiply-adds for each normalized element.
-        num_classes: The size of the classifier of a variant; None builds none.
+        num_classes: The size of a variant's classifier; None for no classifier.
 
     Returns:
         `Costs`.
 
     Raises:
-        ValueError: A layer has no cost rule, or the size of the images is not known.
+        ValueError: If a layer has no cost rule, or if the size of the images is unknown.
 
     Example:
         >>> flops("B/16").gmacs  # torchvision publishes 17.56
@@ -145,7 +147,7 @@ def flops(
         model = abstract_model(model, image_size=size, num_classes=num_classes)
     elif image_size is not None:
         model = _abstract_copy(model, pair(image_size, "image_size"))
-    size = tuple(model.inputs[0].shape[-3:-1])  # also of several views `(B, n, H, W, C)`
+    size = tuple(model.inputs[0].shape[-3:-1])  # also for several views `(B, n, H, W, C)`
     if None in size:
         raise ValueError(
             "The size of the images must be known to count a model. Received: model "
@@ -211,7 +213,7 @@ def table(model: Costs | keras.Model | str, **arguments) -> str:
 
 JFT_IMAGES = 303_000_000
 JFT_CLASSES = 18_291  # Section 4.1 says 18k
-STEP = 3  # a training step in forward passes: one forward, and a backward pass that costs two
+STEP = 3  # forward passes that a training step costs: one, and two for the backward pass
 
 
 def training_exaflops(
@@ -223,15 +225,16 @@ def training_exaflops(
 ) -> float:
     """Counts the floating-point operations of training, in units of 10¹⁸ (Table 6).
 
-    A multiply-add is 2 operations and a training step 3 forward passes. Products with weights,
-    products of attention and normalization count; products with the zeros that pad a map do not,
-    as in XLA's cost analysis. The paper does not state its convention. Of those that `flops`
-    offers, this is the one under which all rows of Table 6 lie within 3 % (docs/inspection.md).
+    A multiply-add is 2 operations, and a training step costs 3 forward passes. Products with
+    weights, products of attention and normalization are counted. Products with the zeros that pad a
+    map are not, as in XLA's cost analysis. The paper does not state its convention. Of the
+    conventions that `flops` offers, this is the one for which all rows of Table 6 lie within 3 %
+    (docs/inspection.md).
 
     Args:
-        model: A functional model, or a variant's name, which is built at 224² pixels.
-        images: Images in an epoch; by default those of JFT-300M.
-        epochs: Number of epochs.
+        model: A functional model, or a variant's name. A variant is built for 224² pixels.
+        images: The number of images in an epoch; JFT-300M's by default.
+        epochs: The number of epochs.
         image_size: As in `flops`.
         num_classes: As in `flops`; by default the 18k classes of JFT-300M.
 
@@ -239,7 +242,7 @@ def training_exaflops(
         ExaFLOPs.
 
     Raises:
-        ValueError: `images` or `epochs` is not positive, or `flops` cannot count the model.
+        ValueError: If `images` or `epochs` is not positive, or if `flops` cannot count the model.
 
     Example:
         >>> training_exaflops("L/16", epochs=7)  # the paper prints 783
@@ -251,18 +254,18 @@ def training_exaflops(
 
 
 def device_days(exaflops: float, device_tflops: float, utilization: float = 1.0) -> float:
-    """Converts the cost of a training into days on one device.
+    """Converts the cost of training into days on one device.
 
     Args:
         exaflops: The cost in 10¹⁸ floating-point operations.
-        device_tflops: The device's peak rate in 10¹² operations a second: 61.5 for a TPUv3 core.
-        utilization: The share of the peak rate that the training reaches, in (0, 1].
+        device_tflops: The device's peak rate in 10¹² operations per second: 61.5 for a TPUv3 core.
+        utilization: The fraction of the peak rate that training reaches, in (0, 1].
 
     Returns:
         Days.
 
     Raises:
-        ValueError: A number is not positive, or `utilization` is above 1.
+        ValueError: If a number is not positive, or if `utilization` is above 1.
 
     Example:
         >>> device_days(training_exaflops("L/16", epochs=7), device_tflops=61.5, utilization=0.4)

@@ -12,20 +12,20 @@ from vit_keras.support import extras
 def principal_components(x: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Computes the first principal components of samples.
 
-    The samples are centered. A direction has length 1, and its largest entry in absolute value is
-    positive.
+    The samples are centered. Each direction has length 1, and its entry with the largest absolute
+    value is positive.
 
     Args:
         x: Samples `(N, D)`.
-        count: Number of components; at most N - 1 or D are returned, whichever is less.
+        count: The number of components. At most min(N - 1, D) are returned.
 
     Returns:
-        The directions `(K, D)` and their shares of the variance `(K,)`.
+        The directions `(K, D)` and their fractions of the variance `(K,)`.
     """
     purpose = {"extra": "data", "purpose": "A principal component"}
     count = min(count, len(x) - 1, x.shape[1])
     pca = extras.require("sklearn.decomposition", **purpose).PCA(count, svd_solver="full")
-    with np.errstate(invalid="ignore"):  # shares of no variance, 0 / 0
+    with np.errstate(invalid="ignore"):  # fractions of zero variance, 0 / 0
         pca.fit(np.asarray(x, "float64"))
     return pca.components_, np.nan_to_num(pca.explained_variance_ratio_)
 
@@ -33,23 +33,22 @@ def principal_components(x: np.ndarray, count: int) -> tuple[np.ndarray, np.ndar
 def feature_components(
     model: keras.Model, images: np.ndarray, count: int = 3, batch: int = 8
 ) -> dict[str, np.ndarray]:
-    """Projects the outputs of each block on their first principal components.
+    """Projects the outputs of each block onto their first principal components.
 
-    The components of a block are computed from its outputs for all patches of all images, so that
-    equal colors mean similar features (as in arXiv 2304.07193). Class tokens are left out.
+    A block's components are computed from its outputs for all patches of all images, so equal
+    colors mean similar features (as in arXiv 2304.07193). Class tokens are left out.
 
     Args:
         model: A functional model with `EncoderBlock` layers, `ResNetStage` layers, or both.
         images: Images `(B, H, W, C)`, prepared for the model.
-        count: Number of components K.
-        batch: Images that are computed at a time.
+        count: K, the number of components.
+        batch: The number of images per batch.
 
     Returns:
-        `{name of the block: (B, h, w, K)}`. K is smaller than `count` where
-        there are fewer patches.
+        `{name of the block: (B, h, w, K)}`. K is smaller than `count` if there are too few patches.
 
     Raises:
-        ValueError: The model has neither kind of layer.
+        ValueError: If the model has neither kind of layer.
 
     Example:
         >>> components = feature_components(model, images)

@@ -1,4 +1,4 @@
-"""The calls of the layers of a model, and the rules of layers that hold models."""
+"""The calls of a model's layers, and the cost rules of layers that contain models."""
 
 import itertools
 import math
@@ -12,8 +12,8 @@ from vit_keras.models.self_distillation import SelfDistillation
 
 
 def layer_calls(model: keras.Model) -> Iterator[tuple[keras.layers.Layer, list[tuple]]]:
-    """Yields each layer of a functional model, and the shape of the first input of each call."""
-    # A shared layer has more calls than the model's own, so the calls are read from the config.
+    """Yields each layer of a functional model, with the shape of the first input of each call."""
+    # A shared layer also has calls outside the model, so the calls are read from the config.
     calls = {layer["name"]: layer["inbound_nodes"] for layer in model.get_config()["layers"]}
     for layer in model.operations:
         if isinstance(layer, keras.layers.InputLayer):
@@ -35,7 +35,7 @@ def _tensor_shapes(arguments) -> Iterator[tuple]:
 
 
 def _prototype_head(layer, shape, convention) -> Products:
-    """Multiplies by three kernels of the MLP, and by the prototypes."""
+    """Multiplies by the three kernels of the MLP, and by the prototypes."""
     positions = math.prod(shape[1:-1])
     for kernel in (*(dense.kernel for dense in layer.dense_layers), layer.kernel):
         yield positions * math.prod(kernel.shape), positions * kernel.shape[-1]

@@ -21,12 +21,12 @@ from vit_keras.support.figures import BLUE, GRAY, ORANGE, new_figure, save_figur
 from vit_keras.support.resizing import INTERPOLATIONS
 
 Path = str | os.PathLike
-ACROSS = 15  # characters of a title that fit across a picture, or along its side
+ACROSS = 15  # the number of characters of a title that fit across a picture, or along its side
 LINE = 0.14  # inches: the height of a line of a title
 
 
 def draw_filters(components: np.ndarray, shares: np.ndarray, path: Path) -> None:
-    """Draws up to 3 channels of filters `(K, h, w, C)`, scaled about gray, with their shares."""
+    """Draws up to 3 channels of filters `(K, h, w, C)`, scaled around gray, with their shares."""
     columns = min(7, len(components))
     rows = math.ceil(len(components) / columns)
     figure, axes = _pictures(rows, columns, components.shape[1:3], top=0.3)
@@ -40,7 +40,7 @@ def draw_filters(components: np.ndarray, shares: np.ndarray, path: Path) -> None
 
 
 def draw_position_similarity(similarity: np.ndarray, path: Path) -> None:
-    """Draws `(h, w, h, w)` as a grid of grids: at each patch's place, its similarities to all."""
+    """Draws `(h, w, h, w)` as a grid of grids: each patch's place shows its similarities to all."""
     rows, columns = similarity.shape[:2]
     whole, (height, width) = grid_of_grids(similarity)
     side = 5.5 / max(rows, columns)
@@ -63,7 +63,7 @@ def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
     """Joins `(h, w, h, w)` into one picture, with NaN between the grids.
 
     Returns:
-        The picture, and the distance between neighboring grids as (height, width) in its pixels.
+        The picture, and the distance between neighboring grids as (height, width) in pixels.
     """
     rows, columns = similarity.shape[:2]
     cell = max(1, 48 // max(rows, columns))
@@ -78,14 +78,14 @@ def grid_of_grids(similarity: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
 def draw_attention_distance(
     distance_px: np.ndarray, grid: tuple[int, int], image_size: tuple[int, int], path: Path
 ) -> None:
-    """Draws `(L, H)` pixels over the depth, a point for each head, beside uniform attention."""
+    """Draws `(L, H)` pixels over depth, one point per head, beside uniform attention."""
     even = patch_distances(grid, image_size).mean()
     label = "mean attention distance (pixels)"
     _draw_heads_over_depth(distance_px, label, even, "uniform attention", path)
 
 
 def draw_attention_entropy(entropy_nats: np.ndarray, tokens: int, path: Path) -> None:
-    """Draws `(L, H)` nats over the depth, a point for each head, beside the maximum ln N."""
+    """Draws `(L, H)` nats over depth, one point per head, beside the maximum ln N."""
     label = "mean entropy of attention (nats)"
     _draw_heads_over_depth(entropy_nats, label, math.log(tokens), f"maximum, ln {tokens}", path)
 
@@ -109,7 +109,7 @@ def _draw_heads_over_depth(values, label, reference, reference_label, path):
 def draw_rollout(
     pictures: np.ndarray, rollout: np.ndarray, titles: Sequence[str], path: Path, heading: str = ""
 ) -> None:
-    """Draws pictures `(B, H, W, C)` in [0, 255], and below each its rollout `(h, w)`."""
+    """Draws pictures `(B, H, W, C)` in [0, 255], with each one's rollout `(h, w)` below it."""
     titles = [wrap(title, ACROSS) for title in titles]
     top = LINE * max((title.count("\n") for title in titles), default=0)
     figure, axes = _pictures(2, len(pictures), pictures.shape[1:3], top, 0.7, heading)
@@ -135,7 +135,7 @@ def draw_last_layer(
 ) -> None:
     """Draws a row for each picture: the picture, and the last layer's attention `(B, H, h, w)`.
 
-    `column` is what the second axis counts, heads or registers.
+    `column` is the name of the second axis: heads or registers.
     """
     rows, columns = len(pictures), last_layer.shape[1] + 1
     figure, axes = _pictures(rows, columns, pictures.shape[1:3], 0.0, 0.7, heading)
@@ -159,12 +159,12 @@ def draw_features(
 ) -> None:
     """Draws a row for each picture: the picture, and the components of each block as colors.
 
-    The components `(B, h, w, 3)` are red, green and blue, each scaled to [0, 1] over all images of
-    `features`, which begin with the pictures. If there are more than 12 blocks, 12 are drawn,
-    spread evenly over the depth.
+    The components `(B, h, w, 3)` are red, green and blue, each scaled to [0, 1] over all images in
+    `features`. The first of these images are the pictures. If there are more than 12 blocks, 12 are
+    drawn, spread evenly over the depth.
 
     Raises:
-        ValueError: There are fewer than 3 components, as with fewer than 4 patches.
+        ValueError: If there are fewer than 3 components, as with fewer than 4 patches.
     """
     if any(values.shape[-1] != 3 for values in features.values()):
         counts = sorted({values.shape[-1] for values in features.values()})
@@ -188,7 +188,7 @@ def draw_features(
 
 
 def enlarge(weights: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Interpolates `(h, w)` linearly to `size`, with the centers of patches kept in place."""
+    """Interpolates `(h, w)` linearly to `size`, keeping the centers of patches in place."""
     matrix = INTERPOLATIONS["bilinear_half_pixel"]
     rows, columns = (matrix(old, new) for old, new in zip(weights.shape, size))
     return rows @ weights @ columns.T
@@ -199,7 +199,7 @@ GREY_SCALE = {
     "cmap": "gray",
     "vmin": 0,
     "vmax": 1,
-}  # for pictures of one channel
+}  # for pictures with one channel
 
 
 def _share_bar(figure, image, axes, **kwargs):
@@ -222,7 +222,7 @@ def _shown(picture):
 
 
 def _pictures(rows, columns, shape, top=0.0, right=0.0, heading=""):
-    """Makes axes for pictures of `shape` (H, W), an inch wide, with room for titles."""
+    """Makes axes for pictures of `shape` (H, W), one inch wide, with room for titles."""
     top += 0.3 if heading else 0.0
     height = (1.1 * shape[0] / shape[1] + (0.2 if top else 0)) * rows + 0.35 + top
     figure, axes = new_figure(1.1 * columns + 0.3 + right, height, rows, columns)
@@ -240,15 +240,16 @@ Arrays = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """A model and the images that it looks at.
+    """A model and the images that it sees.
 
     Attributes:
         model: A functional model of this package, for images of one size.
-        images: Images `(B, H, W, C)`, prepared for the model. Measures are means over all of them.
-        pictures: The first images as pixels in [0, 255], `(b, H, W, C)`, which are drawn.
+        images: Images `(B, H, W, C)`, prepared for the model. Measures are averaged over all of
+            them.
+        pictures: The first of these images as pixels in [0, 255], `(b, H, W, C)`. These are drawn.
         titles: A title for each picture.
-        heads: How a rollout joins heads, "mean" or "max".
-        source: Name of the data set that the images come from. It heads the figures of pictures.
+        heads: How a rollout joins heads: "mean" or "max".
+        source: The name of the images' data set. It heads the figures of pictures.
     """
 
     model: keras.Model
@@ -260,12 +261,12 @@ class Subject:
 
     @functools.cached_property
     def attention(self) -> AttentionViews:
-        """The measures of attention, computed at the first use."""
+        """The measures of attention, computed on first use."""
         return attention_views(self.model, self.images, self.heads)
 
     @property
     def heading(self) -> str:
-        """The line above the figures of pictures; empty where the source has no name."""
+        """The line above the figures of pictures; empty if the source has no name."""
         count, total = len(self.pictures), len(self.images)
         return f"{self.source}: {count} of {total} images" if self.source else ""
 
@@ -320,7 +321,7 @@ def _features(subject, path) -> Arrays:
     return features
 
 
-# For each view, the function that draws it and the layer that a model needs for it.
+# For each view, the function that draws it and the layer that it needs.
 VIEWS: dict[str, tuple[Callable[[Subject, pathlib.Path], Arrays], type]] = {
     "filters": (_filters, keras.layers.Layer),
     "position_similarity": (_position_similarity, AddPositionEmbs),
@@ -337,18 +338,18 @@ OF_ATTENTION = [name for name in VIEWS if name.startswith("attention_")] + ["reg
 
 
 def views_of(model: keras.Model, requested: Sequence[str] | None = None) -> list[str]:
-    """Lists the views that a model has, or checks those that were requested.
+    """Lists the views that a model has, or checks the requested ones.
 
     Args:
         model: A functional model of this package.
-        requested: Names of views, or None for all that the model has.
+        requested: The names of views, or None for all that the model has.
 
     Returns:
-        Names in `VIEWS`.
+        Keys of `VIEWS`.
 
     Raises:
-        ValueError: A requested name is unknown, or the model lacks the layers for it, or attends
-            within windows. The message names the views that the model has.
+        ValueError: If a requested name is unknown, if the model lacks the layers for it, or if it
+            attends within windows. The message names the views that the model has.
 
     Example:
         >>> views_of(BiTR50x1(weights=None))
@@ -381,14 +382,14 @@ def draw_views(
 
     Args:
         subject: The model and its images.
-        folder: The folder of the figures `{view}.png`, which is created where it does not exist.
-        views: Names of views, or None for all that the model has.
+        folder: The folder for the figures `{view}.png`. It is created if it does not exist.
+        views: The names of views, or None for all that the model has.
 
     Returns:
-        `{view: {name: array}}`, the numbers that the figures show.
+        `{view: {name: array}}`, the numbers in the figures.
 
     Raises:
-        ValueError: As `views_of` does, before anything is written.
+        ValueError: As in `views_of`, before anything is written.
 
     Example:
         >>> subject = Subject(model, images, pictures[:2], ["cat", "dog"])

@@ -1,4 +1,4 @@
-"""What a model's weights show without images: its filters and its position embeddings."""
+"""Properties of a model's weights that need no images: filters and position embeddings."""
 
 import keras
 import numpy as np
@@ -12,19 +12,19 @@ from vit_keras.models.surgery import backbone_of
 def filter_components(model: keras.Model, count: int = 28) -> tuple[np.ndarray, np.ndarray]:
     """Computes the principal components of the filters that read the pixels (Figure 7, left).
 
-    The filters are the D columns of the patch embedding or, in a hybrid and a ResNet, the
-    standardized filters of the root. The entry of the largest size of each component is positive.
+    The filters are the D columns of the patch embedding or, in hybrids and ResNets, the root's
+    standardized filters. The entry with the largest absolute value in each component is positive.
 
     Args:
         model: A functional model of this package, built with weights.
-        count: Number of components.
+        count: The number of components.
 
     Returns:
-        The components `(K, h, w, C)` and their shares of the variance `(K,)`. K is smaller than
-        `count` where there are fewer components.
+        The components `(K, h, w, C)` and their fractions of the variance `(K,)`. K is smaller than
+        `count` if there are fewer components.
 
     Raises:
-        ValueError: No `PatchEmbedding`, `StdConv` or `RootBlock` reads the pixels.
+        ValueError: If no `PatchEmbedding`, `StdConv` or `RootBlock` reads the pixels.
     """
     kernel = np.asarray(keras.ops.convert_to_numpy(_pixel_kernel(model)))  # (h, w, C, D)
     filters = kernel.reshape(-1, kernel.shape[-1]).T
@@ -34,7 +34,7 @@ def filter_components(model: keras.Model, count: int = 28) -> tuple[np.ndarray, 
 
 def _pixel_kernel(model):
     model = backbone_of(model)
-    for layer in model.layers:  # in the order of the computation
+    for layer in model.layers:  # in the order of computation
         if isinstance(layer, PatchEmbedding):
             return layer.kernel
         if isinstance(layer, StdConv):
@@ -59,7 +59,7 @@ def position_similarity(model: keras.Model) -> np.ndarray:
         Similarities `(h, w, h, w)`: entry [i, j] is the map for the patch in row i and column j.
 
     Raises:
-        ValueError: The model has no learned position embeddings, or several sets.
+        ValueError: If the model has no learned position embeddings, or several sets.
 
     Example:
         >>> similarity = position_similarity(model)

@@ -1,6 +1,6 @@
-"""Keras layers of the Vision Transformer. They know neither models nor files.
+"""Keras layers of the Vision Transformer. They depend on neither models nor files.
 
-The layers of vit-keras 0.x are registered under that version's names when they are first used.
+The layers of vit-keras 0.x are registered under that version's names on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -30,7 +30,7 @@ from vit_keras.layers.windows import check_build, check_call, refuse_weights, wi
 
 
 def weights_dtype(compute_dtype: str) -> str:
-    """Returns the type of the attention weights: the compute type, but float32 at least."""
+    """Returns the type of the attention weights: the compute type, but at least float32."""
     return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype
 
 
@@ -38,11 +38,11 @@ def attend(query, key, value, bias, drop: Callable, compute_dtype: str):
     """softmax(q kᵀ + bias) v, with (B, H) as one axis: XLA's fastest form on CPUs.
 
     Args:
-        query: Queries `(B, N_q, H, d)`, which are multiplied by 1/√d already.
+        query: Queries `(B, N_q, H, d)`, already multiplied by 1/√d.
         key: Keys `(B, N_kv, H, d)`.
         value: Values `(B, N_kv, H, d)`.
-        bias: Added to the logits, `(B, H, N, N)`, or `(H, N, N)` for all images; None for nothing.
-        drop: A function of the weights, such as a dropout.
+        bias: Biases to add to the logits: `(B, H, N, N)`, `(H, N, N)` for all images, or None.
+        drop: A function to apply to the weights, such as dropout.
         compute_dtype: The type that the layer computes in.
 
     Returns:
@@ -50,7 +50,7 @@ def attend(query, key, value, bias, drop: Callable, compute_dtype: str):
     """
     _, queries, heads, size = query.shape
     query, key, value = map(_heads_first, (query, key, value))  # (B·H, N, d)
-    # Keras' product of float64 tensors is float32 on torch; the operator's is not.
+    # On torch, Keras' product of float64 tensors has float32; the operator's has float64.
     matmul = operator.matmul if compute_dtype == "float64" else ops.matmul
     logits = matmul(query, ops.transpose(key, (0, 2, 1)))  # (B·H, N_q, N_kv)
     if bias is not None:
@@ -66,7 +66,7 @@ def attend(query, key, value, bias, drop: Callable, compute_dtype: str):
 
 
 def _add_bias(logits, bias):
-    """Adds biases `(B, H, N, N)`, or `(H, N, N)` of all images, to logits `(B·H, N, N)`."""
+    """Adds biases `(B, H, N, N)`, or `(H, N, N)` for all images, to logits `(B·H, N, N)`."""
     if len(bias.shape) == 3:
         logits = ops.reshape(logits, (-1, *bias.shape)) + ops.cast(bias, logits.dtype)
         return ops.reshape(logits, (-1, *bias.shape[1:]))
@@ -83,7 +83,7 @@ def fused_attention(query, key, value, scale):
     """softmax(scale q kᵀ) v of `(B, N, H, d)` by one kernel of the backend.
 
     Returns:
-        A tensor `(B, N, H, d)`, or None where the backend has no such kernel. Torch has one
+        A tensor `(B, N, H, d)`, or None if the backend has no such kernel. Torch has one
         everywhere, JAX on accelerators, and both JAX and TensorFlow for long sequences.
     """
     return None
@@ -94,26 +94,26 @@ class MultiHeadDotProductAttention(SeededLayer):
     """softmax(q kᵀ / √d) v over H heads of d = D / H (Eq. 2, Appendix A).
 
     The kernels of `query`, `key` and `value` are `(D, H, d)`, the kernel of `out` is `(H, d, D)`.
-    All start Xavier uniform, with zero biases.
+    The kernels start Xavier uniform, the biases at zero.
 
     Args:
         num_heads: H, the number of heads. It must divide D.
-        attention_dropout_rate: The part of the weights that dropout sets to 0 in training.
+        attention_dropout_rate: The fraction of the weights that dropout sets to 0 in training.
         position_embedding: None; "relative", which adds the logits q rᵀ / √d of `RelativeLogits`;
             "relative_2d", which adds the biases of `RelativeBias2D`; or "rope2d", which rotates q
             and k by `RotaryPositions`, as `options.rope` does.
-        grid: The rows and columns (h, w) of patches, which rotary positions, "relative_2d" and
-            windows need.
-        options: `BlockOptions`, of which `qkv_bias`, `qk_norm`, `attention_norm`, `norm`, `rope`
-            and `window_size` are read, or its fields in a dictionary.
+        grid: The rows and columns (h, w) of patches. Rotary positions, "relative_2d" and windows
+            need it.
+        options: `BlockOptions`, or a dictionary of its fields. The layer reads `qkv_bias`,
+            `qk_norm`, `attention_norm`, `norm`, `rope` and `window_size`.
         layer_norm_epsilon: The number added to the variances of the normalizations in `options`.
         **kwargs: Arguments of `SeededLayer`.
 
     Call arguments:
         q: The sequence that attends, `(B, N_q, D)`.
-        kv: The sequence that is attended to, `(B, N_kv, D)`; `q` where it is None.
-        return_attention_weights: Whether to return the weights as well. They are in float32 at
-            least, and not yet dropped. Attention within windows has none to return.
+        kv: The sequence to attend to, `(B, N_kv, D)`; None means `q`.
+        return_attention_weights: Whether to return the weights as well. They have at least float32
+            precision and no dropout. Attention within windows has no weights to return.
 
     Input shape:
         `(B, N_q, D)`, and `(B, N_kv, D)` if `kv` is given.
@@ -123,8 +123,8 @@ class MultiHeadDotProductAttention(SeededLayer):
 
     Raises:
         ValueError: If `num_heads` does not divide D, if `attention_dropout_rate` is not at least 0
-            and below 1, if `position_embedding` is another name, or if it is given together with
-            `kv`; if windows are given with `kv`, or do not go together with the positions.
+            and below 1, if `position_embedding` is unknown or given together with `kv`, or if
+            windows are given together with `kv` or do not support the positions.
 
     Example:
         >>> layer = vit_keras.layers.MultiHeadDotProductAttention(num_heads=12)
@@ -259,7 +259,7 @@ class MultiHeadDotProductAttention(SeededLayer):
         return attend(query, key, value, bias, drop, self.compute_dtype)
 
     def _padding(self):
-        """The key and the value `(1, D)` of zeros, which are the biases; None for no bias."""
+        """The padding's key and value `(1, D)`: the biases, as projected zeros, or None."""
         biases = (projection.bias for projection in (self.key, self.value))
         row = lambda bias: ops.cast(ops.reshape(bias, (1, -1)), self.compute_dtype)
         return [None if bias is None else row(bias) for bias in biases]

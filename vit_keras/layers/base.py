@@ -1,4 +1,4 @@
-"""What the layers share: checks of arguments, normalization, seeds and dropout."""
+"""Shared code of the layers: checks of arguments, normalization, seeds and dropout."""
 
 import numbers
 
@@ -20,7 +20,7 @@ class Dropout(keras.layers.Dropout):
     It takes the arguments of `keras.layers.Dropout`, and keeps the shape.
 
     Attributes:
-        drawn: A seed, a function of the inputs that stands for the call, or None.
+        drawn: A seed, a function of the inputs that replaces the call, or None.
     """
 
     drawn = None
@@ -37,8 +37,8 @@ class Dropout(keras.layers.Dropout):
 def rematerialize(function, x, dropouts):
     """Computes `function(x)` without keeping its inner activations for the backward pass.
 
-    The backward pass computes them again. The seeds of the dropouts are drawn here: drawn inside
-    `function`, the second computation would get other masks, and its gradients would be wrong.
+    The backward pass computes them again. This function draws the seeds of the dropouts. If
+    `function` drew them, the second computation would get other masks and give wrong gradients.
 
     Args:
         function: A function of one tensor.
@@ -69,7 +69,7 @@ def check_positive(**sizes) -> None:
 
 
 def check_rates(**rates) -> None:
-    """Raises ValueError unless every rate of a dropout is at least 0 and below 1."""
+    """Raises ValueError unless every dropout rate is at least 0 and below 1."""
     for name, rate in rates.items():
         if not _is_number(rate) or not 0 <= rate < 1:
             raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {name}={rate!r}")
@@ -80,7 +80,7 @@ def check_kept(**rates) -> None:
     for name, rate in rates.items():
         if not _is_number(rate) or not 0 < rate <= 1:
             raise ValueError(
-                f"`{name}` must be the part of the patches that is kept, above 0 and at most 1. "
+                f"`{name}` must be the fraction of patches to keep, above 0 and at most 1. "
                 f"Received: {name}={rate!r}"
             )
 
@@ -90,7 +90,7 @@ def _is_number(value) -> bool:
 
 
 def check_tokens(layer: keras.layers.Layer, shape: tuple, built: tuple) -> None:
-    """Raises ValueError if a sequence is another one than the one that a layer was built for.
+    """Raises ValueError if a sequence differs from the one that a layer was built for.
 
     Args:
         layer: The layer, which the message names.
@@ -99,7 +99,7 @@ def check_tokens(layer: keras.layers.Layer, shape: tuple, built: tuple) -> None:
     """
     if tuple(shape[1:]) != tuple(built[1:]):
         raise ValueError(
-            f"{type(layer).__name__} {layer.name!r} has the positions of a sequence "
+            f"{type(layer).__name__} {layer.name!r} was built for the positions of a sequence "
             f"(B, {', '.join(map(str, built[1:]))}). Received: {tuple(shape)}. "
             "`vit_keras.models.with_image_size` makes a model for images of another size"
         )
@@ -116,7 +116,7 @@ train_normalize = backends.lookup("train_layer_norm", normalize)
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class LayerNormalization(keras.layers.LayerNormalization):
-    """Layer normalization over the last axis, by each backend's fastest operations.
+    """Layer normalization over the last axis, with each backend's fastest operations.
 
     It takes the arguments of `keras.layers.LayerNormalization`, and keeps the shape.
     """
@@ -149,9 +149,9 @@ NORMALIZATIONS = {"layer": layer_norm, "rms": rms_norm}
 
 
 class SeededLayer(keras.layers.Layer):
-    """Base of the layers whose initial weights and dropout follow from one seed.
+    """Base class of layers whose initial weights and dropout follow from one seed.
 
-    Each weight and each sublayer gets a seed of its own, made of `seed` and its name.
+    Each weight and each sublayer gets its own seed, derived from `seed` and its name.
 
     Args:
         seed: An int. None draws one from Python's generator, which

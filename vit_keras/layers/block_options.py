@@ -1,4 +1,4 @@
-"""What differs inside the blocks of plain Vision Transformers, beside their sizes."""
+"""How the blocks of plain Vision Transformers differ, besides their sizes."""
 
 import dataclasses
 from typing import Any
@@ -18,18 +18,18 @@ MLPS = ("gelu", "swiglu")
 class Rope:
     """How rotary positions turn rows and columns into angles.
 
-    Pair j of the d/4 pairs that belong to an axis turns by f_j · t, where f_j = base^(-4j / d) and
-    t is the place along the axis.
+    For each axis, pair j of d/4 pairs turns by f_j · t, where f_j = base^(-4j / d) and t is the
+    place along the axis.
 
     Attributes:
         base: The number whose powers are the frequencies.
         offset: Added to the index of a row or column.
-        reference: Rows and columns of a grid whose angles other grids of n places are scaled to,
-            t = i · reference / n; None for t = i.
+        reference: The rows and columns of a grid. Other grids of n places scale their angles to it:
+            t = i · reference / n. None means t = i.
         centered: Whether t is 2π times the place of a patch's center in [-1, 1], as in DINOv3;
             `offset` and `reference` then have no effect.
         mixed: Whether each head learns how its angles depend on rows and columns (arXiv 2403.13298,
-            Section 3.2, RoPE-Mixed); `base` then decides the initial frequencies alone.
+            Section 3.2, RoPE-Mixed); `base` then only sets the initial frequencies.
         rounded: Whether the periods 1 / f_j are rounded to bfloat16, as in Meta's files of DINOv3.
 
     Example:
@@ -54,7 +54,7 @@ class BlockOptions:
     """How an encoder block differs from the paper's, whose blocks have the defaults.
 
     Attributes:
-        qkv_bias: Which projections have a bias: "all", "qv" (no bias of the keys, as in BEiT and
+        qkv_bias: Which projections have a bias: "all", "qv" (no bias for the keys, as in BEiT and
             DINOv3) or "none".
         qk_norm: Whether each head normalizes its queries and keys (arXiv 2302.05442).
         attention_norm: Whether attention's result is normalized before its output projection, as in
@@ -67,13 +67,14 @@ class BlockOptions:
             (LayerScale, arXiv 2103.17239), or None for no factors.
         parallel: Whether attention and MLP read the same normalized tokens and are added together,
             as in ViT-22B (arXiv 2302.05442).
-        rope: A `Rope`, or its fields in a dictionary, for rotary positions; None for none.
-        window_size: The rows and columns of patches in a window, whose patches attend to each other
-            alone, as in ViTDet (arXiv 2203.16527); an int stands for both. Tokens before the
-            patches attend to all tokens, and all attend to them. None for attention between all.
+        rope: A `Rope` or a dictionary of its fields, for rotary positions; None for none.
+        window_size: The rows and columns of patches in a window, as in ViTDet (arXiv 2203.16527);
+            an int stands for both. The patches of a window attend only to each other. Tokens before
+            the patches attend to all tokens, and all tokens attend to them. None means attention
+            between all.
 
     Raises:
-        ValueError: A field has another value.
+        ValueError: If a field has an unsupported value.
 
     Example:
         >>> options = vit_keras.layers.BlockOptions(layer_scale=1e-5, mlp="swiglu")

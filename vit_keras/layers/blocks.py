@@ -1,4 +1,4 @@
-"""The transformer encoder block (Eq. 2 and 3), and what belongs to it alone."""
+"""The transformer encoder block (Eq. 2 and 3), and the layers that only it uses."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ class LayerScale(SeededLayer):
     """Multiplies each channel by a learned factor, x · γ (arXiv 2103.17239, Eq. 4).
 
     Args:
-        initial_value: The value at which all factors `gamma` `(D,)` start.
+        initial_value: The initial value of all factors `gamma` `(D,)`.
         **kwargs: Arguments of `SeededLayer`.
 
     Input shape:
@@ -55,16 +55,16 @@ class LayerScale(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class EncoderBlock(SeededLayer):
-    """z' = MSA(LN(z)) + z, then z' + MLP(LN(z')) (Eq. 2 and 3), or a block that differs from it.
+    """z' = MSA(LN(z)) + z, then z' + MLP(LN(z')) (Eq. 2 and 3), or a variant of this block.
 
     Args:
         num_heads: The number of attention heads.
         mlp_dim: The number of hidden units of the MLP.
-        dropout_rate: The rate of the dropout after every dense layer, except after the query, key
-            and value projections.
-        attention_dropout_rate: The rate of the dropout of the attention weights.
-        stochastic_depth_rate: The probability with which training drops a residual branch of an
-            image. The branches that stay are scaled by 1 / (1 - rate).
+        dropout_rate: The dropout rate after every dense layer, except the query, key and value
+            projections.
+        attention_dropout_rate: The dropout rate of the attention weights.
+        stochastic_depth_rate: The probability that training drops a residual branch of an image.
+            The remaining branches are scaled by 1 / (1 - rate).
         gelu: As in `MlpBlock`.
         layer_norm_epsilon: The number added to the variances of both normalizations.
         rematerialize: Whether training keeps only the input of the block for the backward pass,
@@ -86,8 +86,8 @@ class EncoderBlock(SeededLayer):
         `(B, N, D)`; with `return_attention_weights` also `(B, H, N, N)`.
 
     Raises:
-        ValueError: If `stochastic_depth_rate` is not at least 0 and below 1, or for arguments that
-            `MlpBlock` or `MultiHeadDotProductAttention` refuses.
+        ValueError: If `stochastic_depth_rate` is not at least 0 and below 1, or if `MlpBlock` or
+            `MultiHeadDotProductAttention` refuses an argument.
 
     Example:
         >>> block = vit_keras.layers.EncoderBlock(num_heads=12, mlp_dim=3072)
@@ -157,7 +157,7 @@ class EncoderBlock(SeededLayer):
 
     @property
     def branches(self) -> list[keras.layers.Layer]:
-        """The sublayers with weights, in the order of the computation."""
+        """The sublayers with weights, in the order of computation."""
         first = (self.norm_0, self.attention, self.layer_scale_0)
         layers = (*first, self.norm_2, self.mlp, self.layer_scale_1)
         return [layer for layer in layers if layer is not None]
@@ -167,7 +167,7 @@ class EncoderBlock(SeededLayer):
             layer.build(input_shape)
 
     def call(self, inputs, training=None, return_attention_weights=False):
-        if self.rematerialize and training:  # in the backward pass, after this call has ended
+        if self.rematerialize and training:  # the backward pass runs after this call has ended
             options = {"training": training, "return_attention_weights": return_attention_weights}
             compute = functools.partial(self.compute, **options)
             return rematerialize(compute, inputs, self.dropouts)
@@ -181,7 +181,7 @@ class EncoderBlock(SeededLayer):
         return [layer for layer in layers if isinstance(layer, Dropout)]
 
     def compute(self, inputs, training=None, return_attention_weights=False):
-        """What a call returns, without rematerialization, inside or outside of a call."""
+        """The result of a call without rematerialization, inside or outside a call."""
         normal, weights = self.norm_0(inputs, training=training), None
         if return_attention_weights:
             x, weights = self.attention(normal, training=training, return_attention_weights=True)
@@ -260,7 +260,7 @@ class WithAttentionWeights(keras.layers.Layer):
 
     def call(self, inputs, training=None):
         x, weights = self.block(inputs, training=training, return_attention_weights=True)
-        dtype = self.compute_dtype  # which may be another one than the block's
+        dtype = self.compute_dtype  # may differ from the block's
         return ops.cast(x, dtype), ops.cast(weights, weights_dtype(dtype))
 
     def compute_output_spec(self, inputs, training=None):

@@ -1,4 +1,4 @@
-"""The bottleneck units of ResNets, as in the published hybrids and as in BiT."""
+"""The bottleneck units of ResNets, as in the published hybrids and in BiT."""
 
 import keras
 from keras import ops
@@ -63,7 +63,7 @@ class _Unit(SeededLayer):
 class BottleneckUnit(_Unit):
     """The unit of the published hybrids, with post-activation: relu(shortcut + gn3(conv3(…))).
 
-    The scale of `gn3` starts at 0, so the unit starts as its shortcut.
+    The scale of `gn3` starts at 0, so the unit initially returns its shortcut.
 
     Args:
         filters: The number of filters of the first two convolutions.
@@ -79,7 +79,7 @@ class BottleneckUnit(_Unit):
         `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`.
 
     Raises:
-        ValueError: For arguments that `StdConv` refuses.
+        ValueError: If `StdConv` refuses an argument.
 
     Example:
         >>> vit_keras.layers.BottleneckUnit(64, strides=2)(keras.Input((56, 56, 64))).shape
@@ -128,7 +128,7 @@ class PreActivationUnit(_Unit):
         `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`.
 
     Raises:
-        ValueError: For arguments that `StdConv` refuses.
+        ValueError: If `StdConv` refuses an argument.
 
     Example:
         >>> vit_keras.layers.PreActivationUnit(64)(keras.Input((56, 56, 64))).shape
@@ -169,7 +169,7 @@ UNITS = {"post": (BottleneckUnit, "unit{}"), "pre": (PreActivationUnit, "unit{:0
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ResNetStage(SeededLayer):
-    """A sequence of bottleneck units, of which the first has the stride.
+    """A sequence of bottleneck units. The first one has the stride.
 
     Args:
         num_units: The number of units.
@@ -183,8 +183,8 @@ class ResNetStage(SeededLayer):
         `(B, ⌈H/s⌉, ⌈W/s⌉, 4 · filters)`.
 
     Raises:
-        ValueError: If `num_units` is not a positive int, if `activation` is another name, or for
-            arguments that the units refuse.
+        ValueError: If `num_units` is not a positive int, if `activation` is unknown, or if the
+            units refuse an argument.
 
     Example:
         >>> stage = vit_keras.layers.ResNetStage(num_units=4, filters=128, strides=2)

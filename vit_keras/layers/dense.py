@@ -22,7 +22,7 @@ def quantized_mode(layer: keras.layers.Layer) -> str | None:
 
 
 def refuse_quantized(model: keras.Model, action: str) -> None:
-    """Raises ValueError if `model.quantize` was called, which leaves no kernels to copy."""
+    """Raises ValueError if `model.quantize` was called, since it leaves no kernels to copy."""
     mode = quantized_mode(model)
     if mode is not None:
         raise ValueError(
@@ -56,17 +56,17 @@ class QuantizedPolicies(keras.dtype_policies.DTypePolicyMap):
 
 
 def quantization_config(layer: keras.layers.Layer) -> keras.quantizers.QuantizationConfig | None:
-    """How Keras had quantized a sublayer, as the policies of its parent say."""
+    """The sublayer's earlier quantization by Keras, as recorded in its parent's policies."""
     configs = getattr(layer.dtype_policy, "configs", {})
     return next((c for path, c in configs.items() if re.fullmatch(path, layer.path)), None)
 
 
 def policies(layer: keras.layers.Layer) -> Any:
-    """A layer's dtype policy, with those of the quantized layers in it.
+    """A layer's dtype policy, including the policies of the quantized layers in it.
 
-    Keras restores the types of a layer's sublayers from a `DTypePolicyMap` alone.
+    Keras restores the types of a layer's sublayers only from a `DTypePolicyMap`.
     """
-    if not layer.built:  # nothing in it is quantized, and its name may not be its path yet
+    if not layer.built:  # nothing in it is quantized, and its path may not be final yet
         return layer.dtype_policy
     plain, inside = _policy(layer), f"{layer.path}/"
     quantized = {
@@ -87,14 +87,14 @@ def _policy(layer):
 
 
 class LowRankKernel(keras.layers.Layer):
-    """Gives a Keras dense layer adapters of the whole kernel: W + alpha / rank · A B.
+    """Gives a Keras dense layer adapters for the whole kernel: W + alpha / rank · A B.
 
-    A is `(*K, rank)` and B is `(rank, *N)` for a kernel `(*K, *N)` and a bias `(*N,)`. Keras splits
-    the last axis off instead, so that each attention head of query, key and value gets an A of its
-    own: with 6 heads, three times the weights of the paper's form.
+    A is `(*K, rank)` and B is `(rank, *N)` for a kernel `(*K, *N)` and a bias `(*N,)`. Keras
+    instead splits off the last axis, so each attention head of query, key and value gets its own A:
+    with 6 heads, three times the weights of the paper's form.
 
-    Until `enable_lora` is called, the layer is as Keras has it. Then `kernel` is the sum, and the
-    layer's own kernel no longer trains. A file that Keras writes holds the sum.
+    Until `enable_lora` is called, the layer behaves as in Keras. Then `kernel` is the sum, and the
+    layer's own kernel no longer trains. Files saved by Keras contain the sum.
     """
 
     lora_enabled: bool
@@ -108,22 +108,22 @@ class LowRankKernel(keras.layers.Layer):
 
         Args:
             rank: The number of columns of A and of rows of B.
-            lora_alpha: The product is multiplied by `lora_alpha / rank`; None stands for `rank`.
-            a_initializer: Initializer of A. None is uniform on ±1 / √fan_in, as in the published
-                code, from a seed of `keras.utils.set_random_seed`.
-            b_initializer: Initializer of B. With zeros, the layer computes as before.
+            lora_alpha: The product is multiplied by `lora_alpha / rank`; None means `rank`.
+            a_initializer: Initializer of A. None draws uniformly in ±1 / √fan_in, as in the
+                published code, with a seed from `keras.utils.set_random_seed`.
+            b_initializer: Initializer of B. With zeros, the layer's outputs do not change.
 
         Raises:
-            ValueError: `rank` is not a positive int, or the layer has adapters.
+            ValueError: If `rank` is not a positive int, or the layer already has adapters.
         """
         if self.quantization_mode is not None:
             raise ValueError(
-                "A quantized layer takes no adapters. Received: layer "
-                f"{self.name!r}, quantized to {self.quantization_mode!r}. Add them before"
+                "A quantized layer cannot take adapters. Received: layer "
+                f"{self.name!r}, quantized to {self.quantization_mode!r}. Add them first"
             )
         if self.lora_enabled or not isinstance(rank, int) or rank < 1:
             raise ValueError(
-                "`rank` must be a positive int, and a layer takes adapters once. Received: "
+                "`rank` must be a positive int, and a layer can take adapters only once. Received: "
                 f"rank={rank!r}, layer {self.name!r} with lora_enabled={self.lora_enabled}"
             )
         shape_a, shape_b = lora_shapes(self, rank)
@@ -144,19 +144,19 @@ class LowRankKernel(keras.layers.Layer):
 
     def build(self, input_shape):
         self.quantization_config = self.quantization_config or quantization_config(self)
-        take_own_policy(self)  # which Keras asks for the mode as it saves the layer
+        take_own_policy(self)  # Keras reads the mode from it when it saves the layer
         super().build(input_shape)
 
     def quantize(self, mode=None, type_check=True, config=None):
-        """Quantizes the kernel as the layer of Keras does that this one extends.
+        """Quantizes the kernel as the parent class in Keras does.
 
         Raises:
-            ValueError: The layer has adapters.
+            ValueError: If the layer has adapters.
         """
         if self.lora_enabled:
             raise ValueError(
-                "Kernels with adapters are not quantized. Received: layer "
-                f"{self.name!r} with adapters. Merge them first, by `models.merge_lora(model)`"
+                "Kernels with adapters cannot be quantized. Received: layer "
+                f"{self.name!r} with adapters. Merge them first with `models.merge_lora(model)`"
             )
         super().quantize(mode, type_check=False, config=config)
 
@@ -171,7 +171,7 @@ class LowRankKernel(keras.layers.Layer):
         return ops.add(kernel, (self.lora_alpha / self.lora_rank) * product)
 
     def load_own_variables(self, store):
-        """Loads a kernel without its adapters; Keras sets both factors to zero, which ends LoRA."""
+        """Loads a kernel without its adapters; Keras zeroes both factors, which would stop LoRA."""
         first = np.array(ops.convert_to_numpy(self.lora_kernel_a)) if self.lora_enabled else None
         super().load_own_variables(store)
         if first is not None:
@@ -189,7 +189,7 @@ def lora_shapes(layer: keras.layers.Layer, rank: int) -> tuple[tuple[int, ...], 
 
 
 def lora_initializer(layer: keras.layers.Layer, seed: int | None) -> Uniform:
-    """The initializer of A: uniform on ±1 / √fan_in, as in the published code."""
+    """The initializer of A: uniform in ±1 / √fan_in, as in the published code."""
     fan_in = math.prod(lora_shapes(layer, 1)[0])
     return Uniform(1 / math.sqrt(fan_in), seed)
 
@@ -203,9 +203,9 @@ IN_TRAINING = {
 
 @backends.dispatch("affine")
 def affine(rows, kernel, bias, tokens):
-    """rows kernel + bias of `(R, K)`, `(K, M)` and `(M,)` or None, for images of some tokens."""
+    """rows kernel + bias of `(R, K)`, `(K, M)` and `(M,)` or None; images have `tokens` tokens."""
     y = ops.matmul(rows, kernel)
-    # ops.add is TensorFlow's bias_add, which it makes part of the product; + is not.
+    # TensorFlow fuses ops.add, its bias_add, into the product; it does not fuse +.
     return y if bias is None else ops.add(y, bias)
 
 
@@ -213,8 +213,7 @@ def affine(rows, kernel, bias, tokens):
 def linear(x, kernel, bias, activation=None):
     """Computes activation(x kernel + bias) as one product of all rows.
 
-    On CPUs the gradient of one large product takes two thirds of the time that a product for each
-    image takes.
+    On CPUs, the gradient of one large product takes two thirds of the time of a product per image.
 
     Args:
         x: `(B, …, *K)`.
@@ -239,7 +238,7 @@ def linear(x, kernel, bias, activation=None):
 
 
 class Dense(LowRankKernel, keras.layers.Dense):
-    """`keras.layers.Dense` by `linear`: `(…, K)` -> `(…, units)`."""
+    """`keras.layers.Dense` computed with `linear`: `(…, K)` -> `(…, units)`."""
 
     def call(self, inputs, training=None):
         activation = self.activation
@@ -249,9 +248,9 @@ class Dense(LowRankKernel, keras.layers.Dense):
 
 
 class HeadsDense(LowRankKernel, keras.layers.EinsumDense):
-    """`keras.layers.EinsumDense` by `linear`, to or from attention heads.
+    """`keras.layers.EinsumDense` computed with `linear`, to or from attention heads.
 
-    The equation says which: `(B, N, D)` -> `(B, N, H, d)` with a kernel `(D, H, d)`, or
+    The equation sets the direction: `(B, N, D)` -> `(B, N, H, d)` with a kernel `(D, H, d)`, or
     `(B, N, H, d)` -> `(B, N, D)` with a kernel `(H, d, D)`.
     """
 

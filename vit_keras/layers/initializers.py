@@ -1,8 +1,8 @@
 """Initializers that draw the same numbers on every Keras backend.
 
-Keras draws initial weights with the backend's generator, so that one seed gives three models. The
-initializers here draw with NumPy's Philox, a counter-based generator whose stream depends on its
-key alone.
+Keras draws initial weights with the backend's generator, so one seed gives three different models.
+These initializers draw with NumPy's Philox, a counter-based generator whose stream depends only on
+its key.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ def default_seed() -> int:
 
 
 def fold_in(seed: int, name: str) -> int:
-    """Derives the seed of one part of a model from the model's seed.
+    """Derives the seed of a component from the model's seed.
 
     Args:
         seed: Any int. Nearby seeds give unrelated results.
-        name: Name of the part, such as "encoderblock_0" or "kernel".
+        name: The name of the component, such as "encoderblock_0" or "kernel".
 
     Returns:
         A seed in [0, 2³¹).
@@ -39,8 +39,8 @@ def fold_in(seed: int, name: str) -> int:
 class _PhiloxInitializer(keras.initializers.Initializer):
     """Draws `scale` times the numbers of `_fill`, with a generator whose key is `seed`.
 
-    `seed=None` draws a seed with `default_seed`, once for the initializer: each call then gives the
-    same numbers.
+    `seed=None` draws a seed with `default_seed` once per initializer, so each call gives the same
+    numbers.
     """
 
     def __init__(self, scale: float, seed: int | None = None):
@@ -81,8 +81,8 @@ class Normal(_PhiloxInitializer):
 class TruncatedNormal(_PhiloxInitializer):
     """Draws from a normal distribution truncated at two standard deviations.
 
-    `scale` is the standard deviation before the truncation. Numbers beyond twice the scale are
-    drawn again.
+    `scale` is the standard deviation before truncation. Numbers beyond twice the scale are drawn
+    again.
     """
 
     def _fill(self, generator, values):
@@ -97,7 +97,8 @@ _buffers = threading.local()
 def _scratch(size: int) -> np.ndarray:
     """Returns a float32 buffer to overwrite.
 
-    Each thread keeps its own, since touching new memory costs more time than drawing the numbers.
+    Each thread reuses its own buffer, since touching new memory takes longer than drawing the
+    numbers.
     """
     if getattr(_buffers, "values", np.empty(0)).size < size:
         _buffers.values = np.empty(size, np.float32)
@@ -108,9 +109,9 @@ def xavier_uniform(fan_in: int, fan_out: int, seed: int | None) -> Uniform:
     """Returns Glorot and Bengio's uniform initializer, for kernels whose shape hides their fans.
 
     Args:
-        fan_in: Number of inputs of an output.
-        fan_out: Number of outputs of an input.
-        seed: Seed of the numbers, or None to draw one.
+        fan_in: The number of inputs per output.
+        fan_out: The number of outputs per input.
+        seed: The seed of the numbers, or None to draw one.
     """
     return Uniform(math.sqrt(6 / (fan_in + fan_out)), seed)
 
@@ -119,7 +120,7 @@ def lecun_normal(fan_in: int, seed: int | None) -> TruncatedNormal:
     """Returns Flax's `lecun_normal`: a truncated normal distribution of variance 1 / fan_in.
 
     Args:
-        fan_in: Number of inputs of an output.
-        seed: Seed of the numbers, or None to draw one.
+        fan_in: The number of inputs per output.
+        seed: The seed of the numbers, or None to draw one.
     """
     return TruncatedNormal(math.sqrt(1 / fan_in) / _TRUNCATED_STDDEV, seed)

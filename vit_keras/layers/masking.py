@@ -1,8 +1,8 @@
 """Layers that corrupt patches, leave them out and restore them.
 
 Masked patch prediction (Appendix B.1.2) corrupts patches; masked autoencoders (MAE, arXiv
-2111.06377) leave them out. In both, `source` `(B, N)` int32 holds for each of N positions the index
-of the patch whose token stands there: its own index, another one, or N for the learned [mask].
+2111.06377) leave them out. In both, `source` `(B, N)` int32 gives the patch whose token goes to
+each of N positions: the position's own index, another one, or N for the learned [mask].
 PatchDropout (arXiv 2208.07220) leaves out patches for speed.
 """
 
@@ -15,7 +15,7 @@ from vit_keras.layers.initializers import Normal
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class CorruptTokens(SeededLayer):
-    """Replaces the tokens of an image by those that `source` names (Appendix B.1.2).
+    """Replaces an image's tokens with the ones that `source` names (Appendix B.1.2).
 
     The weight `mask` `(1, 1, D)` starts as N(0, 0.02²).
 
@@ -45,9 +45,9 @@ class CorruptTokens(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class TakeVisible(keras.layers.Layer):
-    """Takes the patches that are their own source, in their order (MAE, arXiv 2111.06377).
+    """Takes the patches that are their own source, in order (MAE, arXiv 2111.06377).
 
-    A class token before the patches stays as well.
+    A class token before the patches is kept as well.
 
     Args:
         visible: The number of patches of each image that are their own source.
@@ -99,7 +99,7 @@ class RestoreTokens(SeededLayer):
     The weight `mask` `(1, 1, D)` starts as N(0, 0.02²).
 
     Args:
-        visible: The number of patches that `TakeVisible` took of each image.
+        visible: The number of patches that `TakeVisible` took from each image.
         **kwargs: Arguments of `SeededLayer`.
 
     Input shape:
@@ -161,14 +161,14 @@ def _take(x, index):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class PatchDropout(SeededLayer):
-    """Keeps a random part of the patches of each image in training.
+    """Keeps a random subset of each image's patches in training.
 
-    Of P patches, max(1, round(P · `keep_rate`)) stay in their order, drawn anew for each image and
-    step. At inference all stay, and nothing is scaled. The layer must follow the position
+    Of P patches, max(1, round(P · `keep_rate`)) stay in order, drawn anew for each image and step.
+    At inference, all patches stay. Nothing is scaled. The layer must follow the position
     embeddings. Source: arXiv 2208.07220.
 
     Args:
-        keep_rate: The part of the patches that stays, above 0 and at most 1.
+        keep_rate: The fraction of the patches to keep, above 0 and at most 1.
         class_tokens: The number of tokens before the patches; they always stay.
         **kwargs: Arguments of `SeededLayer`.
 
@@ -194,7 +194,7 @@ class PatchDropout(SeededLayer):
         self.seed_generator = keras.random.SeedGenerator(self.fold_in("patches"))
 
     def kept(self, tokens: int) -> int:
-        """Returns how many of `tokens` tokens, class token included, stay in training."""
+        """Returns how many of `tokens` tokens, including class tokens, stay in training."""
         return self.class_tokens + max(1, round((tokens - self.class_tokens) * self.keep_rate))
 
     def call(self, x, training=None):

@@ -21,7 +21,7 @@ def train_mlp(x, first, second):
 
 
 class _TwoLayers(SeededLayer):
-    """Base of the MLPs: the sizes, the dropouts, the norm of the hidden units, and dense layers."""
+    """Base class of MLPs: sizes, dropouts, the norm of the hidden units, and dense layers."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class _TwoLayers(SeededLayer):
         return dense
 
     def _from_hidden(self, x, training):
-        """The last layer on hidden units `(B, N, mlp_dim)`: `(B, N, D)`."""
+        """Applies the last layer to hidden units `(B, N, mlp_dim)`: `(B, N, D)`."""
         x = x if self.norm is None else self.norm(x, training=training)
         x = self.dense_1(self.dropout_0(x, training=training), training=training)
         return self.dropout_1(x, training=training)
@@ -83,14 +83,14 @@ class _TwoLayers(SeededLayer):
 class MlpBlock(_TwoLayers):
     """Dense(mlp_dim) → GELU → dropout → Dense(D) → dropout.
 
-    Kernels start Xavier uniform, biases as N(0, 1e-6²).
+    The kernels start Xavier uniform, the biases as N(0, 1e-6²).
 
     Args:
         mlp_dim: The number of hidden units.
-        dropout_rate: The part of the units that each dropout sets to 0 in training.
-        gelu: "exact" computes GELU by erf, "tanh" as the published Flax code approximates it, and
-            "quick" as OpenAI's CLIP does.
-        norm: "layer" or "rms" for a normalization of the hidden units, None for none.
+        dropout_rate: The fraction of the units that each dropout sets to 0 in training.
+        gelu: The form of GELU: "exact" uses erf, "tanh" the published Flax code's approximation,
+            and "quick" the approximation in OpenAI's CLIP.
+        norm: "layer" or "rms" to normalize the hidden units, or None.
         layer_norm_epsilon: The number added to that normalization's variance.
         **kwargs: Arguments of `SeededLayer`.
 
@@ -102,7 +102,7 @@ class MlpBlock(_TwoLayers):
 
     Raises:
         ValueError: If `mlp_dim` is not a positive int, if `dropout_rate` is not at least 0 and
-            below 1, or if `gelu` is another name.
+            below 1, or if `gelu` is unknown.
 
     Example:
         >>> vit_keras.layers.MlpBlock(mlp_dim=3072)(keras.Input((197, 768))).shape
@@ -150,12 +150,12 @@ class MlpBlock(_TwoLayers):
 class SwiGLU(_TwoLayers):
     """Dense_1(SiLU(gate(x)) · Dense_0(x)), with dropouts as in `MlpBlock` (arXiv 2002.05202).
 
-    Kernels start Xavier uniform, biases as N(0, 1e-6²).
+    The kernels start Xavier uniform, the biases as N(0, 1e-6²).
 
     Args:
-        mlp_dim: The number of hidden units, of the gate and of the values.
-        dropout_rate: The part of the units that each dropout sets to 0 in training.
-        norm: "layer" or "rms" for a normalization of the hidden units, None for none.
+        mlp_dim: The number of hidden units, in both the gate and the values.
+        dropout_rate: The fraction of the units that each dropout sets to 0 in training.
+        norm: "layer" or "rms" to normalize the hidden units, or None.
         layer_norm_epsilon: The number added to that normalization's variance.
         **kwargs: Arguments of `SeededLayer`.
 

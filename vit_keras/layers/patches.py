@@ -1,4 +1,4 @@
-"""Tokens from images: patches (Eq. 1)."""
+"""The patches of images as tokens (Eq. 1)."""
 
 import keras
 from keras import ops
@@ -12,27 +12,26 @@ from vit_keras.layers.initializers import lecun_normal
 class PatchEmbedding(SeededLayer):
     """Projects each patch of an image linearly (Eq. 1).
 
-    The kernel has the layout of the equivalent convolution, `(p_h, p_w, C, D)`, as published. It
+    The kernel has the published layout, `(p_h, p_w, C, D)`, like the equivalent convolution. It
     starts LeCun normal.
 
     Args:
         hidden_size: D, the width of a token.
         patch_size: The height and width of a patch in pixels; an int stands for both.
-        use_bias: Whether a bias is added; CLIP has none.
-        crop: Whether the pixels at the right and at the bottom that fill no patch are left out, as
-            by a convolution without padding, instead of refused.
+        use_bias: Whether to add a bias; CLIP has none.
+        crop: Whether to ignore pixels at the right and bottom that do not fill a patch, like a
+            convolution without padding. Otherwise such images are refused.
         **kwargs: Arguments of `SeededLayer`.
 
     Input shape:
         `(B, H, W, C)`.
 
     Output shape:
-        `(B, N, D)` with N = ⌊H/p_h⌋ · ⌊W/p_w⌋, patch by patch in raster order.
+        `(B, N, D)` with N = ⌊H/p_h⌋ · ⌊W/p_w⌋, in raster order.
 
     Raises:
         ValueError: If `patch_size` does not divide the image and `crop` is False, if the height or
-            the width of the image is not known, or if the layer was built for another number of
-            channels.
+            width of the image is unknown, or if the layer was built for another number of channels.
 
     Example:
         >>> vit_keras.layers.PatchEmbedding(768, patch_size=16)(keras.Input((224, 224, 3))).shape

@@ -1,4 +1,4 @@
-"""Attention pooling, which makes one vector of all tokens."""
+"""Attention pooling, which reduces all tokens to one vector."""
 
 import keras
 from keras import ops
@@ -13,7 +13,7 @@ from vit_keras.layers.mlp import MlpBlock
 class MAPHead(SeededLayer):
     """Multi-head attention pooling, as in big_vision.
 
-    One learned probe attends to all tokens, then x + MLP(LN(x)) follows. The probe starts Xavier
+    One learned probe attends to all tokens; x + MLP(LN(x)) follows. The probe starts Xavier
     uniform.
 
     Args:
@@ -30,7 +30,7 @@ class MAPHead(SeededLayer):
         `(B, D)`.
 
     Raises:
-        ValueError: For arguments that `MlpBlock` or `MultiHeadDotProductAttention` refuses.
+        ValueError: If `MlpBlock` or `MultiHeadDotProductAttention` refuses an argument.
 
     Example:
         >>> vit_keras.layers.MAPHead(num_heads=12, mlp_dim=3072)(keras.Input((196, 768))).shape

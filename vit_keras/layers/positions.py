@@ -1,7 +1,7 @@
 """Position embeddings that are added to the tokens (Appendix D.4).
 
-A sequence is the h·w patches of a `grid` (h, w) in raster order, perhaps after a class token and
-other tokens.
+A sequence holds the h·w patches of a `grid` (h, w) in raster order. A class token and other tokens
+may come first.
 """
 
 import math
@@ -32,7 +32,7 @@ def prefix_tokens(tokens: int, grid: tuple[int, int]) -> int:
 
 
 def sincos_2d(rows: int, columns: int, hidden_size: int, prefix: int = 0) -> np.ndarray:
-    """Returns fixed embeddings of sin x, cos x, sin y and cos y at D/4 frequencies each.
+    """Returns fixed embeddings: sin x, cos x, sin y and cos y at D/4 frequencies each.
 
     The frequencies fall from 1 to 1/10000, as in big_vision.
 
@@ -67,14 +67,14 @@ def rotary_angles_2d(
     """Returns the angles of rotary positions: d/4 frequencies times the row, then the column.
 
     The frequencies are base^(-4j / d), as in axial RoPE for images (arXiv 2403.13298, Section 3.2).
-    Texts have the base 10000; grids are shorter.
+    Text models use the base 10000; grids are shorter.
 
     Args:
         rows: The rows of patches.
         columns: The columns of patches.
         head_size: d, the width of an attention head.
         prefix: T, the number of tokens before the patches. Their angles are 0.
-        rope: The base, and how rows and columns become places.
+        rope: The base, and the rule that turns rows and columns into places.
 
     Returns:
         An array `(T + rows · columns, 1, d/2)`, in radians.
@@ -99,14 +99,14 @@ def rotary_frequencies(head_size: int, rope: Rope = ROPE) -> np.ndarray:
 
 
 def to_bfloat16(x: np.ndarray) -> np.ndarray:
-    """Rounds positive numbers to the nearest bfloat16, the even one of two; returns float32."""
+    """Rounds positive numbers to the nearest bfloat16, ties to even; returns float32."""
     bits = np.asarray(x, "float32").view(np.uint32)
     bits = bits + 0x7FFF + (bits >> 16 & 1)
     return (bits & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
 def rotary_places(rows: int, columns: int, prefix: int, rope: Rope) -> np.ndarray:
-    """Returns the row and the column of each token, `(2, prefix + rows · columns)`; 0 before."""
+    """Returns each token's row and column, `(2, prefix + rows · columns)`; 0 for the prefix."""
     references = rope.reference or (None, None)
     axes = [_places(*axis, rope) for axis in zip((rows, columns), references)]
     y, x = np.meshgrid(*axes, indexing="ij")
@@ -158,9 +158,9 @@ class AddPositionEmbs(SeededLayer):
 class AddPositionEmbs2D(SeededLayer):
     """Adds learned embeddings of columns and rows (Appendix D.4).
 
-    The first D/2 numbers of a patch come from its column, by `x_embedding` `(w, D/2)`, the others
-    from its row, by `y_embedding` `(h, D/2)`. T tokens before the patches have `cls_embedding`
-    `(T, D)`. All start as N(0, 0.02²).
+    The first D/2 numbers of a patch's embedding depend on its column, through `x_embedding`
+    `(w, D/2)`; the others depend on its row, through `y_embedding` `(h, D/2)`. The T tokens before
+    the patches use `cls_embedding` `(T, D)`. All weights start as N(0, 0.02²).
 
     Args:
         grid: The rows and columns (h, w) of patches; an int stands for both.
@@ -225,7 +225,7 @@ class AddPositionEmbs2D(SeededLayer):
 class AddSinCosPositions(keras.layers.Layer):
     """Adds fixed sines and cosines of columns and rows, as in big_vision.
 
-    `position_tables.sincos_2d` makes the table, which is 0 for a class token. There are no weights.
+    `sincos_2d` makes the table, which is 0 for a class token. There are no weights.
 
     Args:
         grid: The rows and columns (h, w) of patches; an int stands for both.
@@ -279,24 +279,24 @@ ADDED: dict[str, Callable[..., keras.layers.Layer]] = {
 class AddResizedPositions(keras.layers.Layer):
     """Adds the position embeddings of another layer, interpolated to another grid (Section 3.2).
 
-    It shares the other layer's weights, which gradients reach through the interpolation. A
-    model can so take images of two sizes, such as the crops of DINO (arXiv 2104.14294).
+    The layer shares the other layer's weights, and gradients reach them through the interpolation.
+    This lets a model take images of two sizes, such as the crops of DINO (arXiv 2104.14294).
 
     Args:
         positions: The other layer, such as `AddPositionEmbs`.
-        grid: Its rows and columns (h, w) of patches.
-        new_grid: The rows and columns (h', w') of the tokens that this layer gets.
-        interpolation: The name of a rule in `vit_keras.support.resizing.INTERPOLATIONS`.
+        grid: The other layer's rows and columns (h, w) of patches.
+        new_grid: The rows and columns (h', w') of this layer's patches.
+        interpolation: A key of `vit_keras.support.resizing.INTERPOLATIONS`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:
-        `(B, N', D)` with N' = h'·w', or more with tokens before the patches.
+        `(B, N', D)` with N' = h'·w', or more if tokens precede the patches.
 
     Output shape:
         `(B, N', D)`.
 
     Raises:
-        ValueError: If N' is less than the number of patches, or there is no such rule.
+        ValueError: If N' is less than the number of patches, or if `interpolation` is unknown.
 
     Example:
         >>> positions = vit_keras.layers.AddPositionEmbs()

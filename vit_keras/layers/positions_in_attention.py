@@ -1,7 +1,7 @@
 """Positions inside attention: embeddings added to the logits, or rotations (Appendix D.4).
 
-A sequence is the h·w patches of a `grid` (h, w) in raster order, perhaps after a class token and
-other tokens.
+A sequence holds the h·w patches of a `grid` (h, w) in raster order. A class token and other tokens
+may come first.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ IN_ATTENTION = ("relative", "relative_2d", "rope2d")
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RelativeLogits(SeededLayer):
-    """Multiplies queries with embeddings of the offsets to all keys (Appendix D.4).
+    """Multiplies queries by embeddings of the offsets to all keys (Appendix D.4).
 
-    Row o of the weight `embedding` `(2N - 1, d)` belongs to the offset o - (N - 1) of a key from
-    its query. The heads share it, as in arXiv 1803.02155. Offsets count positions in the sequence,
-    where a class token is at 0. The rows start as N(0, 1/d), as in BoTNet (arXiv 2101.11605), since
-    smaller ones learn late.
+    Row o of the weight `embedding` `(2N - 1, d)` belongs to the offset o - (N - 1) from a query to
+    a key. The heads share it, as in arXiv 1803.02155. Offsets count positions in the sequence, with
+    a class token at 0. The rows start as N(0, 1/d), as in BoTNet (arXiv 2101.11605), since smaller
+    values learn slowly.
 
     Input shape:
         Queries `(B, N, H, d)`.
@@ -66,7 +66,7 @@ class RelativeLogits(SeededLayer):
         check_tokens(self, query.shape, self.sequence)
         _, tokens, _, size = query.shape
         width = 2 * tokens - 1
-        # Reading rows that are one shorter shifts each by one, and its gradient needs no scatter.
+        # Reading with rows one element shorter shifts each row by one; gradients need no scatter.
         table = ops.broadcast_to(self.embedding, (tokens, width, size))
         table = ops.reshape(table, (tokens * width, size))
         table = table[tokens - 1 : tokens - 1 + tokens * (width - 1)]
@@ -82,11 +82,11 @@ class RelativeLogits(SeededLayer):
 class RotaryPositions(SeededLayer):
     """Rotates queries or keys by their positions (axial RoPE, arXiv 2403.13298).
 
-    The numbers i and i + d/2 are rotated as a pair, by an angle that grows with the row for i < d/4
-    and with the column for the others (`position_tables.rotary_angles_2d`). A logit then depends
-    only on the offset between two patches. Tokens before the patches are not rotated. There are no
-    weights, unless `rope.mixed`: the angle of each pair is then a sum of row and column times
-    learned `frequencies` `(2, H, d/2)`.
+    The numbers i and i + d/2 are rotated as a pair. The angle grows with the row for i < d/4 and
+    with the column otherwise (`positions.rotary_angles_2d`). A logit then depends only on the
+    offset between two patches. Tokens before the patches are not rotated. There are no weights,
+    except with `rope.mixed`: then each pair's angle is the sum of its row and column, weighted by
+    the learned `frequencies` `(2, H, d/2)`.
 
     Args:
         grid: The rows and columns (h, w) of patches; an int stands for both.
@@ -167,11 +167,11 @@ class RotaryPositions(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RelativeBias2D(SeededLayer):
-    """Adds a learned bias to the logits of attention for each offset in rows and columns.
+    """Adds a learned bias to the attention logits for each offset in rows and columns.
 
-    The weight `table` is `((2h - 1)(2w - 1) + 3, H)`. Its row (dy + h - 1)(2w - 1) + dx + w - 1
-    belongs to the offset (dy, dx) of a query from its key. The last three rows belong to the class
-    token as query, as key, and as both (BEiT, arXiv 2106.08254; its published code). All start as
+    The weight `table` is `((2h - 1)(2w - 1) + 3, H)`. Row (dy + h - 1)(2w - 1) + dx + w - 1 belongs
+    to the offset (dy, dx) from a key to its query. The last three rows belong to the class token as
+    query, as key, and as both (BEiT, arXiv 2106.08254; its published code). All rows start as
     N(0, 0.02²), truncated.
 
     Args:
@@ -179,8 +179,7 @@ class RelativeBias2D(SeededLayer):
         **kwargs: Arguments of `SeededLayer`.
 
     Input shape:
-        Queries `(B, N, H, d)`, of which the shape alone is read; N is h·w, or one more for a class
-        token.
+        Queries `(B, N, H, d)`; only their shape is read. N is h·w, or one more for a class token.
 
     Output shape:
         Biases `(H, N, N)`.
@@ -204,7 +203,7 @@ class RelativeBias2D(SeededLayer):
         self.sequence, prefix = tuple(query_shape), prefix_tokens(tokens, self.grid)
         if prefix > 1:
             raise ValueError(
-                "Relative biases know the patches and a class token before them. Received: "
+                "Relative biases cover only the patches and a class token before them. Received: "
                 f"{tokens} tokens for {self.grid[0]}x{self.grid[1]} patches. Leave out registers "
                 "and the distillation token, or use other positions"
             )

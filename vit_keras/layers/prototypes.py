@@ -7,30 +7,30 @@ from vit_keras.layers.base import SeededLayer, check_positive
 from vit_keras.layers.dense import Dense, gelu
 from vit_keras.layers.initializers import Uniform, lecun_normal
 
-EPSILON = 1e-12  # the smallest squared length that a vector is divided by
+EPSILON = 1e-12  # the smallest squared length to divide by
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class PrototypeHead(SeededLayer):
     """Compares a vector with K prototypes, after an MLP (DINO, arXiv 2104.14294).
 
-    Three dense layers, the first two with GELU, end in a bottleneck of unit length. The output is
-    its product with the columns of `kernel` `(bottleneck_size, K)`, each of unit length as well, so
-    that it holds cosines.
+    Three dense layers, the first two with GELU, produce a bottleneck vector of unit length. The
+    output is its product with the columns of `kernel` `(bottleneck_size, K)`. These also have unit
+    length, so the output holds cosines.
 
-    Kernels start LeCun normal, with a deviation near the published 0.02 at 2048 units. In a narrow
-    head, 0.02 makes outputs so small that the biases soon outweigh them and all images get the same
-    output.
+    The kernels start LeCun normal; with 2048 units, their deviation is close to the published 0.02.
+    In a narrow head, 0.02 would make outputs so small that the biases soon outweigh them and all
+    images get the same output.
 
     Args:
-        num_prototypes: K.
+        num_prototypes: K, the number of prototypes.
         hidden_size: The width of the two hidden layers.
         bottleneck_size: The width of the bottleneck.
         **kwargs: Arguments of `SeededLayer`.
 
     Call arguments:
-        x: `(B, D)`.
-        frozen: Whether the prototypes get no gradient, a boolean scalar.
+        x: The vectors, `(B, D)`.
+        frozen: A boolean scalar: whether the prototypes get no gradient.
 
     Output shape:
         `(B, K)`.
@@ -64,7 +64,7 @@ class PrototypeHead(SeededLayer):
 
     @property
     def dense_layers(self) -> tuple[Dense, ...]:
-        """The layers of the MLP, in the order of the computation."""
+        """The layers of the MLP, in the order of computation."""
         return self.dense_0, self.dense_1, self.dense_2
 
     def build(self, input_shape):

@@ -6,7 +6,7 @@ from keras import ops
 from vit_keras.layers.base import SeededLayer, check_choice, check_positive, pair
 from vit_keras.layers.initializers import lecun_normal
 
-# The divisor of a filter without its mean, from the filter's variance (float32 or wider).
+# The divisor of a centered filter, computed from its variance (float32 or wider).
 STANDARDIZATIONS = {
     "vit": lambda variance: ops.sqrt(ops.maximum(variance, 1e-30)) + 1e-5,
     "bit": lambda variance: ops.sqrt(variance + 1e-10),
@@ -17,20 +17,20 @@ PADDINGS = ("same", "fixed")
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class StdConv(SeededLayer):
-    """Convolution with standardized filters and without bias (arXiv 1903.10520).
+    """Convolution with standardized filters and no bias (arXiv 1903.10520).
 
-    Each filter of `kernel`, `(k, k, C, filters)`, has its mean over k, k and C removed and is
-    divided by its deviation. `kernel` starts LeCun normal.
+    Each filter of `kernel`, `(k, k, C, filters)`, is centered over k, k and C and divided by its
+    deviation. `kernel` starts LeCun normal.
 
     Args:
         filters: The number of filters.
         kernel_size: k, an odd number of pixels.
         strides: s, the stride in pixels.
-        padding: "same", which puts the odd pixel last, or "fixed", which puts (k - 1) / 2 zeros on
-            all sides, whatever the stride.
+        padding: "same", which puts an odd pixel last, or "fixed", which puts (k - 1) / 2 zeros on
+            every side, whatever the stride.
         standardization: The divisor: "vit" for std + 1e-5, as in the published hybrids; "bit" for
-            √(variance + 1e-10), as in BiT; "timm" for √(variance + 1e-8), with which timm runs the
-            weights of the hybrids.
+            √(variance + 1e-10), as in BiT; "timm" for √(variance + 1e-8), as timm runs the hybrids'
+            weights.
         **kwargs: Arguments of `SeededLayer`.
 
     Input shape:
@@ -40,8 +40,8 @@ class StdConv(SeededLayer):
         `(B, ⌈H/s⌉, ⌈W/s⌉, filters)`.
 
     Raises:
-        ValueError: If a size is not a positive int, `kernel_size` is even, or `padding` or
-            `standardization` is another name.
+        ValueError: If a size is not a positive int, if `kernel_size` is even, or if `padding` or
+            `standardization` is unknown.
 
     Example:
         >>> layer = vit_keras.layers.StdConv(64, kernel_size=7, strides=2)
@@ -74,7 +74,7 @@ class StdConv(SeededLayer):
             name="kernel",
             shape=(size, size, channels, self.filters),
             initializer=lecun_normal(size * size * channels, self.fold_in("kernel")),
-            autocast=False,  # standardized at full precision and rounded afterwards
+            autocast=False,  # standardized at full precision, then rounded
         )
 
     def standardized_kernel(self):
@@ -87,9 +87,9 @@ class StdConv(SeededLayer):
         return w / STANDARDIZATIONS[self.standardization](variance)
 
     def fold_standardization(self) -> None:
-        """Stores the standardized filters in `kernel`, so that inference does not compute them.
+        """Stores the standardized filters in `kernel`, so that inference need not compute them.
 
-        The layer can then neither be trained nor saved as a `.keras` file.
+        The layer can then be neither trained nor saved as a `.keras` file.
         """
         self.kernel.assign(self.standardized_kernel())
         self.is_folded = True
@@ -134,7 +134,7 @@ class RootBlock(SeededLayer):
         `(B, ⌈⌈H/2⌉/2⌉, ⌈⌈W/2⌉/2⌉, filters)`.
 
     Raises:
-        ValueError: For arguments that `StdConv` refuses.
+        ValueError: If `StdConv` refuses an argument.
 
     Example:
         >>> vit_keras.layers.RootBlock(64)(keras.Input((224, 224, 3))).shape
@@ -165,9 +165,9 @@ class RootBlock(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ResNetInput(keras.layers.Layer):
-    """Returns the images of a hybrid unchanged, after a check of their size.
+    """Returns the images of a hybrid unchanged, after checking their size.
 
-    Without the check, "same" padding would give tokens of fewer pixels at the borders.
+    Without the check, "same" padding would make tokens at the borders cover fewer pixels.
 
     Args:
         total_stride: The height and width of one token in pixels; an int stands for both.
@@ -180,7 +180,7 @@ class ResNetInput(keras.layers.Layer):
         `(B, H, W, C)`.
 
     Raises:
-        ValueError: If H or W is not known, or is not a multiple of `total_stride`.
+        ValueError: If H or W is unknown or not a multiple of `total_stride`.
 
     Example:
         >>> layer = vit_keras.layers.ResNetInput(total_stride=16)
@@ -223,7 +223,7 @@ def pad_with_zeros(x, pixels: int):
 
 
 def strided_shape(shape, strides: int) -> tuple:
-    """Returns (B, ⌈H/s⌉, ⌈W/s⌉) for a shape (B, H, W, C), with None for an unknown side."""
+    """Returns (B, ⌈H/s⌉, ⌈W/s⌉) for a shape (B, H, W, C), with None for an unknown size."""
     return (shape[0], *(None if side is None else -(-side // strides) for side in shape[1:3]))
 
 
@@ -234,9 +234,9 @@ GROUPS = 32
 class GroupNorm(keras.layers.GroupNormalization):
     """(x - mean) / √(mean((x - mean)²) + epsilon) · γ + β over groups of channels.
 
-    `keras.layers.GroupNormalization` computes the variance as E[x²] - E[x]² on torch, and on every
-    backend scales x before it subtracts the mean. If the mean of a group is a hundred times its
-    deviation, this costs four of the seven digits of float32, and the difference may be negative.
+    On torch, `keras.layers.GroupNormalization` computes the variance as E[x²] - E[x]², and on every
+    backend it scales x before it subtracts the mean. If a group's mean is a hundred times its
+    deviation, this loses four of the seven digits of float32, and the difference may be negative.
     Source: arXiv 1803.08494, Eq. 1-3.
 
     Args:
@@ -266,7 +266,7 @@ class GroupNorm(keras.layers.GroupNormalization):
         shape, channels = ops.shape(inputs), inputs.shape[-1]
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
         x = ops.reshape(x, (*shape[:-1], self.groups, channels // self.groups))
-        axes = (*range(1, len(shape) - 1), -1)  # all axes of an image but the groups
+        axes = (*range(1, len(shape) - 1), -1)  # all axes of an image except the groups
         x = x - ops.mean(x, axis=axes, keepdims=True)
         variance = ops.mean(ops.square(x), axis=axes, keepdims=True)  # (B, 1, …, groups, 1)
         gamma, beta = (

@@ -8,7 +8,7 @@ from vit_keras.layers.initializers import Normal
 
 
 class _TokenLayer(keras.layers.Layer):
-    """Base of the layers without arguments."""
+    """Base class of layers without arguments."""
 
     def get_config(self):  # with Keras' default, a dtype policy object could not be saved
         return super().get_config()
@@ -43,10 +43,10 @@ class ClassToken(_TokenLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class TakeClassToken(_TokenLayer):
-    """Takes the class token of each image (Eq. 4), or another token.
+    """Takes the class token (Eq. 4) or another token of each image.
 
     Args:
-        index: The place of the token. The class token has 0, a distillation token 1.
+        index: The position of the token: 0 for the class token, 1 for a distillation token.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:
@@ -112,12 +112,12 @@ class DropClassToken(_TokenLayer):
 class RegisterTokens(SeededLayer):
     """Adds learned tokens that no classifier reads (registers, arXiv 2309.16588).
 
-    Attention keeps there what it would otherwise keep in patches. The weight `registers`
-    `(1, R, D)` starts as N(0, 0.02²).
+    Attention stores information there that it would otherwise store in patches. The weight
+    `registers` `(1, R, D)` starts as N(0, 0.02²).
 
     Args:
         num_registers: R, the number of tokens.
-        after: The number of tokens at the front, such as 1 for a class token, that stay before the
+        after: The number of leading tokens, such as 1 for a class token, that stay before the
             registers.
         **kwargs: Arguments of `SeededLayer`.
 
@@ -160,20 +160,20 @@ class RegisterTokens(SeededLayer):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class PatchMap(keras.layers.Layer):
-    """Lays the tokens of the patches out as a feature map, without the class token.
+    """Arranges the patch tokens as a feature map, without the class token.
 
     Args:
         grid: The rows h and columns w of the patches. `models.with_image_size` replaces them.
         **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape:
-        `(B, T + h·w, D)`, the T other tokens first.
+        `(B, T + h·w, D)`, with T other tokens first.
 
     Output shape:
         `(B, h, w, D)`.
 
     Raises:
-        ValueError: If `grid` is no pair of sizes, or if there are fewer tokens than patches.
+        ValueError: If `grid` is not a pair of sizes, or if there are fewer tokens than patches.
 
     Example:
         >>> vit_keras.layers.PatchMap((14, 14))(keras.Input((197, 768))).shape

@@ -1,6 +1,6 @@
-"""The blocks of vit-keras 0.x, whose sublayers have the names that its saved files hold.
+"""The blocks of vit-keras 0.x. Their sublayers have the names in its saved files.
 
-New models take `EncoderBlock`. `vit_keras.legacy` builds these, and turns them into `EncoderBlock`.
+New models use `EncoderBlock`. `vit_keras.legacy` builds these and converts them to `EncoderBlock`.
 """
 
 import keras
@@ -13,7 +13,7 @@ from vit_keras.layers.initializers import xavier_uniform
 
 
 class _LegacyLayer(SeededLayer):
-    """Base of the layers that make dense layers by the names that 0.x gave them."""
+    """Base class of layers that make dense layers with their names in 0.x."""
 
     def _dense(self, fan_in, fan_out, name, activation=None, prefix=""):
         dense = Dense(
@@ -42,7 +42,7 @@ class MultiHeadSelfAttention(_LegacyLayer):
         Two tensors: `(B, N, D)` and the attention weights `(B, H, N, N)`.
 
     Raises:
-        ValueError: If `num_heads` is no positive int, or does not divide D.
+        ValueError: If `num_heads` is not a positive int or does not divide D.
 
     Example:
         >>> layer = vit_keras.layers.MultiHeadSelfAttention(num_heads=12)
@@ -79,7 +79,7 @@ class MultiHeadSelfAttention(_LegacyLayer):
 
     @property
     def branches(self) -> list[keras.layers.Layer]:
-        """The dense layers, in the order of the computation."""
+        """The dense layers, in the order of computation."""
         return [self.query_dense, self.key_dense, self.value_dense, self.combine_heads]
 
     def _heads(self, x):
@@ -98,12 +98,12 @@ class MultiHeadSelfAttention(_LegacyLayer):
 class TransformerBlock(_LegacyLayer):
     """The encoder block of vit-keras 0.x, which returns its attention weights as well.
 
-    It computes what `EncoderBlock` computes, with the exact GELU.
+    It computes the same function as `EncoderBlock` with exact GELU.
 
     Args:
         num_heads: H, the number of heads.
         mlp_dim: The number of hidden units of the MLP.
-        dropout: The part of the units that each of the three dropouts sets to 0 in training.
+        dropout: The fraction of the units that each of the three dropouts sets to 0 in training.
         **kwargs: Arguments of `SeededLayer`.
 
     Input shape:
@@ -113,7 +113,7 @@ class TransformerBlock(_LegacyLayer):
         Two tensors: `(B, N, D)` and the attention weights `(B, H, N, N)`.
 
     Raises:
-        ValueError: If `num_heads` does not divide D, if `num_heads` or `mlp_dim` is no positive
+        ValueError: If `num_heads` does not divide D, if `num_heads` or `mlp_dim` is not a positive
             int, or if `dropout` is not at least 0 and below 1.
 
     Example:
@@ -152,7 +152,7 @@ class TransformerBlock(_LegacyLayer):
 
     @property
     def branches(self) -> list[keras.layers.Layer]:
-        """The sublayers with weights, in the order of the computation."""
+        """The sublayers with weights, in the order of computation."""
         dense = [layer for layer in self.mlpblock.layers if isinstance(layer, Dense)]
         return [self.layernorm1, self.att, self.layernorm2, *dense]
 

@@ -1,7 +1,7 @@
-"""The layers of vit-keras 0.x under the names that its files hold.
+"""The layers of vit-keras 0.x under the names in its files.
 
-The import registers the names. `import vit_keras` leaves that out, since "Custom" is the package of
-every class that is registered without one, such as a `ClassToken` of yours.
+Importing this module registers the names. `import vit_keras` does not, because "Custom" is the
+package of every class that is registered without one, such as your own `ClassToken`.
 """
 
 import keras

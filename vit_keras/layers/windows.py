@@ -1,7 +1,7 @@
 """Attention within windows of patches, as in ViTDet (arXiv 2203.16527, Section 3).
 
 The patches of a window attend to each other. Tokens before the patches, such as a class token, are
-global as in arXiv 2103.15358: they attend to all tokens, and every window attends to them.
+global, as in arXiv 2103.15358: they attend to all tokens, and every window attends to them.
 """
 
 import dataclasses
@@ -17,10 +17,10 @@ from vit_keras.layers.block_options import BlockOptions
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """How the patches of a grid are divided into windows of equal size.
+    """How a grid of patches is divided into windows of equal size.
 
-    Windows that do not divide the grid reach over its bottom and its right, where padding stands
-    for patches.
+    Windows that do not divide the grid extend beyond its bottom and right edges, where padding
+    takes the place of patches.
 
     Attributes:
         grid: The rows and columns of patches.
@@ -32,18 +32,18 @@ class Windows:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The windows along both sides of the grid."""
+        """The number of windows along each side of the grid."""
         down, across = (-(-side // size) for side, size in zip(self.grid, self.size))
         return down, across
 
     @property
     def count(self) -> int:
-        """The number of windows, W."""
+        """W, the number of windows."""
         return math.prod(self.counts)
 
     @property
     def patches(self) -> int:
-        """The number of patches in a window, n, with padding."""
+        """n, the number of patches in a window, including padding."""
         return math.prod(self.size)
 
     @property
@@ -60,7 +60,7 @@ class Windows:
 
         Args:
             x: The patches in raster order.
-            padding: What stands for patches beyond the grid, `(1, D)` or `(B, D)`; None for zeros.
+            padding: The value of patches beyond the grid, `(1, D)` or `(B, D)`; None for zeros.
         """
         (rows, columns), (height, width), (down, across) = self.grid, self.size, self.counts
         channels = x.shape[-1]
@@ -75,7 +75,7 @@ class Windows:
         return ops.reshape(x, (-1, self.patches, channels))
 
     def join(self, x):
-        """Puts windows together, without their padding: `(B·W, n, D)` -> `(B, h·w, D)`."""
+        """Joins windows and drops their padding: `(B·W, n, D)` -> `(B, h·w, D)`."""
         (rows, columns), (height, width), (down, across) = self.grid, self.size, self.counts
         channels = x.shape[-1]
         x = ops.reshape(x, (-1, across, height, width * channels))
@@ -84,11 +84,11 @@ class Windows:
         return ops.reshape(x[:, :rows, :columns], (-1, rows * columns, channels))
 
     def attend(self, attention: Callable, query, key, value, padding=(None, None)):
-        """Attention whose memory grows linearly with the number of tokens.
+        """Computes attention whose memory grows linearly with the number of tokens.
 
         Args:
-            attention: A function of queries `(B, N_q, H, d)`, keys and values `(B, N_kv, H, d)` to
-                a result `(B, N_q, H, d)`.
+            attention: A function that maps queries `(B, N_q, H, d)`, keys and values
+                `(B, N_kv, H, d)` to a result `(B, N_q, H, d)`.
             query: Queries of all tokens, `(B, N, H, d)`.
             key: Keys of all tokens, `(B, N, H, d)`.
             value: Values of all tokens, `(B, N, H, d)`.
@@ -108,7 +108,7 @@ class Windows:
         return ops.concatenate([attention(query[:, :prefix], key, value), x], axis=1)
 
     def _windows(self, prefix, x, padding, with_prefix=True):
-        """The tokens of each window, after those before all patches: `(B·W, [T +] n, H, d)`."""
+        """The tokens of each window, after the global tokens: `(B·W, [T +] n, H, d)`."""
         heads, x = x.shape[2:], _flat(x)
         windows = self.partition(x[:, prefix:], padding)
         if prefix and with_prefix:
@@ -139,12 +139,12 @@ def windows_of(
     """Returns the windows of a block, or None for attention between all tokens.
 
     Args:
-        options: `BlockOptions`, of which `window_size` is read.
+        options: `BlockOptions`; only `window_size` is read.
         grid: The rows and columns of patches.
         position_embedding: As in `MultiHeadDotProductAttention`.
 
     Raises:
-        ValueError: If there is no grid, or if positions belong to offsets between all tokens.
+        ValueError: If there is no grid, or if positions depend on offsets between all tokens.
     """
     if options.window_size is None:
         return None
@@ -156,23 +156,23 @@ def windows_of(
         )
     if position_embedding in ("relative", "relative_2d"):
         raise ValueError(
-            "Relative positions belong to attention between all tokens, so `window_size` must be "
-            f"None beside them. Received: window_size={size}, "
+            "Relative positions need attention between all tokens, so `window_size` must be None. "
+            f"Received: window_size={size}, "
             f"position_embedding={position_embedding!r}"
         )
     return Windows(grid, size)
 
 
 def check_build(layer, q_shape: tuple, kv_shape: tuple | None) -> None:
-    """Raises ValueError where the windows of an attention layer cannot be built.
+    """Raises ValueError if the windows of an attention layer cannot be built.
 
-    Keras hides the errors of a constructor while it copies a model, but not those of `build`.
+    Keras hides errors of a constructor while it copies a model, but not those of `build`.
     """
     windows, options = layer.windows, layer.options
     if windows.are_padded and (layer.rotary is not None or options.qk_norm):
         rows, columns = windows.grid
         raise ValueError(
-            "`window_size` must divide the grid of patches where queries and keys are rotated or "
+            "`window_size` must divide the grid of patches if queries and keys are rotated or "
             "normalized, since padding has no key there. Received: "
             f"window_size={windows.size}, a grid of {rows}x{columns} patches, "
             f"position_embedding={layer.position_embedding!r}, rope={options.rope}, "
@@ -192,7 +192,7 @@ def check_sequence(windows: Windows, q_shape: tuple, kv_shape: tuple | None) -> 
 
 
 def check_call(layer, q, kv, with_weights: bool) -> None:
-    """Raises ValueError for a call of an attention layer that its windows do not allow."""
+    """Raises ValueError if an attention layer's windows do not allow a call."""
     check_sequence(layer.windows, q.shape, None if kv is None else tuple(kv.shape))
     check_tokens(layer, q.shape, layer.sequence)
     if with_weights:
@@ -209,12 +209,12 @@ def refuse_weights(layer) -> None:
 
 
 def count_pairs(windows: Windows | None, queries: int, tokens: int) -> tuple[int, int]:
-    """Counts what attention multiplies for one image, with padding.
+    """Counts the multiplied queries and pairs in attention for one image, including padding.
 
     Args:
         windows: The windows, or None for attention between all tokens.
-        queries: The number of tokens that attend; all of them where there are windows.
-        tokens: The number of tokens that are attended to.
+        queries: The number of tokens that attend; with windows, all of them.
+        tokens: The number of tokens to attend to.
 
     Returns:
         The number of queries, and the number of pairs of a query and a key.

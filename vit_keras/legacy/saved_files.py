@@ -1,7 +1,7 @@
-"""Opens models that vit-keras 0.1 and 0.2 saved, with Keras 2 and Keras 3.
+"""Opens models that vit-keras 0.1 and 0.2 saved, with Keras 2 or Keras 3.
 
-Nothing in a file runs. Its `Lambda` layer, which takes the class token, is replaced by
-`TakeClassToken`, and Keras refuses others.
+No code in a file is executed. The `Lambda` layer that takes the class token is replaced by
+`TakeClassToken`, and Keras refuses any other `Lambda`.
 """
 
 import contextlib
@@ -27,22 +27,22 @@ CONFIG, VERSION, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 
 
 def load_model(path: str | os.PathLike, custom_objects: dict | None = None) -> keras.Model:
-    """Opens a model that vit-keras 0.1 or 0.2 saved, alone or inside a model of your own.
+    """Opens a model that vit-keras 0.1 or 0.2 saved, alone or inside your own model.
 
-    `keras.models.load_model` opens such files as well if they were saved with Keras 3, but runs
-    code in them, and asks for `safe_mode=False`. This function runs none.
+    `keras.models.load_model` can also open such files if they were saved with Keras 3, but it
+    executes code in them and requires `safe_mode=False`. This function executes none.
 
     Args:
-        path: A `.keras` file, or an `.h5` file of a whole model. A file of weights alone goes into
-            a model from `vit_keras.vit` with `model.load_weights`.
-        custom_objects: `{name: class or function}` of your own layers and losses.
+        path: A `.keras` file, or an `.h5` file of a whole model. To read a file that holds only
+            weights, build a model with `vit_keras.vit` and call `model.load_weights`.
+        custom_objects: `{name: class or function}` for your own layers and losses.
 
     Returns:
-        The model, which is not compiled.
+        The model. It is not compiled.
 
     Raises:
         FileNotFoundError: If there is no file.
-        ValueError: If the file is damaged, or holds no such model.
+        ValueError: If the file is damaged or does not hold such a model.
 
     Example:
         ```python
@@ -62,7 +62,7 @@ def load_model(path: str | os.PathLike, custom_objects: dict | None = None) -> k
 
 
 def _read_keras(path, stack):
-    """The config, the version of Keras, and a copy of the weights, in a `.keras` file."""
+    """The config, the Keras version, and a copy of the weights, from a `.keras` file."""
     archive = stack.enter_context(archives.opened(path, "Keras file"))
     archives.verify_members(path, archive)
     config, metadata = (
@@ -75,14 +75,14 @@ def _read_keras(path, stack):
 
 
 def _read_h5(path, stack):
-    """The config, the version of Keras, and the path, of an `.h5` file."""
+    """The config, the Keras version, and the path, from an `.h5` file."""
     h5py = _check_hdf5(path, repr(path))
-    with readable(f"{path!r} is no HDF5 file, or is damaged"), h5py.File(path) as file:
+    with readable(f"{path!r} is not an HDF5 file, or is damaged"), h5py.File(path) as file:
         attributes = {name: file.attrs.get(name) for name in ("model_config", "keras_version")}
     if attributes["model_config"] is None:
         raise ValueError(
             "`path` must be a file of a whole model. "
-            f"Received: {path!r}, which holds weights alone. Build the model by `vit_keras.vit`, "
+            f"Received: {path!r}, which holds only weights. Build the model with `vit_keras.vit`, "
             "and call its `load_weights`"
         )
     texts = {k: v.decode() if isinstance(v, bytes) else str(v) for k, v in attributes.items()}
@@ -91,27 +91,27 @@ def _read_h5(path, stack):
 
 
 def _check_hdf5(path, label):
-    """Looks at a file before HDF5's library reads its arrays; returns `h5py`.
+    """Checks a file before HDF5's library reads its arrays; returns `h5py`.
 
     Raises:
-        DamagedFile: The file is damaged, its arrays lie in other files, or they are far larger
-            than the file.
+        DamagedFile: If the file is damaged, if its arrays lie in other files, or if they are far
+            larger than the file.
     """
     h5py = extras.require("h5py", extra="weights", purpose="Reading .h5 files")
-    read_names(path, fault := f"{label} is no HDF5 file, or is damaged")
+    read_names(path, fault := f"{label} is not an HDF5 file, or is damaged")
     with readable(fault), h5py.File(path) as file:
         check_claim(path, sum(item.nbytes for item in _arrays(file, h5py, label)))
     return h5py
 
 
 def _arrays(file, h5py, label):
-    """Yields the arrays of an HDF5 file; raises if one lies in another file."""
+    """Yields the arrays of an HDF5 file; raises an error if one lies in another file."""
     groups, seen = [file], set()
     while groups:
         group = groups.pop()
         place = h5py.h5o.get_info(group.id).addr
         if place in seen:
-            raise DamagedFile(f"{label} holds the group {group.name!r} at two places")
+            raise DamagedFile(f"{label} holds the group {group.name!r} in two places")
         seen.add(place)
         for key in group:
             inside = isinstance(group.get(key, getlink=True), h5py.HardLink)
@@ -119,7 +119,7 @@ def _arrays(file, h5py, label):
             if isinstance(item, h5py.Group):
                 groups.append(item)
             elif item is None or item.external or item.is_virtual:
-                raise DamagedFile(f"{label} holds a link {group.name}/{key} elsewhere")
+                raise DamagedFile(f"{label} holds a link from {group.name}/{key} to elsewhere")
             else:
                 yield item
 
@@ -134,7 +134,7 @@ def _build(config, custom_objects) -> keras.Model:
 
 
 def _translated(node: Any, keras_2: bool) -> Any:
-    """The configuration with today's layers, and with names that Keras 3 allows."""
+    """The configuration with current layers, and with names that Keras 3 allows."""
     if isinstance(node, str):
         return "Transformer_" + node[12:] if node.startswith("Transformer/") else node
     if isinstance(node, list):
@@ -156,45 +156,45 @@ def _with_layer_of_today(node, keras_2):
         return node | {"config": kept, "inbound_nodes": calls} | _place(layers.TakeClassToken)
     if name in LAYERS:
         return node | _place(LAYERS[name])
-    if keras_2:  # without a module, Keras 3 reads it as one of Keras 2
+    if keras_2:  # without a module, Keras 3 reads it as a class of Keras 2
         node = {k: v for k, v in node.items() if k not in ("module", "registered_name")}
         return node | {"config": {k: _single(k, v) for k, v in config.items()}}
     return node
 
 
 def _single(key, value):
-    """The one tensor of a model, which in Keras 3 would stay in its list."""
+    """The only tensor of a model; Keras 3 would leave it in its list."""
     return value[0] if key in ("input_layers", "output_layers") and len(value) == 1 else value
 
 
 def _place(kind) -> dict[str, str]:
-    """Where Keras finds the class of a layer."""
+    """The place where Keras finds the class of a layer."""
     registered = keras.saving.get_registered_name(kind)
     return {"class_name": kind.__name__, "module": kind.__module__, "registered_name": registered}
 
 
-AS_OPENCV = Preprocessing(antialias=False, rounding="none")  # as 0.x resized pictures, bilinear
+AS_OPENCV = Preprocessing(antialias=False, rounding="none")  # bilinear resizing of 0.x
 STEM = ("embedding", "class_token", "Transformer_posembed_input")
 ATTENTION = "MultiHeadDotProductAttention_1"
 BRANCHES = ("LayerNorm_0", ATTENTION, "LayerNorm_2", "MlpBlock_3/Dense_0", "MlpBlock_3/Dense_1")
 
 
 def upgrade(model: keras.Model) -> ImageModel:
-    """Makes a `VisionTransformer` that computes what a model of vit-keras 0.x computes.
+    """Makes a `VisionTransformer` that computes the same function as a model of vit-keras 0.x.
 
-    Evaluation, exports, pictures of attention and all other functions of this package take it.
-    In training it drops part of the embedded patches too, at the model's own rate.
+    Evaluation, export, attention pictures and all other functions of this package accept it. In
+    training, it also applies dropout to the embedded patches, at the model's own rate.
 
     Args:
-        model: A model from `vit_keras.vit` or `load_model`. Of a model with layers of your own,
-            give the part that `vit_keras.vit` made, such as `model.layers[0]`.
+        model: A model from `vit_keras.vit` or `load_model`. If it has your own layers, pass only
+            the submodel that `vit_keras.vit` made, such as `model.layers[0]`.
 
     Returns:
-        A new model with the same outputs. Its pictures are resized and scaled as `utils.read` and
-        `vit.preprocess_inputs` do.
+        A new model with the same outputs. Its pictures are resized and scaled as in `utils.read`
+        and `vit.preprocess_inputs`.
 
     Raises:
-        ValueError: If the model is none of vit-keras 0.x, or has other layers beside.
+        ValueError: If the model is not from vit-keras 0.x, or has additional layers.
 
     Example:
         ```python
@@ -212,19 +212,19 @@ def upgrade(model: keras.Model) -> ImageModel:
 
 
 def downgrade(upgraded: keras.Model, model: keras.Model) -> None:
-    """Copies the weights of what `upgrade(model)` returned into `model`."""
+    """Copies the weights of a model from `upgrade(model)` back into `model`."""
     variables = {variable.path: variable for variable in upgraded.weights}
     for path, variable in _paths(model):
         _copy(variables[path], variable)
 
 
 def blocks_of(model: keras.Model) -> list[TransformerBlock]:
-    """Returns the blocks of a model of vit-keras 0.x, in the order of the computation."""
+    """Returns the blocks of a model of vit-keras 0.x, in the order of computation."""
     return [layer for layer in model.layers if isinstance(layer, TransformerBlock)]
 
 
 def _arguments(model) -> dict[str, Any]:
-    """Reads the arguments of `VisionTransformer` off a model of 0.x."""
+    """Reads the arguments of `VisionTransformer` from a model of 0.x."""
     named = {layer.name: layer for layer in model.layers}
     blocks = blocks_of(model)
     body = {*STEM, *(block.name for block in blocks), "Transformer_encoder_norm"}
@@ -236,9 +236,9 @@ def _arguments(model) -> dict[str, Any]:
     }
     if not blocks or others or not body <= set(named):
         raise ValueError(
-            "`model` must be a model of vit-keras 0.x and no more, as `vit.build_model` makes it. "
-            f"Received: model {model.name!r} with the layers {', '.join(named)}. Of a model with "
-            "layers of your own, give the part that `vit_keras.vit` made"
+            "`model` must be a model of vit-keras 0.x alone, as `vit.build_model` makes it. "
+            f"Received: model {model.name!r} with the layers {', '.join(named)}. If some of them "
+            "are your own, pass only the submodel that `vit_keras.vit` made"
         )
     embedding, head, pre_logits = named["embedding"], named.get("head"), named.get("pre_logits")
     activation = None if head is None else head.activation
@@ -284,8 +284,8 @@ def _paths(model) -> Iterator[tuple[str, keras.Variable]]:
 
 
 def _copy(source, target) -> None:
-    """Assigns a variable to another one, whose shape splits or joins the heads.
+    """Assigns one variable to another, whose shape splits or joins the heads.
 
-    The numbers are copied: JAX's arrays would be shared, and lost with the first step.
+    The numbers are copied. JAX's arrays would be shared, and lost in the first step.
     """
     target.assign(np.array(keras.ops.convert_to_numpy(source)).reshape(target.shape))

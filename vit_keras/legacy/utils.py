@@ -23,7 +23,7 @@ def get_imagenet_classes() -> list[str]:
     """Returns the 1000 class names of ImageNet 2012, in the order of the published classifiers.
 
     Returns:
-        A list of WordNet's words for each class.
+        A list with WordNet's words for each class.
 
     Example:
         >>> utils.get_imagenet_classes()[0]
@@ -33,21 +33,20 @@ def get_imagenet_classes() -> list[str]:
 
 
 def read(filepath_or_buffer, size, timeout: float | None = None) -> np.ndarray:
-    """Reads a picture, turns it upright, and resizes it by bilinear interpolation.
+    """Reads a picture, turns it upright, and resizes it with bilinear interpolation.
 
     Args:
-        filepath_or_buffer: A path, an http or https URL, a file that is open for reading bytes, or
-            a `PIL.Image.Image`.
+        filepath_or_buffer: A path, an http or https URL, a file opened for reading bytes, or a
+            `PIL.Image.Image`.
         size: The side of the result in pixels; (height, width) if they differ.
-        timeout: The seconds after which a server that is silent or drips is given up; 30 by
-            default.
+        timeout: The seconds after which to give up on a silent or very slow server; 30 by default.
 
     Returns:
         Pixels as uint8, `(size, size, 3)`.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is no picture.
+        ValueError: If it is not a picture.
         OSError: If the URL cannot be read.
 
     Example:
@@ -91,14 +90,14 @@ def load_weights_numpy(
 ) -> None:
     """Loads one of Google's published `.npz` files into a model of `vit_keras.vit`.
 
-    All of the file's tensors must fit. Position embeddings of another grid are resized.
+    All of the file's tensors must fit. Position embeddings for another grid are resized.
 
     Args:
-        model: A model from `vit.build_model` or `vit.vit_b16` and its like.
+        model: A model from `vit.build_model` or from functions such as `vit.vit_b16`.
         params_path: The `.npz` file.
         pretrained_top: Whether to load the classifier too.
-        num_x_patches: The number of patches in a row, which the model knows itself.
-        num_y_patches: The number of patches in a column, which the model knows itself.
+        num_x_patches: Not needed: the number of patches in a row, which the model knows.
+        num_y_patches: Not needed: the number of patches in a column, which the model knows.
 
     Raises:
         FileNotFoundError: If there is no file.

@@ -1,4 +1,4 @@
-"""`vit_keras.visualize` of vit-keras 0.x: the attention of a model, laid over a picture."""
+"""`vit_keras.visualize` of vit-keras 0.x: the attention of a model, overlaid on a picture."""
 
 import keras
 import numpy as np
@@ -11,17 +11,17 @@ from vit_keras.models import attention_rollout
 
 
 def attention_map(model: keras.Model, image: np.ndarray) -> np.ndarray:
-    """Darkens a picture where no attention of the class token reaches (Figures 6 and 14).
+    """Darkens a picture where the class token's attention does not reach (Figures 6 and 14).
 
     Args:
-        model: A model from `vit_keras.vit`, or a model of today with `EncoderBlock` layers.
+        model: A model from `vit_keras.vit`, or a current model with `EncoderBlock` layers.
         image: The picture, `(H, W, 3)` with pixels in [0, 255], of any size.
 
     Returns:
-        The picture as uint8, `(H, W, 3)`, times its attention rollout, whose greatest value is 1.
+        The picture as uint8, `(H, W, 3)`, multiplied by its attention rollout with maximum 1.
 
     Raises:
-        ValueError: If the model has no blocks. Of a model with layers of your own, give the part
+        ValueError: If the model has no blocks. If it has your own layers, pass only the submodel
             that `vit_keras.vit` made.
 
     Example:

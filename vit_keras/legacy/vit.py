@@ -1,7 +1,7 @@
-"""`vit_keras.vit` of vit-keras 0.x: models by its names, with its arguments and its layers.
+"""`vit_keras.vit` of vit-keras 0.x: its models, with their names, arguments and layers.
 
-Each model maps images `(B, H, W, 3)` to probabilities, logits or, without a top, to the class token
-`(B, D)`. It is made from the layers of that version, so its saved weights fit.
+Each model maps images `(B, H, W, 3)` to probabilities, to logits or, without a top, to the class
+token `(B, D)`. It is built from that version's layers, so its saved weights fit.
 """
 
 import warnings
@@ -30,11 +30,11 @@ def preprocess_inputs(X):
     """Scales pixels from [0, 255] to [-1, 1].
 
     Args:
-        X: An array or a tensor of images, `(..., H, W, 3)`. An array of floating-point numbers is
-            changed in place.
+        X: An array or a tensor of images, `(..., H, W, 3)`. A floating-point array is changed in
+            place.
 
     Returns:
-        The images, of the same shape.
+        The images, with the same shape.
 
     Example:
         >>> vit.preprocess_inputs(np.array([[[[0, 255, 51]]]]))
@@ -68,16 +68,16 @@ def build_model(
         name: The name of the model.
         mlp_dim: The number of hidden units of the MLPs.
         classes: The number of classes.
-        dropout: The part of the units that the dropouts in the blocks set to 0 in training.
+        dropout: The fraction of the units that the dropouts in the blocks set to 0 in training.
         activation: The activation of the classifier.
-        include_top: Whether to add the classifier. Without it the outputs are `(B, D)`.
+        include_top: Whether to add the classifier. Without it, the outputs are `(B, D)`.
         representation_size: The width of a layer with tanh before the classifier, or None.
 
     Returns:
         A `keras.Model` with initial weights.
 
     Raises:
-        ValueError: If `patch_size` does not divide the image, or `num_heads` does not divide D.
+        ValueError: If `patch_size` does not divide the image, or if `num_heads` does not divide D.
 
     Example:
         ```python
@@ -133,7 +133,7 @@ def _constructor(function: str, variant: str, image_size: tuple[int, int]):
         published, count = WEIGHTS[weights]
         if pretrained_top:
             classes = _check_top(include_top, pretrained, classes, weights, count)
-        row: Any = variants.get(variant)  # of a ViT; others have other fields
+        row: Any = variants.get(variant)  # of a ViT; other rows have other fields
         model = build_model(
             image_size,
             row.patch_size,
@@ -170,7 +170,7 @@ def _constructor(function: str, variant: str, image_size: tuple[int, int]):
         A `keras.Model`.
 
     Raises:
-        ValueError: If `weights` has another name, or `pretrained_top` is set without
+        ValueError: If `weights` is unknown, or if `pretrained_top` is set without
             `include_top` and `pretrained`.
         FileNotFoundError, ConnectionError: If the weights cannot be downloaded.
 

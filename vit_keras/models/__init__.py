@@ -1,6 +1,6 @@
 """Functional Keras models, and models that are made from other models.
 
-Models know nothing of files: `vit_keras.weights` reads and writes their weights.
+Models do not handle files: `vit_keras.weights` reads and writes their weights.
 """
 
 from vit_keras.models.constructors import from_model_config, from_variant

@@ -1,4 +1,4 @@
-"""The input, the arguments of layers and the head that all constructors share; layers by name."""
+"""What all constructors share: the input, layer arguments and the head; finding layers by name."""
 
 import concurrent.futures
 import difflib
@@ -21,29 +21,29 @@ def layer_options(seed, dtype, name):
 
 
 def image_input(image_size, channels, input_tensor=None, any_size=False):
-    """Returns the input `(B, H, W, C)`, which is `input_tensor` where there is one.
+    """Returns the input `(B, H, W, C)`, or `input_tensor` if there is one.
 
     Args:
         image_size: Pixels, an int or (height, width), or None.
-        channels: Channels of the images.
-        input_tensor: A Keras tensor that stands for the images, or None.
-        any_size: Whether `image_size` None means images of any size.
+        channels: The number of channels of the images.
+        input_tensor: A Keras tensor to use as the images, or None.
+        any_size: Whether `image_size=None` means images of any size.
 
     Raises:
-        ValueError: The size is missing, is no size, or differs from the tensor's.
+        ValueError: If the size is missing or invalid, or differs from the tensor's.
     """
     size = (None, None) if image_size is None else pair(image_size, "image_size")
     if input_tensor is not None:
         if image_size is not None and tuple(input_tensor.shape[1:3]) != size:
             raise ValueError(
-                "`image_size` must be that of `input_tensor`, or None. "
+                "`image_size` must match `input_tensor`, or be None. "
                 f"Received: image_size={image_size}, and a tensor {tuple(input_tensor.shape)}"
             )
         return input_tensor
     if image_size is None and not any_size:
         raise ValueError(
-            "`image_size` must be given, as an int or (height, width): the number of patches "
-            "follows from it. Received: image_size=None. "
+            "`image_size` must be given as an int or (height, width), since it determines the "
+            "number of patches. Received: image_size=None. "
             "`vit_keras.models.with_image_size(model, …)` makes a model for another size"
         )
     check_positive(channels=channels)
@@ -51,7 +51,7 @@ def image_input(image_size, channels, input_tensor=None, any_size=False):
 
 
 def image_source(x):
-    """Returns the input of the model from which `x` is computed, or a list of several."""
+    """Returns the input of the model that computes `x`, or a list if there are several."""
     inputs = keras.utils.get_source_inputs(x)
     return inputs[0] if len(inputs) == 1 else inputs
 
@@ -59,9 +59,8 @@ def image_source(x):
 def add_head(x, num_classes, representation_size, activation, layer, bias=0.0, name="head"):
     """Adds the optional pre-training layer `pre_logits`, and the classifier called `name`.
 
-    The classifier starts at zero but for its biases, which start at `bias`; with None it has none.
-    It computes in the type
-    of its variables, so that mixed precision ends in float32.
+    The classifier starts at zero, except for its biases, which start at `bias`; None means no
+    biases. It computes in the type of its variables, so mixed precision ends in float32.
     """
     if representation_size is not None:
         check_positive(representation_size=representation_size)
@@ -91,11 +90,11 @@ def matching_layers(model: keras.Model, patterns: Iterable[str], argument: str) 
 
     Args:
         model: The model.
-        patterns: Names of layers, in which `*`, `?` and `[!h]` have the meaning of `fnmatch`.
-        argument: What the patterns are called in a message.
+        patterns: Names of layers. `*`, `?` and `[!h]` work as in `fnmatch`.
+        argument: The name of the patterns in a message.
 
     Raises:
-        ValueError: A pattern matches no layer with weights.
+        ValueError: If a pattern matches no layer with weights.
     """
     layers = {layer.name: layer for layer in model.layers if layer.weights}
     matched: dict[str, keras.layers.Layer] = {}
@@ -115,7 +114,7 @@ Constructor = TypeVar("Constructor", bound=Callable[..., Any])
 
 _FEATURES = "num_classes=None, or 0, gives features"
 _POOL = "`classifier` says what the features are read from: 'token', 'gap' or 'map'"
-# What the argument is for, in the words of keras.applications, timm and Hugging Face.
+# The right argument, with its meaning, for the words of keras.applications, timm and Hugging Face.
 OTHER_WORDS: dict[str, tuple[tuple[str, str], ...]] = {
     "include_top": (("num_classes", _FEATURES),),
     "classes": (("num_classes", ""),),
@@ -147,13 +146,13 @@ PRETRAINED = (
 
 
 def names_arguments(also: Callable | None = None) -> Callable[[Constructor], Constructor]:
-    """Decorates a constructor so that it answers an unknown argument with the right name.
+    """Decorates a constructor so that an unknown argument is answered with the right name.
 
     Args:
-        also: A constructor to which the decorated one hands its `**` arguments on.
+        also: A constructor that receives the decorated one's `**` arguments.
 
     Raises:
-        TypeError: At a call with an argument that the constructor does not have.
+        TypeError: In a call with an argument that the constructor does not have.
 
     Example:
         >>> VisionTransformer(224, 16, 192, 12, 3, 768, classes=10)
@@ -198,9 +197,9 @@ def _message(function, name, value, names):
 
 
 def build_without_values(build: Callable[[], keras.Model]) -> keras.Model:
-    """Calls `build` such that the weights of its model have shapes but no values.
+    """Calls `build` so that its model's weights have shapes but no values.
 
-    Neither the names that Keras gives next nor the seeds that it draws next depend on this call.
+    This call affects neither the names that Keras gives next nor the seeds that it draws next.
 
     Args:
         build: A function without arguments that returns a model.
@@ -214,8 +213,8 @@ def build_without_values(build: Callable[[], keras.Model]) -> keras.Model:
             return build()
 
     # Keras keeps a list of variables without values for each thread, and gives them values at the
-    # end of the thread's next stateless scope. The thread that ends here has no next scope.
-    state = random.getstate()  # of which Keras draws the seeds of layers
+    # end of the thread's next stateless scope. This thread ends here and has no next scope.
+    state = random.getstate()  # Keras draws the seeds of layers from it
     try:
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             return thread.submit(without_values).result()

@@ -1,4 +1,4 @@
-"""Models by the name of a variant, or by the configuration of a run."""
+"""Constructors that take the name of a variant or the configuration of a run."""
 
 import difflib
 from collections.abc import Callable
@@ -22,22 +22,21 @@ CONSTRUCTORS: dict[type, Callable[..., ImageModel]] = {
 
 
 def from_variant(variant: str, /, **arguments) -> ImageModel:
-    """Builds the model that a variant's name stands for.
+    """Builds the model of a named variant.
 
     Args:
         variant: A row of `vit_keras.variants`, such as "B/16", "R50+L/32", "R50x1" or
-            "DINOv2-S/14". The case of the letters matters: "b/32" is half as wide as "B/32".
-        **arguments: Arguments of the constructor: `VisionTransformer`, `HybridViT` for names with
-            a plus, `ResNet` for names with an x. They take precedence over the variant's.
+            "DINOv2-S/14". Case matters: "b/32" is half as wide as "B/32".
+        **arguments: Arguments of the constructor: `VisionTransformer`, `HybridViT` for names with a
+            plus, `ResNet` for names with an x. They override the variant's.
 
     Returns:
-        An `ImageModel` with initial weights. The variant of a family has the preprocessing and the
-        rules of resizing of its publisher, and takes images of the published size, unless an
-        `image_size` says another.
+        An `ImageModel` with initial weights. A family's variant has its publisher's preprocessing
+        and resizing rules. It takes images of the published size unless `image_size` is given.
 
     Raises:
-        ValueError: The name is not a variant's, in which case the message suggests the nearest
-            ones, or an argument is wrong.
+        ValueError: If the name is unknown (the message suggests the nearest ones), or if an
+            argument is invalid.
 
     Example:
         >>> from_variant("R50+B/16", image_size=224, num_classes=10).count_params()
@@ -59,15 +58,15 @@ def from_model_config(config, **arguments) -> ImageModel:
 
     Args:
         config: A `vit_keras.config.ModelConfig`.
-        **arguments: Arguments of the constructor, such as `num_classes`. They take precedence over
-            the configuration's.
+        **arguments: Arguments of the constructor, such as `num_classes`. They override the
+            configuration's.
 
     Returns:
         An `ImageModel` with initial weights.
 
     Raises:
-        ValueError: The variant has no argument of a name that the configuration sets, or
-            `config.options` are no fields of `ViTOptions`.
+        ValueError: If the configuration sets an argument that the variant does not have, or if
+            `config.options` has a key that is not a field of `ViTOptions`.
 
     Example:
         >>> from_model_config(ModelConfig("B/16", image_size=384), num_classes=10)

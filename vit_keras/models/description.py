@@ -1,4 +1,4 @@
-"""What a model carries beside its weights, read from any Keras model."""
+"""What a model carries besides its weights, read from any Keras model."""
 
 import keras
 
@@ -9,14 +9,14 @@ from vit_keras.support.tasks import Task
 
 
 def copy_description(model: keras.Model, source: keras.Model) -> keras.Model:
-    """Copies the preprocessing, class names, task and rules of resizing of `source` to `model`.
+    """Copies the preprocessing, class names, task and resizing rules of `source` to `model`.
 
     Args:
-        model: The model that is changed in place.
+        model: The model to change in place.
         source: The model to copy from.
 
     Returns:
-        `model`. A model that is no `ImageModel` is returned as it is.
+        `model`. A model that is not an `ImageModel` is returned unchanged.
 
     Example:
         >>> model.class_names = ["cat", "dog"]
@@ -37,7 +37,7 @@ def preprocessing_of(model: keras.Model) -> Preprocessing:
         model: Any Keras model.
 
     Returns:
-        A `Preprocessing`. A model that carries none gets the published code's.
+        A `Preprocessing`. A model without one gets the published code's.
 
     Example:
         >>> preprocessing_of(vit_keras.applications.ViTTi16()).mean
@@ -47,13 +47,13 @@ def preprocessing_of(model: keras.Model) -> Preprocessing:
 
 
 def resizing_of(model: keras.Model) -> Resizing:
-    """Returns the rules by which a model's weights are resized.
+    """Returns the rules for resizing a model's weights.
 
     Args:
         model: Any Keras model.
 
     Returns:
-        A `vit_keras.support.resizing.Resizing`: the published code's for a model without one.
+        A `vit_keras.support.resizing.Resizing`. A model without one gets the published code's.
 
     Example:
         >>> resizing_of(vit_keras.applications.ViTTi16()).positions
@@ -63,13 +63,13 @@ def resizing_of(model: keras.Model) -> Resizing:
 
 
 def task_of(model: keras.Model) -> Task:
-    """Returns what a model's outputs mean.
+    """Returns the meaning of a model's outputs.
 
     Args:
         model: Any Keras model.
 
     Returns:
-        A `Task`. The outputs of a model that carries none are classes.
+        A `Task`. For a model without one, the outputs are classes.
 
     Example:
         >>> task_of(vit_keras.applications.ViTTi16()).kind
@@ -85,7 +85,7 @@ def class_names_of(model: keras.Model) -> list[str]:
         model: A Keras model with one output `(B, classes)`.
 
     Returns:
-        The names that the model carries, or the numbers "0", "1" and so on where it carries none.
+        The names that the model carries, or the numbers "0", "1" and so on if it carries none.
 
     Example:
         >>> class_names_of(vit_keras.applications.ViTTi16(classes=3))
@@ -96,7 +96,7 @@ def class_names_of(model: keras.Model) -> list[str]:
 
 
 def ends_in_softmax(model: keras.Model) -> bool:
-    """Tells whether a model ends in a softmax, as those of `vit_keras.applications` do.
+    """Tells whether a model ends in a softmax, as the models of `vit_keras.applications` do.
 
     Args:
         model: A functional model.

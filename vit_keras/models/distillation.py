@@ -1,4 +1,4 @@
-"""Models that learn from a teacher, another model of the same images (arXiv 1503.02531)."""
+"""Models that learn from a teacher, another model for the same images (arXiv 1503.02531)."""
 
 import functools
 import math
@@ -20,26 +20,27 @@ def distillation_model(
 ) -> keras.Model:
     """Builds the model that trains a student on its teacher's outputs for the same images.
 
-    The images are prepared for the teacher inside: normalized by its own values, resized to its
-    size, and a gray one repeated over its channels. The teacher computes as at inference, and its
-    weights do not train. The model shares the student's layers, so that training it trains them.
+    The model prepares the images for the teacher: it normalizes them with the teacher's values,
+    resizes them to the teacher's size, and repeats a gray image over the teacher's channels. The
+    teacher computes as at inference, and its weights do not train. The model shares the student's
+    layers, so training it trains them.
 
     Args:
-        student: A model of this package: a classifier, or for features one without a head.
+        student: A model of this package: a classifier, or for features, a model without a head.
         teacher: A model of this package. Its weights become untrainable.
         config: A `vit_keras.config.DistillConfig`.
-        seed: Seed of the new layers; None draws one.
+        seed: The seed of the new layers; None draws one.
 
     Returns:
-        A `keras.Model` that maps the student's images to `(B, 3, K)`: the logits that the labels
-        judge, those that the teacher judges, and the teacher's. The first two differ for the
-        classifier "distilled" alone. For features, it maps images to `(B, 2, T, D)`: the student's
-        features in the teacher's width by a linear layer, and the teacher's. T is 1, or with
-        `config.patches` 1 and the number of the student's patches.
+        A `keras.Model` that maps the student's images to `(B, 3, K)`: the student's logits for the
+        labels, its logits for the teacher, and the teacher's logits. The first two differ only for
+        the classifier "distilled". For features, it maps images to `(B, 2, T, D)`: the student's
+        features, projected linearly to the teacher's width, and the teacher's. T is 1, plus the
+        number of the student's patches with `config.patches`.
 
     Raises:
-        ValueError: The classes of both models differ, the teacher reads images of another kind, or
-            a model does not have the features.
+        ValueError: If the two models have different classes, if the teacher takes another kind of
+            image, or if a model does not have the features.
 
     Example:
         ```python
@@ -71,7 +72,7 @@ def teacher_variables(model: keras.Model) -> list[keras.Variable]:
     """Returns the variables of the teacher in a model.
 
     Args:
-        model: A model of `distillation_model`, or another model, which has no teacher.
+        model: A model from `distillation_model`, or another model, which has no teacher.
 
     Returns:
         A list, which is empty without a teacher.
@@ -87,8 +88,8 @@ def copy_student(trained: keras.Model, student: keras.Model) -> keras.Model:
     """Copies the student's weights from a trained distillation model.
 
     Args:
-        trained: A model of `distillation_model`.
-        student: A model of the student's architecture, which is changed in place.
+        trained: A model from `distillation_model`.
+        student: A model with the student's architecture, changed in place.
 
     Returns:
         `student`.
@@ -105,10 +106,10 @@ def copy_student(trained: keras.Model, student: keras.Model) -> keras.Model:
 
 
 class _Teacher(keras.layers.Layer):
-    """A model that computes as at inference, also while the model around it trains.
+    """A model that computes as at inference, even while the model around it trains.
 
-    A functional model hands `training` on to the models in it, but not through a layer that does
-    not take it.
+    A functional model passes `training` to the models inside it, but not through a layer that does
+    not take this argument.
     """
 
     def __init__(self, model):
@@ -130,14 +131,14 @@ def _check_classes(student, teacher):
     outputs = student.output_shape[-1], teacher.output_shape[-1]
     if task_of(teacher).kind != "classes":
         raise ValueError(
-            f"A teacher of soft or hard labels must know classes. Received: a teacher of "
+            "A teacher for soft or hard labels must predict classes. Received: a teacher of "
             f"{task_of(teacher).kind}. Use distill.kind=features"
         )
     if outputs[0] != outputs[1] or (ours and theirs and list(ours) != list(theirs)):
         raise ValueError(
-            "A teacher of soft or hard labels must have the classes of the data set, in the same "
+            "A teacher for soft or hard labels must have the data set's classes, in the same "
             f"order. Received: {_named(outputs[0], ours)} in the data set, "
-            f"{_named(outputs[1], theirs)} of the teacher. Fine-tune the teacher on this data set, "
+            f"{_named(outputs[1], theirs)} in the teacher. Fine-tune the teacher on this data set, "
             "or use distill.kind=features"
         )
 
@@ -149,7 +150,7 @@ def _named(count, names):
 
 
 def _logits(teacher):
-    """The teacher's logits; a softmax at its end is taken off."""
+    """The teacher's logits, without a softmax at the end."""
     last = teacher.layers[-1]
     if getattr(last, "activation", None) is keras.activations.softmax:
         last.activation = keras.activations.linear
@@ -158,7 +159,7 @@ def _logits(teacher):
 
 
 def _as_the_teacher_sees(x, student, teacher):
-    """Turns the student's images into the teacher's: values, channels and size."""
+    """Converts the student's images to the teacher's: values, channels and size."""
     ours, theirs = preprocessing_of(student), preprocessing_of(teacher)
     float32 = {"dtype": "float32"}
     means, stds = (
@@ -169,8 +170,8 @@ def _as_the_teacher_sees(x, student, teacher):
     if channels[0] != channels[1]:
         if channels[0] != 1:
             raise ValueError(
-                "A teacher of gray images needs a student of gray images. Received: images of "
-                f"{channels[0]} channels for a teacher of {channels[1]}. Give model.channels=1"
+                "A teacher for gray images needs a student for gray images. Received: images with "
+                f"{channels[0]} channels for a teacher with {channels[1]}. Set model.channels=1"
             )
         x = keras.layers.Concatenate(**float32, name="to_color")([x] * channels[1])
     scale, offset = stds[0] / stds[1], (means[0] - means[1]) / stds[1]
@@ -196,7 +197,7 @@ def _student_features(student, teacher, config, layer):
 
 
 def _pooled(model):
-    """The features of each image, `(B, D)`: the input of the head, or the output without one."""
+    """The features of each image, `(B, D)`: the head's input, or the output if there is no head."""
     x = model.get_layer("head").input if _has_layer(model, "head") else model.output
     if len(x.shape) != 2:
         raise ValueError(
@@ -224,7 +225,7 @@ def _dense(units, x, layer, name):
 
 
 def _aligned(outputs, student, teacher, config):
-    """Joins pooled features and those of patches: two of `(B, T, D)`, on the student's grid."""
+    """Joins pooled and patch features, two tensors `(B, T, D)`, on the student's grid."""
     half = len(outputs) // 2
     ours, theirs = outputs[:half], outputs[half:]
     if config.patches and patch_grid(student) != patch_grid(teacher):

@@ -35,28 +35,28 @@ def HybridViT(
     The model maps images `(B, H, W, C)` in [-1, 1] to logits `(B, num_classes)`.
 
     Args:
-        image_size: Pixels, an int or (height, width). The total stride must divide it: 4 pixels
-            for the root, times 2 for each stage after the first, times the patch.
-        resnet_layers: Number of units in each stage of the stem; () for the root alone.
-        resnet_width: Factor of the 64 channels of the root and of all widths that follow.
+        image_size: Pixels, an int or (height, width). The total stride must divide it: 4 pixels for
+            the root, times 2 for each stage after the first, times the patch size.
+        resnet_layers: The number of units in each stage of the stem; () for the root alone.
+        resnet_width: The factor of all widths, starting with the root's 64 channels.
         patch_size: Cells of the stem's feature map, an int or (height, width); 1 in most variants.
-        standardization: How `StdConv` divides its filters. "vit" is the published code's way,
-            "timm" is timm's.
-        group_norm_epsilon: Added to the variance by `GroupNorm`: 1e-6 in the published code, 1e-5
-            in timm.
-        channels: Channels of the images.
-        input_tensor: A Keras tensor that stands for the images, with its own size.
+        standardization: How `StdConv` standardizes its filters: "vit" as in the published code,
+            "timm" as in timm.
+        group_norm_epsilon: The number that `GroupNorm` adds to the variance: 1e-6 in the published
+            code, 1e-5 in timm.
+        channels: The number of channels of the images.
+        input_tensor: A Keras tensor to use as the images; it has its own size.
         dtype: The dtype policy of all layers.
         seed: Equal seeds give equal weights on every backend.
-        name: Name of the model.
+        name: The name of the model.
         **transformer: The other arguments of `VisionTransformer`, such as `hidden_size`.
 
     Returns:
         An `ImageModel`. The layers of the stem are `conv_root`, `gn_root`, `block1` and so on.
 
     Raises:
-        ValueError: The total stride does not divide `image_size`, or an argument is wrong.
-        TypeError: There is no such argument; the message names the right one.
+        ValueError: If the total stride does not divide `image_size`, or an argument is invalid.
+        TypeError: If an argument is unknown; the message names the right one.
 
     Example:
         >>> HybridViT(

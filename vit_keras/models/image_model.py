@@ -1,4 +1,4 @@
-"""A functional model that carries its preprocessing and what its outputs mean."""
+"""A functional model that carries its preprocessing and the meaning of its outputs."""
 
 import contextlib
 import dataclasses
@@ -20,10 +20,9 @@ def check_images(model: keras.Model, images: Any) -> None:
     """Checks that a model takes images of this shape.
 
     Args:
-        model: A functional model. One with several inputs is left to Keras.
-        images: What the model is called with or trained on: a tensor, an array or a
-            `tf.data.Dataset`. Other things pass. As in Keras, a grayscale model also takes images
-            `(B, H, W)`.
+        model: A functional model. Keras checks one with several inputs.
+        images: The input of a call or of training: a tensor, an array or a `tf.data.Dataset`. Other
+            types are not checked. As in Keras, a grayscale model also takes images `(B, H, W)`.
 
     Raises:
         ValueError: If the model takes images of another shape.
@@ -46,11 +45,11 @@ def check_inputs(model: Any, images: Any, least: int = 0, warns: bool = True) ->
     Args:
         model: An `ImageModel`.
         images: As for `check_images`, or a list of pictures `(H, W, C)`.
-        least: The smallest number of images that is allowed.
+        least: The smallest number of images allowed.
         warns: As in `as_inputs`.
 
     Raises:
-        ValueError: As `check_images` and `as_inputs`, or if there are fewer images.
+        ValueError: As in `check_images` and `as_inputs`, or if there are too few images.
     """
     if len(model.inputs) == 1:
         images = as_inputs(images, model.preprocessing, warns)
@@ -61,9 +60,9 @@ def check_inputs(model: Any, images: Any, least: int = 0, warns: bool = True) ->
 
 
 def _shape_of(images):
-    """The shape as a tuple, or None where it is not known."""
+    """The shape as a tuple, or None if it is unknown."""
     spec = getattr(images, "element_spec", None)
-    if spec is not None:  # a data set, which may tell its shapes only while it is read
+    if spec is not None:  # a data set, which may reveal its shapes only while it is read
         shape = _shape_of(spec[0] if isinstance(spec, tuple) else spec)
         return None if shape is None or None in shape[1:] else shape
     shape = getattr(images, "shape", None)
@@ -99,7 +98,7 @@ def _has_channels_first(expected, shape):
     return _has_other_channels(expected, shape) and expected[-1] == shape[1]
 
 
-# What to do about the first of these faults that applies; the last one always does.
+# The remedies. The first one whose condition holds is used; the last one always holds.
 REMEDIES = (
     (_is_one_image, "This is one image, so add a batch axis: images[None]"),
     (_has_channels_first, "Move the channels to the last axis: np.moveaxis(images, 1, -1)"),
@@ -116,8 +115,8 @@ REMEDIES = (
 )
 
 
-# The losses and metrics of Keras that read probabilities, by the argument with which they read
-# logits instead. F-scores without a threshold take the largest output.
+# Keras' losses and metrics that read probabilities, by the argument that makes them read logits.
+# F-scores without a threshold take the largest output.
 READERS = {
     "from_logits=True": "BinaryCrossentropy CategoricalCrossentropy SparseCategoricalCrossentropy "
     "BinaryFocalCrossentropy CategoricalFocalCrossentropy AUC",
@@ -131,9 +130,9 @@ ARGUMENTS = {name: argument for argument, names in READERS.items() for name in n
 NAMES = {name.lower(): name for name in ARGUMENTS}  # without the underscores of other spellings
 NAMES |= {"bce": "BinaryCrossentropy", "kld": "KLDivergence"}
 NAMES |= dict.fromkeys(("crossentropy", "ce"), "CategoricalCrossentropy")
-OF_SOFTMAX = ("Categorical", "KL", "Dice", "Tversky")  # parts of names
+OF_SOFTMAX = ("Categorical", "KL", "Dice", "Tversky")  # substrings of names
 OF_LOGITS = ("PixelCrossentropy", "RareClassCrossentropy", "SigmoidCrossentropy")  # of this package
-# TensorFlow finds the logits before a softmax or sigmoid by itself, for these.
+# For these, TensorFlow itself finds the logits before a softmax or sigmoid.
 UNWRAPPED = READERS["from_logits=True"].split()[:3]
 PROBABILITIES = {"softmax", "sigmoid", "hard_sigmoid", "sparse_sigmoid", "sparsemax"}
 PACKAGES = ("keras.", "vit_keras.")
@@ -149,20 +148,20 @@ def check_compile(
     *_,
     **__,
 ) -> None:
-    """Checks that losses and metrics read what the model gives.
+    """Checks that losses and metrics suit the model's outputs.
 
-    What a layer or a loss of another package means is not judged.
+    Layers and losses from other packages are not checked.
 
     Args:
         model: A functional model.
-        optimizer: As `keras.Model.compile` takes it, as the others.
-        loss: As `optimizer`.
-        loss_weights: As `optimizer`.
-        metrics: As `optimizer`.
-        weighted_metrics: As `optimizer`.
+        optimizer: As in `keras.Model.compile`, like the other arguments.
+        loss: See `optimizer`.
+        loss_weights: See `optimizer`.
+        metrics: See `optimizer`.
+        weighted_metrics: See `optimizer`.
 
     Raises:
-        ValueError: The model gives logits and one of them reads probabilities, or the reverse.
+        ValueError: If the model gives logits and one of them reads probabilities, or the reverse.
     """
     outputs = getattr(model, "outputs", None) or []
     kinds = {_gives(output) for output in outputs}
@@ -183,7 +182,7 @@ def check_compile(
 
 
 def _described(one, outputs) -> tuple[str, dict]:
-    """The name of a loss or metric, as in `ARGUMENTS`, and its arguments; "" for a stranger's."""
+    """A loss's or metric's name, as in `ARGUMENTS`, and its arguments; "" for an unknown one."""
     if isinstance(one, str):
         is_binary = one.lower() in ("accuracy", "acc") and outputs[0].shape[-1] == 1
         return NAMES.get(one.replace("_", "").lower(), "BinaryAccuracy" if is_binary else ""), {}
@@ -196,7 +195,7 @@ def _described(one, outputs) -> tuple[str, dict]:
 
 
 def _reads(name, config) -> str | None:
-    """Whether a loss or metric reads "logits" or "probabilities"; None for anything else."""
+    """Whether a loss or metric reads "logits" or "probabilities"; None if neither."""
     if name in OF_LOGITS or name not in ARGUMENTS:
         return "logits" if name in OF_LOGITS else None
     if config.get("from_logits"):
@@ -212,7 +211,7 @@ def _reads(name, config) -> str | None:
 
 
 def _gives(tensor) -> str:
-    """What a tensor holds: "logits", the activation of its probabilities, or another name."""
+    """A tensor's content: "logits", the activation of its probabilities, or another name."""
     operation = operation_of(tensor)
     last = getattr(operation, "activation", None) or operation
     name = getattr(last, "__name__", type(last).__name__).lower()
@@ -226,7 +225,7 @@ def _gives(tensor) -> str:
 
 
 def _remedies(argument, name, tensor) -> str:
-    """What to do about a loss or metric that reads probabilities where there are logits."""
+    """Remedies for a loss or metric that reads probabilities but gets logits."""
     head = operation_of(tensor)
     activation = "softmax" if any(part in name for part in OF_SOFTMAX) else "sigmoid"
     remedy = f'Build the model with `classifier_activation="{activation}"`'
@@ -242,13 +241,13 @@ def _remedies(argument, name, tensor) -> str:
 
 @backends.dispatch("call_in_step")
 def call_in_step(model, x, training):
-    """What a model computes in a step that replays it; None where Keras has to call the layers."""
+    """A model's outputs in a step that replays it; None if Keras has to call the layers."""
     return None
 
 
 @backends.dispatch("make_step")
 def make_step(model, name, make, force):
-    """Makes the attribute `name` of a model, a step function, by Keras' method `make`."""
+    """Sets a model's attribute `name`, a step function, with Keras' method `make`."""
     return make(force)
 
 
@@ -256,14 +255,15 @@ predict_batches = backends.lookup("predict_batches")
 
 
 def predict_array(model, images, batch_size: int | None):
-    """What `model.predict` returns for an array of images, without Keras' loop around each batch.
+    """The result of `model.predict` for an array of images, without Keras' loop around batches.
 
     Keras makes a loader, an iterator and callbacks for each call, and more for each batch. For a
-    small image this takes a twentieth of the model's time on torch and a fifth on JAX. On
+    small image this adds a twentieth of the model's time on torch, a fifth on JAX, and twice the
+    model's time on TensorFlow.
     TensorFlow it takes twice the model's time.
 
     Returns:
-        The outputs, or None where Keras has to predict: `images` are no float32 array, or a
+        The outputs, or None if Keras has to predict: `images` is not a float32 array, or a
         distribution over devices is set.
     """
     size = 32 if batch_size is None else batch_size
@@ -281,18 +281,20 @@ def predict_array(model, images, batch_size: int | None):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class ImageModel(keras.Model):
-    """A functional `keras.Model` that carries its preprocessing and what its outputs mean.
+    """A functional `keras.Model` that carries its preprocessing and the meaning of its outputs.
 
-    All four are saved in its `.keras` files, and `copy_description` copies them to a clone that
-    `keras.models.clone_model` made. The constructors of this package return such models.
+    All four attributes are saved in its `.keras` files. `copy_description` copies them to a clone
+    from `keras.models.clone_model`. The constructors of this package return such models.
 
     Attributes:
-        preprocessing: A `Preprocessing`, whose mean and std get as many values as the model's
-            images have channels, by `Preprocessing.for_channels`.
-        class_names: Names of the classes, labels or numbers in the order of the outputs, or None.
-        task: A `Task`: whether the outputs are classes, of which one is right, or other things.
-        resizing: A `vit_keras.support.resizing.Resizing`: the rules by which the publisher of the
-            weights adapts them to other sizes of images and patches.
+        preprocessing: A `Preprocessing`. `Preprocessing.for_channels` gives its mean and std one
+            value per channel of the model's images.
+        class_names: The names of the classes, strings or numbers in the order of the outputs, or
+            None.
+        task: A `Task`: whether the outputs are classes, exactly one of which is right, or something
+            else.
+        resizing: A `vit_keras.support.resizing.Resizing`: the publisher's rules for adapting the
+            weights to other image and patch sizes.
 
     Example:
         >>> model.class_names = ["cat", "dog"]
@@ -327,8 +329,8 @@ class ImageModel(keras.Model):
         check_images(self, args[0] if args else kwargs.get("inputs"))
         return super().stateless_call(trainable_variables, non_trainable_variables, *args, **kwargs)
 
-    # Steps are compiled, where TensorFlow generalizes the sizes that it has seen, and an error on
-    # JAX leaves the model without weights. So these three look before the first step.
+    # Inside compiled steps, TensorFlow generalizes sizes from earlier calls, and an error on JAX
+    # leaves the model without weights. So these three methods check before the first step.
     def fit(self, x=None, *args, **kwargs):
         return super().fit(check_inputs(self, x, least=1), *args, **kwargs)
 
@@ -340,7 +342,7 @@ class ImageModel(keras.Model):
 
     def predict(self, x, batch_size=None, verbose="auto", steps=None, callbacks=None):
         x = check_inputs(self, x)
-        if isinstance(x, np.ndarray) and not len(x):  # which Keras cannot predict
+        if isinstance(x, np.ndarray) and not len(x):  # Keras cannot predict it
             one = self.predict(np.zeros((1, *x.shape[1:]), "float32"), verbose=0)
             return keras.tree.map_structure(lambda outputs: outputs[:0], one)
         if verbose == 0 and steps is None and callbacks is None:
@@ -350,12 +352,12 @@ class ImageModel(keras.Model):
         return super().predict(x, batch_size, verbose, steps, callbacks)
 
     def compile(self, *args, **kwargs):
-        """As in Keras, but refuses what reads probabilities from logits, or the reverse."""
+        """As in Keras, but refuses losses and metrics that confuse logits and probabilities."""
         check_compile(self, *args, **kwargs)
         super().compile(*args, **kwargs)
 
     def compile_from_config(self, config):
-        """As in Keras, which calls no `compile` that a class overrides."""
+        """As in Keras, which does not call an overridden `compile`."""
         super().compile(**keras.saving.deserialize_keras_object(config))
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
@@ -392,7 +394,7 @@ class ImageModel(keras.Model):
         preprocessing, names = config.pop("preprocessing"), config.pop("class_names")
         task, resizing = config.pop("task"), config.pop("resizing")
         if not fits(names, tuple[str, ...] | None):
-            raise ValueError(f"`class_names` must be a list of texts. Received: {short(names)}")
+            raise ValueError(f"`class_names` must be a list of strings. Received: {short(names)}")
         model = super().from_config(config, custom_objects=custom_objects)
         model.preprocessing = Preprocessing(**with_tuples(preprocessing))
         model.class_names = names
@@ -404,15 +406,15 @@ class ImageModel(keras.Model):
         return model
 
 
-# Keras' old `.h5` files name a model by its class alone.
+# Keras' old `.h5` files name a model only by its class.
 keras.saving.get_custom_objects()["ImageModel"] = ImageModel
 
 
 def _portable(config):
     """Returns a compile config that names public optimizers.
 
-    On torch, Keras saves each of its own optimizers as a class of that backend, which no other
-    backend can train with. The optimizers of `vit_keras.training` are the same class everywhere.
+    On torch, Keras saves each of its own optimizers as a class of that backend, and no other
+    backend can train with it. The optimizers of `vit_keras.training` are the same class everywhere.
     """
     if not isinstance(config, dict):
         return config

@@ -1,7 +1,7 @@
-"""Which arguments of `VisionTransformer` built a model, read off its layers.
+"""Finds the arguments of `VisionTransformer` that built a model, from its layers.
 
-The layers come from a built model or from the configuration in a `.keras` file, in both cases as
-`LayerFacts` in the order of the computation.
+The layers come from a built model or from the configuration in a `.keras` file. In both cases they
+are `LayerFacts` in the order of computation.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class LayerFacts(NamedTuple):
 
 
 def facts_of(model: keras.Model) -> list[LayerFacts]:
-    """Returns the facts of a built model's layers, in the order of the computation."""
+    """Returns the facts of a built model's layers, in the order of computation."""
     return [LayerFacts(x.name, type(x).__name__, x.get_config()) for x in model.layers]
 
 
@@ -70,7 +70,7 @@ def options_of(layers: Sequence[LayerFacts]) -> ViTOptions:
 
 
 def _blocks(layers):
-    """The arguments of a block, one with windows if there are any, and the blocks without them."""
+    """The arguments of a block, one with windows if any, and of the blocks without windows."""
     blocks = [layer.config for layer in layers if layer.kind == "EncoderBlock"] or [{}]
     windowed = [(block.get("options") or {}).get("window_size") is not None for block in blocks]
     if not any(windowed):
@@ -79,13 +79,13 @@ def _blocks(layers):
 
 
 def _other(size, pool, block):
-    """A size of the attention pool, or None where it is the blocks'."""
+    """A size of the attention pool, or None if it equals the blocks'."""
     value = None if pool is None else pool[size]
     return None if value == block.get(size) else value
 
 
 def _position_cover(names):
-    """Which tokens positions cover; "all" where no tokens come after the positions."""
+    """The tokens that positions cover; "all" if no tokens follow the positions."""
     place = names.index("posembed_input") if "posembed_input" in names else len(names)
     later = [name for name in ("cls", "dist", "registers") if name in names[place:]]
     if not later:

@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, arXiv 2106.09685): a few weights that train while the model stays."""
+"""Low-rank adapters (LoRA, arXiv 2106.09685): a few weights that train in a frozen model."""
 
 from collections.abc import Sequence
 
@@ -22,25 +22,25 @@ def add_lora(
 ) -> keras.Model:
     """Adds low-rank adapters to the dense layers of a model's blocks, and freezes the rest.
 
-    A kernel W becomes W + alpha / rank · A B. A starts random and B at zero, so the model computes
-    as before. Only the adapters and the layers of `train` train. Add adapters after the weights
-    are loaded and before `compile`.
+    A kernel W becomes W + alpha / rank · A B. A starts random and B at zero, so the model's outputs
+    do not change. Only the adapters and the layers in `train` are trained. Add adapters after
+    loading weights and before `compile`.
 
     Args:
         model: A built model of this package.
         rank: The number of columns of A and of rows of B.
-        layers: Names of layers that get adapters: "query", "key", "value" and "out" of the
+        layers: The names of layers that get adapters: "query", "key", "value" and "out" of the
             attention, "Dense_0" and "Dense_1" of the MLPs, and "gate" of SwiGLU.
-        alpha: Scale of the product, with which it stays comparable over ranks; None for `rank`.
-        train: Names of layers that train as a whole, in which `*` and `?` stand for others.
-        seed: Seed of A; one seed gives the same numbers on every backend. None draws one.
+        alpha: The scale of the product, which makes ranks comparable; None means `rank`.
+        train: The names of layers to train in full; `*` and `?` are wildcards.
+        seed: The seed of A; one seed gives the same numbers on every backend. None draws one.
 
     Returns:
-        `model`, which is changed in place.
+        `model`, changed in place.
 
     Raises:
-        ValueError: The model has adapters, a name fits no layer, or `rank` or `alpha` is not
-            positive.
+        ValueError: If the model has adapters, if a name matches no layer, or if `rank` or `alpha`
+            is not positive.
 
     Example:
         >>> add_lora(model, rank=8, layers=["query", "value"])
@@ -49,8 +49,8 @@ def add_lora(
     """
     if lora_layers(model):
         raise ValueError(
-            f"A model takes adapters once. Received: model {model.name!r}, which has some. Merge "
-            "them with `merge_lora` first"
+            f"A model can take adapters only once. Received: model {model.name!r}, which has some. "
+            "Merge them with `merge_lora` first"
         )
     if alpha is not None and alpha <= 0:
         raise ValueError(f"`alpha` must be above 0, or None for `rank`. Received: alpha={alpha}")
@@ -66,7 +66,7 @@ def add_lora(
         if id(variable) not in trained:
             variable.trainable = False
     for name in ("train_function", "test_function", "predict_function"):
-        setattr(model, name, None)  # Keras would go on with functions that it compiled before
+        setattr(model, name, None)  # otherwise Keras would keep using its compiled functions
     return model
 
 
@@ -74,11 +74,11 @@ def merge_lora(model: keras.Model) -> keras.Model:
     """Copies a model with its adapters added to the kernels.
 
     Args:
-        model: A model with or without adapters, which stays as it is.
+        model: A model with or without adapters. It is not changed.
 
     Returns:
         A model without adapters that computes the same logits. It is not compiled, and its layers
-        train.
+        are trainable.
 
     Example:
         >>> merged = merge_lora(model)
@@ -121,15 +121,15 @@ def lora_layers(model: keras.Model) -> list[keras.layers.Layer]:
 
 
 def lora_variables(model: keras.Model) -> list[keras.Variable]:
-    """The variables of all adapters, A and B of each layer in turn."""
+    """The variables of all adapters: A and B of each layer in turn."""
     return [v for layer in lora_layers(model) for v in (layer.lora_kernel_a, layer.lora_kernel_b)]
 
 
 def adaptable_layers(model: keras.Model, names: Sequence[str]) -> list[keras.layers.Layer]:
-    """The dense layers of a model that have one of `names`.
+    """The dense layers of a model that have one of the given names.
 
     Raises:
-        ValueError: A name fits none.
+        ValueError: If a name matches none.
     """
     layers = _low_rank_layers(model)
     known = list(dict.fromkeys(layer.name for layer in layers))
@@ -143,7 +143,7 @@ def adaptable_layers(model: keras.Model, names: Sequence[str]) -> list[keras.lay
 
 
 def _low_rank_layers(model):
-    """In the order of the model's weights."""
+    """The adaptable layers, in the order of the model's weights."""
     layers = [layer for layer in sublayers(model) if isinstance(layer, LowRankKernel)]
     places = {id(weight): place for place, weight in enumerate(model.weights)}
     return sorted(layers, key=lambda layer: places[id(stored_kernel(layer))])

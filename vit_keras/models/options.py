@@ -10,35 +10,37 @@ POSITION_COVERS = ("all", "class", "patches")
 
 @dataclasses.dataclass(frozen=True)
 class ViTOptions(BlockOptions):
-    """How a Vision Transformer differs from the paper's, whose model has the defaults.
+    """How a Vision Transformer differs from the paper's model, which has the defaults.
 
-    `VisionTransformer` takes the fields as keyword arguments, those of `BlockOptions` as well. A
-    family of models is a set of them, see `vit_keras.variants.families`.
+    `VisionTransformer` takes these fields, including those of `BlockOptions`, as keyword arguments.
+    A family of models is a set of them; see `vit_keras.variants.families`.
 
     Attributes:
-        class_token: Whether a class token is there that the classifier does not read, as with "gap"
-            in MAE's fine-tuned models. Classifiers that read one have it always.
-        distillation_token: Whether DeiT's distillation token is there although the classifier does
-            not read it. The classifier "distilled" has it always.
+        class_token: Whether there is a class token even if the classifier does not read it, as with
+            "gap" in MAE's fine-tuned models. Classifiers that read one always have it.
+        distillation_token: Whether there is a distillation token, as in DeiT, even if the
+            classifier does not read it. The classifier "distilled" always has it.
         num_registers: The number of registers between the class token and the patches (arXiv
             2309.16588).
-        position_cover: What added positions cover: "all" tokens; "class" token and patches, but no
-            registers, as in DINOv2; or "patches" alone, as in DeiT III.
-        crop_to_patches: Whether pixels at the right and at the bottom that fill no patch are left
-            out instead of refused, as by the convolution of So400m/14 at 384 pixels.
-        pre_norm: Whether tokens are normalized before the first block, as in CLIP, whose patches
-            then have no bias.
+        position_cover: The tokens that get added positions: "all" tokens; "class" token and patches
+            but not registers, as in DINOv2; or only "patches", as in DeiT III.
+        crop_to_patches: Whether to ignore pixels at the right and bottom that do not fill a patch,
+            like the convolution of So400m/14 at 384 pixels. Otherwise such images are refused.
+        pre_norm: Whether tokens are normalized before the first block, as in CLIP. The patch
+            embedding then has no bias.
         final_norm: Whether tokens are normalized after the last block.
-        pool_all_tokens: Whether the classifier "map" pools the tokens before the patches as well,
-            as in PE.
-        map_heads: The number of heads of the classifier "map"; None for the blocks' number.
-        map_mlp_dim: The number of hidden units of the classifier "map"; None for the blocks'.
+        pool_all_tokens: Whether the classifier "map" also pools the tokens before the patches, as
+            in PE.
+        map_heads: The number of heads of the classifier "map"; None means the blocks' number.
+        map_mlp_dim: The number of hidden units of the classifier "map"; None means the blocks'
+            number.
         head_use_bias: Whether the classifier has a bias. CLIP's projection has none.
-        global_blocks: The indices of the blocks that attend to all tokens although `window_size` is
-            given, such as (2, 5, 8, 11) of 12 blocks in ViTDet.
+        global_blocks: The indices of the blocks that attend to all tokens despite `window_size`,
+            such as (2, 5, 8, 11) of 12 blocks in ViTDet.
 
     Raises:
-        ValueError: A field has another value, or `global_blocks` are given without `window_size`.
+        ValueError: If a field has an unsupported value, or `global_blocks` come without
+            `window_size`.
 
     Example:
         >>> options = {"layer_scale": 1e-5, "num_registers": 4, "position_cover": "class"}

@@ -24,7 +24,7 @@ KINDS = {
 
 
 def check_positions(kind: str, place: str) -> None:
-    """Raises ValueError for an unknown kind or placement, or a pair that does not go together."""
+    """Raises ValueError for an unknown kind or placement, or for an incompatible pair."""
     check_choice(kind, POSITION_EMBEDDINGS, "position_embedding")
     check_choice(place, NAMES, "position_embedding_at")
     if (kind not in ADDED or kind == "learned_relative_2d") and place != "stem":
@@ -37,12 +37,12 @@ def check_positions(kind: str, place: str) -> None:
 
 
 def check_dropped_patches(kind: str, place: str, options: BlockOptions) -> None:
-    """Raises ValueError where dropped patches would shift the others, or leave windows of them."""
+    """Raises ValueError if dropping patches would shift positions or break windows."""
     rope, window_size = options.rope, options.window_size
     if window_size is not None:
         raise ValueError(
-            "`patch_keep_rate` below 1 drops patches of the windows, so `window_size` must be None "
-            f"beside it. Received: window_size={window_size}"
+            "`patch_keep_rate` below 1 drops patches from the windows, so `window_size` must be "
+            f"None. Received: window_size={window_size}"
         )
     if kind.removeprefix("learned_") in IN_ATTENTION or rope is not None or place != "stem":
         raise ValueError(
@@ -67,7 +67,7 @@ def positions_of(model: keras.Model) -> tuple[str, str]:
     """Returns the kind and the placement of a model's position embeddings.
 
     Args:
-        model: A `VisionTransformer` or a hybrid, also one that was loaded from a file.
+        model: A `VisionTransformer` or a hybrid, built or loaded from a file.
 
     Returns:
         The arguments `position_embedding` and `position_embedding_at` that build such a model.

@@ -1,4 +1,4 @@
-"""The tokens before the patches, in their order: class token, distillation token, registers."""
+"""The tokens before the patches, in order: class token, distillation token, registers."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,8 +17,8 @@ class Prefix:
     """The tokens before the patches.
 
     Attributes:
-        names: The names of the layers with one token each, in the order of the tokens: "cls" and
-            "dist", as far as they are there.
+        names: The names of the layers that add one token each, in the order of the tokens: "cls"
+            and "dist", if present.
         num_registers: The number of registers after them.
     """
 
@@ -41,7 +41,7 @@ class Prefix:
         return Prefix(names, options.num_registers)
 
     def positions(self, cover: str) -> int:
-        """Returns the number of these tokens that added positions cover."""
+        """Returns how many of these tokens get added positions."""
         return {"all": self.count, "class": len(self.names), "patches": 0}[cover]
 
 
@@ -53,7 +53,7 @@ def add_prefix(x, prefix: Prefix, cover: str, positions, layer):
         prefix: The tokens to put before them.
         cover: `ViTOptions.position_cover`.
         positions: The layer that adds positions, or None.
-        layer: Takes a name and returns the arguments of the layer called so.
+        layer: A function that takes a name and returns the arguments of the layer with this name.
 
     Returns:
         The tokens `(B, prefix.count + N, D)`.
@@ -103,10 +103,10 @@ def read_vectors(
         x: The tokens `(B, T + N, D)` after the last block.
         classifier: As in `VisionTransformer`.
         prefix: The T tokens before the patches.
-        norm: Takes a name and returns the normalization called so.
+        norm: A function that takes a name and returns the normalization with this name.
         head: The arguments of `MAPHead`.
         options: The model's options.
-        layer: Takes a name and returns the arguments of the layer called so.
+        layer: A function that takes a name and returns the arguments of the layer with this name.
 
     Returns:
         `[(B, D)]`, or two of them for "distilled"; `[(B, 2D)]` for "token_gap".

@@ -31,32 +31,32 @@ def pretext_model(
     total_steps: int = 10_000,
     accumulation_steps: int = 1,
 ) -> keras.Model:
-    """Builds the model that trains a `VisionTransformer` on a pretext, without labels.
+    """Builds the model that trains a `VisionTransformer` on a pretext task, without labels.
 
-    The model takes two inputs: images `(B, H, W, C)`, and `source` `(B, N)` int32. For each place
-    of the N patches, `source` holds the number of the patch whose embedding stands there, or N for
+    The model takes two inputs: images `(B, H, W, C)`, and `source` `(B, N)` int32. For each of the
+    N patch positions, `source` holds the index of the patch whose embedding goes there, or N for
     the learned mask. The model predicts every patch: the logits of K colors for each of its P
-    parts, `(B, N·P, K)`, or the pixels, `(B, N, p²·C)`.
+    regions, `(B, N·P, K)`, or the pixels, `(B, N, p²·C)`.
 
-    The model shares the encoder's layers up to `encoder_norm`, so that training it trains the
-    encoder. With "masked_patch" all places pass through the encoder; with "mae" the visible ones
+    The model shares the encoder's layers up to `encoder_norm`, so training it trains the encoder.
+    With "masked_patch", all positions pass through the encoder. With "mae", only the visible ones
     do, and a small decoder restores the others.
 
-    With "dino" the inputs are global views `(B, 2, H, W, C)` and local views `(B, n, h, w, C)`, and
-    `SelfDistillation` computes the output. The encoder is the teacher, which follows a student.
+    With "dino", the inputs are global views `(B, 2, H, W, C)` and local views `(B, n, h, w, C)`,
+    and `SelfDistillation` computes the output. The encoder is the teacher, which follows a student.
 
     Args:
         encoder: A `VisionTransformer`.
         config: A `vit_keras.config.PretextConfig`.
-        seed: Seed of the new layers; None draws one.
+        seed: The seed of the new layers; None draws one.
         total_steps: The number of updates of the run, for the schedules of "dino".
-        accumulation_steps: The number of parts of an update, for "dino".
+        accumulation_steps: The number of batches that an update accumulates, for "dino".
 
     Returns:
         A `keras.Model`.
 
     Raises:
-        ValueError: `encoder` is a hybrid or a ResNet, which cut no patches from images.
+        ValueError: If `encoder` is a hybrid or a ResNet, which do not cut images into patches.
 
     Example:
         >>> model = pretext_model(encoder, PretextConfig("mae"))
@@ -65,7 +65,7 @@ def pretext_model(
     """
     if not isinstance(encoder.layers[1], PatchEmbedding):
         raise ValueError(
-            "A pretext needs a model that cuts images themselves into patches, as a "
+            "A pretext task needs a model that cuts the images themselves into patches, as a "
             f"VisionTransformer does. Received: {encoder.name!r}, which begins with "
             f"{type(encoder.layers[1]).__name__}"
         )
@@ -126,7 +126,7 @@ def _masked_patch(x, source, layers, grid, config, layer):
 
 
 def _autoencoder(x, source, layers, grid, config, layer):
-    """Encodes the visible patches, puts masks in all other places, and decodes them all."""
+    """Encodes the visible patches, puts masks in all other positions, and decodes them all."""
     patches = source.shape[1]
     visible = patches - config.corrupted(patches)
     blocks = [layer for layer in layers if isinstance(layer, EncoderBlock)]
@@ -152,8 +152,8 @@ def _autoencoder(x, source, layers, grid, config, layer):
 def _check_added_positions(block):
     if block.position_embedding is not None or block.options.rope is not None:
         raise ValueError(
-            "A masked autoencoder's blocks see a part of the patches, so positions must be added "
-            "to the tokens before. Received: blocks with "
+            "A masked autoencoder's blocks see only some patches, so positions must be added to "
+            "the tokens before the blocks. Received: blocks with "
             f"position_embedding={block.position_embedding!r}, rope={block.options.rope}"
         )
 
@@ -161,7 +161,7 @@ def _check_added_positions(block):
 def _check_no_windows(blocks):
     if windowed := windowed_blocks(blocks):
         raise ValueError(
-            "A masked autoencoder's blocks see a part of the patches, which fill no windows, so "
+            "A masked autoencoder's blocks see only some patches, which do not fill windows, so "
             f"`window_size` must be None. Received: {windowed[0].options.window_size}"
         )
 
@@ -177,12 +177,12 @@ def _dense(units, x, layer, name):
 
 
 def copy_encoder(trained: keras.Model, encoder: keras.Model) -> keras.Model:
-    """Copies the encoder's weights from a trained pretext model; after DINO, the teacher's.
+    """Copies the encoder's weights from a trained pretext model; for DINO, the teacher's weights.
 
     Args:
-        trained: A model of `pretext_model`, also one that was loaded from a file.
-        encoder: A `VisionTransformer` of the same architecture, which is changed in place. Weights
-            that `trained` does not have, such as the head's, stay as they are.
+        trained: A model from `pretext_model`, or one loaded from a file.
+        encoder: A `VisionTransformer` with the same architecture, changed in place. Weights that
+            `trained` does not have, such as the head's, stay unchanged.
 
     Returns:
         `encoder`.

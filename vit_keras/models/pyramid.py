@@ -10,12 +10,12 @@ from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
 from vit_keras.models.surgery import backbone_of, patch_grid
 
-ROOT_STRIDE = 4  # pixels between the places of a ResNet's first stage
+ROOT_STRIDE = 4  # pixels between neighbors in a ResNet's first stage
 LAST = -1
 
 
 class Block(NamedTuple):
-    """A block and the pixels, along height and width, between neighbors in its output."""
+    """A block, and its output's stride in pixels along height and width."""
 
     layer: keras.layers.Layer
     stride: tuple[int, int]
@@ -28,31 +28,31 @@ def feature_pyramid(
     blocks: int | Sequence[int] | None = None,
     norm: bool = False,
 ) -> ImageModel:
-    """Makes a model that puts out feature maps `(B, h, w, D)` of its blocks.
+    """Makes a model that outputs feature maps `(B, h, w, D)` of its blocks.
 
-    A Vision Transformer has one stride, the size of its patches. Maps at other levels are resampled
-    without weights: bilinear interpolation makes finer maps, and max pooling makes coarser ones.
-    The simple feature pyramid of ViTDet (arXiv 2203.16527) resamples the last map as well, but by
-    learned layers for the finer levels, which a detector can add after these maps.
+    A Vision Transformer has one stride, the patch size. Maps at other levels are resampled without
+    weights: bilinear interpolation makes finer maps, and max pooling makes coarser ones. The simple
+    feature pyramid of ViTDet (arXiv 2203.16527) also resamples the last map, but uses learned
+    layers for the finer levels. A detector can add such layers after these maps.
 
     Args:
         model: A functional model with `EncoderBlock` layers, `ResNetStage` layers, or both.
-        levels: A stride in pixels for each map, such as (4, 8, 16, 32). Each must be the stride of
-            its block times or divided by a whole number. None keeps the blocks' own strides.
+        levels: A stride in pixels for each map, such as (4, 8, 16, 32). Each must be a whole
+            multiple or a whole fraction of its block's stride. None keeps the blocks' own strides.
         blocks: The index of a block for each map, or one for all; -1 is the last. The stages of a
-            ResNet or of a hybrid's stem count as blocks. None takes, for each level, the last block
+            ResNet or of a hybrid's stem count as blocks. None uses, for each level, the last block
             with this stride, or else the last block.
         norm: Whether `encoder_norm` normalizes the tokens of the maps, as in timm.
 
     Returns:
         A model that shares the weights of `model` and maps its input to a list of maps, one for
-        each level or block, or to the map itself if it is the only one. Class tokens are left out.
-        `with_image_size` makes one for images of another size; a ResNet with `image_size=None`
-        takes any size.
+        each level or block, or to a single map if there is only one. Class tokens are left out.
+        `with_image_size` adapts it to another image size; a ResNet with `image_size=None` takes any
+        size.
 
     Raises:
-        ValueError: The model has no such block or no `encoder_norm`, the numbers of `levels` and
-            `blocks` differ, or a level does not suit its block.
+        ValueError: If the model has no such block or no `encoder_norm`, if `levels` and `blocks`
+            have different lengths, or if a level does not suit its block.
 
     Example:
         >>> maps = feature_pyramid(model, levels=(4, 8, 16, 32)).predict(images)  # ViT-B/16 at 224
@@ -76,7 +76,7 @@ def feature_pyramid(
 
 
 def blocks_of(model: keras.Model) -> list[Block]:
-    """Returns the blocks of a model in their order, with their strides."""
+    """Returns the blocks of a model in order, with their strides."""
     blocks, stride = [], ROOT_STRIDE
     for layer in model.layers:
         if isinstance(layer, ResNetStage):
@@ -117,10 +117,10 @@ def _norm_of(model):
 
 
 def _chosen(model, available, levels, blocks) -> list[Block]:
-    """The block of each map."""
+    """The block for each map."""
     if blocks is None:
         strides = [block.stride for block in available]
-        at = {stride: i for i, stride in enumerate(strides)}  # the last one of a stride
+        at = {stride: i for i, stride in enumerate(strides)}  # the last one with each stride
         return [available[at.get((level, level), LAST)] for level in levels or (0,)]
     indices = [blocks] if isinstance(blocks, int) else list(blocks)
     if levels is not None and len(indices) == 1:

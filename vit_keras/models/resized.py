@@ -1,4 +1,4 @@
-"""Copies of a model for other sizes of images and of patches."""
+"""Copies of a model for other image and patch sizes."""
 
 import keras
 
@@ -24,22 +24,22 @@ def with_image_size(
     """Copies a model and its weights for images of another size (Section 3.2).
 
     Position embeddings are interpolated in 2-D; embeddings of columns and rows are interpolated
-    along their own axis, and BEiT's biases along their offsets. What belongs to tokens before the
-    patches stays as it is. All other weights are copied, and none are shared. Adapters are merged.
+    along their own axis, and BEiT's biases along their offsets. Values for tokens before the
+    patches stay unchanged. All other weights are copied, and none are shared. Adapters are merged.
 
     Args:
         model: A functional model of this package.
         image_size: Pixels, an int or (height, width).
-        interpolation: A name in `vit_keras.support.resizing.INTERPOLATIONS`. None takes
-            `model.resizing.positions`, the rule of the code that the weights come from.
+        interpolation: A key of `vit_keras.support.resizing.INTERPOLATIONS`. None uses
+            `model.resizing.positions`, the rule of the weights' original code.
 
     Returns:
         A model with the preprocessing and the class names of `model`.
 
     Raises:
-        ValueError: The patch, or the total stride of a hybrid, does not divide `image_size`, and
-            `model.resizing.crops` is False; there is no such rule; or the model has "relative"
-            position embeddings, which belong to one grid of patches.
+        ValueError: If the patch size, or a hybrid's total stride, does not divide `image_size` and
+            `model.resizing.crops` is False; if `interpolation` is unknown; or if the model has
+            "relative" position embeddings, which fit only one grid of patches.
 
     Example:
         >>> with_image_size(model, 384).input_shape  # of a model for 224 pixels
@@ -57,24 +57,25 @@ def with_patch_size(
 ) -> keras.Model:
     """Copies a model and its weights for patches of another size, on images of the same size.
 
-    Smaller patches are more tokens, with which a FlexiViT (arXiv 2212.08013) is more accurate and
-    slower. Other Vision Transformers lose accuracy unless they are trained on. The patch kernel
-    is resampled by `vit_keras.support.resizing.resample_patch_kernel`, and position embeddings are
-    interpolated as in `with_image_size`. All other weights are copied.
+    Smaller patches make more tokens, with which a FlexiViT (arXiv 2212.08013) is more accurate and
+    slower. Other Vision Transformers lose accuracy unless they are trained further.
+    `vit_keras.support.resizing.resample_patch_kernel` resamples the patch kernel, and position
+    embeddings are interpolated as in `with_image_size`. All other weights are copied.
 
     Args:
         model: A functional model of this package.
         patch_size: Pixels, an int or (height, width).
-        interpolation: The rule for position embeddings, a name in
-            `vit_keras.support.resizing.INTERPOLATIONS`. None takes `model.resizing.positions`.
-        patch_interpolation: The rule that resizes patches. None takes `model.resizing.patches`.
+        interpolation: The rule for position embeddings, a key of
+            `vit_keras.support.resizing.INTERPOLATIONS`. None uses `model.resizing.positions`.
+        patch_interpolation: The rule for resizing patches. None uses `model.resizing.patches`.
 
     Returns:
         A model with the preprocessing and the class names of `model`.
 
     Raises:
-        ValueError: The model is a hybrid or a ResNet, whose patches are no parts of the image, or
-            puts out maps, `patch_size` does not divide the image size, or there is no such rule.
+        ValueError: If the model is a hybrid or a ResNet, whose patches are not cut from the image;
+            if it outputs maps; if `patch_size` does not divide the image size; or if a rule is
+            unknown.
 
     Example:
         >>> faster = with_patch_size(model, 30)  # of a FlexiViT for 240 pixels
@@ -96,8 +97,8 @@ def _resized(
 ) -> keras.Model:
     if inside := nested_backbones(model):
         raise ValueError(
-            "A model for another size is made of the backbone itself; add the layers around it "
-            f"again. Received: model {model.name!r}. Pass {', '.join(inside)}"
+            "Only the backbone itself can be resized. Add the layers around it afterward. "
+            f"Received: model {model.name!r}. Pass {', '.join(inside)}"
         )
     shape = (*(image_size or model.input_shape[1:3]), model.input_shape[-1])
     model = merge_lora(model) if lora_layers(model) else model
@@ -110,7 +111,7 @@ def _resized(
             config["patch_size"] = patch_size
         if isinstance(layer, PatchEmbedding):
             config["crop"] |= rules.crop_to_patches(images.shape[1:3], config["patch_size"])
-        if config.get("grid") is not None:  # the new PatchEmbedding is cloned before
+        if config.get("grid") is not None:  # the new PatchEmbedding has been cloned already
             config["grid"] = grid_of_layers(cloned, model.name)
         if config.get("position_embedding") == "relative":
             _refuse_relative(patch_grid(model), config["grid"])
@@ -126,7 +127,7 @@ def _resized(
 
 
 def _grid(model):
-    """The grid of patches; None for a model without patches, whose weights all stay."""
+    """The grid of patches, or None for a model without patches, whose weights all stay."""
     has_patches = any(isinstance(layer, PatchEmbedding) for layer in model.layers)
     return patch_grid(model) if has_patches else None
 
@@ -135,7 +136,7 @@ def _check_cuts_images(model):
     begins = next((layer for layer in model.layers if layer.weights), None)
     if len(model.inputs) > 1 or not isinstance(begins, PatchEmbedding):
         raise ValueError(
-            "Another patch size needs a model that cuts its one input itself into patches, as a "
+            "Another patch size needs a model that cuts its only input into patches itself, as a "
             f"VisionTransformer does. Received: {model.name!r} with {len(model.inputs)} inputs, "
             f"which begins with {type(begins).__name__}"
         )
@@ -145,8 +146,8 @@ def _check_same_maps(model, copy):
     for old, new in zip(model.outputs, copy.outputs):
         if len(old.shape) == 4 and old.shape != new.shape:
             raise ValueError(
-                "A model that puts out maps has layers for one stride of its patches. Change the "
-                "patch size of the Vision Transformer first, and make such a model of the result. "
+                "A model that outputs maps has layers for one patch stride. Change the patch size "
+                "of the Vision Transformer first, and make the model of maps from the result. "
                 f"Received: {model.name!r} with a map {old.shape[1:3]}, which would be "
                 f"{new.shape[1:3]}"
             )
@@ -193,8 +194,8 @@ def _relative_tables(weights, layer, grids, rules):
     ]
 
 
-# For a type of layer: takes its weights, the new layer, the old and the new grid, and the rules;
-# returns the weights of the new layer.
+# For each type of layer, a function that takes its weights, the new layer, the old and new grids,
+# and the rules, and returns the weights of the new layer.
 RESIZE = {
     AddPositionEmbs: _whole_table,
     AddPositionEmbs2D: _tables_of_axes,

@@ -38,25 +38,25 @@ def ResNet(
 
     Args:
         image_size: Pixels, an int or (height, width), or None for images of any size.
-        resnet_layers: Number of units in each stage: (3, 4, 6, 3) for R50.
-        resnet_width: Factor of the 64 channels of the root and of all widths that follow.
-        num_classes: Number of classes, or None or 0 for features `(B, 2048 · resnet_width)`, given
-            four stages.
-        channels: Channels of the images.
-        classifier_activation: Activation of `head`; None gives logits.
-        head_bias: Initial value of the biases of `head`, whose kernel starts at zero.
-        input_tensor: A Keras tensor that stands for the images, with its own size.
+        resnet_layers: The number of units in each stage: (3, 4, 6, 3) for R50.
+        resnet_width: The factor of all widths, starting with the root's 64 channels.
+        num_classes: The number of classes. None or 0 gives features, `(B, 2048 · resnet_width)`
+            with four stages.
+        channels: The number of channels of the images.
+        classifier_activation: The activation of `head`; None gives logits.
+        head_bias: The initial value of the biases of `head`, whose kernel starts at zero.
+        input_tensor: A Keras tensor to use as the images; it has its own size.
         dtype: The dtype policy of all layers.
         seed: Equal seeds give equal weights on every backend.
-        name: Name of the model.
+        name: The name of the model.
 
     Returns:
         An `ImageModel` with the layers `root_block`, `block1` and so on, `norm-pre-head`, `relu`,
         `avg_pool` and `head`.
 
     Raises:
-        ValueError: An argument is wrong.
-        TypeError: There is no such argument; the message names the right one.
+        ValueError: If an argument is invalid.
+        TypeError: If an argument is unknown; the message names the right one.
 
     Example:
         >>> ResNet(224, (3, 4, 6, 3), 1, num_classes=1000)  # R50x1
@@ -78,10 +78,10 @@ def ResNet(
 
 
 def root_width(resnet_layers, resnet_width) -> int:
-    """Returns the channels of the root.
+    """Returns the number of channels of the root.
 
     Raises:
-        ValueError: `resnet_layers` or `resnet_width` makes no ResNet.
+        ValueError: If `resnet_layers` or `resnet_width` is invalid.
     """
     units = resnet_layers
     if not isinstance(units, (tuple, list)) or not all(type(n) is int and n > 0 for n in units):

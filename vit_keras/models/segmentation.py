@@ -1,4 +1,4 @@
-"""Models that give each pixel a class: a decoder over the blocks of an encoder."""
+"""Models that assign each pixel a class: a decoder over the blocks of an encoder."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from vit_keras.models.image_model import ImageModel
 from vit_keras.models.pyramid import blocks_of, map_of
 from vit_keras.support.tasks import Task
 
-MAPS = 4  # blocks that the multi-level decoder reads
+MAPS = 4  # the number of blocks that the multi-level decoder reads
 DOUBLINGS = 2  # of its resolution, by learned layers
 EPSILON = 1e-6
 
@@ -30,30 +30,30 @@ def segmenter(
 ) -> ImageModel:
     """Builds a model for semantic segmentation from an encoder.
 
-    It maps images `(B, H, W, C)` to the logits of each pixel, `(B, H, W, num_classes)`. The layer
-    `head` starts at zero, and its map is interpolated bilinearly to the size of the images.
+    The model maps images `(B, H, W, C)` to the logits of each pixel, `(B, H, W, num_classes)`. The
+    layer `head` starts at zero, and its map is interpolated bilinearly to the size of the images.
 
     Args:
         model: An encoder of this package with a known image size, such as a `VisionTransformer`
-            with or without a head. What follows its last block is left out, but for the norm.
-        num_classes: Number of classes.
+            with or without a head. Layers after its last block are left out, except the norm.
+        num_classes: The number of classes.
         decoder: "linear" is one dense layer on the normalized last map, as in Segmenter's linear
             decoder (arXiv 2105.05633). "multilevel" adds up projections of four blocks, evenly
             spaced over the depth, as SETR's MLA (arXiv 2012.15840) does, and doubles the map's
-            resolution twice by transposed convolutions, as ViTDet (arXiv 2203.16527) does.
-        width: Width of the multi-level decoder.
-        head_bias: Initial value of the biases of `head`.
-        seed: Seed of the new layers. Equal seeds give equal weights on every backend.
-        name: Name of the model; None for `model`'s.
+            resolution twice with transposed convolutions, as ViTDet (arXiv 2203.16527) does.
+        width: The width of the multi-level decoder.
+        head_bias: The initial value of the biases of `head`.
+        seed: The seed of the new layers. Equal seeds give equal weights on every backend.
+        name: The name of the model; None keeps the name of `model`.
 
     Returns:
-        An `ImageModel` that shares the encoder's weights. Its task is masks. It sees whole
-        pictures: its preprocessing is the encoder's, without a central crop.
-        `with_image_size` makes one for images of another size.
+        An `ImageModel` that shares the encoder's weights. Its task is masks. Its preprocessing is
+        the encoder's, but without a central crop, so it sees whole pictures. `with_image_size`
+        adapts it to another image size.
 
     Raises:
-        ValueError: The model has no blocks, an argument is wrong, or the patches do not divide
-            into whole pixels.
+        ValueError: If the model has no blocks, if an argument is invalid, or if the patches do not
+            divide into whole pixels.
 
     Example:
         >>> encoder = from_variant("S/16", image_size=512, num_classes=None)
@@ -85,7 +85,7 @@ def _has_norm(model):
 
 
 def _multilevel(model, blocks, width, layer):
-    """The sum of projected maps `(B, h, w, width)`, at twice the resolution for each doubling."""
+    """The sum of projected maps `(B, h, w, width)`, upsampled by learned layers."""
     alike = [block for block in blocks if block.stride == blocks[-1].stride]
     chosen = alike if len(alike) <= MAPS else [alike[i] for i in _evenly(len(alike))]
     maps = []
@@ -102,7 +102,7 @@ def _multilevel(model, blocks, width, layer):
 
 
 def _evenly(count):
-    """The last of each of the `MAPS` equal parts of the depth: 2, 5, 8 and 11 of 12 blocks."""
+    """The last block of each of `MAPS` equal ranges of the depth: 2, 5, 8 and 11 of 12 blocks."""
     return [round((part + 1) * count / MAPS) - 1 for part in range(MAPS)]
 
 
@@ -112,7 +112,7 @@ def _doublings(stride):
 
 
 def _doubled(x, width, number, layer):
-    """Doubles the resolution: a transposed convolution of 2x2 pixels, and one of 3x3 after it."""
+    """Doubles the resolution with a transposed 2x2 convolution, followed by a 3x3 convolution."""
     common = {"data_format": "channels_last"}
     up = _with_kernel(layer(f"decoder_up_{number}"), x.shape[-1], width)
     x = keras.layers.Conv2DTranspose(width, 2, 2, **common, **up)(x)

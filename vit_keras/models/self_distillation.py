@@ -22,32 +22,33 @@ GLOBAL_VIEWS = 2
 class SelfDistillation(SeededLayer):
     """Computes the loss of DINO on views of images (arXiv 2104.14294, Algorithm 1).
 
-    The student sees all views, and the teacher the global ones. The loss is the mean cross-entropy
-    between the teacher's distribution over K prototypes for one view and the student's for another
-    view of the same image. No gradient reaches the teacher.
+    The student sees all views, and the teacher only the global ones. The loss is the mean
+    cross-entropy between the teacher's distribution over K prototypes for one view and the
+    student's for another view of the same image. No gradient reaches the teacher.
 
-    Each update begins with what the previous one has left: the teacher's weights move towards the
-    student's, and the center towards the mean of the teacher's last outputs. So an update sees the
-    same teacher and center as in the published order, where both move at the end of an update. The
-    parts of an accumulated update see the same teacher and center, too.
+    Each update begins by finishing the previous one: the teacher's weights move toward the
+    student's, and the center moves toward the mean of the teacher's last outputs. So an update sees
+    the same teacher and center as in the published order, where both move at the end of an update.
+    All batches of an accumulated update also see the same teacher and center.
 
     Args:
         encoder: A functional model from images `(B, H, W, C)` to features `(B, D)`. It becomes the
             teacher and no longer trains; the student is a copy.
-        config: A `DinoConfig`, or its fields.
+        config: A `DinoConfig`, or a dictionary of its fields.
         total_steps: The number of updates of the run.
-        accumulation_steps: The number of calls in training that make an update.
+        accumulation_steps: The number of training calls that make up an update.
         **kwargs: Arguments of `SeededLayer`.
 
     Input shape:
         Global views `(B, 2, H, W, C)` and local views `(B, n, h, w, C)`.
 
     Output shape:
-        `(B, 2)`, float32: the loss of each image, and the entropy of the teacher's distributions,
-        which lies between 0 and log K; both ends mean that the features have collapsed.
+        `(B, 2)`, float32: the loss of each image, and the entropy of the teacher's distributions.
+        The entropy lies between 0 and log K; both ends mean that the features have collapsed.
 
     Raises:
-        ValueError: The encoder has positions in its attention, or the patch does not divide a view.
+        ValueError: If the encoder has positions in its attention, or the patch does not divide a
+            view.
 
     Example:
         ```python
@@ -66,7 +67,7 @@ class SelfDistillation(SeededLayer):
         **kwargs,
     ):
         super().__init__(**{"dtype": "float32", **kwargs})
-        if not isinstance(config, DinoConfig):  # a file has lists for tuples
+        if not isinstance(config, DinoConfig):  # a file has lists instead of tuples
             fields: dict[str, Any] = dict(config)
             fields |= {k: tuple(v) for k, v in config.items() if isinstance(v, list)}
             config = DinoConfig(**fields)
@@ -80,7 +81,7 @@ class SelfDistillation(SeededLayer):
             PrototypeHead(*sizes, seed=self.fold_in("head"), dtype=policy, name=name)
             for name in ("teacher_head", "student_head")
         )
-        # TensorFlow ignores a value that a model already has, whatever its layers have in a file.
+        # On TensorFlow, setting `trainable` to a model's current value does not reach its layers.
         for trains, networks in ((False, (encoder, self.teacher_head)), (True, (self.student,))):
             for layer in (layer for network in networks for layer in sublayers(network)):
                 layer.trainable = trains
@@ -134,7 +135,7 @@ class SelfDistillation(SeededLayer):
         return first + (last - first) * share
 
     def _begin_update(self):
-        """Moves the teacher and the center, at the first part of each update but the first one."""
+        """Moves the teacher and the center when an update other than the first begins."""
         update, part = self.calls // self.accumulation_steps, self.calls % self.accumulation_steps
         is_due = ops.logical_and(update > 0, ops.equal(part, 0))
         rate = 1 - self.momentum(ops.cast(update, "float32") - 1)
@@ -148,7 +149,7 @@ class SelfDistillation(SeededLayer):
 
     @property
     def variable_pairs(self) -> list[tuple]:
-        """Each variable of the teacher, with the student's that it follows."""
+        """Each variable of the teacher, paired with the student's variable that it follows."""
         teacher = [*self.teacher.weights, *self.teacher_head.weights]
         return list(zip(teacher, [*self.student.weights, *self.student_head.weights]))
 
@@ -174,13 +175,14 @@ class SelfDistillation(SeededLayer):
 def with_shared_layers(
     model: keras.Model, image_size: tuple[int, int], interpolation: str = "bicubic"
 ) -> keras.Model:
-    """Makes a model of the same layers for images of another size.
+    """Makes a model with the same layers for images of another size.
 
-    Positions that are added to the tokens are interpolated inside the model, so that training one
-    of the models trains the other.
+    Positions that are added to the tokens are interpolated inside the new model, so training either
+    model trains the other.
 
     Raises:
-        ValueError: The model has positions in its attention, or the patch does not divide the size.
+        ValueError: If the model has positions in its attention, or the patch does not divide the
+            size.
     """
     embedding = next(layer for layer in model.layers if isinstance(layer, PatchEmbedding))
     grids = patch_grid(model), embedding.grid(image_size)
@@ -213,5 +215,5 @@ def _merge(views):
 
 
 def _split(outputs, views):
-    """`(B·n, K)` -> `(B, n, K)` in float32, for n of `views`."""
+    """`(B·n, K)` -> `(B, n, K)` in float32, with n from `views`."""
     return ops.cast(ops.reshape(outputs, (-1, views.shape[1], outputs.shape[-1])), "float32")

@@ -1,4 +1,4 @@
-"""Models that are made from a built model and share its weights: intermediates, attention."""
+"""Models made from a built model that share its weights: intermediates, attention."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,7 +17,7 @@ from vit_keras.layers.base import check_choice
 from vit_keras.models.description import copy_description
 from vit_keras.models.image_model import ImageModel
 
-# The layers that a backbone is made of.
+# The layers that form a backbone.
 BACKBONE = (EncoderBlock, PatchEmbedding, ResNetStage, RootBlock, StdConv)
 
 
@@ -25,7 +25,7 @@ def backbone_of(model: keras.Model) -> keras.Model:
     """Returns the model that holds the blocks: `model` itself, or the one that it calls first.
 
     Raises:
-        ValueError: There are several inside `model`, or other layers come before the only one. The
+        ValueError: If `model` contains several, or if other layers come before the only one. The
             message names them.
 
     Example:
@@ -39,14 +39,14 @@ def backbone_of(model: keras.Model) -> keras.Model:
     if others or not is_first:
         why = "it holds several" if others else "other layers come before it"
         raise ValueError(
-            "A model inside of another model must be the only backbone and read the images first. "
+            "A model inside another model must be the only backbone and read the images first. "
             f"Received: model {model.name!r}, where {why}. Pass the backbone: {', '.join(places)}"
         )
     return backbone
 
 
 def nested_backbones(model: keras.Model) -> dict[str, tuple[keras.Model, bool]]:
-    """The backbones inside a model that has no blocks itself, by how to get them.
+    """The backbones inside a model that has no blocks itself, keyed by how to access them.
 
     Returns:
         `{'model.get_layer("…")': (backbone, whether it reads the images first)}`.
@@ -68,7 +68,7 @@ def _nested(model, place, first) -> Iterator[tuple[str, tuple[keras.Model, bool]
 
 
 def intermediates(model: keras.Model) -> keras.Model:
-    """Makes a model that puts out the result of every layer, from the embedding to the logits.
+    """Makes a model that outputs the result of every layer, from the embedding to the logits.
 
     Args:
         model: A functional model, or one that calls such a model first.
@@ -89,9 +89,9 @@ def intermediates(model: keras.Model) -> keras.Model:
 
 
 def attention_maps(model: keras.Model) -> keras.Model:
-    """Makes a model that puts out the attention weights of all layers (Eq. 6).
+    """Makes a model that outputs the attention weights of all layers (Eq. 6).
 
-    Row q of a map sums to 1 and says how much token q takes from each token. A class token comes
+    Row q of a map sums to 1 and tells how much token q takes from each token. A class token comes
     first.
 
     Args:
@@ -102,7 +102,7 @@ def attention_maps(model: keras.Model) -> keras.Model:
         `(B, layers, heads, N, N)`.
 
     Raises:
-        ValueError: The model has no `EncoderBlock`, or one that attends within windows.
+        ValueError: If the model has no `EncoderBlock`, or one that attends within windows.
 
     Example:
         >>> attention_maps(model).predict(images).shape
@@ -132,11 +132,11 @@ def attention_maps(model: keras.Model) -> keras.Model:
 
 
 def refuse_windows(model: keras.Model, subject: str) -> None:
-    """Raises ValueError for a model whose blocks do not all attend to all tokens.
+    """Raises ValueError unless all blocks of a model attend to all tokens.
 
     Args:
         model: A functional model.
-        subject: What needs attention between all tokens, as the message's subject, in the plural.
+        subject: The plural noun that the message says needs attention between all tokens.
     """
     if blocks := windowed_blocks(model.layers):
         raise ValueError(
@@ -148,7 +148,7 @@ def refuse_windows(model: keras.Model, subject: str) -> None:
 
 
 def windowed_blocks(layers: list[keras.layers.Layer]) -> list[EncoderBlock]:
-    """Returns those of some layers that are blocks and attend within windows."""
+    """Returns the blocks among `layers` that attend within windows."""
     blocks = [layer for layer in layers if isinstance(layer, EncoderBlock)]
     return [block for block in blocks if block.options.window_size is not None]
 
@@ -156,7 +156,7 @@ def windowed_blocks(layers: list[keras.layers.Layer]) -> list[EncoderBlock]:
 def patch_grid(model: keras.Model) -> tuple[int, int]:
     """Returns the rows and columns of the patches that a model cuts its input into.
 
-    In a hybrid the patches are cut from the feature map of the ResNet.
+    In a hybrid, the patches are cut from the feature map of the ResNet.
 
     Args:
         model: A functional model with one `PatchEmbedding` layer.
@@ -165,7 +165,7 @@ def patch_grid(model: keras.Model) -> tuple[int, int]:
         (rows, columns).
 
     Raises:
-        ValueError: The model has no `PatchEmbedding`, or several.
+        ValueError: If the model has no `PatchEmbedding`, or several.
 
     Example:
         >>> patch_grid(vit_keras.models.from_variant("Ti/16", image_size=(96, 224), num_classes=10))
@@ -196,15 +196,15 @@ def attention_rollout(attention: np.ndarray, heads: str = "mean") -> np.ndarray:
     identity for the residual connection, scales the rows to sum to 1, and multiplies the layers.
 
     Args:
-        attention: Attention weights `(B, L, H, N, N)` of images, layers, heads, queries and keys,
-            as the model of `attention_maps` puts them out.
+        attention: Attention weights `(B, L, H, N, N)` for images, layers, heads, queries and keys,
+            as the model from `attention_maps` outputs them.
         heads: How to join the heads: by their "mean" or their "max".
 
     Returns:
         An array `(B, N, N)` whose rows sum to 1. Row q belongs to token q of the last layer.
 
     Raises:
-        ValueError: `heads` is neither "mean" nor "max".
+        ValueError: If `heads` is neither "mean" nor "max".
 
     Example:
         >>> attention = attention_maps(model).predict(images)
@@ -221,18 +221,18 @@ def attention_rollout(attention: np.ndarray, heads: str = "mean") -> np.ndarray:
 
 
 def split_frozen(model: keras.Model) -> tuple[keras.Model, keras.Model]:
-    """Splits a model before its first layer that trains.
+    """Splits a model before its first trainable layer.
 
     Args:
-        model: A functional model whose layers follow one another. Its first layers are frozen.
+        model: A functional model whose layers form a chain. Its first layers are frozen.
 
     Returns:
-        The frozen layers, from images to features, which share the weights of `model`; and the
-        other layers, from features to the output, with copies of their weights.
+        Two models: the frozen layers, from images to features, which share the weights of `model`;
+        and the other layers, from features to the output, with copies of their weights.
 
     Raises:
-        ValueError: The first layer with weights trains, no layer trains, or the layers that train
-            are not a chain.
+        ValueError: If the first layer with weights is trainable, if no layer is trainable, or if
+            the trainable layers do not form a chain.
 
     Example:
         ```python
@@ -271,7 +271,7 @@ def _follows(layer, before):
 
 
 def _copy(layers, features, model):
-    """Copies a chain of layers with their weights, and which of them train."""
+    """Copies a chain of layers with their weights and trainable flags."""
     x = start = keras.Input(features.shape[1:], dtype=features.dtype, name="features")
     for layer in layers:
         copy = type(layer).from_config(layer.get_config())
@@ -283,10 +283,10 @@ def _copy(layers, features, model):
 
 
 def scale_head(model: keras.Model, scale, offset=0.0) -> keras.Model:
-    """Multiplies a model's outputs by `scale` and adds `offset`, by its head's weights.
+    """Multiplies a model's outputs by `scale` and adds `offset`, through its head's weights.
 
     Args:
-        model: A model that ends in its linear `head`, or in the mean of `head` and `head_dist`; it
+        model: A model that ends in its linear `head`, or in the mean of `head` and `head_dist`. It
             is changed in place.
         scale: One factor, or one for each of the K outputs, `(K,)`.
         offset: One number, or one for each output.
@@ -295,7 +295,7 @@ def scale_head(model: keras.Model, scale, offset=0.0) -> keras.Model:
         `model`.
 
     Raises:
-        ValueError: The model does not end in a linear layer called `head`.
+        ValueError: If the model does not end in a linear layer called `head`.
 
     Example:
         >>> logits = model.predict(images)
@@ -309,7 +309,7 @@ def scale_head(model: keras.Model, scale, offset=0.0) -> keras.Model:
     linear = keras.activations.linear
     if heads[0].name != "head" or any(getattr(h, "activation", None) is not linear for h in heads):
         raise ValueError(
-            "Outputs are scaled by the weights of a linear last layer `head`. "
+            "Scaling the outputs needs a linear last layer `head`. "
             f"Received: model {model.name!r}, which ends in {last.name!r}"
         )
     scale = np.asarray(scale, "float64")

@@ -69,47 +69,48 @@ def VisionTransformer(
 
     Args:
         image_size: Pixels, an int or (height, width); None with an `input_tensor`.
-        patch_size: Pixels, an int or (height, width), which must divide `image_size`.
-        hidden_size: Width D of the tokens.
-        num_layers: Number of encoder blocks.
-        num_heads: Number of attention heads, which must divide `hidden_size`.
-        mlp_dim: Width of the hidden layer of each MLP.
-        num_classes: Number of classes, or None or 0 for features `(B, D)`.
-        classifier: What the classifier reads: the class token ("token"), the mean of the tokens
-            ("gap"), the same mean taken before `encoder_norm` as in timm ("gap_norm"), an
-            attention pool ("map"), the class token beside the mean of the patches, 2D wide
-            ("token_gap"), or the class token and DeiT's distillation token, with a head each
-            ("distilled"; arXiv 2012.12877). The logits are then the mean of both heads', and the
-            features are the class token's. Means are over the patches.
-        representation_size: Width of the pre-training head `pre_logits` with tanh, or None for no
-            such layer.
+        patch_size: Pixels, an int or (height, width). It must divide `image_size`.
+        hidden_size: D, the width of the tokens.
+        num_layers: The number of encoder blocks.
+        num_heads: The number of attention heads. It must divide `hidden_size`.
+        mlp_dim: The width of the hidden layer of each MLP.
+        num_classes: The number of classes; None or 0 gives features `(B, D)`.
+        classifier: What the classifier reads: the class token ("token"), the mean of the patches
+            ("gap"), the same mean taken before `encoder_norm` as in timm ("gap_norm"), an attention
+            pool ("map"), the class token beside the mean of the patches, 2D wide ("token_gap"), or
+            the class token and DeiT's distillation token, each with its own head ("distilled";
+            arXiv 2012.12877). "distilled" gives the mean of both heads' logits, and its features
+            come from the class token.
+        representation_size: The width of the pre-training layer `pre_logits` with tanh, or None for
+            no such layer.
         position_embedding: "learned", "none", "learned_2d" (for columns and rows), "sincos2d"
-            (fixed), "relative" (1-D, learned in the attention of each block) or "rope2d" (rotary)
-            (Appendix D.4, Table 8), "relative_2d" (BEiT's biases of attention), or
-            "learned_relative_2d" for BEiT's and learned ones. The option `rope` adds rotary
-            positions to any of them.
-        position_embedding_at: Where added embeddings go: once before the blocks ("stem"), before
-            every block with weights of its own ("every"), or with the same weights ("shared").
-        dropout_rate: Dropout after the embedding and after dense layers other than the query, key
-            and value projections.
-        attention_dropout_rate: Dropout of the attention weights.
-        stochastic_depth_rate: Rate at which the last block drops its residual branches. The rates
-            of the blocks grow linearly from 0.
-        patch_keep_rate: Share of an image's patches that a training step sees (`PatchDropout`).
-        gelu: "exact" (erf), "tanh", the approximation of the published Flax code, or "quick",
-            OpenAI's.
-        layer_norm_epsilon: Added to the variance by layer normalization.
-        channels: Channels of the images.
-        classifier_activation: Activation of `head`; None gives logits.
-        head_bias: Initial value of the biases of `head`, whose kernel starts at zero.
-        rematerialize: Whether to compute the activations of the blocks again in the backward pass,
-            which saves memory for a third more work.
-        input_tensor: A Keras tensor that stands for the images, with its own size.
+            (fixed), "relative" (1-D, learned in the attention of each block), "rope2d" (rotary)
+            (Appendix D.4, Table 8), "relative_2d" (BEiT's attention biases), or
+            "learned_relative_2d" for both BEiT's biases and learned embeddings. The option `rope`
+            adds rotary positions to any of them.
+        position_embedding_at: Where to add embeddings: once before the blocks ("stem"), or before
+            every block, with separate weights ("every") or the same weights ("shared").
+        dropout_rate: The dropout rate after the embedding and after dense layers other than the
+            query, key and value projections.
+        attention_dropout_rate: The dropout rate of the attention weights.
+        stochastic_depth_rate: The rate at which the last block drops its residual branches. The
+            blocks' rates grow linearly from 0.
+        patch_keep_rate: The fraction of an image's patches that a training step sees
+            (`PatchDropout`).
+        gelu: "exact" (erf), "tanh" (the published Flax code's approximation), or "quick"
+            (OpenAI's).
+        layer_norm_epsilon: The number that layer normalization adds to the variance.
+        channels: The number of channels of the images.
+        classifier_activation: The activation of `head`; None gives logits.
+        head_bias: The initial value of the biases of `head`, whose kernel starts at zero.
+        rematerialize: Whether the backward pass computes the activations of the blocks again, which
+            saves memory and costs a third more work.
+        input_tensor: A Keras tensor to use as the images; it has its own size.
         dtype: The dtype policy of all layers, such as "mixed_bfloat16".
-        seed: Equal seeds give equal weights on every backend. None draws a seed from the
-            generator that `keras.utils.set_random_seed` sets.
-        name: Name of the model.
-        **options: The fields of `ViTOptions`, by which other families differ: `layer_scale`,
+        seed: Equal seeds give equal weights on every backend. None draws a seed from the generator
+            that `keras.utils.set_random_seed` sets.
+        name: The name of the model.
+        **options: The fields of `ViTOptions`, in which other families differ: `layer_scale`,
             `num_registers`, `pre_norm`, `rope`, `qk_norm`, `mlp`, `window_size` and so on.
 
     Returns:
@@ -118,9 +119,9 @@ def VisionTransformer(
         `head`. The distillation token is `dist`, and its head `head_dist`.
 
     Raises:
-        ValueError: `patch_size` does not divide `image_size`, `num_heads` does not divide
-            `hidden_size`, or another argument is wrong.
-        TypeError: There is no such argument; the message names the right one.
+        ValueError: If `patch_size` does not divide `image_size`, if `num_heads` does not divide
+            `hidden_size`, or if another argument is invalid.
+        TypeError: If an argument is unknown; the message names the right one.
 
     Example:
         >>> model = VisionTransformer(224, 16, 768, 12, 12, 3072, num_classes=1000)  # ViT-B/16
@@ -185,7 +186,7 @@ def _check_global_blocks(indices, num_layers):
 def _check_two_heads(representation_size, classifier_activation):
     if representation_size is not None or classifier_activation is not None:
         raise ValueError(
-            "The two heads of `classifier` 'distilled' read their tokens themselves and give "
+            "The two heads of `classifier` 'distilled' read their tokens directly and give "
             "logits, so `representation_size` and `classifier_activation` must be None. Received: "
             f"representation_size={representation_size}, "
             f"classifier_activation={classifier_activation!r}"
@@ -195,7 +196,7 @@ def _check_two_heads(representation_size, classifier_activation):
 def _encode(x, positions, stochastic_depth_rate, block, design, layer):
     """Applies the blocks (Eq. 2 and 3), one for each entry of `positions`.
 
-    An entry is the layer that adds to the block's input, or None. The first is applied before.
+    An entry is the layer that adds to the block's input, or None. The first one is already applied.
     """
     for i, add in enumerate(positions):
         x = x if add is None or i == 0 else add(x)

@@ -1,4 +1,4 @@
-"""Classifiers from embeddings of texts, for models that were trained with a text tower."""
+"""Classifiers built from text embeddings, for models that were trained with a text tower."""
 
 from collections.abc import Sequence
 
@@ -24,27 +24,28 @@ def head_from_text(
 ) -> ImageModel:
     """Builds a classifier whose classes are texts (CLIP, arXiv 2103.00020, Section 3.1.2).
 
-    The logit of a class is `scale` times the cosine between the embeddings of the image and of the
-    text, plus `bias`. All of this becomes the weights of an ordinary linear `head`, so the
-    classifier is saved, evaluated and exported as any other.
+    The logit of a class is `scale` times the cosine between the image's and the text's embeddings,
+    plus `bias`. All of this becomes the weights of an ordinary linear `head`, so the classifier is
+    saved, evaluated and exported like any other.
 
     Args:
-        model: The image tower, whose outputs `(B, E)` are embeddings of images: CLIP's with its
+        model: The image tower, whose outputs `(B, E)` are image embeddings: CLIP's with its
             projection, or SigLIP's without a head.
-        embeddings: The embeddings of K texts by the text tower of the same model, `(K, E)`. Their
+        embeddings: The embeddings of K texts from the same model's text tower, `(K, E)`. Their
             lengths have no effect.
-        scale: What cosines are multiplied by: the exponential of the model's `logit_scale`.
-        bias: What is added to each logit: SigLIP's `logit_bias`.
-        labels: The names of the K classes; None for none.
-        activation: "softmax" where one of the texts fits an image, as in CLIP, or "sigmoid" where
-            any number of them does, as in SigLIP (arXiv 2303.15343). It decides the model's `task`.
+        scale: The factor of the cosines: the exponential of the model's `logit_scale`.
+        bias: The number to add to each logit: SigLIP's `logit_bias`.
+        labels: The names of the K classes, or None.
+        activation: "softmax" if exactly one of the texts fits an image, as in CLIP, or "sigmoid" if
+            any number of them may, as in SigLIP (arXiv 2303.15343). It determines the model's
+            `task`.
 
     Returns:
         An `ImageModel` that gives logits `(B, K)` and shares the weights of `model`.
 
     Raises:
-        ValueError: The model gives no embeddings, an array has another shape or a text without
-            direction, or there are not as many labels as texts.
+        ValueError: If the model gives no embeddings, if an array has the wrong shape or a zero
+            embedding, or if the numbers of labels and texts differ.
 
     Example:
         >>> tower = VisionTransformer(
@@ -72,15 +73,15 @@ def head_from_text(
 
 
 def _embeddings_of(model):
-    """The output of a tower, whose projection is renamed so that the classifier can be `head`."""
+    """The output of a tower, with its projection renamed so that the classifier can be `head`."""
     last = operation_of(model.output)
     if last.name != "head" and len(model.output.shape) == 2:
         return model.output
     if last.name != "head" or last.use_bias or last.activation is not keras.activations.linear:
         raise ValueError(
-            "A classifier of texts is made from an image tower, whose outputs (B, E) are "
-            "embeddings: of CLIP with its projection, which has no bias, or of SigLIP without a "
-            f"head. Received: model {model.name!r} with outputs {model.output_shape}, which ends "
+            "A text classifier needs an image tower whose outputs (B, E) are embeddings: "
+            "CLIP's with its projection, which has no bias, or SigLIP's without a head. "
+            f"Received: model {model.name!r} with outputs {model.output_shape}, which ends "
             f"in {last.name!r}"
         )
     projection = keras.layers.Dense.from_config({**last.get_config(), "name": "projection"})
@@ -90,11 +91,11 @@ def _embeddings_of(model):
 
 
 def _directions(embeddings, size):
-    """Embeddings of length 1, in float64."""
+    """Embeddings scaled to length 1, in float64."""
     texts = np.asarray(embeddings, "float64")
     if texts.ndim != 2 or not len(texts) or texts.shape[1] != size:
         raise ValueError(
-            f"`embeddings` must have shape (K, {size}), since the images' have {size} numbers. "
+            f"`embeddings` must have shape (K, {size}), as image embeddings have {size} numbers. "
             f"Received: shape {texts.shape}. Make them with the text tower of the same model"
         )
     lengths = np.linalg.norm(texts, axis=1, keepdims=True)

@@ -1,10 +1,10 @@
 """Reads exported files: each format in its own runtime, behind one interface.
 
-It needs NumPy and the runtimes alone. As a program,
+This module needs only NumPy and the runtimes. As a program,
 
     python -P runtimes/__init__.py THREADS IMAGES.npy FILE ...
 
-prints the milliseconds that each file takes for one call, as JSON.
+prints, as JSON, the milliseconds that each file takes for one call.
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ class ExportedModel:
     """An opened file: call it with images `(N, H, W, C)` to get outputs `(N, K)`.
 
     Attributes:
-        run: A function that does the same for `batch` images.
+        run: A function that does the same for exactly `batch` images.
         dtype: The type of the images, as NumPy names it.
         input_shape: (H, W, C).
-        num_outputs: K; of no meaning for a file that returns masks `(B, H, W)`.
-        batch: Images that the file takes in a call; None for any number.
+        num_outputs: K; meaningless for a file that returns masks `(B, H, W)`.
+        batch: The number of images that the file takes per call; None for any number.
     """
 
     run: Callable[[np.ndarray], np.ndarray]
@@ -53,7 +53,7 @@ class ExportedModel:
 
 
 def _exported_model(run, dtype, input_shape, num_outputs):
-    """`input_shape` is `(B, H, W, C)`, where a runtime writes a name, None or -1 for any B."""
+    """Makes an `ExportedModel`; B in `input_shape` is a name, None or -1 if it may be any size."""
     batch, *sides = input_shape
     is_fixed = isinstance(batch, (int, np.integer)) and batch > 0
     sides = tuple(int(side) for side in sides)
@@ -62,9 +62,9 @@ def _exported_model(run, dtype, input_shape, num_outputs):
 
 
 def _place_of_answer(shapes) -> int:
-    """The place of the output `(B, K)` or `(B, H, W, K)`; attention `(B, h, w)` may be another.
+    """The index of the output `(B, K)` or `(B, H, W, K)`; there may also be attention `(B, h, w)`.
 
-    Masks `(B, H, W)` are an output alone.
+    Masks `(B, H, W)` are the only output of their file.
     """
     return next((place for place, shape in enumerate(shapes) if len(shape) in (2, 4)), 0)
 
@@ -80,7 +80,7 @@ def _require(module, extra, path):
 
 
 def saved_model(path, threads=None) -> ExportedModel:
-    """Opens a SavedModel in TensorFlow, without Keras. The process sets the threads."""
+    """Opens a SavedModel in TensorFlow, without Keras. The number of threads is process-wide."""
     tf = _require("tensorflow", "tensorflow", path)
     loaded = tf.saved_model.load(os.fspath(path))
     serve = loaded.signatures["serving_default"]
@@ -115,7 +115,7 @@ def litert(path, threads=None) -> ExportedModel:
 def litert_interpreter(path, threads=None, allocate=True):
     """Opens a TFLite file in LiteRT's interpreter.
 
-    Allocation hands the graph to XNNPACK. Without it, the graph is as the file has it.
+    Allocation passes the graph to XNNPACK. Without it, the graph stays as in the file.
     """
     runtime = _require("ai_edge_litert.interpreter", "runtimes", path)
     interpreter = runtime.Interpreter(os.fspath(path), num_threads=threads)
@@ -125,7 +125,7 @@ def litert_interpreter(path, threads=None, allocate=True):
 
 
 def delegate_partitions(path) -> int:
-    """The parts of a TFLite file's graph that XNNPACK runs: 1 if nothing interrupts it."""
+    """The number of subgraphs of a TFLite file that XNNPACK runs: 1 if nothing interrupts it."""
     names = [op["op_name"] for op in litert_interpreter(path)._get_ops_details()]
     return names.count("DELEGATE")
 
@@ -147,7 +147,7 @@ def onnx(path, threads=None) -> ExportedModel:
 
 
 def openvino(path, threads=None) -> ExportedModel:
-    """Opens an OpenVINO file on the CPU, in float32: its default may be bfloat16, less exact."""
+    """Opens an OpenVINO file on the CPU, in float32: its default may be the less exact bfloat16."""
     core = _require("openvino", "openvino", path).Core()
     options = {"INFERENCE_PRECISION_HINT": "f32"}
     if threads:
@@ -161,7 +161,7 @@ def openvino(path, threads=None) -> ExportedModel:
 
 
 def pt2(path, threads=None) -> ExportedModel:
-    """Opens an exported program of PyTorch."""
+    """Opens an exported PyTorch program."""
     torch = _require("torch", "torch", path)
     if threads:
         torch.set_num_threads(threads)
@@ -188,7 +188,7 @@ RUNTIMES = {
 
 
 def format_of(path: str | os.PathLike) -> str | None:
-    """The key of `RUNTIMES` for what lies at `path`; None if it is no exported file."""
+    """The key of `RUNTIMES` for the file at `path`; None if it is not an exported file."""
     path = pathlib.Path(path)
     if (path / "saved_model.pb").is_file():
         return SAVED_MODEL
@@ -199,14 +199,14 @@ def open(path: str | os.PathLike, threads: int | None = None) -> ExportedModel:
     """Opens an exported file in its runtime.
 
     Args:
-        path: A `.tflite`, `.onnx`, `.xml` (OpenVINO) or `.pt2` file, or a SavedModel's folder.
+        path: A `.tflite`, `.onnx`, `.xml` (OpenVINO) or `.pt2` file, or a SavedModel folder.
         threads: The number of threads; None for the runtime's default.
 
     Returns:
         An `ExportedModel`, a function of images.
 
     Raises:
-        ValueError: If `path` is no such file, or is damaged.
+        ValueError: If `path` is not such a file, or is damaged.
         ImportError: If the runtime is not installed.
 
     Example:
@@ -226,15 +226,15 @@ def open(path: str | os.PathLike, threads: int | None = None) -> ExportedModel:
         return RUNTIMES[key](path, threads)
     except ImportError:
         raise
-    except Exception as error:  # each runtime has its own
+    except Exception as error:  # each runtime has its own error class
         raise ValueError(
-            f"{os.fspath(path)!r} cannot be opened: it is damaged, or no exported model "
+            f"{os.fspath(path)!r} cannot be opened: it is damaged, or not an exported model "
             f"({' '.join(str(error).split())})"
         ) from error
 
 
 def milliseconds(run, images: np.ndarray, rounds: int = 20) -> float:
-    """The median time of `run(images)` over `rounds` calls, after two calls to warm up."""
+    """The median time of `run(images)` over `rounds` calls, after two warm-up calls."""
     times = []
     for _ in range(rounds + WARM_UP_CALLS):
         start = time.perf_counter()

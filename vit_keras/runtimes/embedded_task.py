@@ -1,4 +1,4 @@
-"""What a model's outputs mean, inside exported files, which may be moved without their manifest."""
+"""The meaning of a model's outputs, stored inside exported files, which may lose their manifest."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ KEY = "vit_keras.task"  # among the metadata of an ONNX file
 
 
 class Note(TypedDict):
-    """What an exported file says of itself."""
+    """The description that an exported file holds of itself."""
 
     task: NotRequired[Task]
     names: NotRequired[list[str] | None]
@@ -29,13 +29,13 @@ class Note(TypedDict):
 def write_task(
     path: str | os.PathLike, task: Task, names: Sequence[str], output: str, **depth: Any
 ) -> None:
-    """Writes what the outputs mean into a TFLite, ONNX or SavedModel file, and what its pixels are.
+    """Writes the meaning of the outputs and pixels into a TFLite, ONNX or SavedModel file.
 
-    Files of other formats are left as they are.
+    Files in other formats are not changed.
 
     Args:
         path: The exported file or folder.
-        task: What the outputs mean.
+        task: The meaning of the outputs.
         names: The names of the outputs.
         output: What the file returns, such as "softmax" or "logits".
         **depth: The "levels" of pixels and the "bands" of files, as in `Preprocessing`.
@@ -47,11 +47,11 @@ def write_task(
 
 
 def read_task(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads what `write_task` wrote.
+    """Reads the data that `write_task` wrote.
 
     Returns:
-        The arguments of the `Task` as "task", the "names", and the "output"; {} for a file that
-        does not hold them.
+        The arguments of the `Task` as "task", the "names", and the "output"; {} if the file does
+        not hold them.
     """
     format = format_of(path)
     text = FORMATS[format][1](pathlib.Path(path)) if format in FORMATS else None

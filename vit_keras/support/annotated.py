@@ -1,4 +1,4 @@
-"""Checks of arguments, and of values from JSON against the annotations of what they become."""
+"""Checks of arguments, and of values from JSON against annotated types."""
 
 import dataclasses
 import functools
@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 LARGEST_INT = 2**31  # of sizes and counts
-LARGEST_FLOAT = 1e30  # whose products still are float32
+LARGEST_FLOAT = 1e30  # products of such numbers still fit into float32
 
 
 def pair(value, name: str) -> tuple[int, int]:
@@ -31,24 +31,24 @@ def pair(value, name: str) -> tuple[int, int]:
 
 
 def check_choice(value, choices, name: str) -> None:
-    """Raises ValueError unless `value` is one of `choices`, whatever its type is."""
+    """Raises ValueError unless `value`, of any type, is one of `choices`."""
     if not isinstance(value, Hashable) or value not in choices:
         allowed = ", ".join(map(repr, choices))
         raise ValueError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}")
 
 
 def check_annotated(values: Mapping[str, Any], annotated: Callable) -> None:
-    """Checks that values have the types that a function's arguments or a class's fields have.
+    """Checks that values have the types of a function's arguments or of a class's fields.
 
-    A list stands for a tuple, and an object for a dataclass, as JSON has them. Names without an
-    annotation are left alone.
+    As in JSON, a list may replace a tuple, and an object may replace a dataclass. Names without an
+    annotation are not checked.
 
     Args:
         values: `{name of the argument: value}`.
         annotated: A function or a dataclass.
 
     Raises:
-        ValueError: A value has another type, or is a number beyond all sizes.
+        ValueError: If a value has another type, or is a number that is too large.
     """
     for name, hint in _hints(annotated).items():
         if name in values and not fits(values[name], hint):
@@ -76,7 +76,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value is a text that can be written, which half a surrogate pair cannot."""
+    """Whether a value is a text that can be encoded; lone surrogates cannot."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
@@ -84,17 +84,17 @@ def is_text(value: Any) -> bool:
 
 
 def is_int(value: Any) -> bool:
-    """Whether a value is a whole number of a size that counts have."""
+    """Whether a value is a whole number in the range of counts."""
     return _is(value, numbers.Integral) and abs(value) < LARGEST_INT
 
 
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number."""
-    return _is(value, numbers.Real) and abs(value) < LARGEST_FLOAT  # NaN is less than nothing
+    return _is(value, numbers.Real) and abs(value) < LARGEST_FLOAT  # False for NaN
 
 
 def short(value: Any) -> str:
-    """Returns a text of a value that fits into a message, whatever the value is."""
+    """Returns a text for any value that fits into a message."""
     return reprlib.repr(value)
 
 
@@ -136,19 +136,20 @@ def _name(hint):
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
-Rule = tuple[str, Callable[[Any], bool], str]  # a field, what holds of its values, and in words
+Rule = tuple[str, Callable[[Any], bool], str]  # a field, a test of its values, and its wording
 
 
 def check_rules(config: Any, section: str | None, rules: Iterable[Rule]) -> None:
-    """Checks the fields of a configuration; None passes every rule.
+    """Checks the fields of a configuration. The value None satisfies every rule.
 
     Args:
         config: The dataclass of a section, or `Config`.
-        section: Its name in `Config`, which begins the option's name; None for `Config` itself.
+        section: The section's name in `Config`, which prefixes the option; None for `Config`
+            itself.
         rules: A row for each field.
 
     Raises:
-        ValueError: If a rule does not hold.
+        ValueError: If a field breaks its rule.
     """
     prefix = f"{section}." if section else ""
     for name, holds, rule in rules:
@@ -163,7 +164,7 @@ def check_defaults(run: Any, names: Iterable[str], where: str) -> None:
     Args:
         run: The `Config`.
         names: The dotted names of the fields.
-        where: What other field this depends on, and why, for the message.
+        where: The option that requires these defaults, and the reason, for the message.
 
     Raises:
         ValueError: If some do not. The message names all of them.

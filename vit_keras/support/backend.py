@@ -1,4 +1,4 @@
-"""Chooses an installed backend before Keras is imported, which then cannot change it."""
+"""Chooses an installed backend before Keras is imported; afterward it cannot change."""
 
 import difflib
 import os
@@ -13,7 +13,7 @@ BACKENDS = ("tensorflow", "jax", "torch")
 
 
 class KerasFile(TypedDict):
-    """What Keras' configuration file must hold."""
+    """The required content of Keras' configuration file."""
 
     backend: str
 
@@ -21,11 +21,11 @@ class KerasFile(TypedDict):
 def choose() -> None:
     """Sets `KERAS_BACKEND` to an installed backend if Keras' default is not installed.
 
-    A backend that the user names in `KERAS_BACKEND` stays, and so does one that Keras uses already.
+    A backend that the user names in `KERAS_BACKEND`, or that Keras already uses, is kept.
 
     Raises:
-        ValueError: If it is another than these three.
-        ImportError: If the backend that `KERAS_BACKEND` names is not installed, or none is.
+        ValueError: If the backend is not one of the three.
+        ImportError: If the backend in `KERAS_BACKEND` is not installed, or if none is.
     """
     if "keras" in sys.modules:
         return
@@ -53,9 +53,9 @@ def name() -> str:
 
 
 def _default():
-    """The backend in Keras' configuration file, which Keras writes when it is first imported."""
+    """The backend in Keras' configuration file, which Keras writes on first import."""
     folder = os.environ.get("KERAS_HOME") or pathlib.Path.home() / ".keras"
     try:
         return read_json(pathlib.Path(folder, "keras.json"), KerasFile)["backend"]
-    except (OSError, ValueError):  # Keras says what is wrong with it
+    except (OSError, ValueError):  # Keras reports the error
         return BACKENDS[0]

@@ -1,7 +1,7 @@
-"""What a command's process does before Keras is imported, and how it ends.
+"""Prepares a command's process before Keras is imported, and ends it.
 
 `vit_keras/__init__.py` imports this module first, because a package is imported before its
-commands are. The process of a library's user is left as it is.
+commands. The process of a library user is not changed.
 """
 
 import atexit
@@ -27,13 +27,13 @@ from typing import Any
 from vit_keras.support import backend
 
 INTERRUPTED = 128 + signal.SIGINT  # the exit code that a shell reports after Ctrl-C
-# What TensorFlow logs as it is imported, whatever level the environment sets.
+# TensorFlow logs these lines when it is imported, whatever level the environment sets.
 _GREETING = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog|I\d{4} [\d:.]+ |INFO: Created Tensor"
 )
 _M_ARENA_MAX = -8  # of glibc's malloc.h
-OPTIONAL = ("matplotlib", "pandas", "sklearn")  # packages that Keras imports where it finds them
-_ROOT = pathlib.Path(__file__).parents[2]  # of the checkout, where the scripts stand
+OPTIONAL = ("matplotlib", "pandas", "sklearn")  # packages that Keras imports if installed
+_ROOT = pathlib.Path(__file__).parents[2]  # of the checkout, which holds the scripts
 _exit_code: int | None = None  # None until `vit_keras.commands.main` begins
 
 
@@ -47,7 +47,7 @@ def is_command() -> bool:
 
 
 def spelled(command: str) -> str:
-    """How a user of this interpreter writes a command line that begins with `vit-keras`."""
+    """The form in which a user of this interpreter writes a `vit-keras` command line."""
     program = shutil.which("vit-keras")
     if program and os.path.samefile(os.path.dirname(program), os.path.dirname(sys.executable)):
         return command
@@ -55,7 +55,7 @@ def spelled(command: str) -> str:
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None):
-    """Prints a warning of this package in a line; nobody can do anything about a library's."""
+    """Prints this package's warnings on one line; users cannot act on a library's warnings."""
     frame: Any = sys._getframe(1)
     while frame.f_globals.get("__name__") == "warnings":
         frame = frame.f_back
@@ -86,15 +86,15 @@ class _Inside(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def without_optional(package):
-    """Keeps a package from importing what it can do without, which takes a second or two.
+    """Keeps a package from importing optional packages, which takes a second or two.
 
-    Keras imports these packages for its plots, its wrappers for scikit-learn, tables as inputs, and
-    Orbax checkpoints, which no command uses. They can be imported after the block.
+    Keras imports them for its plots, its scikit-learn wrappers, tables as inputs, and Orbax
+    checkpoints, which no command uses. They can still be imported after the block.
     """
     names = OPTIONAL if backend.name() == "jax" else (*OPTIONAL, "jax")
     finders = [_Inside(name, _refused) for name in names]
     sys.meta_path[:0] = finders
-    gc.disable()  # almost everything that an import makes stays
+    gc.disable()  # an import creates few objects that can be collected
     try:
         yield
     finally:
@@ -108,7 +108,7 @@ def _refused(package):
 
 @contextlib.contextmanager
 def without_greetings(package="tensorflow"):
-    """Keeps the greetings of TensorFlow back, and prints the rest at the end of the block."""
+    """Suppresses TensorFlow's greetings, and prints all other output at the end of the block."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as written, os.fdopen(os.dup(2), "wb") as stderr:
         os.dup2(written.fileno(), 2)
@@ -122,19 +122,19 @@ def without_greetings(package="tensorflow"):
 
 
 def quiet() -> contextlib.AbstractContextManager:
-    """`without_greetings` in a command, and nothing in a library user's process."""
+    """`without_greetings` in a command; does nothing in a library user's process."""
     return without_greetings() if is_command() else contextlib.nullcontext()
 
 
 def set_exit_code(code: int) -> int:
-    """Notes the code that this process ends with if it is a command's; returns it."""
+    """Stores the exit code that this process will use if it is a command; returns the code."""
     global _exit_code
     _exit_code = code
     return code
 
 
 def _interrupt(*_):
-    """Raises KeyboardInterrupt in a command; a second Ctrl-C, or one before, ends the process."""
+    """Raises KeyboardInterrupt in a command; ends the process if it is early or the second one."""
     if _exit_code in (None, INTERRUPTED):
         os.write(2, b"vit-keras: error: interrupted\n")
         os._exit(INTERRUPTED)
@@ -143,10 +143,10 @@ def _interrupt(*_):
 
 
 def _interrupt_again(unraisable):
-    """Repeats a Ctrl-C that came where Python ignores errors, as in a callback of its collector.
+    """Repeats a Ctrl-C that arrived where Python ignores errors, as during garbage collection.
 
     Args:
-        unraisable: The error that Python ignores; every other one is printed.
+        unraisable: The error that Python ignores; other errors are printed.
     """
     if unraisable.exc_type is KeyboardInterrupt:
         set_exit_code(1)
@@ -158,14 +158,14 @@ def _interrupt_again(unraisable):
 
 
 def _leave():
-    """Ends the process before Python takes its interpreter down.
+    """Ends the process before Python shuts down its interpreter.
 
-    Threads may still be reading pictures, also for TensorFlow. If one of TensorFlow's then calls
-    Python, the process hangs or is aborted.
+    Threads, including TensorFlow's, may still be reading pictures. If one of TensorFlow's threads
+    then calls Python, the process hangs or is aborted.
     """
     if _exit_code is not None:
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):  # a reader that has gone
+            with contextlib.suppress(OSError, ValueError):  # the reader may be gone
                 stream.flush()
         os._exit(_exit_code)
 
@@ -173,36 +173,38 @@ def _leave():
 def _share_one_heap():
     """Lets all threads of this process allocate from one heap, with glibc.
 
-    XLA asks for the memory of a step from one of its threads, and a thread's heap cannot keep it.
-    Threads have their heaps from the import of the backend on. See `machine.keep_memory`.
+    XLA allocates a step's memory in one of its threads, and a thread's heap cannot keep it. Threads
+    get their heaps when the backend is imported. See `machine.keep_memory`.
     """
     with contextlib.suppress(OSError, AttributeError):
         CDLL("libc.so.6").mallopt(_M_ARENA_MAX, 1)
 
 
 if is_command():
-    atexit.register(_leave)  # the first function is the last to be called
-    if not sys.warnoptions:  # PYTHONWARNINGS and -W ask for what Python prints
+    atexit.register(_leave)  # registered first, called last
+    if not sys.warnoptions:  # PYTHONWARNINGS and -W request Python's own format
         warnings.showwarning = _show_warning
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
         sys.unraisablehook = _interrupt_again
-    # TensorFlow and XLA then log errors alone, unless 0 asks for all. JAX sets 1 where it is
-    # imported, and children inherit that: TensorFlow then logs what fails in its threads.
+    # TensorFlow and XLA then log only errors, unless the user sets 0 to see everything. JAX sets 1
+    # when it is imported, and child processes inherit it: TensorFlow then logs failures in its
+    # threads.
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
         sys.meta_path.insert(0, _Inside("tensorflow", without_greetings))
     sys.meta_path.insert(0, _Inside("keras", without_optional))
-    # torch's threads spin while they wait for each other: where other work shares the cores, a step
-    # of a small model took 1545 ms instead of 61. torch reads this as it is imported.
+    # torch's threads spin while they wait for each other. When other processes shared the cores, a
+    # step of a small model took 1545 ms instead of 61. torch reads this variable when it is
+    # imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 try:
     backend.choose()
 except (ImportError, ValueError):
-    if not is_command():  # which answers an exported file without a backend
+    if not is_command():  # a command can answer an exported file without a backend
         raise
-if is_command() and backend.name() != "torch":  # whose threads would wait for each other
+if is_command() and backend.name() != "torch":  # torch's threads would wait for each other
     _share_one_heap()
 
 
@@ -212,15 +214,14 @@ _SHOWN = ("\n", "\t")
 def visible(text: object) -> str:
     r"""Returns a text whose control characters are written as escapes.
 
-    Names of classes and tensors come from files that anyone may have written. On a terminal,
-    control characters would move the cursor, and those for writing from right to left would change
-    the order of what is read.
+    The names of classes and tensors come from files that anyone may have written. On a terminal,
+    control characters would move the cursor, and right-to-left marks would reorder the text.
 
     Args:
-        text: A text, which may have lines and tabs, or anything with one.
+        text: A text, which may have line breaks and tabs, or any object with a text form.
 
     Returns:
-        The text on the same lines.
+        The text, with the same lines.
 
     Example:
         >>> visible("cat\x1b[2J")
@@ -230,7 +231,7 @@ def visible(text: object) -> str:
 
 
 def on_one_line(name: object) -> str:
-    r"""Returns a name as `visible` does, with escapes for line breaks and tabs too.
+    r"""Returns a name as `visible` does, but also escapes line breaks and tabs.
 
     Example:
         >>> on_one_line("cat\n.jpg")

@@ -12,7 +12,7 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-# Distributions without a build for later versions of Python.
+# Distributions without builds for later versions of Python.
 LAST_PYTHON = {"tensorflow": (3, 13), "keras-cv": (3, 13)}
 
 
@@ -22,13 +22,14 @@ def require(module: str, *, extra: str, purpose: str) -> types.ModuleType:
     Args:
         module: The name to import, such as `"ai_edge_litert.interpreter"`.
         extra: The extra of `vit-keras` that installs the package, such as `"export"`.
-        purpose: What needs the package, as the beginning of a sentence: `"Reading TFLite files"`.
+        purpose: The activity that needs the package, as a sentence's subject:
+            `"Reading TFLite files"`.
 
     Returns:
         The imported module.
 
     Raises:
-        ImportError: If the package, or one that it imports in turn, is not installed.
+        ImportError: If the package, or one that it imports itself, is not installed.
 
     Example:
         ```python
@@ -48,7 +49,7 @@ def check(*modules: str, extra: str, purpose: str) -> None:
     """Checks that packages are installed without importing them; arguments as in `require`.
 
     Raises:
-        ImportError: If some of the packages are not installed. The message lists all of these.
+        ImportError: If some of the packages are not installed. The message lists all of them.
     """
     missing = [name for name in modules if not is_installed(name)]
     if missing:

@@ -17,19 +17,19 @@ BLUE, ORANGE, GRAY = "#2a6fbb", "#d9822b", "#8a8f98"
 
 
 def is_latin(character: str) -> bool:
-    """Whether every font has a character: letters of Europe, punctuation, and invisible ones."""
+    """Whether every font has a character: European letters, punctuation, and invisible ones."""
     return ord(character) < 0x250 or 0x2000 <= ord(character) < 0x2070 or character == "\ufe0f"
 
 
 @functools.cache
 def font_of(character: str) -> str | None:
-    """The file of a font on this machine that can draw a character; None without one."""
-    if not extras.is_installed("matplotlib"):  # which lists the fonts
+    """A font file on this machine that can draw a character, or None."""
+    if not extras.is_installed("matplotlib"):  # it lists the fonts
         return None
     manager = extras.require("matplotlib.font_manager", extra="train", purpose="Drawing figures")
     default = manager.findfont(manager.FontProperties())
     for path in [default, *sorted({font.fname for font in manager.fontManager.ttflist})]:
-        if "LastResort" in path:  # which has a box for every character
+        if "LastResort" in path:  # it has a box for every character
             continue
         with contextlib.suppress(OSError, RuntimeError):  # a file that FreeType cannot read
             font = manager.get_font(path)
@@ -49,7 +49,7 @@ def drawable(text: str) -> str:
 
 
 def save_figure(figure, path: str | os.PathLike) -> None:
-    """Writes a matplotlib figure as a PNG file, which replaces an old one in a single step."""
+    """Writes a matplotlib figure as a PNG file; an existing file is replaced in one step."""
     manager = extras.require("matplotlib.font_manager", extra="train", purpose="Drawing figures")
     for text in figure.findobj(lambda artist: hasattr(artist, "set_parse_math")):
         text.set_parse_math(False)  # a class may be named "$5$"
@@ -63,7 +63,7 @@ def save_figure(figure, path: str | os.PathLike) -> None:
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):
     """Returns a figure of `width` x `height` inches, and its axes as an array `(rows, columns)`."""
-    # pyplot would look for a screen
+    # pyplot would look for a display
     matplotlib = extras.require("matplotlib.figure", extra="train", purpose="Drawing figures")
     figure = matplotlib.Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -72,7 +72,7 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1):
     return figure, axes
 
 
-# What `fit` reports beside the loss: name, title, factor.
+# Values that `fit` reports besides the loss: name, title, factor.
 FIGURES = (
     ("accuracy", "accuracy", 100),
     ("average_precision", "mean average precision", 100),
@@ -86,11 +86,11 @@ TITLES = [title for _, title, _ in FIGURES]
 def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
     """Draws the loss and the accuracies of a run over its updates.
 
-    The panels show training beside held-out images, and few-shot accuracy where a run measured it.
-    The last row decides which panels there are.
+    The panels show training and held-out images, and few-shot accuracy if the run measured it. The
+    last row determines the panels.
 
     Args:
-        rows: The metrics of the run: one dictionary for each record, with the number of updates as
+        rows: The metrics of the run: one dictionary per record, with the number of updates as
             `step`.
         path: The PNG file to write.
     """
@@ -120,7 +120,7 @@ def curves(rows: Sequence[dict[str, Any]], path: str | os.PathLike) -> None:
     save_figure(figure, path)
 
 
-LABELED_CLASSES, COUNTED_CLASSES = 100, 40  # a matrix of more has no room for names, or counts
+LABELED_CLASSES, COUNTED_CLASSES = 100, 40  # larger matrices have no room for names, or counts
 CELL, SIDE = 0.35, 16  # inches: the side of a cell, and of the largest matrix
 CHARACTER = 0.0085  # inches: the width of a character for each point of its size
 LONGEST_NAME = 32  # characters
@@ -140,7 +140,7 @@ def shorten(name: str, longest: int = LONGEST_NAME) -> str:
 
 
 def wrap(text: str, width: int, lines: int = 3) -> str:
-    """Breaks a text into lines of `width` characters; a text for more `lines` loses its middle."""
+    """Breaks a text into lines of `width` characters; longer text is cut in the middle."""
     return "\n".join(textwrap.wrap(shorten(text, width * lines - width // 2), width)[:lines])
 
 
@@ -149,11 +149,12 @@ def confusion(
 ) -> None:
     """Draws a confusion matrix, with true classes as rows and predicted classes as columns.
 
-    The color of a cell is the square root of its share of the row, so that single errors stand
-    out. Up to 100 classes, the axes show their names; up to 40, the cells show their counts.
+    The color of a cell is the square root of its fraction of the row, so that single errors stand
+    out. With up to 100 classes, the axes show their names; with up to 40, the cells show their
+    counts.
 
     Args:
-        matrix: Numbers of images, `(classes, classes)`.
+        matrix: The numbers of images, `(classes, classes)`.
         class_names: The names of the classes, in order.
         path: The PNG file to write.
         source: The name of the data set, which heads the figure.
@@ -163,9 +164,9 @@ def confusion(
     is_labeled = count <= LABELED_CLASSES
     side = min(3 + CELL * count, SIDE)
     cell = min(CELL, SIDE / max(count, 1))
-    points = min(10.0, 46 * cell)  # 72 points an inch, less the space between lines
+    points = min(10.0, 46 * cell)  # 72 points per inch, minus the space between lines
     name_width = CHARACTER * points * max(map(len, names)) if is_labeled else 0.0
-    is_turned = name_width > cell  # names side by side would run into each other
+    is_turned = name_width > cell  # names side by side would overlap
     figure, axes = new_figure(side + name_width, side + is_turned * name_width)
     axis = axes[0, 0]
     share = images / np.maximum(images.sum(axis=1, keepdims=True), 1)
@@ -187,7 +188,7 @@ def _head(source):
 
 
 def reliability(calibration: dict[str, Any], path: str | os.PathLike, source: str = "") -> None:
-    """Draws accuracy over confidence, and below it the share of the images in each bin.
+    """Draws accuracy over confidence, and below it the fraction of the images in each bin.
 
     Args:
         calibration: The expected calibration error and the bins of confidence, as
@@ -241,7 +242,7 @@ def label_bars(rows: Sequence[dict[str, Any]], path: str | os.PathLike, source: 
 def number_errors(
     rows: Sequence[dict[str, Any]], path: str | os.PathLike, source: str = ""
 ) -> None:
-    """Draws predicted over true numbers, and the errors' distribution, a row for each number.
+    """Draws predicted over true numbers, and the distribution of errors, one row per number.
 
     Args:
         rows: The "numbers" of a report by `vit_keras.evaluation`.

@@ -1,7 +1,7 @@
 """Locks between processes, for files and folders that two of them may write at once.
 
-The kernel locks an open file, through `filelock`. Such a lock ends with its process, however that
-ends, so no lock is ever stale. The lock file is removed at the end; a killed process leaves it.
+The kernel locks an open file, through `filelock`. The lock ends with its process, however that
+ends, so locks are never stale. The lock file is removed at the end, but a killed process leaves it.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ def exclusive_lock(path: str | os.PathLike, on_wait: Callable[[], None]) -> Iter
     """Holds the lock of the file at `path` for the `with` statement.
 
     Args:
-        path: The lock file, which is made if need be.
-        on_wait: Called once if another process, or another part of this one, holds the lock. An
-            error that it raises ends the waiting.
+        path: The lock file, which is made if necessary.
+        on_wait: A function to call once if another process, or other code in this one, holds the
+            lock. An error that it raises ends the wait.
 
     Raises:
-        OSError: The lock file cannot be made, or the file system has no locks.
+        OSError: If the lock file cannot be made, or the file system has no locks.
     """
     import filelock
 
@@ -48,24 +48,24 @@ def exclusive_lock(path: str | os.PathLike, on_wait: Callable[[], None]) -> Iter
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):  # Windows removes no open file
+            with contextlib.suppress(OSError):  # Windows cannot remove an open file
                 os.remove(path)
 
 
 def claimed(
     folder: pathlib.Path, purpose: str, remedy: str
 ) -> contextlib.AbstractContextManager[None]:
-    """Keeps a folder for this process, in a `with` statement.
+    """Reserves a folder for this process, in a `with` statement.
 
-    The file `.lock` in it says which process has it.
+    The file `.lock` in the folder names the process.
 
     Args:
-        folder: The folder, which is made if need be.
-        purpose: What this process does there, such as "training".
-        remedy: What another process is told to do.
+        folder: The folder, which is made if necessary.
+        purpose: The activity of this process there, such as "training".
+        remedy: Advice for another process's user.
 
     Raises:
-        ValueError: Another process has the folder; the message says which.
+        ValueError: If another process has the folder; the message names it.
     """
     return _claimed(folder, folder / LOCK, purpose, remedy)
 
@@ -73,18 +73,18 @@ def claimed(
 def claimed_output(
     path: str | os.PathLike, purpose: str, remedy: str = "Wait until it ends, or give another --out"
 ) -> contextlib.AbstractContextManager[None]:
-    """Keeps the name of a file or folder that will be written, in a `with` statement.
+    """Reserves the name of a file or folder that will be written, in a `with` statement.
 
-    The file `.NAME.lock` beside it says which process has it.
+    The file `.NAME.lock` beside it names the process.
 
     Args:
         path: The file or folder. Missing parents are made.
-        purpose: What this process does, such as "an export".
-        remedy: What another process is told to do.
+        purpose: The activity of this process, such as "an export".
+        remedy: Advice for another process's user.
 
     Raises:
-        ValueError: Another process has the name; the message says which.
-        OSError: The folder of `path` cannot be written.
+        ValueError: If another process has the name; the message names it.
+        OSError: If the folder of `path` cannot be written.
     """
     path = pathlib.Path(path).absolute()
     return _claimed(path, path.with_name(f".{path.name}{LOCK}"), purpose, remedy)
@@ -94,7 +94,7 @@ def claimed_output(
 def _claimed(place, lock, purpose, remedy):
     def refuse():
         owner = "another process has it"
-        with contextlib.suppress(OSError):  # Windows lets no other process read what is locked
+        with contextlib.suppress(OSError):  # on Windows, other processes cannot read a locked file
             owner = lock.read_text("utf-8") or owner
         raise ValueError(f"{str(place)!r} is in use: {owner}. {remedy}")
 
@@ -102,6 +102,6 @@ def _claimed(place, lock, purpose, remedy):
     with exclusive_lock(lock, refuse):
         process = f"process {os.getpid()} on {socket.gethostname()}"
         signed = f"{purpose} by {process} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
-        with contextlib.suppress(OSError):  # a full disk is told by what is written next
+        with contextlib.suppress(OSError):  # the next write reports a full disk
             lock.write_text(signed, "utf-8")
         yield

@@ -1,8 +1,8 @@
-"""Files and folders that are replaced in one step: a reader sees the old one or the new one.
+"""Replaces files and folders in one step: a reader sees either the old or the new one.
 
 Everything is written into a hidden folder beside its place, flushed to the disk, and renamed. A
-lock beside the hidden folder lets one process at a time write there; what a killed one has left is
-removed by the next replacement of the same name.
+lock beside the hidden folder lets one process at a time write there. The remains of a killed
+process are removed when the same name is next replaced.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from vit_keras.support.file_lock import LOCK, exclusive_lock
 
-PLACEHOLDERS = {  # by the first bytes, in small letters
+PLACEHOLDERS = {  # by the first bytes, in lowercase
     b"version https://git-lfs": "a pointer of Git LFS. Run `git lfs pull` in its folder",
     **dict.fromkeys(
         (b"<!doctype html", b"<html", b"<?xml"), "a web page. Download the file itself"
@@ -24,9 +24,9 @@ PLACEHOLDERS = {  # by the first bytes, in small letters
 }
 
 PARTIAL = ".partial-"  # begins the name of a hidden folder
-OLD = ".old"  # in a hidden folder, what is being replaced
-# What a disk answers, whatever is written. Libraries in C and Rust pass on the text of the system
-# alone, in exceptions of their own.
+OLD = ".old"  # in a hidden folder, the file or folder being replaced
+# Errors of the disk, whatever is written. Libraries in C and Rust pass on only the system's text,
+# in their own exceptions.
 CAUSES = tuple(
     getattr(errno, name)
     for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "EINTR")
@@ -39,11 +39,11 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary file name; the file written there replaces `path` on exit.
 
     The temporary file has the name of `path` and lies in a hidden folder beside it, where libraries
-    may put temporary files of their own. After an error, `path` is as it was and the hidden folder
-    is removed. Another writer of `path` waits.
+    may put their own temporary files. After an error, `path` is unchanged and the hidden folder is
+    removed. Other writers of `path` wait.
 
     Raises:
-        OSError: `path` is a folder, or the disk cannot hold the file. The error names `path`.
+        OSError: If `path` is a folder, or the disk cannot hold the file. The error names `path`.
 
     Example:
         with replacing("model.keras") as temporary:
@@ -51,16 +51,16 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
     """
     path = pathlib.Path(path).absolute()
     if path.is_dir():
-        raise IsADirectoryError(f"{str(path)!r} is a folder, and no file. Delete or rename it")
+        raise IsADirectoryError(f"{str(path)!r} is a folder, not a file. Delete or rename it")
     with _hidden_folder(path) as hidden:
         yield str(temporary := hidden / path.name)
         _share(temporary, hidden)
-        _flush(temporary)  # otherwise a power cut could leave the new name with an empty file
+        _flush(temporary)  # otherwise a power failure could leave an empty file under the new name
         os.replace(temporary, path)
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Writes `text` in UTF-8 to `path`, which it replaces in one step."""
+    """Writes `text` in UTF-8 to `path`, replacing it in one step."""
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
 
@@ -69,7 +69,7 @@ def read_text(path: str | os.PathLike, remedy: str) -> str:
     """Reads a file in UTF-8.
 
     Raises:
-        ValueError: If it holds other bytes. The message ends with the `remedy`.
+        ValueError: If the file is not UTF-8. The message ends with `remedy`.
     """
     with open(path, encoding="utf-8") as file:
         try:
@@ -82,10 +82,10 @@ def read_text(path: str | os.PathLike, remedy: str) -> str:
 
 
 def check_arrived(path: str | os.PathLike) -> None:
-    """Checks that a file is not what a clone or a download leaves in place of large files.
+    """Checks that a file is not a placeholder that a clone or a download leaves for a large file.
 
     Raises:
-        ValueError: If it is. The message names it, and says how to get the file.
+        ValueError: If it is. The message names the file and says how to get it.
     """
     with open(path, "rb") as file:
         head = file.read(64).lstrip(b"\xef\xbb\xbf \r\n\t").lower()
@@ -102,28 +102,28 @@ def sha256(path: str | os.PathLike) -> str:
 
 @contextlib.contextmanager
 def replacing_folder(folder: str | os.PathLike, keep: bool = False) -> Iterator[pathlib.Path]:
-    """Yields a new folder beside `folder`, which takes the place of `folder` on exit.
+    """Yields a new folder beside `folder`. On exit, it replaces `folder`.
 
-    Missing parents are made. After an error, the old folder is as it was and the new one is
-    removed. A process that is killed between two renames leaves the old folder under a hidden
-    name: the next `replacing_folder` or `recover` puts it back.
+    Missing parents are made. After an error, the old folder is unchanged and the new one is
+    removed. A process that is killed between two renames leaves the old folder under a hidden name:
+    the next `replacing_folder` or `recover` puts it back.
 
     Args:
         folder: The folder.
-        keep: Whether files of the old folder stay that the block writes no successor of.
+        keep: Whether to keep files of the old folder that the block does not replace.
 
     Raises:
-        NotADirectoryError: `folder` is a file.
-        OSError: The disk cannot hold the folder. The error names `folder`.
+        NotADirectoryError: If `folder` is a file.
+        OSError: If the disk cannot hold the folder. The error names `folder`.
 
     Example:
         with replacing_folder("export") as new:
             (new / "labels.txt").write_text("cat")
     """
-    folder = pathlib.Path(os.path.realpath(folder))  # a link to a folder stays
+    folder = pathlib.Path(os.path.realpath(folder))  # keeps a link to a folder
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(
-            f"`folder` must be a folder or a new name. Received: {str(folder)!r}, a file to delete"
+            f"`folder` must be a folder or a new name. Received: {str(folder)!r}, a file. Delete it"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _hidden_folder(folder) as hidden:
@@ -142,9 +142,9 @@ def replacing_folder(folder: str | os.PathLike, keep: bool = False) -> Iterator[
 
 
 def remove_folder(folder: str | os.PathLike) -> None:
-    """Deletes `folder` and what it holds; its name disappears first, so no part of it is seen.
+    """Deletes `folder` and its content; the name disappears first, so no reader sees half of it.
 
-    What another process has open may stay under a hidden name, for `recover`.
+    Files that another process has open may stay under a hidden name until `recover`.
     """
     folder = pathlib.Path(folder).absolute()
     with _hidden_folder(folder) as hidden:
@@ -152,13 +152,13 @@ def remove_folder(folder: str | os.PathLike) -> None:
 
 
 def recover(parent: str | os.PathLike) -> None:
-    """Removes what killed processes left in `parent`, and puts back what they were replacing."""
+    """Removes killed processes' remains in `parent`, and restores what they were replacing."""
     for left in pathlib.Path(parent).glob(f"{PARTIAL}*"):
         remove_remains(left.with_name(left.name.removeprefix(PARTIAL).removesuffix(LOCK)))
 
 
 def remove_remains(path: str | os.PathLike) -> None:
-    """Does what `recover` does for `path` alone, unless a living process writes it."""
+    """Does the same as `recover`, but only for `path`, unless a live process writes it."""
     with contextlib.suppress(OSError), _hidden_folder(pathlib.Path(path).absolute(), _give_up):
         pass
 
@@ -169,7 +169,7 @@ def _give_up():
 
 @contextlib.contextmanager
 def _hidden_folder(path, on_wait=lambda: None):
-    """Yields an empty folder beside `path` that this process has for itself, and removes it."""
+    """Yields an empty folder beside `path`, reserved for this process, and removes it."""
     hidden = path.with_name(PARTIAL + path.name)
     with naming(path, hidden), exclusive_lock(f"{hidden}{LOCK}", on_wait):
         _clear(hidden, path)
@@ -181,14 +181,14 @@ def _hidden_folder(path, on_wait=lambda: None):
 
 
 def _clear(hidden, path):
-    """Removes a hidden folder, as far as possible; an unfinished replacement is undone before."""
+    """Removes a hidden folder as far as possible, after undoing an unfinished replacement."""
     if (hidden / OLD).exists() and (hidden / path.name).exists():
         os.replace(hidden / OLD, path)
     shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _add_missing(folder, new):
-    """Puts what `new` lacks of `folder` into it, by links where the file system has them."""
+    """Adds the files of `folder` that `new` lacks, as links if the file system supports them."""
 
     def present(where, names):
         place = new / os.path.relpath(where, folder)
@@ -205,12 +205,12 @@ def _link(path, new):
 
 
 def _share(path, hidden):
-    """Gives a file the mode that the umask asks for; some libraries make files of one user."""
+    """Gives a file the mode of the umask; some libraries make files for one user only."""
     os.chmod(path, hidden.stat().st_mode & 0o666)
 
 
 def _flush(path):
-    """Writes a file or a folder's names to the disk."""
+    """Writes a file's content, or a folder's names, to the disk."""
     if os.name == "nt" and os.path.isdir(path):
         return  # Windows cannot open a folder
     handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
@@ -222,17 +222,16 @@ def _flush(path):
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike, *temporaries: str | os.PathLike) -> Iterator[None]:
-    """Turns what the block raises because of the disk into an OSError that names `path`.
+    """Turns errors of the disk in the block into an OSError that names `path`.
 
-    Errors of other files, and others than the disk's, pass unchanged.
+    Errors from other files, and errors with other causes, pass unchanged.
 
     Args:
         path: The file or folder that the block writes.
-        temporaries: The names under which the block writes it.
+        temporaries: The temporary names that the block writes.
 
     Raises:
-        OSError: With `path`, the number and the text of the cause, such as "No space left on
-            device".
+        OSError: With `path`, and the cause's number and text, such as "No space left on device".
     """
     try:
         yield
@@ -244,7 +243,7 @@ def naming(path: str | os.PathLike, *temporaries: str | os.PathLike) -> Iterator
 
 
 def _cause(error, path, hidden):
-    """The number of the disk's error that `error` tells of; None if it tells of something else."""
+    """The number of the disk error behind `error`; None if it has another cause."""
     if isinstance(error, OSError) and error.filename is not None:
         names = [str(name) for name in (error.filename, error.filename2) if name is not None]
         ours = any(name.startswith(hidden) for name in names) or names == [os.path.dirname(path)]

@@ -5,7 +5,7 @@ import os
 import re
 
 SCHEMES = ("hf://", "kaggle://")
-TIMM = "timm/"  # timm's own name of its models, which lie in hf://timm
+TIMM = "timm/"  # timm's own names for its models, which are at hf://timm
 MAIN = "main"
 COMMIT = re.compile("[0-9a-f]{40}")
 
@@ -41,7 +41,7 @@ class HubAddress:
 
 
 def is_address(path: object) -> bool:
-    """Whether `path` names a model on a hub rather than a file; an existing file is a file."""
+    """Whether `path` names a model on a hub rather than a file; existing files count as files."""
     if not isinstance(path, str):
         return False
     return path.startswith(SCHEMES) or (path.startswith(TIMM) and not os.path.exists(path))
@@ -51,7 +51,7 @@ def parse_hf(path: str) -> HubAddress:
     """Reads `hf://USER/NAME[@REVISION][/FILE]` or `timm/NAME`.
 
     Raises:
-        ValueError: It is none, or its file leads out of the repository.
+        ValueError: If it is neither, or if its file lies outside the repository.
     """
     match = _HF.fullmatch(f"hf://{path}" if path.startswith(TIMM) else path)
     if match is None or not is_plain(match["file"] or "file"):
@@ -69,7 +69,7 @@ def parse_kaggle(path: str) -> tuple[str, int | None]:
         Kaggle's handle without the version, and the version; None for the newest.
 
     Raises:
-        ValueError: It is none.
+        ValueError: If it is not such an address.
     """
     match = _KAGGLE.fullmatch(path)
     if match is None:
@@ -81,7 +81,7 @@ def parse_kaggle(path: str) -> tuple[str, int | None]:
 
 
 def without_commit(path: str) -> str:
-    """An address without its commit or version; other paths, and branches, as they are.
+    """An address without its commit or version; branches and other paths are unchanged.
 
     Example:
         >>> without_commit("kaggle://keras/vit/keras/vit_base/3")

@@ -1,4 +1,4 @@
-"""Reads JSON that this package wrote, and says what is wrong with a file that was damaged since."""
+"""Reads JSON that this package wrote, and describes the damage if a file was changed since."""
 
 import collections
 import dataclasses
@@ -11,12 +11,13 @@ from typing import Any
 
 from vit_keras.support.annotated import short
 
-# Bytes of a file. What Python makes of JSON takes up to 25 times the text, as for `[[],[],...]`,
-# so reading any file takes 400 MB at most. A record of 50,000 evaluations has as many bytes.
+# The limit for a file, in bytes. Python's objects take up to 25 times the text, as for
+# `[[],[],...]`, so reading any file takes at most 400 MB. A record of 50,000 evaluations is this
+# large.
 LARGEST_JSON_BYTES = 16 * 2**20
-LARGEST_INT = 2**63  # beyond which arrays and floats raise errors of their own
-DEEPEST_JSON = 50  # levels of lists and objects; ours and configurations have up to 10
-CHECKSUMS = "checksums"  # the field of a record that tells which others were changed
+LARGEST_INT = 2**63  # beyond this, arrays and floats raise their own errors
+DEEPEST_JSON = 50  # levels of lists and objects; our files and configurations have up to 10
+CHECKSUMS = "checksums"  # the field of a record that reveals changes to other fields
 NAMES = {
     bool: "true or false",
     int: "an integer",
@@ -34,12 +35,12 @@ def read_json(
     remedy: str = "",
     largest_bytes: int = LARGEST_JSON_BYTES,
 ) -> Any:
-    """Reads a JSON file, and checks the types of what it holds, and checksums that it has.
+    """Reads a JSON file, and checks its types and its checksums, if any.
 
     Args:
         path: The file.
-        kind: The type of the content, as `parse_json` takes it.
-        remedy: What to do about a damaged or missing file, for the message.
+        kind: The type of the content, as in `parse_json`.
+        remedy: Advice for a damaged or missing file, for the message.
         largest_bytes: The size above which the file is refused.
 
     Returns:
@@ -47,7 +48,7 @@ def read_json(
 
     Raises:
         FileNotFoundError: If there is no file at `path`.
-        ValueError: If the file is damaged. The message names it, and says what is wrong.
+        ValueError: If the file is damaged. The message names it and describes the damage.
         OSError: If the file cannot be opened.
 
     Example:
@@ -58,8 +59,8 @@ def read_json(
     name = repr(os.fspath(path))
     if not os.path.exists(path):
         raise FileNotFoundError(f"There is no file {name}{_sentence(remedy)}")
-    if not os.path.isfile(path):  # opening a pipe might never end
-        raise _damaged(name, "it is no file", remedy)
+    if not os.path.isfile(path):  # opening a pipe might block forever
+        raise _damaged(name, "it is not a file", remedy)
     if (size := os.path.getsize(path)) > largest_bytes:
         raise _damaged(name, f"its {size} bytes are more than {largest_bytes}", remedy)
     with open(path, "rb") as file:
@@ -72,7 +73,7 @@ def read_json(
 
 
 def with_checksums(record: dict[str, Any]) -> dict[str, Any]:
-    """A record to write as JSON, and a checksum of each field, which `read_json` compares."""
+    """A record to write as JSON, with a checksum of each field, which `read_json` compares."""
     return {**record, CHECKSUMS: {name: _checksum(value) for name, value in record.items()}}
 
 
@@ -81,18 +82,18 @@ def _checksum(value):
 
 
 def parse_json(text: str | bytes, name: str, kind: Any = dict, remedy: str = "") -> Any:
-    """Reads JSON from text, and checks the types of what it holds.
+    """Reads JSON from text, and checks the types of its content.
 
     Args:
         text: The JSON, in UTF-8 if it is bytes.
-        name: What the text is called in messages.
-        kind: The type of the content: `dict`, `list[str]`, `dict[str, float]`, `int | None` and the
-            like, a `TypedDict`, which may hold other keys as well, or a dataclass, for its fields
-            or some of them. An integer is also a `float`, and a list a `tuple`.
-        remedy: What to do about damaged text, for the message.
+        name: The name of the text in messages.
+        kind: The type of the content: `dict`, `list[str]`, `dict[str, float]`, `int | None` and so
+            on; a `TypedDict`, which allows other keys as well; or a dataclass, for all or some of
+            its fields. An integer also counts as a `float`, and a list as a `tuple`.
+        remedy: Advice for damaged text, for the message.
 
     Raises:
-        ValueError: If the text is no JSON, or holds another type. The message names it.
+        ValueError: If the text is not JSON, or holds another type. The message names it.
 
     Example:
         >>> parse_json('{"step": "7"}', "The note", dict[str, int])
@@ -114,7 +115,7 @@ def parse_json(text: str | bytes, name: str, kind: Any = dict, remedy: str = "")
 
 
 def load_once(text: str) -> Any:
-    """`json.loads`, which raises ValueError for a name that stands twice, and for deep nesting."""
+    """`json.loads` that raises ValueError for duplicate names and for deep nesting."""
     deep = ValueError(f"it must nest at most {DEEPEST_JSON} lists and objects")
     try:
         parsed = json.loads(text, object_pairs_hook=_once)
@@ -129,12 +130,12 @@ def _once(pairs):
     content = dict(pairs)
     if len(content) < len(pairs):
         ((twice, _),) = collections.Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"the name {short(twice)} stands twice in an object")
+        raise ValueError(f"the name {short(twice)} appears twice in an object")
     return content
 
 
 def _depth(parsed):
-    """The number of levels, without recursion."""
+    """The number of levels, computed without recursion."""
     level, depth = [parsed], 0
     while level := [value for value in level if isinstance(value, (dict, list))]:
         depth += 1
@@ -154,7 +155,7 @@ def _sentence(remedy):
 
 
 def _fault(value: Any, kind: Any, place: str = "") -> str:
-    """Says how a value differs from a type; empty if it does not."""
+    """Describes how a value differs from a type; empty if it does not."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return ""

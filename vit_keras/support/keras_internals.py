@@ -1,8 +1,8 @@
-"""Every use of names that are private to Keras, each with what it relies on.
+"""All uses of Keras' private names, with the behavior that each relies on.
 
-Keras may change such names in any minor version. The supported versions are therefore bounded here
-and in `pyproject.toml`, each use checks the version that runs, and `tests/test_keras_internals.py`
-checks that the names exist and take the arguments that are passed to them.
+Keras may change such names in any minor version. Therefore this module and `pyproject.toml` limit
+the supported versions, each use checks the running version, and `tests/test_keras_internals.py`
+checks that the names exist and accept the arguments passed to them.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ def check_keras() -> None:
     """Checks that Keras has the private names that the caller is about to use.
 
     Raises:
-        ImportError: If the installed version is not a supported one.
+        ImportError: If the installed version is not supported.
     """
     if keras.__version__.split(".")[:2] != SUPPORTED.split("."):
         raise ImportError(
@@ -30,9 +30,9 @@ def check_keras() -> None:
 
 
 class FixedSeed(keras.random.SeedGenerator):
-    """A seed generator that gives one seed, drawn before, and has no state to advance."""
+    """A seed generator that gives one seed, drawn earlier, and has no state to advance."""
 
-    _initial_seed = 0  # Keras' dropout on torch takes the global generator where this is None
+    _initial_seed = 0  # if this is None, Keras' dropout on torch uses the global generator
 
     def __init__(self, seed):
         check_keras()
@@ -61,10 +61,10 @@ def count_uses(operation: keras.Operation) -> int:
 
 
 def chain_of(model: keras.Model) -> list[keras.Operation]:
-    """The operations of a functional model in which each one takes the result of the one before.
+    """The operations of a functional model in which each one takes the previous one's result.
 
-    Empty for other models, and where an operation was called with another argument. Relies on
-    `_nodes_by_depth`, and on nodes holding the `arguments` and `outputs` of a call.
+    The list is empty for other models, and if an operation was called with other arguments. Relies
+    on `_nodes_by_depth`, and on nodes holding the `arguments` and `outputs` of a call.
     """
     check_keras()
     tensors, chain = list(model.inputs), []
@@ -88,7 +88,7 @@ def sublayers(layer: keras.Layer) -> list[keras.Layer]:
 
 
 def take_own_policy(layer: keras.layers.Layer) -> None:
-    """Replaces the map of dtype policies that a sublayer got from its parent by its own policy."""
+    """Replaces a sublayer's map of dtype policies, set by its parent, with its own policy."""
     check_keras()
     policy = layer._dtype_policy
     if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
@@ -96,13 +96,13 @@ def take_own_policy(layer: keras.layers.Layer) -> None:
 
 
 def stored_kernel(layer: keras.layers.Layer):
-    """The kernel variable of a Keras dense layer, to which `layer.kernel` adds LoRA's product."""
+    """The kernel variable of a Keras dense layer; `layer.kernel` adds LoRA's product to it."""
     check_keras()
     return layer._kernel
 
 
 def tensors_of(variables: Iterable[keras.Variable]) -> list:
-    """The tensors that variables on torch hold, in their own types whatever scope is open.
+    """The tensors of torch variables, in their own types whatever scope is open.
 
     Relies on `_value`.
     """
@@ -111,10 +111,10 @@ def tensors_of(variables: Iterable[keras.Variable]) -> list:
 
 
 def weights_in_memory(model: keras.Model) -> io.BytesIO:
-    """What `model.save_weights` writes into a `.weights.h5` file.
+    """The bytes that `model.save_weights` writes into a `.weights.h5` file.
 
-    HDF5 does not survive a full disk: a write that fails as the file closes ends the process by a
-    segmentation fault (https://github.com/h5py/h5py/issues/914). Memory does not fill like that.
+    HDF5 does not survive a full disk: if a write fails while the file closes, the process ends with
+    a segmentation fault (https://github.com/h5py/h5py/issues/914). Memory avoids this.
     """
     check_keras()
     from keras.src.saving import saving_lib
@@ -128,7 +128,7 @@ def weights_in_memory(model: keras.Model) -> io.BytesIO:
 
 @contextlib.contextmanager
 def unlocked(layer: keras.layers.Layer):
-    """While open, a built layer takes more weights.
+    """While open, a built layer accepts more weights.
 
     Relies on the layer's tracker refusing attributes with variables while it is locked.
     """
@@ -141,10 +141,10 @@ def unlocked(layer: keras.layers.Layer):
 
 
 class Optimizer(keras.optimizers.Optimizer):
-    """`keras.optimizers.Optimizer` whose subclass makes the whole update, in `apply_step`.
+    """`keras.optimizers.Optimizer` whose subclass computes the whole update in `apply_step`.
 
-    Relies on `apply` calling `_backend_apply_gradients(grads, trainable_variables)` once a step,
-    on every backend, and adding 1 to `_iterations` afterwards.
+    Relies on `apply` calling `_backend_apply_gradients(grads, trainable_variables)` once per step,
+    on every backend, and adding 1 to `_iterations` afterward.
     """
 
     def __init__(self, *args, **kwargs):
@@ -152,7 +152,7 @@ class Optimizer(keras.optimizers.Optimizer):
         super().__init__(*args, **kwargs)
 
     def apply_step(self, gradients, variables) -> None:
-        """Applies one step's gradients to `variables`; the subclass gives it."""
+        """Applies one step's gradients to `variables`; subclasses implement it."""
         raise NotImplementedError
 
     def _backend_apply_gradients(self, grads, trainable_variables):
@@ -161,28 +161,28 @@ class Optimizer(keras.optimizers.Optimizer):
     def _all_reduce_sum_gradients(self, grads_and_vars):
         """Leaves the gradients to `apply_step`.
 
-        Relies on TensorFlow's `_backend_update_step` calling this to sum over replicas, which
-        would follow the clip.
+        Relies on TensorFlow's `_backend_update_step` calling this method to sum over replicas,
+        which would come after clipping.
         """
         return grads_and_vars
 
     def _get_current_learning_rate(self):
-        """The rate of this update.
+        """The learning rate of this update.
 
-        Relies on the property `learning_rate` calling this, and on `_learning_rate` holding the
-        schedule. Keras gives a schedule `_iterations`, which counts the parts of an update.
+        Relies on the property `learning_rate` calling this method, and on `_learning_rate` holding
+        the schedule. Keras passes schedules `_iterations`, which counts the steps within an update.
         """
         if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
             return self._learning_rate(self.iterations)
         return super()._get_current_learning_rate()
 
     def index_of(self, variable) -> int:
-        """The index of a variable among those given to `build`; TensorFlow's own are known too."""
+        """The index of a variable passed to `build`, or of TensorFlow's variable behind it."""
         return self._get_variable_index(variable)
 
     @property
     def model_variables(self) -> list:
-        """The variables given to `build`."""
+        """The variables passed to `build`."""
         return self._trainable_variables
 
     @property
@@ -191,15 +191,15 @@ class Optimizer(keras.optimizers.Optimizer):
         return self._model_variables_moving_average
 
     def may_decay(self, variable) -> bool:
-        """Whether `exclude_from_weight_decay` leaves the variable its decay."""
+        """Whether `exclude_from_weight_decay` allows this variable to decay."""
         return self._use_weight_decay(variable)
 
     def clip_each(self, gradients) -> list:
-        """Clips by Keras' `clipnorm` or `clipvalue`, where one is set."""
+        """Clips with Keras' `clipnorm` or `clipvalue`, if one is set."""
         return self._clip_gradients(gradients)
 
     def update_each(self, gradients, variables, learning_rate) -> None:
-        """Calls `update_step` for each variable, on TensorFlow in each replica."""
+        """Calls `update_step` for each variable; on TensorFlow, in each replica."""
         self._backend_update_step(gradients, variables, learning_rate)
 
     def completes_update(self):
@@ -207,7 +207,7 @@ class Optimizer(keras.optimizers.Optimizer):
         return keras.ops.equal((self._iterations + 1) % self.gradient_accumulation_steps, 0)
 
     def gradient_sums(self, variables) -> list:
-        """The variables that hold the gradients added up for `variables`."""
+        """The variables that hold the accumulated gradients of `variables`."""
         return [self._accumulated_gradients[self.index_of(variable)] for variable in variables]
 
     def add_to_sums(self, gradients, sums) -> None:
@@ -218,13 +218,13 @@ class Optimizer(keras.optimizers.Optimizer):
 
 
 def averages_of(optimizer: keras.optimizers.Optimizer) -> list:
-    """The moving averages that an optimizer with `use_ema` keeps, in the order of the weights."""
+    """The moving averages of an optimizer with `use_ema`, in the order of the weights."""
     check_keras()
     return optimizer._model_variables_moving_average
 
 
 def layout_of(variable):
-    """The layout of a variable on JAX's devices; None where there is none."""
+    """The layout of a variable on JAX's devices, or None."""
     check_keras()
     return getattr(variable, "_layout", None)
 
@@ -236,16 +236,16 @@ def build_metrics(model: keras.Model, batch: tuple) -> None:
 
 
 def skip_building(model: keras.Model) -> None:
-    """Keeps TensorFlow's `fit` from building a model that is built.
+    """Keeps TensorFlow's `fit` from building a model that is already built.
 
-    Relies on `fit` and `evaluate` calling `_maybe_symbolic_build` with keywords alone.
+    Relies on `fit` and `evaluate` calling `_maybe_symbolic_build` with keywords only.
     """
     check_keras()
     model._maybe_symbolic_build = lambda **_: None
 
 
 def wrap_logs(model: keras.Model, wrap: Callable) -> None:
-    """Makes the logs of `model` those of `wrap(model, read_logs, logs)`, once for each model.
+    """Replaces the logs of `model` with `wrap(model, read_logs, logs)`, once for each model.
 
     Relies on the trainer calling `_get_metrics_result_or_logs(logs)` at the end of each step.
     """
@@ -257,9 +257,9 @@ def wrap_logs(model: keras.Model, wrap: Callable) -> None:
 
 @contextlib.contextmanager
 def reduced_logs(reduce: Callable):
-    """While open, TensorFlow's trainer makes a step's logs by `reduce(values)`.
+    """While open, TensorFlow's trainer computes a step's logs with `reduce(values)`.
 
-    Relies on the trainer looking `reduce_per_replica` up in its module whenever it calls it.
+    Relies on the trainer looking up `reduce_per_replica` in its module for each call.
     """
     check_keras()
     from keras.src.backend.tensorflow import trainer
@@ -278,12 +278,12 @@ def is_jax_state(name: str) -> bool:
 
 
 def is_torch_optimizer(module: str | None) -> bool:
-    """Whether Keras keeps the optimizers of the torch backend alone in `module`."""
+    """Whether `module` is where Keras keeps the optimizers of the torch backend."""
     return str(module).startswith("keras.src.backend.torch.optimizers")
 
 
 def store_variables_once(archive: keras.export.ExportArchive) -> None:
-    """Lets a SavedModel hold TensorFlow's variables alone, which Keras' own would repeat.
+    """Makes a SavedModel hold only TensorFlow's variables; Keras' own would repeat them.
 
     Relies on `_tf_trackable`.
     """

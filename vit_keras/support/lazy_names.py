@@ -1,4 +1,4 @@
-"""Names of a package whose modules are imported when the names are first used."""
+"""Names of a package whose modules are imported on first use."""
 
 import ast
 import importlib.util
@@ -12,8 +12,8 @@ def lazy_names(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         package: The package's `__name__`.
-        places: `{name: where it is}`, such as "vit_keras.weights.loading:load", or the name of a
-            module, such as "vit_keras.legacy.vit".
+        places: `{name: place}`, such as "vit_keras.weights.loading:load", or a module's name, such
+            as "vit_keras.legacy.vit".
 
     Example:
         >>> lazy_names("a_package", {"root": "math:sqrt"})("root")(9.0)
@@ -30,10 +30,10 @@ def lazy_names(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def typed_names(package: str) -> tuple[Callable[[str], Any], list[str]]:
-    """Returns the `__getattr__` and the `__all__` of a package, each of whose names stands once.
+    """Returns the `__getattr__` and the `__all__` of a package whose names are listed only once.
 
-    The names are those that its `__init__` imports below `if TYPE_CHECKING:`, where type checkers
-    see them.
+    The names are the ones that its `__init__` imports below `if TYPE_CHECKING:`, where type
+    checkers see them.
 
     Args:
         package: The package's `__name__`.

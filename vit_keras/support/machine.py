@@ -1,4 +1,4 @@
-"""What a program keeps on a machine between starts and steps, and what the machine has."""
+"""Keeps compiled programs and freed memory on a machine, and describes the machine."""
 
 import functools
 import hashlib
@@ -16,14 +16,14 @@ BLOCK_BYTES, NUM_BLOCKS = 2**26, 64
 
 
 def folder() -> pathlib.Path:
-    """Returns the folder of this kind of processor, in `KERAS_HOME` or else in `~/.keras`."""
+    """Returns the folder for this kind of processor, in `KERAS_HOME` or in `~/.keras`."""
     digest = hashlib.blake2s(_processor().encode(), digest_size=8).hexdigest()
     home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
     return home / "vit_keras" / f"processor_{digest}"
 
 
 def _processor() -> str:
-    """Returns the kind and the instructions of the first processor."""
+    """Returns the kind and the instruction set of the first processor."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
@@ -40,7 +40,7 @@ def cores() -> int:
 
 
 def prepare() -> None:
-    """Makes this program keep compiled programs and freed memory; call it at its start."""
+    """Makes this program keep compiled programs and freed memory; call it at the start."""
     keep_compiled()
     keep_memory()
 
@@ -48,8 +48,8 @@ def prepare() -> None:
 def keep_compiled() -> None:
     """Lets JAX, or XLA in TensorFlow, keep compiled programs for the next start.
 
-    Call it before anything is compiled. If the user names another folder, by
-    `JAX_COMPILATION_CACHE_DIR` or in `TF_XLA_FLAGS`, nothing changes.
+    Call it before anything is compiled. If the user names another folder, through
+    `JAX_COMPILATION_CACHE_DIR` or `TF_XLA_FLAGS`, nothing changes.
     """
     import keras
 
@@ -77,10 +77,10 @@ def _keep_tensorflow():
 
 
 def keep_memory() -> None:
-    """Lets this process keep the memory that it frees for its next allocations.
+    """Lets this process keep freed memory for its next allocations.
 
-    glibc gives large blocks back to the system at once. The next training step asks for the same
-    blocks, and the system clears each of their pages again. Without glibc nothing changes. A
+    glibc returns large blocks to the system at once. The next training step requests the same
+    blocks, and the system clears each of their pages again. Without glibc, nothing changes. A
     program may call this function at its start; a library should not.
     """
     import keras
@@ -90,9 +90,9 @@ def keep_memory() -> None:
         mallopt = CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):
         return
-    mallopt(M_MMAP_MAX, 0)  # no separate mappings, which are given back
-    mallopt(M_TRIM_THRESHOLD, -1)  # do not give the end of the heap back
-    if backend != "torch":  # its threads would wait for each other
+    mallopt(M_MMAP_MAX, 0)  # no separate mappings, which would be returned
+    mallopt(M_TRIM_THRESHOLD, -1)  # never return the end of the heap
+    if backend != "torch":  # torch's threads would wait for each other
         mallopt(M_ARENA_MAX, 1)  # the heaps of threads are too small for large blocks
     if backend == "jax":
         _make_room()
@@ -102,9 +102,9 @@ def keep_memory() -> None:
 def _make_room():
     """Reserves addresses for small blocks by freeing every other one of many large blocks.
 
-    XLA allocates everything that a step needs as one block. Between steps malloc would cut smaller
-    blocks from it, and the next step would take a second large one. Now malloc cuts them from the
-    freed blocks, which are smaller. No page is taken before it is used.
+    XLA allocates all memory for a step as one block. Between steps, malloc would cut smaller blocks
+    from it, and the next step would need a second large block. Now malloc cuts them from the freed
+    blocks, which are smaller. No page is taken before it is used.
     """
     libc = CDLL("libc.so.6")
     malloc, free = libc.malloc, libc.free
@@ -126,7 +126,7 @@ PACKAGES = (
 
 
 class Environment(TypedDict):
-    """What `environment.json` must hold: what the run computes with."""
+    """The required content of `environment.json`: what the run computes with."""
 
     backend: str
     keras: NotRequired[str | None]
@@ -134,7 +134,7 @@ class Environment(TypedDict):
 
 
 def describe_environment() -> dict[str, str | int | None]:
-    """The backend, versions and machine, for a reader who wants the same numbers."""
+    """The backend, versions and machine, for readers who want to reproduce the numbers."""
     import keras
 
     versions: dict[str, str | None] = {}
@@ -153,10 +153,10 @@ def describe_environment() -> dict[str, str | int | None]:
 
 
 def read_environment(folder: pathlib.Path) -> Environment:
-    """Reads `environment.json` of a run's folder.
+    """Reads `environment.json` from a run's folder.
 
     Raises:
-        FileNotFoundError, ValueError: The file is missing or damaged.
+        FileNotFoundError, ValueError: If the file is missing or damaged.
     """
     remedy = "Restore it, or begin another run with another --workdir"
     return read_json(folder / "environment.json", Environment, remedy)

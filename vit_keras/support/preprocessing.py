@@ -1,4 +1,4 @@
-"""The way from a picture's pixels to a model's input, which models carry."""
+"""Turns a picture's pixels into a model's input; models carry this description."""
 
 import dataclasses
 import warnings
@@ -8,36 +8,37 @@ import numpy as np
 
 from vit_keras.support.annotated import check_types, short
 
-METHODS = ("bilinear", "bicubic", "nearest")  # of the resize; the last one is for masks
+METHODS = ("bilinear", "bicubic", "nearest")  # of resizing; the last one is for masks
 ROUNDINGS = ("none", "torchvision", "transformers")
 
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """The way from a picture's pixels to a model's input.
+    """How a picture's pixels become a model's input.
 
     The defaults are for new models: inputs in [-1, 1], as in the published ViT code, and Pillow's
-    resize, which other projects have as well. The resize of published weights is their own.
+    resizing, which other projects also use. Published weights have their own rules.
 
     Attributes:
         mean: Subtracted from pixels divided by `levels`: one value, or one for each channel.
         std: Divides the difference: one value, or one for each channel.
-        interpolation: The method of the resize, "bilinear" or "bicubic".
-        antialias: Whether the resize averages the pixels that it would skip in a larger picture.
+        interpolation: The resizing method, "bilinear" or "bicubic".
+        antialias: Whether downscaling averages the pixels that it would otherwise skip.
         crop_fraction: The side of a central crop as a fraction of the picture's shorter side. None
             resizes the whole picture to the model's size, whatever its shape.
-        rounding: What becomes whole besides sizes. "torchvision" resizes as its transforms, timm's
-            and OpenCLIP's do with Pillow: levels are rounded after each axis, the shorter side
-            before a crop is rounded down, and the longer side follows from it. "transformers" also
-            rounds the corner of a crop down, where the others round half a pixel to the even side.
-            "none" rounds no levels, and the longer side follows from the exact shorter side.
-        levels: The level that is white: 255 for 8 bits, 4095 or 65535 for 12 or 16, and 1 for
+        rounding: Which numbers are rounded, besides sizes. "torchvision" resizes with Pillow, as
+            torchvision's transforms, timm and OpenCLIP do: levels are rounded after each axis, the
+            shorter side before a crop is rounded down, and the longer side is computed from it.
+            "transformers" also rounds the corner of a crop down; the others round half a pixel to
+            the even side. "none" does not round levels, and computes the longer side from the exact
+            shorter side.
+        levels: The level of white: 255 for 8 bits, 4095 or 65535 for 12 or 16 bits, and 1 for
             floats.
-        bands: The channels of a file that the model takes, in its order, counted from 1; empty for
-            all of them.
+        bands: The file's channels that the model takes, in its order, counted from 1; empty for all
+            of them.
 
     Raises:
-        ValueError: If a field has another value.
+        ValueError: If a field has an unsupported value.
 
     Example:
         >>> Preprocessing().normalize(np.array([0.0, 127.5, 255.0]))
@@ -57,12 +58,12 @@ class Preprocessing:
         check_types(self)
         if not self.mean or not self.std or 0 in self.std or not _are_colors(self.mean, self.std):
             raise ValueError(
-                "`mean` and `std` must hold numbers below 1e6, and `std` none that is 0. "
+                "`mean` and `std` must hold numbers below 1e6, and `std` must not hold 0. "
                 f"Received: mean={short(self.mean)}, std={short(self.std)}"
             )
         if self.levels <= 0 or min(self.bands, default=1) < 1:
             raise ValueError(
-                "`levels` must be above 0, and `bands` be counted from 1. "
+                "`levels` must be above 0, and `bands` must be counted from 1. "
                 f"Received: levels={self.levels}, bands={self.bands}"
             )
         for name, choices in (("interpolation", METHODS), ("rounding", ROUNDINGS)):
@@ -79,17 +80,17 @@ class Preprocessing:
 
     @property
     def rounds_levels(self) -> bool:
-        """Whether a resize rounds pixels to whole levels from 0 to 255, as Pillow does."""
+        """Whether resizing rounds pixels to whole levels from 0 to 255, as Pillow does."""
         is_whole = self.rounding != "none" and self.interpolation != "nearest"
         return is_whole and self.levels == 255
 
     @property
     def input_type(self) -> str:
-        """The type of the pixels that an exported model takes: uint8 for 8 bits, or float32."""
+        """The type of the pixels that an exported model takes: uint8 for 8 bits, else float32."""
         return "uint8" if self.levels == 255 else "float32"
 
     def normalize(self, pixels):
-        """Turns float pixels `(..., C)` in [0, levels] into the model's input, `(..., C)`."""
+        """Converts float pixels `(..., C)` in [0, levels] to the model's input, `(..., C)`."""
         if self.levels <= 255 and str(getattr(pixels, "dtype", "")).endswith("uint16"):
             raise ValueError(
                 f"Pixels must have levels up to {self.levels:g}. Received: uint16. Bring them to "
@@ -105,8 +106,8 @@ class Preprocessing:
     def for_channels(self, channels: int) -> "Preprocessing":
         """Returns this preprocessing with one mean and std, or one for each of `channels`.
 
-        Other numbers of values follow the patch kernels that are read for other channels: one
-        channel takes the average of all values, and more channels take the values in turn.
+        Other numbers of values are adapted like patch kernels for other channels: one channel takes
+        the average of all values, and more channels repeat the values in turn.
 
         Example:
             >>> Preprocessing(mean=(0.25, 0.5, 0.75)).for_channels(1).mean
@@ -137,20 +138,20 @@ def _are_colors(*values) -> bool:
 
 
 def as_numbers(values: Any, name: str = "Pixels") -> Any:
-    """Returns lists and arrays as an array of finite numbers in the byte order of the machine.
+    """Returns lists and arrays as an array of finite numbers in native byte order.
 
     Args:
-        values: What a user hands over. Tensors and other things are returned as they are.
-        name: What the numbers are, for messages.
+        values: The user's values. Tensors and other objects are returned unchanged.
+        name: The name of the numbers in messages.
 
     Raises:
-        ValueError: If parts have different sizes, or if a value is no finite number.
+        ValueError: If elements have different sizes, or if a value is not a finite number.
     """
     if not isinstance(values, (np.ndarray, list, tuple)):
         return values
     try:
         array = np.asarray(values)
-    except ValueError:  # parts of different sizes
+    except ValueError:  # elements of different sizes
         array = np.array(None)
     if array.dtype.kind not in "biuf":
         raise ValueError(
@@ -166,13 +167,13 @@ def as_inputs(images: Any, preprocessing: Preprocessing, warns: bool = True) -> 
     """Returns lists and arrays of prepared pictures as an array, and warns of unprepared ones.
 
     Args:
-        images: What a model is called with. Lists of other things than pictures, such as of a
-            model's inputs, are returned as they are, and so are tensors.
+        images: The input of a model. Tensors are returned unchanged, and so are lists of
+            anything but pictures, such as a list of a model's inputs.
         preprocessing: The model's preprocessing.
-        warns: Whether to warn of pictures in 0..1 as well, which may be bright ones.
+        warns: Whether to also warn of pictures in 0..1, which may be bright ones.
 
     Raises:
-        ValueError: As `as_numbers`.
+        ValueError: As in `as_numbers`.
     """
     first = images[0] if isinstance(images, (list, tuple)) and images else []
     if isinstance(first, (list, tuple)) or getattr(first, "ndim", 4) == 3:
@@ -185,17 +186,17 @@ def as_inputs(images: Any, preprocessing: Preprocessing, warns: bool = True) -> 
     if is_small or max(high, -low) > 8 * max(white, -black):
         warnings.warn(
             f"This model takes pictures in which black is {black:.3g} and white is {white:.3g}. "
-            f"Received: values from {low:.3g} to {high:.3g}. Prepare them by data.normalize(pixels,"
-            " model.preprocessing), or let model.preprocessing say how you prepare them",
+            f"Received: values from {low:.3g} to {high:.3g}. Prepare them with "
+            "data.normalize(pixels, model.preprocessing), or set model.preprocessing to match them",
             stacklevel=3,
         )
     return images
 
 
-# The resize of the original code, `vit_jax`: of its files, and of files that do not say their own.
+# The resizing of the original code, `vit_jax`, for its files and for files without their own rule.
 PUBLISHED_PREPROCESSING = Preprocessing(antialias=False, rounding="none")
 
 
 def with_tuples(fields) -> dict[str, Any]:
-    """The fields of a frozen dataclass, whose tuples JSON turns into lists."""
+    """The fields of a frozen dataclass, with JSON's lists turned back into tuples."""
     return {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}

@@ -1,4 +1,4 @@
-"""What a model's outputs mean: one row of `KINDS` for each kind of label."""
+"""The meaning of a model's outputs: one row of `KINDS` for each kind of label."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ class Kind(NamedTuple):
     """A kind of label.
 
     Attributes:
-        output: What an exported model returns: "softmax" or "sigmoid" of the logits, or "values".
+        output: The output of an exported model: "softmax" or "sigmoid" of the logits, or "values".
         losses: The losses that a run may minimize, the default first.
-        metric: The figure that chooses the best weights of a run, and heads its report. More is
+        metric: The figure that selects the best weights of a run and heads its report. Higher is
             better.
-        one: What one output is called.
-        several: What several outputs are called.
+        one: The name of one output.
+        several: The name of several outputs.
     """
 
     output: str
@@ -41,28 +41,29 @@ KINDS = {
     "numbers": Kind("values", ("mse", "mae", "huber"), "r2", "number", "numbers"),
     "masks": Kind("softmax", ("pixels",), "miou", "class", "classes"),
 }
-VOID = 255  # the value of a mask where there is no class
+VOID = 255  # the value of a mask's pixels without a class
 LOSSES = tuple(dict.fromkeys(loss for kind in KINDS.values() for loss in kind.losses))
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What a model's outputs mean.
+    """The meaning of a model's outputs.
 
     Attributes:
-        kind: A name in `KINDS`: one of several "classes", any number of "labels", "numbers",
-            or "masks", with one of several classes for each pixel.
-        thresholds: The probability from which on each label counts as present; None for 0.5.
-        mean: What `outputs * std + mean` restores numbers from, one value for each output; None
-            for outputs that are the numbers themselves.
-        std: As `mean`.
-        shares: The share of each class among the training images, or of the images that have each
+        kind: A key of `KINDS`: one of several "classes", any number of "labels", "numbers", or
+            "masks", with one of several classes for each pixel.
+        thresholds: For each label, the probability at which it counts as present; None for 0.5.
+        mean: One value per output: `outputs * std + mean` restores the numbers. None if the outputs
+            are the numbers themselves.
+        std: See `mean`.
+        shares: Each class's fraction of the training images, or the fraction of images with each
             label, for losses of rare classes; None after training.
-        temperature: What the logits were divided by after training, so that the probabilities tell
-            how often the model is right; None if they were not. The head's weights hold it.
+        temperature: The number that the logits were divided by after training, so that the
+            probabilities match how often the model is right; None if there was none. The head's
+            weights include it.
 
     Raises:
-        ValueError: There is no such kind, or a field that belongs to another kind.
+        ValueError: If there is no such kind, or if a field belongs to another kind.
 
     Example:
         >>> Task("labels", thresholds=(0.5, 0.25)).row.output
@@ -98,13 +99,13 @@ class Task:
         return KINDS[self.kind]
 
     def threshold(self, index: int) -> float:
-        """The probability from which on label number `index` counts as present."""
+        """The probability at which label number `index` counts as present."""
         return 0.5 if self.thresholds is None else self.thresholds[index]
 
     def present(self, probabilities: "np.ndarray") -> "np.ndarray":
-        """Which labels count as present, `(..., K)` bool: those not below their thresholds.
+        """The labels that count as present, `(..., K)` bool: those not below their thresholds.
 
-        Thresholds and probabilities are compared in the type of the probabilities.
+        Thresholds and probabilities are compared in the probabilities' type.
         """
         least = [self.threshold(k) for k in range(probabilities.shape[-1])]
         return probabilities >= probabilities.dtype.type(least)
@@ -124,7 +125,7 @@ def check_class_names(class_names: Sequence[str], num_classes: int) -> tuple[str
         The names as a tuple.
 
     Raises:
-        ValueError: There are more or fewer names than classes, or `class_names` is one string.
+        ValueError: If the numbers of names and classes differ, or if `class_names` is one string.
 
     Example:
         >>> check_class_names(["cat", "dog"], num_classes=2)

@@ -58,11 +58,11 @@ class StepCounter(keras.callbacks.Callback):
 
 
 class CallbackList(keras.callbacks.CallbackList):
-    """The callbacks of one call of `fit`, which does not wait for each batch to finish.
+    """The callbacks of one call of `fit`. They do not wait for each batch to finish.
 
-    Keras copies the logs of a batch to the host for every callback. It therefore waits for the end
-    of the batch before it prepares the next one. Here a `StepCounter` gets the backend's tensors,
-    and only other callbacks that use the logs of a batch get numbers.
+    Keras copies a batch's logs to the host for every callback, so it waits for the batch to finish
+    before it prepares the next one. Here, a `StepCounter` gets the backend's tensors, and only
+    other callbacks that use a batch's logs get numbers.
     """
 
     def on_train_batch_end(self, batch, logs=None):
@@ -89,9 +89,9 @@ class StopSignals:
     """The signals that ask a run to stop at the end of an update.
 
     Attributes:
-        number: The signal that came first, or 0.
-        begun: Whether an update has ended. Until then nothing is lost, and Ctrl-C has its usual
-            effect.
+        number: The number of the first signal, or 0.
+        begun: Whether an update has ended. Until then there is nothing to lose, and Ctrl-C has its
+            usual effect.
     """
 
     def __init__(self):
@@ -99,7 +99,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def collected(self):
-        """Notes the first signal that comes while it is open; a second has its usual effect."""
+        """Notes the first signal while it is open; a second one has its usual effect."""
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread may set handlers
             return
@@ -112,10 +112,10 @@ class StopSignals:
                 return
             self.number = self.number or number
             if number == signal.SIGINT:
-                command_line.set_exit_code(EXIT_CODES[number])  # the next one ends the process
+                command_line.set_exit_code(EXIT_CODES[number])  # the next signal ends the process
 
         for number, handler in previous.items():
-            if handler is not signal.SIG_IGN:  # as the shell wants it for a job in the background
+            if handler is not signal.SIG_IGN:  # the shell ignores signals for background jobs
                 signal.signal(number, collect)
         try:
             yield
@@ -136,11 +136,11 @@ class Recorder(StepCounter):
         self.folder, self.topology = run.folder, topology
         path = run.checkpoints / f"step_{start_step:09d}" / "meta.json"
         meta = read_json(path) if path.exists() else {}
-        read_rollbacks(run.folder, meta.get("rollbacks", 0))  # by which the rate was halved
+        read_rollbacks(run.folder, meta.get("rollbacks", 0))  # each one halved the learning rate
         rows = read_rows(run.folder, meta.get("rows", 0))
         self.rows = [row for row in rows if row["step"] <= start_step]
         if self.rows and topology.is_chief:
-            write_rows(run.folder, self.rows)  # also what was lost or damaged of them
+            write_rows(run.folder, self.rows)  # restores lost or damaged rows, too
 
     def on_epoch_begin(self, epoch, logs=None):
         self.began, self.first_step = time.perf_counter(), self.step
@@ -176,7 +176,7 @@ def weight_norm(model: keras.Model) -> float:
 
 
 class Patience(keras.callbacks.Callback):
-    """Stops after `patience` evaluations without a lower `val_loss` in the recorded rows."""
+    """Stops after `patience` evaluations that do not lower the `val_loss` in the recorded rows."""
 
     def __init__(self, run: Run, recorder: Recorder):
         super().__init__()
@@ -194,12 +194,12 @@ SHOWN = ("loss", *METRICS, "val_loss", *(f"val_{name}" for name in METRICS))
 class Progress(StepCounter):
     """Shows the loss, the accuracy, and images per second on standard error.
 
-    A terminal gets a bar of tqdm with the remaining time as well. A file or a pipe gets one line
-    for each evaluation.
+    On a terminal, it also shows a tqdm bar with the remaining time. In a file or a pipe, it writes
+    one line for each evaluation.
 
     Args:
         run: The run.
-        recorder: The callback that measures the images per second; it runs earlier in the list.
+        recorder: The callback that measures images per second; it must run earlier in the list.
     """
 
     def __init__(self, run: Run, recorder: Recorder):
@@ -237,8 +237,8 @@ class Progress(StepCounter):
 class EvaluateAverage(keras.callbacks.Callback):
     """Evaluates the average of the weights if the optimizer keeps one (`ema_decay`).
 
-    Afterwards the weights are the same to the bit. Keras' `SwapEMAWeights` does not ensure this:
-    on TensorFlow it swaps by addition, and on torch its copy is a view of what it overwrites.
+    Afterward, the weights are restored bit for bit. Keras' `SwapEMAWeights` does not ensure this:
+    on TensorFlow it swaps by addition, and on torch its copy is a view of the overwritten weights.
     """
 
     def on_test_begin(self, logs=None):
@@ -249,11 +249,11 @@ class EvaluateAverage(keras.callbacks.Callback):
 
 
 class RestoreFitState(keras.callbacks.Callback):
-    """Lets `fit` continue a run, also in the middle of an epoch, as if it had not been stopped.
+    """Lets `fit` continue a run, even in the middle of an epoch, as if it had not been stopped.
 
-    `fit` sets the metrics to 0; this callback gives them back the values that they have when it is
-    created. On torch, an iterator over training or evaluation data draws from the global generator
-    when it is made; this callback sets the generator back to its state after the last batch.
+    `fit` sets the metrics to 0; this callback restores the values that they have when it is
+    created. On torch, making an iterator over training or evaluation data draws from the global
+    generator; this callback restores the generator's state after the last batch.
     """
 
     def __init__(self, run: Run, start_step: int, model: keras.Model, topology: Topology = ALONE):
@@ -286,14 +286,14 @@ class RestoreFitState(keras.callbacks.Callback):
 
 
 class PatchKeepRates(keras.callbacks.Callback):
-    """Gives the layer `patch_dropout` the rates of `patch_keep_rates`, each for an equal part.
+    """Applies each of `patch_keep_rates` to the layer `patch_dropout` for an equal interval.
 
-    A rate applies from the first epoch (of `eval_every` updates) that begins in its part of the
-    run. This does not depend on whether the run was stopped. Every rate gives another number of
-    tokens, so the model compiles once for each.
+    A rate applies from the first epoch (of `eval_every` updates) that begins in its interval of the
+    run, regardless of whether the run was stopped. Every rate gives a different number of tokens,
+    so the model compiles once for each.
 
     Raises:
-        ValueError: The model keeps all patches.
+        ValueError: If the model keeps all patches.
     """
 
     def __init__(self, run: Run):
@@ -301,7 +301,7 @@ class PatchKeepRates(keras.callbacks.Callback):
         self.config = run.config
 
     def rate(self, epoch: int) -> float:
-        """Returns the rate of the epoch with this number; the first has the number 0."""
+        """Returns the rate for an epoch; epochs are counted from 0."""
         rates = self.config.patch_keep_rates
         part = epoch * self.config.eval_every * len(rates) // self.config.total_steps
         return rates[min(part, len(rates) - 1)]
@@ -323,9 +323,9 @@ class PatchKeepRates(keras.callbacks.Callback):
 class StopOnNonFinite(StepCounter):
     """Raises `NonFinite` after a batch whose loss is NaN or infinite.
 
-    The loss of a batch is checked after the next batch has been sent to the device, so that neither
-    waits for the host, and before anything is saved. The log of `fit` would not do: it is the mean
-    over the epoch so far, which stays NaN after one such loss.
+    A batch's loss is checked after the next batch has been sent to the device, so that neither
+    waits for the host, but before anything is saved. The logs of `fit` cannot be used: they hold
+    the mean over the epoch so far, which stays NaN after one such loss.
     """
 
     unchecked = None  # the number and the loss of an update
@@ -342,7 +342,7 @@ class StopOnNonFinite(StepCounter):
         self.check()
 
     def check(self):
-        """Checks the loss of the last batch now."""
+        """Checks the loss of the last batch immediately."""
         if self.unchecked is not None:
             (step, loss), self.unchecked = self.unchecked, None
             if not math.isfinite(loss := to_float(loss)):
@@ -350,18 +350,19 @@ class StopOnNonFinite(StepCounter):
 
 
 class StateSaver(StepCounter):
-    """Writes a checkpoint every `checkpoint_every` updates, after the last and after the best.
+    """Writes a checkpoint every `checkpoint_every` updates, and after the last and the best one.
 
     If an evaluation is due at the same update, the checkpoint follows it, so that a resumed run has
-    its row. When `signals` has one, the callback writes a checkpoint at the end of the update and
-    ends the process with the signal's exit code. An evaluation is given up; the resumed run makes
-    it. Several processes all end as soon as one of them has a signal, after an evaluation.
+    its row. When `signals` has a signal, the callback writes a checkpoint at the end of the update
+    and ends the process with the signal's exit code. It abandons an evaluation; the resumed run
+    repeats it. With several processes, all end when one of them has a signal, but they finish an
+    evaluation first.
 
     Args:
         run: The run.
         recorder: The callback that records the evaluations; it must run earlier in the list.
         loss_check: The callback that checks the last loss before it is saved.
-        signals: Notes SIGTERM and Ctrl-C.
+        signals: The object that notes SIGTERM and Ctrl-C.
         writer: Writes the checkpoints while training goes on.
         topology: The devices and processes of the run.
     """
@@ -395,7 +396,7 @@ class StateSaver(StepCounter):
         )
 
     def on_test_begin(self, logs=None):
-        if self.topology.process_count == 1:  # several processes give no evaluation up
+        if self.topology.process_count == 1:  # several processes finish their evaluation
             self.sums = self.topology.read_replicas(self.model.metrics_variables)  # of training
 
     def on_test_batch_end(self, batch, logs=None):

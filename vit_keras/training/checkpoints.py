@@ -2,12 +2,12 @@
 
 A checkpoint is a folder `step_NNNNNNNNN` with two files. `state.npz` holds all variables of the
 model (including dropout's seeds, which `.keras` files leave out), of the optimizer and of the
-metrics. Where several replicas train, it also holds the metrics of each, since their sums would
-continue with other roundings. `meta.json` holds the step, the backend, the paths and shapes of the
+metrics. With several replicas, it also holds each replica's metrics, since continuing from their
+sums would change the rounding. `meta.json` holds the step, the backend, the paths and shapes of the
 variables, the step of the best `val_accuracy` and the numbers of evaluations and rollbacks so far,
-with a checksum of each of them and of the other files. Where processes share variables,
-`state_NNNNN.npz` holds the parts of process NNNNN: `model/00003@0:16,8:64` the rows 0 to 15 and the
-columns 8 to 63. They lie beside the folder until all are there.
+with a checksum of each of them and of the other files. If processes share variables,
+`state_NNNNN.npz` holds the slices of process NNNNN: `model/00003@0:16,8:64` is rows 0 to 15 and
+columns 8 to 63. These files lie beside the folder until all are written.
 """
 
 import concurrent.futures
@@ -34,15 +34,15 @@ from vit_keras.training.distribution import ALONE, Topology
 from vit_keras.training.records import NonFinite, read_rollbacks
 
 METRICS, REPLICAS, GENERATOR = "metrics/", "replicas/", "generator"
-AT, PENDING = "@", ".part-"  # before the bounds of a part, and in its name while it is pending
+AT, PENDING = "@", ".part-"  # before a slice's bounds, and in its name while it is pending
 STATE = re.compile(r"state(_\d{5,})?\.npz")
-PATIENCE = 15.0  # seconds after which a network file system shows what another process renamed
+PATIENCE = 15.0  # seconds until a network file system shows another process's rename
 POLL = 0.05  # seconds between two looks
 APART = "All processes must see the same `workdir`, on a disk that the machines share"
 
 
 class Meta(typing.TypedDict):
-    """What `meta.json` must hold."""
+    """The required content of `meta.json`."""
 
     step: int
     backend: str
@@ -54,11 +54,11 @@ class Meta(typing.TypedDict):
 
 
 class CheckpointWriter:
-    """Writes one checkpoint at a time, in a thread of each process that has something to write.
+    """Writes one checkpoint at a time, in a thread of each process that has data to write.
 
-    The thread touches files alone. What the processes tell each other stays in their main threads,
-    in the order of the calls. At the end of a `with` block, the last checkpoint is written; an
-    error that ends the block does not hide behind one of the thread.
+    The thread only touches files. Communication between processes stays in their main threads, in
+    the order of the calls. The last checkpoint is written by the end of a `with` block. An error
+    that ends the block is not hidden by one from the thread.
 
     Args:
         topology: The devices and processes of the run.
@@ -80,27 +80,27 @@ class CheckpointWriter:
         """Calls `write` in a thread; every process must call `wait` before and after.
 
         Args:
-            write: A function that is called with an event, which is set when every process has
-                written its part; None if this process has nothing to write.
-            several: Whether several processes write parts of this checkpoint.
+            write: A function that takes an event, which is set when every process has written its
+                slices; None if this process has nothing to write.
+            several: Whether several processes write slices of this checkpoint.
         """
         self._several, self._written = several, threading.Event()
         if write is not None:
             self._future = self._pool.submit(write, self._written)
 
     def check(self) -> None:
-        """Raises the error that has ended the thread, if there is one."""
+        """Raises the error that ended the thread, if any."""
         if self._future is not None and self._future.done():
             self._join()
 
     def wait(self) -> None:
-        """Waits until the checkpoint is whole; every process must call it.
+        """Waits until the checkpoint is complete; every process must call it.
 
         Raises:
-            OSError: The checkpoint could not be written. The earlier ones stay as they are.
+            OSError: If the checkpoint could not be written. Earlier ones are not affected.
         """
         if not self.topology.is_chief:
-            self._join()  # before it says so
+            self._join()  # before it reports success
         if self._several:
             self._several = False
             self.topology.gather(0)
@@ -137,27 +137,27 @@ def save(
 ) -> pathlib.Path:
     """Writes the state of a compiled model, and deletes old checkpoints.
 
-    Every process of `topology` must call it. The chief writes, and on JAX each process that holds
-    variables in part writes its parts.
+    Every process of `topology` must call it. The chief writes; on JAX, each process that holds
+    slices of variables writes these.
 
     Args:
         model: The model, compiled and built.
         folder: The folder of the run's checkpoints.
         step: The number of updates so far.
-        keep: How many of the newest checkpoints stay.
-        best: The step and `val_accuracy` of the best evaluation; its checkpoint stays too.
+        keep: The number of newest checkpoints to keep.
+        best: The step and `val_accuracy` of the best evaluation; its checkpoint is kept too.
         topology: The devices and processes of the run.
-        writer: Writes a copy of the state in its thread, after the checkpoint before. Without one,
+        writer: Writes a copy of the state in its thread, after the previous checkpoint. Without it,
             the checkpoint is complete when the function returns.
-        rows: The number of evaluations so far, which `metrics.json` then holds.
+        rows: The number of evaluations so far, all of which are in `metrics.json`.
 
     Returns:
         The folder of the checkpoint.
 
     Raises:
-        NonFinite: a variable is NaN or infinite. Nothing is written.
-        OSError: The checkpoint, or the one before it in the `writer`, cannot be written, such as on
-            a full disk. The earlier checkpoints stay as they are.
+        NonFinite: If a variable is NaN or infinite. Nothing is written.
+        OSError: If the checkpoint, or the previous one in `writer`, cannot be written, such as on a
+            full disk. Earlier checkpoints are not affected.
     """
     thread = writer or CheckpointWriter(topology)
     thread.wait()
@@ -168,7 +168,7 @@ def save(
     shared = {} if topology.is_chief else {n: a for n, a in arrays.items() if AT in n}
     part = _part(final, topology.process_index)
     if shared:
-        part.unlink(missing_ok=True)  # of a process that was killed
+        part.unlink(missing_ok=True)  # from a process that was killed
     others = np.flatnonzero(topology.gather(len(shared))).tolist()
     write: Callable | None = functools.partial(_write_part, part, shared) if shared else None
     if topology.is_chief:
@@ -188,14 +188,14 @@ def save(
 
 
 def _write_part(part, arrays, written):
-    """Writes what another process than the first adds to a checkpoint, beside its folder."""
+    """Writes the slices of a process other than the first, beside a checkpoint's folder."""
     part.parent.mkdir(parents=True, exist_ok=True)
     with replacing(part) as temporary:
         _save_arrays(temporary, arrays)
 
 
 def _write(final, arrays, meta, others, keep, written):
-    """Writes a checkpoint, of which `others` write parts, and then removes older ones."""
+    """Writes a checkpoint, including the slices of `others`, and then removes older ones."""
     with replacing_folder(final) as new:
         _save_arrays(new / "state.npz", arrays)
         for process in others:
@@ -205,7 +205,7 @@ def _write(final, arrays, meta, others, keep, written):
             os.rename(part, new / f"state_{process:05d}.npz")
         meta["files"] = {file.name: sha256(file) for file in sorted(new.glob("*.npz"))}
         (new / "meta.json").write_text(json.dumps(with_checksums(meta)))
-    for left in final.parent.glob(f"{PENDING}*"):  # by processes that were killed
+    for left in final.parent.glob(f"{PENDING}*"):  # from processes that were killed
         left.unlink(missing_ok=True)
     older = [path for path in _newest_first(final.parent) if path.name <= final.name]
     for path in older[keep:]:
@@ -230,22 +230,22 @@ def _appears(path, written=None) -> bool:
 
 
 def _save_arrays(path, arrays):
-    """Writes arrays as `.npz`, those of bfloat16 as uint16."""
+    """Writes arrays as `.npz`; bfloat16 is stored as uint16."""
     storable = lambda array: array.view("uint16") if array.dtype.name == "bfloat16" else array
     with open(path, "wb") as file:
         np.savez(file, **{name: storable(array) for name, array in arrays.items()})
 
 
 def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE) -> int:
-    """Restores a compiled model from the newest checkpoint in `folder` that is not damaged.
+    """Restores a compiled model from the newest undamaged checkpoint in `folder`.
 
-    The first process looks for it. A damaged one causes a warning, and the one before it is used.
+    The first process looks for it. A damaged one causes a warning, and the previous one is used.
 
     Returns:
         The step of the checkpoint, or 0 if there is none.
 
     Raises:
-        ValueError: The checkpoint does not fit the model, or another process does not see it.
+        ValueError: If the checkpoint does not fit the model, or if another process cannot see it.
     """
     path = newest(folder) if topology.is_chief else None
     step = int(topology.gather(int(path.name.removeprefix("step_")) if path else -1)[0])
@@ -257,7 +257,7 @@ def restore(model: keras.Model, folder: pathlib.Path, topology: Topology = ALONE
 
 
 def newest(folder: pathlib.Path) -> pathlib.Path | None:
-    """Returns the newest checkpoint that is not damaged; removes remains of a killed process."""
+    """Returns the newest undamaged checkpoint; removes remains of a killed process."""
     recover(folder)
     for path in _newest_first(folder):
         try:
@@ -277,8 +277,8 @@ def load(model: keras.Model, path: pathlib.Path, topology: Topology = ALONE) -> 
     """Restores a compiled model from the checkpoint at `path`; returns its step.
 
     Raises:
-        OSError, KeyError: The checkpoint is missing or damaged.
-        ValueError: The checkpoint is damaged or does not fit the model.
+        OSError, KeyError: If the checkpoint is missing or damaged.
+        ValueError: If the checkpoint is damaged or does not fit the model.
     """
     meta, variables = read_meta(path), _variables(model)
     shapes = {name: shape for name, (_, shape, _) in meta["variables"].items()}
@@ -305,13 +305,13 @@ def load(model: keras.Model, path: pathlib.Path, topology: Topology = ALONE) -> 
 
 
 def is_checkpoint(path: str | os.PathLike) -> bool:
-    """Whether `path` is the folder of a step among the checkpoints of a run.
+    """Whether `path` is the folder of a step among a run's checkpoints.
 
     Args:
-        path: A file, a folder, or an address, which need not exist.
+        path: A file, a folder, or an address. It need not exist.
 
     Returns:
-        Whether the folder has the files of a checkpoint, which may be damaged.
+        Whether the folder has the files of a checkpoint, even if they are damaged.
 
     Example:
         >>> is_checkpoint("runs/pets/model.keras")
@@ -324,8 +324,8 @@ def read_meta(path: pathlib.Path) -> Meta:
     """Reads `meta.json` of the checkpoint at `path`, and compares all checksums.
 
     Raises:
-        OSError: A file is missing.
-        ValueError: The checkpoint is damaged.
+        OSError: If a file is missing.
+        ValueError: If the checkpoint is damaged.
     """
     meta = read_json(path / "meta.json", Meta)
     if path.name != f"step_{meta['step']:09d}" or "state.npz" not in meta["files"]:
@@ -339,11 +339,11 @@ def read_meta(path: pathlib.Path) -> Meta:
 
 
 class State(contextlib.AbstractContextManager):
-    """Reads the arrays of a checkpoint, of which no file is read as a whole.
+    """Reads the arrays of a checkpoint without reading any file as a whole.
 
     Args:
         path: The folder of the checkpoint.
-        meta: What `read_meta` returns.
+        meta: The result of `read_meta`.
 
     Example:
         with State(path, read_meta(path)) as state:
@@ -385,9 +385,9 @@ class State(contextlib.AbstractContextManager):
 
 
 def _variables(model) -> dict[str, keras.Variable]:
-    """Names variables by group and place, since paths depend on what else a process has built.
+    """Names variables by group and index, since paths depend on what else a process has built.
 
-    A teacher's are left out: they stay as they are, and a run notes what they are.
+    The teacher's variables are left out: they do not change, and the run records their source.
     """
     teacher = {id(variable) for variable in teacher_variables(model)}
     groups = {
@@ -399,7 +399,7 @@ def _variables(model) -> dict[str, keras.Variable]:
 
 
 def _read_all(variables, topology):
-    """The arrays of a checkpoint; of metrics the sum over replicas, and each one's values."""
+    """The arrays of a checkpoint; for metrics, the sum over replicas and each replica's values."""
     metrics = {name: v for name, v in variables.items() if name.startswith(METRICS)}
     values = dict(zip(metrics, topology.read_replicas(list(metrics.values()))))
     arrays = {
@@ -422,7 +422,7 @@ def _check_finite(variables, arrays, step, topology):
         if not np.issubdtype(array.dtype, np.integer) and not np.isfinite(array).all()
     ]
     if topology.gather(len(bad)).any():
-        which = variables[bad[0]].path if bad else "what another process holds of a variable"
+        which = variables[bad[0]].path if bad else "another process's slice of a variable"
         raise NonFinite(f"after update {step}, {which} is not finite")
 
 
@@ -434,5 +434,5 @@ def generator_state() -> np.ndarray | None:
 
 @backends.dispatch("set_generator_state")
 def set_generator_state(state: np.ndarray) -> None:
-    """Sets a state that `generator_state` returned; only on torch."""
+    """Sets a state from `generator_state`; only on torch."""
     raise ValueError("Only torch has a generator to set. Received: a state on another backend")

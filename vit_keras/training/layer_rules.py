@@ -1,4 +1,4 @@
-"""Rules for single layers: their learning rates, and which layers do not train."""
+"""Rules for individual layers: their learning rates, and which layers do not train."""
 
 import re
 
@@ -13,11 +13,11 @@ FIRST = re.compile(
 
 
 def rate_multiplier(path: str, layer_decay: float, num_layers: int) -> float:
-    """Returns the factor of the learning rate for the variable at `path` (as in BEiT and MAE).
+    """Returns the learning-rate factor of the variable at `path` (as in BEiT and MAE).
 
     The factor is `layer_decay` to the power of `num_layers` + 1 - depth. The embeddings, a
-    normalization after them and a ResNet stem have depth 0, `encoderblock_{i}` has depth i + 1, and
-    all later layers have depth `num_layers` + 1, so that their factor is 1.
+    normalization after them and a ResNet stem have depth 0, and `encoderblock_{i}` has depth i + 1.
+    All later layers have depth `num_layers` + 1, so their factor is 1.
     """
     layer = path.split("/")[0]
     if block := BLOCK.fullmatch(layer):
@@ -31,7 +31,7 @@ def num_blocks(model: keras.Model) -> int:
     """Counts the transformer blocks of `model`.
 
     Raises:
-        ValueError: There are none.
+        ValueError: If there are none.
     """
     count = sum(BLOCK.fullmatch(layer.name) is not None for layer in model.layers)
     if not count:
@@ -48,11 +48,11 @@ def freeze(model: keras.Model, patterns) -> None:
     Dropout stays active in frozen layers.
 
     Args:
-        model: The model whose layers are frozen.
-        patterns: Names of layers, in which `*`, `?` and `[!h]` have the meaning of `fnmatch`.
+        model: The model whose layers to freeze.
+        patterns: Names of layers. `*`, `?` and `[!h]` work as in `fnmatch`.
 
     Raises:
-        ValueError: a pattern matches no layer with weights, or no layer is left to train.
+        ValueError: If a pattern matches no layer with weights, or if no layer is left to train.
 
     Example:
         freeze(model, ["embedding", "encoderblock_*"])  # positions, the last norm and head train

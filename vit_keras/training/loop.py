@@ -29,7 +29,7 @@ from vit_keras.training.trackers import tensorboard_callbacks, tracker_callbacks
 
 
 class Segment(NamedTuple):
-    """One call of `fit`: the epochs from `first` up to `last`, each of `steps` updates."""
+    """One call of `fit`: the epochs from `first` up to `last`, each with `steps` updates."""
 
     first: int
     last: int
@@ -56,15 +56,15 @@ def compile_model(model: keras.Model, config) -> None:
     """Freezes layers of `model` and compiles it with the loss and optimizer of a run's `Config`.
 
     Raises:
-        ValueError: `steps_per_execution` is above 1 on torch, where Keras runs one step at a time,
-            or `optimizer` does not fit the model (see `freeze` and `build_optimizer`).
+        ValueError: If `steps_per_execution` is above 1 on torch, where Keras runs one step at a
+            time, or if `optimizer` does not fit the model (see `freeze` and `build_optimizer`).
     """
     freeze(model, config.optimizer.freeze)
     compile_frozen(model, config)
 
 
 def compile_frozen(model: keras.Model, config) -> None:
-    """Does what `compile_model` does, for a model whose layers are frozen already."""
+    """Does the same as `compile_model`, for a model whose layers are already frozen."""
     executed = config.steps_per_execution
     if executed > 1 and keras.backend.backend() == "torch":
         raise ValueError(
@@ -99,17 +99,17 @@ def train(
 ) -> list[dict[str, float]]:
     """Trains a compiled model from the newest checkpoint of `run` to the end of the run.
 
-    Afterwards `model` has the weights that represent the run: the last ones or, with `patience`,
-    those of the best held-out accuracy, or the best figure of another kind of label. With
+    Afterward, `model` has the weights that represent the run: the last ones or, with `patience`,
+    the weights with the best held-out accuracy or, for another kind of label, the best figure. With
     `ema_decay`, they are the average of the weights.
 
     Args:
         model: The model, compiled by `compile_model` with `run.config`.
         run: The run's folder and configuration.
-        batches: a function that takes the number of a batch and returns the training data from
-            this batch on. With `optimizer.accumulation_steps` = k, a batch is a kth of an update's
-            images. Where there are several processes, it is this process' part of those.
-        validation: The held-out batches, or this process' part of them.
+        batches: A function that takes the number of a batch and returns the training data from this
+            batch on. With `optimizer.accumulation_steps` = k, a batch is a kth of an update's
+            images. With several processes, it is this process's share of those.
+        validation: The held-out batches, or this process's share of them.
         topology: The devices and processes of the run.
         more_callbacks: Callbacks that add to the logs; they run before the logs are recorded.
 
@@ -117,9 +117,9 @@ def train(
         The rows of `metrics.json`, one for each evaluation.
 
     Raises:
-        NonFinite: a loss is not finite, and `on_nan` and `max_rollbacks` do not allow the run to
+        NonFinite: If a loss is not finite, and `on_nan` and `max_rollbacks` do not allow the run to
             go back.
-        SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, and a checkpoint.
+        SystemExit: With code 143 after SIGTERM, or 130 after Ctrl-C, once a checkpoint is written.
     """
     if rollbacks := len(read_rollbacks(run.folder)):
         compile_frozen(model, halve_rate(run.config, rollbacks))
@@ -178,19 +178,19 @@ def _train_from_checkpoint(model, run, batches, validation, topology, more_callb
 
 
 def _needs_all_outputs(model, config):
-    """Whether the figure of held-out images is no sum over batches."""
+    """Whether the figure for held-out images is not a sum over batches."""
     is_plain = config.learns_labels and not config.distill.is_active
     return is_plain and task_of(model).kind == "labels"
 
 
 def _images(batch):
-    """The images of a batch `(B, H, W, C)`, or the first views of each."""
+    """The images of a batch `(B, H, W, C)`, or the first view of each."""
     images = keras.tree.flatten(batch)[0]
     return images if len(images.shape) == 4 else images[:, 0]
 
 
 def _evaluation_is_due(config, step, rows):
-    """Whether the run was stopped in the evaluation after this update, before it had a row."""
+    """Whether the run was stopped during the evaluation after this update, before its row."""
     ends_epoch = step % config.eval_every == 0 or step == config.total_steps
     return step > 0 and ends_epoch and (not rows or rows[-1]["step"] != step)
 
@@ -229,7 +229,7 @@ def _fit(model, run, recorder, watching, batches_from, validation):
             steps_per_epoch=segment.steps * accumulated,
             validation_data=validation,
             callbacks=callbacks.CallbackList(watching, add_history=True, model=model),
-            shuffle=False,  # the pipeline has shuffled
+            shuffle=False,  # the pipeline has already shuffled
             verbose=0,
         )
         if model.stop_training:
@@ -237,7 +237,7 @@ def _fit(model, run, recorder, watching, batches_from, validation):
 
 
 def _go_back(model, run, error):
-    """Records a rollback and compiles `model` with half the rate, or raises a complete error."""
+    """Records a rollback and compiles `model` with half the rate, or raises a detailed error."""
     config, rollbacks = run.config, len(read_rollbacks(run.folder))
     last = checkpoints.newest(run.checkpoints)
     if config.on_nan == "stop" or rollbacks >= config.max_rollbacks:

@@ -1,4 +1,4 @@
-"""The losses that a run can minimize; a label or number that is NaN is unknown, and left out."""
+"""The losses that a run can minimize. Unknown labels and numbers are NaN, and left out."""
 
 import math
 from collections.abc import Callable
@@ -29,13 +29,13 @@ class ComputedLoss(keras.losses.Loss):
 class SigmoidCrossentropy(keras.losses.Loss):
     """The sum over classes of binary cross-entropies, as big_vision's `sigmoid_xent`.
 
-    It compares logits `(B, C)` with targets `(B, C)` in [0, 1] and averages over the images. A
-    target that is NaN adds nothing to the sum.
+    It compares logits `(B, C)` with targets `(B, C)` in [0, 1] and averages over the images. NaN
+    targets add nothing to the sum.
 
     Args:
-        gamma: The exponent of the focal loss (arXiv 1708.02002, Eq. 4), which multiplies each term
-            by (1 − p)^γ, where p is the probability of the right answer.
-        positive_weights: C factors of the terms of positives; None for 1.
+        gamma: The exponent of the focal loss (arXiv 1708.02002, Eq. 4). Each term is multiplied by
+            (1 − p)^γ, where p is the probability of the right answer.
+        positive_weights: C factors for the terms of positives; None for 1.
         **kwargs: The arguments of `keras.losses.Loss`.
 
     Example:
@@ -67,17 +67,17 @@ class SigmoidCrossentropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RareClassCrossentropy(keras.losses.Loss):
-    """Softmax cross-entropy for classes of unequal sizes, by one or more of three means.
+    """Softmax cross-entropy for classes of unequal sizes, with one or more of three remedies.
 
     It compares logits `(B, C)` with targets `(B, C)` and averages over the images.
 
     Args:
-        log_shares: C logarithms of the classes' shares of the training images. They are added to
-            the logits while training (logit adjustment, arXiv 2007.07314, Eq. 10), so that without
-            them the logits suit classes of equal sizes.
-        weights: C factors of the losses of the classes' images.
+        log_shares: The C logarithms of the classes' fractions of the training images. They are
+            added to the logits in training (logit adjustment, arXiv 2007.07314, Eq. 10), so that
+            the logits without them suit classes of equal sizes.
+        weights: C factors for the losses of the classes' images.
         gamma: The exponent of the focal loss (arXiv 1708.02002, Eq. 4).
-        label_smoothing: Probability that is spread over all classes.
+        label_smoothing: The probability that is spread over all classes.
         **kwargs: The arguments of `keras.losses.Loss`.
 
     Example:
@@ -114,14 +114,14 @@ class RareClassCrossentropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class RegressionLoss(keras.losses.Loss):
-    """The mean over an image's known numbers of a function of the error.
+    """The mean of a function of the error, over an image's known numbers.
 
     It compares outputs `(B, K)` with numbers `(B, K)` and averages over the images. An image
-    without any known number adds 0.
+    without known numbers adds 0.
 
     Args:
         error: "mse" for the square, "mae" for the absolute value, or "huber" for Huber's function,
-            which is half the square up to 1, and from there on the absolute value less a half.
+            which is half the square up to 1, and beyond that the absolute value minus a half.
         **kwargs: The arguments of `keras.losses.Loss`.
 
     Example:
@@ -146,10 +146,10 @@ class RegressionLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class PixelCrossentropy(keras.losses.Loss):
-    """The mean over an image's pixels of the softmax cross-entropy, then over the images.
+    """The softmax cross-entropy, averaged over each image's pixels, then over the images.
 
-    It compares logits `(B, H, W, K)` with the numbers of classes `(B, H, W)`. Pixels whose number
-    is 255 have no class and are left out; an image of such pixels alone adds 0.
+    It compares logits `(B, H, W, K)` with class indices `(B, H, W)`. Pixels with index 255 have no
+    class and are left out; an image with only such pixels adds 0.
 
     Example:
         >>> loss = vit_keras.training.PixelCrossentropy()
@@ -180,7 +180,7 @@ ERRORS: dict[str, Callable[[Any], Any]] = {
 
 
 def split_known(targets):
-    """Separates which targets are known, and the targets with 0 in place of unknown ones."""
+    """Returns which targets are known, and the targets with 0 in place of unknown ones."""
     known = ops.logical_not(ops.isnan(targets))
     return known, ops.where(known, targets, 0.0)
 
@@ -197,7 +197,7 @@ def _softmax(config, task):
 
 def _sigmoid(config, task, gamma=0.0):
     weights = None
-    if config.balance == "weights":  # the weights of positives and negatives are equal in all
+    if config.balance == "weights":  # positives and negatives get the same total weight
         weights = [(1 - share) / share for share in task.shares]
     return SigmoidCrossentropy(gamma, weights)
 
@@ -221,7 +221,7 @@ def _logit_adjusted(config, task):
 
 
 def _class_weights(config, task):
-    """Weights with which all classes weigh the same, and images 1 on average; None without."""
+    """Weights that give all classes the same total, and images 1 on average; None if not used."""
     if config.balance != "weights":
         return None
     return [1 / (len(task.shares) * share) for share in task.shares]
@@ -242,13 +242,13 @@ LOSSES: dict[str, Callable[[Any, Task], keras.losses.Loss]] = {
 def build_loss(config, task: Task = CLASSES) -> keras.losses.Loss:
     """Builds the loss of a run's `Config`.
 
-    Without a pretext, it compares outputs and targets, both `(B, K)`. With a pretext, it compares
-    logits `(B, N, K)` with classes `(B, N)`, or predictions with targets, both `(B, N, D)`; with
-    "dino", it takes the loss that the model computes.
+    Without a pretext task, it compares outputs and targets, both `(B, K)`. With a pretext task, it
+    compares logits `(B, N, K)` with classes `(B, N)`, or predictions with targets, both
+    `(B, N, D)`. With "dino", it takes the loss that the model computes.
 
     Args:
-        config: The `Config`; without a `loss`, the task's default is built.
-        task: What the model learns.
+        config: The `Config`; if it has no `loss`, the task's default is built.
+        task: The task that the model learns.
     """
     if config.pretext.is_dino:
         return ComputedLoss()
@@ -264,18 +264,19 @@ EPSILON = 1e-6  # added to variances and to squared norms
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class Distillation(keras.losses.Loss):
-    """A loss of the labels and one of the teacher's logits.
+    """The sum of a loss for the labels and a loss for the teacher's logits.
 
-    It takes targets `(B, K)` and logits `(B, 3, K)`: those z that the labels judge, those s that
-    the teacher judges, and the teacher's t. The loss of an image is (1 - w) · L(y, z) plus w times
+    It takes targets `(B, K)` and logits `(B, 3, K)`: the student's logits z for the labels, its
+    logits s for the teacher, and the teacher's t. The loss of an image is (1 - w) · L(y, z) plus w
+    times
 
     - "soft": T² · KL(softmax(t / T) ‖ softmax(s / T)) (arXiv 1503.02531, Section 2);
     - "hard": the cross-entropy of s with the teacher's best class (arXiv 2012.12877, Eq. 3).
 
     Args:
-        labels: The loss L of the labels.
+        labels: L, the loss for the labels.
         kind: "soft" or "hard".
-        weight: The teacher's share w.
+        weight: w, the weight of the teacher's loss.
         temperature: T, for "soft".
         **kwargs: The arguments of `keras.losses.Loss`.
 
@@ -325,12 +326,12 @@ TAUGHT: dict[str, Callable[[Any, Any, float], Any]] = {"soft": _soft, "hard": _h
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class FeatureDistance(keras.losses.Loss):
-    """The distance of a student's features to its teacher's.
+    """The distance between a student's features and its teacher's.
 
     It takes features `(B, 2, T, D)`: the student's s, then the teacher's t. The first of the T
-    vectors belongs to the whole image, the others to its patches. The loss of an image is the
-    first's distance or, with patches, the mean of this and of the patches' mean distance. The
-    targets are not read.
+    vectors belongs to the whole image, the others to its patches. The loss of an image is the first
+    vector's distance or, with patches, the mean of this distance and the patches' mean distance.
+    The targets are not read.
 
     - "cosine": 1 - s·t / (|s| |t|);
     - "mse": the mean over D of (s - (t - mean(t)) / std(t))² (as in arXiv 2205.14141).
@@ -378,11 +379,11 @@ DISTANCES: dict[str, Callable[[Any, Any], Any]] = {"cosine": _cosine, "mse": _ms
 
 
 def distillation_loss(config, labels: keras.losses.Loss | None) -> keras.losses.Loss:
-    """Builds the loss of a `DistillConfig`.
+    """Builds the loss for a `DistillConfig`.
 
     Args:
-        config: The section `distill` of a run.
-        labels: The loss of the labels; None for features, which have none.
+        config: The section `distill` of a run's configuration.
+        labels: The loss for the labels; None for features, which need no labels.
     """
     if config.kind == "features":
         return FeatureDistance(config.distance)
@@ -390,6 +391,6 @@ def distillation_loss(config, labels: keras.losses.Loss | None) -> keras.losses.
 
 
 def run_loss(model, config):
-    """Builds the loss that a run's model minimizes, with its teacher's part if it has one."""
+    """Builds the loss that a run's model minimizes, including its teacher's loss, if any."""
     loss = build_loss(config, task_of(model))
     return distillation_loss(config.distill, loss) if config.distill.is_active else loss

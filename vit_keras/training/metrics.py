@@ -1,4 +1,4 @@
-"""The metrics of each kind of label; unknown targets, NaN, are left out."""
+"""The metrics for each kind of label. Unknown targets are NaN, and left out."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from vit_keras.training.losses import build_loss, split_known
 
 
 def _weights(known, sample_weight, dtype):
-    """The weight of each target `(B, K)`: 0 if it is unknown, otherwise its image's."""
+    """The weight of each target `(B, K)`: 0 if it is unknown, otherwise its image's weight."""
     weights = ops.cast(known, dtype)
     if sample_weight is None:
         return weights
@@ -28,10 +28,10 @@ class R2(keras.metrics.Metric):
     """The mean over numbers of the coefficient of determination, 1 - Σ(y - ŷ)² / Σ(y - ȳ)².
 
     Args:
-        num_outputs: K.
-        center: What is subtracted from all numbers before they are squared, so that float32 holds
-            their sums. It should lie near their mean, and be the same in all replicas. None takes
-            the mean of the first batch in which a number is known.
+        num_outputs: K, the number of outputs.
+        center: A value to subtract from all numbers before they are squared, so that float32 can
+            hold their sums. It should be near their mean, and be the same in all replicas. None
+            uses the mean of the first batch in which a number is known.
         name: The metric's name.
         **kwargs: The arguments of `keras.metrics.Metric`.
     """
@@ -75,7 +75,7 @@ class R2(keras.metrics.Metric):
 
 METRICS: dict[str, Callable[[int], Any]] = {
     "classes": lambda outputs: ["accuracy"],
-    "labels": lambda outputs: [],  # `EvaluateLabels` adds it to the figures of held-out images
+    "labels": lambda outputs: [],  # `EvaluateLabels` adds the figure for held-out images
     "numbers": lambda outputs: [R2(outputs, center=0.0)],  # of standardized numbers
     "masks": lambda outputs: [MeanIoU(outputs), PixelAccuracy(outputs)],
 }
@@ -87,10 +87,10 @@ def task_metrics(task: Task, outputs: int) -> list:
 
 
 class _PixelMetric(keras.metrics.Metric):
-    """Counts the pixels of each class that are right, true and predicted.
+    """Counts the correct, true and predicted pixels of each class.
 
     Args:
-        num_classes: K.
+        num_classes: K, the number of classes.
         name: The metric's name.
         **kwargs: The arguments of `keras.metrics.Metric`.
     """
@@ -120,7 +120,7 @@ class _PixelMetric(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class MeanIoU(_PixelMetric):
-    """The mean over classes of the intersection over the union of true and predicted pixels.
+    """The intersection over union of true and predicted pixels, averaged over classes.
 
     A class that is neither true nor predicted anywhere is left out.
     """
@@ -137,7 +137,7 @@ class MeanIoU(_PixelMetric):
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class PixelAccuracy(_PixelMetric):
-    """The share of pixels whose class is right."""
+    """The fraction of pixels with the right class."""
 
     def __init__(self, num_classes: int, name="pixel_accuracy", **kwargs):
         super().__init__(num_classes, name, **kwargs)
@@ -148,17 +148,17 @@ class PixelAccuracy(_PixelMetric):
 
 
 class EvaluateLabels(keras.callbacks.Callback):
-    """Adds `val_loss` and `val_average_precision` to the logs, instead of the validation of `fit`.
+    """Adds `val_loss` and `val_average_precision` to the logs; replaces the validation of `fit`.
 
-    The metrics of `fit` are sums over batches and replicas, from which an average precision can
-    only be estimated. This callback evaluates the model with a metric that keeps all outputs, and
-    computes both figures from those of all replicas. They take `8 K + 4` bytes for each held-out
-    image. The callback must come before `callbacks`.
+    The metrics of `fit` are sums over batches and replicas, which can only estimate an average
+    precision. This callback evaluates the model with a metric that keeps all outputs, and computes
+    both figures from the outputs of all replicas. They take `8 K + 4` bytes per held-out image. The
+    callback must come before `callbacks`.
 
     Args:
         model: The compiled model.
         config: The run's `Config`.
-        validation: The held-out batches, or this process' part of them.
+        validation: The held-out batches, or this process's share of them.
         topology: The devices and processes of the run.
         callbacks: The other callbacks of the run, which follow the evaluation.
     """
@@ -222,9 +222,9 @@ class _Rows(keras.metrics.Metric):
 
 
 def average_precision(targets: np.ndarray, outputs: np.ndarray, weights: np.ndarray) -> float:
-    """The mean of the labels' average precision.
+    """The mean of the labels' average precisions.
 
-    Unknown targets, NaN, are left out, and so are labels without a known positive.
+    Unknown targets (NaN) and labels without a known positive are left out.
 
     Args:
         targets: `(N, K)`.
@@ -248,19 +248,19 @@ def to_float(scalar) -> float:
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 def teacher_entropy(y_true, y_pred):
-    """The entropy that `SelfDistillation` puts out beside its loss, `(B, 2)` -> `(B,)`."""
+    """The entropy that `SelfDistillation` outputs beside its loss, `(B, 2)` -> `(B,)`."""
     return y_pred[:, 1]
 
 
 def pretext_metrics(pretext) -> list:
-    """Returns the metrics of a `PretextConfig`."""
+    """Returns the metrics for a `PretextConfig`."""
     if pretext.is_dino:
         return [keras.metrics.MeanMetricWrapper(teacher_entropy, name="teacher_entropy")]
     return ["accuracy"] if pretext.predicts_colors else []
 
 
 def distillation_metrics(config) -> list[keras.metrics.Metric]:
-    """Makes the metrics of `fit`: the student's accuracy, and how often it agrees with its teacher.
+    """Makes the metrics of `fit`: the student's accuracy, and its agreement with the teacher.
 
     The student's logits are the mean of both heads, as after training. Features have no metrics.
     """

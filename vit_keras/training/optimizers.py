@@ -15,12 +15,12 @@ from vit_keras.training import distribution
 from vit_keras.training.distribution import read_variable
 from vit_keras.training.layer_rules import num_blocks, rate_multiplier
 
-STAIRS = (30, 60, 90)  # percent of the updates, at which "staircase" divides the rate by 10
+STAIRS = (30, 60, 90)  # percent of the updates at which "staircase" divides the rate by 10
 
 
 @keras.saving.register_keras_serializable(package="vit_keras")
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Warms the rate up from 0 linearly, then decays it to 0 or in stairs.
+    """Warms the rate up linearly from 0, then decays it to 0 or in steps.
 
     At update t, the rate is learning_rate · f(p) · min(1, t / warmup_steps), as in the published
     code. p goes from 0 to 1 over the updates after the warmup.
@@ -84,13 +84,13 @@ def global_norm(tensors):
 
 @backends.dispatch("scale_tensors")
 def scale_tensors(tensors, scale):
-    """Returns `tensors` times `scale`; torch scales them in place, as `clip_grad_norm_` does."""
+    """Returns `tensors` times `scale`; torch scales them in place, like `clip_grad_norm_`."""
     return [x * ops.cast(scale, x.dtype) for x in tensors]
 
 
 @backends.dispatch("move_towards")
 def move_towards(variables, targets, fraction):
-    """Moves `variables` by `fraction` of the way to `targets`, all the way for 1."""
+    """Moves `variables` by `fraction` of the way to `targets`; 1 is all the way."""
     for variable, target in zip(variables, targets):
         step = ops.cast(fraction, variable.dtype) * (target - variable)
         variable.assign(variable + step)
@@ -98,7 +98,7 @@ def move_towards(variables, targets, fraction):
 
 @backends.dispatch("update_if")
 def update_if(condition, update, otherwise, variables):
-    """Calls `update()` where `condition` holds, else `otherwise()`; both assign to `variables`."""
+    """Calls `update()` if `condition` holds, else `otherwise()`; both assign to `variables`."""
     ops.cond(condition, update, otherwise)
 
 
@@ -107,41 +107,41 @@ update_groups = backends.lookup("update_groups")  # None: the backend updates on
 
 
 class UpdateRule(keras_internals.Optimizer):
-    """Base of optimizers that update w ← w - η_t · s · (u + λ · w).
+    """Base class of optimizers that update w ← w - η_t · s · (u + λ · w).
 
-    u is the direction that a subclass makes of the gradients, η_t the rate of the schedule, s the
-    multiplier of the layer and λ the weight decay, for kernels and LoRA's factors only.
+    u is the direction that a subclass computes from the gradients, η_t the schedule's rate, s the
+    layer's multiplier and λ the weight decay, which applies only to kernels and LoRA's factors.
 
-    A subclass gives `_direction(gradient, index)`, which returns u for the variable of that index,
-    and `update_group(weights, gradients, indices, rate, weight_decay)`, which on torch updates
-    several tensors at once.
+    A subclass implements `_direction(gradient, index)`, which returns u for the variable with that
+    index, and `update_group(weights, gradients, indices, rate, weight_decay)`, which updates
+    several tensors at once on torch.
 
-    The differences from the optimizers of Keras:
+    The differences from Keras' optimizers:
 
-    - With `gradient_accumulation_steps` the schedule, the clip and the average of the weights
-      follow once an update, on the mean of the gradients. The steps in between only add up.
-    - The path of a variable decides on its decay, so a saved optimizer that is loaded again spares
-      biases, norms and embeddings as before. big_vision does not multiply its published values by
+    - With `gradient_accumulation_steps`, the schedule, clipping and averaging of the weights happen
+      once per update, on the mean of the gradients. The steps in between only add up gradients.
+    - A variable's path determines its decay, so a saved optimizer that is loaded again still
+      excludes biases, norms and embeddings. big_vision does not multiply its published values by
       the base rate: `weight_decay` is the published value divided by `learning_rate`, such as 0.1
       for 1e-4 at 1e-3.
-    - With `use_ema` Polyak's average starts as the weights after the first update. Then
-      avg ← d · avg + (1 - d) · w, where d is `ema_momentum`. `fit` leaves the weights as they are;
+    - With `use_ema`, Polyak's average starts as the weights after the first update. Then avg ← d ·
+      avg + (1 - d) · w, where d is `ema_momentum`. `fit` does not change the weights;
       `keras.callbacks.SwapEMAWeights()` evaluates the average.
-    - The variable `gradient_norm` holds the global norm before the clip at the last update.
+    - The variable `gradient_norm` holds the global norm before clipping at the last update.
 
-    Under mixed_float16 Keras wraps it in a `LossScaleOptimizer`, which skips a step whose gradients
-    are not finite: it counts neither as an update nor as a part of one.
+    Under mixed_float16, Keras wraps the optimizer in a `LossScaleOptimizer`. It skips a step whose
+    gradients are not finite: the step counts neither as an update nor toward one.
 
     Args:
         learning_rate: A float or a schedule, which counts updates.
-        layer_decay: The factor by which the rate falls from each block to the one before it. None
-            gives all layers the same rate.
+        layer_decay: The factor of the rate from each block to the previous one. None gives all
+            layers the same rate.
         num_layers: The number of blocks of the model; only with `layer_decay`.
         **kwargs: Arguments of `keras.optimizers.Optimizer`, except `ema_overwrite_frequency`.
 
     Raises:
-        ValueError: For `ema_overwrite_frequency`, or if only one of `layer_decay` and `num_layers`
-            is given.
+        ValueError: If `ema_overwrite_frequency` is given, or only one of `layer_decay` and
+            `num_layers`.
     """
 
     def __init__(self, learning_rate, *, layer_decay=None, num_layers=None, **kwargs):
@@ -244,7 +244,7 @@ class UpdateRule(keras_internals.Optimizer):
         move_towards(self.averages, self.model_variables, rate)
 
     def finalize_variable_values(self, var_list):
-        """Leaves the weights; Keras would replace them by their average after each `fit`."""
+        """Keeps the weights; Keras would replace them with their average after each `fit`."""
 
 
 adam_update = backends.lookup("adam_update")
@@ -255,14 +255,14 @@ class AdamW(UpdateRule):
     """Adam with decoupled weight decay: u = m̂ / (√v̂ + ε), as in optax and Adam's Algorithm 1.
 
     Keras adds `epsilon` to √v before it corrects the bias. In the first updates, this is equivalent
-    to an ε that is up to 32 times as large.
+    to an ε up to 32 times as large.
 
     Args:
-        learning_rate: a rate or a schedule of rates.
-        weight_decay: λ, which is multiplied by the learning rate and applies to kernels only.
+        learning_rate: A rate or a schedule of rates.
+        weight_decay: λ. It is multiplied by the learning rate and applies only to kernels.
         beta_1: The decay of the mean of the gradients, m.
         beta_2: The decay of the mean of their squares, v.
-        epsilon: ε.
+        epsilon: ε, the number added to √v̂.
         **kwargs: The arguments of `UpdateRule` and `keras.optimizers.Optimizer`.
 
     Example:
@@ -305,7 +305,7 @@ class AdamW(UpdateRule):
         return m / (1 - ops.power(self.beta_1, update)) / (corrected + self.epsilon)
 
     def update_step(self, gradient, variable, learning_rate):
-        """Updates a variable; TensorFlow has an operator that does it in one pass."""
+        """Updates a variable; TensorFlow's own operator does it in one pass."""
         if adam_update is None:
             return super().update_step(gradient, variable, learning_rate)
         index, rate, decay = self._terms(variable, learning_rate)
@@ -340,17 +340,17 @@ class AdamW(UpdateRule):
 class SGD(UpdateRule):
     """Gradient descent with momentum μ: u ← μ · u + g, as in optax (Table 4).
 
-    Keras stores η · u instead of u, which gives other updates while the learning rate η changes.
+    Keras stores η · u instead of u, which gives different updates while the rate η changes.
 
     Args:
-        learning_rate: a rate or a schedule of rates.
-        momentum: μ.
+        learning_rate: A rate or a schedule of rates.
+        momentum: μ, the momentum.
         momentum_dtype: The type that stores u. "bfloat16" repeats the published fine-tuning: it
             rounds μ as well (0.9 to 0.8984) and computes the update in float32.
         **kwargs: The arguments of `UpdateRule` and `keras.optimizers.Optimizer`.
 
     Raises:
-        ValueError: `momentum_dtype` is neither "float32" nor "bfloat16".
+        ValueError: If `momentum_dtype` is neither "float32" nor "bfloat16".
 
     Example:
         ```python
@@ -406,10 +406,10 @@ def build_optimizer(config, total_steps: int, model: keras.Model | None) -> Upda
     Args:
         config: The `optimizer` field of a run's `Config`.
         total_steps: The number of updates of the run, for the schedule.
-        model: The model to train; only `layer_decay` needs it, otherwise it may be None.
+        model: The model to train. It may be None without `layer_decay`.
 
     Raises:
-        ValueError: `layer_decay` is set and `model` has no transformer blocks.
+        ValueError: If `layer_decay` is set and `model` has no transformer blocks.
 
     Example:
         ```python
@@ -435,16 +435,16 @@ def build_optimizer(config, total_steps: int, model: keras.Model | None) -> Upda
 
 
 def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:
-    """Returns the optimizer itself, without the loss scaling that mixed_float16 puts around it."""
+    """Returns the optimizer itself, without the loss scaling that wraps it under mixed_float16."""
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)
 
 
 def use_average(model: keras.Model) -> list[np.ndarray]:
-    """Replaces the trainable weights of `model` by their average.
+    """Replaces the trainable weights of `model` with their average.
 
     Returns:
-        Copies of the weights, for `put_back`; [] if the optimizer keeps no average, in which case
-        the weights stay as they are.
+        Copies of the weights, for `put_back`; [] if the optimizer keeps no average. In this case,
+        the weights do not change.
     """
     optimizer = inner_optimizer(model)
     if not optimizer.use_ema:
@@ -455,6 +455,6 @@ def use_average(model: keras.Model) -> list[np.ndarray]:
 
 
 def put_back(model: keras.Model, weights: list[np.ndarray]) -> None:
-    """Assigns the weights that `use_average` returned."""
+    """Restores the weights that `use_average` returned."""
     for variable, value in zip(model.trainable_variables, weights):
         variable.assign(value)

@@ -1,4 +1,4 @@
-"""The rows of a run's metrics, one for each evaluation, and its rollbacks after a loss of NaN."""
+"""The rows of a run's metrics, one per evaluation, and its rollbacks after a loss of NaN."""
 
 import csv
 import dataclasses
@@ -16,7 +16,7 @@ BEST = {f"val_{kind.metric}" for kind in KINDS.values()}
 
 
 def read_rows(folder: pathlib.Path, least: int = 0) -> list[dict[str, float]]:
-    """Reads the rows of a run's folder; there are none before the first evaluation.
+    """Reads the rows from a run's folder; there are none before the first evaluation.
 
     Without `metrics.json`, the rows come from `metrics.csv`, which has the same numbers.
 
@@ -25,14 +25,14 @@ def read_rows(folder: pathlib.Path, least: int = 0) -> list[dict[str, float]]:
         least: The number of rows that the run must have written.
 
     Raises:
-        ValueError: `metrics.json` is damaged, or rows are missing.
+        ValueError: If `metrics.json` is damaged, or if rows are missing.
     """
     path, copied, remedy = folder / "metrics.json", _rows_of_csv(folder / "metrics.csv"), RESTORE
     if path.exists() and len(copied) >= max(least, 1):
         remedy = "Delete it: the rows are then taken from metrics.csv beside it"
     rows = read_json(path, list[dict[str, float]], remedy) if path.exists() else copied
     if any("step" not in row for row in rows) or len(rows) < least:
-        fault = f"it must hold {least} rows at least, each with a step. Received: {len(rows)} rows"
+        fault = f"it must hold at least {least} rows, each with a step. Received: {len(rows)} rows"
         raise ValueError(f"{str(path)!r} is damaged ({fault}). {remedy}")
     return rows
 
@@ -60,16 +60,16 @@ def write_rows(folder: pathlib.Path, rows: list[dict[str, float]]) -> None:
 
 
 def best_row(rows: list[dict[str, float]]) -> dict[str, float] | None:
-    """Returns the row of the highest `val_accuracy`, the earliest of equals; None without any.
+    """Returns the row with the highest `val_accuracy`, the earliest of equals, or None.
 
-    For other kinds of labels than classes, it is the highest of their own figure.
+    For other kinds of labels, it is the highest value of their own figure.
     """
     rows = [row for row in rows if BEST & set(row)]
     return max(rows, key=lambda row: row[best_name(row)], default=None)
 
 
 def best_name(row: dict[str, float]) -> str:
-    """Returns the name of the figure by which a row is the best."""
+    """Returns the name of the figure that ranks a row."""
     return next(name for name in row if name in BEST)
 
 
@@ -87,17 +87,17 @@ class NonFinite(FloatingPointError):
 
 
 def read_rollbacks(folder: pathlib.Path, least: int = 0) -> list[dict[str, str]]:
-    """Reads `rollbacks.json` of a run's folder: for each rollback, its cause and checkpoint.
+    """Reads `rollbacks.json` from a run's folder: for each rollback, its cause and checkpoint.
 
     Raises:
-        ValueError: The file is damaged, or holds less than `least` rollbacks.
+        ValueError: If the file is damaged, or holds fewer than `least` rollbacks.
     """
     path = folder / "rollbacks.json"
     remedy = "Restore it: the learning rate was halved once for each of its entries"
     rollbacks = read_json(path, list[dict[str, str]], remedy) if path.exists() else []
     if len(rollbacks) < least:
         raise ValueError(
-            f"{str(path)!r} must hold {least} rollbacks at least. Received: {len(rollbacks)}. "
+            f"{str(path)!r} must hold at least {least} rollbacks. Received: {len(rollbacks)}. "
             f"{remedy}"
         )
     return rollbacks
@@ -106,8 +106,8 @@ def read_rollbacks(folder: pathlib.Path, least: int = 0) -> list[dict[str, str]]
 def record_rollback(folder: pathlib.Path, cause: str, checkpoint: str) -> None:
     """Adds a rollback to `rollbacks.json`.
 
-    It is written before the run goes back, so that a run which is stopped in between resumes with
-    the lower learning rate.
+    It is written before the run goes back, so a run that is stopped in between resumes with the
+    lower learning rate.
     """
     rollbacks = [*read_rollbacks(folder), {"cause": cause, "to": checkpoint}]
     write_text(folder / "rollbacks.json", json.dumps(rollbacks, indent=1))

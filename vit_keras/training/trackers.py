@@ -23,12 +23,13 @@ PACKAGE = {"extra": "tensorboard", "purpose": "Writing files for TensorBoard"}
 
 
 def tensorboard_callbacks(run: Run, *arguments) -> list[keras.callbacks.Callback]:
-    """Returns a `TensorBoard` of these arguments in a list.
+    """Returns a list with a `TensorBoard` made from these arguments.
 
     Without the package `tensorboard`, the list is empty, and one line on standard error says so.
 
     Raises:
-        ImportError: The run asks for pictures by `watch_every`, and the package is not installed.
+        ImportError: If the run requests pictures with `watch_every`, and the package is not
+            installed.
     """
     try:
         extras.check("tensorboard", **PACKAGE)
@@ -92,9 +93,9 @@ class TensorBoard(keras.callbacks.Callback):
 
 
 class EventFile:
-    """A new file of events in a folder, which TensorBoard reads.
+    """A new event file in a folder, which TensorBoard reads.
 
-    TensorBoard's own `EventFileWriter` imports TensorFlow where that is installed.
+    TensorBoard's own `EventFileWriter` imports TensorFlow if it is installed.
     """
 
     def __init__(self, folder: pathlib.Path):
@@ -104,7 +105,7 @@ class EventFile:
         self._write(file_version="brain.Event:2")
 
     def write_numbers(self, step: int, numbers: dict[str, float]) -> None:
-        """Writes numbers by their names."""
+        """Writes numbers under their names."""
         values = [{"tag": name, "simple_value": value} for name, value in numbers.items()]
         self._write(step=step, summary={"value": values})
 
@@ -145,10 +146,11 @@ def to_unit(images: np.ndarray) -> np.ndarray:
 
 
 def tracker_callbacks(run: Run) -> list[keras.callbacks.Callback]:
-    """Returns the callback of the run's `tracker` in a list, which is empty for "none".
+    """Returns a list with the callback of the run's `tracker`; it is empty for "none".
 
     Raises:
-        ValueError: The tracker's package is missing; the message gives the command to install it.
+        ValueError: If the tracker's package is missing; the message gives the command to install
+            it.
     """
     name = run.config.tracker
     return [] if name == "none" else [TRACKERS[name](run)]
@@ -161,7 +163,7 @@ def _mlflow(run):
 
 
 def _wandb(run):
-    """Continues the run of the same folder, whose name identifies it there."""
+    """Continues the W&B run that the name of the folder identifies."""
     wandb = _import("wandb.integration.keras", "wandb")
     wandb.init(
         id=run.folder.name,

@@ -1,11 +1,11 @@
-"""The table of variants, one row for each.
+"""The table of variants, one row per variant.
 
 The variants come from Table 1 of the paper (B, L, H), from AugReg (Ti and S, arXiv 2106.10270),
-from Figure 4 (b, the halved B), from both papers (hybrids), and from BiT (ResNets, arXiv
-1912.11370). Scaling Vision Transformers (arXiv 2106.04560) adds g and G, PaLI (arXiv 2209.06794)
-adds e, Getting ViT in Shape (arXiv 2305.13035) adds So400m, and their code, big_vision, has mu, M
-and the shape-optimized g-opt and G-opt. The variants of other families, such as "DINOv2-S/14", come
-from the rows in `vit_keras.variants.families`.
+from Figure 4 (b, the halved B), from both papers (hybrids), and from BiT (ResNets,
+arXiv 1912.11370). Scaling Vision Transformers (arXiv 2106.04560) adds g and G, PaLI
+(arXiv 2209.06794) adds e, and Getting ViT in Shape (arXiv 2305.13035) adds So400m. Their code,
+big_vision, adds mu, M and the shape-optimized g-opt and G-opt. The variants of other families, such
+as "DINOv2-S/14", come from the rows in `vit_keras.variants.families`.
 """
 
 import difflib
@@ -24,7 +24,7 @@ from vit_keras.variants.rows import (
     stem_stride,
 )
 
-DEFAULT = "B/16"  # the variant of a run that names none
+DEFAULT = "B/16"  # the variant of a run that does not name one
 _TI, _S, _B, _L, _H = sizes.TI, sizes.S, sizes.B, sizes.L, sizes.H
 
 VISION_TRANSFORMERS = {
@@ -102,7 +102,7 @@ WORDS = {"tiny": "ti", "small": "s", "base": "b", "large": "l", "huge": "h", "pa
 
 
 def nearest(name: str) -> list[str]:
-    """The variants that other projects call so, or whose names look alike, the nearest first.
+    """The variants with this name in other projects or with similar names, the nearest first.
 
     Example:
         >>> nearest("vit_base_patch16_224")
@@ -122,9 +122,9 @@ def architecture(variant: str, /, **overrides: Any) -> dict[str, Any]:
     """Returns the arguments of a variant's constructor in `vit_keras.models`.
 
     Args:
-        variant: The name of a variant, such as "B/16". Those of families bring all that differs
-            from the paper's model, and the published `image_size` and `num_classes`.
-        **overrides: Arguments to add or to replace.
+        variant: The name of a variant, such as "B/16". A family's variant adds the arguments that
+            differ from the paper's model, and the published `image_size` and `num_classes`.
+        **overrides: Arguments to add or replace.
 
     Raises:
         ValueError: If there is no such variant.

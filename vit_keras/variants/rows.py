@@ -1,4 +1,4 @@
-"""The rows of the tables of variants: the sizes of a model, and what else its constructor takes."""
+"""Rows for the tables of variants: the sizes of a model and other constructor arguments."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ class Variant:
     """The dimensions of a Vision Transformer.
 
     Attributes:
-        patch_size: Side of a patch in pixels.
-        hidden_size: Width of the tokens.
-        num_layers: Number of encoder blocks.
-        num_heads: Number of attention heads in each block.
-        mlp_dim: Width of the hidden layer in each block's MLP.
+        patch_size: The side of a patch in pixels.
+        hidden_size: The width of the tokens.
+        num_layers: The number of encoder blocks.
+        num_heads: The number of attention heads in each block.
+        mlp_dim: The width of the hidden layer in each block's MLP.
     """
 
     patch_size: int
@@ -33,7 +33,7 @@ class Variant:
 
     @property
     def image_size(self) -> int:
-        """The side in pixels of the images that a model takes where nothing else is said."""
+        """The default side in pixels of a model's images."""
         return IMAGE_SIZE
 
     def constructor_arguments(self) -> dict[str, Any]:
@@ -73,12 +73,12 @@ class FamilyVariant(Variant):
 
 @dataclasses.dataclass(frozen=True)
 class HybridVariant(Variant):
-    """The dimensions of a transformer that reads the map of a ResNet.
+    """The dimensions of a transformer that reads the feature map of a ResNet.
 
     Attributes:
-        patch_size: Side of a patch in cells of the ResNet's map.
-        resnet_layers: Number of units in each stage of the ResNet; empty for the root alone.
-        resnet_width: Factor of the ResNet's widths.
+        patch_size: The side of a patch in cells of the ResNet's map.
+        resnet_layers: The number of units in each stage of the ResNet; empty for the root alone.
+        resnet_width: The factor of the ResNet's widths.
     """
 
     resnet_layers: tuple[int, ...]
@@ -94,8 +94,8 @@ class ResNetVariant:
     """The dimensions of a ResNet, which takes images of any size.
 
     Attributes:
-        resnet_layers: Number of units in each stage.
-        resnet_width: Factor of all widths.
+        resnet_layers: The number of units in each stage.
+        resnet_width: The factor of all widths.
     """
 
     resnet_layers: tuple[int, ...]

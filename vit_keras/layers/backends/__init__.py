@@ -1,22 +1,22 @@
-"""Each backend's own code for the operations of layers and training, and the choices among it.
+"""Each backend's own code for operations of layers and training, and how to choose among it.
 
-`TABLE` says which operations a backend computes by code of its own; the layers hold the portable
-version, in `keras.ops`, and `dispatch` replaces it where the table has a row:
+`TABLE` lists the operations for which a backend has its own code. The layers hold the portable
+version, written in `keras.ops`; `dispatch` replaces it where the table has a row:
 
     @backends.dispatch("linear")
     def linear(x, kernel, bias):
         return ops.matmul(x, kernel) + bias
 
-Some of these operations have several implementations, and which is faster depends on the machine.
-The choice belongs to the program, because other implementations round differently:
+Some of these operations have several implementations, and which one is faster depends on the
+machine. The choice is left to the program because implementations round differently:
 
-    backends.measure() -> dict[str, dict[str, bool]]  times them, a second or two on CPUs
-    backends.use(mapping) -> None                     makes these choices hold from now on
-    backends.chosen() -> dict[str, dict[str, bool]]   the choices that hold
+    backends.measure() -> dict[str, dict[str, bool]]  times them in a second or two on CPUs
+    backends.use(mapping) -> None                     applies these choices from now on
+    backends.chosen() -> dict[str, dict[str, bool]]   returns the current choices
 
-The dictionaries are plain JSON, to be recorded with a run and used again when it is resumed. No
-layer measures anything. Without `use`, the defaults hold: the backend's standard implementation
-everywhere, whatever the processor.
+The dictionaries are plain JSON, so a run can record them and use them again when it resumes. No
+layer measures anything. Without `use`, the defaults apply: the backend's standard implementations,
+whatever the processor.
 """
 
 import importlib
@@ -91,9 +91,9 @@ def lookup(operation: str, default: Callable) -> Callable: ...
 @overload
 def lookup(operation: str, default: None = None) -> Callable | None: ...
 def lookup(operation, default=None):
-    """The current backend's function for `operation`, or `default` where its row has none.
+    """The current backend's function for `operation`, or `default` if its row has none.
 
-    The module that holds the function is imported here, so that no other backend's code is loaded.
+    This function imports the module that holds the result, so no other backend's code is loaded.
 
     Raises:
         KeyError: If `TABLE` has no row called `operation`.
@@ -106,9 +106,9 @@ def lookup(operation, default=None):
 
 
 def dispatch(operation: str) -> Callable[[Callable], Callable]:
-    """Decorates the portable function of `operation`; the backend's own, if any, replaces it.
+    """Decorates the portable function of `operation`; the backend's own replaces it, if any.
 
-    The choice is made once, when the decorated function is defined, so a call costs nothing more.
+    The choice is made once, when the decorated function is defined, so calls cost nothing extra.
 
     Raises:
         KeyError: If `TABLE` has no row called `operation`.
@@ -116,16 +116,16 @@ def dispatch(operation: str) -> Callable[[Callable], Callable]:
     return lambda portable: lookup(operation, portable)
 
 
-# Whether sequences from this many tokens on are long; see `long_sequences`.
+# Whether sequences of at least this many tokens count as long; see `long_sequences`.
 LONG_SEQUENCES = {"from_512": False, "from_1024": True}
 DEFAULTS = {
     "jax": {"long_sequences": LONG_SEQUENCES},
     "tensorflow": {"long_sequences": LONG_SEQUENCES},
     "torch": {
-        # Products by oneDNN instead of torch's default library: in float32 x w + b, its gradient
-        # to x and its gradient to w; in bfloat16 x w + b, with the GELU that follows it.
+        # oneDNN's products instead of torch's default library: in float32 x w + b, its gradient to
+        # x and its gradient to w; in bfloat16 x w + b, with the GELU that follows it.
         "torch_products": {"forward": False, "inputs": False, "kernel": False, "bfloat16": False},
-        # Attention in bfloat16 by products that are written out instead of torch's own kernel.
+        # Attention in bfloat16 as explicit products instead of torch's own kernel.
         "torch_attention": {"written_out": False},
     },
 }
@@ -135,11 +135,11 @@ _chosen: dict[str, dict[str, bool]] = {}
 def measure() -> dict[str, dict[str, bool]]:
     """Times the implementations that this backend has and returns the faster ones.
 
-    It takes a second or two where the model runs on CPUs. On accelerators there is nothing to
-    time. The result holds only once it is given to `use`.
+    This takes a second or two if the model runs on CPUs. On accelerators there is nothing to time.
+    The result takes effect only when it is passed to `use`.
 
     Returns:
-        A dictionary as `chosen` returns it.
+        A dictionary in the form that `chosen` returns.
 
     Example:
 
@@ -155,17 +155,17 @@ def measure() -> dict[str, dict[str, bool]]:
 
 
 def use(mapping: dict[str, dict[str, bool]]) -> None:
-    """Makes the choices in `mapping` hold from now on, and the defaults for what it leaves out.
+    """Applies the choices in `mapping` from now on, and the defaults for options it leaves out.
 
-    Models that were compiled before, by `torch.compile` for instance, keep what they have.
+    Models that are already compiled, by `torch.compile` for instance, keep their choices.
 
     Args:
-        mapping: `{kernel: {option: bool}}`, as `measure` and `chosen` return it.
+        mapping: `{kernel: {option: bool}}`, in the form that `measure` and `chosen` return.
 
     Raises:
         ValueError: If `mapping` names a kernel or an option that this backend does not have, if a
-            value is not a bool, or if this machine cannot run the implementation. The choices stay
-            as they were.
+            value is not a bool, or if this machine cannot run the implementation. The choices then
+            stay as they were.
     """
     rows = _rows()
     _check_names("kernel", mapping, rows)
@@ -183,17 +183,17 @@ def use(mapping: dict[str, dict[str, bool]]) -> None:
 
 
 def chosen() -> dict[str, dict[str, bool]]:
-    """The choices that hold now: `{kernel: {option: bool}}`."""
+    """The current choices: `{kernel: {option: bool}}`."""
     return {kernel: dict(options) for kernel, options in (_chosen or _rows()).items()}
 
 
 def options_of(kernel: str) -> dict[str, bool]:
-    """The options of one kernel that hold now; not to be changed."""
+    """The current options of one kernel; callers must not change them."""
     return in_use()[kernel]
 
 
 def in_use() -> dict[str, dict[str, bool]]:
-    """All options that hold now, an object that `use` replaces; not to be changed."""
+    """All current options, in an object that `use` replaces; callers must not change it."""
     return _chosen or DEFAULTS[keras.backend.backend()]
 
 
@@ -215,19 +215,19 @@ def _check_names(what, mapping, allowed):
         )
 
 
-GAIN = 1.05  # less than this is noise
-# CPU time, which other work on the machine changes little; on Windows it is too coarse.
+GAIN = 1.05  # a smaller gain is noise
+# CPU time, which other work on the machine barely affects; on Windows it is too coarse.
 CLOCK = time.process_time if os.name == "posix" else time.perf_counter
 
 
 def is_faster(new: Callable, old: Callable, operands: list[tuple], rounds: int) -> bool:
-    """Whether `new` takes less time for all `operands` than `old`, called in turns with it."""
+    """Whether `new` takes less time than `old` for all `operands`; their calls alternate."""
     seconds: dict[Callable, list[float]] = {new: [], old: []}
     for turn in range(rounds + 1):
         for function in (new, old):
             start = CLOCK()
             for arguments in operands:
                 function(*arguments)
-            if turn:  # the first turn allocates
+            if turn:  # the first turn allocates memory
                 seconds[function].append(CLOCK() - start)
     return min(seconds[old]) > GAIN * min(seconds[new])

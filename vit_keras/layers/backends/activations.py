@@ -1,20 +1,20 @@
-"""GELU, in the three ways that published models compute it."""
+"""The three forms of GELU in published models."""
 
 from keras import ops
 
 
 def gelu(x):
-    """x Φ(x), by erf."""
+    """x Φ(x), computed with erf."""
     return ops.gelu(x, approximate=False)
 
 
 def gelu_tanh(x):
-    """The approximation by tanh, as the published Flax code has it."""
+    """The tanh approximation in the published Flax code."""
     return ops.gelu(x, approximate=True)
 
 
 def gelu_quick(x):
-    """x σ(1.702 x), the approximation of OpenAI's CLIP."""
+    """x σ(1.702 x), the approximation in OpenAI's CLIP."""
     return x * ops.sigmoid(1.702 * x)
 
 

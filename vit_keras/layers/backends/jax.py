@@ -1,11 +1,11 @@
-"""What JAX computes by code of its own: long sequences on CPUs, and steps of prediction.
+"""JAX's own code: long sequences on CPUs, and prediction steps.
 
-XLA keeps the weights of attention that is written out, a number for each head and pair of tokens.
-By blocks, no more than the weights of one head's block exist at a time. Only q, k, v, the result
+With explicit products, XLA keeps all attention weights: a number for each head and pair of tokens.
+Computed in blocks, only the weights of one head's block exist at a time. Only q, k, v, the result
 and a logarithm for each query are kept, and the gradient computes the weights again (arXiv
-2205.14135). XLA also keeps several arrays of a normalization and of GELU. For long sequences only
-their inputs are kept here. XLA computes the gradients to all weights last, and keeps until then
-what they are made of. Here the gradient to an input waits for the gradients to weights.
+2205.14135). XLA also keeps several arrays of a normalization and of GELU; for long sequences, this
+module keeps only their inputs. XLA computes the gradients to all weights last, and keeps their
+operands until then. Here the gradient to an input waits for the gradients to weights.
 """
 
 import functools
@@ -23,7 +23,7 @@ from vit_keras.layers.backends.long_sequences import divide, is_long, measured
 def attention(query, key, value, scale):
     """softmax(scale q kᵀ) v of `(B, N, H, d)`; None for short sequences on CPUs.
 
-    XLA's own attention has no float16 on CPUs, and the sum that the layer writes out is faster.
+    XLA's own attention has no float16 on CPUs, and the layer's explicit sum is faster.
     """
     if not on_cpus():
         return ops.dot_product_attention(query, key, value, scale=scale)
@@ -38,13 +38,13 @@ def on_cpus() -> bool:
 
 
 def blockwise(query, key, value, scale):
-    """softmax(scale q kᵀ) v of `(B, N, H, d)`, by blocks of queries: `(B, N, H, d)`."""
+    """softmax(scale q kᵀ) v of `(B, N, H, d)`, in blocks of queries: `(B, N, H, d)`."""
     return jnp.reshape(_attend(query, key, value, scale), query.shape)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _attend(query, key, value, scale):
-    """The result as `(B, N, D)`, so that it and the rows of the next product are one array."""
+    """The result as `(B, N, D)`, so that it shares one array with the rows of the next product."""
     return _forward(query, key, value, scale)[0]
 
 
@@ -110,21 +110,21 @@ _attend.defvjp(_forward, _backward)
 
 
 def wait(after, *tensors):
-    """Some tensors, which cannot be computed before `after`: they read a number of it, times 0.
+    """Returns tensors that XLA cannot compute before `after`: they add one of its numbers, times 0.
 
-    XLA begins a program with all that needs no data, such as zeros, and keeps it until its use.
+    XLA first computes everything that needs no data, such as zeros, and keeps it until it is used.
     """
     nothing = 0 * after.ravel()[0]
     return tuple(x + nothing.astype(x.dtype) for x in tensors)
 
 
 def exact(x):
-    """The type to sum in: float32 at least."""
+    """The type for sums: at least float32."""
     return jnp.promote_types(x.dtype, jnp.float32)
 
 
 def _product(equation, x, y):
-    """A product of tensors, in float32 at least."""
+    """A product of tensors in at least float32."""
     return jnp.einsum(equation, x, y, preferred_element_type=exact(x))
 
 
@@ -132,7 +132,7 @@ _logits = functools.partial(_product, "bgqd,bgnd->bgqn")
 
 
 def _heads_at_a_time(heads: int) -> int:
-    """One, whose blocks fit into a processor's caches, or all where devices share the heads."""
+    """One, so that blocks fit into a processor's caches, or all if devices share the heads."""
     shares_heads = isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel)
     return heads if shares_heads else 1
 
@@ -153,9 +153,9 @@ def _ungrouped(x):
 
 
 def _blocks(x):
-    """`(B, N, H, d)` -> `(groups, blocks, B, G, Q, d)`, with zeros for what the last one lacks.
+    """`(B, N, H, d)` -> `(groups, blocks, B, G, Q, d)`; zeros fill the last block.
 
-    Loops go over the first two axes alone, because devices may share the images or the heads.
+    Loops run over only the first two axes, because devices may share the images or the heads.
     """
     count, size = divide(x.shape[1])
     x = _groups(jnp.pad(x, ((0, 0), (0, count * size - x.shape[1]), (0, 0), (0, 0))))
@@ -175,7 +175,7 @@ def _heads_first(x):
 
 
 def measure(rounds=3, heads=6, width=64) -> dict[str, dict[str, bool]]:
-    """The lengths from which blocks, which take less memory, take no more time either."""
+    """For each minimum length, whether blocks, which save memory, take no more time."""
     if not on_cpus():
         return {}
     new, old = map(_gradient, (blockwise, _written_out))
@@ -236,10 +236,10 @@ def _affine(x, kernel, bias, activation):
 
 
 def _affine_forward(x, kernel, bias, activation):
-    """Keeps no more than the gradients need; a frozen kernel needs no input."""
+    """Keeps only what the gradients need; a frozen kernel needs no input."""
     needed = kernel.perturbed or activation is not None
     kept = x.value if needed else None
-    # What is () learns and what is None does not, since JAX keeps structures as they are.
+    # () marks a weight that learns and None one that does not, because JAX keeps the structure.
     learns = (() if w is not None and w.perturbed else None for w in (kernel, bias))
     values = (w if w is None else w.value for w in (x, kernel, bias))
     return _affine(*values, activation), (kept, kernel.value, *learns)
@@ -265,7 +265,7 @@ def _after(x, *others):
 
 
 def _activate(activation, x, gradient):
-    """The activation of some rows, and the gradient to them."""
+    """The activation of rows, and the gradient to the rows."""
     y, pull = jax.vjp(activation, x)
     return y, *pull(gradient)
 
@@ -285,7 +285,7 @@ def _layer_norm_backward(epsilon, kept, gradient):
     wide = exact(x)
 
     def of_rows(x, gradient):
-        """The gradient to some rows, and the rows with mean 0 and variance 1."""
+        """The gradient to rows, and the rows with mean 0 and variance 1."""
         scaled, x = gradient.astype(wide) * gamma, x.astype(wide)
         x = x - jnp.mean(x, -1, keepdims=True)
         scale = jax.lax.rsqrt(jnp.mean(jnp.square(x), -1, keepdims=True) + epsilon)
@@ -315,10 +315,11 @@ def _flat(x):
 
 
 def by_blocks(function, *tensors):
-    """`function(*tensors)` of `(B, N, …)`, by blocks of tokens, between which nothing is shared.
+    """`function(*tensors)` of `(B, N, …)`, in independent blocks of tokens.
 
-    In a loop, because XLA computes what it can before the backward pass begins, and then keeps it.
-    The last block begins early enough to be whole, and computes some rows a second time.
+    The blocks run in a loop because XLA would otherwise compute what it can before the backward
+    pass, and keep it. The last block starts early enough to be full, so it computes some rows
+    again.
     """
     tokens = tensors[0].shape[1]
     count, size = divide(tokens)
@@ -336,12 +337,12 @@ def by_blocks(function, *tensors):
     return jax.lax.fori_loop(0, count, compute, zeros)
 
 
-# A model's compiled step, and Keras' function, which is another one once the model has changed.
+# A model's compiled step, and the Keras function that it belongs to, which changes with the model.
 STEPS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def predict_batches(model, batches) -> list | None:
-    """The outputs of a model for some batches of images, or None where Keras has to predict."""
+    """The outputs of a model for batches of images, or None if Keras has to predict."""
     if model.run_eagerly or not model.jit_compile:
         return None
     model.jax_state_sync()
@@ -360,12 +361,12 @@ def _step(model):
 
 
 def _without_state(model):
-    """The outputs of a model's step alone, since Keras' function returns all weights as well."""
+    """A model's step that returns only outputs; Keras' function returns all weights as well."""
     return lambda state, batch: model().predict_step(state, (batch,))[0]
 
 
 def update_if(condition, update, otherwise, variables):
-    """Calls `update()` where `condition` holds, else `otherwise()`; both assign to `variables`."""
+    """Calls `update()` if `condition` holds, else `otherwise()`; both assign to `variables`."""
 
     def values_after(function):
         with keras.StatelessScope([(v, v.value) for v in variables]) as scope:

@@ -1,7 +1,7 @@
-"""Which sequences are long.
+"""The rule for which sequences are long.
 
-Attention that is written out keeps a number for each head and pair of tokens. On JAX's CPUs and on
-TensorFlow, long sequences go through it in blocks of queries, and their other layers keep less.
+Attention by explicit products keeps a number for each head and pair of tokens. On JAX's CPUs and on
+TensorFlow, long sequences are computed in blocks of queries, and their other layers keep less.
 """
 
 from collections.abc import Callable
@@ -9,14 +9,14 @@ from collections.abc import Callable
 from vit_keras.layers.backends import options_of
 
 BLOCK = 256  # queries at a time, at most
-# Tokens from which a sequence is long, and the option of `choices` that says so; none asks no one.
+# Minimum lengths of long sequences, each with its option in the choices; None always applies.
 LENGTHS: dict[int, str | None] = {512: "from_512", 1024: "from_1024", 2048: None}
 
 
 def is_long(*lengths: int | None) -> bool:
     """Whether attention between sequences of these lengths is computed block by block."""
     options = options_of("long_sequences")
-    shortest = min(length or 0 for length in lengths)  # one that is not known counts as short
+    shortest = min(length or 0 for length in lengths)  # an unknown length counts as short
     return any(
         shortest >= length and (option is None or options[option])
         for length, option in LENGTHS.items()
@@ -24,18 +24,18 @@ def is_long(*lengths: int | None) -> bool:
 
 
 def divide(tokens: int, most: int | None = None) -> tuple[int, int]:
-    """The number of blocks and their equal size: together at least `tokens`, and few more.
+    """The number of blocks and their common size; together they hold `tokens` and few more.
 
-    No block is larger than `most`, which is `BLOCK` where it is None.
+    No block is larger than `most`; None means `BLOCK`.
     """
     count = -(-tokens // (most or BLOCK))
     return count, -(-tokens // count)
 
 
 def measured(pays: Callable[[int], bool]) -> dict[str, bool]:
-    """The options, where `pays` tells whether sequences of that many tokens should be long.
+    """The options of long sequences; `pays` tells whether blocks pay for a number of tokens.
 
-    What pays for some tokens pays for more, and is not measured again.
+    If blocks pay for some length, they pay for longer ones, which are not measured.
     """
     options: dict[str, bool] = {}
     for length, option in sorted(LENGTHS.items()):

@@ -1,8 +1,8 @@
-"""What TensorFlow computes by code of its own: GELU, normalization, long sequences and updates.
+"""TensorFlow's own code: GELU, normalization, long sequences and updates.
 
-TensorFlow runs every operator as a pass over memory and keeps what the gradient needs. Here it
-keeps the input alone; GELU and its gradient, eleven operators, are compiled into a pass each.
-Attention of long sequences goes by blocks of queries: no more than the weights of one head's block
+TensorFlow runs every operator as a pass over memory and keeps what the gradient needs. This code
+keeps only the input; GELU and its gradient, eleven operators, are compiled into one pass each.
+Attention of long sequences is computed in blocks of queries: only the weights of one head's block
 exist at a time, and the gradient computes them again (arXiv 2205.14135).
 """
 
@@ -20,7 +20,7 @@ compiled = functools.partial(tf.function, jit_compile=True, reduce_retracing=Tru
 
 @tf.custom_gradient
 def gelu(x):
-    """x Φ(x) by erf; its gradient is Φ(x) + x φ(x)."""
+    """x Φ(x), computed with erf; its gradient is Φ(x) + x φ(x)."""
     return gelu_pass(x), functools.partial(gelu_gradient, x)
 
 
@@ -31,12 +31,12 @@ def gelu_tanh(x):
 
 
 def layer_norm(x, gamma, beta, epsilon: float):
-    """LN(x) γ + β over the last axis, in float32 at least."""
+    """LN(x) γ + β over the last axis, in at least float32."""
 
     @tf.custom_gradient
     def normalize(x, gamma, beta):
         def gradient(upstream):
-            with tf.control_dependencies([upstream]):  # else the forward pass keeps it
+            with tf.control_dependencies([upstream]):  # otherwise the forward pass keeps it
                 normal, scale = _normal(x, epsilon)
             scaled = upstream * gamma
             mean = tf.reduce_mean(scaled, axis=-1, keepdims=True)
@@ -53,7 +53,7 @@ def layer_norm(x, gamma, beta, epsilon: float):
 
 
 def _normal(x, epsilon):
-    """`x` with mean 0 and variance 1 along the last axis, and 1 over its standard deviation."""
+    """`x` with mean 0 and variance 1 along the last axis, and 1 / its standard deviation."""
     x = x - tf.reduce_mean(x, axis=-1, keepdims=True)
     scale = tf.math.rsqrt(tf.reduce_mean(tf.square(x), axis=-1, keepdims=True) + epsilon)
     return x * scale, scale
@@ -96,14 +96,14 @@ def _constant(value, like):
 
 
 def global_norm(tensors):
-    """The norm of all `tensors` together, float32."""
+    """The norm of all `tensors` together, in float32."""
     return tf.linalg.global_norm([tf.cast(x, tf.float32) for x in tensors])
 
 
 def adam_update(variable, gradient, momentum, velocity, update, *, rate, betas, epsilon):
-    """The `update`th update by Adam in TensorFlow's own operator.
+    """Applies the `update`th update by Adam with TensorFlow's own operator.
 
-    Written out, an update takes 30 operators, each a pass over memory.
+    Composed of basic operators, an update takes 30 of them, each a pass over memory.
     """
     power_1, power_2 = (tf.pow(tf.cast(beta, update.dtype), update) for beta in betas)
     tf.raw_ops.ResourceApplyAdam(
@@ -115,7 +115,7 @@ def adam_update(variable, gradient, momentum, velocity, update, *, rate, betas, 
         lr=rate,
         beta1=betas[0],
         beta2=betas[1],
-        epsilon=epsilon * tf.sqrt(1 - power_2),  # which it adds to √v, not to √v̂
+        epsilon=epsilon * tf.sqrt(1 - power_2),  # the operator adds it to √v, not to √v̂
         grad=gradient,
     )
 
@@ -128,7 +128,7 @@ def attention(query, key, value, scale):
 
 
 def blockwise(query, key, value, scale):
-    """softmax(scale q kᵀ) v of `(B, N, H, d)`, by blocks of queries: `(B, N, H, d)`."""
+    """softmax(scale q kᵀ) v of `(B, N, H, d)`, in blocks of queries: `(B, N, H, d)`."""
 
     @tf.custom_gradient
     def attend(query, key, value):
@@ -155,7 +155,7 @@ def _forward(query, key, value, scale):
 
 def _backward(query, key, value, scale, x, gradient):
     exact = _exact(query)
-    with tf.control_dependencies([gradient]):  # else it is computed in the forward pass, and kept
+    with tf.control_dependencies([gradient]):  # otherwise the forward pass computes and keeps it
         tensors = [_heads(y) for y in (query, key, value)]
     products = tf.reduce_sum(tf.cast(gradient * x, exact), -1, keepdims=True)  # (B, N, H, 1)
 
@@ -190,7 +190,7 @@ def _loop(function, tensors, count, sums=()):
     """Calls `function(rows, sums) -> results, sums` for each index of the first axis of `tensors`.
 
     Returns:
-        `count` results, each shaped like the tensor at its place, and the last sums.
+        `count` results, each shaped like the corresponding tensor, and the last sums.
     """
     rows = tf.shape(tensors[0])[0] if tensors[0].shape[0] is None else tensors[0].shape[0]
     results = [
@@ -208,7 +208,7 @@ def _loop(function, tensors, count, sums=()):
 
 
 def _weights(query, key):
-    """softmax(q kᵀ) of `(…, Q, d)` and `(…, N, d)`, in float32 at least."""
+    """softmax(q kᵀ) of `(…, Q, d)` and `(…, N, d)`, in at least float32."""
     logits = tf.matmul(query, key, transpose_b=True)
     return tf.nn.softmax(tf.cast(logits, _exact(query)))
 
@@ -233,10 +233,10 @@ def _ungrouped(x, heads):
 
 
 def _blocks(x):
-    """`(N, d)` -> `(blocks, Q, d)`, with zeros for the tokens that the last one lacks.
+    """`(N, d)` -> `(blocks, Q, d)`; zeros fill the last block.
 
-    All blocks have one size, which XLA needs. A block is twice as large as on JAX, because each one
-    is another round of operators' calls here.
+    All blocks have one size, as XLA requires. A block is twice as large as on JAX, because each
+    block costs another round of operator calls here.
     """
     count, size = divide(x.shape[0], 2 * long_sequences.BLOCK)
     return tf.reshape(tf.pad(x, ((0, count * size - x.shape[0]), (0, 0))), (count, size, -1))
@@ -248,7 +248,7 @@ def _tokens(blocks, tokens):
 
 
 def measure(rounds=3, heads=6, width=64) -> dict[str, dict[str, bool]]:
-    """The lengths from which blocks, which take less memory, take no more time either."""
+    """For each minimum length, whether blocks, which save memory, take no more time."""
     if tf.config.list_logical_devices("GPU"):
         return {}
 
@@ -286,7 +286,7 @@ FUNCTIONS: dict[Callable, tuple[Callable, Callable]] = {
 def mlp(x, first, second):
     """second(first(x)) of two `Dense` layers in training, `(B, N, D)` -> `(B, N, D)`.
 
-    For long sequences only the input of GELU is kept of the hidden units.
+    For long sequences only GELU's input is kept, not the hidden units.
     """
     functions = FUNCTIONS.get(first.activation)
     if functions is None or len(x.shape) != 3 or not is_long(x.shape[1]):
@@ -305,7 +305,7 @@ def _after_gelu(rows, kernel, gelu, gelu_gradient):
     def multiply(rows, kernel):
         def gradient(upstream):
             into = gelu_gradient(rows, tf.matmul(upstream, kernel, transpose_b=True))
-            with tf.control_dependencies([upstream]):  # else the forward pass keeps it
+            with tf.control_dependencies([upstream]):  # otherwise the forward pass keeps it
                 units = gelu(rows)
             return into, tf.matmul(units, upstream, transpose_a=True)
 
@@ -315,7 +315,7 @@ def _after_gelu(rows, kernel, gelu, gelu_gradient):
 
 
 def predict_batches(model, batches) -> list | None:
-    """The outputs of a model for some batches of images, or None where Keras has to predict."""
+    """The outputs of a model for batches of images, or None if Keras has to predict."""
     if model.distribute_strategy.num_replicas_in_sync > 1:
         return None
     return [model.predict_on_batch(batch) for batch in batches]

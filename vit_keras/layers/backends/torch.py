@@ -1,10 +1,10 @@
-"""What torch computes by code of its own: products, attention, and updates of many weights.
+"""Torch's own code: products, attention, and updates of many weights.
 
-On CPUs torch multiplies float32 by MKL, which on some processors reaches half of oneDNN's speed;
-torch has both. `backends.use` says which one computes a product and each of its two gradients. On
-some processors torch's kernel of attention multiplies bfloat16 at a fifth of the speed of dense
-products. Written out, the products are oneDNN's. The gradient computes the weights again, so that
-no more is kept than torch's own kernel keeps.
+On CPUs, torch multiplies float32 with MKL, which on some processors reaches half the speed of
+oneDNN; torch includes both. `backends.use` chooses the library for a product and for each of its
+two gradients. On some processors torch's attention kernel multiplies bfloat16 at a fifth of the
+speed of dense products. Explicit products run on oneDNN. The gradient computes the weights again,
+so no more is kept than with torch's own kernel.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _is_compiling = False
 
 
 def concerns(x: torch.Tensor) -> bool:
-    """Whether the choices apply to `x`: on CPUs, where torch does not compile the model."""
+    """Whether the choices apply to `x`: on CPUs, while torch is not compiling the model."""
     return x.device.type == "cpu" and not (_is_compiling or torch.compiler.is_compiling())
 
 
@@ -50,7 +50,7 @@ def has_onednn() -> bool:
 
 @functools.cache
 def has_onednn_bfloat16() -> bool:
-    """Whether oneDNN has products in bfloat16 on this processor."""
+    """Whether oneDNN supports products in bfloat16 on this processor."""
     return has_onednn() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
@@ -67,15 +67,15 @@ def check(choices: dict[str, dict[str, bool]]) -> None:
     missing = [name for name, has in needed.items() if products[name] and not has()]
     if missing:
         raise ValueError(
-            "The chosen products need oneDNN, in bfloat16 also a processor that it supports. "
-            f"Received: torch_products with {', '.join(missing)} on a machine without. Resume the "
-            "run on the machine that began it, or begin a new one here"
+            "The chosen products need oneDNN, and in bfloat16 also a processor that it supports. "
+            f"Received: torch_products with {', '.join(missing)} on a machine without them. Resume "
+            "the run on the machine that started it, or start a new run here"
         )
 
 
-LARGE = 2**25  # multiply-adds from which a product outweighs the cost of the call
-MANY_UNITS = 2**21  # of a layer: fewer than 8 MB are kept for the gradient
-# The names of oneDNN and torch.
+LARGE = 2**25  # multiply-adds above which a product outweighs the cost of the call
+MANY_UNITS = 2**21  # of a layer; with fewer, less than 8 MB is kept for the gradient
+# The names in oneDNN and in torch.
 FUSED: dict[Callable, tuple[str, list, str]] = {
     gelu: ("gelu", [], "none"),
     gelu_tanh: ("gelu", [], "tanh"),
@@ -98,8 +98,8 @@ def value_of(x) -> torch.Tensor:
 
 
 def layer_norm(x, gamma, beta, epsilon: float):
-    """LN(x) γ + β over the last axis, in float32 at least, as `keras.ops` has it without checks."""
-    width = tuple(gamma.shape)  # of a variable: constant for torch's tracers, as x.shape is not
+    """LN(x) γ + β over the last axis, in at least float32, like `keras.ops` but without checks."""
+    width = tuple(gamma.shape)  # from a variable: constant for torch's tracers, unlike x.shape
     gamma, beta = value_of(gamma), value_of(beta)
     if x.dtype is torch.float32 is gamma.dtype:
         return torch.nn.functional.layer_norm(x, width, gamma, beta, epsilon)
@@ -126,7 +126,7 @@ def linear(x, kernel, bias, activation=None):
 def mlp(x, first, second):
     """second(first(x)) of two `Dense` layers in training, `(…, D)` -> `(…, D)`.
 
-    On CPUs only the input of GELU is kept of many hidden units. The gradient computes GELU again,
+    On CPUs, layers with many hidden units keep only GELU's input. The gradient computes GELU again,
     which takes 0.5 % of a step and saves a sixth of its memory.
     """
     units, gelu = x.numel() // x.shape[-1] * first.units, first.activation
@@ -173,11 +173,11 @@ def _forward(x, kernel, bias, routes):
 
 
 class _Linear(torch.autograd.Function):
-    """x kernel + bias, or gelu(x) kernel + bias; x is kept for the gradient, gelu(x) is not."""
+    """x kernel + bias, or gelu(x) kernel + bias; keeps x for the gradient, but not gelu(x)."""
 
     @staticmethod
     def forward(context, x, kernel, bias, routes, gelu=None):
-        kept = x if gelu or context.needs_input_grad[1] else None  # a frozen kernel needs none
+        kept = x if gelu or context.needs_input_grad[1] else None  # a frozen kernel needs no x
         context.save_for_backward(kept, kernel)
         context.routes, context.gelu = routes, gelu
         return _forward(gelu(x) if gelu else x, kernel, bias, routes)
@@ -201,7 +201,7 @@ class _Linear(torch.autograd.Function):
 
 
 def _kernel_gradient(x, gradient, routes):
-    """xᵀ g of `(M, K)` and `(M, N)`; oneDNN copies what it transposes, so the narrower one is."""
+    """xᵀ g of `(M, K)` and `(M, N)`; transposes the narrower one, since oneDNN copies it."""
     if not routes.kernel:
         return torch.mm(x.t(), gradient)
     if x.shape[1] > gradient.shape[1]:
@@ -210,7 +210,7 @@ def _kernel_gradient(x, gradient, routes):
 
 
 def measure_products(rows=2048, hidden_size=384, mlp_dim=1536, rounds=5) -> dict[str, bool]:
-    """Times both libraries in turns on the six products of a block, in a second or two.
+    """Times both libraries in alternation on the six products of a block, in a second or two.
 
     Returns:
         Whether oneDNN is faster for the product, each of its gradients, and a product with GELU in
@@ -250,7 +250,7 @@ def _gelu_after(x, kernel, bias):
     return gelu(_forward(x, kernel, bias, Routes()))
 
 
-LONGEST = 1024  # tokens; of more, the weights of a layer would take too much memory
+LONGEST = 1024  # tokens; with more, the weights of a layer would take too much memory
 
 
 def attention(query, key, value, scale):
@@ -274,8 +274,8 @@ def _fused(query, key, value, scale):
 def heads_first(query, key, value, scale, bias=None):
     """softmax(scale q kᵀ + bias) v of `(B, H, N, d)`, by torch's own kernel: `(B, H, N, d)`.
 
-    `keras.ops.dot_product_attention` copies q, k and v, and flattening its result is another copy.
-    This function copies nothing.
+    `keras.ops.dot_product_attention` copies q, k and v, and flattening its result makes another
+    copy. This function copies nothing.
     """
     return scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)
 
@@ -292,7 +292,7 @@ def _heads_first(x):
 
 
 class _Attention(torch.autograd.Function):
-    """softmax(scale q kᵀ) v of `(B·H, N, d)`; the weights are computed again for the gradient."""
+    """softmax(scale q kᵀ) v of `(B·H, N, d)`; the gradient computes the weights again."""
 
     @staticmethod
     def forward(context, query, key, value, scale):
@@ -318,7 +318,7 @@ def _weights(query, key):
 
 
 def measure_attention(images=4, tokens=197, heads=6, width=64, rounds=5) -> dict[str, bool]:
-    """Times both on attention of this size with its gradients, half a second in all."""
+    """Times both forms of attention of this size with gradients, in half a second in all."""
     count = images * tokens * heads * width
     with torch.inference_mode(False), torch.enable_grad():
         x = torch.linspace(-3, 3, count).reshape(images, tokens, heads, width)
@@ -337,7 +337,7 @@ def normalize(x, epsilon: float):
 
 
 def gelu_of_kind(kind: str):
-    """GELU, "exact" or "tanh", which the product before it can take in."""
+    """GELU, "exact" or "tanh", which the preceding product can fuse."""
     return GELUS[kind]
 
 
@@ -345,7 +345,7 @@ no_grad = torch.no_grad
 
 
 def global_norm(tensors):
-    """The norm of all `tensors` together, float32."""
+    """The norm of all `tensors` together, in float32."""
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)).float())
 
 
@@ -356,7 +356,7 @@ def scale_tensors(tensors, scale):
 
 
 def move_towards(variables, targets, fraction):
-    """Moves `variables` by `fraction` of the way to `targets`, all the way for 1."""
+    """Moves `variables` by `fraction` of the way to `targets`; 1 is all the way."""
     torch._foreach_lerp_([v.value for v in variables], [v.value for v in targets], float(fraction))
 
 
@@ -369,13 +369,13 @@ def update_groups(groups, update):
         variables, gradients, indices = map(list, zip(*rows))
         update([variable.value for variable in variables], gradients, indices, *terms)
         for variable in variables:
-            variable.value.grad = None  # Keras keeps it until the next forward pass is done
+            variable.value.grad = None  # Keras would keep it until the end of the next forward pass
 
 
 def adamw_update(
     weights, gradients, momentums, velocities, update, *, rate, weight_decay, betas, epsilon
 ):
-    """The `update`th update of some weights by AdamW, all in place."""
+    """Applies the `update`th update by AdamW to weights, all in place."""
     moments = ([slot.value for slot in slots] for slots in (momentums, velocities))
     updates = [update.to(torch.float32)] * len(weights)
     torch._fused_adamw_(
@@ -393,7 +393,7 @@ def adamw_update(
 def sgd_update(weights, gradients, traces, momentum, *, rate, weight_decay):
     """u ← momentum · u + g, w ← w - rate · (u + weight_decay · w), all in place."""
     traces = [trace.value for trace in traces]
-    directions = [trace.float() for trace in traces]  # float32 traces themselves
+    directions = [trace.float() for trace in traces]  # the traces themselves if float32
     torch._foreach_mul_(directions, momentum)
     torch._foreach_add_(directions, gradients)
     torch._foreach_copy_(traces, directions)
@@ -412,7 +412,7 @@ def set_generator_state(state: np.ndarray) -> None:
 
 
 def measure() -> dict[str, dict[str, bool]]:
-    """The faster implementations on this machine; {} where models run on an accelerator."""
+    """The faster implementations on this machine; {} if models run on an accelerator."""
     if not concerns(keras.ops.zeros(())):
         return {}
     return {

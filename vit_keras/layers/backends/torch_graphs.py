@@ -1,14 +1,13 @@
-"""Models on torch as recorded graphs, which `predict` and `evaluate` replay.
+"""Recorded graphs of torch models, which `predict` and `evaluate` replay.
 
-The call of a Keras layer takes 30 to 100 µs, however small the layer. So a model is called once
-while a recorder writes each operation of torch into a graph: a function of the input and the
-weights. From then on the graph stands for the model, for inputs of the same shape, and computes
-the same bits. Recording takes little more than the call itself; torch's `make_fx` takes twenty
-times as long.
+Calling a Keras layer takes 30 to 100 µs, however small the layer. So a model is called once while a
+recorder writes each torch operation into a graph: a function of the input and the weights. From
+then on, the graph replaces the model for inputs of the same shape, and computes the same bits.
+Recording takes little more time than the call itself; torch's `make_fx` takes twenty times as long.
 
-With `jit_compile=True`, `torch.compile` compiles the graphs, those of training too. Keras would
-compile the whole step, which follows Python through the call of every layer, for minutes. In
-training a graph also takes the masks of dropouts, which are drawn outside of it.
+With `jit_compile=True`, `torch.compile` compiles the graphs, including those for training. Keras
+would compile the whole step, which takes minutes because it follows Python through the call of
+every layer. In training, a graph also takes the masks of dropouts, which are drawn outside it.
 """
 
 import contextlib
@@ -34,20 +33,20 @@ from vit_keras.support.keras_internals import chain_of, sublayers, tensors_of
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 POLICY = operator.attrgetter("dtype_policy")
 REGULARIZER = operator.attrgetter("activity_regularizer")
-MOST_GRAPHS = 16  # of a model, each for another shape
+MOST_GRAPHS = 16  # of a model, one per input shape
 _current: contextvars.ContextVar["_Step | None"] = contextvars.ContextVar("step", default=None)
 
 
 def make_step(model, name: str, make: Callable, force: bool):
     """Makes the function of a training, test or prediction step, which records its models.
 
-    Steps of training do so where they are compiled.
+    Training steps are recorded only if they are compiled.
 
     Args:
         model: The model whose step it is.
         name: The attribute that holds the function, such as "train_function".
         make: Keras' method that sets the attribute.
-        force: Whether to make the function anew if there is one.
+        force: Whether to make the function again if there is one.
     """
     compiles = model.jit_compile and not model.run_eagerly
     if model.run_eagerly or (name == "train_function" and not compiles):
@@ -63,7 +62,7 @@ def make_step(model, name: str, make: Callable, force: bool):
 
 
 def call_in_step(model, x, training):
-    """What a model computes, inside of a step that records it; None where Keras has to call it."""
+    """A model's outputs, inside a step that records it; None if Keras has to call the model."""
     step = _current.get()
     if step is None or training is None or type(x) is not torch.Tensor:
         return None
@@ -71,7 +70,7 @@ def call_in_step(model, x, training):
 
 
 def predict_batches(model, batches) -> list:
-    """The outputs of a model's prediction step for some batches of images."""
+    """The outputs of a model's prediction step for batches of images."""
     if model.training:  # a torch module's own mode, which Keras sets too
         model.eval()
     model.make_predict_function()
@@ -80,18 +79,18 @@ def predict_batches(model, batches) -> list:
 
 
 def _tensor(images):
-    """The images on the device of the model; torch warns of memory that cannot be written to."""
+    """The images on the model's device; torch warns of read-only memory."""
     images = np.require(images, requirements=["C", "W"])
     return keras.ops.convert_to_tensor(torch.from_numpy(images))
 
 
 class _Step:
-    """A step function, during which models are recorded."""
+    """A step function that records models while it runs."""
 
     def __init__(self, function, compiles):
         self.function, self.compiles = function, compiles
         self.plans: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-        self.compiled: dict[tuple, Callable] = {}  # by what a graph computes
+        self.compiled: dict[tuple, Callable] = {}  # by what the graph computes
 
     def __call__(self, data):
         with _during(self):
@@ -108,7 +107,7 @@ class _Step:
             kind = (training, x.shape, x.dtype, x.device)
             if kind not in piece.graphs and not piece.is_eager:
                 if not self.compiles and (plan.is_first(kind) or len(piece.graphs) == MOST_GRAPHS):
-                    return None  # what is predicted once is not recorded
+                    return None  # a kind of input that occurs only once is not recorded
                 self._record(piece, x, training, kind)
             if piece.is_eager:
                 if not self.compiles:
@@ -140,7 +139,7 @@ class _Step:
 
 
 class _Plan:
-    """A model in pieces for training and for inference, and what its graphs depend on."""
+    """A model in pieces for training and for inference, and the state its graphs depend on."""
 
     def __init__(self, model):
         self.model = weakref.ref(model)
@@ -156,7 +155,7 @@ class _Plan:
         self.state = self._state()
 
     def _state(self) -> tuple:
-        """What graphs depend on beside the values of weights, compared in some microseconds."""
+        """The state, besides weight values, that graphs depend on; compared in microseconds."""
         return (
             backends.in_use(),
             tuple(map(POLICY, self.layers)),
@@ -165,7 +164,7 @@ class _Plan:
         )
 
     def holds(self) -> bool:
-        """Whether the layers are as they were."""
+        """Whether the layers are unchanged."""
         return self.state == self._state()
 
     def needs_layers(self, compiles) -> bool:
@@ -185,7 +184,7 @@ class _Plan:
         return is_first
 
     def pieces(self, training) -> list["_Piece"]:
-        """The pieces, one after another; none where the model cannot be divided as it has to."""
+        """The pieces in order; none if the model has to be divided but cannot be."""
         if training not in self.made:
             model = self.model()
             if not training or not any(map(_kind_of, self.layers)):
@@ -202,7 +201,7 @@ class _Piece:
         self.layers, self.is_eager = layers, kind == "random"
         self.is_computed_again = kind == "again"
         self.variables = _weights_of(layers)
-        # By kinds of inputs: the function, and what `_masks_of` returns.
+        # The function and the result of `_masks_of`, by kind of input.
         self.graphs: dict[tuple, tuple[Callable, list]] = {}
 
     def compute(self, x, training):
@@ -214,12 +213,12 @@ class _Piece:
         return x
 
     def dropouts(self) -> list:
-        """The dropouts whose masks can be drawn before."""
+        """The dropouts whose masks can be drawn in advance."""
         return [y for layer in self.layers for y in sublayers(layer) if hasattr(y, "drawn")]
 
 
 def _kind_of(layer) -> str:
-    """What training does with a layer that cannot be part of a graph; "" for nothing."""
+    """What training does with a layer that cannot be in a graph; "" for nothing."""
     if getattr(layer, "rematerialize", False):
         return "again"
     is_random = getattr(layer, "seed_generator", None) is not None and not hasattr(layer, "drawn")
@@ -227,7 +226,7 @@ def _kind_of(layer) -> str:
 
 
 def _divided(chain):
-    """The pieces of layers that follow each other."""
+    """The pieces of a chain of layers."""
     together: list[Any] = []
     for layer in chain:
         kind = next(filter(None, map(_kind_of, sublayers(layer))), "")
@@ -251,7 +250,7 @@ class _NotRecordedError(Exception):
 
 
 class _Recorder(TorchDispatchMode):
-    """While open, writes the operations of torch into a graph.
+    """While open, writes torch's operations into a graph.
 
     Args:
         inputs: The tensors that the graph is a function of.
@@ -261,7 +260,7 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self.graph = torch.fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
-        self.nodes: dict[int, tuple] = {}  # by a tensor's id: its node, and the tensor, to keep it
+        self.nodes: dict[int, tuple] = {}  # by tensor id: its node, and the tensor, kept alive
         for place, tensor in enumerate(inputs):
             self.nodes[id(tensor)] = self.graph.placeholder(f"input_{place}"), tensor
 
@@ -277,7 +276,7 @@ class _Recorder(TorchDispatchMode):
         outputs = func(*args, **kwargs)
         tensors = tree_leaves(outputs)
         if not func._schema.is_mutable and all(id(y) in self.nodes for y in tensors):
-            return outputs  # such as a cast to the same type
+            return outputs  # for instance after a cast to the same type
         node = self.graph.call_function(func, inputs, others)
         if isinstance(outputs, torch.Tensor):
             self.nodes[id(outputs)] = node, outputs
@@ -305,17 +304,17 @@ class _Recorder(TorchDispatchMode):
 
 
 def _graph_of(compute: Callable, x, layers, masks) -> torch.fx.GraphModule | None:
-    """Records what some layers compute in a call.
+    """Records the computation of layers in one call.
 
     Args:
-        compute: The function of a tensor that calls the layers.
-        x: A tensor like those that it will take.
+        compute: A function that calls the layers on a tensor.
+        x: A tensor like the ones that the graph will take.
         layers: The layers.
         masks: Their dropouts and masks, as `_masks_of` returns them.
 
     Returns:
-        The graph, a function of a tensor, of the tensors of `_weights_of(layers)` and of the masks;
-        None where the layers change their weights or seeds, or no graph holds an operation.
+        The graph, a function of a tensor, the tensors of `_weights_of(layers)` and the masks; None
+        if the layers change their weights or seeds, or if a graph cannot hold an operation.
     """
     variables = _weights_of(layers)
     weights, drawn = tensors_of(variables), [ones for _, ones in masks]
@@ -324,7 +323,7 @@ def _graph_of(compute: Callable, x, layers, masks) -> torch.fx.GraphModule | Non
     scope = keras.StatelessScope(list(zip(variables, weights)))
     before = {id(variable): weight for variable, weight in zip(variables, weights)}
     recorder = _Recorder([x, *weights, *drawn])
-    # Constants of a graph that gradients go through must not be tensors of inference alone.
+    # Constants in a graph that gradients pass through must not be inference tensors.
     mode = contextlib.nullcontext() if torch.is_grad_enabled() else torch.inference_mode()
     try:
         with mode, recorder, scope, _dropping([dropout for dropout, _ in masks], multiply):
@@ -340,19 +339,19 @@ def _graph_of(compute: Callable, x, layers, masks) -> torch.fx.GraphModule | Non
 
 
 def _constants(graph: torch.fx.GraphModule):
-    """The values of the tensors that a graph holds, such as the angles of rotary positions."""
+    """The values of the tensors in a graph, such as the angles of rotary positions."""
     for name, tensor in sorted(graph.named_buffers()):
         values = tensor.detach().cpu().contiguous()
         yield name, str(values.dtype), values.shape, values.view(torch.uint8).numpy().tobytes()
 
 
 def _masks_of(compute: Callable, dropouts, x) -> list[tuple]:
-    """The dropouts of some layers, each with ones in the shape of its mask.
+    """The dropouts of layers, each with ones in the shape of its mask.
 
     Args:
-        compute: The function of a tensor that calls the layers for training.
+        compute: A function that calls the layers on a tensor, for training.
         dropouts: Their dropouts.
-        x: A tensor like those that it will take.
+        x: A tensor like the ones that the graph will take.
     """
     masks = []
 
@@ -360,7 +359,7 @@ def _masks_of(compute: Callable, dropouts, x) -> list[tuple]:
         noise = dropout.noise_shape or x.shape
         shape = [size if part is None else part for part, size in zip(noise, x.shape)]
         one = torch.ones((), dtype=x.dtype, device=x.device)
-        masks.append((dropout, one.expand(shape)))  # which takes no memory
+        masks.append((dropout, one.expand(shape)))  # takes no memory
         return x
 
     functions = [functools.partial(record, dropout) for dropout in dropouts]
@@ -371,13 +370,13 @@ def _masks_of(compute: Callable, dropouts, x) -> list[tuple]:
 
 
 def _draw(dropout, ones):
-    """A mask of 0 and 1 / (1 - rate), by the seed that the dropout would take."""
+    """A mask of 0 and 1 / (1 - rate), drawn from the dropout's next seed."""
     return keras.random.dropout(ones, dropout.rate, seed=dropout.seed_generator)
 
 
 @contextlib.contextmanager
 def _dropping(dropouts, functions):
-    """While open, each dropout is the function that stands at its place."""
+    """While open, replaces each dropout by the corresponding function."""
     for dropout, function in zip(dropouts, functions):
         dropout.drawn = function
     try:
@@ -388,13 +387,13 @@ def _dropping(dropouts, functions):
 
 
 def _function_of(graph, is_computed_again):
-    """A function of a graph, whose backward pass computes the graph again where that is wanted."""
+    """A function of a graph; its backward pass computes the graph again if requested."""
     call = functools.partial(checkpoint, graph, use_reentrant=False) if is_computed_again else graph
 
     def compute(*tensors):
         return call(*tensors)
 
-    compute.__code__ = compute.__code__.replace()  # torch compiles one code a few times only
+    compute.__code__ = compute.__code__.replace()  # torch compiles one code only a few times
     return compute
 
 

@@ -1,4 +1,4 @@
-"""Resizes weights: position embeddings to other grids, patch kernels to other sizes."""
+"""Resizes weights: position embeddings for other grids, patch kernels for other sizes."""
 
 # ruff: noqa: F401
 from typing import TYPE_CHECKING

@@ -1,23 +1,23 @@
-"""Resizes positions, biases and patch kernels by interpolation rules, in NumPy.
+"""Resizes positions, biases and patch kernels with interpolation rules, in NumPy.
 
 A rule takes the old and the new number of points along one axis, and returns weights `(new, old)`.
 To add a rule, write such a function and add it to `INTERPOLATIONS`. Publishers resize position
-embeddings by different rules:
+embeddings with different rules:
 
 - "bilinear" maps the ends to the ends: Google's ViT and big_vision.
 - "bilinear_half_pixel": Meta's Perception Encoder, BEiT in transformers, and timm's FlexiViT.
 - "bilinear_antialias": big_vision's FlexiViT, and NaFlex.
 - "bicubic" (a = -0.75): most of transformers, and MAE.
 - "bicubic_antialias" (a = -0.5): timm, OpenCLIP, and DINOv2 with registers.
-- "bicubic_offset" (a = -0.75): Meta's DINO, and Meta's DINOv2 without registers. Point i is read at
+- "bicubic_offset" (a = -0.75): Meta's DINO, and Meta's DINOv2 without registers. Point i reads from
   (i + 0.5) · old / (new + 0.1) - 0.5.
 - "bicubic_aligned" (a = -0.75) maps the ends to the ends: torchvision.
 
-Offsets between patches, as of BEiT's biases, have a rule more:
+Offsets between patches, as in BEiT's biases, have one more rule:
 
 - "bilinear_geometric": timm's BEiT, after Microsoft's.
 
-Patches are images, and FlexiViT resizes them by "bilinear_half_pixel".
+Patches are images, and FlexiViT resizes them with "bilinear_half_pixel".
 
 Example:
     >>> vit_keras.support.resizing.INTERPOLATIONS["bilinear"](2, 3)
@@ -39,9 +39,9 @@ from vit_keras.support.annotated import check_types
 def bilinear_matrix(old: int, new: int) -> np.ndarray:
     """Linear interpolation that maps the end points to the end points.
 
-    The published code does the same with `scipy.ndimage.zoom(order=1)` along each axis.
+    The published code computes the same with `scipy.ndimage.zoom(order=1)` along each axis.
     """
-    places = np.linspace(0, old - 1, new)  # of the new points among the old ones
+    places = np.linspace(0, old - 1, new)  # positions of the new points among the old ones
     left = np.clip(np.floor(places).astype(int), 0, max(old - 2, 0))
     weights = np.zeros((new, old))
     rows = np.arange(new)
@@ -64,17 +64,17 @@ def bicubic_aligned_matrix(old: int, new: int) -> np.ndarray:
 def geometric_matrix(old: int, new: int) -> np.ndarray:
     """Linear interpolation of offsets whose steps grow geometrically away from 0.
 
-    The old offsets lie at 0, ±1, ±(1 + q), ±(1 + q + q²) and so on, where q is at least 1.01 and
-    brings the last one to the last new one. New offsets lie at whole numbers, so that those near 0
-    keep their places (timm's `resize_rel_pos_bias_table`).
+    The old offsets lie at 0, ±1, ±(1 + q), ±(1 + q + q²) and so on. q is at least 1.01 and maps the
+    last old offset to the last new one. New offsets lie at whole numbers, so the ones near 0 keep
+    their places (timm's `resize_rel_pos_bias_table`).
 
     Raises:
-        ValueError: If `old` or `new` is even, which no number of offsets is.
+        ValueError: If `old` or `new` is even, since numbers of offsets are odd.
     """
     if old % 2 == 0 or new % 2 == 0:
         raise ValueError(
-            'The rule "bilinear_geometric" is for offsets -n, ..., n, which are odd in number. '
-            f"Received: {old} to become {new}; choose another `interpolation` for positions"
+            'The rule "bilinear_geometric" needs odd numbers of offsets, from -n to n. '
+            f"Received: {old} to be resized to {new}; choose another `interpolation` for positions"
         )
     low, high = 1.01, 1.5
     while high - low > 1e-6:
@@ -96,10 +96,10 @@ def half_pixel_rule(
     """Makes a rule for pixels whose centers lie at halves, as PyTorch and PIL resize images.
 
     Args:
-        kernel: The weight at a distance.
+        kernel: The weight as a function of distance.
         support: The distance beyond which the weight is zero.
-        antialias: Whether to stretch the kernel when points get fewer. Points outside the image are
-            then left out; without antialiasing they take the value of the border.
+        antialias: Whether to stretch the kernel if there are fewer new points. Points outside the
+            image are then left out; without antialiasing, they take the border's value.
         offset: Added to the new number of points before the old number is divided by it.
     """
 
@@ -147,7 +147,7 @@ INTERPOLATIONS = {
     "bicubic_offset": half_pixel_rule(cubic_kernel(-0.75), 2, antialias=False, offset=0.1),
     "bicubic_aligned": bicubic_aligned_matrix,
 }
-# Rules for the offsets between two places alone, which are odd in number.
+# Rules only for offsets between two places; numbers of offsets are odd.
 OFFSET_RULES = {"bilinear_geometric": geometric_matrix}
 
 
@@ -157,8 +157,8 @@ def interpolation_rule(
     """Returns the rule called `name`.
 
     Args:
-        name: A name in `INTERPOLATIONS` or `OFFSET_RULES`.
-        argument: What the message calls the argument that holds `name`.
+        name: A key of `INTERPOLATIONS` or `OFFSET_RULES`.
+        argument: The name of the argument in the message.
 
     Raises:
         ValueError: If there is no such rule.
@@ -177,7 +177,7 @@ def grid_matrices(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the matrices for the rows and for the columns of a grid.
 
-    A grid that stays the same keeps its points, by "bicubic_offset" too, as in Meta's code.
+    A grid that does not change keeps its points, even with "bicubic_offset", as in Meta's code.
 
     Raises:
         ValueError: If there is no such rule.
@@ -197,7 +197,7 @@ def adapt_patch_kernel(
         kernel: `(p_h, p_w, C, D)`.
         patch_size: The new height and width in pixels.
         channels: The new number of channels.
-        interpolation: The name of a rule in `INTERPOLATIONS`.
+        interpolation: A key of `INTERPOLATIONS`.
 
     Returns:
         `(*patch_size, channels, D)`.
@@ -216,8 +216,8 @@ def adapt_patch_kernel(
 def change_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
     """Changes the number of input channels of a kernel `(p_h, p_w, C, D)`, as timm does.
 
-    One channel takes the sum of all channels, so that gray pictures give what their RGB copies
-    gave. More channels take the old ones in turn, scaled by old / new to keep the size of the sum.
+    One channel takes the sum of all channels, so gray pictures give the same results as their RGB
+    copies. More channels repeat the old ones in turn, scaled by old / new to preserve the sum.
 
     Example:
         >>> change_channels(np.array([1.0, 2.0, 3.0]).reshape(1, 1, 3, 1), 1).ravel()
@@ -235,15 +235,15 @@ def change_channels(kernel: np.ndarray, channels: int) -> np.ndarray:
 def resample_patch_kernel(
     kernel: np.ndarray, patch_size: tuple[int, int], interpolation: str = "bilinear_half_pixel"
 ) -> np.ndarray:
-    """Resamples a kernel to another patch size by FlexiViT's pseudo-inverse.
+    """Resamples a kernel to another patch size with FlexiViT's pseudo-inverse.
 
-    Let B be the matrix that resizes a patch. The kernel `pinv(Bᵀ) w` then gives resized patches,
-    if they are larger, the embeddings that `w` gave the old patches (arXiv 2212.08013, Eq. 4).
+    Let B be the matrix that resizes a patch. With the kernel `pinv(Bᵀ) w`, resized patches that are
+    larger get the same embeddings as the old patches with `w` (arXiv 2212.08013, Eq. 4).
 
     Args:
         kernel: `(p_h, p_w, C, D)`.
         patch_size: The new height and width in pixels.
-        interpolation: The name of the rule that resizes patches, in `INTERPOLATIONS`.
+        interpolation: The rule for resizing patches, a key of `INTERPOLATIONS`.
 
     Returns:
         `(*patch_size, C, D)`.
@@ -273,7 +273,7 @@ def resize_axis_embeddings(
     Args:
         embeddings: `(n, D)`, one row for each place.
         new: The new number of places.
-        interpolation: The name of a rule in `INTERPOLATIONS`.
+        interpolation: A key of `INTERPOLATIONS`.
 
     Returns:
         `(new, D)`.
@@ -302,16 +302,17 @@ def resize_position_embeddings(
 
     Args:
         embeddings: `(1, T + h·w, D)`. The first T embeddings belong to the tokens before the
-            patches and stay as they are.
+            patches and are not changed.
         old_grid: Rows h and columns w.
         new_grid: Rows h' and columns w'.
-        interpolation: The name of a rule in `INTERPOLATIONS`.
+        interpolation: A key of `INTERPOLATIONS`.
 
     Returns:
         `(1, T + h'·w', D)`.
 
     Raises:
-        ValueError: If there are fewer embeddings than places in `old_grid`, or no such rule.
+        ValueError: If there are fewer embeddings than places in `old_grid`, or if there is no such
+            rule.
 
     Example:
         >>> at_224 = np.zeros((1, 1 + 14 * 14, 768), "float32")
@@ -340,21 +341,21 @@ def resize_relative_table(
 ) -> np.ndarray:
     """Resizes biases for the offsets between two patches to another grid, as for BEiT.
 
-    On a grid of h rows there are 2h - 1 offsets, from 1 - h to h - 1, which are resized as rows and
-    columns of places are.
+    A grid of h rows has 2h - 1 offsets, from 1 - h to h - 1. They are resized like the rows and
+    columns of places.
 
     Args:
-        table: `((2h - 1)(2w - 1) + T, H)`: a row for each offset, columns in the inner order. The
-            last T rows, which are 3 in BEiT, belong to the class token and stay as they are.
+        table: `((2h - 1)(2w - 1) + T, H)`: one row per offset, with columns in the inner order. The
+            last T rows, 3 in BEiT, belong to the class token and are not changed.
         old_grid: Rows h and columns w of patches.
         new_grid: Rows h' and columns w'.
-        interpolation: The name of a rule in `INTERPOLATIONS`, or "bilinear_geometric".
+        interpolation: A key of `INTERPOLATIONS`, or "bilinear_geometric".
 
     Returns:
         `((2h' - 1)(2w' - 1) + T, H)`.
 
     Raises:
-        ValueError: If there are fewer rows than offsets, or no such rule.
+        ValueError: If there are fewer rows than offsets, or if there is no such rule.
 
     Example:
         >>> at_224 = np.zeros((27 * 27 + 3, 12), "float32")
@@ -365,8 +366,8 @@ def resize_relative_table(
     rows, columns = grid_matrices(old, new, interpolation)
     if len(table) < math.prod(old):
         raise ValueError(
-            f"A grid of {old_grid[0]}x{old_grid[1]} has {math.prod(old)} offsets, and a row for "
-            f"each. Received: {len(table)} rows"
+            f"A grid of {old_grid[0]}x{old_grid[1]} has {math.prod(old)} offsets and needs a "
+            f"row for each. Received: {len(table)} rows"
         )
     if old == new:
         return table
@@ -375,7 +376,7 @@ def resize_relative_table(
 
 
 def _resized(grid, rows, columns):
-    """`(h, w, D)` -> `(h'·w', D)` by a matrix for the rows and one for the columns."""
+    """`(h, w, D)` -> `(h'·w', D)` with one matrix for the rows and one for the columns."""
     resized = np.einsum("ih,jw,hwd->ijd", rows, columns, grid.astype("float64"), optimize=True)
     return resized.reshape(-1, grid.shape[-1]).astype(grid.dtype)
 
@@ -387,11 +388,11 @@ class Resizing:
     The defaults are the rules of the published ViT code, and of FlexiViT for kernels.
 
     Attributes:
-        positions: The name of a rule in `INTERPOLATIONS`, or "bilinear_geometric" for biases.
-        patches: The name of the rule that resizes patches, see `resample_patch_kernel`.
-        crops: Whether images of any size are taken, of which the pixels at the right and at the
-            bottom that fill no patch are left out, as by a convolution without padding.
-        biases: The name of the rule for BEiT's biases; None for that of positions.
+        positions: A key of `INTERPOLATIONS`, or "bilinear_geometric" for biases.
+        patches: The name of the rule for resizing patches; see `resample_patch_kernel`.
+        crops: Whether to accept images of any size and ignore the pixels at the right and bottom
+            that do not fill a patch, like a convolution without padding.
+        biases: The name of the rule for BEiT's biases; None uses the rule for positions.
 
     Raises:
         ValueError: If there is no such rule.
@@ -414,13 +415,13 @@ class Resizing:
         interpolation_rule(self.biases or self.positions, "biases")
 
     def crop_to_patches(self, image_size: tuple[int, int], patch_size: tuple[int, int]) -> bool:
-        """Tells whether a model for images of this size must leave pixels out, and may."""
+        """Tells whether a model for images of this size must leave out pixels, and may."""
         return self.crops and any(size % patch for size, patch in zip(image_size, patch_size))
 
     def replaced(
         self, interpolation: str | None = None, patch_interpolation: str | None = None
     ) -> "Resizing":
-        """Returns these rules with other ones in their place.
+        """Returns a copy with other rules.
 
         Args:
             interpolation: The rule for positions; None keeps it.

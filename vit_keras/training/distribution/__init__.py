@@ -1,4 +1,4 @@
-"""Training on several devices or processes, as `Config.distribution` says.
+"""Training on several devices or processes, as set by `Config.distribution`.
 
 Example:
     with distribution.open(config) as topology:
@@ -52,12 +52,11 @@ UNSUPPORTED = {  # (backend, distribution): what to do instead
 def open(config):
     """Yields the `Topology` of a run's `Config`; models are built inside the block.
 
-    Where there are several processes, an error ends this process at once, so that the others end
-    too.
+    If there are several processes, an error ends this process at once, so that the others end too.
 
     Raises:
-        ValueError: The backend, the devices, the batch or another field of `config` does not allow
-            the distribution.
+        ValueError: If the backend, the devices, the batch size or another field of `config` does
+            not allow the distribution.
     """
     cluster = find_cluster()
     mode = _mode(config.distribution, cluster)
@@ -78,9 +77,9 @@ def open(config):
 
 
 def reduce_gradients(gradients: list) -> list:
-    """Turns the gradients of this replica or process into those of the whole batch.
+    """Combines the gradients of all replicas or processes into the gradients of the whole batch.
 
-    Optimizers call it before they clip. It changes nothing on one device, nor on JAX, whose program
+    Optimizers call it before clipping. It changes nothing on one device or on JAX, whose program
     runs on the whole batch.
     """
     reduction = REDUCTIONS.get(keras.backend.backend())
@@ -92,7 +91,7 @@ def _mode(distribution, cluster):
         return "multi_worker" if cluster else "data_parallel" if _accelerators() > 1 else "none"
     if cluster and distribution in ("none", "data_parallel"):
         raise ValueError(
-            "`distribution` must be multi_worker, or model_parallel on JAX, where a launcher names "
+            "`distribution` must be multi_worker, or model_parallel on JAX, if a launcher names "
             f"several processes. Received: distribution={distribution}, {cluster.count} processes. "
             "To train in one process, unset the launcher's variables (WORLD_SIZE, TF_CONFIG, "
             "KERAS_DISTRIBUTION_*)"
@@ -116,7 +115,7 @@ def _check(config, mode, cluster):
     if config.shard_state and config.distribution == "none":
         raise ValueError(
             "`shard_state` splits the state over the devices of a `distribution`. Received: "
-            "distribution=none. Give data_parallel, model_parallel, multi_worker or auto, or "
+            "distribution=none. Set data_parallel, model_parallel, multi_worker or auto, or "
             "shard_state=false on one device"
         )
     if mode == "none":
@@ -134,7 +133,7 @@ def _check(config, mode, cluster):
 
 
 def _check_engine(config, mode, backend):
-    """Refuses what TensorFlow's strategies and torch's processes cannot do."""
+    """Refuses options that TensorFlow's strategies and torch's processes do not support."""
     if config.pretext.is_dino:
         raise ValueError(
             f"`pretext.objective` dino needs the teacher's outputs for the whole batch, which "

@@ -7,9 +7,9 @@ import numpy as np
 
 from vit_keras.training.distribution.topology import Topology
 
-# Attention heads and the hidden units of MLPs are split, so that each pair of products needs one
-# sum over the devices (Megatron-LM, arXiv 1909.08053, Section 3). The classifier is split over its
-# D inputs, because the number of classes (such as 21 843) may not be divisible.
+# Attention heads and the hidden units of MLPs are split, so each pair of products needs one sum
+# over the devices (Megatron-LM, arXiv 1909.08053, Section 3). The classifier is split over its D
+# inputs, because the number of classes (such as 21 843) may not be divisible.
 LAYOUT = {
     r".*/(query|key|value)/kernel": (None, "model", None),  # (D, H, d)
     r".*/(query|key|value)/bias": ("model", None),  # (H, d)
@@ -21,11 +21,11 @@ LAYOUT = {
     r".*/Dense_1/kernel": ("model", None),  # (mlp_dim, D)
     r"head(_dist)?/kernel": ("model", None),  # (D, K)
 }
-SMALLEST = 2**14  # with `shard_state`, smaller variables stay whole: to gather one takes longer
+SMALLEST = 2**14  # with `shard_state`, smaller variables stay whole: gathering takes longer
 
 
 class JaxTopology(Topology):
-    """`DataParallel`, or `ModelParallel` where devices share one copy or the state."""
+    """`DataParallel`, or `ModelParallel` if devices share one copy or the state."""
 
     distributed = True
 
@@ -72,7 +72,7 @@ class JaxTopology(Topology):
 
 
 def _bounds(index, shape):
-    """The bounds of a part in a checkpoint: "@0:16,8:64" for rows and columns."""
+    """The bounds of a slice in a checkpoint: "@0:16,8:64" for rows and columns."""
     spans = (span.indices(size)[:2] for span, size in zip(index, shape))
     return "@" + ",".join(f"{start}:{stop}" for start, stop in spans)
 
@@ -80,15 +80,15 @@ def _bounds(index, shape):
 def model_parallel(
     devices: list[str], model_devices: int, shard_state: bool = False
 ) -> keras.distribution.ModelParallel:
-    """A distribution where each `model_devices` of `devices` share a copy, split by `LAYOUT`.
+    """A distribution where groups of `model_devices` devices share a copy, split by `LAYOUT`.
 
     Args:
         devices: The names of the devices, of all processes.
         model_devices: The number of devices that share one copy.
-        shard_state: Whether the copies share the state too, as in `fully_sharded`.
+        shard_state: Whether the copies also share the state, as in `fully_sharded`.
 
     Raises:
-        ValueError: `model_devices` is below 2 or does not divide the number of devices.
+        ValueError: If `model_devices` is below 2 or does not divide the number of devices.
     """
     if model_devices < 2 or len(devices) % model_devices:
         raise ValueError(
@@ -102,12 +102,12 @@ def model_parallel(
 
 
 def fully_sharded(devices: list[str]) -> keras.distribution.ModelParallel:
-    """A distribution where each device holds a part of the state and computes a part of the batch.
+    """A distribution where each device holds part of the state and computes part of the batch.
 
-    A variable of `SMALLEST` numbers or more is split over the devices, along its largest dimension
-    that their number divides, and the optimizer's variables like the weights that they belong to.
-    The others stay whole on every device. Each device gathers the weights of a layer when it
-    computes with them (ZeRO, stage 3, arXiv 1910.02054; PyTorch's FSDP, arXiv 2304.11277).
+    A variable with at least `SMALLEST` numbers is split along its largest dimension that the number
+    of devices divides. The optimizer's variables are split like their weights. Other variables stay
+    whole on every device. Each device gathers the weights of a layer when it computes with them
+    (ZeRO, stage 3, arXiv 1910.02054; PyTorch's FSDP, arXiv 2304.11277).
 
     Args:
         devices: The names of the devices, of all processes.
@@ -117,12 +117,12 @@ def fully_sharded(devices: list[str]) -> keras.distribution.ModelParallel:
 
 
 class _ByRule(keras.distribution.ModelParallel):
-    """Splits variables by a map of layouts, whose errors name the variable; JAX names a sharding.
+    """Splits variables by a map of layouts; unlike JAX's, its errors name the variable.
 
     Args:
         mesh: The devices; the axis "batch" splits the images, and "model" a copy of the model.
         layouts: The axes that split the dimensions of a variable, by patterns of its path.
-        shard_state: Whether "batch" also splits the variables, as `fully_sharded` says.
+        shard_state: Whether "batch" also splits the variables, as in `fully_sharded`.
     """
 
     def __init__(self, mesh, layouts, shard_state):
@@ -161,11 +161,11 @@ def axis_to_split(
     Args:
         shape: The variable's shape.
         copies: The number of copies.
-        axes: The axes of the mesh that split the dimensions already; None for none.
+        axes: The axes of the mesh that already split the dimensions, or None.
 
     Returns:
-        The largest dimension that is whole and that `copies` divides, or None where there is none
-        or the variable is small.
+        The largest unsplit dimension that `copies` divides, or None if there is none or the
+        variable is small.
     """
     axes = axes or (None,) * len(shape)
     whole = [i for i, axis in enumerate(axes) if axis is None and shape[i] % copies == 0]
@@ -175,7 +175,7 @@ def axis_to_split(
 
 
 def compiled_step(model: keras.Model, images: int):
-    """JAX's program of a training step of a compiled model on that many images, as `fit` makes."""
+    """JAX's program for a training step of a compiled model on `images` images, as in `fit`."""
     import jax
 
     groups = (

@@ -32,11 +32,11 @@ class TensorFlowTopology(Topology):
         return self.strategy.scope()
 
     def prepare(self, model):
-        """Stops Keras from building the model from a batch's mean over processes (keras#20585)."""
+        """Stops Keras from building the model with a batch's mean over processes (keras#20585)."""
         keras_internals.skip_building(model)  # compile_model has built everything
 
     def batches(self, batches):
-        """Keras splits a batch over the devices of one machine; processes feed their own parts."""
+        """Keras splits a batch over the devices of one machine; processes feed their own share."""
         dataset = batches.as_dataset()
         if self.process_count == 1:
             return dataset
@@ -51,7 +51,7 @@ class TensorFlowTopology(Topology):
         if self.process_count == 1 or not local:
             return local
         flat = np.concatenate([values.reshape(-1) for values in local])
-        rows = self._one_of_each_process(self._gather_numbers(flat))  # one row a process
+        rows = self._one_of_each_process(self._gather_numbers(flat))  # one row per process
         columns = np.split(rows, np.cumsum([values.size for values in local])[:-1], axis=1)
         return [column.reshape(-1, *values.shape[1:]) for column, values in zip(columns, local)]
 
@@ -63,7 +63,7 @@ class TensorFlowTopology(Topology):
                 held.assign(value)
 
     def _local(self, variable):
-        """TensorFlow's variables of a metric in the replicas of this process."""
+        """The TensorFlow variables of a metric in this process's replicas."""
         return self.strategy.experimental_local_results(variable.value)
 
     def gather(self, value):
@@ -74,7 +74,7 @@ class TensorFlowTopology(Topology):
         return self._one_of_each_process(self._gather(tf.constant(value)))
 
     def _one_of_each_process(self, gathered):
-        """The values of each process' first replica, from those of all replicas."""
+        """The values of each process's first replica, from the values of all replicas."""
         return gathered.numpy()[:: self.replicas // self.process_count]
 
     def _gather_in_graph(self, value):
@@ -82,7 +82,7 @@ class TensorFlowTopology(Topology):
 
 
 def devices() -> list[str]:
-    """Names this process' GPUs or, where it has none, its logical CPUs."""
+    """Names this process's GPUs or, if it has none, its logical CPUs."""
     import tensorflow as tf
 
     logical = tf.config.list_logical_devices
@@ -92,7 +92,7 @@ def devices() -> list[str]:
 def sum_over_replicas(gradients: list) -> list:
     """Sums each gradient over the replicas; Keras has divided their losses by their number.
 
-    Keras itself would sum after clipping, so that each replica would clip by its own norm.
+    Keras itself would sum after clipping, so each replica would clip by its own norm.
     """
     import tensorflow as tf
 
@@ -110,7 +110,7 @@ def _resolver(cluster):
 
 
 def _first_replica_logs(strategy):
-    """Makes a step's logs those of this process' first replica; Keras' mean fails for scalars.
+    """Takes a step's logs from this process's first replica; Keras' mean fails for scalars.
 
     The logs of an epoch or an evaluation come from the metrics, which sum over all replicas.
     """

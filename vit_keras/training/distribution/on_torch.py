@@ -1,4 +1,4 @@
-"""torch: one process for each device; `torch.distributed` averages their gradients."""
+"""torch: one process per device; `torch.distributed` averages their gradients."""
 
 import os
 
@@ -10,7 +10,7 @@ from vit_keras.training.distribution.topology import Topology, fit_replicas, rea
 
 
 class TorchTopology(Topology):
-    """One of several processes, each of which has its own device."""
+    """One of several processes, each with its own device."""
 
     distributed = True
 
@@ -67,7 +67,7 @@ def _summed_logs(model, read_logs, logs):
 
 
 def mean_over_processes(gradients: list) -> list:
-    """Averages each gradient over the processes; changes nothing where there is only one."""
+    """Averages each gradient over the processes; changes nothing if there is only one."""
     import torch
 
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):

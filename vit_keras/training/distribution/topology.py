@@ -18,9 +18,9 @@ class Cluster:
     """The processes of a run.
 
     Attributes:
-        index: The number of this process; 0 is the chief
-        count: The number of processes
-        addresses: Host:port of the chief or of every process; empty where the backend reads them
+        index: The number of this process; 0 is the chief.
+        count: The number of processes.
+        addresses: Host:port of the chief or of every process; empty if the backend reads them.
     """
 
     index: int
@@ -35,10 +35,10 @@ def find_cluster() -> Cluster | None:
     TensorFlow and KERAS_DISTRIBUTION_* on JAX take precedence.
 
     Returns:
-        The processes, or None where there is only this one.
+        The processes, or None if there is only this one.
 
     Raises:
-        ValueError: Some of these variables are missing, or a value is not valid.
+        ValueError: If some of these variables are missing, or if a value is invalid.
     """
     read_own = {"tensorflow": _from_tf_config, "jax": _from_keras}.get(keras.backend.backend())
     cluster = (read_own and read_own()) or _from_torchrun()
@@ -80,7 +80,7 @@ def _from_torchrun():
         return Cluster(index, count, (f"{host}:{port + 1}",))
     if host not in LOOPBACK:
         raise ValueError(
-            "TensorFlow needs the address of every process, and MASTER_ADDR names them only where "
+            "TensorFlow needs the address of every process, and MASTER_ADDR names them only if "
             "all run on one machine (127.0.0.1). For several machines, set TF_CONFIG instead. "
             f"Received: MASTER_ADDR={host}"
         )
@@ -110,15 +110,15 @@ def _int(text):
 
 
 class Topology:
-    """One process on one device; a subclass for each backend overrides what differs there.
+    """One process on one device; each backend's subclass overrides the differences.
 
     Attributes:
-        process_index: The number of this process
-        process_count: The number of processes
-        devices: The number of devices of all processes
-        replicas: The copies of the model, each of which computes a part of every batch
-        shard: The part of every batch that this process feeds, as (index, count)
-        distributed: Whether there is more than one device or process
+        process_index: The number of this process.
+        process_count: The number of processes.
+        devices: The number of devices of all processes.
+        replicas: The number of copies of the model; each computes a share of every batch.
+        shard: The share of every batch that this process feeds, as (index, count).
+        distributed: Whether there is more than one device or process.
     """
 
     devices = replicas = 1
@@ -132,7 +132,7 @@ class Topology:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes the files of the run and prints messages."""
+        """Whether this process writes the run's files and prints messages."""
         return self.process_index == 0
 
     def scope(self):
@@ -143,13 +143,13 @@ class Topology:
         """Prepares a compiled model for training here. Call it after every restore."""
 
     def batches(self, batches):
-        """Returns this process's `data.Batches` in the form that `fit` and `evaluate` take."""
+        """Returns this process's `data.Batches` in a form that `fit` and `evaluate` take."""
         return batches.as_dataset()
 
     def read_replicas(self, variables: list) -> list[np.ndarray]:
-        """Reads metrics' variables as each replica holds them; all processes must call it.
+        """Reads each replica's values of metric variables; all processes must call it.
 
-        A resumed run needs them, because sums that continue from a total are rounded otherwise.
+        A resumed run needs them, because sums that continue from a total are rounded differently.
 
         Returns:
             An array `(replicas, ...)` for each variable; on JAX `(1, ...)`, where one program
@@ -158,28 +158,28 @@ class Topology:
         return [read_variable(variable)[None] for variable in variables]
 
     def write_replicas(self, variables: list, replicas: list[np.ndarray]) -> None:
-        """Sets metrics' variables to what `read_replicas` returned.
+        """Sets metric variables to the result of `read_replicas`.
 
-        Values of another number of replicas are summed, and the first replica has the sum.
+        Values for another number of replicas are summed, and the first replica gets the sum.
         """
         for variable, values in zip(variables, replicas):
             variable.assign(fit_replicas(values, 1)[0])
 
     def read_parts(self, variable) -> dict[str, np.ndarray]:
-        """Reads what this process adds to a checkpoint; all processes must call it.
+        """Reads this process's data for a checkpoint; all processes must call it.
 
         Returns:
-            The whole variable under "", or what other processes lack of it under
-            "@START:STOP,...", the bounds in each dimension.
+            The whole variable under "", or each slice that only this process adds under its
+            bounds in each dimension, "@START:STOP,...".
         """
         return {"": read_variable(variable)}
 
     def write_variable(self, variable, array: np.ndarray) -> None:
-        """Sets a variable, which devices may hold in parts, to its whole `array`."""
+        """Sets a variable, which may be split over devices, to its whole `array`."""
         variable.assign(array)
 
     def gather(self, value) -> np.ndarray:
-        """Collects a number of every process, `(process_count,)`; all processes must call it."""
+        """Collects one number per process, `(process_count,)`; all processes must call it."""
         return np.asarray([value])
 
     @contextlib.contextmanager
@@ -192,13 +192,13 @@ class Topology:
             self.gather(0)
 
     def local(self, model: keras.Model, build) -> keras.Model:
-        """Ends the distribution and returns `model` on this process' first device.
+        """Ends the distribution and returns `model` on this process's first device.
 
         The chief can then save and run the model without the other processes.
 
         Args:
             model: The trained model.
-            build: a function without arguments that builds and compiles such a model.
+            build: A function without arguments that builds and compiles such a model.
         """
         if not self.distributed:
             return model
@@ -234,7 +234,7 @@ ALONE = Topology()
 
 
 def fit_replicas(values: np.ndarray, count: int) -> np.ndarray:
-    """Returns metrics `(n, ...)` for `count` replicas: the same ones, or their sum and zeros."""
+    """Returns metrics `(n, ...)` for `count` replicas: the same values, or their sum and zeros."""
     if len(values) == count:
         return values
     fitting = np.zeros((count, *values.shape[1:]), values.dtype)
@@ -243,9 +243,9 @@ def fit_replicas(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def read_variable(variable) -> np.ndarray:
-    """Copies the whole value of a variable, which several devices may hold in parts.
+    """Copies the whole value of a variable, which may be split over several devices.
 
-    Where processes share one copy of the model, all must call it for the same variables in order.
+    If processes share one copy of the model, all must call it for the same variables in order.
     """
     value = keras.ops.convert_to_tensor(variable)  # on TensorFlow, metrics sum over replicas
     if getattr(value, "is_fully_addressable", True) or value.is_fully_replicated:

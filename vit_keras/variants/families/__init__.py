@@ -25,7 +25,7 @@ def family_of(variant: FamilyVariant) -> Family:
 
 
 def spelled(name: str) -> list[str]:
-    """Returns the variants of families that other projects call so, at most three.
+    """Returns the variants of families with this name in other projects, at most three.
 
     Example:
         ```python
@@ -35,7 +35,7 @@ def spelled(name: str) -> list[str]:
     return spelled_as(name, ((key, row.family, row.size) for key, row in VARIANTS.items()))
 
 
-# A pattern in a name in lower case, and the family; the first that is found counts.
+# Patterns for lowercase names, with their families; the first match counts.
 FAMILY_WORDS = (
     (r"siglip-?2(?!\d)|siglip.*v2", "SigLIP2"),
     (r"siglip", "SigLIP"),
@@ -57,7 +57,7 @@ FAMILY_WORDS = (
     (r"clip", "CLIP"),
     (r"reg4", "ViT-reg4"),
 )
-# The same for the sizes.
+# The same for sizes.
 SIZE_WORDS = (
     (r"so_?400m", "So400m"),
     (r"so150m", "So150m"),
@@ -79,19 +79,19 @@ SIZE_WORDS = (
 
 
 def family_called(name: str) -> str | None:
-    """Returns the key of the family that a name speaks of, or None."""
+    """Returns the key of the family that a name refers to, or None."""
     return _first(FAMILY_WORDS, str(name).lower())
 
 
 def spelled_as(name: str, variants: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Returns the variants that other projects call so.
+    """Returns the variants with this name in other projects.
 
     Args:
         name: A name such as "facebook/dinov2-small" or "vit_base_patch16_siglip_224".
         variants: (name, key of the family, name of the size) of each variant.
 
     Returns:
-        The names of the variants; empty where the name is no family's.
+        The names of the variants; empty if the name does not belong to a family.
     """
     text = str(name).lower()
     family = family_called(name)

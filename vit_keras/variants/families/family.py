@@ -12,7 +12,7 @@ SO400M = (1152, 27, 16, 4304)
 G = (1408, 40, 16, 6144)  # ViT-g
 
 
-# What a model has where its family's row says nothing else.
+# The defaults for what a family's row leaves out.
 PLAIN = {
     "num_classes": None,
     "classifier": "token",
@@ -27,7 +27,7 @@ HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 BICUBIC = {"interpolation": "bicubic", "antialias": True}
 BILINEAR = {"interpolation": "bilinear", "antialias": True}
 CROP_7_8 = {"crop_fraction": 0.875}
-CROP_ALL = {"crop_fraction": 1.0}  # the shorter side has the size of the model
+CROP_ALL = {"crop_fraction": 1.0}  # the shorter side is resized to the model's size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Family:
         arguments: The arguments of `VisionTransformer` that the models share, besides the sizes:
             the fields of `ViTOptions`, `classifier`, `gelu`, `layer_norm_epsilon` and so on. The
             published models have `num_classes` outputs.
-        differences: `{name of a size: arguments that it has besides, or in their place}`.
+        differences: `{name of a size: arguments that it adds or replaces}`.
         pixels: The side of the images that the published models take.
-        other_pixels: `{name of a size: the side, where it differs}`.
+        other_pixels: `{name of a size: its side}`, for sizes with other images.
         preprocessing: The fields of `vit_keras.models.Preprocessing`.
         resizing: The rules for positions and patches, a `vit_keras.support.resizing.Resizing`.
         suffix: The end of the names of its variants.
@@ -90,11 +90,11 @@ class Family:
             yield self.variant(size), FamilyVariant(**dataclasses.asdict(row), **facts)
 
     def variant(self, size: str) -> str:
-        """Returns the name of the variant of a size, such as "DINOv2-S/14" of "S/14"."""
+        """Returns the name of a size's variant, such as "DINOv2-S/14" for "S/14"."""
         return f"{self.name}-{size}{self.suffix}"
 
     def function_of(self, size: str) -> str:
-        """Returns the name of the constructor of a size, such as "DINOv2S14" of "S/14"."""
+        """Returns the name of a size's constructor, such as "DINOv2S14" for "S/14"."""
         words = size.replace("/", "").replace("+", "Plus").replace("g-opt", "Gopt")
         words = words.replace("-", "_")
         return self.function.format(f"_{words}" if words[0].isdigit() else words)

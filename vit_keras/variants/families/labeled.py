@@ -1,4 +1,4 @@
-"""Families that learned from labeled pictures."""
+"""Families that were trained on labeled pictures."""
 
 from vit_keras.variants.families.family import (
     BICUBIC,

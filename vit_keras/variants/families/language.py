@@ -1,4 +1,4 @@
-"""Families that learned from pictures and their texts; the towers of the texts are left out."""
+"""Families that were trained on pictures with texts; their text towers are left out."""
 
 from vit_keras.variants.families.family import (
     BICUBIC,

@@ -1,4 +1,4 @@
-"""Families that learned from pictures alone."""
+"""Families that were trained on pictures alone."""
 
 from vit_keras.variants.families.family import (
     BICUBIC,
