@@ -110,9 +110,14 @@ def _opened(path) -> tuple[Any, str]:
         return fsspec.filesystem("file"), path
     options = {}
     if path.startswith(("http://", "https://")):
-        extras.check("aiohttp", extra="shards", purpose=purpose)
+        aiohttp = extras.require("aiohttp", extra="shards", purpose=purpose)
+        seconds = ANSWER_SECONDS  # of silence, before an answer too
+        timeout = aiohttp.ClientTimeout(
+            total=seconds + LARGEST_PAGE / LOWEST_RATE, sock_connect=seconds, sock_read=seconds
+        )
         client = fsspec.config.conf.get(path.partition(":")[0], {}).get("client_kwargs", {})
-        options["client_kwargs"] = {"response_class": _bounded_answer(), **client}
+        own = {"response_class": _bounded_answer(), "timeout": timeout}
+        options["client_kwargs"] = {**own, **client}
     try:
         return fsspec.url_to_fs(path, **options)
     except ImportError as error:  # each kind of store has a package of its own
