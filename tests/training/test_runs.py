@@ -71,7 +71,7 @@ def test_the_default_folder_depends_on_the_configuration():
 
 
 def test_a_folder_without_a_run_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no checkpoint and no run at 'nowhere'"):
+    with pytest.raises(FileNotFoundError, match="no run and no checkpoint at 'nowhere'"):
         vit_keras.open("nowhere")
     with pytest.raises(FileNotFoundError, match="which has no weights"):
         vit_keras.open(tmp_path)

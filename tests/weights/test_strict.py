@@ -205,7 +205,7 @@ def test_other_models_load_native_files(rng, tmp_path):
 
 
 def test_missing_files_and_folders_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no checkpoint and no run at .*none"):
+    with pytest.raises(FileNotFoundError, match=r"no run and no checkpoint at .*none"):
         weights.load(build(), tmp_path / "none.npz")
     with pytest.raises(FileNotFoundError, match=r"must hold model\.safetensors or .* no weights"):
         vit_keras.open(tmp_path)

@@ -5,15 +5,16 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vit_keras.commands import options as shared
 from vit_keras.config import UsageError
 
+if TYPE_CHECKING:
+    import numpy as np
+
 # By name: the seconds of each call, by the clock and of CPU time, `(rounds, 2)`.
-Turns = Mapping[str, np.ndarray]
+Turns = Mapping[str, "np.ndarray"]
 
 
 class Speed(NamedTuple):
@@ -46,6 +47,8 @@ def take_turns(calls: Mapping[str, Callable[[], object]], rounds: int) -> Turns:
     Returns:
         By name, the seconds of each call by the clock and of CPU time, `(rounds, 2)`.
     """
+    import numpy as np
+
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for _ in range(rounds + 1):
         for name, call in calls.items():
@@ -63,6 +66,8 @@ def speeds(turns: Turns) -> dict[str, Speed]:
         >>> speeds({"fp32": first, "int8": first / 2})["int8"]
         Speed(milliseconds=2.5, ratio=2.0, cpu_ratio=2.0, cpu_milliseconds=1.25)
     """
+    import numpy as np
+
     first = next(iter(turns.values()))
     table = {}
     for name, seconds in turns.items():
